@@ -1,0 +1,24 @@
+# What `cmake --install` puts where: the program, both libraries, the headers, and the package that find_package(Cohort CONFIG) reads.
+include(CMakePackageConfigHelpers)
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Cohort)
+
+# An installed library finds its neighbour beside itself, and LibTorch where it was at build time. (INSTALL_RPATH_USE_LINK_PATH would leave out a
+# LibTorch inside the checkout's .venv.)
+set_target_properties(cohort_core PROPERTIES INSTALL_RPATH "$ORIGIN")
+set_target_properties(cohort PROPERTIES INSTALL_RPATH "$ORIGIN;${TORCH_INSTALL_PREFIX}/lib")
+set_target_properties(cohort_program PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${TORCH_INSTALL_PREFIX}/lib")
+
+install(TARGETS cohort_core cohort EXPORT CohortTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS cohort_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+
+# Headers stay in their rooms, so that #include "cohort/comm/group.h" reads the same in here and out there. What only our own sources include is
+# named X_private.h and stays here.
+install(DIRECTORY cohort ${PROJECT_BINARY_DIR}/generated/cohort DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        FILES_MATCHING PATTERN "*.h" PATTERN "*_private.h" EXCLUDE PATTERN "*_test.h" EXCLUDE)
+
+install(EXPORT CohortTargets NAMESPACE Cohort:: DESTINATION ${package_folder})
+configure_package_config_file(cmake/CohortConfig.cmake.in ${PROJECT_BINARY_DIR}/CohortConfig.cmake INSTALL_DESTINATION ${package_folder})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/CohortConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/CohortConfig.cmake ${PROJECT_BINARY_DIR}/CohortConfigVersion.cmake cmake/TorchFromPip.cmake
+        DESTINATION ${package_folder})
+install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -1,0 +1,10 @@
+# One build is under one sanitizer. TSan runs need TSAN_OPTIONS=ignore_noninstrumented_modules=1: LibTorch itself is not instrumented.
+if(COHORT_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+elseif(COHORT_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread)
+  add_link_options(-fsanitize=thread)
+elseif(COHORT_SANITIZE)
+  message(FATAL_ERROR "COHORT_SANITIZE is '${COHORT_SANITIZE}'; it can be address or thread")
+endif()

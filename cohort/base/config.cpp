@@ -1,0 +1,254 @@
+#include "cohort/base/config.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <type_traits>
+
+#include "cohort/base/error.h"
+#include "cohort/base/text.h"
+
+namespace cohort {
+namespace {
+
+std::string toml_string(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\', out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\u%04x", c);
+      out += escape;
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+/// Shortest text that reads back as the same double, with a point or exponent so that TOML sees a float.
+std::string toml_number(double value) {
+  char out[40];
+  for (const int digits : {6, 9, 12, 15, 17}) {
+    std::snprintf(out, sizeof out, "%.*g", digits, value);
+    if (parse_number(out) == value) break;
+  }
+  std::string text = out;
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+template <typename T>
+Setting number_setting(std::string group, std::string name, std::string value_name, std::string help, T Config::* member, double minimum, double maximum) {
+  Setting setting{name, value_name, help, group, false, {}, {}};
+  setting.set = [=](Config& config, const std::string& text) {
+    if constexpr (std::is_floating_point_v<T>) {
+      const auto value = parse_number(text);
+      if (!value || *value < minimum || *value > maximum)
+        fail(ErrorCode::kBadInput, "--", name, " ", text, ": expected a number from ", minimum, " to ", maximum);
+      config.*member = *value;
+    } else {
+      const auto value = parse_integer(text);
+      if (!value || static_cast<double>(*value) < minimum || static_cast<double>(*value) > maximum)
+        fail(ErrorCode::kBadInput, "--", name, " ", text, ": expected a whole number from ", static_cast<int64_t>(minimum), " to ",
+             static_cast<int64_t>(maximum));
+      config.*member = static_cast<T>(*value);
+    }
+  };
+  setting.get = [=](const Config& config) {
+    if constexpr (std::is_floating_point_v<T>) return toml_number(config.*member);
+    else return std::to_string(config.*member);
+  };
+  return setting;
+}
+
+Setting text_setting(std::string group, std::string name, std::string value_name, std::string help, std::string Config::* member,
+                     std::vector<std::string> allowed = {}) {
+  Setting setting{name, value_name, help, group, false, {}, {}};
+  setting.set = [=](Config& config, const std::string& text) {
+    if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), text) == allowed.end())
+      fail(ErrorCode::kBadInput, "--", name, " ", text, did_you_mean(text, allowed), ": expected one of ", join(allowed, " "));
+    config.*member = text;
+  };
+  setting.get = [=](const Config& config) { return toml_string(config.*member); };
+  return setting;
+}
+
+Setting flag_setting(std::string group, std::string name, std::string help, bool Config::* member) {
+  Setting setting{name, "", help, group, true, {}, {}};
+  setting.set = [=](Config& config, const std::string& text) {
+    if (text != "true" && text != "false") fail(ErrorCode::kBadInput, "--", name, " ", text, ": expected true or false");
+    config.*member = text == "true";
+  };
+  setting.get = [=](const Config& config) { return std::string(config.*member ? "true" : "false"); };
+  return setting;
+}
+
+constexpr double kMany = 1e15;
+
+std::vector<Setting> make_settings() {
+  const std::string what = "What is trained", how = "How it is split", step = "The step", when = "How long, and what is kept", other = "Other";
+  return {
+      text_setting(what, "model", "NAME[:k=v,..]", "model and its sizes; `cohort doctor` lists the names", &Config::model),
+      text_setting(what, "data", "SPEC", "fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, text:FILE-OR-DIR, synthetic:SHAPE", &Config::data),
+      number_setting(what, "context", "BYTES", "input bytes of one text sample", &Config::context, 1, 1e6),
+      number_setting(what, "val-samples", "N", "samples kept for validation (0: the data set's rule)", &Config::val_samples, 0, 2e9),
+      text_setting(what, "plugin", "FILE.so", "loads models that a shared library registers", &Config::plugin),
+      number_setting(how, "workers", "N", "ranks to start on this machine (0: what the launcher started, else 1)", &Config::workers, 0, 4096),
+      text_setting(how, "layout", "LAYOUT", "auto, single, or dp=N", &Config::layout),
+      text_setting(how, "backend", "NAME", "what carries the exchange: auto, shm, gloo, mpi, nccl", &Config::backend, {"auto", "shm", "gloo", "mpi", "nccl"}),
+      text_setting(how, "device", "NAME", "cpu or cuda", &Config::device, {"cpu", "cuda"}),
+      number_setting(how, "threads", "N", "compute threads of a rank (0: cores / ranks on this machine)", &Config::threads, 0, 1024),
+      number_setting(how, "bucket-bytes", "N", "gradients exchanged together (0: chosen)", &Config::bucket_bytes, 0, 1e12),
+      number_setting(how, "timeout", "SECONDS", "the longest any exchange may take", &Config::timeout, 0.1, 86400),
+      number_setting(step, "global-batch", "B", "samples of one optimizer step, over all ranks", &Config::global_batch, 1, 1e9),
+      number_setting(step, "accumulate", "N", "micro-steps between exchanges", &Config::accumulate, 1, 1e6),
+      text_setting(step, "optimizer", "NAME", "sgd, momentum, nesterov, adam, adamw", &Config::optimizer, {"sgd", "momentum", "nesterov", "adam", "adamw"}),
+      number_setting(step, "lr", "X", "learning rate", &Config::lr, 0, 1e6),
+      number_setting(step, "momentum", "X", "of momentum and nesterov", &Config::momentum, 0, 0.999999),
+      number_setting(step, "beta1", "X", "of adam and adamw", &Config::beta1, 0, 0.999999),
+      number_setting(step, "beta2", "X", "of adam and adamw", &Config::beta2, 0, 0.99999999),
+      number_setting(step, "eps", "X", "of adam and adamw", &Config::eps, 0, 1),
+      text_setting(step, "schedule-lr", "NAME", "constant, linear, cosine", &Config::schedule_lr, {"constant", "linear", "cosine"}),
+      number_setting(step, "lr-end-factor", "X", "linear and cosine end at lr times this", &Config::lr_end_factor, 0, 1),
+      number_setting(step, "warmup-steps", "N", "learning rate rises linearly over N steps", &Config::warmup_steps, 0, kMany),
+      number_setting(step, "weight-decay", "X", "L2 term of sgd, momentum, nesterov, adam; decoupled in adamw", &Config::weight_decay, 0, 1e3),
+      number_setting(step, "clip-norm", "X", "largest global norm of the gradient (0: no clipping)", &Config::clip_norm, 0, 1e12),
+      text_setting(step, "precision", "NAME", "fp32, bf16, fp16", &Config::precision, {"fp32", "bf16", "fp16"}),
+      number_setting(when, "steps", "N", "optimizer steps", &Config::steps, 0, kMany),
+      number_setting(when, "epochs", "X", "passes over the data, where --steps is not given (default 1)", &Config::epochs, 0, 1e9),
+      text_setting(when, "goal", "EXPR", "stop when an evaluation reaches it, e.g. 'val_error<0.12'", &Config::goal),
+      number_setting(when, "eval-every", "N", "steps between evaluations (0: once an epoch)", &Config::eval_every, 0, kMany),
+      number_setting(when, "checkpoint-every", "N", "steps between checkpoints (0: at the end only)", &Config::checkpoint_every, 0, kMany),
+      number_setting(when, "keep-checkpoints", "N", "how many of the newest are kept", &Config::keep_checkpoints, 2, 1e6),
+      flag_setting(when, "resume", "go on from the newest checkpoint of --run", &Config::resume),
+      text_setting(when, "run", "DIR", "run folder (default: runs/MODEL-DATE-TIME)", &Config::run),
+      number_setting(other, "seed", "S", "of weights, data order and dropout", &Config::seed, 0, 9e15),
+      number_setting(other, "memory-limit", "BYTES", "memory a rank may use (not built yet)", &Config::memory_limit, 0, 1e15),
+      text_setting(other, "inject", "FAULT", "slow:RANK:FACTOR, pause:RANK:SECONDS, kill:RANK:STEP; several with commas", &Config::inject),
+      text_setting(other, "prompt", "TEXT", "how the text sample at the end begins", &Config::prompt),
+      number_setting(other, "sample-bytes", "N", "length of the text sample at the end", &Config::sample_bytes, 0, 1e6),
+      number_setting(other, "log-every", "N", "steps between lines of metrics", &Config::log_every, 1, kMany),
+      flag_setting(other, "json", "stdout carries one JSON object a line and nothing else", &Config::json),
+      flag_setting(other, "quiet", "no progress bar", &Config::quiet),
+  };
+}
+
+}  // namespace
+
+const std::vector<Setting>& settings() {
+  static const std::vector<Setting> table = make_settings();
+  return table;
+}
+
+const Setting* find_setting(const std::string& name) {
+  for (const Setting& setting : settings())
+    if (setting.name == name) return &setting;
+  return nullptr;
+}
+
+void read_config_file(const std::string& path, Config& config) {
+  toml::table table;
+  try {
+    table = toml::parse_file(path);
+  } catch (const toml::parse_error& error) {
+    fail(ErrorCode::kBadInput, path, ":", error.source().begin.line, ": ", error.description());
+  }
+  for (const auto& [key, node] : table) {
+    std::string name(key.str());
+    std::replace(name.begin(), name.end(), '_', '-');
+    const auto where = [&, line = node.source().begin.line] { return concat(path, ":", line, ": "); };
+    const Setting* setting = find_setting(name);
+    if (!setting) {
+      std::vector<std::string> names;
+      for (const Setting& known : settings()) names.push_back(known.name);
+      fail(ErrorCode::kBadInput, where(), "unknown setting '", key.str(), "'", did_you_mean(name, names));
+    }
+    std::string text;
+    if (const auto* value = node.as_string()) text = value->get();
+    else if (const auto* integer = node.as_integer()) text = std::to_string(integer->get());
+    else if (const auto* number = node.as_floating_point()) text = toml_number(number->get());
+    else if (const auto* flag = node.as_boolean()) text = flag->get() ? "true" : "false";
+    else fail(ErrorCode::kBadInput, where(), "'", key.str(), "' is a table or a list; expected one value");
+    try {
+      setting->set(config, text);
+    } catch (const Error& error) {
+      fail(ErrorCode::kBadInput, where(), error.what());
+    }
+  }
+}
+
+std::string to_toml(const Config& config) {
+  std::string out, group;
+  for (const Setting& setting : settings()) {
+    if (setting.group != group) {
+      out += (out.empty() ? "# " : "\n# ") + setting.group + "\n";
+      group = setting.group;
+    }
+    std::string key = setting.name;
+    std::replace(key.begin(), key.end(), '-', '_');
+    out += key + " = " + setting.get(config) + "\n";
+  }
+  return out;
+}
+
+void check_config(const Config& config) {
+  if (config.steps > 0 && config.epochs > 0)
+    fail(ErrorCode::kBadInput, "both --steps ", config.steps, " and --epochs ", config.epochs, " are given; give one of them");
+  if (config.precision != "fp32")
+    fail(ErrorCode::kBadInput, "--precision ", config.precision, " is not built yet; use fp32");
+  if (config.device != "cpu") fail(ErrorCode::kBadInput, "--device ", config.device, " is not built yet; use cpu");
+  if (config.backend == "mpi" || config.backend == "nccl")
+    fail(ErrorCode::kBadInput, "--backend ", config.backend, " is not built yet; use gloo, which also works under mpirun");
+  if (config.memory_limit > 0) fail(ErrorCode::kBadInput, "--memory-limit is not built yet; leave it out");
+  if (!config.goal.empty()) parse_goal(config.goal);
+  injection_for_rank(config.inject, 0);
+}
+
+Injection injection_for_rank(const std::string& text, int rank) {
+  Injection injection;
+  for (const std::string& part : split(text, ',')) {
+    const std::vector<std::string> fields = split(part, ':');
+    const auto bad = [&] {
+      fail(ErrorCode::kBadInput, "--inject ", part, ": expected slow:RANK:FACTOR, pause:RANK:SECONDS or kill:RANK:STEP");
+    };
+    if (fields.size() != 3) bad();
+    const auto target = parse_integer(fields[1]);
+    const auto value = parse_number(fields[2]);
+    if (!target || !value || *target < 0 || *value < 0) bad();
+    const bool mine = *target == rank;
+    if (fields[0] == "slow") {
+      if (*value < 1) bad();
+      if (mine) injection.slow_factor = *value;
+    } else if (fields[0] == "pause") {
+      if (mine) injection.pause_seconds = *value;
+    } else if (fields[0] == "kill") {
+      if (mine) injection.kill_step = static_cast<int64_t>(*value);
+    } else {
+      bad();
+    }
+  }
+  return injection;
+}
+
+Goal parse_goal(const std::string& text) {
+  const std::vector<std::string> metrics = {"val_error", "val_loss", "loss"};
+  const size_t at = text.find_first_of("<>");
+  if (at == std::string::npos) fail(ErrorCode::kBadInput, "--goal '", text, "': expected METRIC<VALUE, for example val_error<0.12");
+  Goal goal{trim(text.substr(0, at)), text[at] == '<', 0};
+  if (std::find(metrics.begin(), metrics.end(), goal.metric) == metrics.end())
+    fail(ErrorCode::kBadInput, "--goal '", text, "': unknown metric '", goal.metric, "'; metrics: ", join(metrics, " "));
+  const auto value = parse_number(trim(text.substr(at + 1)));
+  if (!value) fail(ErrorCode::kBadInput, "--goal '", text, "': '", trim(text.substr(at + 1)), "' is not a number");
+  goal.value = *value;
+  return goal;
+}
+
+bool Goal::reached(const std::map<std::string, double>& metrics) const {
+  const auto found = metrics.find(metric);
+  return found != metrics.end() && (below ? found->second < value : found->second > value);
+}
+
+}  // namespace cohort

@@ -1,0 +1,91 @@
+#pragma once
+// The configuration of a run: what `cohort train [config.toml] [--option value ...]` says, merged. One table of settings serves the command line,
+// the file and the copy written to the run folder. Torch-free.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace cohort {
+
+struct Config {
+  std::string model = "cnn";
+  std::string data = "fashion-mnist";
+  int64_t context = 64;              ///< Bytes of one text sample.
+  int64_t val_samples = 0;           ///< 0: the data set's own rule.
+  int workers = 0;                   ///< 0: what the launcher started, else 1.
+  std::string layout = "auto";
+  std::string backend = "auto";
+  std::string device = "cpu";
+  int threads = 0;                   ///< Compute threads a rank; 0: cores / local ranks.
+  int64_t global_batch = 128;
+  int64_t steps = 0;
+  double epochs = 0;                 ///< Used where steps is 0; both 0: one epoch.
+  int accumulate = 1;
+  std::string optimizer = "sgd";
+  double lr = 0.1;
+  double momentum = 0.9;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  std::string schedule_lr = "constant";
+  double lr_end_factor = 0.0;        ///< Linear and cosine end at lr x this.
+  int64_t warmup_steps = 0;
+  double weight_decay = 0.0;
+  double clip_norm = 0.0;            ///< 0: no clipping.
+  std::string precision = "fp32";
+  double timeout = 60.0;             ///< Seconds any exchange may take.
+  std::string inject;                ///< slow:RANK:FACTOR, pause:RANK:SECONDS, kill:RANK:STEP; several joined by ','.
+  int64_t bucket_bytes = 0;          ///< 0: the default of DataParallel.
+  int64_t memory_limit = 0;
+  uint64_t seed = 1;
+  std::string goal;
+  int64_t eval_every = 0;            ///< 0: once an epoch, and at the end.
+  int64_t checkpoint_every = 0;      ///< 0: at the end only.
+  int64_t keep_checkpoints = 2;
+  int64_t log_every = 1;             ///< Step lines of metrics.jsonl and --json.
+  bool resume = false;
+  std::string run;                   ///< Folder; empty: runs/MODEL-DATE-TIME.
+  std::string plugin;
+  std::string prompt;                ///< Text data: how the sample at the end begins; empty: the first bytes of the validation text.
+  int64_t sample_bytes = 400;        ///< Text data: length of the sample at the end, 0 for none.
+  bool json = false;
+  bool quiet = false;
+};
+
+/// One setting: `--name value` and `name = value` (dashes or underscores in the file).
+struct Setting {
+  std::string name, value_name, help;
+  std::string group;                                                 ///< Heading in the help.
+  bool is_flag = false;
+  std::function<void(Config&, const std::string&)> set;              ///< Error(kBadInput) with the setting's name and the bad value.
+  std::function<std::string(const Config&)> get;                     ///< As TOML: strings quoted.
+};
+const std::vector<Setting>& settings();
+const Setting* find_setting(const std::string& name);
+
+/// Reads a TOML file into `config`. Unknown keys and wrong values: Error(kBadInput) with file and line.
+void read_config_file(const std::string& path, Config& config);
+/// The whole configuration as TOML, readable by read_config_file.
+std::string to_toml(const Config& config);
+/// Checks that need several settings at once. Error(kBadInput).
+void check_config(const Config& config);
+
+/// What `--inject` asks for, for one rank.
+struct Injection {
+  double slow_factor = 1.0;
+  double pause_seconds = 0.0;
+  int64_t kill_step = -1;
+};
+Injection injection_for_rank(const std::string& text, int rank);
+
+/// `val_error<0.12`: metric is val_error or val_loss or loss.
+struct Goal {
+  std::string metric;
+  bool below = true;
+  double value = 0;
+  bool reached(const std::map<std::string, double>& metrics) const;
+};
+Goal parse_goal(const std::string& text);
+
+}  // namespace cohort

@@ -1,0 +1,43 @@
+#pragma once
+// The one exception type of Cohort, and the exit code that each kind of failure becomes.
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace cohort {
+
+/// What went wrong; the values are the exit codes of the program.
+enum class ErrorCode {
+  kFailed = 1,         ///< Training or a check failed: a non-finite loss, a verify over its bound.
+  kBadInput = 2,       ///< Wrong usage, or a file that is not what it should be.
+  kInfeasible = 3,     ///< No plan fits.
+  kEnvironment = 4,    ///< Launcher, port, time-out, or a peer that was lost.
+  kInterrupted = 130,  ///< Stopped by the user.
+};
+
+/// Text says what failed with its values, which rank or file, and what to do; one line.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& text) : std::runtime_error(text), code_(code) {}
+  ErrorCode code() const { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+/// All arguments written one after the other.
+template <typename... Parts>
+std::string concat(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+/// Throws an Error whose text is all `parts` written one after the other.
+template <typename... Parts>
+[[noreturn]] void fail(ErrorCode code, const Parts&... parts) {
+  throw Error(code, concat(parts...));
+}
+
+}  // namespace cohort

@@ -1,0 +1,79 @@
+#pragma once
+// POSIX files without leaks and without silent half-writes. Every failure is an Error whose text has the action, the path and the system's
+// reason. Functions are thread-safe unless two threads use one descriptor or one path.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "cohort/base/error.h"
+
+namespace cohort {
+
+/// Owns a file descriptor and closes it. Movable; -1 is "none".
+class UniqueDescriptor {
+ public:
+  UniqueDescriptor() = default;
+  explicit UniqueDescriptor(int descriptor) : descriptor_(descriptor) {}
+  UniqueDescriptor(UniqueDescriptor&& other) noexcept : descriptor_(other.release()) {}
+  UniqueDescriptor& operator=(UniqueDescriptor&& other) noexcept {
+    if (this != &other) reset(other.release());
+    return *this;
+  }
+  ~UniqueDescriptor() { reset(); }
+
+  int get() const { return descriptor_; }
+  explicit operator bool() const { return descriptor_ >= 0; }
+  int release() { return std::exchange(descriptor_, -1); }
+  void reset(int descriptor = -1) noexcept;
+
+ private:
+  int descriptor_ = -1;
+};
+
+/// Throws Error(code) "cannot <action> <path>: <text of errno_value>".
+[[noreturn]] void fail_errno(ErrorCode code, const std::string& action, const std::string& path, int errno_value);
+
+/// open(2) with O_CLOEXEC, repeated on EINTR. Error(kBadInput) when it fails for reading, Error(kFailed) when it fails for writing.
+UniqueDescriptor open_file(const std::string& path, int flags, unsigned mode = 0666);
+
+/// Writes `size` bytes with any function of the kind of write(2): goes on after a short write and after EINTR. Error(kFailed) otherwise.
+using WriteFunction = std::function<long(const void* data, size_t size)>;
+void write_fully(const WriteFunction& write, const void* data, size_t size, const std::string& path);
+void write_all(int descriptor, const void* data, size_t size, const std::string& path);
+
+/// fsync(2), repeated on EINTR only: after any other error the kernel may have dropped the data, so a second try would lie.
+void sync_descriptor(int descriptor, const std::string& path);
+/// Makes the names in `folder` (creations, renames, removals) durable.
+void sync_folder(const std::string& folder);
+/// The folder of a path as open(2) takes it: "." for a bare name, "/" for "/name". A trailing slash is ignored.
+std::string parent_folder(const std::string& path);
+
+/// The content of a regular file of at most `max_bytes`. Error(kBadInput) when it is missing, is something else (folder, pipe) or is larger.
+std::string read_small_file(const std::string& path, size_t max_bytes);
+/// Writes a temporary name beside `path`, fsyncs, renames over `path`, fsyncs the folder: a reader sees the old content or the new, whole.
+void write_file_atomically(const std::string& path, const std::string& content);
+
+/// 16 hexadecimal digits from the kernel's random source: for names and nonces, not a secret to guess by brute force.
+std::string random_name();
+/// "<path>.tmp.<16 hex digits>": a name beside `path` that no other process uses.
+std::string temporary_name(const std::string& path);
+
+/// A fresh folder with mode 0700 below `base` (default: $TMPDIR, else /tmp), removed with all that is in it on destruction.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(const std::string& base = "");
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace cohort

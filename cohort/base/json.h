@@ -1,0 +1,7 @@
+#pragma once
+// JSON values keep the order in which their keys were set, so that lines and files read in the order of their documentation.
+// Include this in .cpp files; headers take <nlohmann/json_fwd.hpp> and base/json_fwd.h.
+
+#include <nlohmann/json.hpp>
+
+#include "cohort/base/json_fwd.h"

@@ -1,0 +1,49 @@
+#include "cohort/base/log.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
+
+namespace cohort {
+namespace {
+
+LogLevel level_from_environment() {
+  const char* value = std::getenv("COHORT_LOG");
+  const std::string_view text = value ? value : "info";
+  if (text == "error") return LogLevel::kError;
+  if (text == "warning") return LogLevel::kWarning;
+  if (text == "debug") return LogLevel::kDebug;
+  return LogLevel::kInfo;
+}
+
+std::atomic<LogLevel>& current_level() {
+  static std::atomic<LogLevel> level{level_from_environment()};
+  return level;
+}
+
+std::atomic<int> log_rank{-1};
+
+}  // namespace
+
+void set_log_level(LogLevel level) { current_level() = level; }
+void set_log_rank(int rank) { log_rank = rank; }
+
+void log_line(LogLevel level, const std::string& text) {
+  if (level > current_level().load()) return;
+  std::string line = "cohort";
+  if (log_rank >= 0) line += "[" + std::to_string(log_rank) + "]";
+  line += ": ";
+  if (level == LogLevel::kError) line += "error: ";
+  if (level == LogLevel::kWarning) line += "warning: ";
+  line += text;
+  line += '\n';
+  for (size_t done = 0; done < line.size();) {
+    const ssize_t written = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
+    if (written <= 0) return;  // Nobody reads stderr any more; there is no other place to say so.
+    done += static_cast<size_t>(written);
+  }
+}
+
+}  // namespace cohort

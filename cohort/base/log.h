@@ -1,0 +1,21 @@
+#pragma once
+// Messages for people, on stderr: "cohort: ..." and, in a job of several ranks, "cohort[1]: ...". Thread-safe; a line is one write.
+
+#include <string>
+
+namespace cohort {
+
+enum class LogLevel { kError, kWarning, kInfo, kDebug };
+
+/// Lines above `level` are dropped. The default is kInfo, or what COHORT_LOG (error, warning, info, debug) says.
+void set_log_level(LogLevel level);
+/// The rank in front of every line of this process, -1 for none.
+void set_log_rank(int rank);
+
+void log_line(LogLevel level, const std::string& text);
+inline void log_error(const std::string& text) { log_line(LogLevel::kError, text); }
+inline void log_warning(const std::string& text) { log_line(LogLevel::kWarning, text); }
+inline void log_info(const std::string& text) { log_line(LogLevel::kInfo, text); }
+inline void log_debug(const std::string& text) { log_line(LogLevel::kDebug, text); }
+
+}  // namespace cohort

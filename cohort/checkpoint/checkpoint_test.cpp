@@ -1,0 +1,267 @@
+#include "cohort/checkpoint/checkpoint.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cohort/base/mutation.h"
+#include "cohort/base/random.h"
+#include "cohort/checkpoint/names.h"
+#include "cohort/checkpoint/test_support.h"
+#include "cohort/checkpoint/writer_process.h"
+
+using namespace cohort;
+using namespace cohort::testing;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kLimit = 1 << 20;
+
+void put_file(const std::string& path, const std::string& content) {
+  const UniqueDescriptor file = open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  write_all(file.get(), content.data(), content.size(), path);
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  posix_io().list(folder, &names);
+  return names;
+}
+
+/// Moves the times of a folder and its files into the past.
+void make_older(const std::string& folder, int seconds) {
+  const auto then = fs::file_time_type::clock::now() - std::chrono::seconds(seconds);
+  for (const auto& entry : fs::directory_iterator(folder)) fs::last_write_time(entry.path(), then);
+  fs::last_write_time(folder, then);
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint gives back what was saved, whole and in boxes") {
+  TemporaryFolder space(memory_folder());
+  const std::string folder = space / "checkpoints";
+  save(folder, 100, 7, "nonce");
+  CHECK(names_in(folder) == std::vector<std::string>{"latest", "step-000000100"});
+  CHECK(fs::read_symlink(folder + "/latest") == "step-000000100");
+  CHECK(names_in(folder + "/latest") == std::vector<std::string>{"manifest.json", "rank-00000.safetensors", "rank-00001.safetensors"});
+
+  const auto checkpoint = Checkpoint::open_latest(folder);
+  REQUIRE(checkpoint);
+  CHECK(mark_of(*checkpoint) == 7);
+  CHECK(checkpoint->step() == 100);
+  CHECK(checkpoint->path() == folder + "/step-000000100");
+  CHECK(checkpoint->tensor_names() == std::vector<std::string>{"model/bias", "model/weight", "optimizer/weight/count"});
+  CHECK(checkpoint->dtype("model/bias") == DType::kF64);
+  CHECK(checkpoint->shape("model/weight") == std::vector<int64_t>{4, 3});
+  CHECK(checkpoint->shards().size() == 2);
+  CHECK(checkpoint->has("model/weight"));
+  CHECK(!checkpoint->has("weight"));
+  // A box that crosses the cut between the ranks: rows 0 to 2, columns 1 to 2.
+  std::vector<float> box(6);
+  checkpoint->read("model/weight", {0, 1}, {3, 2}, box.data());
+  CHECK(box == std::vector<float>{8, 9, 11, 12, 14, 15});
+  CHECK(checkpoint->contiguous_data("model/weight") == nullptr);
+  CHECK(*static_cast<const int64_t*>(checkpoint->contiguous_data("optimizer/weight/count")) == 7);
+  checkpoint->read("model/weight", {4, 0}, {0, 3}, nullptr);
+  CHECK(has(error_text([&] { checkpoint->read("model/weight", {2, 1}, {3, 2}, box.data()); }), "leaves the tensor"));
+  CHECK(has(error_text([&] { checkpoint->read_whole("none", box.data()); }), "holds no tensor \"none\""));
+}
+
+TEST_CASE("several pieces of one tensor in one shard, odd names, empty tensors, an empty shard") {
+  TemporaryFolder space(memory_folder());
+  const float values[6] = {0, 1, 2, 3, 4, 5};
+  const float other = 9;
+  CheckpointWriter writer(space.path(), 0, "n");
+  writer.begin();
+  std::vector<ShardInfo> shards;
+  // A flat share of [2, 3]: elements 0 to 3 are a row and a part of one.
+  shards.push_back(writer.write_shard(0, {{{"a", DType::kF32, {1, 3}, values}, {2, 3}, {0, 0}},
+                                          {{"a", DType::kF32, {1, 1}, values + 3}, {2, 3}, {1, 0}},
+                                          {{"a#1", DType::kF32, {}, &other}, {}, {}},
+                                          {{"empty", DType::kI64, {0, 5}, nullptr}, {0, 5}, {0, 0}}}));
+  shards.push_back(writer.write_shard(1, {{{"a", DType::kF32, {1, 2}, values + 4}, {2, 3}, {1, 1}}}));
+  shards.push_back(writer.write_shard(2, {}));
+  const std::string path = writer.commit(shards, Json::object());
+  const Checkpoint checkpoint = Checkpoint::open(path);
+  std::vector<float> got(6);
+  checkpoint.read_whole("a", got.data());
+  CHECK(got == std::vector<float>(values, values + 6));
+  checkpoint.read_whole("a#1", got.data());
+  CHECK(got[0] == 9);
+  checkpoint.read_whole("empty", nullptr);
+  CHECK(checkpoint.step() == 0);
+}
+
+TEST_CASE("commit refuses shards that do not hold every element exactly once, and names the tensor") {
+  TemporaryFolder space(memory_folder());
+  const std::vector<float> values(6);
+  const auto attempt = [&](const std::vector<std::vector<TensorPiece>>& ranks) {
+    CheckpointWriter writer(space.path(), 1, "n");
+    writer.begin();
+    std::vector<ShardInfo> shards;
+    for (size_t rank = 0; rank < ranks.size(); ++rank) shards.push_back(writer.write_shard(static_cast<int>(rank), ranks[rank]));
+    const std::string text = error_text([&] { writer.commit(shards, Json::object()); });
+    writer.abandon();
+    CHECK(names_in(space.path()).empty());
+    return text;
+  };
+  const TensorPiece low{{"w", DType::kF32, {1, 3}, values.data()}, {2, 3}, {0, 0}};
+  CHECK(has(attempt({{low}}), "tensor \"w\": the pieces hold 3 of 6 elements"));
+  CHECK(has(attempt({{low}, {low}}), "tensor \"w\": pieces at [0, 0] and at [0, 0] overlap"));
+  CHECK(has(attempt({{low}, {{{"w", DType::kF64, {1, 3}, values.data()}, {2, 3}, {1, 0}}}}), "F32 [2, 3] in one piece, F64 [2, 3] in rank-00001"));
+  CHECK(has(attempt({{low}, {{{"w", DType::kF32, {1, 3}, values.data()}, {3, 3}, {1, 0}}}}), "F32 [3, 3] in rank-00001"));
+}
+
+TEST_CASE("commit misses a shard that is not in the folder") {
+  TemporaryFolder space(memory_folder());
+  CheckpointWriter writer(space.path(), 1, "n");
+  writer.begin();
+  const ShardInfo shard = writer.write_shard(0, {});
+  fs::resize_file(space / "step-000000001.tmp.n/rank-00000.safetensors", 20);
+  CHECK(has(error_text([&] { writer.commit({shard}, Json::object()); }, ErrorCode::kFailed), "has 20 bytes, its rank wrote"));
+  fs::remove(space / "step-000000001.tmp.n/rank-00000.safetensors");
+  CHECK(has(error_text([&] { writer.commit({shard}, Json::object()); }, ErrorCode::kFailed), "do all ranks see the same folder?"));
+}
+
+TEST_CASE("the newest two are kept, a damaged one does not count, a later one is never removed") {
+  TemporaryFolder space(memory_folder());
+  for (const int step : {10, 20, 30, 40}) save(space.path(), step, step * 100, "n", nullptr, 3);
+  CHECK(list_checkpoints(space.path()) == std::vector<std::string>{"step-000000040", "step-000000030", "step-000000020"});
+  fs::remove(space / "step-000000040/manifest.json");
+  save(space.path(), 50, 5000, "n", nullptr, 1);
+  CHECK(list_checkpoints(space.path()) == std::vector<std::string>{"step-000000050", "step-000000040", "step-000000030"});
+  save(space.path(), 35, 3500, "n");
+  CHECK(list_checkpoints(space.path()) == std::vector<std::string>{"step-000000050", "step-000000040", "step-000000035", "step-000000030"});
+  CHECK(fs::read_symlink(space / "latest") == "step-000000035");
+}
+
+TEST_CASE("two jobs on one folder do not touch each other's work") {
+  TemporaryFolder space(memory_folder());
+  CheckpointWriter other(space.path(), 70, "other");
+  other.begin();
+  const SampleState state(700);
+  std::vector<ShardInfo> shards = {other.write_shard(0, state.ranks()[0])};
+  make_older(space / "step-000000070.tmp.other", 100'000);  // Old, but its writer lives: this process.
+  save(space.path(), 60, 600, "mine");
+  save(space.path(), 65, 650, "mine");
+  shards.push_back(other.write_shard(1, state.ranks()[1]));
+  other.commit(shards, Json{{"mark", 700}});
+  CHECK(latest_mark(space.path()) == 700);
+  // Both save the same step: the later one replaces, nothing is mixed.
+  save(space.path(), 70, 701, "mine");
+  CHECK(latest_mark(space.path()) == 701);
+}
+
+TEST_CASE("temporary folders go when their writer is dead or silent for an hour") {
+  TemporaryFolder space(memory_folder());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    CheckpointWriter(space.path(), 5, "killed").begin();
+    ::raise(SIGKILL);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  fs::create_directory(space / "step-000000006.tmp.young");
+  fs::create_directory(space / "step-000000007.tmp.silent");
+  put_file(space / "step-000000007.tmp.silent/rank-00000.safetensors", "x");
+  make_older(space / "step-000000007.tmp.silent", 4000);
+  fs::create_directory(space / "step-000000008.tmp.stranger");
+  put_file(space / "step-000000008.tmp.stranger/writer.json", "{\"space\":\"another host\",\"pid\":1,\"start_ticks\":1}");
+  make_older(space / "step-000000008.tmp.stranger", 3000);
+  fs::create_directory(space / "notes");  // Not ours.
+  REQUIRE(fs::exists(space / "step-000000005.tmp.killed/writer.json"));
+  save(space.path(), 10, 1000, "n");
+  CHECK(names_in(space.path()) == std::vector<std::string>{"latest", "notes", "step-000000006.tmp.young", "step-000000008.tmp.stranger", "step-000000010"});
+}
+
+TEST_CASE("process_state is certain or says so") {
+  CHECK(process_state(describe_this_process()) == ProcessState::kAlive);
+  CHECK(process_state("") == ProcessState::kUnknown);
+  CHECK(process_state("{\"space\":\"x\",\"pid\":1,\"start_ticks\":1}") == ProcessState::kUnknown);
+  Json other = Json::parse(describe_this_process());
+  other["start_ticks"] = other["start_ticks"].get<int64_t>() + 1;  // The same number, another process.
+  CHECK(process_state(other.dump()) == ProcessState::kGone);
+  other["pid"] = 1LL << 40;
+  CHECK(process_state(other.dump()) == ProcessState::kGone);
+  other["pid"] = "1";
+  CHECK(process_state(other.dump()) == ProcessState::kUnknown);
+}
+
+TEST_CASE("a damaged newest checkpoint is skipped with its reason: every bit of the manifest, sampled bits of the shards") {
+  TemporaryFolder space(memory_folder());
+  save(space.path(), 50, 5000, "n");
+  save(space.path(), 100, 10000, "n");
+  int flips = 0;
+  for (const char* file : {"manifest.json", "rank-00000.safetensors", "rank-00001.safetensors"}) {
+    const std::string path = space / "step-000000100/" + file;
+    const std::string good = read_small_file(path, kLimit);
+    for (size_t at = 0; at < good.size(); ++at) {
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ (1 << (random_bits(3, at) % 8)));
+      put_file(path, bad);
+      std::vector<std::string> skipped;
+      CHECK(latest_mark(space.path(), &skipped) == 5000);
+      REQUIRE(skipped.size() == 1);
+      CHECK(has(skipped[0], file));
+      ++flips;
+    }
+    for (const size_t size : {size_t{0}, size_t{7}, good.size() / 2, good.size() - 1}) {
+      put_file(path, good.substr(0, size));
+      CHECK(latest_mark(space.path()) == 5000);
+    }
+    put_file(path, good + "x");
+    CHECK(latest_mark(space.path()) == 5000);
+    fs::remove(path);
+    CHECK(latest_mark(space.path()) == 5000);
+    put_file(path, good);
+    CHECK(latest_mark(space.path()) == 10000);
+  }
+  CHECK(flips > 1000);
+}
+
+TEST_CASE("swapped and foreign shards, a renamed folder and a link out of it are found") {
+  TemporaryFolder space(memory_folder());
+  save(space.path(), 50, 5000, "n");
+  save(space.path(), 100, 10000, "n");
+  const std::string step = space / "step-000000100";
+  fs::rename(step + "/rank-00000.safetensors", step + "/x");
+  fs::rename(step + "/rank-00001.safetensors", step + "/rank-00000.safetensors");
+  fs::rename(step + "/x", step + "/rank-00001.safetensors");
+  CHECK(latest_mark(space.path()) == 5000);
+  fs::copy_file(space / "step-000000050/rank-00000.safetensors", step + "/rank-00001.safetensors", fs::copy_options::overwrite_existing);
+  CHECK(latest_mark(space.path()) == 5000);
+  fs::remove_all(step);
+  fs::rename(space / "step-000000050", space / "step-000000060");
+  std::vector<std::string> skipped;
+  CHECK(latest_mark(space.path(), &skipped) == -1);
+  REQUIRE(skipped.size() == 1);
+  CHECK(has(skipped[0], "it is of step 50, its folder says 60"));
+  CHECK(latest_mark(space / "none") == -1);
+  CHECK(has(error_text([&] { Checkpoint::open_latest(space / "step-000000060/manifest.json"); }), "Not a directory"));
+}
+
+TEST_CASE("names of folders, nonces and shards") {
+  for (const char* text : {"step-000000000", "step-000000100", "step-1234567890", "step-000000001.tmp.aB_-9", "step-000000001.old.x"}) {
+    const auto name = parse_checkpoint_folder_name(text);
+    REQUIRE(name);
+    CHECK(checkpoint_folder_name(*name) == text);
+  }
+  for (const char* text : {"", "step-", "step-1", "step-0000000100", "step-+00000001", "step--00000001", "step-000000001.tmp", "step-000000001.tmp.", "step-000000001.tmp.a/b",
+                           "step-000000001.new.a", "step-000000001x", "step-99999999999999999999", "latest"}) {
+    CHECK_MESSAGE(!parse_checkpoint_folder_name(text), text);
+  }
+  CHECK(!valid_nonce(std::string(65, 'a')));
+  CHECK(valid_shard_name(shard_name(3)));
+  CHECK(shard_name(123456) == "rank-123456.safetensors");
+  for (const char* text : {"", ".safetensors", "..safetensors", "../a.safetensors", "/a.safetensors", "a/b.safetensors", "a.bin"}) CHECK_MESSAGE(!valid_shard_name(text), text);
+  CHECK_THROWS_AS(CheckpointWriter("x", -1, "n"), Error);
+  CHECK_THROWS_AS(CheckpointWriter("x", 1, "../n"), Error);
+}

@@ -1,0 +1,64 @@
+#pragma once
+// The system calls by which a checkpoint is written, behind one class, so that tests can record them, stop between any two of them and make any of
+// them fail. The class itself is the real thing; tests derive from it.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cohort/base/error.h"
+#include "cohort/base/safetensors.h"
+
+namespace cohort {
+
+struct FileStatus {
+  bool is_folder = false;
+  int64_t bytes = 0;
+  int64_t modified_seconds = 0;  ///< By the clock of the file system: compare only with other files of it.
+};
+
+/// Each call is one system call: -1 and errno on failure, no retries. Thread-safe as the calls are.
+class CheckpointIo {
+ public:
+  virtual ~CheckpointIo() = default;
+  virtual int create(const std::string& path);       ///< A new file for writing; fails where the name exists. Returns a descriptor.
+  virtual int open_folder(const std::string& path);  ///< For sync(). Returns a descriptor.
+  virtual long write(int descriptor, const void* data, size_t size);
+  virtual int sync(int descriptor);
+  virtual int close(int descriptor);
+  virtual int rename(const std::string& from, const std::string& to);
+  virtual int make_folder(const std::string& path);
+  virtual int symlink(const std::string& target, const std::string& path);
+  virtual int unlink(const std::string& path);
+  virtual int remove_folder(const std::string& path);
+  virtual int status(const std::string& path, FileStatus* status);  ///< Of the name itself, not of what a symlink points to.
+  virtual int list(const std::string& folder, std::vector<std::string>* names);  ///< Sorted, without "." and "..".
+};
+
+/// The real file system.
+CheckpointIo& posix_io();
+
+// The same with retries on EINTR; Error(kFailed) naming action, path and cause otherwise.
+namespace checked {
+
+void make_folder(CheckpointIo& io, const std::string& path);
+/// False where the folder was there already.
+bool make_folder_if_missing(CheckpointIo& io, const std::string& path);
+void rename(CheckpointIo& io, const std::string& from, const std::string& to);
+/// False where `from` does not exist.
+bool rename_if_exists(CheckpointIo& io, const std::string& from, const std::string& to);
+void symlink(CheckpointIo& io, const std::string& target, const std::string& path);
+void unlink_if_exists(CheckpointIo& io, const std::string& path);
+/// False where the name does not exist.
+bool status(CheckpointIo& io, const std::string& path, FileStatus* status);
+std::vector<std::string> list(CheckpointIo& io, const std::string& folder);
+void sync_folder(CheckpointIo& io, const std::string& folder);
+/// Creates `path`, lets `fill` write it, fsyncs, closes.
+void write_file(CheckpointIo& io, const std::string& path, const std::function<void(const ByteSink&)>& fill);
+/// Removes a folder of files, `first` before all others. What is gone already is no error.
+void remove_tree(CheckpointIo& io, const std::string& folder, const std::string& first = "");
+
+}  // namespace checked
+}  // namespace cohort

@@ -1,0 +1,134 @@
+// Opens a checkpoint: manifest (bounded, its own checksum), then every shard mapped, its length and, when asked, its XXH64 compared, and each entry's
+// dtype and shape compared with the manifest. A shard that is missing, swapped, truncated or damaged makes the whole checkpoint invalid.
+// Cost: O(manifest) without data verification, one pass over all bytes with it.
+
+#include <exception>
+#include <utility>
+
+#include "cohort/base/error.h"
+#include "cohort/base/file.h"
+#include "cohort/base/json.h"
+#include "cohort/base/strict_json.h"
+#include "cohort/checkpoint/checkpoint.h"
+#include "cohort/checkpoint/manifest.h"
+#include "cohort/checkpoint/names.h"
+
+namespace cohort {
+
+struct Checkpoint::State {
+  std::string path;
+  Manifest manifest;
+  TensorIndex tensors;
+  std::vector<std::unique_ptr<SafetensorsFile>> files;  // In the order of manifest.shards.
+
+  const TensorRecord& record(const std::string& name) const {
+    const auto found = tensors.find(name);
+    if (found == tensors.end()) fail(ErrorCode::kBadInput, path, ": holds no tensor ", quote_text(name));
+    return found->second;
+  }
+
+  const void* data(const TensorRecord::Place& place) const { return files[place.shard]->find(manifest.shards[place.shard].pieces[place.piece].entry)->data; }
+};
+
+namespace {
+
+/// The folder's own name, when it is one of ours, must not lie about the step: a renamed folder would change the order of the checkpoints.
+void check_step(const std::string& path, int64_t step) {
+  std::string trimmed = path;
+  while (trimmed.size() > 1 && trimmed.back() == '/') trimmed.pop_back();
+  const auto name = parse_checkpoint_folder_name(trimmed.substr(trimmed.rfind('/') + 1));
+  if (name && name->step != step) fail(ErrorCode::kBadInput, path, "/", kManifestName, ": it is of step ", step, ", its folder says ", name->step);
+}
+
+std::unique_ptr<SafetensorsFile> open_shard(const std::string& folder, const ShardInfo& shard, bool verify_data) {
+  const std::string path = folder + "/" + shard.file;
+  auto file = std::make_unique<SafetensorsFile>(path);
+  if (file->num_bytes() != shard.bytes) fail(ErrorCode::kBadInput, path, ": ", file->num_bytes(), " bytes, the manifest says ", shard.bytes);
+  if (verify_data && file->checksum() != shard.checksum) {
+    fail(ErrorCode::kBadInput, path, ": its content has XXH64 ", checksum_text(file->checksum()), ", the manifest says ", checksum_text(shard.checksum));
+  }
+  if (file->tensors().size() != shard.pieces.size()) {
+    fail(ErrorCode::kBadInput, path, ": ", file->tensors().size(), " entries, the manifest says ", shard.pieces.size());
+  }
+  for (const ShardInfo::Piece& piece : shard.pieces) {
+    const TensorView* view = file->find(piece.entry);
+    if (view == nullptr) fail(ErrorCode::kBadInput, path, ": the manifest's entry ", quote_text(piece.entry), " is missing");
+    if (view->dtype != piece.dtype || view->shape != piece.shape) {
+      fail(ErrorCode::kBadInput, path, ": entry ", quote_text(piece.entry), " is ", dtype_name(view->dtype), " ", shape_text(view->shape), ", the manifest says ",
+           dtype_name(piece.dtype), " ", shape_text(piece.shape));
+    }
+  }
+  return file;
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint() : state_(std::make_unique<State>()) {}
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+Checkpoint::~Checkpoint() = default;
+
+Checkpoint Checkpoint::open(const std::string& path, bool verify_data) {
+  const std::string manifest_path = path + "/" + kManifestName;
+  Checkpoint checkpoint;
+  State& state = *checkpoint.state_;
+  state.path = path;
+  state.manifest = parse_manifest(read_small_file(manifest_path, kMaxManifestBytes), manifest_path, &state.tensors);
+  check_step(path, state.manifest.step);
+  for (const ShardInfo& shard : state.manifest.shards) state.files.push_back(open_shard(path, shard, verify_data));
+  return checkpoint;
+}
+
+std::optional<Checkpoint> Checkpoint::open_latest(const std::string& folder, std::vector<std::string>* skipped) {
+  for (const std::string& name : list_checkpoints(folder)) {
+    try {
+      return open(folder + "/" + name);
+    } catch (const std::exception& error) {  // Out of memory too: a checkpoint that cannot be read here is not usable here.
+      if (skipped) skipped->push_back(error.what());
+    }
+  }
+  return std::nullopt;
+}
+
+int64_t Checkpoint::step() const { return state_->manifest.step; }
+const std::string& Checkpoint::path() const { return state_->path; }
+const Json& Checkpoint::state() const { return state_->manifest.state; }
+const std::vector<ShardInfo>& Checkpoint::shards() const { return state_->manifest.shards; }
+bool Checkpoint::has(const std::string& tensor) const { return state_->tensors.count(tensor) != 0; }
+DType Checkpoint::dtype(const std::string& tensor) const { return state_->record(tensor).dtype; }
+const std::vector<int64_t>& Checkpoint::shape(const std::string& tensor) const { return state_->record(tensor).shape; }
+
+std::vector<std::string> Checkpoint::tensor_names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, record] : state_->tensors) names.push_back(name);
+  return names;
+}
+
+void Checkpoint::read(const std::string& tensor, const std::vector<int64_t>& begin, const std::vector<int64_t>& shape, void* destination) const {
+  const TensorRecord& record = state_->record(tensor);
+  const Box wanted{begin, shape};
+  if (const std::string error = box_error(wanted, record.shape); !error.empty()) {
+    fail(ErrorCode::kBadInput, state_->path, ": tensor ", quote_text(tensor), ": ", error);
+  }
+  // The pieces hold every element exactly once (checked when the manifest was read), so what they share with the box fills it.
+  for (size_t i = 0; i < record.boxes.size(); ++i) {
+    if (const auto common = intersection(wanted, record.boxes[i])) {
+      copy_box(*common, {state_->data(record.places[i]), record.boxes[i]}, {destination, wanted}, dtype_bytes(record.dtype));
+    }
+  }
+}
+
+void Checkpoint::read_whole(const std::string& tensor, void* destination) const {
+  const std::vector<int64_t>& whole = shape(tensor);
+  read(tensor, std::vector<int64_t>(whole.size(), 0), whole, destination);
+}
+
+const void* Checkpoint::contiguous_data(const std::string& tensor) const {
+  const TensorRecord& record = state_->record(tensor);
+  for (size_t i = 0; i < record.boxes.size(); ++i) {
+    if (record.boxes[i].shape == record.shape) return state_->data(record.places[i]);
+  }
+  return nullptr;
+}
+
+}  // namespace cohort

@@ -1,0 +1,155 @@
+// Writes a checkpoint so that a crash of the process or the machine between any two system calls leaves a loadable one.
+//
+//   begin        1. mkdir step-N.tmp.<nonce>      2. writer.json: who writes
+//   write_shard  3. write rank-R.safetensors, fsync; length and XXH64 go to the manifest
+//   commit       4. every shard is there with its length    5. manifest.json, fsync    6. remove writer.json, fsync the folder
+//                7. an existing step-N is renamed to step-N.old.<nonce>   8. rename to step-N   9. fsync the parent: from here on it is durable
+//               10. latest.tmp.<nonce> -> step-N, rename to latest, fsync the parent   11. removals (retention.cpp)
+//
+// Why the order: a name must not become durable before its content (3, 5, 6 before 8); nothing old may go before the new is durable (9 before 10, 11).
+// Between 7 and 8 step-N is missing and step-N.old holds it; readers try that too. The order is tested by replaying every prefix of the calls, with
+// lost, torn and reordered effects (crash_test.cpp). Protocol: docs/formats/checkpoint.md.
+
+#include <exception>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "cohort/base/error.h"
+#include "cohort/base/file.h"
+#include "cohort/base/json.h"
+#include "cohort/base/log.h"
+#include "cohort/base/strict_json.h"
+#include "cohort/checkpoint/checkpoint.h"
+#include "cohort/checkpoint/io.h"
+#include "cohort/checkpoint/manifest.h"
+#include "cohort/checkpoint/names.h"
+#include "cohort/checkpoint/retention.h"
+#include "cohort/checkpoint/writer_process.h"
+
+namespace cohort {
+namespace {
+
+using Kind = CheckpointName::Kind;
+
+/// Names inside a file must differ, so the second piece of a tensor in one file gets another name.
+std::string free_entry_name(const std::string& tensor, const std::set<std::string>& taken) {
+  std::string name = tensor;
+  for (int i = 1; taken.count(name) != 0; ++i) name = tensor + "#" + std::to_string(i);
+  return name;
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(std::string folder, int64_t step, std::string nonce, CheckpointIo* io)
+    : folder_(std::move(folder)), nonce_(std::move(nonce)), step_(step), io_(io ? io : &posix_io()) {
+  if (step < 0) fail(ErrorCode::kBadInput, "a checkpoint of step ", step, ": a step is 0 or more");
+  if (!valid_nonce(nonce_)) fail(ErrorCode::kBadInput, "checkpoint nonce ", quote_text(nonce_), " is not 1 to 64 letters, digits, '-' or '_'");
+  temporary_ = folder_ + "/" + checkpoint_folder_name({Kind::kTemporary, step, nonce_});
+  final_ = folder_ + "/" + checkpoint_folder_name({Kind::kFinal, step, ""});
+}
+
+void CheckpointWriter::begin() {
+  if (checked::make_folder_if_missing(*io_, folder_)) checked::sync_folder(*io_, parent_folder(folder_));
+  checked::remove_tree(*io_, temporary_, kManifestName);  // Of an attempt of this job that failed.
+  checked::make_folder(*io_, temporary_);
+  const std::string text = describe_this_process();
+  checked::write_file(*io_, temporary_ + "/" + kWriterName, [&](const ByteSink& sink) { sink(text.data(), text.size()); });
+}
+
+ShardInfo CheckpointWriter::write_shard(int rank, const std::vector<TensorPiece>& pieces) {
+  ShardInfo shard;
+  shard.file = shard_name(rank);
+  const std::string path = temporary_ + "/" + shard.file;
+  std::vector<TensorView> views;
+  // Every tensor's own name is taken before names are made, so that a tensor called "a#1" keeps its name beside the second piece of "a".
+  std::set<std::string> taken, seen;
+  for (const TensorPiece& piece : pieces) taken.insert(piece.view.name);
+  for (const TensorPiece& piece : pieces) {
+    if (const std::string error = box_error({piece.begin, piece.view.shape}, piece.whole_shape); !error.empty()) {
+      fail(ErrorCode::kBadInput, path, ": tensor ", quote_text(piece.view.name), ": ", error);
+    }
+    views.push_back(piece.view);
+    if (!seen.insert(piece.view.name).second) views.back().name = free_entry_name(piece.view.name, taken);
+    taken.insert(views.back().name);
+    shard.pieces.push_back({piece.view.name, piece.view.dtype, piece.whole_shape, piece.begin, piece.view.shape, views.back().name});
+  }
+  const std::map<std::string, std::string> metadata = {{"format", "cohort-shard"}, {"rank", std::to_string(rank)}, {"step", std::to_string(step_)}};
+  checked::write_file(*io_, path, [&](const ByteSink& sink) {
+    const WrittenFile written = write_safetensors(sink, path, views, metadata);
+    shard.bytes = written.bytes;
+    shard.checksum = written.checksum;
+  });
+  return shard;
+}
+
+void CheckpointWriter::write_manifest(const std::vector<ShardInfo>& shards, const Json& state) {
+  const TensorIndex index = index_tensors(shards, temporary_);
+  for (const ShardInfo& shard : shards) {
+    FileStatus status;
+    const std::string path = temporary_ + "/" + shard.file;
+    if (!checked::status(*io_, path, &status)) fail(ErrorCode::kFailed, path, " is not there: do all ranks see the same folder?");
+    if (status.bytes != shard.bytes) fail(ErrorCode::kFailed, path, " has ", status.bytes, " bytes, its rank wrote ", shard.bytes);
+  }
+  const std::string text = manifest_text({step_, state, shards}, index);
+  checked::write_file(*io_, temporary_ + "/" + kManifestName, [&](const ByteSink& sink) { sink(text.data(), text.size()); });
+  checked::unlink_if_exists(*io_, temporary_ + "/" + kWriterName);
+  checked::sync_folder(*io_, temporary_);
+}
+
+/// Steps 7 to 9.
+void CheckpointWriter::publish() {
+  // Another job may bring its own step-N between our two renames; the next try moves that aside as well.
+  constexpr int kTries = 5;
+  for (int i = 1;; ++i) {
+    const std::string aside = set_aside(*io_, folder_, step_, nonce_);
+    try {
+      checked::rename(*io_, temporary_, final_);
+      break;
+    } catch (const Error&) {
+      FileStatus status;
+      if (i < kTries && checked::status(*io_, final_, &status)) continue;
+      // Give the step its old content back; if that fails too, readers still find it under .old.
+      if (!aside.empty()) io_->rename(aside, final_);
+      throw;
+    }
+  }
+  checked::sync_folder(*io_, folder_);
+}
+
+void CheckpointWriter::point_latest() {
+  const std::string link = folder_ + "/" + kLatestName + ".tmp." + nonce_;
+  checked::unlink_if_exists(*io_, link);  // Of an attempt that failed.
+  checked::symlink(*io_, checkpoint_folder_name({Kind::kFinal, step_, ""}), link);
+  checked::rename(*io_, link, folder_ + "/" + kLatestName);
+  checked::sync_folder(*io_, folder_);
+}
+
+std::string CheckpointWriter::commit(const std::vector<ShardInfo>& shards, const Json& state, int keep) {
+  write_manifest(shards, state);
+  publish();
+  const auto warn = [&](const std::string& text) {
+    warnings_.push_back(concat("checkpoint of step ", step_, " is saved, but ", text));
+    log_warning(warnings_.back());
+  };
+  try {
+    point_latest();
+  } catch (const std::exception& error) {
+    warn(error.what());
+  }
+  for (const std::string& failure : remove_superseded(*io_, folder_, step_, nonce_, keep)) warn(failure);
+  return final_;
+}
+
+void CheckpointWriter::abandon() noexcept {
+  try {
+    checked::remove_tree(*io_, temporary_, kManifestName);
+  } catch (const std::exception& error) {
+    try {
+      log_warning(error.what());
+    } catch (const std::exception&) {  // Out of memory; there is nothing left to try.
+    }
+  }
+}
+
+}  // namespace cohort

@@ -1,0 +1,74 @@
+// A PID alone proves nothing: it may be of another host or container, or used again. Boot id + PID namespace say whether PIDs can be compared; the
+// start time (clock ticks since boot, field 22 of /proc/PID/stat) tells a process from a later one with its number.
+
+#include "cohort/checkpoint/writer_process.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <sstream>
+
+#include "cohort/base/error.h"
+#include "cohort/base/file.h"
+#include "cohort/base/json.h"
+#include "cohort/base/strict_json.h"
+#include "cohort/checkpoint/json_fields.h"
+
+namespace cohort {
+namespace {
+
+constexpr size_t kMaxProcFileBytes = 1 << 16;
+
+/// "boot id/pid namespace", empty where /proc does not tell.
+std::string process_space() {
+  char link[64];
+  const ssize_t length = ::readlink("/proc/self/ns/pid", link, sizeof link);
+  if (length <= 0) return {};
+  try {
+    std::string boot = read_small_file("/proc/sys/kernel/random/boot_id", kMaxProcFileBytes);
+    while (!boot.empty() && boot.back() == '\n') boot.pop_back();
+    return boot + "/" + std::string(link, static_cast<size_t>(length));
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+/// Clock ticks from boot to the start of a process, 0 where it does not exist, -1 where /proc does not tell.
+int64_t start_ticks(int64_t pid) {
+  const std::string path = "/proc/" + std::to_string(pid);
+  if (::access(path.c_str(), F_OK) < 0) return errno == ENOENT ? 0 : -1;
+  try {
+    const std::string stat = read_small_file(path + "/stat", kMaxProcFileBytes);
+    // The second field, the program's name in brackets, may hold spaces and brackets itself.
+    std::istringstream fields(stat.substr(stat.rfind(')') + 1));
+    std::string field;
+    for (int i = 3; i <= 22; ++i) fields >> field;
+    return std::stoll(field);
+  } catch (const std::exception&) {
+    return ::access(path.c_str(), F_OK) < 0 && errno == ENOENT ? 0 : -1;  // It may have ended between the two looks.
+  }
+}
+
+}  // namespace
+
+std::string describe_this_process() {
+  const int64_t pid = ::getpid();
+  return Json{{"space", process_space()}, {"pid", pid}, {"start_ticks", start_ticks(pid)}}.dump() + "\n";
+}
+
+ProcessState process_state(const std::string& description) {
+  try {
+    const std::string where = "writer";
+    const Json json = parse_strict_ordered_json(description, {.path = where});
+    const JsonFields fields(json, where);
+    const std::string space = process_space();
+    if (space.empty() || fields.text("space") != space) return ProcessState::kUnknown;
+    const int64_t now = start_ticks(fields.natural("pid"));
+    if (now < 0 || fields.natural("start_ticks") == 0) return ProcessState::kUnknown;
+    return now == fields.natural("start_ticks") ? ProcessState::kAlive : ProcessState::kGone;
+  } catch (const Error&) {
+    return ProcessState::kUnknown;
+  }
+}
+
+}  // namespace cohort

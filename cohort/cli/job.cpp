@@ -1,0 +1,35 @@
+#include <dlfcn.h>
+
+#include "cohort/base/error.h"
+#include "cohort/base/layout.h"
+#include "cohort/base/log.h"
+#include "cohort/cli/verb.h"
+#include "cohort/world/launch.h"
+
+namespace cohort {
+
+int run_job(const Arguments& arguments, const std::function<int(const World&)>& body) {
+  const World world = world_from_environment();
+  const Config& config = arguments.config;
+  if (world.launcher != "none") {
+    // A number in the file (that of an earlier run, say) gives way to the launcher; one on the command line is a contradiction.
+    if (arguments.was_given("workers") && config.workers != world.size)
+      fail(ErrorCode::kBadInput, "--workers ", config.workers, " under ", world.launcher, ", which started ", world.size, " ranks; leave --workers out");
+    parse_layout(config.layout, world.size);
+    if (world.size > 1) set_log_rank(world.rank);
+    return guarded(world, body);
+  }
+  const int num_ranks = parse_layout(config.layout, config.workers).num_ranks();
+  if (num_ranks == 1) return guarded(world, body);
+  return run_ranks({.num_ranks = num_ranks}, body);
+}
+
+void load_plugin(const Config& config) {
+  if (config.plugin.empty()) return;
+  // A bare name would be looked for in the system's folders only; users mean the file they name.
+  const std::string path = config.plugin.find('/') == std::string::npos ? "./" + config.plugin : config.plugin;
+  // Kept open: registered factories live in it.
+  if (!::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) fail(ErrorCode::kBadInput, "--plugin ", config.plugin, ": ", ::dlerror());
+}
+
+}  // namespace cohort

@@ -1,0 +1,21 @@
+#include "cohort/world/launch.h"
+
+#include "cohort/base/error.h"
+#include "cohort/cli/verb.h"
+
+namespace cohort {
+
+Verb launch_verb() {
+  return {.name = "launch",
+          .summary = "Starts N ranks of any program on this machine with the environment of torchrun, and looks after them.",
+          .examples = {"cohort launch -n 2 ./my_trainer --its-options", "cohort launch -n 4 python train.py"},
+          .positional_help = "PROGRAM and its arguments",
+          .takes_program = true,
+          .options = {{"n", "N", "ranks to start"}},
+          .run = [](const Arguments& arguments) {
+            if (!arguments.options.contains("n")) fail(ErrorCode::kBadInput, "launch: -n N is missing: how many ranks to start");
+            return run_program({.num_ranks = static_cast<int>(arguments.integer_option("n", 1, 1, 4096))}, arguments.positional);
+          }};
+}
+
+}  // namespace cohort

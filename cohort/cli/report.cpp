@@ -1,0 +1,22 @@
+#include "cohort/report/report.h"
+
+#include <cstdio>
+
+#include "cohort/base/error.h"
+#include "cohort/cli/verb.h"
+
+namespace cohort {
+
+Verb report_verb() {
+  return {.name = "report",
+          .summary = "Writes RUN/report.html anew from the run's metrics.",
+          .examples = {"cohort report runs/quickstart"},
+          .positional_help = "run folder",
+          .run = [](const Arguments& arguments) {
+            if (arguments.positional.size() != 1) fail(ErrorCode::kBadInput, "report: give one run folder");
+            std::printf("%s\n", write_report(arguments.positional.front()).c_str());
+            return 0;
+          }};
+}
+
+}  // namespace cohort

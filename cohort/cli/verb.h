@@ -1,0 +1,56 @@
+#pragma once
+// What a verb of the program is to the command line: one value in the table of run_cli.cpp. No parser's header is needed to write one.
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cohort/base/config.h"
+
+namespace cohort {
+
+/// What the user typed, parsed.
+struct Arguments {
+  Config config;                                ///< Defaults, then the file, then options; only where the verb takes settings.
+  std::vector<std::string> given;               ///< Names of the settings that were given as options.
+  std::vector<std::string> positional;
+  std::map<std::string, std::string> options;   ///< The verb's own options that were given; flags as "true".
+
+  bool was_given(const std::string& setting) const;
+  std::string option(const std::string& name, const std::string& fallback) const;
+  int64_t integer_option(const std::string& name, int64_t fallback, int64_t minimum, int64_t maximum) const;
+};
+
+struct VerbOption {
+  std::string name, value_name, help;           ///< An empty value_name makes a flag.
+};
+
+struct Verb {
+  std::string name, summary;
+  std::vector<std::string> examples;            ///< Whole commands; the help begins with them.
+  std::string positional_help;                  ///< "" where none is taken.
+  bool takes_settings = false;                  ///< The options of `train`, and a config.toml as first positional.
+  bool takes_program = false;                   ///< Everything from the first positional on belongs to another program.
+  std::vector<VerbOption> options;
+  std::function<int(const Arguments&)> run;
+};
+
+/// Parses argv[1...] against the verbs and runs one. Returns the exit code; prints help and one-line complaints itself.
+int run_verbs(const std::vector<Verb>& verbs, int argc, char** argv);
+
+// One function a verb, each in its own file.
+Verb train_verb();
+Verb verify_verb();
+Verb launch_verb();
+Verb doctor_verb();
+Verb checkpoint_verb();
+Verb report_verb();
+Verb bench_verb();
+
+/// Ranks for a verb that trains: joins what a launcher started, else starts --workers ranks here. Returns the job's exit code.
+int run_job(const Arguments& arguments, const std::function<int(const struct World&)>& body);
+/// Loads --plugin, so that its models are registered.
+void load_plugin(const Config& config);
+
+}  // namespace cohort

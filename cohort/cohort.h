@@ -1,0 +1,19 @@
+#pragma once
+// Everything a program that uses Cohort needs.
+
+#include "cohort/base/config.h"
+#include "cohort/base/error.h"
+#include "cohort/comm/group.h"
+#include "cohort/models/layer_graph.h"
+#include "cohort/models/registry.h"
+#include "cohort/parallel/data_parallel.h"
+#include "cohort/train/trainer.h"
+#include "cohort/version.h"
+#include "cohort/world/world.h"
+
+namespace cohort {
+
+/// The whole program: all verbs, with the models that this binary registered. Returns the exit code. Call it from main() before any thread is started.
+int run_cli(int argc, char** argv);
+
+}  // namespace cohort

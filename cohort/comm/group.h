@@ -1,0 +1,71 @@
+#pragma once
+// Ranks that talk to each other. A Group is a handle: copies share one connection.
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/world/world.h"
+
+namespace c10d {
+class Backend;
+class Store;
+}  // namespace c10d
+
+namespace cohort {
+
+struct GroupOptions {
+  std::string backend = "auto";     ///< auto or gloo (see --backend).
+  double timeout_seconds = 60.0;    ///< The longest any exchange may take.
+};
+
+/// A sum that is under way.
+class PendingSum {
+ public:
+  virtual ~PendingSum() = default;
+  /// Blocks until the tensor holds the sum. Error(kEnvironment) naming tensor, rank and lost peers.
+  virtual void wait() = 0;
+};
+
+/// All members call the same operations in the same order, from one thread at a time. Tensors are dense, contiguous CPU memory and must live until
+/// the operation has ended. Every operation ends within the time-out or throws Error(kEnvironment) that says which operation failed and which
+/// peers are dead or stopped, as far as this host can see. A group of one rank does nothing and leaves tensors unchanged.
+class Group {
+ public:
+  /// One rank, no exchange.
+  Group();
+  /// All ranks of the job. Collective: every rank calls it.
+  static Group create(const World& world, const GroupOptions& options = {});
+  /// For tests and programs of their own: ranks that meet over `store`, all on this host.
+  static Group create(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const GroupOptions& options = {});
+
+  int rank() const;
+  int size() const;
+  const std::string& backend_name() const;
+
+  /// `what` names the tensor in error messages.
+  void broadcast(at::Tensor tensor, int root, const std::string& what);
+  /// Starts to replace `flat` (1-d) by its sum over the ranks, element by element in rank order ((x0 + x1) + x2) + ...: bitwise equal on all ranks
+  /// and from run to run. Sums end in the order in which they were started.
+  std::unique_ptr<PendingSum> all_reduce_sum(at::Tensor flat, std::string what);
+  /// output is {size, ...input's shape}.
+  void all_gather(at::Tensor output, at::Tensor input, const std::string& what);
+  void barrier();
+  /// Every rank's text, in rank order.
+  std::vector<std::string> all_gather_text(const std::string& text, const std::string& what);
+
+  /// The c10d backend below, null for one rank; for what Cohort has no call for.
+  c10::intrusive_ptr<c10d::Backend> backend() const;
+
+  struct State;
+
+ private:
+  explicit Group(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace cohort

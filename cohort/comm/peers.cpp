@@ -1,0 +1,97 @@
+#include "cohort/comm/peers.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "cohort/base/error.h"
+#include "cohort/base/text.h"
+
+namespace cohort {
+namespace {
+
+std::string name_space(const char* kind) {
+  char target[64] = {};
+  const ssize_t length = ::readlink(concat("/proc/self/ns/", kind).c_str(), target, sizeof target - 1);
+  return length > 0 ? std::string(target, static_cast<size_t>(length)) : "";
+}
+
+std::string this_machine() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  return boot + "/" + name_space("net") + "/" + name_space("pid");
+}
+
+/// COHORT_ADDRESS, or the first address of this host that is not a loopback one.
+std::string this_address() {
+  if (const char* given = std::getenv("COHORT_ADDRESS")) return given;
+  std::string address = "127.0.0.1";
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return address;
+  for (const ifaddrs* at = list; at; at = at->ifa_next) {
+    if (!at->ifa_addr || at->ifa_addr->sa_family != AF_INET || (at->ifa_flags & IFF_LOOPBACK) || !(at->ifa_flags & IFF_UP)) continue;
+    char text[INET_ADDRSTRLEN] = {};
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr, text, sizeof text);
+    address = text;
+    break;
+  }
+  ::freeifaddrs(list);
+  return address;
+}
+
+/// State letter of a process, 'X' when it is gone. A zombie ('Z') has ended too, though kill(pid, 0) still finds it.
+char state_of(int pid) {
+  std::ifstream file(concat("/proc/", pid, "/stat"));
+  std::string text;
+  std::getline(file, text);
+  const size_t close = text.rfind(')');
+  return close != std::string::npos && close + 2 < text.size() ? text[close + 2] : 'X';
+}
+
+std::string key_of(int rank) { return concat("cohort/peer/", rank); }
+
+}  // namespace
+
+Peers Peers::exchange(c10d::Store& store, int rank, int size) {
+  const std::string mine = this_machine() + "\n" + this_address() + "\n" + std::to_string(::getpid());
+  store.set(key_of(rank), std::vector<uint8_t>(mine.begin(), mine.end()));
+  Peers peers;
+  for (int peer = 0; peer < size; ++peer) {
+    const std::vector<uint8_t> bytes = store.get(key_of(peer));
+    const std::vector<std::string> lines = split(std::string(bytes.begin(), bytes.end()), '\n');
+    const auto pid = lines.size() == 3 ? parse_integer(lines[2]) : std::nullopt;
+    if (!pid) fail(ErrorCode::kEnvironment, "rank ", peer, " left a record in the store that is not one of Cohort's; is another job using this store?");
+    peers.peers_.push_back({lines[0], lines[1], static_cast<int>(*pid)});
+  }
+  return peers;
+}
+
+std::string Peers::describe_missing(int rank) const {
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    std::vector<std::string> missing;
+    for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
+      if (peer == rank || peers_[peer].machine != peers_[rank].machine || peers_[peer].pid == peers_[rank].pid) continue;
+      const char state = state_of(peers_[peer].pid);
+      if (state == 'X' || state == 'Z') missing.push_back(concat("rank ", peer, " (pid ", peers_[peer].pid, ") has ended"));
+      if (state == 'T' || state == 't') missing.push_back(concat("rank ", peer, " (pid ", peers_[peer].pid, ") is stopped"));
+    }
+    if (!missing.empty()) return join(missing, ", ");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return "";
+}
+
+std::string Peers::address_to_bind(int rank) const {
+  for (const Peer& peer : peers_)
+    if (peer.machine != peers_[rank].machine) return peers_[rank].address;
+  return "127.0.0.1";
+}
+
+}  // namespace cohort

@@ -1,0 +1,31 @@
+#pragma once
+// Who the other ranks are: host and process id, exchanged at the start, so that a failure can name the rank that is gone.
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <string>
+#include <vector>
+
+namespace cohort {
+
+class Peers {
+ public:
+  Peers() = default;
+  /// Every rank puts its own record and reads the others'. Collective; throws what the store throws when a rank does not come.
+  static Peers exchange(c10d::Store& store, int rank, int size);
+
+  /// "rank 1 (pid 77) has ended" for each other rank on this host that is dead or stopped, or "". Waits up to half a second for an end to show.
+  std::string describe_missing(int rank) const;
+  /// 127.0.0.1 when all ranks are on one host, else this host's address on the way to another host's.
+  std::string address_to_bind(int rank) const;
+
+ private:
+  struct Peer {
+    std::string machine;   ///< Boot id and network and process name spaces: equal only where a process id means the same process.
+    std::string address;
+    int pid = 0;
+  };
+  std::vector<Peer> peers_;
+};
+
+}  // namespace cohort

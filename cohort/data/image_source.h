@@ -1,0 +1,50 @@
+#pragma once
+// Pictures in memory, one byte a value, handed out as normalised floats.
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "cohort/data/byte_buffer.h"
+#include "cohort/data/source.h"
+
+namespace cohort {
+
+/// num_samples x input_elements bytes, channel by channel inside a sample, and a label for each sample. Train and validation share one.
+struct ImagePixels {
+  ByteBuffer values;
+  ByteBuffer labels;
+};
+
+/// Per channel, in units of the interval [0, 1] that bytes 0..255 stand for.
+struct ChannelStatistics {
+  std::vector<double> mean, deviation;
+};
+
+/// Mean and standard deviation (of the population) per channel over the samples [begin, end). Sums are integers, so the result is the same
+/// bits whatever the machine or the compiler's options. A channel of one single value gets the deviation 1: its values become 0.
+ChannelStatistics channel_statistics(const ImagePixels& pixels, const DataShape& shape, int64_t begin, int64_t end);
+
+/// The samples [begin, end) of `pixels`; value x of channel c becomes (x / 255 - mean[c]) / deviation[c].
+class ImageSource : public DataSource {
+ public:
+  ImageSource(std::shared_ptr<const ImagePixels> pixels, DataShape shape, ChannelStatistics statistics, int64_t begin, int64_t end);
+
+  const DataShape& shape() const override { return shape_; }
+  int64_t num_samples() const override { return end_ - begin_; }
+  void read(std::span<const int64_t> indices, Batch& batch) const override;
+  const ChannelStatistics& statistics() const { return statistics_; }
+
+ private:
+  std::shared_ptr<const ImagePixels> pixels_;
+  DataShape shape_;
+  ChannelStatistics statistics_;
+  int64_t begin_, end_;
+  std::vector<std::array<float, 256>> tables_;  // Per channel: byte to normalised float.
+};
+
+/// Train (the first samples) and validation (the last) over one buffer, normalised by the statistics of train. `what` names the data in
+/// errors.
+DataSet split_images(const std::string& what, ImagePixels pixels, DataShape shape, const DataOptions& options);
+
+}  // namespace cohort

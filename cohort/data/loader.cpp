@@ -1,0 +1,119 @@
+#include "cohort/data/loader.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/error.h"
+
+namespace cohort {
+namespace {
+
+void check(const std::shared_ptr<const DataSource>& source, const LoaderOptions& options) {
+  if (!source) fail(ErrorCode::kFailed, "a loader needs a source");
+  if (options.read_ahead < 1) fail(ErrorCode::kBadInput, "read-ahead: expected at least 1 batch, found ", options.read_ahead);
+  if (options.first_step < 0 || options.end_step < 0) {
+    fail(ErrorCode::kBadInput, "steps of the loader: expected at least 0, found ", options.first_step, " to ", options.end_step);
+  }
+  share_of_rank(0, options.rank, options.num_ranks, options.granularity);  // Throws where rank, ranks or granularity are wrong.
+}
+
+}  // namespace
+
+struct Loader::State {
+  State(std::shared_ptr<const DataSource> data, const LoaderOptions& chosen)
+      : source(std::move(data)), options(chosen), sampler(source->num_samples(), options.global_batch, options.seed) {}
+
+  int64_t end_step() const { return options.end_step == 0 ? std::numeric_limits<int64_t>::max() : options.end_step; }
+
+  LoadedBatch read(int64_t step, Batch memory) {
+    LoadedBatch out;
+    out.step = step;
+    out.global_samples = sampler.batch_at(step);
+    out.share = share_of_rank(out.global_samples, options.rank, options.num_ranks, options.granularity);
+    out.batch = std::move(memory);
+    source->read(sampler.samples(step, out.share), out.batch);
+    return out;
+  }
+
+  /// The reader thread, until `stop` or the last step. The queue is full at read_ahead batches.
+  void run(const std::stop_token& stop) {
+    try {
+      for (int64_t step = options.first_step; step < end_step(); ++step) {
+        Batch memory;
+        {
+          std::unique_lock lock(mutex);
+          if (!room.wait(lock, stop, [&] { return std::ssize(ready) < options.read_ahead; }) || stop.stop_requested()) return;
+          if (!spare.empty()) {
+            memory = std::move(spare.back());
+            spare.pop_back();
+          }
+        }
+        LoadedBatch batch = read(step, std::move(memory));
+        std::lock_guard lock(mutex);
+        ready.push_back(std::move(batch));
+        filled.notify_one();
+      }
+    } catch (...) {
+      std::lock_guard lock(mutex);
+      failure = std::current_exception();
+      filled.notify_one();
+    }
+  }
+
+  const std::shared_ptr<const DataSource> source;
+  const LoaderOptions options;
+  Sampler sampler;  // Of the reader thread alone, once it runs.
+
+  std::mutex mutex;
+  std::condition_variable_any room, filled;
+  std::deque<LoadedBatch> ready;
+  std::vector<Batch> spare;  // Memory that the consumer gave back.
+  std::exception_ptr failure;
+  int64_t next_step = 0;
+  std::jthread reader;  // Last: it stops before anything that it uses is gone.
+};
+
+Loader::Loader(std::shared_ptr<const DataSource> source, LoaderOptions options) {
+  check(source, options);
+  state_ = std::make_unique<State>(std::move(source), options);
+  state_->next_step = options.first_step;
+  steps_per_epoch_ = state_->sampler.steps_per_epoch();
+  state_->reader = std::jthread([state = state_.get()](const std::stop_token& stop) { state->run(stop); });
+}
+
+Loader::~Loader() = default;
+
+LoadedBatch Loader::next() {
+  using Clock = std::chrono::steady_clock;
+  State& state = *state_;
+  if (state.next_step >= state.end_step()) {
+    fail(ErrorCode::kFailed, "the loader was asked for step ", state.next_step, ", but ends before step ", state.end_step());
+  }
+  const Clock::time_point begin = Clock::now();
+  std::unique_lock lock(state.mutex);
+  state.filled.wait(lock, [&] { return !state.ready.empty() || state.failure; });
+  if (state.ready.empty()) std::rethrow_exception(state.failure);
+  LoadedBatch out = std::move(state.ready.front());
+  state.ready.pop_front();
+  state.room.notify_one();
+  out.waited_seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  ++state.next_step;
+  return out;
+}
+
+void Loader::recycle(Batch batch) {
+  std::lock_guard lock(state_->mutex);
+  if (std::ssize(state_->spare) <= state_->options.read_ahead) state_->spare.push_back(std::move(batch));
+}
+
+int64_t Loader::steps_per_epoch() const { return steps_per_epoch_; }
+
+}  // namespace cohort

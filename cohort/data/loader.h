@@ -1,0 +1,53 @@
+#pragma once
+// Reads batches ahead of training on one background thread.
+
+#include <cstdint>
+#include <memory>
+
+#include "cohort/data/sampler.h"
+#include "cohort/data/source.h"
+
+namespace cohort {
+
+struct LoaderOptions {
+  int64_t global_batch = 1;
+  uint64_t seed = 0;
+  int rank = 0;             ///< This rank's place on the data axis,
+  int num_ranks = 1;        ///< and the size of that axis.
+  int64_t granularity = 1;  ///< See share_of_rank.
+  int64_t first_step = 0;   ///< > 0 when a run is resumed.
+  int64_t end_step = 0;     ///< No step at or after this one is read; 0: no end.
+  int read_ahead = 2;       ///< Batches kept ready.
+};
+
+/// What next() hands out: this rank's share of the global batch of `step`.
+struct LoadedBatch {
+  int64_t step = 0;
+  int64_t global_samples = 0;  ///< Of all ranks together.
+  Share share;                 ///< This rank's positions in the global batch.
+  Batch batch;
+  double waited_seconds = 0;  ///< How long next() had to wait: the data part of a step's time.
+};
+
+/// One consumer thread. The destructor stops the reader and joins it; an exception of the reader is thrown by next().
+class Loader {
+ public:
+  Loader(std::shared_ptr<const DataSource> source, LoaderOptions options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  /// The steps in order from first_step on. An exception of the source is thrown once the batches before it are handed out, and at every
+  /// call from then on. Past end_step: Error(kFailed).
+  LoadedBatch next();
+  /// Optional: gives the memory of a batch back when it is no longer used, for a later one. Any thread.
+  void recycle(Batch batch);
+  int64_t steps_per_epoch() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+  int64_t steps_per_epoch_ = 0;
+};
+
+}  // namespace cohort

@@ -1,0 +1,137 @@
+#include "cohort/data/loader.h"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "cohort/data/test_files.h"
+
+using namespace cohort;
+using namespace cohort::testing;
+
+namespace {
+
+/// Sample i has the one value i. Counts its reads; fails, or takes its time, when told to.
+class CountingSource : public DataSource {
+ public:
+  explicit CountingSource(int64_t num_samples) : num_samples_(num_samples) {}
+  const DataShape& shape() const override { return shape_; }
+  int64_t num_samples() const override { return num_samples_; }
+  void read(std::span<const int64_t> indices, Batch& batch) const override {
+    if (reads++ == failing_read) fail(ErrorCode::kBadInput, "the disk is gone");
+    std::this_thread::sleep_for(std::chrono::milliseconds(read_milliseconds));
+    if (batch.values.capacity() > 0) ++reused;
+    batch.num_samples = std::ssize(indices);
+    batch.values.assign(indices.begin(), indices.end());
+    batch.targets.assign(indices.begin(), indices.end());
+  }
+
+  int failing_read = -1;
+  int read_milliseconds = 0;
+  mutable std::atomic<int> reads{0}, reused{0};
+
+ private:
+  DataShape shape_{DataShape::Kind::kImage, {1}, 10, {}};
+  int64_t num_samples_;
+};
+
+/// Waits until the reader has done `reads` and a little longer, in which it must not do more.
+void expect_reads(const CountingSource& source, int reads) {
+  for (int i = 0; i < 2000 && source.reads < reads; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(source.reads == reads);
+}
+
+}  // namespace
+
+TEST_CASE("loader: steps in order, as the sampler has them, for every rank") {
+  const auto source = std::make_shared<CountingSource>(37);
+  for (const int ranks : {1, 3}) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      Loader loader(source,
+                    {.global_batch = 10, .seed = 4, .rank = rank, .num_ranks = ranks, .granularity = 2, .first_step = 2, .end_step = 12});
+      CHECK(loader.steps_per_epoch() == 4);
+      Sampler sampler(37, 10, 4);
+      for (int64_t step = 2; step < 12; ++step) {
+        LoadedBatch got = loader.next();
+        const Share share = share_of_rank(sampler.batch_at(step), rank, ranks, 2);
+        REQUIRE(got.step == step);
+        REQUIRE(got.global_samples == sampler.batch_at(step));
+        REQUIRE(got.share.begin == share.begin);
+        REQUIRE(got.share.end == share.end);
+        REQUIRE(got.batch.num_samples == share.size());
+        REQUIRE(got.batch.targets == sampler.samples(step, share));
+        REQUIRE(got.waited_seconds >= 0);
+        if (step % 2) loader.recycle(std::move(got.batch));
+      }
+      CHECK(contains(error_of([&] { loader.next(); }, ErrorCode::kFailed), "was asked for step 12, but ends before step 12"));
+    }
+  }
+}
+
+TEST_CASE("loader: an empty range of steps, and no end") {
+  const auto source = std::make_shared<CountingSource>(5);
+  Loader none(source, {.global_batch = 5, .first_step = 7, .end_step = 7});
+  CHECK(contains(error_of([&] { none.next(); }, ErrorCode::kFailed), "ends before step 7"));
+  Loader endless(source, {.global_batch = 5});
+  for (int64_t step = 0; step < 300; ++step) REQUIRE(endless.next().step == step);
+}
+
+TEST_CASE("loader: reads so far ahead and no further; the destructor does not wait for a consumer") {
+  const auto source = std::make_shared<CountingSource>(100);
+  {
+    Loader loader(source, {.global_batch = 10, .read_ahead = 3});
+    expect_reads(*source, 3);
+    loader.next();
+    expect_reads(*source, 4);
+  }
+  CHECK(source->reads == 4);
+}
+
+TEST_CASE("loader: the destructor ends a reader at any moment") {
+  for (int i = 0; i < 200; ++i) {
+    const auto source = std::make_shared<CountingSource>(10);
+    Loader loader(source, {.global_batch = 5, .end_step = 1 + i % 4});
+    if (i % 3 == 1) loader.next();
+  }
+}
+
+TEST_CASE("loader: reading goes on while the consumer works") {
+  const auto source = std::make_shared<CountingSource>(100);
+  source->read_milliseconds = 60;
+  Loader loader(source, {.global_batch = 10});
+  const LoadedBatch first = loader.next();
+  CHECK(first.waited_seconds > 0.03);
+  expect_reads(*source, 3);
+  const LoadedBatch second = loader.next();
+  CHECK(second.waited_seconds < 0.03);
+}
+
+TEST_CASE("loader: an exception of the source comes after the batches before it, and stays") {
+  const auto source = std::make_shared<CountingSource>(100);
+  source->failing_read = 2;
+  Loader loader(source, {.global_batch = 10, .read_ahead = 8});
+  expect_reads(*source, 3);
+  CHECK(loader.next().step == 0);
+  CHECK(loader.next().step == 1);
+  for (int i = 0; i < 2; ++i) CHECK(error_of([&] { loader.next(); }) == "the disk is gone");
+}
+
+TEST_CASE("loader: memory that is given back is used again") {
+  const auto source = std::make_shared<CountingSource>(100);
+  Loader loader(source, {.global_batch = 10, .end_step = 20});
+  for (int64_t step = 0; step < 20; ++step) loader.recycle(std::move(loader.next().batch));
+  CHECK(source->reused >= 16);  // All but those that were read before the first came back.
+}
+
+TEST_CASE("loader: wrong options") {
+  const auto source = std::make_shared<CountingSource>(10);
+  CHECK(contains(error_of([&] { Loader(source, {.global_batch = 0}); }), "global batch"));
+  CHECK(contains(error_of([&] { Loader(source, {.rank = 2, .num_ranks = 2}); }), "rank 2 of 2"));
+  CHECK(contains(error_of([&] { Loader(source, {.granularity = 0}); }), "units of 0"));
+  CHECK(contains(error_of([&] { Loader(source, {.first_step = -1}); }), "found -1"));
+  CHECK(contains(error_of([&] { Loader(source, {.read_ahead = 0}); }), "read-ahead"));
+  CHECK(contains(error_of([&] { Loader(nullptr, {}); }, ErrorCode::kFailed), "needs a source"));
+}

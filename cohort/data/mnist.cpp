@@ -1,0 +1,71 @@
+#include "cohort/data/mnist.h"
+
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/error.h"
+#include "cohort/data/idx.h"
+#include "cohort/data/image_source.h"
+
+namespace cohort {
+namespace {
+
+constexpr char kDebianFolder[] = "/usr/share/datasets/fashion-mnist";
+
+/// The file of `stem` ("train-images") and `suffix` ("idx3-ubyte") under the first of its names that exists in `folder`, or "".
+std::string find_part(const std::string& folder, const std::string& stem, const std::string& suffix) {
+  for (const char* joint : {"-", "."}) {  // The second is what some archives unpack to.
+    for (const char* ending : {"", ".gz"}) {
+      const std::string path = (std::filesystem::path(folder) / concat(stem, joint, suffix, ending)).string();
+      std::error_code error;
+      if (std::filesystem::exists(path, error)) return path;
+    }
+  }
+  return "";
+}
+
+struct Files {
+  std::string images, labels;
+};
+
+/// The train files, else the t10k files. Half a pair is an error: silently training on other data would be worse.
+Files find_files(const std::string& folder, const std::string& advice) {
+  std::error_code error;
+  if (!std::filesystem::exists(folder, error)) fail(ErrorCode::kBadInput, "no folder ", folder, advice);
+  if (!std::filesystem::is_directory(folder, error)) fail(ErrorCode::kBadInput, folder, " is not a folder: expected one with IDX files");
+  for (const std::string set : {"train", "t10k"}) {
+    const std::string images = set + "-images", labels = set + "-labels";
+    const Files files{find_part(folder, images, "idx3-ubyte"), find_part(folder, labels, "idx1-ubyte")};
+    if (!files.images.empty() && !files.labels.empty()) return files;
+    if (!files.images.empty()) fail(ErrorCode::kBadInput, files.images, " has no labels beside it: expected ", labels, "-idx1-ubyte[.gz]");
+    if (!files.labels.empty()) fail(ErrorCode::kBadInput, files.labels, " has no images beside it: expected ", images, "-idx3-ubyte[.gz]");
+  }
+  fail(ErrorCode::kBadInput, folder, " has no IDX files: expected train-images-idx3-ubyte[.gz] and train-labels-idx1-ubyte[.gz]", advice);
+}
+
+DataSet open_idx_folder(const std::string& folder, std::vector<std::string> class_names, const DataOptions& options,
+                        const std::string& advice) {
+  const Files files = find_files(folder, advice);
+  const int64_t num_classes = static_cast<int64_t>(class_names.size());
+  IdxImages images;
+  IdxLabels labels;
+  read_idx_pair(files.images, files.labels, num_classes, images, labels);
+  DataShape shape{DataShape::Kind::kImage, {1, images.rows, images.columns}, num_classes, std::move(class_names)};
+  return split_images(files.images, {std::move(images.pixels), std::move(labels.labels)}, std::move(shape), options);
+}
+
+}  // namespace
+
+DataSet open_mnist(const std::string& folder, const DataOptions& options) {
+  return open_idx_folder(folder, {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}, options, "");
+}
+
+DataSet open_fashion_mnist(const std::string& folder, const DataOptions& options) {
+  const std::vector<std::string> names{"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
+                                       "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
+  if (!folder.empty()) return open_idx_folder(folder, names, options, "");
+  return open_idx_folder(kDebianFolder, names, options, "; on Debian and Ubuntu: apt install dataset-fashion-mnist");
+}
+
+}  // namespace cohort

@@ -1,0 +1,45 @@
+#pragma once
+// Which samples belong to which step and which rank. A pure function of (seed, step), so any rank of any layout, and a resumed run, can ask
+// for any step; sample i of step s is the same for every number of workers.
+
+#include <cstdint>
+#include <vector>
+
+namespace cohort {
+
+/// Half-open range of positions inside the global batch of a step.
+struct Share {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+};
+
+/// Splits `batch` positions over `num_ranks` in contiguous shares that differ by at most `granularity`; all but the last share with samples
+/// are multiples of `granularity` (ghost batches, micro-batches). The first ranks get the units that are left over, the last rank with
+/// samples the part of a unit. Shares may be empty. Wrong arguments: Error(kBadInput).
+Share share_of_rank(int64_t batch, int rank, int num_ranks, int64_t granularity = 1);
+
+/// Thread-compatible: one thread at a time (it caches one epoch's order).
+class Sampler {
+ public:
+  /// Every epoch is a fresh permutation of [0, num_samples) by `seed`; its last step is smaller where global_batch does not divide.
+  /// num_samples is 1 to 2^31 - 1, global_batch at least 1: Error(kBadInput) otherwise.
+  Sampler(int64_t num_samples, int64_t global_batch, uint64_t seed, bool shuffle = true);
+
+  int64_t steps_per_epoch() const { return steps_per_epoch_; }
+  /// Number of samples in `step` (counted from 0 over all epochs).
+  int64_t batch_at(int64_t step) const;
+  /// Sample indices at positions [share.begin, share.end) of `step`.
+  std::vector<int64_t> samples(int64_t step, Share share);
+
+ private:
+  const std::vector<int32_t>& order_of(int64_t epoch);
+
+  int64_t num_samples_, global_batch_, steps_per_epoch_;
+  uint64_t seed_;
+  bool shuffle_;
+  int64_t cached_epoch_ = -1;
+  std::vector<int32_t> order_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,149 @@
+#include "cohort/data/sampler.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "cohort/data/test_files.h"
+
+using namespace cohort;
+using namespace cohort::testing;
+
+namespace {
+
+std::vector<int64_t> whole_step(Sampler& sampler, int64_t step) { return sampler.samples(step, {0, sampler.batch_at(step)}); }
+
+std::vector<int64_t> whole_epoch(Sampler& sampler, int64_t epoch) {
+  std::vector<int64_t> out;
+  for (int64_t step = 0; step < sampler.steps_per_epoch(); ++step) {
+    const std::vector<int64_t> samples = whole_step(sampler, epoch * sampler.steps_per_epoch() + step);
+    out.insert(out.end(), samples.begin(), samples.end());
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("shares: contiguous, complete, whole units and even") {
+  for (int64_t batch = 0; batch <= 70; ++batch) {
+    for (int ranks = 1; ranks <= 9; ++ranks) {
+      for (const int64_t granularity : {1, 2, 3, 4, 7, 16, 100}) {
+        int64_t at = 0, smallest = batch, largest = 0, partial = 0;
+        int last_with_samples = -1, rank_of_partial = -1;
+        for (int rank = 0; rank < ranks; ++rank) {
+          const Share share = share_of_rank(batch, rank, ranks, granularity);
+          REQUIRE(share.begin == at);
+          REQUIRE(share.end >= share.begin);
+          at = share.end;
+          smallest = std::min(smallest, share.size());
+          largest = std::max(largest, share.size());
+          if (share.size() > 0) last_with_samples = rank;
+          if (share.size() % granularity != 0) ++partial, rank_of_partial = rank;
+        }
+        REQUIRE(at == batch);
+        REQUIRE(largest - smallest <= granularity);
+        REQUIRE(partial == (batch % granularity != 0));
+        if (partial) REQUIRE(rank_of_partial == last_with_samples);
+      }
+    }
+  }
+}
+
+TEST_CASE("shares: known answers and wrong arguments") {
+  const auto sizes = [](int64_t batch, int ranks, int64_t granularity) {
+    std::vector<int64_t> out;
+    for (int rank = 0; rank < ranks; ++rank) out.push_back(share_of_rank(batch, rank, ranks, granularity).size());
+    return out;
+  };
+  CHECK(sizes(10, 3, 1) == std::vector<int64_t>{4, 3, 3});
+  CHECK(sizes(10, 4, 2) == std::vector<int64_t>{4, 2, 2, 2});
+  CHECK(sizes(9, 2, 4) == std::vector<int64_t>{4, 5});
+  CHECK(sizes(3, 3, 4) == std::vector<int64_t>{3, 0, 0});
+  CHECK(sizes(2, 4, 1) == std::vector<int64_t>{1, 1, 0, 0});
+  CHECK(share_of_rank(INT64_MAX, 1, 2, 1).end == INT64_MAX);
+  CHECK(contains(error_of([] { share_of_rank(4, 2, 2); }), "rank 2 of 2"));
+  CHECK(contains(error_of([] { share_of_rank(4, 0, 1, 0); }), "units of 0"));
+  CHECK(contains(error_of([] { share_of_rank(-1, 0, 1); }), "batch of -1"));
+}
+
+TEST_CASE("sampler: every epoch is another permutation, the last step takes what is left") {
+  Sampler sampler(103, 10, 42);
+  CHECK(sampler.steps_per_epoch() == 11);
+  CHECK(sampler.batch_at(9) == 10);
+  CHECK(sampler.batch_at(10) == 3);
+  CHECK(sampler.batch_at(11) == 10);
+  CHECK(sampler.batch_at(21) == 3);
+  const std::vector<int64_t> first = whole_epoch(sampler, 0), second = whole_epoch(sampler, 1);
+  CHECK(first != second);
+  for (std::vector<int64_t> order : {first, second}) {
+    std::ranges::sort(order);
+    std::vector<int64_t> expected(103);
+    std::iota(expected.begin(), expected.end(), 0);
+    CHECK(order == expected);
+  }
+  Sampler other_seed(103, 10, 43);
+  CHECK(whole_epoch(other_seed, 0) != first);
+}
+
+TEST_CASE("sampler: any step in any order, in any shares, is the same") {
+  Sampler sampler(57, 8, 1), fresh(57, 8, 1);
+  std::vector<std::vector<int64_t>> steps;
+  for (int64_t step = 0; step < 30; ++step) steps.push_back(whole_step(sampler, step));
+  for (const int64_t step : {29, 3, 15, 0, 22}) CHECK(whole_step(fresh, step) == steps[static_cast<size_t>(step)]);
+  for (int64_t step = 0; step < 30; ++step) {
+    for (const int ranks : {2, 3, 5}) {
+      std::vector<int64_t> joined;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const std::vector<int64_t> part = fresh.samples(step, share_of_rank(fresh.batch_at(step), rank, ranks));
+        joined.insert(joined.end(), part.begin(), part.end());
+      }
+      REQUIRE(joined == steps[static_cast<size_t>(step)]);
+    }
+  }
+}
+
+TEST_CASE("sampler: the order of a seed is fixed for ever, or resumed runs would change") {
+  Sampler sampler(8, 8, 0);
+  CHECK(whole_step(sampler, 0) == std::vector<int64_t>{3, 5, 6, 4, 7, 2, 0, 1});
+  CHECK(whole_step(sampler, 1) == std::vector<int64_t>{3, 6, 2, 1, 0, 5, 7, 4});
+}
+
+TEST_CASE("sampler: each sample comes to each place equally often") {
+  // 6,000 epochs of 5 samples: each of the 25 cells has an expected 1,200 with a deviation of 31.
+  std::array<std::array<int, 5>, 5> counts{};
+  Sampler sampler(5, 5, 9);
+  for (int64_t epoch = 0; epoch < 6000; ++epoch) {
+    const std::vector<int64_t> order = whole_step(sampler, epoch);
+    for (size_t place = 0; place < 5; ++place) ++counts[place][static_cast<size_t>(order[place])];
+  }
+  for (const auto& place : counts) {
+    for (const int count : place) CHECK(std::abs(count - 1200) < 4.5 * 31);
+  }
+}
+
+TEST_CASE("sampler: without shuffling, and with a batch larger than the data") {
+  Sampler plain(10, 4, 0, false);
+  CHECK(whole_step(plain, 1) == std::vector<int64_t>{4, 5, 6, 7});
+  CHECK(whole_step(plain, 2) == std::vector<int64_t>{8, 9});
+  CHECK(plain.samples(4, {1, 3}) == std::vector<int64_t>{5, 6});
+  Sampler large(10, 1000, 0);
+  CHECK(large.steps_per_epoch() == 1);
+  CHECK(large.batch_at(5) == 10);
+  // The largest number of samples, where order needs no memory.
+  Sampler largest(INT64_C(0x7fffffff), 2, 0, false);
+  CHECK(largest.steps_per_epoch() == INT64_C(1) << 30);
+  CHECK(whole_step(largest, (INT64_C(1) << 30) - 1) == std::vector<int64_t>{INT64_C(0x7ffffffe)});
+}
+
+TEST_CASE("sampler: wrong arguments") {
+  CHECK(contains(error_of([] { Sampler(0, 1, 0); }), "number of samples: expected 1 to 2147483647, found 0"));
+  CHECK(contains(error_of([] { Sampler(INT64_C(1) << 31, 1, 0); }), "found 2147483648"));
+  CHECK(contains(error_of([] { Sampler(5, 0, 0); }), "global batch: expected at least 1, found 0"));
+  Sampler sampler(10, 4, 0);
+  CHECK(contains(error_of([&] { sampler.batch_at(-1); }), "step: expected at least 0"));
+  CHECK(contains(error_of([&] { sampler.samples(2, {0, 3}); }), "is not inside step 2, which has 2 samples"));
+  CHECK(contains(error_of([&] { sampler.samples(0, {-1, 3}); }), "is not inside"));
+  CHECK(contains(error_of([&] { sampler.samples(0, {3, 2}); }), "is not inside"));
+}

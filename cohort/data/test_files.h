@@ -1,0 +1,111 @@
+#pragma once
+// For the tests of this folder: files made on the spot, and the text of an expected error.
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+#include <zlib.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <initializer_list>
+#include <string>
+
+#include "cohort/base/error.h"
+
+namespace cohort::testing {
+
+/// A fresh folder that goes with the object.
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "cohort-data-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~TempFolder() { std::filesystem::remove_all(path_); }
+  TempFolder(const TempFolder&) = delete;
+
+  std::string path() const { return path_.string(); }
+  std::string path(const std::string& name) const { return (path_ / name).string(); }
+  /// Writes a file (and the folders above it); returns its path.
+  std::string write(const std::string& name, const std::string& content) const {
+    const std::filesystem::path file = path_ / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::filesystem::remove(file);  // Some file systems flush to disk when a file is written over, which takes milliseconds.
+    std::ofstream(file, std::ios::binary).write(content.data(), static_cast<std::streamsize>(content.size()));
+    return file.string();
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::string gzip(const std::string& content) {
+  z_stream stream{};
+  REQUIRE(deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY) == Z_OK);
+  std::string out(deflateBound(&stream, content.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
+  stream.avail_in = static_cast<uInt>(content.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  REQUIRE(deflate(&stream, Z_FINISH) == Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+inline std::string big_endian(std::initializer_list<uint32_t> numbers) {
+  std::string out;
+  for (const uint32_t number : numbers) {
+    for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(number >> shift);
+  }
+  return out;
+}
+
+/// Pixel i of the file is i mod 251.
+inline std::string idx_images(uint32_t count, uint32_t rows, uint32_t columns) {
+  std::string out = big_endian({0x803, count, rows, columns});
+  for (uint32_t i = 0; i < count * rows * columns; ++i) out += static_cast<char>(i % 251);
+  return out;
+}
+
+/// Label i is i mod 10.
+inline std::string idx_labels(uint32_t count) {
+  std::string out = big_endian({0x801, count});
+  for (uint32_t i = 0; i < count; ++i) out += static_cast<char>(i % 10);
+  return out;
+}
+
+/// The text of the Error(code) that `action` must throw.
+inline std::string error_of(const std::function<void()>& action, ErrorCode code = ErrorCode::kBadInput) {
+  try {
+    action();
+  } catch (const Error& error) {
+    CHECK(error.code() == code);
+    CHECK(std::string(error.what()).find('\n') == std::string::npos);
+    return error.what();
+  }
+  FAIL_CHECK("expected an Error");
+  return "";
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  const bool found = text.find(part) != std::string::npos;
+  if (!found) MESSAGE("'" << text << "' has no '" << part << "'");
+  return found;
+}
+
+/// Runs `action`, which may succeed or throw Error(kBadInput), but nothing else. True where it succeeded.
+inline bool succeeds_or_is_refused(const std::function<void()>& action) {
+  try {
+    action();
+    return true;
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kBadInput);
+    return false;
+  }
+}
+
+}  // namespace cohort::testing

@@ -1,0 +1,67 @@
+#include "cohort/models/layer_graph.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cohort/base/error.h"
+
+namespace cohort {
+
+int LayerGraph::add_layer(const std::string& name, const std::string& kind, std::shared_ptr<torch::nn::Module> module, Function function,
+                          std::vector<int> inputs) {
+  const int index = static_cast<int>(layers_.size());
+  if (name.empty() || name.find('.') != std::string::npos) {
+    fail(ErrorCode::kBadInput, "layer ", index, ": the name '", name, "' must be non-empty and without dots (a dot separates layer and parameter)");
+  }
+  if (std::any_of(layers_.begin(), layers_.end(), [&](const Layer& layer) { return layer.name == name; })) {
+    fail(ErrorCode::kBadInput, "layer ", index, ": the name '", name, "' is already taken by another layer of this model");
+  }
+  if (!function) fail(ErrorCode::kBadInput, "layer '", name, "': it has no function");
+  if (inputs.empty()) inputs.push_back(index - 1);  // the layer before, and kInput for the first
+  static_assert(kInput == -1, "the layer before the first one is the input");
+  for (const int input : inputs) {
+    if (input < kInput || input >= index) {
+      fail(ErrorCode::kBadInput, "layer '", name, "': input ", input, " is no earlier layer (expected ", kInput, " for the model's input, or 0 to ",
+           index - 1, ")");
+    }
+  }
+  if (module) register_module(name, module);
+  last_use_.push_back(index);  // until somebody uses it
+  for (const int input : inputs) {
+    if (input != kInput) last_use_[static_cast<size_t>(input)] = index;
+  }
+  layers_.push_back({name, kind, std::move(inputs), std::move(module), std::move(function)});
+  return index;
+}
+
+at::Tensor LayerGraph::forward(const at::Tensor& input) {
+  if (layers_.empty()) return input;
+  const size_t num_layers = layers_.size();
+  std::vector<at::Tensor> outputs(num_layers);
+  Inputs arguments;
+  arguments.reserve(2);
+  for (size_t i = 0; i < num_layers; ++i) {
+    const Layer& layer = layers_[i];
+    for (auto source = layer.inputs.begin(); source != layer.inputs.end(); ++source) {
+      if (*source == kInput) {
+        arguments.push_back(input);
+        continue;
+      }
+      at::Tensor& output = outputs[static_cast<size_t>(*source)];
+      // The last use takes the tensor; a layer may name one output twice.
+      const bool is_last_use = last_use_[static_cast<size_t>(*source)] == static_cast<int>(i) &&
+                               std::find(source + 1, layer.inputs.end(), *source) == layer.inputs.end();
+      if (is_last_use) {
+        arguments.push_back(std::move(output));
+      } else {
+        arguments.push_back(output);
+      }
+    }
+    outputs[i] = layer.function(arguments);
+    arguments.clear();  // keeps its memory; frees what was used for the last time
+    if (last_use_[i] == static_cast<int>(i) && i + 1 < num_layers) outputs[i].reset();
+  }
+  return std::move(outputs.back());
+}
+
+}  // namespace cohort

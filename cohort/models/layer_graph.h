@@ -1,0 +1,72 @@
+#pragma once
+// A model as named layers and the tensors between them. The graph is what the planner cuts into stages; as a module it is an ordinary
+// torch::nn::Module whose parameters have the layers' names ("conv1.weight").
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cohort {
+
+/// A torch::nn::ModuleHolder: what torch::nn::Linear and whatever TORCH_MODULE declares are.
+template <typename T>
+concept ModuleHandle = requires(const T& handle) { handle.ptr()->forward(at::Tensor()); };
+
+/// Not thread-safe; one graph per rank.
+class LayerGraph : public torch::nn::Module {
+ public:
+  using Inputs = std::vector<at::Tensor>;
+  using Function = std::function<at::Tensor(const Inputs&)>;
+  /// Index of a layer; kInput is the model's input.
+  static constexpr int kInput = -1;
+
+  struct Layer {
+    std::string name;                                ///< Unique, no dots.
+    std::string kind;                                ///< "conv2d", "linear", "attention", ...: what a placement table is keyed by.
+    std::vector<int> inputs;                         ///< Layers whose outputs it takes, or kInput.
+    std::shared_ptr<torch::nn::Module> module;       ///< Null for layers without parameters or state.
+    Function function;
+  };
+
+  LayerGraph() : torch::nn::Module("LayerGraph") {}
+
+  /// Adds a layer with a module, such as torch::nn::Linear(2, 3); `inputs` empty means the layer added last (or the model's input). Returns its
+  /// index.
+  template <ModuleHandle M>
+  int add(const std::string& name, const std::string& kind, const M& module, std::vector<int> inputs = {}) {
+    auto pointer = module.ptr();
+    return add_layer(name, kind, pointer, [pointer](const Inputs& in) { return pointer->forward(in.at(0)); }, std::move(inputs));
+  }
+  /// Adds a layer that is a plain function of its inputs (at::Tensor(const Inputs&)); it may not keep state between calls.
+  template <typename F>
+    requires(!ModuleHandle<F>)
+  int add(const std::string& name, const std::string& kind, F function, std::vector<int> inputs = {}) {
+    return add_layer(name, kind, nullptr, Function(std::move(function)), std::move(inputs));
+  }
+  /// What both of the above do. Error(kBadInput) for a name that is taken, empty or holds a dot, and for an input that is no earlier layer.
+  int add_layer(const std::string& name, const std::string& kind, std::shared_ptr<torch::nn::Module> module, Function function,
+                std::vector<int> inputs);
+
+  const std::vector<Layer>& layers() const { return layers_; }
+  /// Runs every layer in order; frees an intermediate result after its last use. The last layer's output is the model's.
+  at::Tensor forward(const at::Tensor& input);
+
+  /// Granularity of a model whose batch may not be divided at all (batch norm over the whole batch).
+  static constexpr int64_t kWholeBatch = INT64_C(1) << 40;
+  /// The smallest number of samples that may not be divided over ranks (the ghost-batch-norm group); 1 for most models.
+  int64_t sample_granularity() const { return sample_granularity_; }
+  void set_sample_granularity(int64_t samples) { sample_granularity_ = samples; }
+
+ private:
+  std::vector<Layer> layers_;
+  std::vector<int> last_use_;  ///< Of each layer's output: the layer that reads it last, or itself when nobody does.
+  int64_t sample_granularity_ = 1;
+};
+
+}  // namespace cohort

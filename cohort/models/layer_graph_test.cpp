@@ -1,0 +1,106 @@
+#include "cohort/models/layer_graph.h"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <doctest/doctest.h>
+#include <torch/nn/modules/linear.h>
+
+#include "cohort/base/error.h"
+
+namespace {
+
+using cohort::LayerGraph;
+
+LayerGraph::Function plus(double value) {
+  return [value](const LayerGraph::Inputs& in) { return in[0] + value; };
+}
+
+TEST_CASE("layers run in order along their edges") {
+  LayerGraph graph;
+  const int a = graph.add("a", "shift", plus(1));
+  const int b = graph.add("b", "shift", plus(10));
+  const int c = graph.add("c", "shift", plus(100), {a});
+  CHECK(graph.add("sum", "add", [](const LayerGraph::Inputs& in) { return in[0] + 2 * in[1] + 4 * in[2] + 8 * in[3]; },
+                  {b, c, LayerGraph::kInput, c}) == 3);
+  const at::Tensor x = at::ones({3});
+  // b = 12, c = 102, sum = 12 + 2 * 102 + 4 * 1 + 8 * 102
+  CHECK(at::equal(graph.forward(x), at::ones({3}) * 1036));
+  CHECK(at::equal(graph.forward(x), at::ones({3}) * 1036));  // nothing is left over from the first time
+  CHECK(at::equal(x, at::ones({3})));
+  CHECK(graph.layers()[1].inputs == std::vector<int>{a});
+  CHECK(graph.layers()[0].inputs == std::vector<int>{LayerGraph::kInput});
+}
+
+TEST_CASE("one output may be both inputs of a layer") {
+  LayerGraph graph;
+  const int a = graph.add("a", "shift", plus(1));
+  graph.add("sum", "add", [](const LayerGraph::Inputs& in) { return in[0] + in[1]; }, {a, a});
+  CHECK(at::equal(graph.forward(at::ones({2})), at::ones({2}) * 4));
+}
+
+TEST_CASE("an intermediate result is freed after its last use, and one that nobody uses at once") {
+  LayerGraph graph;
+  std::vector<c10::weak_intrusive_ptr<at::TensorImpl>> seen;
+  const auto watch = [&seen](const LayerGraph::Inputs& in) {
+    at::Tensor out = in[0] + 1;
+    seen.emplace_back(out.getIntrusivePtr());
+    return out;
+  };
+  std::vector<std::vector<bool>> alive;  // before the layer runs
+  const auto look = [&](const LayerGraph::Inputs& in) {
+    auto& now = alive.emplace_back();
+    for (const auto& result : seen) now.push_back(!result.expired());
+    return in[0] * 1;
+  };
+  const int a = graph.add("a", "watch", watch);           // last read by `sum`
+  graph.add("unused", "watch", watch, {a});               // read by nobody
+  const int c = graph.add("c", "watch", watch, {a});      // last read by `look1`
+  const int look1 = graph.add("look1", "look", look, {c});
+  const int sum = graph.add("sum", "add", [](const LayerGraph::Inputs& in) { return in[0] + in[1]; }, {look1, a});
+  graph.add("look2", "look", look, {sum});
+  graph.forward(at::ones({2}));
+  REQUIRE(alive.size() == 2);
+  CHECK(alive[0] == std::vector<bool>{true, false, true});
+  CHECK(alive[1] == std::vector<bool>{false, false, false});
+}
+
+TEST_CASE("a graph without layers is the identity") {
+  const at::Tensor x = at::ones({2});
+  CHECK(LayerGraph().forward(x).is_same(x));
+}
+
+TEST_CASE("parameters carry the layers' names, and the mode reaches the modules") {
+  LayerGraph graph;
+  graph.add("first", "linear", torch::nn::Linear(4, 3));
+  graph.add("relu", "relu", [](const LayerGraph::Inputs& in) { return in[0].relu(); });
+  graph.add("second", "linear", torch::nn::Linear(3, 2));
+  CHECK(graph.named_parameters().keys() == std::vector<std::string>{"first.weight", "first.bias", "second.weight", "second.bias"});
+  CHECK(graph.layers()[1].module == nullptr);
+  graph.eval();
+  CHECK_FALSE(graph.layers()[2].module->is_training());
+  CHECK(graph.forward(at::randn({5, 4})).sizes() == at::IntArrayRef({5, 2}));
+}
+
+TEST_CASE("a layer that cannot be is refused with its name") {
+  LayerGraph graph;
+  graph.add("a", "shift", plus(1));
+  const auto message = [&](const std::string& name, std::vector<int> inputs) -> std::string {
+    try {
+      graph.add(name, "shift", plus(1), std::move(inputs));
+    } catch (const cohort::Error& error) {
+      CHECK(error.code() == cohort::ErrorCode::kBadInput);
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(message("a", {}) == "layer 1: the name 'a' is already taken by another layer of this model");
+  CHECK(message("b.c", {}).find("without dots") != std::string::npos);
+  CHECK(message("", {}).find("non-empty") != std::string::npos);
+  CHECK(message("b", {1}).find("layer 'b': input 1 is no earlier layer") != std::string::npos);
+  CHECK(message("b", {-2}).find("input -2") != std::string::npos);
+  CHECK_THROWS_AS(graph.add_layer("b", "none", nullptr, nullptr, {}), cohort::Error);
+  CHECK(graph.layers().size() == 1);
+}
+
+}  // namespace

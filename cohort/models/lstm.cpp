@@ -1,0 +1,36 @@
+// Byte LSTM (batch-size study, workload "LSTM": one layer of 2048).
+//
+//   {n, t} bytes -> embedding {n, t, width} -> LSTM {n, t, hidden} -> linear {n, t, vocabulary}
+//
+// n samples, t positions (the context). The state starts at zero in each sample. The paper's size is hidden=2048; the defaults are what
+// a small CPU trains. Where we differ: bytes instead of word pieces.
+
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/rnn.h>
+
+#include <tuple>
+
+#include "cohort/models/dropout.h"
+#include "cohort/models/families.h"
+#include "cohort/models/parts.h"
+
+namespace cohort::families {
+
+static BuiltModel build_lstm(const ModelOptions& options) {
+  const TextInput text = text_input(options, "lstm");
+  const int64_t width = options.integer("width", 128);
+  const int64_t hidden = options.integer("hidden", 256);
+  const double dropout = options.number("dropout", 0.0, 0.0, 0.999);
+
+  auto graph = std::make_shared<LayerGraph>();
+  graph->add("embedding", "embedding", torch::nn::Embedding(text.vocabulary, width));
+  const auto lstm = torch::nn::LSTM(torch::nn::LSTMOptions(width, hidden).batch_first(true)).ptr();
+  graph->add_layer("lstm", "lstm", lstm, [lstm](const LayerGraph::Inputs& in) { return std::get<0>(lstm->forward(in[0])); }, {});
+  if (dropout > 0.0) graph->add("dropout", "dropout", Dropout(dropout, 0));
+  add_linear(*graph, "output", hidden, text.vocabulary);
+  return graph;
+}
+
+ModelEntry lstm() { return {"lstm", "byte LSTM, one layer: width=128 hidden=256 dropout=0 (the paper: hidden=2048)", build_lstm}; }
+
+}  // namespace cohort::families

@@ -1,0 +1,65 @@
+// The settings behind `--model NAME:key=value,...`.
+
+#include <algorithm>
+#include <charconv>
+
+#include "cohort/base/error.h"
+#include "cohort/models/nearest_name.h"
+#include "cohort/models/registry.h"
+
+namespace cohort {
+namespace {
+
+template <typename Number>
+Number parse_number(const std::string& key, const std::string& text, const char* what, Number minimum, Number maximum) {
+  Number value{};
+  const char* const end = text.data() + text.size();
+  const auto [after, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || after != end || !(value >= minimum && value <= maximum)) {
+    fail(ErrorCode::kBadInput, "model option ", key, "=", text, ": expected ", what, " from ", minimum, " to ", maximum);
+  }
+  return value;
+}
+
+std::string joined(const std::vector<std::string>& words, const char* between) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
+  return text;
+}
+
+}  // namespace
+
+const std::string* ModelOptions::find(const std::string& key) const {
+  if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.push_back(key);
+  const auto found = values_.find(key);
+  return found == values_.end() ? nullptr : &found->second;
+}
+
+int64_t ModelOptions::integer(const std::string& key, int64_t fallback, int64_t minimum, int64_t maximum) const {
+  const std::string* value = find(key);
+  return value == nullptr ? fallback : parse_number(key, *value, "a whole number", minimum, maximum);
+}
+
+double ModelOptions::number(const std::string& key, double fallback, double minimum, double maximum) const {
+  const std::string* value = find(key);
+  return value == nullptr ? fallback : parse_number(key, *value, "a number", minimum, maximum);
+}
+
+std::string ModelOptions::text(const std::string& key, const std::string& fallback, const std::vector<std::string>& allowed) const {
+  const std::string* value = find(key);
+  if (value == nullptr) return fallback;
+  if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), *value) == allowed.end()) {
+    fail(ErrorCode::kBadInput, "model option ", key, "=", *value, ": expected ", joined(allowed, " or "), did_you_mean(*value, allowed));
+  }
+  return *value;
+}
+
+void ModelOptions::check_all_used(const std::string& model) const {
+  for (const auto& [key, value] : values_) {
+    if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+    if (known_.empty()) fail(ErrorCode::kBadInput, "model ", model, " has no options, but '", key, "' was given");
+    fail(ErrorCode::kBadInput, "model ", model, " has no option '", key, "'", did_you_mean(key, known_), "; options: ", joined(known_, " "));
+  }
+}
+
+}  // namespace cohort

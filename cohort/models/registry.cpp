@@ -1,0 +1,96 @@
+#include "cohort/models/registry.h"
+
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "cohort/base/error.h"
+#include "cohort/models/families.h"
+#include "cohort/models/nearest_name.h"
+
+namespace cohort {
+namespace {
+
+/// The table: built-in families, then whatever was registered. Made on first use, for registrars run before main.
+std::map<std::string, ModelEntry>& mutable_models() {
+  static std::map<std::string, ModelEntry> models = [] {
+    std::map<std::string, ModelEntry> built_in;
+    for (const auto family : {families::fc, families::cnn, families::resnet8, families::resnet50, families::vgg11, families::lstm,
+                              families::transformer, families::mlp_small, families::mlp, families::cnn_bench, families::gpt}) {
+      ModelEntry entry = family();
+      built_in.emplace(entry.name, std::move(entry));
+    }
+    return built_in;
+  }();
+  return models;
+}
+
+struct Specification {
+  std::string name;
+  std::map<std::string, std::string> values;
+};
+
+/// `NAME[:key=value,...]`
+Specification parse(const std::string& text) {
+  constexpr const char* kForm = "expected NAME or NAME:key=value,key=value";
+  const size_t colon = text.find(':');
+  Specification result{text.substr(0, colon), {}};
+  if (result.name.empty()) fail(ErrorCode::kBadInput, "model '", text, "': the name is missing; ", kForm);
+  if (colon == std::string::npos) return result;
+  for (size_t begin = colon + 1;;) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string item = text.substr(begin, end - begin);
+    const size_t equals = item.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == item.size()) {
+      fail(ErrorCode::kBadInput, "model '", text, "': '", item, "' is no key=value; ", kForm);
+    }
+    const std::string key = item.substr(0, equals);
+    if (!result.values.emplace(key, item.substr(equals + 1)).second) fail(ErrorCode::kBadInput, "model '", text, "': ", key, " is given twice");
+    if (end == text.size()) return result;
+    begin = end + 1;
+  }
+}
+
+const ModelEntry& find_model(const std::string& name) {
+  const auto& models = registered_models();
+  if (const auto found = models.find(name); found != models.end()) return found->second;
+  std::vector<std::string> names;
+  std::string list;
+  for (const auto& [known, entry] : models) {
+    names.push_back(known);
+    list += " " + known;
+  }
+  fail(ErrorCode::kBadInput, "there is no model '", name, "'", did_you_mean(name, names), "; models:", list);
+}
+
+}  // namespace
+
+void register_model(const std::string& name, const std::string& help, ModelFactory factory) {
+  if (name.empty() || name.find_first_of(":,= \t\n") != std::string::npos) {
+    fail(ErrorCode::kBadInput, "a model cannot be registered as '", name, "': a name is not empty and holds no ':', ',', '=' or space");
+  }
+  if (!factory) fail(ErrorCode::kBadInput, "model ", name, " cannot be registered without a factory");
+  if (!mutable_models().emplace(name, ModelEntry{name, help, std::move(factory)}).second) {
+    fail(ErrorCode::kBadInput, "model ", name, " cannot be registered: the name is taken");
+  }
+}
+
+const std::map<std::string, ModelEntry>& registered_models() { return mutable_models(); }
+
+std::shared_ptr<LayerGraph> build_model(const std::string& specification, const DataShape& data, uint64_t seed) {
+  Specification parsed = parse(specification);
+  const ModelEntry& entry = find_model(parsed.name);
+  const ModelOptions options(data, std::move(parsed.values));
+  // Modules draw their initial values from the process's one generator: ranks that are threads take turns.
+  static std::mutex generator_mutex;
+  const std::lock_guard lock(generator_mutex);
+  torch::manual_seed(seed);
+  BuiltModel model = entry.factory(options);
+  options.check_all_used(parsed.name);
+  if (!model.graph || model.graph->layers().empty()) fail(ErrorCode::kBadInput, "model ", parsed.name, ": its factory made no layers");
+  return std::move(model.graph);
+}
+
+}  // namespace cohort

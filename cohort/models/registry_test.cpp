@@ -1,0 +1,153 @@
+#include "cohort/models/registry.h"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/randn.h>
+#include <doctest/doctest.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/pooling.h>
+#include <torch/utils.h>
+
+#include "cohort/base/error.h"
+#include "cohort/models/nearest_name.h"
+
+namespace {
+
+using cohort::build_model;
+using cohort::DataShape;
+using cohort::LayerGraph;
+using cohort::ModelOptions;
+
+const DataShape kPictures{DataShape::Kind::kImage, {1, 28, 28}, 10, {}};
+const DataShape kText{DataShape::Kind::kText, {16}, 256, {}};
+
+/// The message of the Error(kBadInput) that `action` must throw.
+template <typename Action>
+std::string refused(Action action) {
+  try {
+    action();
+  } catch (const cohort::Error& error) {
+    CHECK(error.code() == cohort::ErrorCode::kBadInput);
+    const std::string text = error.what();
+    CHECK(text.find('\n') == std::string::npos);
+    return text;
+  }
+  FAIL("nothing was thrown");
+  return "";
+}
+
+std::string refused_model(const std::string& specification, const DataShape& data = kPictures) {
+  return refused([&] { build_model(specification, data, 0); });
+}
+
+bool holds(const std::string& text, const std::string& part) {
+  INFO(text);
+  return text.find(part) != std::string::npos;
+}
+
+COHORT_MODEL("registry-test", [](const ModelOptions& options) {
+  const int64_t width = options.integer("width", 8);
+  return torch::nn::Sequential(torch::nn::Linear(4, width), torch::nn::ReLU(), torch::nn::Linear(width, options.data().num_classes));
+});
+
+TEST_CASE("edit distance and the nearest name") {
+  CHECK(cohort::edit_distance("", "abc") == 3);
+  CHECK(cohort::edit_distance("kitten", "sitting") == 3);
+  CHECK(cohort::edit_distance("same", "same") == 0);
+  CHECK(cohort::edit_distance("flaw", "lawn") == 2);
+  CHECK(cohort::nearest_name("resnet5", {"resnet8", "resnet50", "vgg11"}) == "resnet8");
+  CHECK(cohort::nearest_name("wdth", {"hidden", "width"}) == "width");
+  CHECK(cohort::nearest_name("bert", {"resnet8", "gpt", "lstm"}).empty());
+  CHECK(cohort::did_you_mean("x", {}).empty());
+}
+
+TEST_CASE("an unknown model is refused with the nearest name and the list") {
+  const std::string text = refused_model("transfomer");
+  CHECK(holds(text, "there is no model 'transfomer'; did you mean 'transformer'?; models: "));
+  CHECK(holds(text, " cnn cnn-bench fc gpt lstm mlp mlp-small "));
+  CHECK_FALSE(holds(refused_model("quantum"), "did you mean"));
+}
+
+TEST_CASE("an unknown option is refused with the nearest and the known ones") {
+  CHECK(refused_model("fc:hiden=3") == "model fc has no option 'hiden'; did you mean 'hidden'?; options: hidden layers");
+  CHECK(refused_model("cnn-bench:width=3") == "model cnn-bench has no options, but 'width' was given");
+}
+
+TEST_CASE("a specification that cannot be read is refused") {
+  CHECK(holds(refused_model(""), "the name is missing"));
+  CHECK(holds(refused_model(":hidden=3"), "the name is missing"));
+  CHECK(holds(refused_model("fc:"), "'' is no key=value"));
+  CHECK(holds(refused_model("fc:hidden"), "'hidden' is no key=value"));
+  CHECK(holds(refused_model("fc:hidden="), "'hidden=' is no key=value"));
+  CHECK(holds(refused_model("fc:=3"), "'=3' is no key=value"));
+  CHECK(holds(refused_model("fc:hidden=3,"), "'' is no key=value"));
+  CHECK(holds(refused_model("fc:hidden=3,hidden=4"), "hidden is given twice"));
+}
+
+TEST_CASE("a value out of its range is refused with the range") {
+  CHECK(refused_model("fc:hidden=0") == "model option hidden=0: expected a whole number from 1 to 1099511627776");
+  for (const char* value : {"-1", "3.5", "ten", "3x", "99999999999999999999", " 3"}) {
+    CHECK(holds(refused_model(std::string("fc:hidden=") + value), "expected a whole number"));
+  }
+  for (const char* value : {"nan", "inf", "0", "1e9", "1,5"}) refused_model(std::string("cnn:width=") + value);
+  CHECK(refused_model("transformer:dropout=1", kText) == "model option dropout=1: expected a number from 0 to 0.999");
+  CHECK(refused_model("resnet50:norm=ghosts") == "model option norm=ghosts: expected ghost or batch or group or none; did you mean 'ghost'?");
+  for (const char* blocks : {"3-4-", "-3", "3--4", "0-1", "3,4", "x", "1000", "1-1-1-1-1-1-1-1-1"}) {
+    refused_model(std::string("resnet50:blocks=") + blocks);
+  }
+  CHECK(holds(refused_model("transformer:width=10,heads=3", kText), "heads must divide its width"));
+}
+
+TEST_CASE("data that does not fit is refused with what the model needs") {
+  for (const char* name : {"fc", "cnn", "resnet8", "resnet50", "vgg11", "mlp", "mlp-small", "cnn-bench"}) {
+    CHECK(refused_model(name, kText) ==
+          std::string("model ") + name + " needs pictures of at least 8 x 8 (such as --data fashion-mnist), but this data is text");
+  }
+  for (const char* name : {"lstm", "transformer", "gpt"}) {
+    CHECK(refused_model(name) == std::string("model ") + name + " needs text (such as --data text:FILE), but this data is pictures");
+  }
+  CHECK(holds(refused_model("cnn", {DataShape::Kind::kImage, {3, 8, 7}, 10, {}}), "but this data has 3 x 8 x 7"));
+  CHECK(holds(refused_model("cnn", {DataShape::Kind::kImage, {64}, 10, {}}), "1 dimensions"));
+  CHECK(holds(refused_model("cnn", {DataShape::Kind::kImage, {3, 8, 8}, 0, {}}), "0 classes"));
+}
+
+TEST_CASE("a registered Sequential is built with its options") {
+  CHECK(cohort::registered_models().count("registry-test") == 1);
+  const auto graph = build_model("registry-test:width=5", kPictures, 1);
+  CHECK(graph->named_parameters()["0.weight"].sizes() == at::IntArrayRef({5, 4}));
+  CHECK(holds(refused_model("registry-test:wide=5"), "did you mean 'width'?"));
+}
+
+TEST_CASE("a name is registered once, and must be one that can be typed") {
+  const auto factory = [](const ModelOptions&) { return std::make_shared<LayerGraph>(); };
+  CHECK(refused([&] { cohort::register_model("cnn", "", factory); }) == "model cnn cannot be registered: the name is taken");
+  for (const char* name : {"", "a:b", "a b", "a=b", "a,b"}) refused([&] { cohort::register_model(name, "", factory); });
+  refused([&] { cohort::register_model("no-factory", "", nullptr); });
+  cohort::register_model("registry-test-empty", "", factory);
+  CHECK(refused_model("registry-test-empty") == "model registry-test-empty: its factory made no layers");
+}
+
+TEST_CASE("a Sequential becomes a graph with the children's names and the same result") {
+  torch::manual_seed(4);
+  torch::nn::Sequential sequential({{"conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 3, 3))},
+                                    {"act", torch::nn::ReLU()},
+                                    {"pool", torch::nn::MaxPool2d(2)},
+                                    {"flat", torch::nn::Flatten()},
+                                    {"fc", torch::nn::Linear(27, 4)}});
+  const auto graph = cohort::BuiltModel(sequential).graph;
+  std::vector<std::string> names, kinds;
+  for (const auto& layer : graph->layers()) {
+    names.push_back(layer.name);
+    kinds.push_back(layer.kind);
+  }
+  CHECK(names == std::vector<std::string>{"conv", "act", "pool", "flat", "fc"});
+  CHECK(kinds == std::vector<std::string>{"conv2d", "relu", "maxpool2d", "flatten", "linear"});
+  CHECK(graph->named_parameters().keys() == sequential->named_parameters().keys());
+  CHECK(graph->parameters()[0].is_same(sequential->parameters()[0]));
+  const at::Tensor x = at::randn({3, 2, 8, 8});
+  CHECK(at::equal(graph->forward(x), sequential->forward(x)));
+  CHECK(refused([] { cohort::BuiltModel(torch::nn::Sequential()); }) == "a model cannot be an empty torch::nn::Sequential");
+}
+
+}  // namespace

@@ -1,0 +1,38 @@
+// A torch::nn::Sequential as a LayerGraph: child i becomes a layer under the child's own name, which reads the layer before it.
+
+#include <torch/nn/modules/container/sequential.h>
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "cohort/base/error.h"
+#include "cohort/models/registry.h"
+
+namespace cohort {
+namespace {
+
+/// "torch::nn::Conv2dImpl" -> "conv2d"
+std::string kind_of(const torch::nn::Module& module) {
+  std::string kind = module.name();
+  if (const size_t scope = kind.rfind("::"); scope != std::string::npos) kind.erase(0, scope + 2);
+  if (kind.ends_with("Impl")) kind.resize(kind.size() - 4);
+  std::transform(kind.begin(), kind.end(), kind.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return kind;
+}
+
+}  // namespace
+
+BuiltModel::BuiltModel(torch::nn::Sequential sequential) : graph(std::make_shared<LayerGraph>()) {
+  if (sequential.is_empty() || sequential->is_empty()) fail(ErrorCode::kBadInput, "a model cannot be an empty torch::nn::Sequential");
+  const auto children = sequential->named_children();
+  size_t index = 0;
+  for (const torch::nn::AnyModule& child : *sequential) {
+    const auto& name = children[index++].key();
+    // A copy of an AnyModule is another handle of the same module; calling it is not const.
+    graph->add_layer(name, kind_of(*child.ptr()), child.ptr(),
+                     [any = child](const LayerGraph::Inputs& in) mutable { return any.forward(in[0]); }, {});
+  }
+}
+
+}  // namespace cohort

@@ -1,0 +1,31 @@
+#pragma once
+// Which samples of which step the calling thread works on: what makes dropout masks the same under every layout. The trainer sets it around
+// forward and backward; without it (a user's own loop) layers fall back to torch's generator.
+
+#include <cstdint>
+#include <optional>
+
+namespace cohort {
+
+struct StepContext {
+  uint64_t seed = 0;
+  int64_t step = 0;
+  int64_t first_sample = 0;     ///< Position in the global batch of the first sample of the tensor being worked on.
+};
+
+/// Null outside of a step. Thread-local.
+const StepContext* current_step_context();
+
+/// Sets the context of this thread for its lifetime; scopes nest.
+class StepContextScope {
+ public:
+  explicit StepContextScope(const StepContext& context);
+  ~StepContextScope();
+  StepContextScope(const StepContextScope&) = delete;
+
+ private:
+  StepContext context_;
+  const StepContext* before_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,49 @@
+#include "cohort/parallel/agreement.h"
+
+#include <algorithm>
+#include <map>
+
+#include "cohort/base/error.h"
+#include "cohort/base/text.h"
+
+namespace cohort {
+namespace {
+
+/// The text most ranks have; the lowest rank's where there is a draw.
+const std::string& majority(const std::vector<std::string>& texts) {
+  std::map<std::string, int> votes;
+  for (const std::string& text : texts) ++votes[text];
+  const std::string* best = &texts.front();
+  for (const std::string& text : texts)
+    if (votes[text] > votes[*best]) best = &text;
+  return *best;
+}
+
+}  // namespace
+
+void check_same_text(Group& group, const std::string& text, const std::string& what) {
+  // A few bytes a rank settle it when all agree, which is nearly always.
+  const std::string digest = concat(std::hash<std::string>()(text), "/", text.size());
+  const std::vector<std::string> digests = group.all_gather_text(digest, what);
+  if (std::all_of(digests.begin(), digests.end(), [&](const std::string& other) { return other == digests.front(); })) return;
+
+  const std::vector<std::string> texts = group.all_gather_text(text, what);
+  const std::string& reference = majority(texts);
+  const std::vector<std::string> expected = split(reference, '\n');
+  std::vector<std::string> complaints;
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    if (texts[rank] == reference) continue;
+    const std::vector<std::string> found = split(texts[rank], '\n');
+    const auto line = [](const std::vector<std::string>& lines, size_t i) { return i < lines.size() && !lines[i].empty() ? "'" + lines[i] + "'" : std::string("nothing"); };
+    for (size_t i = 0; i < std::max(expected.size(), found.size()); ++i) {
+      if (line(expected, i) == line(found, i)) continue;
+      complaints.push_back(concat("rank ", rank, " has ", line(found, i), " where the others have ", line(expected, i), " (number ", i, ")"));
+      break;
+    }
+  }
+  fail(ErrorCode::kFailed, "ranks disagree in ", what, ": ", join(complaints, "; "), "; all ranks must build the same model in the same order");
+}
+
+void check_same_model(Group& group, const std::vector<NamedTensor>& parameters) { check_same_text(group, signature(parameters), "the model's parameters"); }
+
+}  // namespace cohort

@@ -1,0 +1,18 @@
+#pragma once
+// Ranks check that they train the same model before the first exchange: a mismatch inside a collective would hang or end the process.
+
+#include <string>
+#include <vector>
+
+#include "cohort/comm/group.h"
+#include "cohort/parallel/parameters.h"
+
+namespace cohort {
+
+/// Collective. Error(kFailed), the same on every rank, that names the ranks in the minority and the first parameter in which they differ.
+void check_same_model(Group& group, const std::vector<NamedTensor>& parameters);
+
+/// The same for any text that all ranks must share (a configuration, say); `what` names it.
+void check_same_text(Group& group, const std::string& text, const std::string& what);
+
+}  // namespace cohort

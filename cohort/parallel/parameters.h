@@ -1,0 +1,26 @@
+#pragma once
+// The parameters and buffers of a module as every part of Cohort sees them: each tensor once, under its first name.
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace cohort {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+/// Parameters in registration order. A tensor registered twice (tied weights) appears once; `aliases` gets its other names -> its first name.
+std::vector<NamedTensor> distinct_parameters(const torch::nn::Module& module, std::map<std::string, std::string>* aliases = nullptr);
+/// The same for buffers (batch-norm statistics, counters).
+std::vector<NamedTensor> distinct_buffers(const torch::nn::Module& module, std::map<std::string, std::string>* aliases = nullptr);
+
+/// One line a tensor: "conv1.weight Float [32, 1, 5, 5] trained". Ranks may only train together when theirs are equal.
+std::string signature(const std::vector<NamedTensor>& parameters);
+
+}  // namespace cohort

@@ -1,0 +1,110 @@
+// The confusion matrix as a heat map: a cell is as strong as its share of its row (the true class). Errors are few beside what is right, so their
+// strength is the square root of their share, else nobody would see them.
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/error.h"
+#include "cohort/base/text.h"
+#include "cohort/report/format.h"
+#include "cohort/report/sections.h"
+
+namespace cohort {
+namespace {
+
+constexpr size_t kMaxHeatMapClasses = 40;
+constexpr size_t kMaxListedClasses = 60;
+constexpr size_t kMaxListedErrors = 3;
+constexpr double kDarkCell = 0.75;  // From this strength on the blue of a right cell asks for a light number; the orange never does.
+
+double row_sum(const ConfusionRecord& confusion, size_t row) {
+  double sum = 0;
+  for (const int64_t count : confusion.counts[row]) sum += static_cast<double>(count);
+  return sum;
+}
+
+std::string cell(const ConfusionRecord& confusion, size_t row, size_t column, double sum) {
+  const int64_t count = confusion.counts[row][column];
+  const bool is_right = row == column;
+  if (count == 0) return element("td", {{"class", is_right ? "right zero" : "zero"}}, is_right ? "0" : "\u00b7");
+  const double share = static_cast<double>(count) / sum;
+  const double strength = is_right ? 0.1 + 0.8 * share : 0.8 * std::sqrt(share);
+  std::string css = is_right ? "right" : "";
+  if (is_right && strength >= kDarkCell) css += " dark";
+  return element("td", {{"class", css}, {"style", "--a:" + coordinate(strength, 2)},
+                        {"title", concat(confusion.classes[row], is_right ? " recognized: " : " taken for ", is_right ? "" : confusion.classes[column] + ": ",
+                                         with_commas(count), " of ", with_commas(std::llround(sum)))}},
+                 with_commas(count));
+}
+
+std::string heat_map(const ConfusionRecord& confusion) {
+  std::string head = "<th class=\"corner\" scope=\"col\">true\u00a0\u2193 predicted\u00a0\u2192</th>", body;
+  for (const std::string& name : confusion.classes) head += element("th", {{"scope", "col"}}, "<span>" + escape_html(name) + "</span>");
+  for (size_t row = 0; row < confusion.classes.size(); ++row) {
+    const double sum = row_sum(confusion, row);
+    body += "<tr>" + element("th", {{"scope", "row"}, {"title", confusion.classes[row]}}, escape_html(confusion.classes[row]));
+    for (size_t column = 0; column < confusion.classes.size(); ++column) body += cell(confusion, row, column, sum);
+    body += "</tr>\n";
+  }
+  return element("div", {{"class", "scroll"}, {"tabindex", "0"}, {"role", "region"}, {"aria-label", "Confusion matrix"}},
+                 "<table class=\"heat\"><thead><tr>" + head + "</tr></thead>\n<tbody>" + body + "</tbody></table>");
+}
+
+/// Share of each true class that was recognized, the worst first.
+std::string recall_list(const ConfusionRecord& confusion) {
+  std::vector<std::pair<double, size_t>> classes;
+  for (size_t row = 0; row < confusion.classes.size(); ++row) {
+    const double sum = row_sum(confusion, row);
+    if (sum > 0) classes.push_back({static_cast<double>(confusion.counts[row][row]) / sum, row});
+  }
+  std::sort(classes.begin(), classes.end());
+  const size_t num_shown = std::min(classes.size(), kMaxListedClasses);
+  std::string out;
+  for (size_t i = 0; i < num_shown; ++i) {
+    const auto& [share, row] = classes[i];
+    out += element("span", {{"class", "name"}, {"title", confusion.classes[row]}}, escape_html(confusion.classes[row])) +
+           "<svg aria-hidden=\"true\"><rect class=\"track\" width=\"100%\" height=\"100%\"/><rect class=\"bar\" width=\"" + coordinate(100 * share, 2) +
+           "%\" height=\"100%\"/></svg><span class=\"number\">" + percent_text(share) + "</span>\n";
+  }
+  std::string heading = "<h3>Accuracy of each class</h3>";
+  if (num_shown < classes.size()) heading = concat("<h3>The ", num_shown, " hardest classes</h3>");
+  return "<div>" + heading + "<div class=\"recall\">" + out + "</div></div>\n";
+}
+
+/// "Shirt taken for T-shirt (132), ...".
+std::string worst_errors(const ConfusionRecord& confusion) {
+  struct Mistake {
+    int64_t count;
+    size_t row, column;
+  };
+  std::vector<Mistake> errors;
+  for (size_t row = 0; row < confusion.classes.size(); ++row) {
+    for (size_t column = 0; column < confusion.classes.size(); ++column) {
+      if (row != column && confusion.counts[row][column] > 0) errors.push_back({confusion.counts[row][column], row, column});
+    }
+  }
+  if (errors.empty()) return "No sample was taken for another class.";
+  const size_t num_shown = std::min(errors.size(), kMaxListedErrors);
+  std::partial_sort(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(num_shown), errors.end(),
+                    [](const Mistake& a, const Mistake& b) { return std::tie(b.count, a.row, a.column) < std::tie(a.count, b.row, b.column); });
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < num_shown; ++i)
+    parts.push_back(concat(confusion.classes[errors[i].row], " for ", confusion.classes[errors[i].column], " (", with_commas(errors[i].count), ")"));
+  return "Most often mistaken: " + join(parts, ", ") + ".";
+}
+
+}  // namespace
+
+std::string confusion_section(const RunRecord& run) {
+  if (!run.confusion || run.confusion->classes.empty()) return "";
+  const ConfusionRecord& confusion = *run.confusion;
+  const bool has_map = confusion.classes.size() <= kMaxHeatMapClasses;
+  const std::string content = has_map ? element("div", {{"class", "confusion"}}, heat_map(confusion) + recall_list(confusion)) : recall_list(confusion);
+  return section("confusion", "Confusion matrix", concat("Validation samples at step ", with_commas(confusion.step), ". ", worst_errors(confusion)),
+                 content + "\n");
+}
+
+}  // namespace cohort

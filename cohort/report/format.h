@@ -1,0 +1,26 @@
+#pragma once
+// Numbers as a page shows them. An unknown (NaN) is an en dash everywhere.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace cohort {
+
+/// `digits` significant digits, thousands with commas, exponents only below 1e-4 and from 1e7 up: 0.2814, 5,213, 3.1e-5.
+std::string significant(double value, int digits);
+/// 0.9013 -> "90.1 %".
+std::string percent_text(double fraction, int decimals = 1);
+/// 0.0123 -> "12.3 ms": always milliseconds, so that the rows of a table compare.
+std::string milliseconds_text(double seconds);
+/// As human_seconds, for any double.
+std::string seconds_text(double seconds);
+/// As human_bytes and with_commas.
+std::string bytes_text(std::optional<int64_t> bytes);
+std::string count_text(std::optional<int64_t> count);
+/// "1 worker", "2 workers".
+std::string plural(int64_t count, const std::string& noun);
+/// 3 -> "3", 12.34567 with 2 decimals -> "12.35", without trailing zeros: what SVG coordinates need.
+std::string coordinate(double value, int decimals = 1);
+
+}  // namespace cohort

@@ -1,0 +1,81 @@
+#include "cohort/report/json_line.h"
+
+#include "cohort/base/error.h"
+#include "cohort/base/json.h"
+#include "cohort/base/strict_json.h"
+
+namespace cohort {
+namespace {
+
+bool is_count(const Json& value) { return value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX) && value.get<int64_t>() >= 0; }
+
+std::string shown(const Json& value) {
+  if (value.is_string()) return quote_text(value.get_ref<const std::string&>());
+  if (value.is_structured()) return value.is_array() ? "a list" : "an object";
+  return value.dump();
+}
+
+}  // namespace
+
+JsonLine::JsonLine(const Json& object, const std::string& where) : object_(object), where_(where) {
+  if (!object.is_object()) fail(ErrorCode::kBadInput, where, ": expected a JSON object, found ", shown(object));
+}
+
+const Json* JsonLine::find(const char* key) const {
+  const auto at = object_.find(key);
+  return at == object_.end() || at->is_null() ? nullptr : &*at;
+}
+
+void JsonLine::refuse(const char* key, const char* expected, const Json* found) const {
+  fail(ErrorCode::kBadInput, where_, ": '", key, "': expected ", expected, ", found ", found ? shown(*found) : "nothing");
+}
+
+double JsonLine::number(const char* key) const {
+  const Json* value = find(key);
+  if (!value) return std::numeric_limits<double>::quiet_NaN();
+  if (!value->is_number()) refuse(key, "a number or null", value);
+  return value->get<double>();
+}
+
+std::optional<int64_t> JsonLine::count(const char* key) const {
+  const Json* value = find(key);
+  if (!value) return std::nullopt;
+  if (!is_count(*value)) refuse(key, "a whole number from 0 up", value);
+  return value->get<int64_t>();
+}
+
+int64_t JsonLine::required_count(const char* key) const {
+  const auto value = count(key);
+  if (!value) refuse(key, "a whole number from 0 up", nullptr);
+  return *value;
+}
+
+std::string JsonLine::text(const char* key) const {
+  const Json* value = find(key);
+  if (!value) return "";
+  if (!value->is_string()) refuse(key, "a string", value);
+  return value->get<std::string>();
+}
+
+std::string JsonLine::required_text(const char* key) const {
+  if (!find(key)) refuse(key, "a string", nullptr);
+  return text(key);
+}
+
+const Json* JsonLine::array(const char* key) const {
+  const Json* value = find(key);
+  if (value && !value->is_array()) refuse(key, "a list", value);
+  return value;
+}
+
+std::vector<int64_t> JsonLine::counts(const Json& array, const std::string& where, const std::string& what) {
+  std::vector<int64_t> out;
+  if (!array.is_array()) fail(ErrorCode::kBadInput, where, ": ", what, ": expected a list, found ", shown(array));
+  for (const Json& value : array) {
+    if (!is_count(value)) fail(ErrorCode::kBadInput, where, ": ", what, ": expected whole numbers from 0 up, found ", shown(value));
+    out.push_back(value.get<int64_t>());
+  }
+  return out;
+}
+
+}  // namespace cohort

@@ -1,0 +1,40 @@
+#pragma once
+// Typed access to the keys of one JSON object that came from a line of a file; errors name file, line, key, what was expected and what was found.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/base/json_fwd.h"
+
+namespace cohort {
+
+class JsonLine {
+ public:
+  /// `where` ("metrics.jsonl:12") stands in front of errors. Both must outlive the object. Error(kBadInput) when `object` is no JSON object.
+  JsonLine(const Json& object, const std::string& where);
+
+  /// NaN where the key is missing or null.
+  double number(const char* key) const;
+  /// Nullopt where the key is missing or null. Negative numbers are refused: counts, steps and bytes are all that the lines hold.
+  std::optional<int64_t> count(const char* key) const;
+  int64_t required_count(const char* key) const;
+  /// "" where the key is missing or null.
+  std::string text(const char* key) const;
+  std::string required_text(const char* key) const;
+  /// Null where the key is missing or null.
+  const Json* array(const char* key) const;
+  /// Every element a whole number from 0 up.
+  static std::vector<int64_t> counts(const Json& array, const std::string& where, const std::string& what);
+  const std::string& where() const { return where_; }
+
+ private:
+  const Json* find(const char* key) const;
+  [[noreturn]] void refuse(const char* key, const char* expected, const Json* found) const;
+
+  const Json& object_;
+  const std::string& where_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,45 @@
+#include "cohort/report/report.h"
+
+#include "cohort/base/file.h"
+#include "cohort/report/page.h"
+#include "cohort/report/run_reader.h"
+#include "cohort/report/sections.h"
+#include "cohort/report/summary.h"
+
+namespace cohort {
+namespace {
+
+std::string state_label(RunState state) {
+  switch (state) {
+    case RunState::kDone: return "<span class=\"state done\">finished</span>";
+    case RunState::kInterrupted: return "<span class=\"state interrupted\">interrupted</span>";
+    case RunState::kOpen: break;
+  }
+  return "<span class=\"state open\">no end recorded</span>";
+}
+
+std::string header(const RunRecord& run, const Summary& summary) {
+  const Headline line = headline(run, summary);
+  std::string out = "<header>\n<div class=\"top\"><span class=\"brand\">Cohort</span>" + state_label(run.state);
+  if (run.start && !run.start->started.empty()) out += "<span>started " + escape_html(run.start->started) + "</span>";
+  out += "</div>\n<h1><span class=\"what\">" + escape_html(line.what) + "</span> " + escape_html(line.result);
+  if (!line.rest.empty()) out += " <span class=\"rest\">" + escape_html(line.rest) + "</span>";
+  out += "</h1>\n";
+  if (const std::string notice = state_notice(run, summary); !notice.empty()) out += "<p class=\"banner\">" + escape_html(notice) + "</p>\n";
+  return out + tiles(key_figures(run, summary)) + "</header>\n";
+}
+
+}  // namespace
+
+std::string write_report(const std::string& run_folder) {
+  const RunRecord run = read_run(run_folder);
+  const Summary summary = summarize(run);
+  const std::string body = "<main>\n" + header(run, summary) + curves_section(run, summary) + sample_section(run) + confusion_section(run) +
+                           step_time_section(run, summary) + workers_section(run, summary) + configuration_section(run, summary) +
+                           "<footer>Written by <code>cohort report</code> from metrics.jsonl and config.toml.</footer>\n</main>\n";
+  const std::string path = run_folder + "/report.html";
+  write_file_atomically(path, document(headline(run, summary).text(), body));
+  return path;
+}
+
+}  // namespace cohort

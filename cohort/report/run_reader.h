@@ -1,0 +1,104 @@
+#pragma once
+// A run folder as plain values: RUN/config.toml and RUN/metrics.jsonl. Formats: docs/formats/metrics.md. Torch-free.
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace cohort {
+
+/// A number that a line does not have, or that was not finite when it was written, is NaN; a whole number that it does not have is nullopt.
+inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+struct StartRecord {
+  int64_t world_size = 1;
+  std::string layout;  ///< "dp=2, zero=1": what differs from one process; empty when nothing does.
+  std::optional<int64_t> parameters, train_samples, global_batch, steps;
+  std::string model, data, version, torch, host, started;
+};
+
+struct StepRecord {
+  int64_t step = 0;
+  double loss = kUnknown;
+  double step_seconds = kUnknown;
+  double samples_per_second = kUnknown;
+  double data_seconds = kUnknown, compute_seconds = kUnknown, exchange_seconds = kUnknown, optimizer_seconds = kUnknown;
+  double learning_rate = kUnknown;
+  double gradient_norm = kUnknown;
+};
+
+struct EvalRecord {
+  int64_t step = 0;
+  double val_loss = kUnknown;
+  double val_error = kUnknown;  ///< A fraction.
+};
+
+/// A checkpoint that was written, or that a run went on from.
+struct CheckpointRecord {
+  int64_t step = 0;
+  std::string path;
+};
+
+/// Totals of one rank since its process began.
+struct RankRecord {
+  int64_t rank = 0;
+  std::string host;
+  std::optional<int64_t> pid, samples, peak_memory_bytes;
+  double data_seconds = kUnknown, compute_seconds = kUnknown, exchange_seconds = kUnknown, optimizer_seconds = kUnknown;
+};
+
+struct ConfusionRecord {
+  int64_t step = 0;
+  std::vector<std::string> classes;
+  std::vector<std::vector<int64_t>> counts;  ///< [true class][predicted class], square.
+};
+
+struct SampleRecord {
+  int64_t step = 0;
+  std::string prompt;
+  std::string text;  ///< What the model wrote after the prompt.
+};
+
+struct DoneRecord {
+  int64_t step = 0;
+  double loss = kUnknown, val_loss = kUnknown, val_error = kUnknown;
+  double seconds = kUnknown;  ///< Of the process that ended the run.
+  double predicted_step_seconds = kUnknown, measured_step_seconds = kUnknown;
+  std::vector<int64_t> peak_memory_bytes;  ///< One a rank.
+};
+
+enum class RunState {
+  kOpen,         ///< No end is recorded: it is still going, or it was killed.
+  kDone,
+  kInterrupted,
+};
+
+struct ConfigValue {
+  std::string key;    ///< "optimizer.lr" for a value inside of a table.
+  std::string value;  ///< As TOML writes it; strings without their quotes.
+};
+
+struct RunRecord {
+  std::string folder;
+  std::vector<ConfigValue> config;  ///< In the order of the file; empty where the run has none.
+  RunState state = RunState::kOpen;
+  std::optional<StartRecord> start;
+  std::vector<StepRecord> steps;    ///< Steps rise; what a resume undid is not here.
+  std::vector<EvalRecord> evals;    ///< Steps rise.
+  std::vector<CheckpointRecord> checkpoints, resumes;
+  std::vector<RankRecord> ranks;    ///< Of the last process.
+  std::optional<ConfusionRecord> confusion;
+  std::optional<SampleRecord> sample;
+  std::optional<DoneRecord> done;   ///< Where state is kDone.
+};
+
+/// Reads RUN/metrics.jsonl, and RUN/config.toml where it is there. A last line that is not whole, as a kill leaves it, is skipped; events and
+/// keys that are not known are ignored. Error(kBadInput) with file and line otherwise, or where there is no metrics.jsonl.
+RunRecord read_run(const std::string& run);
+
+/// The value of a key of config.toml, "" where it has none.
+std::string config_value(const RunRecord& run, const std::string& key);
+
+}  // namespace cohort

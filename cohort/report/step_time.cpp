@@ -1,0 +1,148 @@
+// Where the time of a step goes: data, compute, exchange, optimizer, and what is left of the measured step. Overall figures are means over the
+// recorded steps of the run, the first left out (it allocates and warms caches); figures of a worker are its totals over the steps of its process.
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "cohort/base/text.h"
+#include "cohort/report/format.h"
+#include "cohort/report/sections.h"
+#include "cohort/report/svg.h"
+
+namespace cohort {
+namespace {
+
+struct Phase {
+  const char* name;
+  const char* colour;
+  const char* about;
+  double StepRecord::* of_step;
+  double RankRecord::* of_rank;
+};
+
+const Phase kPhases[] = {
+    {"data", "c-data", "waiting for the next samples", &StepRecord::data_seconds, &RankRecord::data_seconds},
+    {"compute", "c-compute", "forward and backward", &StepRecord::compute_seconds, &RankRecord::compute_seconds},
+    {"exchange", "c-exchange", "waiting for gradients of the other workers, beyond what backward hides", &StepRecord::exchange_seconds,
+     &RankRecord::exchange_seconds},
+    {"optimizer", "c-optimizer", "updating the weights", &StepRecord::optimizer_seconds, &RankRecord::optimizer_seconds},
+};
+constexpr double kLeastOther = 0.005;  // A rest below this share of the step is not worth a row.
+
+struct Row {
+  std::string name, colour, about;
+  double seconds;
+};
+
+/// Means over the steps; empty where no step has its phases.
+std::vector<Row> overall(const RunRecord& run) {
+  const size_t skip = run.steps.size() > 2 ? 1 : 0;
+  std::vector<Row> rows;
+  double known = 0;
+  for (const Phase& phase : kPhases) {
+    std::vector<double> values;
+    for (size_t i = skip; i < run.steps.size(); ++i) values.push_back(run.steps[i].*phase.of_step);
+    const double value = mean(values);
+    if (!std::isfinite(value)) continue;
+    rows.push_back({phase.name, phase.colour, phase.about, std::max(value, 0.0)});
+    known += rows.back().seconds;
+  }
+  if (rows.empty()) return rows;
+  std::vector<double> steps;
+  for (size_t i = skip; i < run.steps.size(); ++i) steps.push_back(run.steps[i].step_seconds);
+  const double other = mean(steps) - known;
+  if (other > kLeastOther * known) rows.push_back({"other", "c-other", "the rest of the step", other});
+  return rows;
+}
+
+double total(const std::vector<Row>& rows) {
+  double sum = 0;
+  for (const Row& row : rows) sum += row.seconds;
+  return sum;
+}
+
+std::string words(const std::vector<Row>& rows) {
+  std::string out;
+  for (const Row& row : rows)
+    out += (out.empty() ? "" : ", ") + row.name + " " + milliseconds_text(row.seconds) + " (" + percent_text(row.seconds / total(rows), 0) + ")";
+  return out;
+}
+
+std::string bar(const std::vector<Row>& rows, double full_seconds, const std::string& label, const std::string& css_class) {
+  std::vector<Part> parts;
+  for (const Row& row : rows) parts.push_back({row.colour, row.seconds});
+  return stacked_bar(parts, full_seconds, label + ": " + words(rows), css_class);
+}
+
+std::vector<Row> of_rank(const RankRecord& rank, int64_t num_steps) {
+  std::vector<Row> rows;
+  if (num_steps <= 0) return rows;
+  for (const Phase& phase : kPhases) {
+    const double value = rank.*phase.of_rank / static_cast<double>(num_steps);
+    if (std::isfinite(value)) rows.push_back({phase.name, phase.colour, phase.about, std::max(value, 0.0)});
+  }
+  return rows;
+}
+
+std::string worker_bars(const RunRecord& run, const Summary& summary) {
+  double longest = 0;
+  for (const RankRecord& rank : run.ranks) longest = std::max(longest, total(of_rank(rank, summary.steps_of_last_process)));
+  if (!(longest > 0)) return "";
+  std::string out;
+  for (const RankRecord& rank : run.ranks) {
+    const std::vector<Row> rows = of_rank(rank, summary.steps_of_last_process);
+    const std::string name = "rank " + std::to_string(rank.rank);
+    out += "<span>" + name + "</span>" + bar(rows, longest, name, "stack") + "<span class=\"number\">" + milliseconds_text(total(rows)) + "</span>\n";
+  }
+  return "<div class=\"workers\">" + out + "</div>\n";
+}
+
+std::string two_lines(const std::string& first, const std::string& second) { return escape_html(first) + "<small>" + escape_html(second) + "</small>"; }
+
+}  // namespace
+
+std::string step_time_section(const RunRecord& run, const Summary& summary) {
+  const std::vector<Row> rows = overall(run);
+  const std::string workers = worker_bars(run, summary);
+  if (rows.empty() && workers.empty()) return "";
+  std::string content, intro;
+  const double sum = total(rows);
+  if (sum > 0) {
+    Table phases;
+    phases.columns = {{"phase", false}, {"a step", true}, {"share", true}, {"", false}};
+    for (const Row& row : rows) {
+      phases.rows.push_back({element("span", {{"class", "key " + row.colour}}, escape_html(row.name)), milliseconds_text(row.seconds),
+                             percent_text(row.seconds / sum), element("span", {{"class", "about"}}, escape_html(row.about))});
+    }
+    intro = "Mean " + milliseconds_text(sum) + (run.steps.size() > 2 ? " over the recorded steps, the first left out." : " over the recorded steps.");
+    content = bar(rows, sum, "Time of a step", "stack total") + "\n" + table(phases, "Time of a step");
+  }
+  return section("step-time", "Where the time of a step goes", intro, content + workers);
+}
+
+std::string workers_section(const RunRecord& run, const Summary& summary) {
+  if (run.ranks.empty()) return "";
+  Table list;
+  list.columns = {{"rank", false}, {"host", false}, {"process", true}, {"samples", true}};
+  for (const Phase& phase : kPhases) list.columns.push_back({phase.name, true});
+  list.columns.push_back({"peak memory", true});
+  const int64_t num_steps = summary.steps_of_last_process;
+  for (const RankRecord& rank : run.ranks) {
+    const double sum = total(of_rank(rank, num_steps));
+    std::vector<std::string> row = {std::to_string(rank.rank), escape_html(rank.host), rank.pid ? std::to_string(*rank.pid) : count_text(rank.pid),
+                                    count_text(rank.samples)};
+    for (const Phase& phase : kPhases) {
+      const double seconds = rank.*phase.of_rank;
+      if (num_steps > 0 && sum > 0 && std::isfinite(seconds))
+        row.push_back(two_lines(milliseconds_text(seconds / static_cast<double>(num_steps)), percent_text(seconds / static_cast<double>(num_steps) / sum)));
+      else row.push_back(escape_html(seconds_text(seconds)));
+    }
+    row.push_back(bytes_text(rank.peak_memory_bytes));
+    list.rows.push_back(std::move(row));
+  }
+  const std::string intro = num_steps > 0 ? "Times are a step, means over the " + plural(num_steps, "step") + " of these processes." : "";
+  return section("workers", "Workers", intro, table(list, "Workers"));
+}
+
+}  // namespace cohort

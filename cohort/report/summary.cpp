@@ -1,0 +1,178 @@
+#include "cohort/report/summary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "cohort/base/error.h"
+#include "cohort/base/text.h"
+#include "cohort/report/curve.h"
+#include "cohort/report/format.h"
+#include "cohort/report/sections.h"
+
+namespace cohort {
+namespace {
+
+std::string first_of(const std::string& a, const std::string& b, const std::string& c) { return !a.empty() ? a : !b.empty() ? b : c; }
+
+void summarize_start(const RunRecord& run, Summary& summary) {
+  const StartRecord start = run.start.value_or(StartRecord{});
+  summary.model = first_of(start.model, config_value(run, "model"), "model");
+  summary.data = first_of(start.data, config_value(run, "data"), "data");
+  summary.is_text = run.sample.has_value() || summary.data.starts_with("text:");
+  summary.num_workers = start.world_size;
+  summary.planned_steps = start.steps;
+  if (!summary.planned_steps) {
+    if (const auto steps = parse_integer(config_value(run, "steps")); steps && *steps > 0) summary.planned_steps = steps;
+  }
+}
+
+void summarize_steps(const RunRecord& run, Summary& summary) {
+  std::vector<double> speeds, times;
+  double seconds = 0;
+  int64_t previous = 0;
+  for (const StepRecord& step : run.steps) {
+    speeds.push_back(step.samples_per_second);
+    times.push_back(step.step_seconds);
+    // Where only every n-th step has a line, its time stands for the n steps up to it.
+    if (std::isfinite(step.step_seconds)) seconds += step.step_seconds * static_cast<double>(step.step - previous);
+    previous = step.step;
+  }
+  summary.samples_per_second = quantile(speeds, 0.5);
+  summary.step_seconds = quantile(times, 0.5);
+  if (seconds > 0) summary.seconds = seconds;
+  summary.seconds_are_estimated = true;
+  if (run.steps.empty()) return;
+  summary.has_steps = true;
+  summary.last_step = run.steps.back().step;
+  const Curve smoothed = smoothed_loss(run);
+  summary.train_loss = smoothed.back().y;
+}
+
+void summarize_evals(const RunRecord& run, Summary& summary) {
+  for (const EvalRecord& eval : run.evals) {
+    summary.val_loss = eval.val_loss;
+    summary.val_error = eval.val_error;
+    if (std::isfinite(eval.val_loss) && !(summary.best_val_loss <= eval.val_loss)) {
+      summary.best_val_loss = eval.val_loss;
+      summary.best_val_loss_step = eval.step;
+    }
+    if (std::isfinite(eval.val_error) && !(summary.best_val_error <= eval.val_error)) {
+      summary.best_val_error = eval.val_error;
+      summary.best_val_error_step = eval.step;
+    }
+  }
+}
+
+void summarize_done(const DoneRecord& done, Summary& summary) {
+  summary.has_steps = summary.has_steps || done.step > 0;
+  summary.last_step = done.step;
+  if (!std::isfinite(summary.train_loss)) summary.train_loss = done.loss;
+  if (std::isfinite(done.val_loss)) summary.val_loss = done.val_loss;
+  if (std::isfinite(done.val_error)) summary.val_error = done.val_error;
+  if (std::isfinite(done.seconds)) {
+    summary.seconds = done.seconds;
+    summary.seconds_are_estimated = false;
+  }
+  if (std::isfinite(done.measured_step_seconds)) summary.step_seconds = done.measured_step_seconds;
+  summary.predicted_step_seconds = done.predicted_step_seconds;
+}
+
+std::string best_note(double best, double last, int64_t step, const std::string& text) {
+  return best < last ? "best " + text + " at step " + with_commas(step) : "";
+}
+
+void add_result_tiles(const Summary& summary, std::vector<Tile>& list) {
+  if (!summary.is_text && std::isfinite(summary.val_error)) {
+    list.push_back({"Validation accuracy", percent_text(1 - summary.val_error),
+                    best_note(summary.best_val_error, summary.val_error, summary.best_val_error_step, percent_text(1 - summary.best_val_error))});
+  }
+  if (summary.is_text && std::isfinite(summary.val_loss)) {
+    list.push_back({"Bits per byte", significant(bits(summary.val_loss), 3),
+                    best_note(summary.best_val_loss, summary.val_loss, summary.best_val_loss_step, significant(bits(summary.best_val_loss), 3))});
+    list.push_back({"Perplexity", significant(std::exp(summary.val_loss), 3), "of a byte, validation"});
+    if (std::isfinite(summary.val_error)) list.push_back({"Next byte right", percent_text(1 - summary.val_error), "validation"});
+  }
+  if (std::isfinite(summary.val_loss)) {
+    list.push_back({"Validation loss", significant(summary.val_loss, 3),
+                    summary.is_text ? "nats a byte" : best_note(summary.best_val_loss, summary.val_loss, summary.best_val_loss_step, significant(summary.best_val_loss, 3))});
+  }
+  if (summary.has_steps) list.push_back({"Training loss", significant(summary.train_loss, 3), "smoothed, last step"});
+}
+
+std::string forecast_note(const Summary& summary) {
+  if (!std::isfinite(summary.predicted_step_seconds) || !(summary.step_seconds > 0)) return "";
+  const double error = summary.predicted_step_seconds / summary.step_seconds - 1;
+  return "forecast " + milliseconds_text(summary.predicted_step_seconds) + ", " + percent_text(std::abs(error), 0) + (error < 0 ? " below" : " above");
+}
+
+}  // namespace
+
+double bits(double nats) { return nats / std::numbers::ln2; }
+
+Summary summarize(const RunRecord& run) {
+  Summary summary;
+  summarize_start(run, summary);
+  summarize_steps(run, summary);
+  summarize_evals(run, summary);
+  if (run.done) summarize_done(*run.done, summary);
+  const int64_t resumed_at = run.resumes.empty() ? 0 : run.resumes.back().step;
+  summary.steps_of_last_process = std::max<int64_t>(0, summary.last_step - resumed_at);
+  std::vector<int64_t> peaks;
+  if (run.done) peaks = run.done->peak_memory_bytes;
+  for (const RankRecord& rank : run.ranks) {
+    if (rank.peak_memory_bytes) peaks.push_back(*rank.peak_memory_bytes);
+  }
+  if (!peaks.empty()) summary.peak_memory_bytes = *std::max_element(peaks.begin(), peaks.end());
+  return summary;
+}
+
+Headline headline(const RunRecord& run, const Summary& summary) {
+  Headline line;
+  line.what = summary.model + " on " + summary.data + ":";
+  if (!summary.has_steps) {
+    line.result = "no step was recorded";
+    return line;
+  }
+  if (!summary.is_text && std::isfinite(summary.val_error)) line.result = percent_text(1 - summary.val_error) + " validation accuracy";
+  else if (summary.is_text && std::isfinite(summary.val_loss)) line.result = significant(bits(summary.val_loss), 3) + " bits per byte";
+  else if (std::isfinite(summary.val_loss)) line.result = "validation loss " + significant(summary.val_loss, 3);
+  else if (std::isfinite(summary.train_loss)) line.result = "training loss " + significant(summary.train_loss, 3);
+  else line.result = "the loss is not finite";
+  const bool is_short = run.state != RunState::kDone && summary.planned_steps && *summary.planned_steps > summary.last_step;
+  line.rest = "after " + (is_short ? with_commas(summary.last_step) + " of " + plural(*summary.planned_steps, "step") : plural(summary.last_step, "step")) +
+              ", " + plural(summary.num_workers, "worker");
+  if (std::isfinite(summary.seconds)) line.rest += std::string(", ") + (summary.seconds_are_estimated ? "about " : "") + seconds_text(summary.seconds);
+  return line;
+}
+
+std::string state_notice(const RunRecord& run, const Summary& summary) {
+  if (run.state == RunState::kDone) return "";
+  const std::string at = summary.has_steps ? " at step " + with_commas(summary.last_step) : " before its first step";
+  std::string text;
+  if (run.state == RunState::kInterrupted) text = "The run was interrupted" + at + ".";
+  else text = "No end is recorded: the run is still going, or it was killed" + (summary.has_steps ? " after step " + with_commas(summary.last_step) : at) + ".";
+  if (run.checkpoints.empty()) return text;
+  return text + " Its newest checkpoint is of step " + with_commas(run.checkpoints.back().step) +
+         "; `cohort train --resume` with the same --run goes on from there.";
+}
+
+std::vector<Tile> key_figures(const RunRecord& run, const Summary& summary) {
+  std::vector<Tile> list;
+  add_result_tiles(summary, list);
+  if (std::isfinite(summary.seconds)) {
+    list.push_back({"Time", seconds_text(summary.seconds),
+                    summary.seconds_are_estimated ? "sum of the step times"
+                    : run.resumes.empty()         ? plural(summary.last_step, "step")
+                                                  : "since the resume at step " + with_commas(run.resumes.back().step)});
+  }
+  if (std::isfinite(summary.samples_per_second)) list.push_back({"Speed", significant(summary.samples_per_second, 3), "samples/s, median"});
+  if (std::isfinite(summary.step_seconds)) list.push_back({"Step time", milliseconds_text(summary.step_seconds), forecast_note(summary)});
+  list.push_back({"Workers", with_commas(summary.num_workers), run.start && !run.start->layout.empty() ? "layout " + run.start->layout : ""});
+  if (summary.peak_memory_bytes) list.push_back({"Peak memory", bytes_text(summary.peak_memory_bytes), summary.num_workers > 1 ? "of one worker" : ""});
+  if (run.start && run.start->parameters) list.push_back({"Parameters", count_text(run.start->parameters), ""});
+  if (run.start && run.start->train_samples) list.push_back({"Training samples", count_text(run.start->train_samples), ""});
+  return list;
+}
+
+}  // namespace cohort

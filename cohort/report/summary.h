@@ -1,0 +1,51 @@
+#pragma once
+// What a run came to, as a few figures and one sentence. Pure functions of a RunRecord.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/report/page.h"
+#include "cohort/report/run_reader.h"
+
+namespace cohort {
+
+struct Summary {
+  std::string model = "model", data = "data";
+  bool is_text = false;                  ///< Bytes of text: val_loss is nats a byte.
+  bool has_steps = false;
+  int64_t num_workers = 1;
+  int64_t last_step = 0;
+  std::optional<int64_t> planned_steps;
+  int64_t steps_of_last_process = 0;     ///< Since the last resume.
+  double train_loss = kUnknown;          ///< Smoothed, at the last step.
+  double val_loss = kUnknown, val_error = kUnknown;
+  double best_val_loss = kUnknown, best_val_error = kUnknown;
+  int64_t best_val_loss_step = 0, best_val_error_step = 0;
+  double seconds = kUnknown;
+  bool seconds_are_estimated = false;    ///< From the step times: evaluations and start-up are not in it.
+  double step_seconds = kUnknown;        ///< Measured by the run where it ended, else the median of the steps.
+  double predicted_step_seconds = kUnknown;
+  double samples_per_second = kUnknown;  ///< Median of the steps.
+  std::optional<int64_t> peak_memory_bytes;  ///< Of the rank that needed most.
+};
+
+Summary summarize(const RunRecord& run);
+
+/// "cnn on fashion-mnist:", "90.1 % validation accuracy", "after 1,720 steps, 2 workers, 3 min 12 s".
+struct Headline {
+  std::string what, result, rest;
+  std::string text() const { return what + " " + result + (rest.empty() ? "" : " " + rest); }
+};
+Headline headline(const RunRecord& run, const Summary& summary);
+
+/// Empty for a run that ended by itself; else what is known of its end, and how to go on.
+std::string state_notice(const RunRecord& run, const Summary& summary);
+
+std::vector<Tile> key_figures(const RunRecord& run, const Summary& summary);
+
+/// Nats to bits.
+double bits(double nats);
+
+}  // namespace cohort

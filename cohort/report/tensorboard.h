@@ -1,0 +1,38 @@
+#pragma once
+// TensorBoard event files: scalars only. A record is length, masked CRC32C of the length, a small protobuf, masked CRC32C of it.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "cohort/base/file.h"
+
+namespace cohort {
+
+/// One writer, one thread. Writes FOLDER/events.out.tfevents.<seconds>.<host>.<pid>; flushed at flush(), in the destructor, and whenever
+/// 64 KiB wait. `folder` (RUN/events) is made where it is missing. Error(kFailed) with the path and the system's reason; the destructor drops it.
+class TensorBoardWriter {
+ public:
+  explicit TensorBoardWriter(const std::string& folder);
+  ~TensorBoardWriter();
+  TensorBoardWriter(const TensorBoardWriter&) = delete;
+  TensorBoardWriter& operator=(const TensorBoardWriter&) = delete;
+
+  /// `wall_seconds`: since 1970. The value is stored as a float32; infinities and NaN are kept.
+  void scalar(const std::string& tag, int64_t step, double value, double wall_seconds);
+  void flush();
+  const std::string& path() const { return path_; }
+
+ private:
+  UniqueDescriptor descriptor_;
+  std::string buffer_;
+  std::string path_;
+};
+
+/// The framing of one TFRecord. `event` shorter than 2^63 bytes.
+std::string tfrecord(std::string_view event);
+/// The protobuf `Event` that every event file begins with, and the one that holds a scalar.
+std::string tensorboard_version_event(double wall_seconds);
+std::string tensorboard_scalar_event(std::string_view tag, int64_t step, float value, double wall_seconds);
+
+}  // namespace cohort

@@ -1,0 +1,30 @@
+#include "cohort/train/batch_tensors.h"
+
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/from_blob.h>
+
+#include "cohort/base/error.h"
+
+namespace cohort {
+
+BatchTensors as_tensors(Batch& batch, const DataShape& shape) {
+  std::vector<int64_t> sizes{batch.num_samples};
+  sizes.insert(sizes.end(), shape.input.begin(), shape.input.end());
+  BatchTensors tensors;
+  if (shape.kind == DataShape::Kind::kImage) tensors.input = at::from_blob(batch.values.data(), sizes, at::kFloat);
+  else tensors.input = at::from_blob(batch.tokens.data(), sizes, at::kLong);
+  std::vector<int64_t> target_sizes{batch.num_samples};
+  if (shape.targets_per_sample() > 1 || shape.kind == DataShape::Kind::kText) target_sizes.push_back(shape.targets_per_sample());
+  tensors.target = at::from_blob(batch.targets.data(), target_sizes, at::kLong);
+  return tensors;
+}
+
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target, bool sum) {
+  if (logits.numel() / logits.size(-1) != target.numel())
+    fail(ErrorCode::kBadInput, "the model's output has ", logits.numel() / logits.size(-1), " rows of ", logits.size(-1), " logits, the data has ", target.numel(),
+         " targets; the last dimension of the output must be the classes and the others those of the targets");
+  return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), target.reshape({-1}), {}, sum ? at::Reduction::Sum : at::Reduction::Mean);
+}
+
+}  // namespace cohort

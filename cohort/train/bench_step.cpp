@@ -1,0 +1,131 @@
+#include "cohort/train/bench_step.h"
+
+#include <ATen/Parallel.h>
+#include <sys/mman.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <new>
+
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+
+#include "cohort/base/error.h"
+#include "cohort/comm/group.h"
+#include "cohort/models/registry.h"
+#include "cohort/parallel/data_parallel.h"
+#include "cohort/train/batch_tensors.h"
+#include "cohort/train/optimizer.h"
+#include "cohort/world/launch.h"
+
+namespace cohort {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Batch and model of one rank; the same for every rank.
+struct Workload {
+  std::string model;
+  DataShape shape;
+  int64_t batch = 0;
+};
+
+Workload workload_named(const std::string& name) {
+  const DataShape pictures{DataShape::Kind::kImage, {1, 28, 28}, 10, {}}, text{DataShape::Kind::kText, {128}, 256, {}};
+  if (name == "mlp-small") return {"mlp-small", pictures, 16};
+  if (name == "mlp") return {"mlp", pictures, 64};
+  if (name == "cnn") return {"cnn-bench", pictures, 32};
+  if (name == "gpt") return {"gpt", text, 8};
+  fail(ErrorCode::kBadInput, "no workload '", name, "'; one of mlp-small mlp cnn gpt");
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+/// One model with its optimizer, training on a fixed batch.
+class Trainee {
+ public:
+  Trainee(const Workload& workload, const std::string& optimizer) : model_(build_model(workload.model, workload.shape, 0)) {
+    Config config;
+    config.optimizer = optimizer;
+    config.lr = 1e-3;
+    optimizer_ = std::make_unique<Optimizer>(config, distinct_parameters(*model_));
+    torch::manual_seed(1);
+    std::vector<int64_t> sizes{workload.batch};
+    sizes.insert(sizes.end(), workload.shape.input.begin(), workload.shape.input.end());
+    const bool pictures = workload.shape.kind == DataShape::Kind::kImage;
+    input_ = pictures ? at::randn(sizes) : at::randint(256, sizes, at::kLong);
+    target_ = at::randint(workload.shape.num_classes, pictures ? std::vector<int64_t>{workload.batch} : sizes, at::kLong);
+  }
+  void step() {
+    optimizer_->zero_grad();
+    cross_entropy(model_->forward(input_), target_).backward();
+    optimizer_->step(1e-3);
+  }
+  LayerGraph& model() { return *model_; }
+
+ private:
+  std::shared_ptr<LayerGraph> model_;
+  std::unique_ptr<Optimizer> optimizer_;
+  at::Tensor input_, target_;
+};
+
+void measure(const BenchStepOptions& options, const World& world, StepTimes& out) {
+  constexpr int kBlock = 5, kWarmUp = 5;
+  at::set_num_threads(1);
+  const Workload workload = workload_named(options.workload);
+  Group group = Group::create(world, {.backend = options.backend});
+  Trainee together(workload, options.optimizer), alone(workload, options.optimizer);
+  DataParallelOptions parallel_options;
+  if (options.bucket_bytes > 0) parallel_options.bucket_bytes = options.bucket_bytes;
+  DataParallel parallel(together.model(), group, parallel_options);
+  std::vector<double> step_seconds, floor_seconds, one_worker_seconds, exposed_seconds;
+  const auto block = [&](Trainee& trainee, std::vector<double>* seconds, bool with_barriers) {
+    for (int i = 0; i < kBlock; ++i) {
+      if (with_barriers) group.barrier();
+      const auto start = Clock::now();
+      trainee.step();
+      if (!seconds) continue;
+      seconds->push_back(std::chrono::duration<double>(Clock::now() - start).count());
+      if (seconds == &step_seconds) exposed_seconds.push_back(parallel.statistics().exposed_seconds);
+    }
+  };
+  for (int i = 0; i < kWarmUp; ++i) block(together, nullptr, true), block(alone, nullptr, true);
+  for (int done = 0; done < options.steps; done += kBlock) {
+    block(together, &step_seconds, true);
+    block(alone, &floor_seconds, true);
+    group.barrier();
+    if (world.rank == 0) block(alone, &one_worker_seconds, false);
+    group.barrier();
+  }
+  if (world.rank == 0) out = {median(step_seconds), median(floor_seconds), median(one_worker_seconds), median(exposed_seconds)};
+}
+
+}  // namespace
+
+const std::vector<std::string>& bench_workloads() {
+  static const std::vector<std::string> names = {"mlp-small", "mlp", "cnn", "gpt"};
+  return names;
+}
+
+StepTimes bench_step(const BenchStepOptions& options) {
+  workload_named(options.workload);
+  // Rank 0 is another process: its result comes back through a shared page.
+  void* const page = ::mmap(nullptr, sizeof(StepTimes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) throw std::bad_alloc();
+  StepTimes& shared = *new (page) StepTimes;
+  const int code = run_ranks({.num_ranks = options.num_ranks}, [&](const World& world) {
+    measure(options, world, shared);
+    return 0;
+  });
+  const StepTimes result = shared;
+  ::munmap(page, sizeof(StepTimes));
+  if (code != 0) throw Error(static_cast<ErrorCode>(code), concat("bench step: the ranks ended with code ", code));
+  return result;
+}
+
+}  // namespace cohort

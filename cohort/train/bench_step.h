@@ -1,0 +1,30 @@
+#pragma once
+// Seconds of one data-parallel training step beside what it cannot be below: the same step without any exchange.
+
+#include <string>
+#include <vector>
+
+namespace cohort {
+
+struct StepTimes {
+  double step_seconds = 0;         ///< Median of rank 0's steps with `num_ranks` data-parallel ranks.
+  double floor_seconds = 0;        ///< The same ranks at the same time, each alone with its own optimizer.
+  double one_worker_seconds = 0;   ///< Rank 0 alone while the others wait idle: one worker on this machine.
+  double exposed_seconds = 0;      ///< Median of the time that backward() waited for the exchange.
+};
+
+struct BenchStepOptions {
+  std::string workload = "mlp";    ///< mlp-small, mlp, cnn, gpt: models and batches of bench/peers/workloads.py.
+  std::string optimizer = "momentum";
+  std::string backend = "auto";
+  int num_ranks = 2;
+  int steps = 30;                  ///< Of each kind; blocks of five alternate.
+  long bucket_bytes = 0;           ///< 0: the default.
+};
+
+/// Names that `workload` may have.
+const std::vector<std::string>& bench_workloads();
+/// Forks its ranks; the calling process must have one thread. Error when a rank fails.
+StepTimes bench_step(const BenchStepOptions& options);
+
+}  // namespace cohort

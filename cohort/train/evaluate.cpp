@@ -1,0 +1,91 @@
+#include "cohort/train/evaluate.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "cohort/base/random.h"
+#include "cohort/train/batch_tensors.h"
+
+namespace cohort {
+namespace {
+
+/// Eval mode for its lifetime.
+class EvalMode {
+ public:
+  explicit EvalMode(torch::nn::Module& module) : module_(module), was_training_(module.is_training()) { module_.eval(); }
+  ~EvalMode() { module_.train(was_training_); }
+
+ private:
+  torch::nn::Module& module_;
+  bool was_training_;
+};
+
+}  // namespace
+
+Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, int64_t batch_size, bool with_confusion) {
+  at::NoGradGuard no_grad;
+  const EvalMode mode(model);
+  const DataShape& shape = source.shape();
+  const int64_t classes = with_confusion ? shape.num_classes : 0;
+  // One vector of sums, so that ranks exchange once: loss, errors, targets, then the confusion counts.
+  at::Tensor sums = at::zeros({3 + classes * classes}, at::kDouble);
+  double* const total = sums.data_ptr<double>();
+  const int64_t num_chunks = (source.num_samples() + batch_size - 1) / batch_size;
+  std::vector<int64_t> indices;
+  Batch batch;
+  for (int64_t chunk = group.rank(); chunk < num_chunks; chunk += group.size()) {
+    const int64_t first = chunk * batch_size;
+    indices.resize(static_cast<size_t>(std::min(batch_size, source.num_samples() - first)));
+    std::iota(indices.begin(), indices.end(), first);
+    source.read(indices, batch);
+    const BatchTensors tensors = as_tensors(batch, shape);
+    const at::Tensor logits = model.forward(tensors.input);
+    total[0] += cross_entropy(logits, tensors.target, /*sum=*/true).item<double>();
+    const at::Tensor predicted = logits.argmax(-1).reshape({-1}).contiguous(), target = tensors.target.reshape({-1});
+    total[1] += static_cast<double>(target.numel()) - predicted.eq(target).sum().item<double>();
+    total[2] += static_cast<double>(target.numel());
+    if (classes > 0) {
+      const int64_t* const guess = predicted.data_ptr<int64_t>();
+      for (int64_t i = 0; i < target.numel(); ++i) total[3 + batch.targets[static_cast<size_t>(i)] * classes + guess[i]] += 1;
+    }
+  }
+  group.all_reduce_sum(sums, "the sums of the evaluation")->wait();
+  Evaluation result;
+  result.num_targets = static_cast<int64_t>(total[2]);
+  result.loss = total[0] / total[2];
+  result.error = total[1] / total[2];
+  for (int64_t row = 0; row < classes; ++row) {
+    result.confusion.emplace_back();
+    for (int64_t column = 0; column < classes; ++column) result.confusion.back().push_back(static_cast<int64_t>(total[3 + row * classes + column]));
+  }
+  return result;
+}
+
+std::string sample_text(LayerGraph& model, const DataShape& shape, const std::string& prompt, int64_t num_bytes, double temperature, uint64_t seed) {
+  at::NoGradGuard no_grad;
+  const EvalMode mode(model);
+  const int64_t context = shape.input.at(0);
+  std::string text = prompt.empty() ? "\n" : prompt;
+  const size_t prompt_bytes = text.size();
+  for (int64_t n = 0; n < num_bytes; ++n) {
+    // Models have a fixed context: the window holds the last bytes, and the position after them is asked.
+    const int64_t length = std::min<int64_t>(context, static_cast<int64_t>(text.size()));
+    at::Tensor window = at::zeros({1, context}, at::kLong);
+    for (int64_t i = 0; i < length; ++i) window.data_ptr<int64_t>()[i] = static_cast<unsigned char>(text[text.size() - static_cast<size_t>(length - i)]);
+    const at::Tensor odds = at::softmax(model.forward(window)[0][length - 1].to(at::kDouble) / temperature, -1).contiguous();
+    const double* const p = odds.data_ptr<double>();
+    double left = unit_interval(random_bits(seed, n));
+    int64_t byte = 0;
+    while (byte + 1 < odds.numel() && left >= p[byte]) left -= p[byte++];
+    text += static_cast<char>(byte);
+  }
+  return text.substr(prompt_bytes);
+}
+
+}  // namespace cohort

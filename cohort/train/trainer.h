@@ -1,0 +1,34 @@
+#pragma once
+// One training run on one rank of the job.
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "cohort/base/config.h"
+#include "cohort/data/source.h"
+#include "cohort/world/world.h"
+
+namespace cohort {
+
+struct TrainResult {
+  int64_t steps = 0;               ///< Completed, those before a resume included.
+  double loss = 0;                 ///< Of the last step.
+  double val_loss = 0, val_error = 0;
+  double seconds = 0;
+  double step_seconds = 0;         ///< Median.
+  bool interrupted = false;
+};
+
+struct TrainOptions {
+  bool reports = true;             ///< false: no metrics, evaluation, progress or report; the run folder gets checkpoints only.
+};
+
+/// Trains as `config` says; every rank of the job calls it with the same configuration and data. Rank 0 writes the run folder and, with config.json, the
+/// lines of stdout. Error: kFailed when the loss is not finite, kEnvironment when a peer is lost, kBadInput when the folder holds another run.
+TrainResult train(const Config& config, const DataSet& data, const World& world, const TrainOptions& options = {});
+
+/// The folder a run is written to where none was given: runs/MODEL-YYYYMMDD-HHMMSS.
+std::string default_run_folder(const Config& config);
+
+}  // namespace cohort

@@ -1,0 +1,36 @@
+#pragma once
+// Is this layout the same training? Trains a few steps under one process and under a layout, on the user's own model and data, and compares every tensor:
+// parameters, buffers and optimizer state.
+
+#include <string>
+#include <vector>
+
+#include "cohort/base/config.h"
+#include "cohort/data/source.h"
+
+namespace cohort {
+
+struct TensorDifference {
+  std::string name;
+  double relative = 0;          ///< max |a - b| / max |a|, a from one process.
+};
+
+struct VerifyResult {
+  int num_ranks = 1;
+  int64_t steps = 0;
+  std::vector<TensorDifference> tensors;      ///< Largest first.
+  double bound = 0;
+  std::string reason;                         ///< Where the bound comes from.
+  double accumulated = 0;                     ///< Largest difference to one process that takes the ranks' micro-batches one after the other; 0: bitwise equal.
+  bool repeats = false;                       ///< Two runs of the layout agree bitwise.
+  bool ok() const { return !tensors.empty() && tensors.front().relative <= bound && repeats; }
+};
+
+/// One result for each number of ranks in `worlds`. Forks its ranks; the calling process must have one thread. Works in a temporary folder that it removes.
+/// Error when a training fails.
+///
+/// The bound is measured: one process is run again with its batch added up in 2 and in 3 pieces, which changes nothing but the rounding. A layout may
+/// differ by kMargin times the largest difference that this makes, or by kFloor where it makes (almost) none.
+std::vector<VerifyResult> verify(const Config& config, const DataSet& data, const std::vector<int>& worlds);
+
+}  // namespace cohort

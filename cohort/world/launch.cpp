@@ -1,0 +1,156 @@
+#include "cohort/world/launch.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <new>
+
+#include "cohort/base/error.h"
+#include "cohort/base/log.h"
+#include "cohort/world/status.h"
+#include "cohort/world/stop.h"
+#include "cohort/world/supervisor.h"
+
+namespace cohort {
+namespace {
+
+int make_store_file() {
+  const int fd = ::memfd_create("cohort-store", 0);
+  if (fd < 0) fail(ErrorCode::kEnvironment, "memfd_create failed: ", std::strerror(errno));
+  return fd;
+}
+
+/// In a fresh child: die with the launcher, and with its signal handling undone.
+void become_rank(pid_t launcher, const sigset_t& signals_before) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != launcher) ::_exit(4);  // The launcher died between fork and prctl.
+  ::sigprocmask(SIG_SETMASK, &signals_before, nullptr);
+}
+
+World world_of_rank(const World& launcher, int rank, int num_ranks, int store_fd, int status_fd) {
+  World world = launcher;
+  world.launcher = "cohort";
+  world.rank = world.local_rank = rank;
+  world.size = world.local_size = num_ranks;
+  world.store_fd = store_fd;
+  world.status_fd = status_fd;
+  return world;
+}
+
+/// A port that is free now, for programs that make their own TCP store; ours never use it.
+int free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  const bool ok = fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0 &&
+                  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0;
+  if (fd >= 0) ::close(fd);
+  if (!ok) fail(ErrorCode::kEnvironment, "no free port on 127.0.0.1: ", std::strerror(errno));
+  return ntohs(address.sin_port);
+}
+
+/// Starts all ranks with `start` (runs in the child, never returns) and supervises them.
+int launch(const LaunchOptions& options, const std::function<void(int rank, int store_fd, int status_fd)>& start) {
+  StatusPage status = StatusPage::create(options.num_ranks);
+  const int store_fd = make_store_file();
+  Supervisor supervisor(status, {options.grace_seconds, options.stop_seconds});
+  const pid_t launcher = ::getpid();
+  for (int rank = 0; rank < options.num_ranks; ++rank) {
+    const pid_t pid = ::fork();
+    if (pid < 0) {
+      const std::string why = std::strerror(errno);
+      supervisor.kill_all();
+      ::close(store_fd);
+      fail(ErrorCode::kEnvironment, "could not start rank ", rank, " of ", options.num_ranks, ": ", why);
+    }
+    if (pid == 0) {
+      become_rank(launcher, supervisor.signals_before());
+      start(rank, store_fd, status.fd());
+      ::_exit(4);
+    }
+    status[rank].pid = pid;
+    supervisor.add(rank, pid);
+  }
+  ::close(store_fd);
+  return supervisor.wait();
+}
+
+}  // namespace
+
+int num_threads_of_process() {
+  int threads = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) ++threads;
+  return threads;
+}
+
+int guarded(const World& world, const std::function<int(const World&)>& body) {
+  StatusPage page;
+  if (world.status_fd >= 0) page = StatusPage::open(::dup(world.status_fd), world.size);
+  const auto failed = [&](int code, const std::string& text) {
+    // A lost peer is the consequence of another rank's end; the launcher prints the cause.
+    if (page) report_failure(page[world.rank], code, text, code == static_cast<int>(ErrorCode::kEnvironment));
+    else log_error(text);
+    return code;
+  };
+  try {
+    return body(world);
+  } catch (const Error& error) {
+    return failed(static_cast<int>(error.code()), error.what());
+  } catch (const std::bad_alloc&) {
+    return failed(1, "out of memory: an allocation was refused; use a smaller --global-batch, more workers or --accumulate");
+  } catch (const std::exception& error) {
+    // LibTorch appends a C++ stack trace after the first line; users get the sentence.
+    const std::string text = error.what();
+    return failed(1, text.substr(0, text.find("\nException raised from")));
+  }
+}
+
+int run_ranks(const LaunchOptions& options, const std::function<int(const World&)>& body) {
+  if (const int threads = num_threads_of_process(); threads != 1)
+    fail(ErrorCode::kEnvironment, "cannot fork ranks: this process already has ", threads,
+         " threads; start none before run_cli, or start the ranks with `cohort launch -n ", options.num_ranks, " PROGRAM ...`");
+  const World launcher = world_from_environment();
+  return launch(options, [&](int rank, int store_fd, int status_fd) {
+    const World world = world_of_rank(launcher, rank, options.num_ranks, store_fd, status_fd);
+    set_log_rank(rank);
+    const int code = guarded(world, body);
+    std::fflush(stdout);
+    std::fflush(stderr);
+    // No static destructors: LibTorch's thread pools were started after the fork, and nothing is left to write.
+    ::_exit(code);
+  });
+}
+
+int run_program(const LaunchOptions& options, const std::vector<std::string>& arguments) {
+  if (arguments.empty()) fail(ErrorCode::kBadInput, "launch: no program given; use: cohort launch -n 2 ./program --its-options");
+  const std::string port = std::to_string(free_port());
+  return launch(options, [&](int rank, int store_fd, int status_fd) {
+    const std::string size = std::to_string(options.num_ranks), number = std::to_string(rank);
+    for (const auto& [name, value] : std::initializer_list<std::pair<const char*, std::string>>{
+             {"RANK", number}, {"LOCAL_RANK", number}, {"GROUP_RANK", "0"}, {"ROLE_RANK", number}, {"WORLD_SIZE", size},
+             {"LOCAL_WORLD_SIZE", size}, {"ROLE_WORLD_SIZE", size}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port},
+             {"COHORT_STORE_FD", std::to_string(store_fd)}, {"COHORT_STATUS_FD", std::to_string(status_fd)}})
+      ::setenv(name, value.c_str(), 1);
+    std::vector<char*> argv;
+    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    ::execvp(argv[0], argv.data());
+    StatusPage page = StatusPage::open(status_fd, options.num_ranks);
+    report_failure(page[rank], 2, concat("cannot start '", arguments[0], "': ", std::strerror(errno)), false);
+    ::_exit(2);
+  });
+}
+
+}  // namespace cohort

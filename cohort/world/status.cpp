@@ -1,0 +1,62 @@
+#include "cohort/world/status.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "cohort/base/error.h"
+
+namespace cohort {
+
+StatusPage StatusPage::create(int num_ranks) {
+  const int fd = ::memfd_create("cohort-status", 0);
+  const size_t bytes = sizeof(RankStatus) * static_cast<size_t>(num_ranks);
+  // Allocated now: a page that cannot be had is an error here, not a SIGBUS later.
+  if (fd < 0 || ::posix_fallocate(fd, 0, static_cast<off_t>(bytes)) != 0)
+    fail(ErrorCode::kEnvironment, "no memory for the status page of ", num_ranks, " ranks: ", std::strerror(errno));
+  StatusPage page = open(fd, num_ranks);
+  for (int rank = 0; rank < num_ranks; ++rank) new (&page[rank]) RankStatus;
+  return page;
+}
+
+StatusPage StatusPage::open(int fd, int num_ranks) {
+  const size_t bytes = sizeof(RankStatus) * static_cast<size_t>(num_ranks);
+  void* map = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (map == MAP_FAILED) fail(ErrorCode::kEnvironment, "cannot map the status page (descriptor ", fd, "): ", std::strerror(errno));
+  StatusPage page;
+  page.ranks_ = static_cast<RankStatus*>(map);
+  page.fd_ = fd;
+  page.num_ranks_ = num_ranks;
+  return page;
+}
+
+StatusPage::StatusPage(StatusPage&& other) noexcept { *this = std::move(other); }
+
+StatusPage& StatusPage::operator=(StatusPage&& other) noexcept {
+  std::swap(ranks_, other.ranks_);
+  std::swap(fd_, other.fd_);
+  std::swap(num_ranks_, other.num_ranks_);
+  return *this;
+}
+
+StatusPage::~StatusPage() {
+  if (!ranks_) return;
+  ::munmap(ranks_, sizeof(RankStatus) * static_cast<size_t>(num_ranks_));
+  ::close(fd_);
+}
+
+void report_failure(RankStatus& status, int error_code, const std::string& message, bool secondary) {
+  const size_t length = std::min(message.size(), sizeof status.message - 1);
+  std::memcpy(status.message, message.data(), length);
+  status.message[length] = 0;
+  status.secondary = secondary;
+  status.error_code.store(error_code, std::memory_order_release);
+}
+
+}  // namespace cohort

@@ -1,0 +1,46 @@
+#pragma once
+// A page that all ranks of one host and their launcher share: how far each rank has come and, when it fails, why. It outlives the rank, so the
+// launcher can say "rank 1 was killed after step 41". Torch-free.
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace cohort {
+
+/// One rank's record; written by that rank alone, read by anyone. Plain shared memory: no locks to be left held by a rank that dies.
+struct RankStatus {
+  std::atomic<int32_t> pid{0};
+  std::atomic<int32_t> error_code{0};       ///< ErrorCode of the failure in `message`, 0 for none.
+  std::atomic<int64_t> last_step{-1};       ///< Last completed step of this run (counted from 1), -1 before training.
+  std::atomic<int32_t> secondary{0};        ///< 1: this rank failed because another one did.
+  char message[1996] = {};                  ///< Zero-terminated; complete once error_code is set.
+};
+
+/// The array of all ranks' records in an anonymous memory file. Movable owner of the mapping; the file has no name and vanishes with its processes.
+class StatusPage {
+ public:
+  StatusPage() = default;
+  /// Makes a new one for `num_ranks`. Error(kEnvironment) when the system gives no memory.
+  static StatusPage create(int num_ranks);
+  /// Maps the one that was inherited as `fd`.
+  static StatusPage open(int fd, int num_ranks);
+  StatusPage(StatusPage&& other) noexcept;
+  StatusPage& operator=(StatusPage&& other) noexcept;
+  ~StatusPage();
+
+  explicit operator bool() const { return ranks_ != nullptr; }
+  RankStatus& operator[](int rank) const { return ranks_[rank]; }
+  int fd() const { return fd_; }
+  int num_ranks() const { return num_ranks_; }
+
+ private:
+  RankStatus* ranks_ = nullptr;
+  int fd_ = -1;
+  int num_ranks_ = 0;
+};
+
+/// Records a failure for the launcher to print; a message that is too long is cut.
+void report_failure(RankStatus& status, int error_code, const std::string& message, bool secondary);
+
+}  // namespace cohort

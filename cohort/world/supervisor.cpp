@@ -1,0 +1,168 @@
+#include "cohort/world/supervisor.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+
+#include "cohort/base/error.h"
+#include "cohort/base/log.h"
+
+namespace cohort {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// The process's state letter in /proc ('T' stopped, 'D' in the kernel, ...), 0 when it is gone.
+char process_state(pid_t pid) {
+  std::ifstream file(concat("/proc/", pid, "/stat"));
+  std::string text;
+  std::getline(file, text);
+  const size_t close = text.rfind(')');
+  return close != std::string::npos && close + 2 < text.size() ? text[close + 2] : 0;
+}
+
+int64_t counter_in_file(const std::string& path, const std::string& key) {
+  std::ifstream file(path);
+  std::string name;
+  int64_t value = 0;
+  while (file >> name >> value)
+    if (name == key) return value;
+  return -1;
+}
+
+}  // namespace
+
+int64_t num_oom_kills() {
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("0::")) continue;
+    const int64_t kills = counter_in_file("/sys/fs/cgroup" + line.substr(3) + "/memory.events", "oom_kill");
+    if (kills >= 0) return kills;
+  }
+  return counter_in_file("/proc/vmstat", "oom_kill");
+}
+
+Supervisor::Supervisor(const StatusPage& status, Limits limits) : status_(status), limits_(limits), oom_kills_before_(num_oom_kills()) {
+  sigemptyset(&signals_);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&signals_, signal);
+  ::sigprocmask(SIG_BLOCK, &signals_, &signals_before_);
+}
+
+Supervisor::~Supervisor() {
+  kill_all();
+  ::sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
+}
+
+void Supervisor::add(int rank, pid_t pid) { ranks_.push_back({rank, pid}); }
+
+bool Supervisor::all_ended() const {
+  for (const Rank& rank : ranks_)
+    if (!rank.ended) return false;
+  return true;
+}
+
+void Supervisor::reap() {
+  for (Rank& rank : ranks_)
+    if (!rank.ended && ::waitpid(rank.pid, &rank.wait_status, WNOHANG) == rank.pid) rank.ended = true;
+}
+
+void Supervisor::signal_all(int signal) {
+  for (Rank& rank : ranks_) {
+    if (rank.ended) continue;
+    if (signal == SIGKILL) rank.killed_by_us = true;
+    ::kill(rank.pid, signal);
+  }
+}
+
+void Supervisor::kill_all() {
+  signal_all(SIGKILL);
+  for (Rank& rank : ranks_)
+    if (!rank.ended && ::waitpid(rank.pid, &rank.wait_status, 0) == rank.pid) rank.ended = true;
+}
+
+/// The rank to blame: one that a signal ended (not ours), else one that failed for a reason of its own, else the first that failed at all.
+const Supervisor::Rank* Supervisor::first_cause() const {
+  const Rank* own_reason = nullptr;
+  const Rank* any = nullptr;
+  for (const Rank& rank : ranks_) {
+    if (!rank.ended || rank.killed_by_us || rank.wait_status == 0) continue;
+    if (WIFSIGNALED(rank.wait_status)) return &rank;
+    if (WIFEXITED(rank.wait_status) && WEXITSTATUS(rank.wait_status) == 130) continue;
+    if (!own_reason && !status_[rank.rank].secondary) own_reason = &rank;
+    if (!any) any = &rank;
+  }
+  return own_reason ? own_reason : any;
+}
+
+int Supervisor::exit_code_of(const Rank& rank) const {
+  return WIFSIGNALED(rank.wait_status) ? static_cast<int>(ErrorCode::kEnvironment) : WEXITSTATUS(rank.wait_status);
+}
+
+std::string Supervisor::how_it_ended(const Rank& rank) const {
+  const RankStatus& status = status_[rank.rank];
+  const int64_t step = status.last_step;
+  const std::string when = step < 0 ? " before its first step" : concat(" after step ", step);
+  if (WIFSIGNALED(rank.wait_status)) {
+    const int signal = WTERMSIG(rank.wait_status);
+    const bool out_of_memory = signal == SIGKILL && oom_kills_before_ >= 0 && num_oom_kills() > oom_kills_before_;
+    return concat("rank ", rank.rank, " (pid ", rank.pid, ") was killed by signal ", signal, " (SIG", ::sigabbrev_np(signal), ")", when,
+                  out_of_memory ? ": the kernel ran out of memory (its oom_kill counter rose); use a smaller --global-batch or fewer workers" : "");
+  }
+  std::string text = concat("rank ", rank.rank, " (pid ", rank.pid, ") exited with code ", WEXITSTATUS(rank.wait_status), when);
+  if (status.error_code) text += concat(": ", status.message);
+  return text;
+}
+
+int Supervisor::wait() {
+  bool interrupted = false, failed = false;
+  Clock::time_point interrupted_at, failed_at;
+  std::string stopped_ranks;
+  for (reap(); !all_ended(); reap()) {
+    const Rank* cause = first_cause();
+    if (cause && !failed) failed = true, failed_at = Clock::now();
+    if (failed && seconds_since(failed_at) > limits_.grace_seconds) {
+      for (const Rank& rank : ranks_)
+        if (!rank.ended && process_state(rank.pid) == 'T')
+          stopped_ranks += concat("; rank ", rank.rank, " (pid ", rank.pid, ") was stopped (SIGSTOP), its last step was ", status_[rank.rank].last_step.load());
+      kill_all();
+      break;
+    }
+    if (interrupted && seconds_since(interrupted_at) > limits_.stop_seconds) {
+      log_error(concat("ranks did not stop within ", limits_.stop_seconds, " s; killed them"));
+      kill_all();
+      break;
+    }
+    const timespec poll{0, 100'000'000};
+    const int signal = ::sigtimedwait(&signals_, nullptr, &poll);
+    if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) {
+      if (interrupted) {
+        kill_all();
+        break;
+      }
+      interrupted = true;
+      interrupted_at = Clock::now();
+      log_info("stopping after this step; once more to stop at once");
+      signal_all(SIGTERM);
+    }
+  }
+  const Rank* cause = first_cause();
+  if (cause) {
+    std::string text = how_it_ended(*cause) + stopped_ranks;
+    if (ranks_.size() > 1) text += "; the other ranks were ended";
+    log_error(text);
+    return exit_code_of(*cause);
+  }
+  for (const Rank& rank : ranks_)
+    if (interrupted && (rank.killed_by_us || rank.wait_status != 0)) return static_cast<int>(ErrorCode::kInterrupted);
+  for (const Rank& rank : ranks_)
+    if (rank.wait_status != 0) return rank.killed_by_us ? static_cast<int>(ErrorCode::kEnvironment) : exit_code_of(rank);
+  return 0;
+}
+
+}  // namespace cohort

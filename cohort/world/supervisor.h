@@ -1,0 +1,56 @@
+#pragma once
+// Watches the ranks of one job from their parent: waits, passes Ctrl-C on, names the rank that failed first, ends the others. Torch-free.
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "cohort/world/status.h"
+
+namespace cohort {
+
+/// Blocks SIGINT, SIGTERM and SIGCHLD of the calling thread for its lifetime and reads them itself. One thread.
+class Supervisor {
+ public:
+  struct Limits {
+    double grace_seconds, stop_seconds;
+  };
+  Supervisor(const StatusPage& status, Limits limits);
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+
+  const sigset_t& signals_before() const { return signals_before_; }
+  void add(int rank, pid_t pid);
+  void kill_all();
+  /// Until all ranks have ended; returns the job's exit code.
+  int wait();
+
+ private:
+  struct Rank {
+    int rank;
+    pid_t pid;
+    bool ended = false;
+    int wait_status = 0;
+    bool killed_by_us = false;
+  };
+
+  void reap();
+  void signal_all(int signal);
+  bool all_ended() const;
+  const Rank* first_cause() const;
+  std::string how_it_ended(const Rank& rank) const;
+  int exit_code_of(const Rank& rank) const;
+
+  const StatusPage& status_;
+  Limits limits_;
+  sigset_t signals_before_{}, signals_{};
+  std::vector<Rank> ranks_;
+  int64_t oom_kills_before_;
+};
+
+/// How many processes the kernel has killed for want of memory: in this process's cgroup where that is known, else on this machine; -1 unknown.
+int64_t num_oom_kills();
+
+}  // namespace cohort
