@@ -1,5 +1,5 @@
-// Your own training loop on several ranks: a module, DataParallel around it, and nothing else of Cohort. Fits a line through noisy points; each
-// rank sees its own quarter, half, ... of every batch, and all ranks end with the same weights.
+// Your own training loop on several ranks: a module, DataParallel around it, and nothing else of Cohort. Fits a line through noisy points;
+// each rank sees its own quarter, half, ... of every batch, and all ranks end with the same weights.
 //
 //   mpirun -n 2 data_parallel_loop       (or torchrun --no-python --nproc-per-node 2, srun, cohort launch -n 2; alone it is one rank)
 //

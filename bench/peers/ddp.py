@@ -1,9 +1,9 @@
 """Seconds of one training step of PyTorch's own data parallelism over Gloo: what `cohort bench step` puts beside ours.
 
-    torchrun --standalone --nproc-per-node 2 ddp.py --workload mlp [--mode ddp|fsdp|none] [--steps 30] [--warmup 5]
+    torchrun --standalone --nproc-per-node 2 ddp.py WORKLOAD [STEPS] [ddp|fsdp|none]
 
 Mode `none` exchanges nothing: the floor. Plain SGD with momentum, one compute thread a rank. Every step begins at a barrier that is not timed, so
-that no rank's lateness is counted twice. Rank 0 prints one JSON line with the median, in the form of `cohort bench step`.
+that no rank's lateness is counted twice. The first five steps are not counted. Rank 0 prints one JSON line with the median.
 """
 import argparse
 import json
@@ -16,6 +16,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from workloads import WORKLOADS, loss_of, workload
+
+NUM_WARMUP_STEPS = 5
 
 
 def parallelise(model, mode):
@@ -44,20 +46,20 @@ def time_steps(model, inputs, targets, num_steps):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workload", choices=WORKLOADS, required=True)
-    parser.add_argument("--mode", choices=("ddp", "fsdp", "none"), default="ddp")
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--warmup", type=int, default=5, help="steps that are run first and not counted")
+    parser.add_argument("workload", choices=WORKLOADS)
+    parser.add_argument("steps", type=int, nargs="?", default=30)
+    parser.add_argument("mode", choices=("ddp", "fsdp", "none"), nargs="?", default="ddp")
     options = parser.parse_args()
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
     distributed.init_process_group("gloo")
     model, inputs, targets = workload(options.workload)
-    seconds = time_steps(parallelise(model, options.mode), inputs, targets, options.warmup + options.steps)
+    seconds = time_steps(parallelise(model, options.mode), inputs, targets, NUM_WARMUP_STEPS + options.steps)
     if distributed.get_rank() == 0:
-        print(json.dumps({"workload": options.workload, "system": "pytorch-" + options.mode, "workers": distributed.get_world_size(),
-                          "step_seconds": statistics.median(seconds[options.warmup:])}), flush=True)
+        median = statistics.median(seconds[NUM_WARMUP_STEPS:])
+        print(json.dumps({"peer": "pytorch-" + options.mode, "workload": options.workload, "ranks": distributed.get_world_size(),
+                          "step_ms": 1e3 * median}), flush=True)
     distributed.barrier()
     distributed.destroy_process_group()
 

@@ -79,7 +79,7 @@ std::string parent_folder(const std::string& path) {
 std::string read_small_file(const std::string& path, size_t max_bytes) {
   // O_NONBLOCK: opening a pipe must not wait for a writer.
   const UniqueDescriptor descriptor = open_file(path, O_RDONLY | O_NONBLOCK);
-  struct stat status {};
+  struct stat status{};
   if (::fstat(descriptor.get(), &status) < 0) fail_errno(ErrorCode::kBadInput, "stat", path, errno);
   if (!S_ISREG(status.st_mode)) fail(ErrorCode::kBadInput, "cannot read ", path, ": it is not a regular file");
   // The size of a file of /proc is 0 whatever it holds, so the limit is checked on what is read as well.
@@ -94,7 +94,8 @@ std::string read_small_file(const std::string& path, size_t max_bytes) {
     if (got < 0) fail_errno(ErrorCode::kBadInput, "read", path, errno);
     if (got == 0) return content;
     content.append(buffer.data(), static_cast<size_t>(got));
-    if (content.size() > max_bytes) fail(ErrorCode::kBadInput, "cannot read ", path, ": more than the ", max_bytes, " bytes that are accepted");
+    if (content.size() > max_bytes)
+      fail(ErrorCode::kBadInput, "cannot read ", path, ": more than the ", max_bytes, " bytes that are accepted");
   }
 }
 

@@ -51,7 +51,8 @@ void sync_folder(const std::string& folder);
 /// The folder of a path as open(2) takes it: "." for a bare name, "/" for "/name". A trailing slash is ignored.
 std::string parent_folder(const std::string& path);
 
-/// The content of a regular file of at most `max_bytes`. Error(kBadInput) when it is missing, is something else (folder, pipe) or is larger.
+/// The content of a regular file of at most `max_bytes`. Error(kBadInput) when it is missing, is something else (folder, pipe) or is
+/// larger.
 std::string read_small_file(const std::string& path, size_t max_bytes);
 /// Writes a temporary name beside `path`, fsyncs, renames over `path`, fsyncs the folder: a reader sees the old content or the new, whole.
 void write_file_atomically(const std::string& path, const std::string& content);

@@ -8,7 +8,8 @@
 
 namespace cohort {
 
-/// `input` with 1 to 4 damages: a flipped bit, a byte set to a value that parsers dislike, a piece cut out, doubled or overwritten by another.
+/// `input` with 1 to 4 damages: a flipped bit, a byte set to a value that parsers dislike, a piece cut out, doubled or overwritten by
+/// another.
 inline std::string mutated(const std::string& input, uint64_t seed) {
   static constexpr unsigned char kOddBytes[] = {0, 0xff, 0x7f, 0x80, '"', '{', '}', '[', ']', ',', ':', '-', '9', '\\', 'e', '/'};
   std::string text = input;
@@ -18,11 +19,21 @@ inline std::string mutated(const std::string& input, uint64_t seed) {
     const size_t length = 1 + random_bits(seed, i, 2) % 16;
     const size_t from = random_bits(seed, i, 3) % text.size();
     switch (random_bits(seed, i, 4) % 5) {
-      case 0: text[at] = static_cast<char>(text[at] ^ (1 << (random_bits(seed, i, 5) % 8))); break;
-      case 1: text[at] = static_cast<char>(kOddBytes[random_bits(seed, i, 5) % sizeof kOddBytes]); break;
-      case 2: text.erase(at, length); break;
-      case 3: text.insert(at, text.substr(from, length)); break;
-      default: text.replace(at, length, text.substr(from, length)); break;
+      case 0:
+        text[at] = static_cast<char>(text[at] ^ (1 << (random_bits(seed, i, 5) % 8)));
+        break;
+      case 1:
+        text[at] = static_cast<char>(kOddBytes[random_bits(seed, i, 5) % sizeof kOddBytes]);
+        break;
+      case 2:
+        text.erase(at, length);
+        break;
+      case 3:
+        text.insert(at, text.substr(from, length));
+        break;
+      default:
+        text.replace(at, length, text.substr(from, length));
+        break;
     }
   }
   return text;

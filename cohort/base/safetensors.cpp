@@ -1,15 +1,16 @@
 // Reads and writes safetensors files: https://github.com/huggingface/safetensors, section "Format".
 //
-// Layout: u64 little-endian N, N bytes of JSON, data. The JSON maps each name to {"dtype", "shape", "data_offsets": [begin, end)} with offsets from the
-// start of the data; "__metadata__" maps text to text. Data is contiguous: sorted by offset, each tensor begins where the one before ends, and
-// the last ends at the end of the file.
+// Layout: u64 little-endian N, N bytes of JSON, data. The JSON maps each name to {"dtype", "shape", "data_offsets": [begin, end)} with
+// offsets from the start of the data; "__metadata__" maps text to text. Data is contiguous: sorted by offset, each tensor begins where the
+// one before ends, and the last ends at the end of the file.
 //
-// Reading: 1. map the file; 2. N <= 100 MB and <= file size - 8; 3. JSON with bounded depth, no key twice; 4. per entry: known dtype, product of the
-// shape in int64, end - begin equals it in bytes; 5. sorted by offset, no hole, no overlap, total = file size. Only then are views made.
-// Cost: O(header + tensors log tensors); the data is not touched.
+// Reading: 1. map the file; 2. N <= 100 MB and <= file size - 8; 3. JSON with bounded depth, no key twice; 4. per entry: known dtype,
+// product of the shape in int64, end - begin equals it in bytes; 5. sorted by offset, no hole, no overlap, total = file size. Only then are
+// views made. Cost: O(header + tensors log tensors); the data is not touched.
 //
-// Writing: tensors by element size, largest first (stable), header padded with spaces to a multiple of 8: every tensor is aligned to its type.
-// Where we differ from the reference implementation: it takes more dtypes (unsigned 16 to 64 bits, 8-bit floats), we refuse those by name.
+// Writing: tensors by element size, largest first (stable), header padded with spaces to a multiple of 8: every tensor is aligned to its
+// type. Where we differ from the reference implementation: it takes more dtypes (unsigned 16 to 64 bits, 8-bit floats), we refuse those by
+// name.
 
 #include "cohort/base/safetensors.h"
 
@@ -50,8 +51,8 @@ struct DTypeRow {
   const char* name;
   int64_t bytes;
 };
-constexpr DTypeRow kDTypes[] = {{DType::kF64, "F64", 8}, {DType::kF32, "F32", 4}, {DType::kF16, "F16", 2}, {DType::kBF16, "BF16", 2},
-                                {DType::kI64, "I64", 8}, {DType::kI32, "I32", 4}, {DType::kI16, "I16", 2}, {DType::kI8, "I8", 1},
+constexpr DTypeRow kDTypes[] = {{DType::kF64, "F64", 8}, {DType::kF32, "F32", 4},  {DType::kF16, "F16", 2}, {DType::kBF16, "BF16", 2},
+                                {DType::kI64, "I64", 8}, {DType::kI32, "I32", 4},  {DType::kI16, "I16", 2}, {DType::kI8, "I8", 1},
                                 {DType::kU8, "U8", 1},   {DType::kBool, "BOOL", 1}};
 
 const DTypeRow& row_of(DType type) {
@@ -88,7 +89,8 @@ struct Entry {
   int64_t natural(const nlohmann::json& value, const char* what) const {
     // A number without sign, point or exponent is the only kind that the parser stores as unsigned.
     if (!value.is_number_unsigned() || value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
-      refuse("expected a whole number from 0 to 2^63-1 in ", what, ", found ", quote_text(value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
+      refuse("expected a whole number from 0 to 2^63-1 in ", what, ", found ",
+             quote_text(value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
     }
     return value.get<int64_t>();
   }
@@ -125,7 +127,8 @@ Located parse_entry(const std::string& path, const std::string& name, const nloh
 
   const int64_t elements = checked_num_elements(located.view.shape);
   const int64_t element_bytes = dtype_bytes(located.view.dtype);
-  if (elements < 0 || elements > INT64_MAX / element_bytes) entry.refuse("shape ", shape_text(located.view.shape), " has more than 2^63-1 bytes");
+  if (elements < 0 || elements > INT64_MAX / element_bytes)
+    entry.refuse("shape ", shape_text(located.view.shape), " has more than 2^63-1 bytes");
   if (located.end - located.begin != elements * element_bytes) {
     entry.refuse("shape ", shape_text(located.view.shape), " of ", dtype_name(located.view.dtype), " needs ", elements * element_bytes,
                  " bytes, data_offsets give ", located.end - located.begin);
@@ -137,7 +140,8 @@ std::map<std::string, std::string> parse_metadata(const std::string& path, const
   if (!value.is_object()) fail(ErrorCode::kBadInput, path, ": expected an object of strings in \"", kMetadataKey, "\"");
   std::map<std::string, std::string> metadata;
   for (const auto& [key, text] : value.items()) {
-    if (!text.is_string()) fail(ErrorCode::kBadInput, path, ": \"", kMetadataKey, "\" holds something else than a string under ", quote_text(key));
+    if (!text.is_string())
+      fail(ErrorCode::kBadInput, path, ": \"", kMetadataKey, "\" holds something else than a string under ", quote_text(key));
     metadata[key] = text.get<std::string>();
   }
   return metadata;
@@ -145,7 +149,8 @@ std::map<std::string, std::string> parse_metadata(const std::string& path, const
 
 /// Sorted by offset, the tensors must fill [0, data_bytes) without hole or overlap.
 void check_contiguous(const std::string& path, std::vector<Located>& entries, int64_t data_bytes) {
-  std::sort(entries.begin(), entries.end(), [](const Located& a, const Located& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
+  std::sort(entries.begin(), entries.end(),
+            [](const Located& a, const Located& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
   int64_t expected = 0;
   for (const Located& located : entries) {
     if (located.begin != expected) {
@@ -154,14 +159,16 @@ void check_contiguous(const std::string& path, std::vector<Located>& entries, in
     }
     expected = located.end;
   }
-  if (expected != data_bytes) fail(ErrorCode::kBadInput, path, ": the tensors take ", expected, " bytes of data, the file has ", data_bytes);
+  if (expected != data_bytes)
+    fail(ErrorCode::kBadInput, path, ": the tensors take ", expected, " bytes of data, the file has ", data_bytes);
 }
 
 /// The header with its length in front, and the tensors in the order in which their data follows.
 std::string make_header(const std::string& path, const std::vector<TensorView>& tensors, const std::map<std::string, std::string>& metadata,
                         std::vector<const TensorView*>& order) {
   for (const TensorView& view : tensors) order.push_back(&view);
-  std::stable_sort(order.begin(), order.end(), [](const TensorView* a, const TensorView* b) { return dtype_bytes(a->dtype) > dtype_bytes(b->dtype); });
+  std::stable_sort(order.begin(), order.end(),
+                   [](const TensorView* a, const TensorView* b) { return dtype_bytes(a->dtype) > dtype_bytes(b->dtype); });
 
   std::string json = "{";
   if (!metadata.empty()) {
@@ -181,13 +188,14 @@ std::string make_header(const std::string& path, const std::vector<TensorView>& 
     if (bytes > 0 && view->data == nullptr) entry.refuse("no data");
     if (bytes > INT64_MAX - offset) entry.refuse("the file would have more than 2^63-1 bytes");
     const nlohmann::json shape = view->shape;
-    json += (json.size() == 1 ? "" : ",") + json_string(view->name, path) + ":{\"dtype\":\"" + dtype_name(view->dtype) + "\",\"shape\":" + shape.dump() +
-            ",\"data_offsets\":[" + std::to_string(offset) + "," + std::to_string(offset + bytes) + "]}";
+    json += (json.size() == 1 ? "" : ",") + json_string(view->name, path) + ":{\"dtype\":\"" + dtype_name(view->dtype) +
+            "\",\"shape\":" + shape.dump() + ",\"data_offsets\":[" + std::to_string(offset) + "," + std::to_string(offset + bytes) + "]}";
     offset += bytes;
   }
   json += "}";
   json.resize((json.size() + 7) / 8 * 8, ' ');
-  if (json.size() > kMaxHeaderBytes) fail(ErrorCode::kBadInput, path, ": the header of ", tensors.size(), " tensors would exceed ", kMaxHeaderBytes, " bytes");
+  if (json.size() > kMaxHeaderBytes)
+    fail(ErrorCode::kBadInput, path, ": the header of ", tensors.size(), " tensors would exceed ", kMaxHeaderBytes, " bytes");
 
   const uint64_t length = json.size();
   std::string header(kLengthBytes, '\0');
@@ -231,13 +239,15 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 int64_t TensorView::num_elements() const {
   const int64_t elements = checked_num_elements(shape);
-  if (elements < 0) fail(ErrorCode::kBadInput, "tensor ", quote_text(name), ": shape ", shape_text(shape), " is negative or has more than 2^63-1 elements");
+  if (elements < 0)
+    fail(ErrorCode::kBadInput, "tensor ", quote_text(name), ": shape ", shape_text(shape), " is negative or has more than 2^63-1 elements");
   return elements;
 }
 
 int64_t TensorView::num_bytes() const {
   const int64_t elements = num_elements();
-  if (elements > INT64_MAX / dtype_bytes(dtype)) fail(ErrorCode::kBadInput, "tensor ", quote_text(name), ": shape ", shape_text(shape), " has more than 2^63-1 bytes");
+  if (elements > INT64_MAX / dtype_bytes(dtype))
+    fail(ErrorCode::kBadInput, "tensor ", quote_text(name), ": shape ", shape_text(shape), " has more than 2^63-1 bytes");
   return elements * dtype_bytes(dtype);
 }
 
@@ -287,11 +297,12 @@ SafetensorsFile::~SafetensorsFile() { unmap(); }
 
 void SafetensorsFile::map(const std::string& path) {
   const UniqueDescriptor descriptor = open_file(path, O_RDONLY | O_NONBLOCK);  // A pipe must not make us wait.
-  struct stat status {};
+  struct stat status{};
   if (::fstat(descriptor.get(), &status) < 0) fail_errno(ErrorCode::kBadInput, "stat", path, errno);
   if (!S_ISREG(status.st_mode)) fail(ErrorCode::kBadInput, "cannot read ", path, ": it is not a regular file");
   size_ = static_cast<size_t>(status.st_size);
-  if (size_ < kLengthBytes) fail(ErrorCode::kBadInput, path, ": ", size_, " bytes, expected at least the ", kLengthBytes, " of the header's length");
+  if (size_ < kLengthBytes)
+    fail(ErrorCode::kBadInput, path, ": ", size_, " bytes, expected at least the ", kLengthBytes, " of the header's length");
   void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
   if (mapped == MAP_FAILED) fail_errno(ErrorCode::kFailed, "map", path, errno);
   map_ = static_cast<const std::byte*>(mapped);
@@ -305,12 +316,14 @@ void SafetensorsFile::unmap() noexcept {
 void SafetensorsFile::parse(const std::string& path) {
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, map_, kLengthBytes);
-  if (header_bytes > kMaxHeaderBytes) fail(ErrorCode::kBadInput, path, ": byte 0: header length ", header_bytes, ", at most ", kMaxHeaderBytes, " is accepted");
+  if (header_bytes > kMaxHeaderBytes)
+    fail(ErrorCode::kBadInput, path, ": byte 0: header length ", header_bytes, ", at most ", kMaxHeaderBytes, " is accepted");
   if (header_bytes > size_ - kLengthBytes) {
     fail(ErrorCode::kBadInput, path, ": byte 0: header length ", header_bytes, ", but only ", size_ - kLengthBytes, " bytes follow");
   }
   const std::string_view text(reinterpret_cast<const char*>(map_) + kLengthBytes, header_bytes);
-  if (text.empty() || text[0] != '{') fail(ErrorCode::kBadInput, path, ": byte ", kLengthBytes, ": expected '{', the beginning of the JSON header");
+  if (text.empty() || text[0] != '{')
+    fail(ErrorCode::kBadInput, path, ": byte ", kLengthBytes, ": expected '{', the beginning of the JSON header");
   const nlohmann::json header = parse_strict_json(text, {.path = path, .first_byte = kLengthBytes});
 
   std::vector<Located> entries;
@@ -333,7 +346,8 @@ void SafetensorsFile::parse(const std::string& path) {
 }
 
 const TensorView* SafetensorsFile::find(const std::string& name) const {
-  const auto place = std::lower_bound(by_name_.begin(), by_name_.end(), name, [&](size_t i, const std::string& wanted) { return tensors_[i].name < wanted; });
+  const auto place = std::lower_bound(by_name_.begin(), by_name_.end(), name,
+                                      [&](size_t i, const std::string& wanted) { return tensors_[i].name < wanted; });
   return place != by_name_.end() && tensors_[*place].name == name ? &tensors_[*place] : nullptr;
 }
 

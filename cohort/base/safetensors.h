@@ -1,6 +1,6 @@
 #pragma once
-// The safetensors file format: 8 bytes little-endian header length, a JSON header, the raw data. Torch-free; a parser that checks every length
-// against the file's size before it allocates. Format: docs/formats/safetensors.md.
+// The safetensors file format: 8 bytes little-endian header length, a JSON header, the raw data. Torch-free; a parser that checks every
+// length against the file's size before it allocates. Format: docs/formats/safetensors.md.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace cohort {
 enum class DType { kF64, kF32, kF16, kBF16, kI64, kI32, kI16, kI8, kU8, kBool };
 
 int64_t dtype_bytes(DType type);
-const char* dtype_name(DType type);                 ///< As safetensors spells it: "F32".
-DType dtype_from_name(const std::string& name);     ///< Error(kBadInput) for an unknown one.
+const char* dtype_name(DType type);              ///< As safetensors spells it: "F32".
+DType dtype_from_name(const std::string& name);  ///< Error(kBadInput) for an unknown one.
 
 /// Product of the dimensions, 1 for a scalar; -1 where a dimension is negative or the product exceeds int64.
 int64_t checked_num_elements(const std::vector<int64_t>& shape);
@@ -43,17 +43,17 @@ struct WrittenFile {
 /// Takes the next bytes of a file; throws when it cannot.
 using ByteSink = std::function<void(const void* data, size_t size)>;
 
-/// Writes a whole file. The data of 8-byte types comes first, then 4, 2 and 1, in the order given within each: every tensor then begins at a
-/// multiple of its element size and no hole is needed. `metadata` becomes "__metadata__". Error(kBadInput) naming the tensor for a name that comes
-/// twice, is "__metadata__" or is not UTF-8, and for a bad shape; nothing is written then.
+/// Writes a whole file. The data of 8-byte types comes first, then 4, 2 and 1, in the order given within each: every tensor then begins at
+/// a multiple of its element size and no hole is needed. `metadata` becomes "__metadata__". Error(kBadInput) naming the tensor for a name
+/// that comes twice, is "__metadata__" or is not UTF-8, and for a bad shape; nothing is written then.
 WrittenFile write_safetensors(const ByteSink& sink, const std::string& path_for_errors, const std::vector<TensorView>& tensors,
                               const std::map<std::string, std::string>& metadata = {});
 /// The same to an open descriptor from its present position, complete or Error(kFailed) with errno's text. Does not fsync.
 WrittenFile write_safetensors(int descriptor, const std::string& path_for_errors, const std::vector<TensorView>& tensors,
                               const std::map<std::string, std::string>& metadata = {});
 
-/// A read-only file, memory-mapped; the views live as long as the object. Thread-safe after construction. Whoever truncates the file meanwhile
-/// kills the reader with SIGBUS: replace files by rename.
+/// A read-only file, memory-mapped; the views live as long as the object. Thread-safe after construction. Whoever truncates the file
+/// meanwhile kills the reader with SIGBUS: replace files by rename.
 class SafetensorsFile {
  public:
   /// Error(kBadInput) naming file, offset or tensor and what was expected when the file is malformed.

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <functional>
@@ -19,7 +20,8 @@ using namespace cohort;
 
 namespace {
 
-constexpr DType kAllTypes[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kI64, DType::kI32, DType::kI16, DType::kI8, DType::kU8, DType::kBool};
+constexpr DType kAllTypes[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kI64,
+                               DType::kI32, DType::kI16, DType::kI8,  DType::kU8,   DType::kBool};
 
 std::string bytes_of(const std::vector<TensorView>& tensors, const std::map<std::string, std::string>& metadata = {}) {
   std::string out;
@@ -28,7 +30,8 @@ std::string bytes_of(const std::vector<TensorView>& tensors, const std::map<std:
 }
 
 void put_file(const std::string& path, const std::string& content) {
-  const UniqueDescriptor file = open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  ::unlink(path.c_str());  // Truncating in place makes ext4 flush each time: thousands of files would take seconds.
+  const UniqueDescriptor file = open_file(path, O_WRONLY | O_CREAT | O_EXCL);
   write_all(file.get(), content.data(), content.size(), path);
 }
 
@@ -80,7 +83,8 @@ TEST_CASE("dtypes have the names and sizes of the format") {
 
 TEST_CASE("safetensors: known bytes") {
   const float values[2] = {1.0f, -2.0f};
-  const std::string expected = with_header("{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}  ", std::string("\0\0\x80\x3f\0\0\0\xc0", 8));
+  const std::string expected =
+      with_header("{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}  ", std::string("\0\0\x80\x3f\0\0\0\xc0", 8));
   CHECK(bytes_of({{"x", DType::kF32, {2}, values}}) == expected);
   CHECK(bytes_of({}) == with_header("{}      "));
 }
@@ -93,7 +97,7 @@ TEST_CASE("safetensors: what is written is read, for every type, awkward shape a
   std::vector<TensorView> tensors;
   for (const DType type : kAllTypes) {
     for (const auto& shape : shapes) {
-      TensorView view{"t\"\\\n/ü" + std::to_string(tensors.size()), type, shape, nullptr};
+      TensorView view{"t\"\\\n/\xc3\xbc" + std::to_string(tensors.size()), type, shape, nullptr};
       auto& data = storage.emplace_back(static_cast<size_t>(view.num_bytes()));
       for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<unsigned char>(random_bits(1, tensors.size(), i));
       view.data = data.data();
@@ -126,13 +130,15 @@ TEST_CASE("safetensors: what is written is read, for every type, awkward shape a
 
 TEST_CASE("safetensors: the writer refuses before it writes") {
   const float values[2] = {1.0f, -2.0f};
-  CHECK(has(refusal_of([&] { bytes_of({{"x", DType::kF32, {2}, values}, {"x", DType::kI8, {2}, values}}); }), "tensor \"x\": the name comes twice"));
+  CHECK(has(refusal_of([&] { bytes_of({{"x", DType::kF32, {2}, values}, {"x", DType::kI8, {2}, values}}); }),
+            "tensor \"x\": the name comes twice"));
   CHECK(has(refusal_of([&] { bytes_of({{"__metadata__", DType::kF32, {2}, values}}); }), "reserved"));
   CHECK(has(refusal_of([&] { bytes_of({{"x", DType::kF32, {2, -1}, values}}); }), "[2, -1]"));
   CHECK(has(refusal_of([&] { bytes_of({{"x", DType::kF32, {INT64_MAX / 2}, values}}); }), "more than 2^63-1 bytes"));
   CHECK(has(refusal_of([&] { bytes_of({{"x", DType::kF32, {2}, nullptr}}); }), "no data"));
   CHECK(has(refusal_of([&] { bytes_of({{"\xff", DType::kF32, {2}, values}}); }), "not UTF-8"));
-  CHECK(has(refusal_of([&] { bytes_of({{"x", DType::kI8, {INT64_MAX}, values}, {"y", DType::kI8, {1}, values}}); }), "more than 2^63-1 bytes"));
+  CHECK(has(refusal_of([&] { bytes_of({{"x", DType::kI8, {INT64_MAX}, values}, {"y", DType::kI8, {1}, values}}); }),
+            "more than 2^63-1 bytes"));
 }
 
 TEST_CASE("safetensors: a full disk is an error with path and reason") {
@@ -170,17 +176,29 @@ TEST_CASE("safetensors: malformed files are refused in one line that names file 
       {with_header("{\"a\":{\"dtype\":64,\"shape\":[1],\"data_offsets\":[0,8]}}", eight), "expected a string in dtype"},
       {with_header("{\"a\":{\"dtype\":\"F64\",\"shape\":[-1],\"data_offsets\":[0,8]}}", eight), "expected a whole number"},
       {with_header("{\"a\":{\"dtype\":\"F64\",\"shape\":[1.0],\"data_offsets\":[0,8]}}", eight), "expected a whole number"},
-      {with_header("{\"a\":{\"dtype\":\"F64\",\"shape\":[18446744073709551615],\"data_offsets\":[0,8]}}", eight), "expected a whole number"},
+      {with_header("{\"a\":{\"dtype\":\"F64\",\"shape\":[18446744073709551615],\"data_offsets\":[0,8]}}", eight),
+       "expected a whole number"},
       {with_header("{\"a\":{\"dtype\":\"F64\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}"), "more than 2^63-1 bytes"},
       {with_header("{\"a\":{\"dtype\":\"F64\",\"shape\":[2305843009213693952],\"data_offsets\":[0,0]}}"), "more than 2^63-1 bytes"},
       {with_header("{\"a\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8,9]}}", eight), "expected [begin, end]"},
       {with_header("{\"a\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[8,0]}}", eight), "end before they begin"},
       {with_header("{\"a\":{\"dtype\":\"F64\",\"shape\":[2],\"data_offsets\":[0,8]}}", eight), "needs 16 bytes, data_offsets give 8"},
-      {with_header("{\"a\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]}}", "1234567"), "the tensors take 8 bytes of data, the file has 7"},
-      {with_header("{\"a\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]}}", eight + "1"), "the tensors take 8 bytes of data, the file has 9"},
-      {with_header("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[5],\"data_offsets\":[3,8]}}", eight), "overlaps"},
-      {with_header("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[5,8]}}", eight), "a hole"},
-      {with_header("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4,8]}}", eight), "key \"a\" comes twice"},
+      {with_header("{\"a\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]}}", "1234567"),
+       "the tensors take 8 bytes of data, the file has 7"},
+      {with_header("{\"a\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]}}", eight + "1"),
+       "the tensors take 8 bytes of data, the file has 9"},
+      {with_header(
+           "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[5],\"data_offsets\":[3,8]}}",
+           eight),
+       "overlaps"},
+      {with_header(
+           "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[5,8]}}",
+           eight),
+       "a hole"},
+      {with_header(
+           "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4,8]}}",
+           eight),
+       "key \"a\" comes twice"},
       {with_header("{\"__metadata__\":[]}"), "expected an object of strings"},
       {with_header("{\"__metadata__\":{\"a\":1}}"), "something else than a string under \"a\""},
   };
@@ -197,10 +215,11 @@ TEST_CASE("safetensors: malformed files are refused in one line that names file 
 TEST_CASE("safetensors: a file made by Python's package (0.8.0, torch.save_file)") {
   TemporaryFolder folder;
   const std::string path = folder / "python.safetensors";
-  std::string content =
-      with_header("{\"__metadata__\":{\"format\":\"pt\"},\"b\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[0,8]},"
-                  "\"w\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[8,24]},\"e\":{\"dtype\":\"U8\",\"shape\":[0,2],\"data_offsets\":[24,24]}}   ",
-                  std::string("\x05\0\0\0\0\0\0\0\0\0\x80?\0\0\0@\0\0@@\0\0\x80@", 24));
+  std::string content = with_header(
+      "{\"__metadata__\":{\"format\":\"pt\"},\"b\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[0,8]},"
+      "\"w\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[8,24]},\"e\":{\"dtype\":\"U8\",\"shape\":[0,2],\"data_offsets\":[24,24]}}"
+      "   ",
+      std::string("\x05\0\0\0\0\0\0\0\0\0\x80?\0\0\0@\0\0@@\0\0\x80@", 24));
   CHECK(content[0] == '\xc8');
   put_file(path, content);
   const SafetensorsFile file(path);
@@ -219,8 +238,12 @@ TEST_CASE("safetensors: a file made by Python's package (0.8.0, torch.save_file)
 TEST_CASE("safetensors: files of other writers, unaligned and unsorted, are read") {
   TemporaryFolder folder;
   const std::string path = folder / "a.safetensors";
-  put_file(path, with_header("{\"b\":{\"dtype\":\"I16\",\"shape\":[1],\"data_offsets\":[1,3]},\"z\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[1,1]},"
-                             "\"a\":{\"dtype\":\"I8\",\"shape\":[],\"data_offsets\":[0,1]}}", "\x05\x01\x02"));
+  put_file(
+      path,
+      with_header(
+          "{\"b\":{\"dtype\":\"I16\",\"shape\":[1],\"data_offsets\":[1,3]},\"z\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[1,1]},"
+          "\"a\":{\"dtype\":\"I8\",\"shape\":[],\"data_offsets\":[0,1]}}",
+          "\x05\x01\x02"));
   const SafetensorsFile file(path);
   REQUIRE(file.find("b") != nullptr);
   CHECK(std::memcmp(file.find("b")->data, "\x01\x02", 2) == 0);
@@ -233,8 +256,10 @@ TEST_CASE("safetensors: every truncation is refused, random damage is refused or
   const std::string path = folder / "a.safetensors";
   const std::vector<float> floats(6, 1.5f);
   const std::vector<int8_t> bytes(3, 7);
-  const std::string good =
-      bytes_of({{"layer.weight", DType::kF32, {2, 3}, floats.data()}, {"empty", DType::kF64, {0}, nullptr}, {"mask", DType::kBool, {3}, bytes.data()}}, {{"k", "v"}});
+  const std::string good = bytes_of({{"layer.weight", DType::kF32, {2, 3}, floats.data()},
+                                     {"empty", DType::kF64, {0}, nullptr},
+                                     {"mask", DType::kBool, {3}, bytes.data()}},
+                                    {{"k", "v"}});
   for (size_t size = 0; size < good.size(); ++size) {
     put_file(path, good.substr(0, size));
     CHECK(refusal_of([&] { read_everything(path); }) != "accepted");

@@ -25,7 +25,8 @@ Value parse(std::string_view text, const StrictJsonLimits& limits, size_t max_ke
     if (event == Event::object_end) keys.pop_back();
     if (event == Event::key) {
       const std::string& name = parsed.template get_ref<const std::string&>();
-      if (!keys.back().insert(name).second) fail(ErrorCode::kBadInput, limits.path, ": key ", quote_text(name), " comes twice in one JSON object");
+      if (!keys.back().insert(name).second)
+        fail(ErrorCode::kBadInput, limits.path, ": key ", quote_text(name), " comes twice in one JSON object");
       if (keys.back().size() > max_keys) fail(ErrorCode::kBadInput, limits.path, ": a JSON object with more than ", max_keys, " keys");
     }
     return true;
@@ -37,7 +38,8 @@ Value parse(std::string_view text, const StrictJsonLimits& limits, size_t max_ke
     std::string reason = error.what();
     if (const size_t colon = reason.find(": "); colon != std::string::npos) reason.erase(0, colon + 2);
     if (reason.size() > 160) reason = reason.substr(0, 160) + "...";
-    fail(ErrorCode::kBadInput, limits.path, ": byte ", limits.first_byte + (error.byte > 0 ? error.byte - 1 : 0), ": not valid JSON: ", reason);
+    fail(ErrorCode::kBadInput, limits.path, ": byte ", limits.first_byte + (error.byte > 0 ? error.byte - 1 : 0),
+         ": not valid JSON: ", reason);
   } catch (const nlohmann::json::exception& error) {
     fail(ErrorCode::kBadInput, limits.path, ": not valid JSON: ", error.what());  // E.g. a number out of range.
   }

@@ -1,5 +1,6 @@
 #pragma once
-// JSON from a file that may be damaged or hostile: depth and keys are bounded and a key that comes twice is refused, before the value is built.
+// JSON from a file that may be damaged or hostile: depth and keys are bounded and a key that comes twice is refused, before the value is
+// built.
 
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>
@@ -11,8 +12,8 @@
 namespace cohort {
 
 struct StrictJsonLimits {
-  std::string path;         ///< Named in errors.
-  size_t first_byte = 0;    ///< Where `text` begins in the file; added to the offsets in errors.
+  std::string path;       ///< Named in errors.
+  size_t first_byte = 0;  ///< Where `text` begins in the file; added to the offsets in errors.
   int max_depth = 32;
 };
 

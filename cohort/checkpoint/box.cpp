@@ -82,7 +82,8 @@ void copy_box(const Box& part, const BoxSource& source, const BoxTarget& target,
   }
   std::vector<int64_t> index(outer, 0);
   while (true) {
-    std::memcpy(static_cast<std::byte*>(target.data) + target_offset, static_cast<const std::byte*>(source.data) + source_offset, static_cast<size_t>(run_bytes));
+    std::memcpy(static_cast<std::byte*>(target.data) + target_offset, static_cast<const std::byte*>(source.data) + source_offset,
+                static_cast<size_t>(run_bytes));
     size_t d = outer;
     while (d > 0) {
       --d;

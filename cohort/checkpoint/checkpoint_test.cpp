@@ -116,7 +116,8 @@ TEST_CASE("commit refuses shards that do not hold every element exactly once, an
   const TensorPiece low{{"w", DType::kF32, {1, 3}, values.data()}, {2, 3}, {0, 0}};
   CHECK(has(attempt({{low}}), "tensor \"w\": the pieces hold 3 of 6 elements"));
   CHECK(has(attempt({{low}, {low}}), "tensor \"w\": pieces at [0, 0] and at [0, 0] overlap"));
-  CHECK(has(attempt({{low}, {{{"w", DType::kF64, {1, 3}, values.data()}, {2, 3}, {1, 0}}}}), "F32 [2, 3] in one piece, F64 [2, 3] in rank-00001"));
+  CHECK(has(attempt({{low}, {{{"w", DType::kF64, {1, 3}, values.data()}, {2, 3}, {1, 0}}}}),
+            "F32 [2, 3] in one piece, F64 [2, 3] in rank-00001"));
   CHECK(has(attempt({{low}, {{{"w", DType::kF32, {1, 3}, values.data()}, {3, 3}, {1, 0}}}}), "F32 [3, 3] in rank-00001"));
 }
 
@@ -179,7 +180,8 @@ TEST_CASE("temporary folders go when their writer is dead or silent for an hour"
   fs::create_directory(space / "notes");  // Not ours.
   REQUIRE(fs::exists(space / "step-000000005.tmp.killed/writer.json"));
   save(space.path(), 10, 1000, "n");
-  CHECK(names_in(space.path()) == std::vector<std::string>{"latest", "notes", "step-000000006.tmp.young", "step-000000008.tmp.stranger", "step-000000010"});
+  CHECK(names_in(space.path()) ==
+        std::vector<std::string>{"latest", "notes", "step-000000006.tmp.young", "step-000000008.tmp.stranger", "step-000000010"});
 }
 
 TEST_CASE("process_state is certain or says so") {
@@ -254,14 +256,16 @@ TEST_CASE("names of folders, nonces and shards") {
     REQUIRE(name);
     CHECK(checkpoint_folder_name(*name) == text);
   }
-  for (const char* text : {"", "step-", "step-1", "step-0000000100", "step-+00000001", "step--00000001", "step-000000001.tmp", "step-000000001.tmp.", "step-000000001.tmp.a/b",
-                           "step-000000001.new.a", "step-000000001x", "step-99999999999999999999", "latest"}) {
+  for (const char* text :
+       {"", "step-", "step-1", "step-0000000100", "step-+00000001", "step--00000001", "step-000000001.tmp", "step-000000001.tmp.",
+        "step-000000001.tmp.a/b", "step-000000001.new.a", "step-000000001x", "step-99999999999999999999", "latest"}) {
     CHECK_MESSAGE(!parse_checkpoint_folder_name(text), text);
   }
   CHECK(!valid_nonce(std::string(65, 'a')));
   CHECK(valid_shard_name(shard_name(3)));
   CHECK(shard_name(123456) == "rank-123456.safetensors");
-  for (const char* text : {"", ".safetensors", "..safetensors", "../a.safetensors", "/a.safetensors", "a/b.safetensors", "a.bin"}) CHECK_MESSAGE(!valid_shard_name(text), text);
+  for (const char* text : {"", ".safetensors", "..safetensors", "../a.safetensors", "/a.safetensors", "a/b.safetensors", "a.bin"})
+    CHECK_MESSAGE(!valid_shard_name(text), text);
   CHECK_THROWS_AS(CheckpointWriter("x", -1, "n"), Error);
   CHECK_THROWS_AS(CheckpointWriter("x", 1, "../n"), Error);
 }

@@ -1,9 +1,10 @@
-// Crash consistency by exhaustion: the calls of a save are recorded, then every prefix of them is replayed into a copy of the folder as it was before,
-// with what a crash of the machine may do to effects that no fsync had confirmed (Pillai et al., OSDI 2014, "All file systems are not created equal"):
+// Crash consistency by exhaustion: the calls of a save are recorded, then every prefix of them is replayed into a copy of the folder as it
+// was before, with what a crash of the machine may do to effects that no fsync had confirmed (Pillai et al., OSDI 2014, "All file systems
+// are not created equal"):
 //   file data not fsynced:         kept, torn inside the last write, cut to half, cut to nothing
 //   folder entries not fsynced:    all kept, all lost, each one lost alone (later ones kept), each suffix lost
-// Afterwards the newest valid checkpoint must be the one before or the new one, whole; every folder with a final name must be whole too, and `latest` must
-// not point to nothing (unless the step it names is just being replaced).
+// Afterwards the newest valid checkpoint must be the one before or the new one, whole; every folder with a final name must be whole too,
+// and `latest` must not point to nothing (unless the step it names is just being replaced).
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -30,7 +31,9 @@ using Kind = Operation::Kind;
 
 enum class LostData { kNone, kTornWrite, kHalf, kAll };
 
-bool changes_folder(const Operation& operation) { return operation.kind != Kind::kWrite && operation.kind != Kind::kSyncFile && operation.kind != Kind::kSyncFolder; }
+bool changes_folder(const Operation& operation) {
+  return operation.kind != Kind::kWrite && operation.kind != Kind::kSyncFile && operation.kind != Kind::kSyncFolder;
+}
 
 /// Positions of the operations on folder entries among the first `count` that no later fsync of their folder confirmed.
 std::vector<size_t> unconfirmed(const std::vector<Operation>& operations, size_t count) {
@@ -38,7 +41,8 @@ std::vector<size_t> unconfirmed(const std::vector<Operation>& operations, size_t
   for (size_t i = 0; i < count; ++i) {
     if (!changes_folder(operations[i])) continue;
     bool confirmed = false;
-    for (size_t j = i + 1; j < count; ++j) confirmed = confirmed || (operations[j].kind == Kind::kSyncFolder && operations[j].path == parent_folder(operations[i].path));
+    for (size_t j = i + 1; j < count; ++j)
+      confirmed = confirmed || (operations[j].kind == Kind::kSyncFolder && operations[j].path == parent_folder(operations[i].path));
     if (!confirmed) positions.push_back(i);
   }
   return positions;
@@ -52,7 +56,9 @@ class Replay {
   void apply(const Operation& operation) {
     const std::string path = moved(operation.path);
     switch (operation.kind) {
-      case Kind::kCreate: files_[operation.path] = {UniqueDescriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)), 0, 0, 0}; break;
+      case Kind::kCreate:
+        files_[operation.path] = {UniqueDescriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)), 0, 0, 0};
+        break;
       case Kind::kWrite: {
         File& file = files_[operation.path];
         file.last = file.written;
@@ -60,13 +66,26 @@ class Replay {
         if (file.descriptor) write_all(file.descriptor.get(), operation.argument.data(), operation.argument.size(), path);
         break;
       }
-      case Kind::kSyncFile: files_[operation.path].synced = files_[operation.path].written; break;
-      case Kind::kSyncFolder: break;
-      case Kind::kRename: ignored(::rename(path.c_str(), moved(operation.argument).c_str())); break;
-      case Kind::kMakeFolder: ignored(::mkdir(path.c_str(), 0700)); break;
-      case Kind::kSymlink: ignored(::symlink(operation.argument.c_str(), path.c_str())); break;
-      case Kind::kUnlink: ignored(::unlink(path.c_str())); break;
-      case Kind::kRemoveFolder: ignored(::rmdir(path.c_str())); break;
+      case Kind::kSyncFile:
+        files_[operation.path].synced = files_[operation.path].written;
+        break;
+      case Kind::kSyncFolder:
+        break;
+      case Kind::kRename:
+        ignored(::rename(path.c_str(), moved(operation.argument).c_str()));
+        break;
+      case Kind::kMakeFolder:
+        ignored(::mkdir(path.c_str(), 0700));
+        break;
+      case Kind::kSymlink:
+        ignored(::symlink(operation.argument.c_str(), path.c_str()));
+        break;
+      case Kind::kUnlink:
+        ignored(::unlink(path.c_str()));
+        break;
+      case Kind::kRemoveFolder:
+        ignored(::rmdir(path.c_str()));
+        break;
     }
   }
 
@@ -110,7 +129,8 @@ void check_names(const std::string& folder) {
   const std::string latest = folder + "/latest";
   if (!fs::is_symlink(latest) || fs::exists(latest)) return;
   bool set_aside = false;
-  for (const std::string& text : list_checkpoints(folder)) set_aside = set_aside || text.rfind(fs::read_symlink(latest).string() + ".old.", 0) == 0;
+  for (const std::string& text : list_checkpoints(folder))
+    set_aside = set_aside || text.rfind(fs::read_symlink(latest).string() + ".old.", 0) == 0;
   CHECK(set_aside);
 }
 
@@ -120,7 +140,8 @@ struct Outcome {
 };
 
 /// Runs `action` on a copy of `before` under a recorder, then replays every crash and collects which mark the newest valid checkpoint has.
-Outcome crash_everywhere(const TemporaryFolder& space, const std::string& before, const std::function<void(const std::string&, CheckpointIo*)>& action) {
+Outcome crash_everywhere(const TemporaryFolder& space, const std::string& before,
+                         const std::function<void(const std::string&, CheckpointIo*)>& action) {
   const std::string recorded = space / "recorded", target = space / "replay";
   fs::copy(before, recorded, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   RecordingIo io;
@@ -167,7 +188,8 @@ TEST_CASE("a crash anywhere in a save leaves the checkpoint before or the new on
   save(before, 25, 2500, "first");
   save(before, 50, 5000, "first");
   // keep = 2: step 25 is removed at the end, so removals are crashed into as well.
-  const Outcome outcome = crash_everywhere(space, before, [](const std::string& folder, CheckpointIo* io) { CHECK(save(folder, 100, 10000, "second", io).empty()); });
+  const Outcome outcome = crash_everywhere(
+      space, before, [](const std::string& folder, CheckpointIo* io) { CHECK(save(folder, 100, 10000, "second", io).empty()); });
   CHECK(outcome.marks == std::set<int>{5000, 10000});
   CHECK(outcome.replays > 300);
 }
@@ -176,7 +198,8 @@ TEST_CASE("a crash anywhere in the first save leaves nothing or the checkpoint")
   TemporaryFolder space(memory_folder());
   const std::string before = space / "before";
   fs::create_directory(before);
-  const Outcome outcome = crash_everywhere(space, before, [](const std::string& folder, CheckpointIo* io) { save(folder, 100, 10000, "n", io); });
+  const Outcome outcome =
+      crash_everywhere(space, before, [](const std::string& folder, CheckpointIo* io) { save(folder, 100, 10000, "n", io); });
   CHECK(outcome.marks == std::set<int>{-1, 10000});
 }
 
@@ -185,7 +208,8 @@ TEST_CASE("a crash anywhere in a second save of one step leaves that step, old o
   const std::string before = space / "before";
   save(before, 50, 5000, "first");
   save(before, 100, 10000, "first");
-  const Outcome outcome = crash_everywhere(space, before, [](const std::string& folder, CheckpointIo* io) { save(folder, 100, 20000, "second", io); });
+  const Outcome outcome =
+      crash_everywhere(space, before, [](const std::string& folder, CheckpointIo* io) { save(folder, 100, 20000, "second", io); });
   // Never back to step 50: the old step 100 stays readable under its other name until the new one is durable.
   CHECK(outcome.marks == std::set<int>{10000, 20000});
 }
@@ -194,7 +218,8 @@ TEST_CASE("a crash anywhere in a second save of the only step, with the same non
   TemporaryFolder space(memory_folder());
   const std::string before = space / "before";
   save(before, 100, 10000, "same");
-  const Outcome outcome = crash_everywhere(space, before, [](const std::string& folder, CheckpointIo* io) { save(folder, 100, 20000, "same", io); });
+  const Outcome outcome =
+      crash_everywhere(space, before, [](const std::string& folder, CheckpointIo* io) { save(folder, 100, 20000, "same", io); });
   CHECK(outcome.marks == std::set<int>{10000, 20000});
 }
 
@@ -204,8 +229,10 @@ TEST_CASE("a crash in the save that follows a crash between the two renames leav
   save(before, 100, 10000, "same");
   fs::rename(before + "/step-000000100", before + "/step-000000100.old.same");
   CHECK(latest_mark(before) == 10000);
-  const Outcome outcome = crash_everywhere(space, before, [](const std::string& folder, CheckpointIo* io) { save(folder, 100, 20000, "same", io); });
+  const Outcome outcome =
+      crash_everywhere(space, before, [](const std::string& folder, CheckpointIo* io) { save(folder, 100, 20000, "same", io); });
   CHECK(outcome.marks == std::set<int>{10000, 20000});
-  const Outcome next = crash_everywhere(space, before, [](const std::string& folder, CheckpointIo* io) { save(folder, 150, 15000, "same", io); });
+  const Outcome next =
+      crash_everywhere(space, before, [](const std::string& folder, CheckpointIo* io) { save(folder, 150, 15000, "same", io); });
   CHECK(next.marks == std::set<int>{10000, 15000});
 }

@@ -25,7 +25,7 @@ int CheckpointIo::unlink(const std::string& path) { return ::unlink(path.c_str()
 int CheckpointIo::remove_folder(const std::string& path) { return ::rmdir(path.c_str()); }
 
 int CheckpointIo::status(const std::string& path, FileStatus* status) {
-  struct stat found {};
+  struct stat found{};
   if (::lstat(path.c_str(), &found) < 0) return -1;
   *status = {S_ISDIR(found.st_mode), found.st_size, found.st_mtim.tv_sec};
   return 0;

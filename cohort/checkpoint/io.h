@@ -1,6 +1,6 @@
 #pragma once
-// The system calls by which a checkpoint is written, behind one class, so that tests can record them, stop between any two of them and make any of
-// them fail. The class itself is the real thing; tests derive from it.
+// The system calls by which a checkpoint is written, behind one class, so that tests can record them, stop between any two of them and make
+// any of them fail. The class itself is the real thing; tests derive from it.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +33,7 @@ class CheckpointIo {
   virtual int symlink(const std::string& target, const std::string& path);
   virtual int unlink(const std::string& path);
   virtual int remove_folder(const std::string& path);
-  virtual int status(const std::string& path, FileStatus* status);  ///< Of the name itself, not of what a symlink points to.
+  virtual int status(const std::string& path, FileStatus* status);               ///< Of the name itself, not of what a symlink points to.
   virtual int list(const std::string& folder, std::vector<std::string>* names);  ///< Sorted, without "." and "..".
 };
 

@@ -53,7 +53,8 @@ class JsonFields {
  private:
   int64_t natural_value(const Json& value, const char* key) const {
     // Values that a program made (not parsed) may be stored as signed.
-    const bool in_range = value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX) : value.is_number_integer() && value.get<int64_t>() >= 0;
+    const bool in_range = value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX)
+                                                     : value.is_number_integer() && value.get<int64_t>() >= 0;
     if (!in_range) refuse("expected a whole number from 0 to 2^63-1 in \"", key, "\"");
     return value.get<int64_t>();
   }

@@ -1,5 +1,6 @@
 // Makes and reads manifest.json, in three stages:
-//   1. The last 29 bytes are ,"xxh64":"<16 hex digits>"} and a line feed. The digits are the XXH64 (seed 0) of all bytes before them, so a damaged
+//   1. The last 29 bytes are ,"xxh64":"<16 hex digits>"} and a line feed. The digits are the XXH64 (seed 0) of all bytes before them, so a
+//   damaged
 //      manifest is refused before a parser sees it.
 //   2. The text is one JSON object, parsed with bounded depth and no key twice; every member's type and range is checked.
 //   3. index_tensors: the pieces of each tensor agree and hold every element exactly once.
@@ -28,7 +29,9 @@ constexpr std::string_view kTrailerStart = ",\"xxh64\":\"";
 constexpr std::string_view kTrailerEnd = "\"}\n";
 constexpr size_t kTrailerBytes = kTrailerStart.size() + 16 + kTrailerEnd.size();
 
-std::string trailer(std::string_view body) { return std::string(kTrailerStart) + checksum_text(XXH64(body.data(), body.size(), 0)) + std::string(kTrailerEnd); }
+std::string trailer(std::string_view body) {
+  return std::string(kTrailerStart) + checksum_text(XXH64(body.data(), body.size(), 0)) + std::string(kTrailerEnd);
+}
 
 DType dtype_of(const JsonFields& fields) {
   try {
@@ -67,7 +70,8 @@ std::vector<ShardInfo> parse_files(const JsonFields& fields, const std::string& 
   return shards;
 }
 
-void parse_tensor(const Json& item, const std::string& path, const std::map<std::string, size_t>& positions, std::vector<ShardInfo>& shards) {
+void parse_tensor(const Json& item, const std::string& path, const std::map<std::string, size_t>& positions,
+                  std::vector<ShardInfo>& shards) {
   const std::string where_item = path + ": an item of \"tensors\"";
   const std::string& name = JsonFields(item, where_item).text("name");
   const std::string where = path + ": tensor " + quote_text(name);
@@ -103,7 +107,11 @@ uint64_t checksum_from_text(const std::string& text, const std::string& where) {
 Json to_json(const ShardInfo& shard) {
   Json pieces = Json::array();
   for (const ShardInfo::Piece& piece : shard.pieces) {
-    Json item = {{"tensor", piece.tensor}, {"dtype", dtype_name(piece.dtype)}, {"whole_shape", piece.whole_shape}, {"begin", piece.begin}, {"shape", piece.shape}};
+    Json item = {{"tensor", piece.tensor},
+                 {"dtype", dtype_name(piece.dtype)},
+                 {"whole_shape", piece.whole_shape},
+                 {"begin", piece.begin},
+                 {"shape", piece.shape}};
     if (piece.entry != piece.tensor) item["entry"] = piece.entry;
     pieces.push_back(std::move(item));
   }
@@ -120,8 +128,12 @@ ShardInfo shard_from_json(const Json& json) {
   shard.checksum = checksum_from_text(fields.text("xxh64"), where);
   for (const Json& item : fields.array("pieces", kMaxPieces)) {
     const JsonFields member(item, where);
-    ShardInfo::Piece piece{member.text("tensor"), dtype_of(member), member.naturals("whole_shape", kMaxDimensions), member.naturals("begin", kMaxDimensions),
-                           member.naturals("shape", kMaxDimensions), entry_of(member, member.text("tensor"))};
+    ShardInfo::Piece piece{member.text("tensor"),
+                           dtype_of(member),
+                           member.naturals("whole_shape", kMaxDimensions),
+                           member.naturals("begin", kMaxDimensions),
+                           member.naturals("shape", kMaxDimensions),
+                           entry_of(member, member.text("tensor"))};
     if (const std::string error = box_error({piece.begin, piece.shape}, piece.whole_shape); !error.empty()) {
       fields.refuse("tensor ", quote_text(piece.tensor), ": ", error);
     }
@@ -134,11 +146,14 @@ TensorIndex index_tensors(const std::vector<ShardInfo>& shards, const std::strin
   TensorIndex index;
   std::set<std::string> files;
   for (size_t s = 0; s < shards.size(); ++s) {
-    if (!valid_shard_name(shards[s].file)) fail(ErrorCode::kBadInput, where, ": file name ", quote_text(shards[s].file), " is not one of a shard");
+    if (!valid_shard_name(shards[s].file))
+      fail(ErrorCode::kBadInput, where, ": file name ", quote_text(shards[s].file), " is not one of a shard");
     if (!files.insert(shards[s].file).second) fail(ErrorCode::kBadInput, where, ": file ", quote_text(shards[s].file), " comes twice");
     for (size_t p = 0; p < shards[s].pieces.size(); ++p) {
       const ShardInfo::Piece& piece = shards[s].pieces[p];
-      const auto refuse = [&](const auto&... parts) { fail(ErrorCode::kBadInput, where, ": tensor ", quote_text(piece.tensor), ": ", parts...); };
+      const auto refuse = [&](const auto&... parts) {
+        fail(ErrorCode::kBadInput, where, ": tensor ", quote_text(piece.tensor), ": ", parts...);
+      };
       const auto [found, is_new] = index.try_emplace(piece.tensor);
       TensorRecord& record = found->second;
       if (is_new) {
@@ -146,18 +161,21 @@ TensorIndex index_tensors(const std::vector<ShardInfo>& shards, const std::strin
         record.shape = piece.whole_shape;
       }
       if (record.dtype != piece.dtype || record.shape != piece.whole_shape) {
-        refuse(dtype_name(record.dtype), " ", shape_text(record.shape), " in one piece, ", dtype_name(piece.dtype), " ", shape_text(piece.whole_shape), " in ", shards[s].file);
+        refuse(dtype_name(record.dtype), " ", shape_text(record.shape), " in one piece, ", dtype_name(piece.dtype), " ",
+               shape_text(piece.whole_shape), " in ", shards[s].file);
       }
       Box box{piece.begin, piece.shape};
       if (const std::string error = box_error(box, record.shape); !error.empty()) refuse(error);
       const int64_t elements = checked_num_elements(record.shape);
-      if (elements < 0 || elements > INT64_MAX / dtype_bytes(record.dtype)) refuse("shape ", shape_text(record.shape), " has more than 2^63-1 bytes");
+      if (elements < 0 || elements > INT64_MAX / dtype_bytes(record.dtype))
+        refuse("shape ", shape_text(record.shape), " has more than 2^63-1 bytes");
       record.boxes.push_back(std::move(box));
       record.places.push_back({s, p});
     }
   }
   for (const auto& [name, record] : index) {
-    if (const std::string error = cover_error(record.boxes, record.shape); !error.empty()) fail(ErrorCode::kBadInput, where, ": tensor ", quote_text(name), ": ", error);
+    if (const std::string error = cover_error(record.boxes, record.shape); !error.empty())
+      fail(ErrorCode::kBadInput, where, ": tensor ", quote_text(name), ": ", error);
   }
   return index;
 }
@@ -165,8 +183,10 @@ TensorIndex index_tensors(const std::vector<ShardInfo>& shards, const std::strin
 std::string manifest_text(const Manifest& manifest, const TensorIndex& index) {
   Json tensors = Json::array(), files = Json::array();
   for (const auto& [name, record] : index) tensors.push_back(tensor_json(name, record, manifest.shards));
-  for (const ShardInfo& shard : manifest.shards) files.push_back({{"name", shard.file}, {"bytes", shard.bytes}, {"xxh64", checksum_text(shard.checksum)}});
-  const Json json = {{"format", kFormat}, {"version", kVersion}, {"step", manifest.step}, {"state", manifest.state}, {"files", std::move(files)}, {"tensors", std::move(tensors)}};
+  for (const ShardInfo& shard : manifest.shards)
+    files.push_back({{"name", shard.file}, {"bytes", shard.bytes}, {"xxh64", checksum_text(shard.checksum)}});
+  const Json json = {{"format", kFormat},       {"version", kVersion},       {"step", manifest.step},
+                     {"state", manifest.state}, {"files", std::move(files)}, {"tensors", std::move(tensors)}};
   std::string text;
   try {
     text = json.dump();
@@ -175,7 +195,8 @@ std::string manifest_text(const Manifest& manifest, const TensorIndex& index) {
   }
   text.pop_back();  // The closing brace; the trailer brings it back.
   text += trailer(text);
-  if (text.size() > kMaxManifestBytes) fail(ErrorCode::kBadInput, "the manifest would have ", text.size(), " bytes, at most ", kMaxManifestBytes, " can be read back");
+  if (text.size() > kMaxManifestBytes)
+    fail(ErrorCode::kBadInput, "the manifest would have ", text.size(), " bytes, at most ", kMaxManifestBytes, " can be read back");
   return text;
 }
 
@@ -186,8 +207,10 @@ Manifest parse_manifest(std::string_view text, const std::string& path, TensorIn
 
   const Json json = parse_strict_ordered_json(text, {.path = path, .max_depth = 64});
   const JsonFields fields(json, path);
-  if (fields.text("format") != kFormat) fields.refuse("expected \"", kFormat, "\" in \"format\", found ", quote_text(fields.text("format")));
-  if (fields.natural("version") != kVersion) fields.refuse("version ", fields.natural("version"), ", this program reads version ", kVersion);
+  if (fields.text("format") != kFormat)
+    fields.refuse("expected \"", kFormat, "\" in \"format\", found ", quote_text(fields.text("format")));
+  if (fields.natural("version") != kVersion)
+    fields.refuse("version ", fields.natural("version"), ", this program reads version ", kVersion);
   Manifest manifest;
   manifest.step = fields.natural("step");
   manifest.state = fields.member("state");

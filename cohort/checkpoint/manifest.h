@@ -40,8 +40,8 @@ using TensorIndex = std::map<std::string, TensorRecord>;
 std::string checksum_text(uint64_t checksum);
 uint64_t checksum_from_text(const std::string& text, const std::string& where);
 
-/// Checks that the pieces of each tensor agree in dtype and shape and hold every element exactly once, that no file comes twice and that every file
-/// name stays in its folder. Error(kBadInput) beginning with `where`.
+/// Checks that the pieces of each tensor agree in dtype and shape and hold every element exactly once, that no file comes twice and that
+/// every file name stays in its folder. Error(kBadInput) beginning with `where`.
 TensorIndex index_tensors(const std::vector<ShardInfo>& shards, const std::string& where);
 
 /// The file's content, its own checksum last. `index` is that of manifest.shards.

@@ -18,8 +18,8 @@ constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kShardSuffix = ".safetensors";
 
 bool is_plain(char character) {
-  return (character >= 'a' && character <= 'z') || (character >= 'A' && character <= 'Z') || (character >= '0' && character <= '9') || character == '-' ||
-         character == '_';
+  return (character >= 'a' && character <= 'z') || (character >= 'A' && character <= 'Z') || (character >= '0' && character <= '9') ||
+         character == '-' || character == '_';
 }
 
 }  // namespace
@@ -52,10 +52,13 @@ std::optional<CheckpointName> parse_checkpoint_folder_name(const std::string& te
   return name;
 }
 
-bool valid_nonce(const std::string& nonce) { return !nonce.empty() && nonce.size() <= 64 && std::all_of(nonce.begin(), nonce.end(), is_plain); }
+bool valid_nonce(const std::string& nonce) {
+  return !nonce.empty() && nonce.size() <= 64 && std::all_of(nonce.begin(), nonce.end(), is_plain);
+}
 
 bool valid_shard_name(const std::string& name) {
-  return name.size() > kShardSuffix.size() && name.size() <= 200 && name[0] != '.' && std::string_view(name).substr(name.size() - kShardSuffix.size()) == kShardSuffix &&
+  return name.size() > kShardSuffix.size() && name.size() <= 200 && name[0] != '.' &&
+         std::string_view(name).substr(name.size() - kShardSuffix.size()) == kShardSuffix &&
          std::all_of(name.begin(), name.end(), [](char character) { return is_plain(character) || character == '.'; });
 }
 
@@ -76,7 +79,9 @@ std::vector<std::string> list_checkpoints(const std::string& folder) {
     const auto name = parse_checkpoint_folder_name(text);
     if (name && name->kind != CheckpointName::Kind::kTemporary) found.push_back(*name);
   }
-  std::sort(found.begin(), found.end(), [](const CheckpointName& a, const CheckpointName& b) { return std::tie(b.step, a.kind, a.nonce) < std::tie(a.step, b.kind, b.nonce); });
+  std::sort(found.begin(), found.end(), [](const CheckpointName& a, const CheckpointName& b) {
+    return std::tie(b.step, a.kind, a.nonce) < std::tie(a.step, b.kind, b.nonce);
+  });
   std::vector<std::string> sorted;
   for (const CheckpointName& name : found) sorted.push_back(checkpoint_folder_name(name));
   return sorted;

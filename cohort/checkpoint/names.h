@@ -35,8 +35,8 @@ bool valid_shard_name(const std::string& name);
 /// "rank-00000.safetensors".
 std::string shard_name(int rank);
 
-/// The complete checkpoints of a folder as names, newest step first, a final one before those set aside. Empty where the folder does not exist;
-/// Error(kBadInput) where it cannot be read.
+/// The complete checkpoints of a folder as names, newest step first, a final one before those set aside. Empty where the folder does not
+/// exist; Error(kBadInput) where it cannot be read.
 std::vector<std::string> list_checkpoints(const std::string& folder);
 
 }  // namespace cohort

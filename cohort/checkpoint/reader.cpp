@@ -1,6 +1,6 @@
-// Opens a checkpoint: manifest (bounded, its own checksum), then every shard mapped, its length and, when asked, its XXH64 compared, and each entry's
-// dtype and shape compared with the manifest. A shard that is missing, swapped, truncated or damaged makes the whole checkpoint invalid.
-// Cost: O(manifest) without data verification, one pass over all bytes with it.
+// Opens a checkpoint: manifest (bounded, its own checksum), then every shard mapped, its length and, when asked, its XXH64 compared, and
+// each entry's dtype and shape compared with the manifest. A shard that is missing, swapped, truncated or damaged makes the whole
+// checkpoint invalid. Cost: O(manifest) without data verification, one pass over all bytes with it.
 
 #include <exception>
 #include <utility>
@@ -27,7 +27,9 @@ struct Checkpoint::State {
     return found->second;
   }
 
-  const void* data(const TensorRecord::Place& place) const { return files[place.shard]->find(manifest.shards[place.shard].pieces[place.piece].entry)->data; }
+  const void* data(const TensorRecord::Place& place) const {
+    return files[place.shard]->find(manifest.shards[place.shard].pieces[place.piece].entry)->data;
+  }
 };
 
 namespace {
@@ -37,15 +39,18 @@ void check_step(const std::string& path, int64_t step) {
   std::string trimmed = path;
   while (trimmed.size() > 1 && trimmed.back() == '/') trimmed.pop_back();
   const auto name = parse_checkpoint_folder_name(trimmed.substr(trimmed.rfind('/') + 1));
-  if (name && name->step != step) fail(ErrorCode::kBadInput, path, "/", kManifestName, ": it is of step ", step, ", its folder says ", name->step);
+  if (name && name->step != step)
+    fail(ErrorCode::kBadInput, path, "/", kManifestName, ": it is of step ", step, ", its folder says ", name->step);
 }
 
 std::unique_ptr<SafetensorsFile> open_shard(const std::string& folder, const ShardInfo& shard, bool verify_data) {
   const std::string path = folder + "/" + shard.file;
   auto file = std::make_unique<SafetensorsFile>(path);
-  if (file->num_bytes() != shard.bytes) fail(ErrorCode::kBadInput, path, ": ", file->num_bytes(), " bytes, the manifest says ", shard.bytes);
+  if (file->num_bytes() != shard.bytes)
+    fail(ErrorCode::kBadInput, path, ": ", file->num_bytes(), " bytes, the manifest says ", shard.bytes);
   if (verify_data && file->checksum() != shard.checksum) {
-    fail(ErrorCode::kBadInput, path, ": its content has XXH64 ", checksum_text(file->checksum()), ", the manifest says ", checksum_text(shard.checksum));
+    fail(ErrorCode::kBadInput, path, ": its content has XXH64 ", checksum_text(file->checksum()), ", the manifest says ",
+         checksum_text(shard.checksum));
   }
   if (file->tensors().size() != shard.pieces.size()) {
     fail(ErrorCode::kBadInput, path, ": ", file->tensors().size(), " entries, the manifest says ", shard.pieces.size());
@@ -54,8 +59,8 @@ std::unique_ptr<SafetensorsFile> open_shard(const std::string& folder, const Sha
     const TensorView* view = file->find(piece.entry);
     if (view == nullptr) fail(ErrorCode::kBadInput, path, ": the manifest's entry ", quote_text(piece.entry), " is missing");
     if (view->dtype != piece.dtype || view->shape != piece.shape) {
-      fail(ErrorCode::kBadInput, path, ": entry ", quote_text(piece.entry), " is ", dtype_name(view->dtype), " ", shape_text(view->shape), ", the manifest says ",
-           dtype_name(piece.dtype), " ", shape_text(piece.shape));
+      fail(ErrorCode::kBadInput, path, ": entry ", quote_text(piece.entry), " is ", dtype_name(view->dtype), " ", shape_text(view->shape),
+           ", the manifest says ", dtype_name(piece.dtype), " ", shape_text(piece.shape));
     }
   }
   return file;
@@ -104,7 +109,8 @@ std::vector<std::string> Checkpoint::tensor_names() const {
   return names;
 }
 
-void Checkpoint::read(const std::string& tensor, const std::vector<int64_t>& begin, const std::vector<int64_t>& shape, void* destination) const {
+void Checkpoint::read(const std::string& tensor, const std::vector<int64_t>& begin, const std::vector<int64_t>& shape,
+                      void* destination) const {
   const TensorRecord& record = state_->record(tensor);
   const Box wanted{begin, shape};
   if (const std::string error = box_error(wanted, record.shape); !error.empty()) {

@@ -1,12 +1,12 @@
-// Removal after a commit. Nothing is removed under its own name: a checkpoint is first renamed to step-N.old.<nonce>, so that a name without
-// suffix is complete at every instant, and loses its manifest first, so that a half-removed one cannot be taken for a checkpoint.
+// Removal after a commit. Nothing is removed under its own name: a checkpoint is first renamed to step-N.old.<nonce>, so that a name
+// without suffix is complete at every instant, and loses its manifest first, so that a half-removed one cannot be taken for a checkpoint.
 //
-// Kept: the checkpoint just committed (step S); all of later steps (a job that went back to S does not own them); below S the newest keep - 1 that
-// are structurally valid, and whatever lies between. Removed: all older ones; every .old whose step has a final folder or is older than the kept.
-// A .old without a final folder is left: a crash between two renames made it, and it is the only copy of its step.
+// Kept: the checkpoint just committed (step S); all of later steps (a job that went back to S does not own them); below S the newest keep -
+// 1 that are structurally valid, and whatever lies between. Removed: all older ones; every .old whose step has a final folder or is older
+// than the kept. A .old without a final folder is left: a crash between two renames made it, and it is the only copy of its step.
 //
-// Temporary folders of this or other jobs go when their writer is certainly dead (writer.json, see writer_process.h), or, where that cannot be known
-// (another host, no writer.json), when nothing in them changed in the hour before this commit. A living writer is never disturbed.
+// Temporary folders of this or other jobs go when their writer is certainly dead (writer.json, see writer_process.h), or, where that cannot
+// be known (another host, no writer.json), when nothing in them changed in the hour before this commit. A living writer is never disturbed.
 
 #include "cohort/checkpoint/retention.h"
 
@@ -135,7 +135,8 @@ std::vector<std::string> remove_superseded(CheckpointIo& io, const std::string& 
   for (const std::string& link : links) {
     attempt([&] {
       FileStatus status;
-      if (checked::status(io, link, &status) && status.modified_seconds < committed.modified_seconds - kStaleSeconds) checked::unlink_if_exists(io, link);
+      if (checked::status(io, link, &status) && status.modified_seconds < committed.modified_seconds - kStaleSeconds)
+        checked::unlink_if_exists(io, link);
     });
   }
   return failures;

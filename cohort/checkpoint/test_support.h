@@ -37,8 +37,8 @@ std::string error_text(const Action& action, ErrorCode code = ErrorCode::kBadInp
   return "no error";
 }
 
-/// "model/weight" F32 [4, 3] split by rows over two ranks, "model/bias" F64 [2] on rank 1, "optimizer/weight/count" I64 scalar on rank 0. Every value
-/// is `mark` plus its position, so a mix of two checkpoints cannot go unseen.
+/// "model/weight" F32 [4, 3] split by rows over two ranks, "model/bias" F64 [2] on rank 1, "optimizer/weight/count" I64 scalar on rank 0.
+/// Every value is `mark` plus its position, so a mix of two checkpoints cannot go unseen.
 struct SampleState {
   explicit SampleState(int mark) {
     for (int i = 0; i < 12; ++i) weight.push_back(static_cast<float>(mark + i));
@@ -46,8 +46,10 @@ struct SampleState {
     count = mark;
   }
   std::vector<std::vector<TensorPiece>> ranks() const {
-    return {{{{"model/weight", DType::kF32, {1, 3}, weight.data()}, {4, 3}, {0, 0}}, {{"optimizer/weight/count", DType::kI64, {}, &count}, {}, {}}},
-            {{{"model/weight", DType::kF32, {3, 3}, weight.data() + 3}, {4, 3}, {1, 0}}, {{"model/bias", DType::kF64, {2}, bias.data()}, {2}, {0}}}};
+    return {{{{"model/weight", DType::kF32, {1, 3}, weight.data()}, {4, 3}, {0, 0}},
+             {{"optimizer/weight/count", DType::kI64, {}, &count}, {}, {}}},
+            {{{"model/weight", DType::kF32, {3, 3}, weight.data() + 3}, {4, 3}, {1, 0}},
+             {{"model/bias", DType::kF64, {2}, bias.data()}, {2}, {0}}}};
   }
   std::vector<float> weight;
   std::vector<double> bias;
@@ -55,7 +57,8 @@ struct SampleState {
 };
 
 /// The whole protocol, as a job of two ranks runs it. On an error abandons and throws on.
-inline std::vector<std::string> save(const std::string& folder, int64_t step, int mark, const std::string& nonce, CheckpointIo* io = nullptr, int keep = 2) {
+inline std::vector<std::string> save(const std::string& folder, int64_t step, int mark, const std::string& nonce,
+                                     CheckpointIo* io = nullptr, int keep = 2) {
   CheckpointWriter writer(folder, step, nonce, io);
   const SampleState state(mark);
   try {
@@ -116,7 +119,9 @@ class RecordingIo : public CheckpointIo {
   long write(int descriptor, const void* data, size_t size) override {
     // The test's files are smaller than a disk block; 64 bytes a call make more places to stop at.
     const long written = CheckpointIo::write(descriptor, data, std::min<size_t>(size, 64));
-    if (written > 0) operations.push_back({Operation::Kind::kWrite, open_.at(descriptor).first, std::string(static_cast<const char*>(data), static_cast<size_t>(written))});
+    if (written > 0)
+      operations.push_back(
+          {Operation::Kind::kWrite, open_.at(descriptor).first, std::string(static_cast<const char*>(data), static_cast<size_t>(written))});
     return written;
   }
   int sync(int descriptor) override {
@@ -127,11 +132,19 @@ class RecordingIo : public CheckpointIo {
     open_.erase(descriptor);
     return CheckpointIo::close(descriptor);
   }
-  int rename(const std::string& from, const std::string& to) override { return done(CheckpointIo::rename(from, to), {Operation::Kind::kRename, from, to}); }
-  int make_folder(const std::string& path) override { return done(CheckpointIo::make_folder(path), {Operation::Kind::kMakeFolder, path, ""}); }
-  int symlink(const std::string& target, const std::string& path) override { return done(CheckpointIo::symlink(target, path), {Operation::Kind::kSymlink, path, target}); }
+  int rename(const std::string& from, const std::string& to) override {
+    return done(CheckpointIo::rename(from, to), {Operation::Kind::kRename, from, to});
+  }
+  int make_folder(const std::string& path) override {
+    return done(CheckpointIo::make_folder(path), {Operation::Kind::kMakeFolder, path, ""});
+  }
+  int symlink(const std::string& target, const std::string& path) override {
+    return done(CheckpointIo::symlink(target, path), {Operation::Kind::kSymlink, path, target});
+  }
   int unlink(const std::string& path) override { return done(CheckpointIo::unlink(path), {Operation::Kind::kUnlink, path, ""}); }
-  int remove_folder(const std::string& path) override { return done(CheckpointIo::remove_folder(path), {Operation::Kind::kRemoveFolder, path, ""}); }
+  int remove_folder(const std::string& path) override {
+    return done(CheckpointIo::remove_folder(path), {Operation::Kind::kRemoveFolder, path, ""});
+  }
 
  private:
   int opened(int descriptor, Operation::Kind kind, const std::string& path) {
@@ -158,7 +171,9 @@ class FaultyIo : public CheckpointIo {
   const std::string& failed_path() const { return failed_path_; }
 
   int create(const std::string& path) override { return fails(path) && reason_ ? -1 : remember(CheckpointIo::create(path), path); }
-  int open_folder(const std::string& path) override { return fails(path) && reason_ ? -1 : remember(CheckpointIo::open_folder(path), path); }
+  int open_folder(const std::string& path) override {
+    return fails(path) && reason_ ? -1 : remember(CheckpointIo::open_folder(path), path);
+  }
   long write(int descriptor, const void* data, size_t size) override {
     const bool chosen = fails(paths_[descriptor]);
     if (chosen && reason_ != 0) return -1;
@@ -171,13 +186,21 @@ class FaultyIo : public CheckpointIo {
     if (chosen) errno = reason_;
     return chosen ? -1 : result;
   }
-  int rename(const std::string& from, const std::string& to) override { return fails(from) && reason_ ? -1 : CheckpointIo::rename(from, to); }
+  int rename(const std::string& from, const std::string& to) override {
+    return fails(from) && reason_ ? -1 : CheckpointIo::rename(from, to);
+  }
   int make_folder(const std::string& path) override { return fails(path) && reason_ ? -1 : CheckpointIo::make_folder(path); }
-  int symlink(const std::string& target, const std::string& path) override { return fails(path) && reason_ ? -1 : CheckpointIo::symlink(target, path); }
+  int symlink(const std::string& target, const std::string& path) override {
+    return fails(path) && reason_ ? -1 : CheckpointIo::symlink(target, path);
+  }
   int unlink(const std::string& path) override { return fails(path) && reason_ ? -1 : CheckpointIo::unlink(path); }
   int remove_folder(const std::string& path) override { return fails(path) && reason_ ? -1 : CheckpointIo::remove_folder(path); }
-  int status(const std::string& path, FileStatus* status) override { return fails(path) && reason_ ? -1 : CheckpointIo::status(path, status); }
-  int list(const std::string& folder, std::vector<std::string>* names) override { return fails(folder) && reason_ ? -1 : CheckpointIo::list(folder, names); }
+  int status(const std::string& path, FileStatus* status) override {
+    return fails(path) && reason_ ? -1 : CheckpointIo::status(path, status);
+  }
+  int list(const std::string& folder, std::vector<std::string>* names) override {
+    return fails(folder) && reason_ ? -1 : CheckpointIo::list(folder, names);
+  }
 
  private:
   int remember(int descriptor, const std::string& path) {

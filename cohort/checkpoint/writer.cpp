@@ -3,12 +3,13 @@
 //   begin        1. mkdir step-N.tmp.<nonce>      2. writer.json: who writes
 //   write_shard  3. write rank-R.safetensors, fsync; length and XXH64 go to the manifest
 //   commit       4. every shard is there with its length    5. manifest.json, fsync    6. remove writer.json, fsync the folder
-//                7. an existing step-N is renamed to step-N.old.<nonce>   8. rename to step-N   9. fsync the parent: from here on it is durable
+//                7. an existing step-N is renamed to step-N.old.<nonce>   8. rename to step-N   9. fsync the parent: from here on it is
+//                durable
 //               10. latest.tmp.<nonce> -> step-N, rename to latest, fsync the parent   11. removals (retention.cpp)
 //
-// Why the order: a name must not become durable before its content (3, 5, 6 before 8); nothing old may go before the new is durable (9 before 10, 11).
-// Between 7 and 8 step-N is missing and step-N.old holds it; readers try that too. The order is tested by replaying every prefix of the calls, with
-// lost, torn and reordered effects (crash_test.cpp). Protocol: docs/formats/checkpoint.md.
+// Why the order: a name must not become durable before its content (3, 5, 6 before 8); nothing old may go before the new is durable (9
+// before 10, 11). Between 7 and 8 step-N is missing and step-N.old holds it; readers try that too. The order is tested by replaying every
+// prefix of the calls, with lost, torn and reordered effects (crash_test.cpp). Protocol: docs/formats/checkpoint.md.
 
 #include <exception>
 #include <map>
@@ -44,7 +45,8 @@ std::string free_entry_name(const std::string& tensor, const std::set<std::strin
 CheckpointWriter::CheckpointWriter(std::string folder, int64_t step, std::string nonce, CheckpointIo* io)
     : folder_(std::move(folder)), nonce_(std::move(nonce)), step_(step), io_(io ? io : &posix_io()) {
   if (step < 0) fail(ErrorCode::kBadInput, "a checkpoint of step ", step, ": a step is 0 or more");
-  if (!valid_nonce(nonce_)) fail(ErrorCode::kBadInput, "checkpoint nonce ", quote_text(nonce_), " is not 1 to 64 letters, digits, '-' or '_'");
+  if (!valid_nonce(nonce_))
+    fail(ErrorCode::kBadInput, "checkpoint nonce ", quote_text(nonce_), " is not 1 to 64 letters, digits, '-' or '_'");
   temporary_ = folder_ + "/" + checkpoint_folder_name({Kind::kTemporary, step, nonce_});
   final_ = folder_ + "/" + checkpoint_folder_name({Kind::kFinal, step, ""});
 }
@@ -74,7 +76,8 @@ ShardInfo CheckpointWriter::write_shard(int rank, const std::vector<TensorPiece>
     taken.insert(views.back().name);
     shard.pieces.push_back({piece.view.name, piece.view.dtype, piece.whole_shape, piece.begin, piece.view.shape, views.back().name});
   }
-  const std::map<std::string, std::string> metadata = {{"format", "cohort-shard"}, {"rank", std::to_string(rank)}, {"step", std::to_string(step_)}};
+  const std::map<std::string, std::string> metadata = {
+      {"format", "cohort-shard"}, {"rank", std::to_string(rank)}, {"step", std::to_string(step_)}};
   checked::write_file(*io_, path, [&](const ByteSink& sink) {
     const WrittenFile written = write_safetensors(sink, path, views, metadata);
     shard.bytes = written.bytes;

@@ -1,5 +1,5 @@
-// A PID alone proves nothing: it may be of another host or container, or used again. Boot id + PID namespace say whether PIDs can be compared; the
-// start time (clock ticks since boot, field 22 of /proc/PID/stat) tells a process from a later one with its number.
+// A PID alone proves nothing: it may be of another host or container, or used again. Boot id + PID namespace say whether PIDs can be
+// compared; the start time (clock ticks since boot, field 22 of /proc/PID/stat) tells a process from a later one with its number.
 
 #include "cohort/checkpoint/writer_process.h"
 

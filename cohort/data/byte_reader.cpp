@@ -130,9 +130,8 @@ int64_t ByteReader::read_inflated(uint8_t* out, int64_t num_bytes) {
     in.stream.avail_out = room;
     const int status = inflate(&in.stream, Z_NO_FLUSH);
     done += room - in.stream.avail_out;
-    if (status == Z_STREAM_END)
-      in.in_member = false;
-    else if (status != Z_OK) {
+    in.in_member = status != Z_STREAM_END;
+    if (in.in_member && status != Z_OK) {
       fail(ErrorCode::kBadInput, path(), ": gzip data is corrupt near offset ", in.file_offset(), ": ",
            in.stream.msg ? in.stream.msg : "bad stream");
     }

@@ -1,11 +1,12 @@
-// The four models that `cohort bench step` times beside peers: layer for layer what the usual Python script writes as a torch.nn.Sequential, with the
-// same parameter names ("1.weight") and order of initialisation, so that one seed gives both the same weights.
+// The models that `cohort bench step` times beside peers: layer for layer what the usual Python script writes as a torch.nn.Sequential,
+// with the same parameter names ("1.weight") and order of initialisation, so that one seed gives both the same weights.
 //
 //   mlp        {n, 784} -> linear {n, width} -> ReLU -> linear {n, width} -> ReLU -> linear {n, 10}; mlp-small has width 128, mlp 1024
-//   cnn-bench  {n, 1, 28, 28} -> [conv 3x3, ReLU, max-pool 2x2] to 32 and 64 channels {n, 64, 7, 7} -> linear {n, 1024} -> ReLU -> linear {n, 10}
-//   gpt        {n, t} bytes -> embedding {n, t, 256} -> 4 blocks of 4 heads -> layer norm -> linear {n, t, 256} without bias; t = 128
+//   cnn-bench  {n, 1, 28, 28} -> [conv 3x3, ReLU, max-pool 2x2] x 2 {n, 64, 7, 7} -> linear {n, 1024} -> ReLU -> linear {n, 10}
+//   gpt        {n, t} bytes -> embedding {n, t, 256} -> 4 blocks of 4 heads -> layer norm -> linear {n, t, 256} without bias
 //
-// n samples, t positions. Sizes of pictures, classes, vocabulary and context come from the data; those above are the benchmark's.
+// n samples, t = 128 positions; the convolutions have 32 and 64 channels. Sizes of pictures, classes, vocabulary and context come from the
+// data; those above are the benchmark's.
 
 #include <torch/nn/modules/normalization.h>
 
@@ -65,14 +66,17 @@ BuiltModel build_gpt(const ModelOptions& options) {
 }  // namespace
 
 ModelEntry mlp_small() {
-  return {"mlp-small", "benchmark: two hidden layers: width=128", [](const ModelOptions& options) { return build_mlp(options, "mlp-small", 128); }};
+  return {"mlp-small", "benchmark: two hidden layers: width=128",
+          [](const ModelOptions& options) { return build_mlp(options, "mlp-small", 128); }};
 }
 
 ModelEntry mlp() {
   return {"mlp", "benchmark: two hidden layers: width=1024", [](const ModelOptions& options) { return build_mlp(options, "mlp", 1024); }};
 }
 
-ModelEntry cnn_bench() { return {"cnn-bench", "benchmark: two 3x3 convolutions of 32 and 64 channels, 1024 hidden units", build_cnn_bench}; }
+ModelEntry cnn_bench() {
+  return {"cnn-bench", "benchmark: two 3x3 convolutions of 32 and 64 channels, 1024 hidden units", build_cnn_bench};
+}
 
 ModelEntry gpt() { return {"gpt", "benchmark: byte Transformer: layers=4 width=256 heads=4", build_gpt}; }
 

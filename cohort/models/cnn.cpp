@@ -4,8 +4,8 @@
 //                -> conv 5x5 {n, 64, h/2, w/2} -> ReLU -> max-pool 2x2 {n, 64, h/4, w/4}
 //                -> flatten -> linear {n, 1024} -> ReLU -> linear {n, classes}
 //
-// n samples, c channels; convolutions keep the size ("same" padding), pooling rounds down. Where we differ: `width` scales the hidden layer too,
-// and the weights have LibTorch's default initial values.
+// n samples, c channels; convolutions keep the size ("same" padding), pooling rounds down. Where we differ: `width` scales the hidden layer
+// too, and the weights have LibTorch's default initial values.
 
 #include <algorithm>
 #include <cmath>

@@ -1,10 +1,11 @@
 // Counter-based dropout.
 //
-// Steps: (1) a 64-bit key for each sample, random_bits(seed, layer id, step, global position); (2) draw j of a sample is SplitMix64's output j of
-// the stream that starts at its key; a draw's two 32-bit halves decide elements 2j and 2j+1; (3) an element is kept when its half is at least
-// probability * 2^32, so the probability is met to 2^-32; (4) output = input * factor, whose backward needs the factors alone.
-// Cost: one 64-bit mix for two elements; the loop has no branch and no carried state. Where we differ from at::dropout: there the mask is the next
-// stretch of a generator's stream, so it changes with the split of the batch and with whatever else drew before.
+// Steps: (1) a 64-bit key for each sample, random_bits(seed, layer id, step, global position); (2) draw j of a sample is SplitMix64's
+// output j of the stream that starts at its key; a draw's two 32-bit halves decide elements 2j and 2j+1; (3) an element is kept when its
+// half is at least probability * 2^32, so the probability is met to 2^-32; (4) output = input * factor, whose backward needs the factors
+// alone.
+// Cost: one 64-bit mix for two elements; the loop has no branch and no carried state. Where we differ from at::dropout: there the
+// mask is the next stretch of a generator's stream, so it changes with the split of the batch and with whatever else drew before.
 
 #include "cohort/models/dropout.h"
 

@@ -1,6 +1,6 @@
 #pragma once
-// Dropout whose mask does not depend on the layout: it is a pure function of (seed, step, layer id, position of the sample in the global batch,
-// element), read from current_step_context().
+// Dropout whose mask does not depend on the layout: it is a pure function of (seed, step, layer id, position of the sample in the global
+// batch, element), read from current_step_context().
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -18,8 +18,8 @@ class DropoutImpl : public torch::nn::Module {
   /// 0 <= probability < 1.
   DropoutImpl(double probability, int64_t layer_id);
 
-  /// {samples, ...} -> the same shape: each element is zero with the probability, else divided by (1 - probability). Identity in evaluation and
-  /// for probability 0. Outside of a step (no context) the mask comes from torch's generator.
+  /// {samples, ...} -> the same shape: each element is zero with the probability, else divided by (1 - probability). Identity in evaluation
+  /// and for probability 0. Outside of a step (no context) the mask comes from torch's generator.
   at::Tensor forward(const at::Tensor& input);
 
  private:

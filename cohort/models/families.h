@@ -1,6 +1,6 @@
 #pragma once
-// The built-in model families: each lives in the file of its name and says there what its options are. To add one: add its file, a line here and a
-// line in the table of registry.cpp.
+// The built-in model families: each lives in the file of its name and says there what its options are. To add one: add its file, a line
+// here and a line in the table of registry.cpp.
 
 #include "cohort/models/registry.h"
 

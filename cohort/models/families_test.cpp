@@ -133,10 +133,10 @@ TEST_CASE("evaluation does not depend on the other samples of the batch") {
 }
 
 TEST_CASE("numbers of parameters") {
-  CHECK(count("fc", kMnist) == 814090);                            // 784 x 1024 + 1024 + 1024 x 10 + 10
+  CHECK(count("fc", kMnist) == 814090);  // 784 x 1024 + 1024 + 1024 x 10 + 10
   CHECK(count("fc:hidden=64,layers=3", kMnist) == 59210);
-  CHECK(count("cnn", kMnist) == 3274634);                          // 832 + 51264 + 3136 x 1024 + 1024 + 10250
-  CHECK(count("resnet8", kCifar) == 75050);                        // 448 + 2 x 2320 + (4640 + 9248) + (18496 + 36928) + 650
+  CHECK(count("cnn", kMnist) == 3274634);    // 832 + 51264 + 3136 x 1024 + 1024 + 10250
+  CHECK(count("resnet8", kCifar) == 75050);  // 448 + 2 x 2320 + (4640 + 9248) + (18496 + 36928) + 650
   CHECK(count("mlp-small", kMnist) == 118282);
   CHECK(count("mlp", kMnist) == 1863690);
   CHECK(count("cnn-bench", kMnist) == 3241354);
@@ -145,32 +145,47 @@ TEST_CASE("numbers of parameters") {
   const int64_t block = 4 * 64 + 3 * 64 * 65 + 64 * 65 + 64 * 256 + 256 + 256 * 64 + 64;
   CHECK(count("transformer", kText) == 256 * 64 + 12 * 64 + 2 * block + 2 * 64 + 64 * 256);
   CHECK(count("transformer:tied=1", kText) == 256 * 64 + 12 * 64 + 2 * block + 2 * 64);
-  CHECK(count("resnet50:norm=batch", kImageNet) == 25557032);      // as torchvision counts it
+  CHECK(count("resnet50:norm=batch", kImageNet) == 25557032);  // as torchvision counts it
   CHECK(count("resnet50:norm=ghost", kImageNet) == 25557032);
-  CHECK(count("vgg11", kImageNet) == 132863336);                   // likewise
+  CHECK(count("vgg11", kImageNet) == 132863336);  // likewise
 }
 
 TEST_CASE("resnet8: names, kinds and edges are fixed") {
   const auto graph = build_model("resnet8", kCifar, 0);
-  CHECK(graph->named_parameters().keys() ==
-        std::vector<std::string>{"stem.weight", "stem.bias", "block1_conv1.weight", "block1_conv1.bias", "block1_conv2.weight",
-                                 "block1_conv2.bias", "block2_conv1.weight", "block2_conv1.bias", "block2_conv2.weight", "block2_conv2.bias",
-                                 "block3_conv1.weight", "block3_conv1.bias", "block3_conv2.weight", "block3_conv2.bias", "output.weight",
-                                 "output.bias"});
+  CHECK(graph->named_parameters().keys() == std::vector<std::string>{"stem.weight", "stem.bias", "block1_conv1.weight", "block1_conv1.bias",
+                                                                     "block1_conv2.weight", "block1_conv2.bias", "block2_conv1.weight",
+                                                                     "block2_conv1.bias", "block2_conv2.weight", "block2_conv2.bias",
+                                                                     "block3_conv1.weight", "block3_conv1.bias", "block3_conv2.weight",
+                                                                     "block3_conv2.bias", "output.weight", "output.bias"});
   std::vector<std::string> edges;
   for (const auto& layer : graph->layers()) {
     std::string text = layer.name + " <-";
-    for (const int input : layer.inputs) text += " " + (input < 0 ? std::string("input") : graph->layers()[static_cast<size_t>(input)].name);
+    for (const int input : layer.inputs) {
+      text += " " + (input < 0 ? std::string("input") : graph->layers()[static_cast<size_t>(input)].name);
+    }
     edges.push_back(text);
   }
-  CHECK(edges == std::vector<std::string>{
-                     "stem <- input", "block1_relu1 <- stem", "block1_conv1 <- block1_relu1", "block1_relu2 <- block1_conv1",
-                     "block1_conv2 <- block1_relu2", "block1_add <- stem block1_conv2", "block2_shortcut <- block1_add",
-                     "block2_relu1 <- block1_add", "block2_conv1 <- block2_relu1", "block2_relu2 <- block2_conv1",
-                     "block2_conv2 <- block2_relu2", "block2_add <- block2_shortcut block2_conv2", "block3_shortcut <- block2_add",
-                     "block3_relu1 <- block2_add", "block3_conv1 <- block3_relu1", "block3_relu2 <- block3_conv1",
-                     "block3_conv2 <- block3_relu2", "block3_add <- block3_shortcut block3_conv2", "relu <- block3_add", "mean <- relu",
-                     "output <- mean"});
+  CHECK(edges == std::vector<std::string>{"stem <- input",
+                                          "block1_relu1 <- stem",
+                                          "block1_conv1 <- block1_relu1",
+                                          "block1_relu2 <- block1_conv1",
+                                          "block1_conv2 <- block1_relu2",
+                                          "block1_add <- stem block1_conv2",
+                                          "block2_shortcut <- block1_add",
+                                          "block2_relu1 <- block1_add",
+                                          "block2_conv1 <- block2_relu1",
+                                          "block2_relu2 <- block2_conv1",
+                                          "block2_conv2 <- block2_relu2",
+                                          "block2_add <- block2_shortcut block2_conv2",
+                                          "block3_shortcut <- block2_add",
+                                          "block3_relu1 <- block2_add",
+                                          "block3_conv1 <- block3_relu1",
+                                          "block3_relu2 <- block3_conv1",
+                                          "block3_conv2 <- block3_relu2",
+                                          "block3_add <- block3_shortcut block3_conv2",
+                                          "relu <- block3_add",
+                                          "mean <- relu",
+                                          "output <- mean"});
 }
 
 TEST_CASE("resnet50: sixteen blocks of ten or twelve layers, a stem by the size of the picture, granularity by the norm") {
@@ -232,9 +247,9 @@ TEST_CASE("dropout layers of one model have masks of their own, whatever the spl
 TEST_CASE("the benchmark's models have the layers of the usual scripts, at their places") {
   CHECK(names_and_kinds(*build_model("mlp", kMnist, 0)) ==
         std::vector<std::string>{"0 flatten", "1 linear", "2 relu", "3 linear", "4 relu", "5 linear"});
-  CHECK(names_and_kinds(*build_model("cnn-bench", kMnist, 0)) ==
-        std::vector<std::string>{"0 conv2d", "1 relu", "2 maxpool2d", "3 conv2d", "4 relu", "5 maxpool2d", "6 flatten", "7 linear", "8 relu",
-                                 "9 linear"});
+  CHECK(names_and_kinds(*build_model("cnn-bench", kMnist, 0)) == std::vector<std::string>{"0 conv2d", "1 relu", "2 maxpool2d", "3 conv2d",
+                                                                                          "4 relu", "5 maxpool2d", "6 flatten", "7 linear",
+                                                                                          "8 relu", "9 linear"});
   const auto gpt = build_model("gpt", kBenchText, 0);
   CHECK(names_and_kinds(*gpt) == std::vector<std::string>{"0 embedding", "1 transformerblock", "2 transformerblock", "3 transformerblock",
                                                           "4 transformerblock", "5 layernorm", "6 linear"});

@@ -1,11 +1,13 @@
-// Ghost batch norm (Hoffer, Hubara, Soudry 2017, "Train longer, generalize better", section 4, algorithm 1), the normalisation of the batch-size
-// study's ResNet-50 with groups of 32.
+// Ghost batch norm (Hoffer, Hubara, Soudry 2017, "Train longer, generalize better", section 4, algorithm 1), the normalisation of the
+// batch-size study's ResNet-50 with groups of 32.
 //
-// Steps, training: split the samples in groups; batch-normalise each by its own statistics; average the groups' means and variances weighted by
-// their samples; running = (1 - momentum) * running + momentum * average. Cost: one batch norm over the tensor and one copy of it.
-// Where we differ: the paper updates the running statistics group after group, (1 - momentum)^groups, so they depend on how many groups a rank
-// has; here they move once a step, so the average over ranks, weighted by samples, equals what one process computes. Micro-batches of one step
-// (same step in the StepContext) count as one batch for the same reason, and a forward that is recomputed does not change the average.
+// Steps, training: split the samples in groups; batch-normalise each by its own statistics; average the groups' means and variances
+// weighted by their samples; running = (1 - momentum) * running + momentum * average. Cost: one batch norm over the tensor and one copy of
+// it.
+// Where we differ: the paper updates the running statistics group after group, (1 - momentum)^groups, so they depend on how many groups
+// a rank has; here they move once a step, so the average over ranks, weighted by samples, equals what one process computes. Micro-batches
+// of one step (same step in the StepContext) count as one batch for the same reason, and a forward that is recomputed does not change the
+// average.
 
 #include "cohort/models/ghost_batch_norm.h"
 
@@ -28,7 +30,8 @@ namespace cohort {
 GhostBatchNorm2dImpl::GhostBatchNorm2dImpl(int64_t channels, int64_t ghost_size, double momentum, double epsilon)
     : torch::nn::Module("GhostBatchNorm2d"), ghost_size_(ghost_size), momentum_(momentum), epsilon_(epsilon) {
   if (channels < 1 || ghost_size < 1) {
-    fail(ErrorCode::kBadInput, "ghost batch norm: channels and ghost size must be at least 1, but they are ", channels, " and ", ghost_size);
+    fail(ErrorCode::kBadInput, "ghost batch norm: channels and ghost size must be at least 1, but they are ", channels, " and ",
+         ghost_size);
   }
   weight = register_parameter("weight", at::ones({channels}));
   bias = register_parameter("bias", at::zeros({channels}));

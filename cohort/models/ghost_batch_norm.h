@@ -1,6 +1,6 @@
 #pragma once
-// Batch norm over groups of a fixed number of samples ("ghost batches"), so that the batch size can grow or be divided over ranks without changing
-// what the layer computes.
+// Batch norm over groups of a fixed number of samples ("ghost batches"), so that the batch size can grow or be divided over ranks without
+// changing what the layer computes.
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -15,12 +15,12 @@ class GhostBatchNorm2dImpl : public torch::nn::Module {
   /// Error(kBadInput) unless channels and ghost_size are at least 1.
   GhostBatchNorm2dImpl(int64_t channels, int64_t ghost_size, double momentum = 0.1, double epsilon = 1e-5);
 
-  /// {samples, channels, height, width} -> the same shape. Training: each group of ghost_size consecutive samples (the last may be smaller) by its
-  /// own mean and variance, and the running statistics move once. Evaluation: by the running statistics.
+  /// {samples, channels, height, width} -> the same shape. Training: each group of ghost_size consecutive samples (the last may be smaller)
+  /// by its own mean and variance, and the running statistics move once. Evaluation: by the running statistics.
   at::Tensor forward(const at::Tensor& input);
 
-  at::Tensor weight, bias;                ///< {channels}
-  at::Tensor running_mean, running_var;   ///< {channels}, buffers; the variance is the unbiased one, as torch keeps it.
+  at::Tensor weight, bias;               ///< {channels}
+  at::Tensor running_mean, running_var;  ///< {channels}, buffers; the variance is the unbiased one, as torch keeps it.
 
  private:
   void update_running(const at::Tensor& mean, const at::Tensor& variance, int64_t num_samples);

@@ -46,8 +46,8 @@ TEST_CASE("each group is normalised as torch normalises it alone") {
     const at::Tensor reference = pictures(samples).requires_grad_();
     std::vector<at::Tensor> parts;
     for (int64_t i = 0; i < samples; i += 4) {
-      parts.push_back(at::batch_norm(reference.narrow(0, i, std::min<int64_t>(4, samples - i)), norm->weight, norm->bias, {}, {}, true, 0.1, 1e-5,
-                                     false));
+      parts.push_back(at::batch_norm(reference.narrow(0, i, std::min<int64_t>(4, samples - i)), norm->weight, norm->bias, {}, {}, true, 0.1,
+                                     1e-5, false));
     }
     const at::Tensor expected = at::cat(parts), out = norm->forward(x);
     CHECK(close(out, expected));

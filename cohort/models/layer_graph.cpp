@@ -11,7 +11,8 @@ int LayerGraph::add_layer(const std::string& name, const std::string& kind, std:
                           std::vector<int> inputs) {
   const int index = static_cast<int>(layers_.size());
   if (name.empty() || name.find('.') != std::string::npos) {
-    fail(ErrorCode::kBadInput, "layer ", index, ": the name '", name, "' must be non-empty and without dots (a dot separates layer and parameter)");
+    fail(ErrorCode::kBadInput, "layer ", index, ": the name '", name,
+         "' must be non-empty and without dots (a dot separates layer and parameter)");
   }
   if (std::any_of(layers_.begin(), layers_.end(), [&](const Layer& layer) { return layer.name == name; })) {
     fail(ErrorCode::kBadInput, "layer ", index, ": the name '", name, "' is already taken by another layer of this model");
@@ -21,8 +22,8 @@ int LayerGraph::add_layer(const std::string& name, const std::string& kind, std:
   static_assert(kInput == -1, "the layer before the first one is the input");
   for (const int input : inputs) {
     if (input < kInput || input >= index) {
-      fail(ErrorCode::kBadInput, "layer '", name, "': input ", input, " is no earlier layer (expected ", kInput, " for the model's input, or 0 to ",
-           index - 1, ")");
+      fail(ErrorCode::kBadInput, "layer '", name, "': input ", input, " is no earlier layer (expected ", kInput,
+           " for the model's input, or 0 to ", index - 1, ")");
     }
   }
   if (module) register_module(name, module);

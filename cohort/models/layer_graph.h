@@ -27,17 +27,17 @@ class LayerGraph : public torch::nn::Module {
   static constexpr int kInput = -1;
 
   struct Layer {
-    std::string name;                                ///< Unique, no dots.
-    std::string kind;                                ///< "conv2d", "linear", "attention", ...: what a placement table is keyed by.
-    std::vector<int> inputs;                         ///< Layers whose outputs it takes, or kInput.
-    std::shared_ptr<torch::nn::Module> module;       ///< Null for layers without parameters or state.
+    std::string name;                           ///< Unique, no dots.
+    std::string kind;                           ///< "conv2d", "linear", "attention", ...: what a placement table is keyed by.
+    std::vector<int> inputs;                    ///< Layers whose outputs it takes, or kInput.
+    std::shared_ptr<torch::nn::Module> module;  ///< Null for layers without parameters or state.
     Function function;
   };
 
   LayerGraph() : torch::nn::Module("LayerGraph") {}
 
-  /// Adds a layer with a module, such as torch::nn::Linear(2, 3); `inputs` empty means the layer added last (or the model's input). Returns its
-  /// index.
+  /// Adds a layer with a module, such as torch::nn::Linear(2, 3); `inputs` empty means the layer added last (or the model's input). Returns
+  /// its index.
   template <ModuleHandle M>
   int add(const std::string& name, const std::string& kind, const M& module, std::vector<int> inputs = {}) {
     auto pointer = module.ptr();

@@ -53,9 +53,9 @@ TEST_CASE("an intermediate result is freed after its last use, and one that nobo
     for (const auto& result : seen) now.push_back(!result.expired());
     return in[0] * 1;
   };
-  const int a = graph.add("a", "watch", watch);           // last read by `sum`
-  graph.add("unused", "watch", watch, {a});               // read by nobody
-  const int c = graph.add("c", "watch", watch, {a});      // last read by `look1`
+  const int a = graph.add("a", "watch", watch);       // last read by `sum`
+  graph.add("unused", "watch", watch, {a});           // read by nobody
+  const int c = graph.add("c", "watch", watch, {a});  // last read by `look1`
   const int look1 = graph.add("look1", "look", look, {c});
   const int sum = graph.add("sum", "add", [](const LayerGraph::Inputs& in) { return in[0] + in[1]; }, {look1, a});
   graph.add("look2", "look", look, {sum});

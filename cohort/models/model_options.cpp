@@ -58,7 +58,8 @@ void ModelOptions::check_all_used(const std::string& model) const {
   for (const auto& [key, value] : values_) {
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
     if (known_.empty()) fail(ErrorCode::kBadInput, "model ", model, " has no options, but '", key, "' was given");
-    fail(ErrorCode::kBadInput, "model ", model, " has no option '", key, "'", did_you_mean(key, known_), "; options: ", joined(known_, " "));
+    fail(ErrorCode::kBadInput, "model ", model, " has no option '", key, "'", did_you_mean(key, known_),
+         "; options: ", joined(known_, " "));
   }
 }
 

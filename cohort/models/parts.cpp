@@ -22,15 +22,19 @@ namespace cohort {
 ImageInput image_input(const ModelOptions& options, const std::string& model) {
   constexpr int64_t kSmallestSide = 8;
   const DataShape& data = options.data();
-  const std::string needs = concat("model ", model, " needs pictures of at least ", kSmallestSide, " x ", kSmallestSide,
-                                   " (such as --data fashion-mnist)");
+  const std::string needs =
+      concat("model ", model, " needs pictures of at least ", kSmallestSide, " x ", kSmallestSide, " (such as --data fashion-mnist)");
   if (data.kind != DataShape::Kind::kImage) fail(ErrorCode::kBadInput, needs, ", but this data is text");
-  if (data.input.size() != 3) fail(ErrorCode::kBadInput, needs, " with channels, height and width, but this data has ", data.input.size(), " dimensions");
+  if (data.input.size() != 3) {
+    fail(ErrorCode::kBadInput, needs, " with channels, height and width, but this data has ", data.input.size(), " dimensions");
+  }
   const ImageInput image{data.input[0], data.input[1], data.input[2], data.num_classes};
   if (image.channels < 1 || image.height < kSmallestSide || image.width < kSmallestSide) {
     fail(ErrorCode::kBadInput, needs, ", but this data has ", image.channels, " x ", image.height, " x ", image.width);
   }
-  if (image.num_classes < 1) fail(ErrorCode::kBadInput, "model ", model, " needs data with labels, but this data has ", image.num_classes, " classes");
+  if (image.num_classes < 1) {
+    fail(ErrorCode::kBadInput, "model ", model, " needs data with labels, but this data has ", image.num_classes, " classes");
+  }
   return image;
 }
 
@@ -39,8 +43,8 @@ TextInput text_input(const ModelOptions& options, const std::string& model) {
   const std::string needs = "model " + model + " needs text (such as --data text:FILE)";
   if (data.kind != DataShape::Kind::kText) fail(ErrorCode::kBadInput, needs, ", but this data is pictures");
   if (data.input.size() != 1 || data.input[0] < 1 || data.num_classes < 1) {
-    fail(ErrorCode::kBadInput, needs, " with a context and a vocabulary of at least 1, but this data has ", data.input.size(), " dimensions and ",
-         data.num_classes, " symbols");
+    fail(ErrorCode::kBadInput, needs, " with a context and a vocabulary of at least 1, but this data has ", data.input.size(),
+         " dimensions and ", data.num_classes, " symbols");
   }
   return {data.input[0], data.num_classes};
 }
@@ -50,8 +54,9 @@ int add_relu(LayerGraph& graph, const std::string& name, std::vector<int> inputs
 }
 
 int add_max_pool(LayerGraph& graph, const std::string& name, int64_t kernel, int64_t stride, int64_t padding) {
-  return graph.add(name, "maxpool2d",
-                   [=](const LayerGraph::Inputs& in) { return at::max_pool2d(in[0], {kernel, kernel}, {stride, stride}, {padding, padding}); });
+  return graph.add(name, "maxpool2d", [=](const LayerGraph::Inputs& in) {
+    return at::max_pool2d(in[0], {kernel, kernel}, {stride, stride}, {padding, padding});
+  });
 }
 
 int add_flatten(LayerGraph& graph, const std::string& name) {
@@ -99,6 +104,7 @@ void initialise_he(LayerGraph& graph) {
     if (module.bias.defined()) torch::nn::init::zeros_(module.bias);
   };
   for (const LayerGraph::Layer& layer : graph.layers()) {
+    if (&layer == &graph.layers().back()) break;
     if (auto* conv = dynamic_cast<torch::nn::Conv2dImpl*>(layer.module.get())) initialise(*conv);
     if (auto* linear = dynamic_cast<torch::nn::LinearImpl*>(layer.module.get())) initialise(*linear);
   }

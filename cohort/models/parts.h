@@ -25,9 +25,9 @@ TextInput text_input(const ModelOptions& options, const std::string& model);
 /// Layers that are plain functions; `inputs` as LayerGraph::add has it. Each returns the layer's index.
 int add_relu(LayerGraph& graph, const std::string& name, std::vector<int> inputs = {});
 int add_max_pool(LayerGraph& graph, const std::string& name, int64_t kernel, int64_t stride, int64_t padding = 0);
-int add_flatten(LayerGraph& graph, const std::string& name);                                ///< {samples, ...} -> {samples, elements}
-int add_global_mean(LayerGraph& graph, const std::string& name);                            ///< {samples, c, h, w} -> {samples, c}
-int add_sum(LayerGraph& graph, const std::string& name, int left, int right);               ///< left + right, the end of a residual block
+int add_flatten(LayerGraph& graph, const std::string& name);                   ///< {samples, ...} -> {samples, elements}
+int add_global_mean(LayerGraph& graph, const std::string& name);               ///< {samples, c, h, w} -> {samples, c}
+int add_sum(LayerGraph& graph, const std::string& name, int left, int right);  ///< left + right, the end of a residual block
 
 /// Square convolution with "same" padding (kernel / 2) of `inputs` (the layer before when empty).
 int add_conv(LayerGraph& graph, const std::string& name, int64_t from, int64_t to, int64_t kernel, int64_t stride = 1, bool bias = true,
@@ -36,7 +36,7 @@ int add_linear(LayerGraph& graph, const std::string& name, int64_t from, int64_t
 
 /// Which normalisation follows a convolution; from the options `norm` and `ghost`.
 struct Norm {
-  std::string kind;         ///< "ghost", "batch", "group" or "none"
+  std::string kind;  ///< "ghost", "batch", "group" or "none"
   int64_t ghost_size = 0;
 };
 /// Reads the options and sets the graph's sample granularity to match.
@@ -44,8 +44,8 @@ Norm norm_option(const ModelOptions& options, const std::string& fallback, Layer
 /// Adds a normalisation layer after the layer added last; nothing for "none". Returns the index of the layer that is then the last.
 int add_norm(LayerGraph& graph, const std::string& name, const Norm& norm, int64_t channels);
 
-/// He initialisation (uniform, fan-in, ReLU; zero bias) of every convolution and linear layer: deep stacks of ReLU without normalisation need it,
-/// for LibTorch's default shrinks the signal about 2.4 times a layer.
+/// He initialisation (uniform, fan-in, ReLU; zero bias) of every convolution and linear layer but the last, which makes the logits: deep
+/// stacks of ReLU without normalisation need it, for LibTorch's default shrinks the signal about 2.4 times a layer.
 void initialise_he(LayerGraph& graph);
 
 }  // namespace cohort

@@ -47,7 +47,9 @@ Specification parse(const std::string& text) {
       fail(ErrorCode::kBadInput, "model '", text, "': '", item, "' is no key=value; ", kForm);
     }
     const std::string key = item.substr(0, equals);
-    if (!result.values.emplace(key, item.substr(equals + 1)).second) fail(ErrorCode::kBadInput, "model '", text, "': ", key, " is given twice");
+    if (!result.values.emplace(key, item.substr(equals + 1)).second) {
+      fail(ErrorCode::kBadInput, "model '", text, "': ", key, " is given twice");
+    }
     if (end == text.size()) return result;
     begin = end + 1;
   }

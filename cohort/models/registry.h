@@ -16,8 +16,8 @@
 
 namespace cohort {
 
-/// The `key=value` settings of `--model NAME:key=value,...`, and what the data looks like. Every getter marks its key as known; a key that no
-/// getter asked for is an Error(kBadInput) that lists the known ones (check_all_used).
+/// The `key=value` settings of `--model NAME:key=value,...`, and what the data looks like. Every getter marks its key as known; a key that
+/// no getter asked for is an Error(kBadInput) that lists the known ones (check_all_used).
 class ModelOptions {
  public:
   ModelOptions(DataShape data, std::map<std::string, std::string> values) : data_(std::move(data)), values_(std::move(values)) {}
@@ -38,8 +38,8 @@ class ModelOptions {
 
 /// What a factory may return: a LayerGraph, or a torch::nn::Sequential that becomes one (each child a layer under its own name).
 struct BuiltModel {
-  BuiltModel(std::shared_ptr<LayerGraph> built) : graph(std::move(built)) {}           // NOLINT: meant to convert
-  BuiltModel(torch::nn::Sequential sequential);                                        // NOLINT: meant to convert
+  BuiltModel(std::shared_ptr<LayerGraph> built) : graph(std::move(built)) {}  // NOLINT: meant to convert
+  BuiltModel(torch::nn::Sequential sequential);                               // NOLINT: meant to convert
   std::shared_ptr<LayerGraph> graph;
 };
 using ModelFactory = std::function<BuiltModel(const ModelOptions&)>;
@@ -54,8 +54,8 @@ struct ModelEntry {
 /// Built-in and registered models, sorted by name.
 const std::map<std::string, ModelEntry>& registered_models();
 
-/// Builds `NAME[:key=value,...]` for this data with weights initialised from `seed` (the same on every rank and every layout). An unknown name
-/// or key: Error(kBadInput) that suggests the nearest.
+/// Builds `NAME[:key=value,...]` for this data with weights initialised from `seed` (the same on every rank and every layout). An unknown
+/// name or key: Error(kBadInput) that suggests the nearest.
 std::shared_ptr<LayerGraph> build_model(const std::string& specification, const DataShape& data, uint64_t seed);
 
 namespace detail {

@@ -92,7 +92,8 @@ TEST_CASE("a value out of its range is refused with the range") {
   }
   for (const char* value : {"nan", "inf", "0", "1e9", "1,5"}) refused_model(std::string("cnn:width=") + value);
   CHECK(refused_model("transformer:dropout=1", kText) == "model option dropout=1: expected a number from 0 to 0.999");
-  CHECK(refused_model("resnet50:norm=ghosts") == "model option norm=ghosts: expected ghost or batch or group or none; did you mean 'ghost'?");
+  CHECK(refused_model("resnet50:norm=ghosts") ==
+        "model option norm=ghosts: expected ghost or batch or group or none; did you mean 'ghost'?");
   for (const char* blocks : {"3-4-", "-3", "3--4", "0-1", "3,4", "x", "1000", "1-1-1-1-1-1-1-1-1"}) {
     refused_model(std::string("resnet50:blocks=") + blocks);
   }

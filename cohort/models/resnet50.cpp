@@ -1,6 +1,8 @@
-// ResNet-50 with ghost batch norm of 32 samples (batch-size study, workload "ResNet-50"; He et al. 2015, "Deep residual learning", table 1).
+// ResNet-50 with ghost batch norm of 32 samples (batch-size study, workload "ResNet-50"; He et al. 2015, "Deep residual learning",
+// table 1).
 //
-//   {n, c, h, w} -> stem {n, 64, h', w'} -> stages 1..4 of 3, 4, 6, 3 bottlenecks {n, 256, ..}, {n, 512, ../2}, {n, 1024, ../4}, {n, 2048, ../8}
+//   {n, c, h, w} -> stem {n, 64, h', w'} -> stages 1..4 of 3, 4, 6, 3 bottlenecks {n, 256, ..}, {n, 512, ../2}, {n, 1024, ../4},
+//                   {n, 2048, ../8}
 //                -> mean over positions {n, 2048} -> linear {n, classes}
 //   stem imagenet: conv 7x7 stride 2, norm, ReLU, max-pool 3x3 stride 2 (h' = h/4); stem small: conv 3x3, norm, ReLU (h' = h)
 //   bottleneck(x)  = ReLU(shortcut(x) + norm(conv1x1(ReLU(norm(conv3x3(ReLU(norm(conv1x1(x)))))))))
@@ -102,8 +104,8 @@ BuiltModel build_resnet50(const ModelOptions& options) {
 
 ModelEntry resnet50() {
   return {"resnet50",
-          "bottleneck ResNet: width=64 blocks=3-4-6-3 norm=ghost|batch|group|none ghost=32 (samples a group) stem=imagenet|small (small below 64 "
-          "pixels)",
+          "bottleneck ResNet: width=64 blocks=3-4-6-3 norm=ghost|batch|group|none ghost=32 (samples a group) stem=imagenet|small "
+          "(small below 64 pixels)",
           build_resnet50};
 }
 

@@ -1,4 +1,5 @@
-// ResNet-8 without batch norm (batch-size study, workload "ResNet-8"; blocks: He et al. 2016, "Identity mappings in deep residual networks").
+// ResNet-8 without batch norm (batch-size study, workload "ResNet-8"; blocks: He et al. 2016, "Identity mappings in deep residual
+// networks").
 //
 //   {n, c, h, w} -> conv 3x3 {n, 16, h, w} -> block 16 {n, 16, h, w} -> block 32 {n, 32, h/2, w/2} -> block 64 {n, 64, h/4, w/4}
 //                -> ReLU -> mean over positions {n, 64} -> linear {n, classes}

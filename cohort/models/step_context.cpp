@@ -7,7 +7,9 @@ thread_local const StepContext* current_context = nullptr;
 
 const StepContext* current_step_context() { return current_context; }
 
-StepContextScope::StepContextScope(const StepContext& context) : context_(context), before_(current_context) { current_context = &context_; }
+StepContextScope::StepContextScope(const StepContext& context) : context_(context), before_(current_context) {
+  current_context = &context_;
+}
 
 StepContextScope::~StepContextScope() { current_context = before_; }
 

@@ -10,7 +10,7 @@ namespace cohort {
 struct StepContext {
   uint64_t seed = 0;
   int64_t step = 0;
-  int64_t first_sample = 0;     ///< Position in the global batch of the first sample of the tensor being worked on.
+  int64_t first_sample = 0;  ///< Position in the global batch of the first sample of the tensor being worked on.
 };
 
 /// Null outside of a step. Thread-local.

@@ -2,10 +2,11 @@
 //
 //   {n, t} bytes -> embedding {n, t, w} -> block x layers {n, t, w} -> layer norm -> linear {n, t, vocabulary}
 //
-// n samples, t positions (the context), w width. Blocks: transformer_block.cpp. The paper's base model has layers=6 width=512 heads=8 ff=2048;
-// the defaults are what a small CPU trains in minutes. Where we differ: bytes instead of word pieces, learned positions instead of sine waves,
-// normalisation before each part instead of after, the attention weights have no dropout. tied=1: the output layer uses the byte table as its
-// weight; both tables then start at 0.02 as GPT-2 has it, since the default of 1 would make the first logits as large as sqrt(width).
+// n samples, t positions (the context), w width. Blocks: transformer_block.cpp. The paper's base model has layers=6 width=512 heads=8
+// ff=2048; the defaults are what a small CPU trains in minutes. Where we differ: bytes instead of word pieces, learned positions instead of
+// sine waves, normalisation before each part instead of after, the attention weights have no dropout. tied=1: the output layer uses the
+// byte table as its weight; both tables then start at 0.02 as GPT-2 has it, since the default of 1 would make the first logits as large as
+// sqrt(width).
 
 #include <ATen/ops/linear.h>
 #include <torch/nn/init.h>
@@ -20,7 +21,8 @@
 namespace cohort::families {
 namespace {
 
-/// The output layer whose weight is another module's parameter. It is registered here too, so that whoever looks at this layer alone sees it.
+/// The output layer whose weight is another module's parameter. It is registered here too, so that whoever looks at this layer alone sees
+/// it.
 class TiedLinear : public torch::nn::Module {
  public:
   explicit TiedLinear(const at::Tensor& shared) : torch::nn::Module("TiedLinear") { weight = register_parameter("weight", shared); }

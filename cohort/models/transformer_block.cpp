@@ -3,9 +3,9 @@
 //   x = x + dropout(out(attention(qkv(norm1(x)))))
 //   x = x + dropout(down(GELU(up(norm2(x)))))
 //
-// Shapes: n samples, t positions, w width, H heads, d = w / H. x {n, t, w}; qkv {n, t, 3w} -> q, k, v {n, H, t, d}; attention {n, H, t, d} ->
-// {n, t, w}. Attention is LibTorch's fused causal kernel: position i sees positions up to i. Cost a sample: 12 t w^2 + 2 t^2 w multiplications
-// (the kernel halves the second part where it can skip masked blocks).
+// Shapes: n samples, t positions, w width, H heads, d = w / H. x {n, t, w}; qkv {n, t, 3w} -> q, k, v {n, H, t, d}; attention {n, H, t, d}
+// -> {n, t, w}. Attention is LibTorch's fused causal kernel: position i sees positions up to i. Cost a sample: 12 t w^2 + 2 t^2 w
+// multiplications (the kernel halves the second part where it can skip masked blocks).
 
 #include "cohort/models/transformer_block.h"
 
@@ -34,7 +34,8 @@ at::Tensor ByteEmbeddingImpl::forward(const at::Tensor& ids) {
 
 static const BlockOptions& checked(const BlockOptions& options) {
   if (options.heads < 1 || options.width % options.heads != 0) {
-    fail(ErrorCode::kBadInput, "a Transformer's heads must divide its width, but heads is ", options.heads, " and width is ", options.width);
+    fail(ErrorCode::kBadInput, "a Transformer's heads must divide its width, but heads is ", options.heads, " and width is ",
+         options.width);
   }
   return options;
 }

@@ -14,8 +14,8 @@
 
 namespace cohort {
 
-/// {samples, positions} of int64 in [0, vocabulary) -> {samples, positions, width}: a row for the byte plus a row for the position. Error(kBadInput)
-/// for more positions than `context`.
+/// {samples, positions} of int64 in [0, vocabulary) -> {samples, positions, width}: a row for the byte plus a row for the position.
+/// Error(kBadInput) for more positions than `context`.
 class ByteEmbeddingImpl : public torch::nn::Module {
  public:
   ByteEmbeddingImpl(int64_t vocabulary, int64_t width, int64_t context);
@@ -31,8 +31,8 @@ struct BlockOptions {
   int64_t first_dropout_id = 0;  ///< The block's two dropout layers have this id and the next.
 };
 
-/// {samples, positions, width} -> the same shape: causal self-attention, then a GELU network of `ff` hidden units; both residual, both normalised
-/// before. Error(kBadInput) unless heads divides width.
+/// {samples, positions, width} -> the same shape: causal self-attention, then a GELU network of `ff` hidden units; both residual, both
+/// normalised before. Error(kBadInput) unless heads divides width.
 class TransformerBlockImpl : public torch::nn::Module {
  public:
   explicit TransformerBlockImpl(const BlockOptions& options);

@@ -53,8 +53,8 @@ TEST_CASE("no position sees a later one") {
 
 TEST_CASE("parameters have the peers' names") {
   CHECK(TransformerBlock(BlockOptions{})->named_parameters().keys() ==
-        std::vector<std::string>{"norm1.weight", "norm1.bias", "norm2.weight", "norm2.bias", "qkv.weight", "qkv.bias", "out.weight", "out.bias",
-                                 "up.weight", "up.bias", "down.weight", "down.bias"});
+        std::vector<std::string>{"norm1.weight", "norm1.bias", "norm2.weight", "norm2.bias", "qkv.weight", "qkv.bias", "out.weight",
+                                 "out.bias", "up.weight", "up.bias", "down.weight", "down.bias"});
 }
 
 TEST_CASE("an embedding adds the rows of byte and position") {
@@ -71,8 +71,8 @@ TEST_CASE("an embedding adds the rows of byte and position") {
 }
 
 TEST_CASE("heads that do not divide the width are refused") {
-  CHECK_THROWS_WITH_AS(TransformerBlock(BlockOptions{10, 3, 16}), "a Transformer's heads must divide its width, but heads is 3 and width is 10",
-                       cohort::Error);
+  CHECK_THROWS_WITH_AS(TransformerBlock(BlockOptions{10, 3, 16}),
+                       "a Transformer's heads must divide its width, but heads is 3 and width is 10", cohort::Error);
 }
 
 }  // namespace

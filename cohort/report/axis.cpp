@@ -11,10 +11,11 @@
 #include "cohort/base/text.h"
 #include "cohort/report/format.h"
 
-namespace cohort {
+namespace cohort::page {
 namespace {
 
-constexpr double kLargest = 1e300;  // Beyond it the width of the axis would overflow.
+constexpr double kLargest = 1e300;    // Beyond it the width of the axis would overflow,
+constexpr double kSmallest = 1e-290;  // and below it the spacing of its ticks would vanish.
 constexpr size_t kFewTicks = 5;     // So many labels stand beside each other on a phone.
 constexpr double kSlack = 1e-9;     // Share of a tick spacing that rounding may cost.
 
@@ -22,6 +23,8 @@ constexpr double kSlack = 1e-9;     // Share of a tick spacing that rounding may
 void sanitize(double& low, double& high) {
   low = std::clamp(low, -kLargest, kLargest);
   high = std::clamp(high, -kLargest, kLargest);
+  if (std::abs(low) < kSmallest) low = 0;
+  if (std::abs(high) < kSmallest) high = 0;
   if (low > high) std::swap(low, high);
   const double size = std::max(std::abs(low), std::abs(high));
   if (high - low <= 1e-9 * size || high == low) {
@@ -64,7 +67,7 @@ void add_ticks(Axis& axis, double spacing) {
 
 double Axis::fraction(double value) const {
   if (!logarithmic) return (value - low) / (high - low);
-  return value > 0 ? std::log(value / low) / std::log(high / low) : -1;
+  return value > 0 ? (std::log(value) - std::log(low)) / (std::log(high) - std::log(low)) : -1;
 }
 
 Axis linear_axis(double low, double high, int num_ticks) {
@@ -91,7 +94,6 @@ Axis exact_axis(double low, double high, int num_ticks) {
 }
 
 Axis logarithmic_axis(double low, double high) {
-  constexpr double kSmallest = 1e-300;
   low = std::clamp(low, kSmallest, kLargest);
   high = std::clamp(high, low, kLargest);
   if (high < low * 1.5) low /= 1.5, high *= 1.5;
@@ -108,7 +110,7 @@ Axis logarithmic_axis(double low, double high) {
   }
   axis.low = around.front();
   axis.high = around.back();
-  const double decades = std::log10(axis.high / axis.low);
+  const double decades = std::log10(axis.high) - std::log10(axis.low);
   const int every = std::max(1, static_cast<int>(std::ceil(decades / 6)));
   for (const double value : around) {
     const double power = std::log10(value);
@@ -119,4 +121,4 @@ Axis logarithmic_axis(double low, double high) {
   return axis;
 }
 
-}  // namespace cohort
+}  // namespace cohort::page

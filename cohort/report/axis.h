@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace cohort {
+namespace cohort::page {
 
 struct Tick {
   double value = 0;
@@ -29,4 +29,4 @@ Axis exact_axis(double low, double high, int num_ticks);
 /// Around [low, high], both above 0, ends at 1, 2 or 5 times a power of ten; ticks at these, or at powers of ten alone where the range is wide.
 Axis logarithmic_axis(double low, double high);
 
-}  // namespace cohort
+}  // namespace cohort::page

@@ -11,7 +11,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
 
-namespace cohort {
+namespace cohort::page {
 namespace {
 
 constexpr size_t kMaxConfigBytes = 1 << 20;
@@ -64,4 +64,4 @@ std::vector<ConfigValue> read_config_values(const std::string& path) {
   return values;
 }
 
-}  // namespace cohort
+}  // namespace cohort::page

@@ -2,7 +2,7 @@
 #include "cohort/report/format.h"
 #include "cohort/report/sections.h"
 
-namespace cohort {
+namespace cohort::page {
 
 std::string sample_section(const RunRecord& run) {
   if (!run.sample) return "";
@@ -33,10 +33,11 @@ std::string configuration_section(const RunRecord& run, const Summary& summary) 
     add("LibTorch", start.torch);
   }
   content += definitions(facts);
-  if (run.config.empty()) return section("configuration", "The run", "", content);
+  if (run.config.empty()) return section("run", "The run", "", content);
   std::vector<std::pair<std::string, std::string>> values;
   for (const ConfigValue& value : run.config) values.push_back({value.key, value.value});
-  return section("run", "The run", "", content) + section("configuration", "Configuration", "As merged from the file and the command line.", definitions(values));
+  return section("run", "The run", "", content) +
+         section("configuration", "Configuration", "As merged from the file and the command line.", definitions(values));
 }
 
-}  // namespace cohort
+}  // namespace cohort::page

@@ -12,7 +12,7 @@
 #include "cohort/report/format.h"
 #include "cohort/report/sections.h"
 
-namespace cohort {
+namespace cohort::page {
 namespace {
 
 constexpr size_t kMaxHeatMapClasses = 40;
@@ -107,4 +107,4 @@ std::string confusion_section(const RunRecord& run) {
                  content + "\n");
 }
 
-}  // namespace cohort
+}  // namespace cohort::page

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-namespace cohort {
+namespace cohort::page {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -81,4 +81,4 @@ double mean(const std::vector<double>& values) {
   return count > 0 ? sum / count : kNaN;
 }
 
-}  // namespace cohort
+}  // namespace cohort::page

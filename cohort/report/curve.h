@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace cohort {
+namespace cohort::page {
 
 struct Point {
   double x = 0;
@@ -24,4 +24,4 @@ Curve smooth(const Curve& curve, double scale);
 double quantile(std::vector<double> values, double fraction);
 double mean(const std::vector<double>& values);
 
-}  // namespace cohort
+}  // namespace cohort::page

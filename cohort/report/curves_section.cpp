@@ -8,7 +8,7 @@
 #include "cohort/report/sections.h"
 #include "cohort/report/svg.h"
 
-namespace cohort {
+namespace cohort::page {
 namespace {
 
 constexpr double kSmoothingShare = 0.01;        // The kernel reaches to both sides, so it covers about twice this share of the run.
@@ -107,7 +107,7 @@ std::string error_chart(const RunRecord& run, const Summary& summary) {
 std::string speed_chart(const RunRecord& run) {
   LineChart chart = base_chart(run, "speed", "Samples per second");
   const Curve curve = curve_of(run.steps, &StepRecord::samples_per_second);
-  add_smoothed(chart, "smoothed", "c-speed", curve, 3);
+  add_smoothed(chart, "speed", "c-speed", curve, 3);
   chart.from_zero = true;
   chart.description = change("Speed", curve);
   return line_chart(chart);
@@ -125,7 +125,7 @@ std::string rate_chart(const RunRecord& run) {
 std::string norm_chart(const RunRecord& run) {
   LineChart chart = base_chart(run, "norm", "Gradient norm");
   const Curve curve = curve_of(run.steps, &StepRecord::gradient_norm);
-  add_smoothed(chart, "smoothed", "c-norm", curve, 3);
+  add_smoothed(chart, "norm", "c-norm", curve, 3);
   chart.from_zero = true;
   chart.description = change("Gradient norm", curve);
   return line_chart(chart);
@@ -148,4 +148,4 @@ std::string curves_section(const RunRecord& run, const Summary& summary) {
   return content == "" ? "" : section("training", "Training", intro, content);
 }
 
-}  // namespace cohort
+}  // namespace cohort::page

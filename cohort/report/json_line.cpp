@@ -1,13 +1,18 @@
 #include "cohort/report/json_line.h"
 
+#include <limits>
+
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
 #include "cohort/base/strict_json.h"
 
-namespace cohort {
+namespace cohort::page {
 namespace {
 
-bool is_count(const Json& value) { return value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX) && value.get<int64_t>() >= 0; }
+bool is_count(const Json& value) {
+  if (value.is_number_unsigned()) return value.get<uint64_t>() <= INT64_MAX;
+  return value.is_number_integer() && value.get<int64_t>() >= 0;
+}
 
 std::string shown(const Json& value) {
   if (value.is_string()) return quote_text(value.get_ref<const std::string&>());
@@ -78,4 +83,4 @@ std::vector<int64_t> JsonLine::counts(const Json& array, const std::string& wher
   return out;
 }
 
-}  // namespace cohort
+}  // namespace cohort::page

@@ -8,7 +8,7 @@
 
 #include "cohort/base/json_fwd.h"
 
-namespace cohort {
+namespace cohort::page {
 
 class JsonLine {
  public:
@@ -37,4 +37,4 @@ class JsonLine {
   const std::string& where_;
 };
 
-}  // namespace cohort
+}  // namespace cohort::page

@@ -2,7 +2,7 @@
 
 #include "cohort/report/style.h"
 
-namespace cohort {
+namespace cohort::page {
 namespace {
 
 std::string open_tag(const char* name, Attributes attributes) {
@@ -90,4 +90,4 @@ std::string document(const std::string& title, const std::string& body) {
          "</script>\n</body>\n</html>\n";
 }
 
-}  // namespace cohort
+}  // namespace cohort::page

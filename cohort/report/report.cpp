@@ -6,7 +6,7 @@
 #include "cohort/report/sections.h"
 #include "cohort/report/summary.h"
 
-namespace cohort {
+namespace cohort::page {
 namespace {
 
 std::string state_label(RunState state) {
@@ -18,12 +18,22 @@ std::string state_label(RunState state) {
   return "<span class=\"state open\">no end recorded</span>";
 }
 
+/// "after 1,720 steps, 2 workers" breaks at its commas only.
+std::string keep_phrases_whole(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == ' ' && i > 0 && text[i - 1] != ',') out += "\u00a0";
+    else out += text[i];
+  }
+  return out;
+}
+
 std::string header(const RunRecord& run, const Summary& summary) {
   const Headline line = headline(run, summary);
   std::string out = "<header>\n<div class=\"top\"><span class=\"brand\">Cohort</span>" + state_label(run.state);
   if (run.start && !run.start->started.empty()) out += "<span>started " + escape_html(run.start->started) + "</span>";
   out += "</div>\n<h1><span class=\"what\">" + escape_html(line.what) + "</span> " + escape_html(line.result);
-  if (!line.rest.empty()) out += " <span class=\"rest\">" + escape_html(line.rest) + "</span>";
+  if (!line.rest.empty()) out += " <span class=\"rest\">" + escape_html(keep_phrases_whole(line.rest)) + "</span>";
   out += "</h1>\n";
   if (const std::string notice = state_notice(run, summary); !notice.empty()) out += "<p class=\"banner\">" + escape_html(notice) + "</p>\n";
   return out + tiles(key_figures(run, summary)) + "</header>\n";
@@ -31,14 +41,21 @@ std::string header(const RunRecord& run, const Summary& summary) {
 
 }  // namespace
 
-std::string write_report(const std::string& run_folder) {
-  const RunRecord run = read_run(run_folder);
+std::string report_page(const RunRecord& run) {
   const Summary summary = summarize(run);
   const std::string body = "<main>\n" + header(run, summary) + curves_section(run, summary) + sample_section(run) + confusion_section(run) +
                            step_time_section(run, summary) + workers_section(run, summary) + configuration_section(run, summary) +
                            "<footer>Written by <code>cohort report</code> from metrics.jsonl and config.toml.</footer>\n</main>\n";
-  const std::string path = run_folder + "/report.html";
-  write_file_atomically(path, document(headline(run, summary).text(), body));
+  return document(headline(run, summary).text(), body);
+}
+
+}  // namespace cohort::page
+
+namespace cohort {
+
+std::string write_report(const std::string& run) {
+  const std::string path = run + "/report.html";
+  write_file_atomically(path, page::report_page(page::read_run(run)));
   return path;
 }
 

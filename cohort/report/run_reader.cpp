@@ -16,7 +16,7 @@
 #include "cohort/report/config_reader.h"
 #include "cohort/report/json_line.h"
 
-namespace cohort {
+namespace cohort::page {
 namespace {
 
 std::string layout_text(const Json& layout) {
@@ -73,6 +73,7 @@ void read_step(const JsonLine& line, RunRecord& run) {
     drop_after(run.steps, step.step - 1);
     drop_after(run.evals, step.step - 1);
     drop_after(run.checkpoints, step.step - 1);
+    drop_after(run.resumes, step.step - 1);
   }
   run.steps.push_back(step);
 }
@@ -203,4 +204,4 @@ std::string config_value(const RunRecord& run, const std::string& key) {
   return at == run.config.end() ? "" : at->value;
 }
 
-}  // namespace cohort
+}  // namespace cohort::page

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace cohort {
+namespace cohort::page {
 
 /// A number that a line does not have, or that was not finite when it was written, is NaN; a whole number that it does not have is nullopt.
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
@@ -101,4 +101,4 @@ RunRecord read_run(const std::string& run);
 /// The value of a key of config.toml, "" where it has none.
 std::string config_value(const RunRecord& run, const std::string& key);
 
-}  // namespace cohort
+}  // namespace cohort::page

@@ -10,7 +10,7 @@
 #include "cohort/report/sections.h"
 #include "cohort/report/svg.h"
 
-namespace cohort {
+namespace cohort::page {
 namespace {
 
 struct Phase {
@@ -145,4 +145,4 @@ std::string workers_section(const RunRecord& run, const Summary& summary) {
   return section("workers", "Workers", intro, table(list, "Workers"));
 }
 
-}  // namespace cohort
+}  // namespace cohort::page

@@ -3,7 +3,7 @@
 
 #include "cohort/report/style.h"
 
-namespace cohort {
+namespace cohort::page {
 
 const char* report_style() {
   return R"css(
@@ -13,7 +13,7 @@ const char* report_style() {
 --data:#1d8a7e;--compute:#2f6fbd;--exchange:#c9721a;--optimizer:#8560c0;--other:#87929b;
 --right:42 102 176;--wrong:194 84 27;--on-heat:#fff;--shade:rgb(20 30 40/.16);
 --good:#1f7a44;--warn:#a4510d;--warn-ground:#fdf3e7}
-@media (prefers-color-scheme:dark){:root{
+@media screen and (prefers-color-scheme:dark){:root{
 --ground:#14181b;--ink:#e7eaec;--soft:#9ba7b0;--rule:#30373d;--grid:#252b30;--raised:#1d2226;
 --train:#6fb1f2;--val:#f2985f;--rate:#b999f0;--speed:#52c4b5;--norm:#cdb85a;
 --data:#45b5a7;--compute:#5b9fe6;--exchange:#e59a4a;--optimizer:#aa88e2;--other:#7c8790;
@@ -122,7 +122,7 @@ footer{margin-top:4rem;padding-top:1rem;border-top:1px solid var(--rule);font-si
 body{font-size:11pt}main{max-width:none;padding:0}
 section{margin-top:2rem}h2,h3{break-after:avoid}
 tr,.tile,.sample{break-inside:avoid}
-.heat td,.banner{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+.heat td,.banner,.legend li::before,.key::before,.state::before{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 .scroll{overflow:visible;background:none}.readout,.cursor{display:none}}
 )css";
 }
@@ -168,4 +168,4 @@ for (const plot of document.querySelectorAll(".plot")) {
 )js";
 }
 
-}  // namespace cohort
+}  // namespace cohort::page

@@ -10,15 +10,14 @@
 #include "cohort/report/format.h"
 #include "cohort/report/sections.h"
 
-namespace cohort {
+namespace cohort::page {
 namespace {
-
-std::string first_of(const std::string& a, const std::string& b, const std::string& c) { return !a.empty() ? a : !b.empty() ? b : c; }
 
 void summarize_start(const RunRecord& run, Summary& summary) {
   const StartRecord start = run.start.value_or(StartRecord{});
-  summary.model = first_of(start.model, config_value(run, "model"), "model");
-  summary.data = first_of(start.data, config_value(run, "data"), "data");
+  summary.model = start.model.empty() ? config_value(run, "model") : start.model;
+  if (summary.model.empty()) summary.model = "a model";
+  summary.data = start.data.empty() ? config_value(run, "data") : start.data;
   summary.is_text = run.sample.has_value() || summary.data.starts_with("text:");
   summary.num_workers = start.world_size;
   summary.planned_steps = start.steps;
@@ -53,6 +52,7 @@ void summarize_evals(const RunRecord& run, Summary& summary) {
   for (const EvalRecord& eval : run.evals) {
     summary.val_loss = eval.val_loss;
     summary.val_error = eval.val_error;
+    summary.last_eval_step = eval.step;
     if (std::isfinite(eval.val_loss) && !(summary.best_val_loss <= eval.val_loss)) {
       summary.best_val_loss = eval.val_loss;
       summary.best_val_loss_step = eval.step;
@@ -68,8 +68,11 @@ void summarize_done(const DoneRecord& done, Summary& summary) {
   summary.has_steps = summary.has_steps || done.step > 0;
   summary.last_step = done.step;
   if (!std::isfinite(summary.train_loss)) summary.train_loss = done.loss;
-  if (std::isfinite(done.val_loss)) summary.val_loss = done.val_loss;
-  if (std::isfinite(done.val_error)) summary.val_error = done.val_error;
+  if (std::isfinite(done.val_loss) || std::isfinite(done.val_error)) {
+    summary.val_loss = done.val_loss;
+    summary.val_error = done.val_error;
+    summary.last_eval_step = done.step;
+  }
   if (std::isfinite(done.seconds)) {
     summary.seconds = done.seconds;
     summary.seconds_are_estimated = false;
@@ -78,26 +81,28 @@ void summarize_done(const DoneRecord& done, Summary& summary) {
   summary.predicted_step_seconds = done.predicted_step_seconds;
 }
 
-std::string best_note(double best, double last, int64_t step, const std::string& text) {
-  return best < last ? "best " + text + " at step " + with_commas(step) : "";
+/// Where the last value is not the best one, or is not of the last step.
+std::string value_note(const Summary& summary, double best, double last, int64_t best_step, const std::string& best_text) {
+  if (best < last) return "best " + best_text + " at step " + with_commas(best_step);
+  return summary.last_eval_step < summary.last_step ? "at step " + with_commas(summary.last_eval_step) : "";
 }
 
-void add_result_tiles(const Summary& summary, std::vector<Tile>& list) {
+void add_result_tiles(const RunRecord& run, const Summary& summary, std::vector<Tile>& list) {
   if (!summary.is_text && std::isfinite(summary.val_error)) {
     list.push_back({"Validation accuracy", percent_text(1 - summary.val_error),
-                    best_note(summary.best_val_error, summary.val_error, summary.best_val_error_step, percent_text(1 - summary.best_val_error))});
+                    value_note(summary, summary.best_val_error, summary.val_error, summary.best_val_error_step, percent_text(1 - summary.best_val_error))});
   }
   if (summary.is_text && std::isfinite(summary.val_loss)) {
     list.push_back({"Bits per byte", significant(bits(summary.val_loss), 3),
-                    best_note(summary.best_val_loss, summary.val_loss, summary.best_val_loss_step, significant(bits(summary.best_val_loss), 3))});
+                    value_note(summary, summary.best_val_loss, summary.val_loss, summary.best_val_loss_step, significant(bits(summary.best_val_loss), 3))});
     list.push_back({"Perplexity", significant(std::exp(summary.val_loss), 3), "of a byte, validation"});
     if (std::isfinite(summary.val_error)) list.push_back({"Next byte right", percent_text(1 - summary.val_error), "validation"});
   }
   if (std::isfinite(summary.val_loss)) {
     list.push_back({"Validation loss", significant(summary.val_loss, 3),
-                    summary.is_text ? "nats a byte" : best_note(summary.best_val_loss, summary.val_loss, summary.best_val_loss_step, significant(summary.best_val_loss, 3))});
+                    summary.is_text ? "nats a byte" : value_note(summary, summary.best_val_loss, summary.val_loss, summary.best_val_loss_step, significant(summary.best_val_loss, 3))});
   }
-  if (summary.has_steps) list.push_back({"Training loss", significant(summary.train_loss, 3), "smoothed, last step"});
+  if (summary.has_steps) list.push_back({"Training loss", significant(summary.train_loss, 3), run.steps.size() > 1 ? "smoothed, last step" : ""});
 }
 
 std::string forecast_note(const Summary& summary) {
@@ -129,7 +134,7 @@ Summary summarize(const RunRecord& run) {
 
 Headline headline(const RunRecord& run, const Summary& summary) {
   Headline line;
-  line.what = summary.model + " on " + summary.data + ":";
+  line.what = summary.model + (summary.data.empty() ? "" : " on " + summary.data) + ":";
   if (!summary.has_steps) {
     line.result = "no step was recorded";
     return line;
@@ -154,12 +159,12 @@ std::string state_notice(const RunRecord& run, const Summary& summary) {
   else text = "No end is recorded: the run is still going, or it was killed" + (summary.has_steps ? " after step " + with_commas(summary.last_step) : at) + ".";
   if (run.checkpoints.empty()) return text;
   return text + " Its newest checkpoint is of step " + with_commas(run.checkpoints.back().step) +
-         "; `cohort train --resume` with the same --run goes on from there.";
+         "; cohort train --resume with the same --run goes on from there.";
 }
 
 std::vector<Tile> key_figures(const RunRecord& run, const Summary& summary) {
   std::vector<Tile> list;
-  add_result_tiles(summary, list);
+  add_result_tiles(run, summary, list);
   if (std::isfinite(summary.seconds)) {
     list.push_back({"Time", seconds_text(summary.seconds),
                     summary.seconds_are_estimated ? "sum of the step times"
@@ -175,4 +180,4 @@ std::vector<Tile> key_figures(const RunRecord& run, const Summary& summary) {
   return list;
 }
 
-}  // namespace cohort
+}  // namespace cohort::page

@@ -9,10 +9,10 @@
 #include "cohort/report/page.h"
 #include "cohort/report/run_reader.h"
 
-namespace cohort {
+namespace cohort::page {
 
 struct Summary {
-  std::string model = "model", data = "data";
+  std::string model, data;
   bool is_text = false;                  ///< Bytes of text: val_loss is nats a byte.
   bool has_steps = false;
   int64_t num_workers = 1;
@@ -22,6 +22,7 @@ struct Summary {
   double train_loss = kUnknown;          ///< Smoothed, at the last step.
   double val_loss = kUnknown, val_error = kUnknown;
   double best_val_loss = kUnknown, best_val_error = kUnknown;
+  int64_t last_eval_step = 0;            ///< That val_loss and val_error are of.
   int64_t best_val_loss_step = 0, best_val_error_step = 0;
   double seconds = kUnknown;
   bool seconds_are_estimated = false;    ///< From the step times: evaluations and start-up are not in it.
@@ -48,4 +49,4 @@ std::vector<Tile> key_figures(const RunRecord& run, const Summary& summary);
 /// Nats to bits.
 double bits(double nats);
 
-}  // namespace cohort
+}  // namespace cohort::page

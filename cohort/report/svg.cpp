@@ -14,7 +14,7 @@
 #include "cohort/report/format.h"
 #include "cohort/report/page.h"
 
-namespace cohort {
+namespace cohort::page {
 namespace {
 
 constexpr size_t kMaxPoints = 600;
@@ -213,4 +213,4 @@ std::string stacked_bar(const std::vector<Part>& parts, double full_size, const 
   return element("svg", {{"class", css_class}, {"role", "img"}}, out);
 }
 
-}  // namespace cohort
+}  // namespace cohort::page

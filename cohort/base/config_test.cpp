@@ -1,0 +1,126 @@
+#include "cohort/base/config.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "cohort/base/error.h"
+#include "cohort/base/layout.h"
+
+namespace cohort {
+namespace {
+
+/// A file that is gone at the end.
+struct File {
+  explicit File(const std::string& text) {
+    const int fd = ::mkstemp(path.data());
+    REQUIRE(fd >= 0);
+    REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+    ::close(fd);
+  }
+  ~File() { ::unlink(path.c_str()); }
+  std::string path = "/tmp/cohort-config-XXXXXX";
+};
+
+std::string error_of(const std::string& toml) {
+  const File file(toml);
+  Config config;
+  try {
+    read_config_file(file.path, config);
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kBadInput);
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("a written configuration reads back the same, every setting") {
+  Config config;
+  int number = 0;
+  for (const Setting& setting : settings()) {
+    ++number;
+    if (setting.is_flag) setting.set(config, "true");
+  }
+  config.model = "cnn:width=\"2\"\n\\x";
+  config.lr = 0.1 + 0.2;
+  config.global_batch = 77;
+  config.seed = 123456789012345;
+  const File file(to_toml(config));
+  Config read;
+  read_config_file(file.path, read);
+  CHECK(to_toml(read) == to_toml(config));
+  CHECK(read.model == config.model);
+  CHECK(read.lr == config.lr);
+  CHECK(read.json);
+  CHECK(number > 40);
+}
+
+TEST_CASE("dashes and underscores both work") {
+  const File file("global-batch = 5\nweight_decay = 1e-4\nlr = 1\n");
+  Config config;
+  read_config_file(file.path, config);
+  CHECK(config.global_batch == 5);
+  CHECK(config.weight_decay == 1e-4);
+  CHECK(config.lr == 1.0);
+}
+
+TEST_CASE("mistakes name file and line") {
+  CHECK(error_of("lr = 0.1\nlearning_rate = 2\n").find(":2: unknown setting 'learning_rate'") != std::string::npos);
+  CHECK(error_of("\n\noptimizer = \"adan\"\n").find(":3: --optimizer adan (did you mean 'adam'?)") != std::string::npos);
+  CHECK(error_of("global_batch = 0\n").find("whole number from 1") != std::string::npos);
+  CHECK(error_of("global_batch = 1.5\n").find("global-batch") != std::string::npos);
+  CHECK(error_of("lr = nan\n").find("lr") != std::string::npos);
+  CHECK(error_of("lr = [1]\n").find("table or a list") != std::string::npos);
+  CHECK(error_of("lr = \n").find(":1") != std::string::npos);
+  Config config;
+  CHECK_THROWS_AS(read_config_file("/nonexistent.toml", config), Error);
+}
+
+TEST_CASE("settings that contradict each other or are not built are refused") {
+  const auto refused = [](auto change) {
+    Config config;
+    change(config);
+    CHECK_THROWS_AS(check_config(config), Error);
+  };
+  refused([](Config& c) { c.steps = 1, c.epochs = 1; });
+  refused([](Config& c) { c.precision = "bf16"; });
+  refused([](Config& c) { c.backend = "nccl"; });
+  refused([](Config& c) { c.goal = "val_error"; });
+  refused([](Config& c) { c.goal = "accuracy>0.9"; });
+  refused([](Config& c) { c.inject = "slow:1"; });
+  refused([](Config& c) { c.inject = "slow:0:0.5"; });
+  refused([](Config& c) { c.inject = "burn:0:1"; });
+  CHECK_NOTHROW(check_config(Config{}));
+}
+
+TEST_CASE("goals and injections") {
+  const Goal goal = parse_goal(" val_error < 0.12");
+  CHECK(goal.reached({{"val_error", 0.11}}));
+  CHECK_FALSE(goal.reached({{"val_error", 0.12}}));
+  CHECK_FALSE(goal.reached({{"val_loss", 0.1}}));
+  const std::string text = "slow:1:2.5,pause:0:0.2,kill:2:7";
+  CHECK(injection_for_rank(text, 0).pause_seconds == 0.2);
+  CHECK(injection_for_rank(text, 1).slow_factor == 2.5);
+  CHECK(injection_for_rank(text, 2).kill_step == 7);
+  CHECK(injection_for_rank(text, 3).kill_step == -1);
+}
+
+TEST_CASE("layouts") {
+  CHECK(parse_layout("auto", 3).dp == 3);
+  CHECK(parse_layout("auto", 0).dp == 1);
+  CHECK(parse_layout("single", 0).num_ranks() == 1);
+  CHECK(parse_layout("dp=2", 0).dp == 2);
+  CHECK(parse_layout("dp=2,zero=0,split=auto", 2).dp == 2);
+  CHECK(to_text(parse_layout("dp=4", 4)) == "dp=4");
+  for (const char* text : {"dp=0", "dp=two", "dp", "pd=2", "pp=2", "tp=2", "zero=1", "zero=4", "sync=async", "compress=fp16", "plan.json"}) {
+    CAPTURE(text);
+    CHECK_THROWS_AS(parse_layout(text, 0), Error);
+  }
+  CHECK_THROWS_WITH_AS(parse_layout("dp=3", 2), doctest::Contains("--workers 3"), Error);
+  CHECK_THROWS_WITH_AS(parse_layout("single", 2), doctest::Contains("needs 1 ranks"), Error);
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,137 @@
+// relative difference = max|a - b| / max(max|a|, tiny), a the reference and tiny the smallest normal double: the norm of the whole tensor,
+// not of each element, because an element near zero is the rest of a cancellation and its own relative error means nothing. Cost: one pass
+// over both tensors in double; tensors that lie in one piece are read where they are mapped.
+
+#include "cohort/checkpoint/compare.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <set>
+#include <tuple>
+
+#include "cohort/base/error.h"
+
+namespace cohort {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// IEEE binary16: 1 sign, 5 exponent (bias 15), 10 fraction bits.
+double half_to_double(uint16_t bits) {
+  const double sign = (bits & 0x8000) ? -1.0 : 1.0;
+  const int exponent = (bits >> 10) & 0x1f;
+  const int fraction = bits & 0x3ff;
+  if (exponent == 0x1f) return fraction ? std::numeric_limits<double>::quiet_NaN() : sign * kInfinity;
+  return exponent == 0 ? sign * std::ldexp(fraction, -24) : sign * std::ldexp(fraction + 1024, exponent - 25);
+}
+
+/// bfloat16 is the upper half of a binary32.
+double bfloat16_to_double(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+template <typename Stored>
+Stored load(const void* data, int64_t i) {
+  Stored value;  // memcpy: a mapped file of another writer may not be aligned.
+  std::memcpy(&value, static_cast<const std::byte*>(data) + i * static_cast<int64_t>(sizeof value), sizeof value);
+  return value;
+}
+
+double element(DType dtype, const void* data, int64_t i) {
+  switch (dtype) {
+    case DType::kF64:
+      return load<double>(data, i);
+    case DType::kF32:
+      return load<float>(data, i);
+    case DType::kF16:
+      return half_to_double(load<uint16_t>(data, i));
+    case DType::kBF16:
+      return bfloat16_to_double(load<uint16_t>(data, i));
+    case DType::kI64:
+      return static_cast<double>(load<int64_t>(data, i));
+    case DType::kI32:
+      return load<int32_t>(data, i);
+    case DType::kI16:
+      return load<int16_t>(data, i);
+    case DType::kI8:
+      return load<int8_t>(data, i);
+    case DType::kU8:
+    case DType::kBool:
+      return load<uint8_t>(data, i);
+  }
+  fail(ErrorCode::kBadInput, "data type number ", static_cast<int>(dtype), " does not exist");
+}
+
+bool is_float(DType dtype) { return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
+
+double distance(double a, double b) {
+  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;  // Equal infinities: their difference would be NaN.
+  const double difference = std::abs(a - b);
+  return std::isnan(difference) ? kInfinity : difference;
+}
+
+/// The tensor in one array: the mapped file itself, or `buffer` filled from its pieces.
+const void* whole(const Checkpoint& checkpoint, const std::string& name, int64_t bytes, std::vector<std::byte>& buffer) {
+  if (const void* mapped = checkpoint.contiguous_data(name)) return mapped;
+  buffer.resize(static_cast<size_t>(bytes));
+  checkpoint.read_whole(name, buffer.data());
+  return buffer.data();
+}
+
+TensorDifference apart(TensorDifference::Kind kind, int64_t num_elements) {
+  return {"", kind, num_elements, false, kInfinity, kInfinity, kInfinity};
+}
+
+TensorDifference compare_tensor(const Checkpoint& reference, const Checkpoint& other, const std::string& name) {
+  using Kind = TensorDifference::Kind;
+  if (!reference.has(name)) return apart(Kind::kMissingInReference, checked_num_elements(other.shape(name)));
+  const int64_t elements = checked_num_elements(reference.shape(name));
+  if (!other.has(name)) return apart(Kind::kMissingInOther, elements);
+  const DType dtype = reference.dtype(name);
+  if (other.dtype(name) != dtype || other.shape(name) != reference.shape(name)) return apart(Kind::kOtherTypeOrShape, elements);
+  std::vector<std::byte> buffer_a, buffer_b;
+  const int64_t bytes = elements * dtype_bytes(dtype);
+  return compare_values(dtype, whole(reference, name, bytes, buffer_a), whole(other, name, bytes, buffer_b), elements);
+}
+
+}  // namespace
+
+TensorDifference compare_values(DType dtype, const void* reference, const void* other, int64_t num_elements) {
+  TensorDifference result;
+  result.num_elements = num_elements;
+  result.bitwise_equal = num_elements == 0 || std::memcmp(reference, other, static_cast<size_t>(num_elements * dtype_bytes(dtype))) == 0;
+  for (int64_t i = 0; i < num_elements; ++i) {
+    const double a = element(dtype, reference, i);
+    if (std::isfinite(a)) result.max_reference = std::max(result.max_reference, std::abs(a));
+    if (!result.bitwise_equal) result.max_difference = std::max(result.max_difference, distance(a, element(dtype, other, i)));
+  }
+  if (is_float(dtype)) {
+    result.relative_difference = result.max_difference / std::max(result.max_reference, std::numeric_limits<double>::min());
+  } else {
+    result.relative_difference = result.bitwise_equal ? 0 : kInfinity;
+  }
+  return result;
+}
+
+std::vector<TensorDifference> compare_checkpoints(const Checkpoint& reference, const Checkpoint& other, const std::string& prefix) {
+  std::set<std::string> names;
+  for (const Checkpoint* checkpoint : {&reference, &other}) {
+    for (const std::string& name : checkpoint->tensor_names()) {
+      if (name.rfind(prefix, 0) == 0) names.insert(name);
+    }
+  }
+  std::vector<TensorDifference> differences;
+  for (const std::string& name : names) {
+    differences.push_back(compare_tensor(reference, other, name));
+    differences.back().name = name;
+  }
+  std::sort(differences.begin(), differences.end(), [](const TensorDifference& a, const TensorDifference& b) {
+    const bool a_compared = a.kind == TensorDifference::Kind::kCompared, b_compared = b.kind == TensorDifference::Kind::kCompared;
+    return std::tie(a_compared, b.relative_difference, a.name) < std::tie(b_compared, a.relative_difference, b.name);
+  });
+  return differences;
+}
+
+}  // namespace cohort

@@ -1,0 +1,204 @@
+#include "cohort/checkpoint/tools.h"
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <exception>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/error.h"
+#include "cohort/base/file.h"
+#include "cohort/base/json.h"
+#include "cohort/base/strict_json.h"
+#include "cohort/checkpoint/checkpoint.h"
+#include "cohort/checkpoint/io.h"
+#include "cohort/checkpoint/names.h"
+
+namespace cohort {
+namespace {
+
+constexpr const char* kModelPrefix = "model/";
+
+bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
+/// Step folders at or below `path`, newest first; never empty.
+std::vector<std::string> find_checkpoints(const std::string& path) {
+  if (exists(path + "/" + kManifestName)) return {path};
+  for (const std::string& folder : {path + "/checkpoints", path}) {
+    std::vector<std::string> found;
+    for (const std::string& name : list_checkpoints(folder)) found.push_back(folder + "/" + name);
+    if (!found.empty()) return found;
+  }
+  if (!exists(path)) fail(ErrorCode::kBadInput, path, " does not exist");
+  fail(ErrorCode::kBadInput, path, " holds no checkpoint: expected a run folder, its folder checkpoints or one of the step folders in it");
+}
+
+int64_t total_bytes(const Checkpoint& checkpoint) {
+  int64_t bytes = 0;
+  for (const ShardInfo& shard : checkpoint.shards()) bytes += shard.bytes;
+  return bytes;
+}
+
+/// Long strings, long arrays and deep values cut to what a person reads.
+Json summary(const Json& value, int depth = 0) {
+  constexpr size_t kMaxItems = 16, kMaxText = 200;
+  constexpr int kMaxDepth = 6;
+  if (value.is_string()) {
+    const std::string& text = value.get_ref<const std::string&>();
+    return text.size() > kMaxText ? Json(concat("... ", text.size(), " characters")) : value;
+  }
+  if (!value.is_structured()) return value;
+  if (depth >= kMaxDepth || (value.is_array() && value.size() > kMaxItems)) return concat("... ", value.size(), " items");
+  Json out = value.is_array() ? Json::array() : Json::object();
+  if (value.is_array()) {
+    for (const Json& item : value) out.push_back(summary(item, depth + 1));
+  } else {
+    for (const auto& [key, item] : value.items()) out[key] = summary(item, depth + 1);
+  }
+  return out;
+}
+
+void describe(const Checkpoint& checkpoint, Json& out) {
+  out["step"] = checkpoint.step();
+  out["bytes"] = total_bytes(checkpoint);
+  out["state"] = summary(checkpoint.state());
+  std::map<std::string, int64_t> pieces;
+  out["files"] = Json::array();
+  for (const ShardInfo& shard : checkpoint.shards()) {
+    out["files"].push_back({{"name", shard.file}, {"bytes", shard.bytes}, {"entries", shard.pieces.size()}});
+    for (const ShardInfo::Piece& piece : shard.pieces) ++pieces[piece.tensor];
+  }
+  out["tensors"] = Json::array();
+  for (const std::string& name : checkpoint.tensor_names()) {
+    const DType dtype = checkpoint.dtype(name);
+    const std::vector<int64_t>& shape = checkpoint.shape(name);
+    out["tensors"].push_back({{"name", name},
+                              {"dtype", dtype_name(dtype)},
+                              {"shape", shape},
+                              {"bytes", checked_num_elements(shape) * dtype_bytes(dtype)},
+                              {"pieces", pieces[name]}});
+  }
+}
+
+/// {"path", "step", ..., "ok"}; `checkpoint` receives what was opened.
+Json inspect(const std::string& path, bool verify_data, std::optional<Checkpoint>* checkpoint) {
+  Json line = {{"path", path}};
+  try {
+    *checkpoint = Checkpoint::open(path, verify_data);
+    line["step"] = (*checkpoint)->step();
+    line["bytes"] = total_bytes(**checkpoint);
+    line["tensors"] = (*checkpoint)->tensor_names().size();
+    line["files"] = (*checkpoint)->shards().size();
+    line["ok"] = true;
+  } catch (const std::exception& error) {
+    line["ok"] = false;
+    line["error"] = error.what();
+  }
+  return line;
+}
+
+Checkpoint open_newest(const std::string& path) {
+  std::string reasons;
+  for (const std::string& folder : find_checkpoints(path)) {
+    std::optional<Checkpoint> checkpoint;
+    const Json line = inspect(folder, /*verify_data=*/true, &checkpoint);
+    if (checkpoint) return std::move(*checkpoint);
+    reasons += (reasons.empty() ? "" : "; ") + line["error"].get<std::string>();
+  }
+  fail(ErrorCode::kBadInput, "no valid checkpoint in ", path, ": ", reasons);
+}
+
+/// Names of state.aliases may be written with or without "model/".
+std::string without_prefix(const std::string& name) {
+  return name.rfind(kModelPrefix, 0) == 0 ? name.substr(std::char_traits<char>::length(kModelPrefix)) : name;
+}
+
+/// The model's tensors under their own names. Those of several pieces are joined in `buffers`, the others point into the mapped files.
+std::vector<TensorView> model_tensors(const Checkpoint& checkpoint, std::vector<std::vector<std::byte>>& buffers) {
+  std::vector<TensorView> views;
+  for (const std::string& name : checkpoint.tensor_names()) {
+    if (name.rfind(kModelPrefix, 0) != 0) continue;
+    TensorView view{without_prefix(name), checkpoint.dtype(name), checkpoint.shape(name), checkpoint.contiguous_data(name)};
+    if (view.data == nullptr) {
+      buffers.emplace_back(static_cast<size_t>(view.num_bytes()));
+      checkpoint.read_whole(name, buffers.back().data());
+      view.data = buffers.back().data();
+    }
+    views.push_back(std::move(view));
+  }
+  if (views.empty()) fail(ErrorCode::kBadInput, checkpoint.path(), ": holds no tensor of a model (\"", kModelPrefix, "...\")");
+  return views;
+}
+
+void add_aliases(const Checkpoint& checkpoint, std::vector<TensorView>& views) {
+  if (!checkpoint.state().is_object() || !checkpoint.state().contains("aliases")) return;
+  const Json& aliases = checkpoint.state()["aliases"];
+  if (!aliases.is_object()) fail(ErrorCode::kBadInput, checkpoint.path(), ": \"aliases\" in its state is not an object");
+  std::map<std::string, TensorView> stored;
+  for (const TensorView& view : views) stored[view.name] = view;
+  for (const auto& [alias, target] : aliases.items()) {
+    const auto found = target.is_string() ? stored.find(without_prefix(target.get<std::string>())) : stored.end();
+    if (found == stored.end())
+      fail(ErrorCode::kBadInput, checkpoint.path(), ": alias ", quote_text(alias), " stands for a tensor that is not stored");
+    views.push_back(found->second);
+    views.back().name = without_prefix(alias);
+  }
+}
+
+}  // namespace
+
+Json checkpoint_info(const std::string& path) {
+  Json out = {{"path", path}}, lines = Json::array();
+  std::string reasons;
+  bool described = false;
+  for (const std::string& folder : find_checkpoints(path)) {
+    std::optional<Checkpoint> checkpoint;
+    lines.push_back(inspect(folder, /*verify_data=*/false, &checkpoint));
+    if (!checkpoint) reasons += (reasons.empty() ? "" : "; ") + lines.back()["error"].get<std::string>();
+    if (!checkpoint || described) continue;
+    out["path"] = folder;
+    describe(*checkpoint, out);
+    described = true;
+  }
+  if (!described) fail(ErrorCode::kBadInput, "no valid checkpoint in ", path, ": ", reasons);
+  out["checkpoints"] = std::move(lines);
+  return out;
+}
+
+Json checkpoint_verify(const std::string& path) {
+  Json lines = Json::array();
+  bool ok = true;
+  for (const std::string& folder : find_checkpoints(path)) {
+    std::optional<Checkpoint> checkpoint;
+    lines.push_back(inspect(folder, /*verify_data=*/true, &checkpoint));
+    ok = ok && checkpoint.has_value();
+  }
+  return {{"path", path}, {"ok", ok}, {"checkpoints", std::move(lines)}};
+}
+
+ExportResult checkpoint_export(const std::string& path, const std::string& out_file, const ExportOptions& options) {
+  const Checkpoint checkpoint = open_newest(path);
+  std::vector<std::vector<std::byte>> buffers;
+  std::vector<TensorView> views = model_tensors(checkpoint, buffers);
+  if (options.with_aliases) add_aliases(checkpoint, views);
+
+  CheckpointIo& io = posix_io();
+  const std::string temporary = temporary_name(out_file);
+  WrittenFile written;
+  try {
+    checked::write_file(io, temporary, [&](const ByteSink& sink) {
+      written = write_safetensors(sink, out_file, views, {{"format", "pt"}, {"step", std::to_string(checkpoint.step())}});
+    });
+    checked::rename(io, temporary, out_file);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  checked::sync_folder(io, parent_folder(out_file));
+  return {checkpoint.step(), static_cast<int64_t>(views.size()), written.bytes};
+}
+
+}  // namespace cohort

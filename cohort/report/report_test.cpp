@@ -1,0 +1,197 @@
+#include "cohort/report/report.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "cohort/base/error.h"
+#include "cohort/base/file.h"
+#include "cohort/base/random.h"
+#include "cohort/report/sections.h"
+#include "cohort/report/summary.h"
+
+namespace cohort::page {
+namespace {
+
+struct Run {
+  TemporaryFolder folder;
+  std::string metrics, config;
+
+  Run& line(const std::string& text) {
+    metrics += text + "\n";
+    return *this;
+  }
+  Run& start(const std::string& model, const std::string& data, int workers = 2) {
+    return line(R"({"event":"start","world_size":)" + std::to_string(workers) + R"(,"layout":{"dp":2},"parameters":421642,"train_samples":60000,"model":")" + model +
+                R"(","data":")" + data + R"(","steps":1720})");
+  }
+  Run& steps(int first, int last) {
+    for (int i = first; i <= last; ++i)
+      line(concat(R"({"event":"step","step":)", i, R"(,"loss":)", 2.0 / i,
+                  R"(,"step_seconds":0.02,"samples_per_second":6400,"data_seconds":0.001,"compute_seconds":0.014,"exchange_seconds":0.003,"optimizer_seconds":0.001,"learning_rate":0.1})"));
+    return *this;
+  }
+  void write() const {
+    std::ofstream(folder / "metrics.jsonl", std::ios::binary) << metrics;
+    if (!config.empty()) std::ofstream(folder / "config.toml", std::ios::binary) << config;
+  }
+  RunRecord record() const {
+    write();
+    return read_run(folder.path());
+  }
+  std::string page() const { return report_page(record()); }
+  std::string head() const {
+    const RunRecord run = record();
+    return headline(run, summarize(run)).text();
+  }
+};
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t number = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++number;
+  return number;
+}
+
+const char kDone[] = R"({"event":"done","step":1720,"loss":0.2,"val_loss":0.28,"val_error":0.0991,"seconds":192.4,"predicted_step_seconds":0.018,"measured_step_seconds":0.02,"peak_memory_bytes":[100,200],"run":"r"})";
+const char kRanks[] = R"({"event":"ranks","ranks":[{"rank":0,"host":"h<1>","pid":1,"samples":64,"data_seconds":1.72,"compute_seconds":17.2,"exchange_seconds":3.44,"optimizer_seconds":1.72,"peak_memory_bytes":1048576}]})";
+
+TEST_CASE("headline: what was trained on what, with the result") {
+  CHECK(Run().start("cnn", "fashion-mnist").steps(1, 1720).line(kDone).head() ==
+        "cnn on fashion-mnist: 90.1 % validation accuracy after 1,720 steps, 2 workers, 3 min 12 s");
+  CHECK(Run().start("transformer", "text:/books", 1).steps(1, 10).line(R"({"event":"eval","step":10,"val_loss":1.3862943611,"val_error":0.4})").head() ==
+        "transformer on text:/books: 2.00 bits per byte after 10 of 1,720 steps, 1 worker, about 200.0 ms");
+  CHECK(Run().start("fc", "synthetic:8").steps(1, 1).head() == "fc on synthetic:8: training loss 2.00 after 1 of 1,720 steps, 2 workers, about 20.0 ms");
+  CHECK(Run().start("fc", "synthetic:8").head() == "fc on synthetic:8: no step was recorded");
+  CHECK(Run().line(R"({"event":"step","step":3,"loss":null})").head() == "a model: the loss is not finite after 3 steps, 1 worker");
+}
+
+TEST_CASE("summary: times of lines that stand for several steps, the best evaluation, the steps since a resume") {
+  Run run;
+  run.start("cnn", "x").line(R"({"event":"step","step":10,"loss":1,"step_seconds":0.5})").line(R"({"event":"eval","step":10,"val_loss":0.2,"val_error":0.1})");
+  run.line(R"({"event":"resume","step":10,"from":"c"})").line(R"({"event":"step","step":20,"loss":1,"step_seconds":0.1})");
+  run.line(R"({"event":"eval","step":20,"val_loss":0.3,"val_error":0.2})");
+  const Summary summary = summarize(run.record());
+  CHECK(summary.seconds == doctest::Approx(6));
+  CHECK(summary.seconds_are_estimated);
+  CHECK(summary.steps_of_last_process == 10);
+  CHECK(summary.val_error == 0.2);
+  CHECK(summary.best_val_error == 0.1);
+  CHECK(summary.best_val_error_step == 10);
+  CHECK(contains(run.page(), "best 90.0 % at step 10"));
+}
+
+TEST_CASE("report: a whole run") {
+  Run run;
+  run.config = "model = \"cnn\"\nlr = 0.05\n";
+  run.start("cnn", "fashion-mnist").steps(1, 1720).line(R"({"event":"eval","step":1720,"val_loss":0.28,"val_error":0.0991})");
+  run.line(R"({"event":"checkpoint","step":860,"path":"c"})").line(R"({"event":"confusion","step":1720,"classes":["Shirt","Coat"],"counts":[[90,10],[0,100]]})");
+  run.line(kRanks).line(kDone);
+  const std::string page = run.page();
+  CHECK(contains(page, "90.1 % validation accuracy"));
+  CHECK(contains(page, "finished"));
+  CHECK(contains(page, "compute 14.0 ms (70 %)"));
+  CHECK(contains(page, "other 1.00 ms (5 %)"));
+  CHECK(contains(page, "10.0 ms<small>71.4 %</small>"));  // 17.2 s over 1720 steps.
+  CHECK(contains(page, "forecast 18.0 ms, 10 % below"));
+  CHECK(contains(page, "Most often mistaken: Shirt for Coat (10)."));
+  CHECK(contains(page, "checkpoint at step 860"));
+  CHECK(contains(page, "<dt>lr</dt><dd>0.05</dd>"));
+  CHECK(contains(page, "h&lt;1&gt;"));
+  CHECK(!contains(page, "nan"));
+  // The file is the page, one file, and no temporary one stays.
+  const std::string path = write_report(run.folder.path());
+  CHECK(path == run.folder / "report.html");
+  CHECK(read_small_file(path, 8 << 20) == page);
+  size_t num_files = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(run.folder.path())) ++num_files;
+  CHECK(num_files == 3);
+  // It needs no network.
+  for (const char* outside : {"http:", "https:", "//cdn", "@import", "url("}) {
+    CAPTURE(outside);
+    CHECK(count(page, outside) == count(page, "http://www.w3.org/2000/svg") * (std::string(outside) == "http:"));
+  }
+}
+
+TEST_CASE("report: text of files never becomes markup") {
+  const std::string evil = "</title></style></pre><script>x()</script><img src=x onerror=y>";
+  Run run;
+  run.config = "model = '" + evil + "'\n\"" + evil + "\" = 'v'\n";
+  run.start(evil, evil).steps(1, 3).line(R"({"event":"confusion","step":1,"classes":[")" + evil + R"(","\" onload=z"],"counts":[[1,1],[2,2]]})");
+  run.line(R"({"event":"sample","step":3,"prompt":")" + evil + R"(","text":")" + evil + evil + R"(\u0000"})");
+  const std::string page = run.page();
+  CHECK(count(page, "<script>") == 1);  // Our own.
+  CHECK(count(page, "</style>") == 1);
+  CHECK(count(page, "</pre>") == 1);
+  CHECK(!contains(page, "<img"));
+  CHECK(!contains(page, "\" onload=z"));
+  CHECK(page.find('\0') == std::string::npos);
+}
+
+TEST_CASE("report: states of a run that did not end by itself") {
+  CHECK(contains(Run().start("cnn", "x").steps(1, 5).page(), "still going, or it was killed after step 5"));
+  CHECK(contains(Run().start("cnn", "x").page(), "killed before its first step"));
+  CHECK(contains(Run().page(), "no step was recorded"));
+  const std::string page = Run().start("cnn", "x").steps(1, 5).line(R"({"event":"checkpoint","step":5,"path":"c"})").line(R"({"event":"interrupted"})").page();
+  CHECK(contains(page, "The run was interrupted at step 5. Its newest checkpoint is of step 5; cohort train --resume"));
+  CHECK(contains(page, "No evaluation was recorded."));
+  CHECK(!contains(page, "id=\"confusion\""));
+}
+
+TEST_CASE("report: bits per byte, perplexity and the generated text of a text model") {
+  Run run;
+  run.start("lstm", "text:x").steps(1, 30).line(R"({"event":"eval","step":30,"val_loss":0.6931471806,"val_error":0.3})");
+  run.line(R"({"event":"sample","step":30,"prompt":"The ","text":"The end"})");
+  const std::string page = run.page();
+  CHECK(contains(page, "<dt>Bits per byte</dt><dd>1.00</dd>"));
+  CHECK(contains(page, "<dt>Perplexity</dt><dd>2.00</dd>"));
+  CHECK(contains(page, "<b>The </b>end</pre>"));
+}
+
+TEST_CASE("report: thousands of steps stay a small page, many classes become a list") {
+  Run run;
+  run.start("cnn", "x").steps(1, 8000);
+  CHECK(run.page().size() < 150'000);
+  std::string names, counts;
+  for (int i = 0; i < 100; ++i) {
+    names += concat(i ? "," : "", "\"class ", i, "\"");
+    counts += i ? ",[" : "[";
+    for (int j = 0; j < 100; ++j) counts += concat(j ? "," : "", i == j ? i : 1);
+    counts += "]";
+  }
+  const std::string page = run.line(R"({"event":"confusion","step":1,"classes":[)" + names + R"(],"counts":[)" + counts + "]}").page();
+  CHECK(!contains(page, "<table class=\"heat\">"));
+  CHECK(contains(page, "The 60 hardest classes"));
+}
+
+TEST_CASE("report: damaged files end in an Error or a page, never in anything else") {
+  Run run;
+  run.start("cnn", "x").steps(1, 3).line(R"({"event":"eval","step":3,"val_loss":0.2,"val_error":0.1})").line(kRanks).line(kDone);
+  run.line(R"({"event":"confusion","step":3,"classes":["a","b"],"counts":[[1,2],[3,4]]})");
+  const std::string whole = run.metrics;
+  size_t num_pages = 0, num_errors = 0;
+  for (uint64_t i = 0; i < 300; ++i) {
+    run.metrics = whole;
+    for (uint64_t change = 0; change <= i % 3; ++change) {
+      const size_t at = random_bits(7, i, change, 0) % whole.size();
+      const char kLikely[] = "0123456789-e.\"{}[],:\n\0\xff";
+      run.metrics[at] = kLikely[random_bits(7, i, change, 1) % (sizeof kLikely - 1)];
+    }
+    try {
+      num_pages += contains(run.page(), "</html>");
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::kBadInput);
+      ++num_errors;
+    }
+  }
+  CHECK(num_pages + num_errors == 300);
+  CHECK(num_pages > 10);
+  CHECK(num_errors > 10);
+}
+
+}  // namespace
+}  // namespace cohort::page

@@ -1,0 +1,127 @@
+#include "cohort/world/launch.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "cohort/base/error.h"
+#include "cohort/base/log.h"
+#include "cohort/world/status.h"
+#include "cohort/world/stop.h"
+
+namespace cohort {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void sleep_ms(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
+
+/// Numbers that forked ranks can write and the test can read.
+struct Shared {
+  std::atomic<int> values[8];
+  static Shared& make() {
+    void* map = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(map != MAP_FAILED);
+    return *static_cast<Shared*>(map);
+  }
+};
+
+struct Quiet {
+  Quiet() { set_log_level(static_cast<LogLevel>(-1)); }
+  ~Quiet() { set_log_level(LogLevel::kInfo); }
+};
+
+TEST_CASE("ranks know who they are and all succeed") {
+  Shared& shared = Shared::make();
+  const int code = run_ranks({.num_ranks = 4}, [&](const World& world) {
+    shared.values[world.rank] = world.rank + 10 * world.size;
+    return world.launcher == "cohort" && world.local_size == 4 ? 0 : 1;
+  });
+  CHECK(code == 0);
+  for (int rank = 0; rank < 4; ++rank) CHECK(shared.values[rank] == rank + 40);
+}
+
+TEST_CASE("the exit code is that of the rank that failed for a reason of its own") {
+  const Quiet quiet;
+  CHECK(run_ranks({.num_ranks = 3}, [](const World& world) -> int {
+          if (world.rank == 1) fail(ErrorCode::kBadInput, "bad file");
+          sleep_ms(100);
+          fail(ErrorCode::kEnvironment, "lost rank 1");
+        }) == 2);
+  CHECK(run_ranks({.num_ranks = 2}, [](const World& world) { return world.rank == 0 ? 0 : 1; }) == 1);
+}
+
+TEST_CASE("a killed rank ends the job with code 4, and ranks that hang are ended") {
+  const Quiet quiet;
+  Shared& shared = Shared::make();
+  const auto start = Clock::now();
+  const int code = run_ranks({.num_ranks = 3, .grace_seconds = 0.3}, [&](const World& world) {
+    shared.values[world.rank] = ::getpid();
+    if (world.rank == 2) ::raise(SIGKILL);
+    for (;;) ::pause();
+    return 0;
+  });
+  CHECK(code == 4);
+  CHECK(Clock::now() - start < std::chrono::seconds(3));
+  for (int rank = 0; rank < 3; ++rank) CHECK(::kill(shared.values[rank], 0) != 0);
+}
+
+TEST_CASE("a signal to the launcher asks ranks to stop and makes exit code 130") {
+  const Quiet quiet;
+  const pid_t launcher = ::getpid();
+  const int code = run_ranks({.num_ranks = 2}, [&](const World& world) {
+    catch_stop_signals();
+    if (world.rank == 0) {
+      sleep_ms(100);
+      ::kill(launcher, SIGINT);
+    }
+    while (!stop_requested()) sleep_ms(5);
+    return 130;
+  });
+  CHECK(code == 130);
+}
+
+TEST_CASE("ranks that ignore the signal are ended after the limit") {
+  const Quiet quiet;
+  const pid_t launcher = ::getpid();
+  const auto start = Clock::now();
+  const int code = run_ranks({.num_ranks = 2, .stop_seconds = 0.3}, [&](const World& world) {
+    ::signal(SIGTERM, SIG_IGN);
+    if (world.rank == 0) ::kill(launcher, SIGTERM);
+    for (;;) ::pause();
+    return 0;
+  });
+  CHECK(code == 130);
+  CHECK(Clock::now() - start < std::chrono::seconds(5));
+}
+
+TEST_CASE("a program that is not there is exit code 2") {
+  const Quiet quiet;
+  CHECK(run_program({.num_ranks = 2}, {"./no-such-program"}) == 2);
+  CHECK(run_program({.num_ranks = 2}, {"/bin/true"}) == 0);
+  CHECK(run_program({.num_ranks = 2}, {"/bin/sh", "-c", "test $WORLD_SIZE = 2 && test $LOCAL_RANK = $RANK && test -n \"$MASTER_PORT\""}) == 0);
+}
+
+TEST_CASE("forking from a process with threads is refused") {
+  std::atomic<bool> end{false};
+  std::thread other([&] { while (!end) sleep_ms(1); });
+  CHECK_THROWS_WITH_AS(run_ranks({.num_ranks = 2}, [](const World&) { return 0; }), doctest::Contains("threads"), Error);
+  end = true;
+  other.join();
+}
+
+TEST_CASE("a failure's text is cut to the page, never beyond it") {
+  StatusPage page = StatusPage::create(2);
+  report_failure(page[1], 2, std::string(5000, 'x'), false);
+  CHECK(page[1].error_code == 2);
+  CHECK(std::string(page[1].message).size() == sizeof page[1].message - 1);
+  CHECK(page[0].error_code == 0);
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,150 @@
+"""What the multi-process tests share: running the program, reading its lines, and looking for what it left behind. Standard library only."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+COHORT = os.environ["COHORT_BIN"]
+# Small and quick; learnable, so that a loss that does not fall means something.
+TINY = ["--model", "fc:hidden=16", "--data", "synthetic:1x8x8,classes=4,samples=512", "--global-batch", "32", "--lr", "0.05", "--optimizer", "momentum"]
+
+os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl_vader_single_copy_mechanism="none")
+
+
+class Folder:
+    """A temporary folder, gone at the end."""
+
+    def __enter__(self):
+        self.path = pathlib.Path(tempfile.mkdtemp(prefix="cohort-test-"))
+        return self.path
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def start(arguments, **options):
+    """The program in a process group of its own, so that leftovers can be found."""
+    return subprocess.Popen([COHORT, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options)
+
+
+def finish(process, timeout=120):
+    """Waits; returns (exit code, stdout, stderr). Nothing of its session may be left."""
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    check(not session_members(process.pid), f"processes left behind: {session_members(process.pid)}\n{err}")
+    return process.returncode, out, err
+
+
+def run(arguments, timeout=120, **options):
+    return finish(start(arguments, **options), timeout)
+
+
+def run_ok(arguments, **options):
+    code, out, err = run(arguments, **options)
+    check(code == 0, f"{arguments}: exit code {code}\n{err}")
+    return [json.loads(line) for line in out.splitlines()] if "--json" in arguments else out
+
+
+def session_members(session):
+    """Living processes of a session (zombies do not count: they wait for their parent only)."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] not in "ZX":
+            found.append(int(entry.name))
+    return found
+
+
+def children(pid):
+    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def wait_for(condition, what, timeout=60):
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"timed out: {what}")
+
+
+def steps_in(run_folder):
+    """Number of the last step line of a run's metrics, 0 for none."""
+    path = pathlib.Path(run_folder) / "metrics.jsonl"
+    last = 0
+    if path.exists():
+        for line in path.read_text().splitlines():
+            match = re.match(r'\{"event":"step","step":(\d+)', line)
+            last = int(match.group(1)) if match else last
+    return last
+
+
+def tensors(path):
+    """{name: (dtype, shape, bytes)} of a safetensors file, read without any library."""
+    raw = pathlib.Path(path).read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8:8 + length])
+    header.pop("__metadata__", None)
+    return {name: (entry["dtype"], tuple(entry["shape"]), raw[8 + length + entry["data_offsets"][0]:8 + length + entry["data_offsets"][1]]) for name, entry in header.items()}
+
+
+def exported(run_folder, folder):
+    target = folder / (pathlib.Path(run_folder).name + ".safetensors")
+    run_ok(["checkpoint", "export", run_folder, "--out", target])
+    return tensors(target)
+
+
+def floats(raw):
+    import array
+    values = array.array("f")
+    values.frombytes(raw)
+    return values
+
+
+def largest_difference(a, b):
+    check(a.keys() == b.keys(), f"different tensors: {a.keys() ^ b.keys()}")
+    worst = 0.0
+    for name in a:
+        if a[name][0] != "F32":
+            continue
+        x, y = floats(a[name][2]), floats(b[name][2])
+        scale = max((abs(v) for v in x), default=1) or 1
+        worst = max(worst, max((abs(u - v) for u, v in zip(x, y)), default=0) / scale)
+    return worst
+
+
+def check(condition, message):
+    if not condition:
+        raise AssertionError(message)
+
+
+def skip(reason):
+    print("skipped:", reason)
+    sys.exit(77)
+
+
+def main(namespace):
+    """Runs every function test_* of a module, or those named on the command line."""
+    names = sys.argv[1:] or [name for name in namespace if name.startswith("test_")]
+    shm_before = set(os.listdir("/dev/shm"))
+    for name in names:
+        start_time = time.monotonic()
+        namespace[name]()
+        print(f"ok {name} ({time.monotonic() - start_time:.1f} s)", flush=True)
+    left = {name for name in set(os.listdir("/dev/shm")) - shm_before if "cohort" in name}
+    check(not left, f"left in /dev/shm: {left}")

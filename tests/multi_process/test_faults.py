@@ -1,0 +1,133 @@
+"""Ranks that die, stop or are interrupted: named, ended within seconds, nothing left behind."""
+import os
+import random
+import re
+import signal
+import time
+
+from support import Folder, TINY, check, children, finish, largest_difference, exported, main, run, run_ok, start, steps_in, wait_for
+
+FOREVER = ["--steps", 1000000, "--quiet"]
+
+
+def test_an_injected_kill_is_named_with_signal_and_step():
+    with Folder() as folder:
+        begin = time.monotonic()
+        code, _, err = run(["train", *TINY, "--workers", 3, "--steps", 1000, "--inject", "kill:1:7", "--run", folder / "run"])
+        check(code == 4, f"exit code {code}\n{err}")
+        check(re.search(r"rank 1 \(pid \d+\) was killed by signal 9 \(SIGKILL\) after step 7", err), err)
+        check(time.monotonic() - begin < 20, "within seconds")
+
+
+def test_kills_at_random_moments():
+    """SIGKILL, SIGSEGV, SIGTERM-ignoring deaths of either rank, from start-up to deep in training."""
+    generator = random.Random(1)
+    for trial in range(8):
+        with Folder() as folder:
+            process = start(["train", *TINY, "--workers", 2, *FOREVER, "--checkpoint-every", 20, "--run", folder / "run"])
+            ranks = wait_for(lambda: len(children(process.pid)) == 2 and children(process.pid), "two ranks")
+            if trial >= 2:
+                wait_for(lambda: steps_in(folder / "run") > 0, "training")
+            time.sleep(generator.uniform(0, 0.4))
+            victim = trial % 2
+            kind = (signal.SIGKILL, signal.SIGSEGV)[trial // 2 % 2]
+            os.kill(ranks[victim], kind)
+            begin = time.monotonic()
+            code, _, err = finish(process, timeout=30)
+            check(time.monotonic() - begin < 10, f"took {time.monotonic() - begin} s")
+            check(code == 4 and f"rank {victim} (pid {ranks[victim]}) was killed by signal {int(kind)}" in err, f"trial {trial}: exit code {code}\n{err}")
+
+
+def test_a_stopped_rank_is_named_after_the_time_out():
+    with Folder() as folder:
+        process = start(["train", *TINY, "--workers", 2, *FOREVER, "--timeout", 2, "--run", folder / "run"])
+        wait_for(lambda: steps_in(folder / "run") > 0, "training")
+        stopped = children(process.pid)[1]
+        os.kill(stopped, signal.SIGSTOP)
+        begin = time.monotonic()
+        code, _, err = finish(process, timeout=40)
+        check(code == 4 and f"(pid {stopped})" in err and "stopped" in err, f"exit code {code}\n{err}")
+        check(time.monotonic() - begin < 15, f"took {time.monotonic() - begin} s")
+
+
+def test_ranks_die_with_their_launcher():
+    with Folder() as folder:
+        process = start(["train", *TINY, "--workers", 2, *FOREVER, "--run", folder / "run"])
+        wait_for(lambda: steps_in(folder / "run") > 0, "training")
+        process.kill()
+        begin = time.monotonic()
+        while time.monotonic() - begin < 5 and (process.poll() is None or len(__import__("support").session_members(process.pid))):
+            time.sleep(0.05)
+        code, _, _ = finish(process)
+        check(code == -signal.SIGKILL, code)
+
+
+def test_interrupt_saves_and_resume_continues_bitwise():
+    with Folder() as folder:
+        whole = ["train", *TINY, "--workers", 2, "--steps", 600, "--eval-every", 1000]
+        run_ok([*whole, "--run", folder / "whole"])
+        for kind in (signal.SIGINT, signal.SIGTERM):
+            name = f"parts-{int(kind)}"
+            process = start([*whole, "--run", folder / name, "--inject", "slow:0:20"])
+            wait_for(lambda: steps_in(folder / name) > 3, "training")
+            process.send_signal(kind)
+            code, _, err = finish(process, timeout=40)
+            check(code == 130, f"exit code {code}\n{err}")
+            stopped_at = steps_in(folder / name)
+            check(0 < stopped_at < 600, f"stopped after step {stopped_at}")
+            run_ok(["train", folder / name / "config.toml", "--resume", "--inject", ""])
+            check(exported(folder / name, folder) == exported(folder / "whole", folder), "weights differ from the run that was never stopped")
+            check(steps_in(folder / name) == 600, "the rest was trained")
+
+
+def test_ctrl_c_in_the_terminal_reaches_everybody_at_once():
+    with Folder() as folder:
+        process = start(["train", *TINY, "--workers", 2, *FOREVER, "--run", folder / "run"])
+        wait_for(lambda: steps_in(folder / "run") > 0, "training")
+        os.killpg(process.pid, signal.SIGINT)
+        code, _, err = finish(process, timeout=30)
+        check(code == 130 and (folder / "run/checkpoints/latest").exists(), f"exit code {code}\n{err}")
+        check("Traceback" not in err and "terminate" not in err, err)
+
+
+def test_resume_after_a_kill_on_another_number_of_workers():
+    with Folder() as folder:
+        whole = ["train", *TINY, "--steps", 60, "--eval-every", 1000, "--optimizer", "adamw", "--lr", "0.003"]
+        run_ok([*whole, "--workers", 2, "--run", folder / "whole"])
+        reference = exported(folder / "whole", folder)
+        for workers in (2, 1, 3):
+            name = f"on-{workers}"
+            code, _, err = run([*whole, "--workers", 2, "--checkpoint-every", 10, "--inject", "kill:1:35", "--run", folder / name])
+            check(code == 4, err)
+            run_ok(["train", folder / name / "config.toml", "--resume", "--workers", workers, "--inject", "", "--json"])
+            difference = largest_difference(reference, exported(folder / name, folder))
+            check(difference == 0 if workers == 2 else difference < 1e-4, f"{workers} workers: weights differ by {difference}")
+
+
+def test_a_damaged_newest_checkpoint_is_skipped():
+    with Folder() as folder:
+        arguments = ["train", *TINY, "--steps", 30, "--checkpoint-every", 10, "--run", folder / "run"]
+        run_ok(arguments)
+        reference = exported(folder / "run", folder)
+        shard = next((folder / "run/checkpoints/step-000000030").glob("*.safetensors"))
+        raw = bytearray(shard.read_bytes())
+        raw[-5] ^= 1
+        shard.write_bytes(raw)
+        code, out, _ = run(["checkpoint", "verify", folder / "run"])
+        check(code == 1, out)
+        code, _, err = run([*arguments, "--resume"])
+        check(code == 0 and "checkpoint skipped" in err, err)
+        check(exported(folder / "run", folder) == reference, "the lost steps were trained again, to the same weights")
+
+
+def test_resume_of_something_else_is_refused():
+    with Folder() as folder:
+        arguments = ["train", *TINY, "--steps", 5, "--workers", 2, "--run", folder / "run"]
+        run_ok(arguments)
+        for change, word in ((["--model", "fc:hidden=17"], "model"), (["--optimizer", "adam"], "optimizer"), (["--global-batch", 16], "global_batch"), (["--seed", 9], "seed")):
+            code, _, err = run([*arguments, "--resume", *change])
+            check(code == 2 and word in err, f"{change}: exit code {code}\n{err}")
+
+
+if __name__ == "__main__":
+    main(globals())

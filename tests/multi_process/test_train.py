@@ -1,0 +1,165 @@
+"""`cohort train`: lines, files, exit codes."""
+import json
+import pathlib
+
+from support import COHORT, Folder, TINY, check, main, run, run_ok, start, finish, wait_for, children
+
+
+def test_lines_and_files():
+    with Folder() as folder:
+        lines = run_ok(["train", *TINY, "--workers", 2, "--steps", 40, "--checkpoint-every", 10, "--eval-every", 20, "--run", folder / "run", "--json"])
+        events = [line["event"] for line in lines]
+        check(events[0] == "start" and events[-1] == "done", events)
+        check(lines[0]["world_size"] == 2 and lines[0]["layout"]["dp"] == 2 and lines[0]["train_samples"] > 0 and lines[0]["parameters"] == 64 * 16 + 16 + 16 * 4 + 4, lines[0])
+        steps = [line for line in lines if line["event"] == "step"]
+        check([line["step"] for line in steps] == list(range(1, 41)), "one line a step")
+        for key in ("loss", "step_seconds", "samples_per_second"):
+            check(all(isinstance(line[key], (int, float)) for line in steps), key)
+        check(steps[-1]["loss"] < 0.7 * steps[0]["loss"], "the loss must fall")
+        check([line["step"] for line in lines if line["event"] == "eval"] == [20, 40], "evaluations")
+        check([line["step"] for line in lines if line["event"] == "checkpoint"] == [10, 20, 30, 40], "checkpoints")
+        done = lines[-1]
+        check(done["step"] == 40 and len(done["peak_memory_bytes"]) == 2 and done["predicted_step_seconds"] is None and done["measured_step_seconds"] > 0, done)
+        check(done["run"] == str(folder / "run"), done["run"])
+        names = {path.name for path in (folder / "run").iterdir()}
+        check({"config.toml", "metrics.jsonl", "metrics.csv", "checkpoints", "events", "report.html"} <= names, names)
+        kept = sorted(path.name for path in (folder / "run/checkpoints").iterdir())
+        check(kept == ["latest", "step-000000030", "step-000000040"], kept)
+        check((folder / "run/checkpoints/latest").resolve().name == "step-000000040", "latest")
+        check("<html" in (folder / "run/report.html").read_text(), "report")
+        info = json.loads(run_ok(["checkpoint", "info", folder / "run"]))
+        check("verify" and json.loads(run_ok(["checkpoint", "verify", folder / "run"]))["ok"] is True, info)
+
+
+def test_same_losses_for_every_number_of_workers():
+    with Folder() as folder:
+        losses = []
+        for workers in (1, 2, 3, 4):
+            lines = run_ok(["train", *TINY, "--workers", workers, "--steps", 20, "--run", folder / str(workers), "--json"])
+            losses.append([line["loss"] for line in lines if line["event"] == "step"])
+        for workers, found in zip((2, 3, 4), losses[1:]):
+            worst = max(abs(a - b) / a for a, b in zip(losses[0], found))
+            check(worst < 1e-4, f"{workers} workers: the loss differs by {worst}")
+
+
+def test_goal_stops_early():
+    with Folder() as folder:
+        lines = run_ok(["train", *TINY, "--workers", 2, "--steps", 400, "--eval-every", 10, "--goal", "val_error<0.2", "--run", folder / "run", "--json"])
+        check(lines[-1]["val_error"] < 0.2 and lines[-1]["step"] < 400, lines[-1])
+
+
+def test_file_and_options():
+    with Folder() as folder:
+        (folder / "c.toml").write_text('model = "fc:hidden=8"\ndata = "synthetic:1x8x8,classes=4,samples=256"\nsteps = 3\nlr = 0.01\nworkers = 2\n')
+        lines = run_ok(["train", folder / "c.toml", "--lr", "0.02", "--run", folder / "run", "--json"])
+        check(lines[0]["world_size"] == 2 and lines[-1]["step"] == 3, lines[-1])
+        written = (folder / "run/config.toml").read_text()
+        check("lr = 0.02" in written and 'model = "fc:hidden=8"' in written, written)
+        again = run_ok(["train", folder / "run/config.toml", "--run", folder / "again", "--json"])
+        check([line["loss"] for line in again if line["event"] == "step"] == [line["loss"] for line in lines if line["event"] == "step"], "the written configuration repeats the run")
+
+
+def test_text_writes_a_sample():
+    with Folder() as folder:
+        (folder / "text").mkdir()
+        (folder / "text/a.txt").write_text("the quick brown fox jumps over the lazy dog. " * 80)
+        (folder / "text/b.txt").write_text("pack my box with five dozen liquor jugs. " * 80)
+        run_ok(["train", "--model", "transformer:width=32,layers=1,heads=2", "--data", f"text:{folder / 'text'}", "--context", 32, "--workers", 2, "--optimizer", "adamw", "--lr", "0.01",
+                "--steps", 60, "--global-batch", 16, "--sample-bytes", 50, "--run", folder / "run", "--json"])
+        sample = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines() if '"event":"sample"' in line]
+        check(len(sample) == 1 and len(sample[0]["text"]) > 20, sample)
+
+
+def test_an_existing_run_is_not_overwritten():
+    with Folder() as folder:
+        arguments = ["train", *TINY, "--steps", 2, "--run", folder / "run"]
+        run_ok(arguments)
+        before = (folder / "run/metrics.jsonl").read_bytes()
+        code, _, err = run(arguments)
+        check(code == 2 and "already holds a run" in err, err)
+        check((folder / "run/metrics.jsonl").read_bytes() == before, "untouched")
+
+
+def test_a_loss_that_is_not_finite_ends_the_run():
+    with Folder() as folder:
+        code, _, err = run(["train", *TINY, "--workers", 2, "--lr", "1e6", "--steps", 200, "--run", folder / "run"])
+        check(code == 1 and "not finite" in err and "--lr" in err, f"{code} {err}")
+
+
+def test_bad_input_is_exit_code_2_and_one_line():
+    with Folder() as folder:
+        (folder / "empty").mkdir()
+        (folder / "broken").mkdir()
+        (folder / "broken/train-images-idx3-ubyte").write_bytes(b"\x00\x00\x08\x03\x00\x00\x00\x05\x00\x00\x00\x1c\x00\x00\x00\x1c" + bytes(100))
+        (folder / "broken/train-labels-idx1-ubyte").write_bytes(b"\x00\x00\x08\x01\x00\x00\x00\x05" + bytes(5))
+        (folder / "plugin.so").write_text("not a library")
+        (folder / "bad.toml").write_text("steps = 3\nlearning_rate = 1\n")
+        for arguments, expected in [
+            (["train", "--data", f"mnist:{folder}/nowhere"], "nowhere"),
+            (["train", "--data", f"mnist:{folder}/empty"], "empty"),
+            (["train", "--data", f"mnist:{folder}/broken"], "train-images-idx3-ubyte"),
+            (["train", "--data", f"text:{folder}/nothing.txt"], "nothing.txt"),
+            (["train", "--data", "minst:x"], "minst"),
+            (["train", "--model", "cnnn", *TINY[2:]], "cnnn"),
+            (["train", "--model", "fc:hiden=3", *TINY[2:]], "hiden"),
+            (["train", "--model", "transformer", *TINY[2:]], "transformer"),
+            (["train", *TINY, "--workers", "two"], "two"),
+            (["train", *TINY, "--workers", 2, "--layout", "dp=3"], "dp=3"),
+            (["train", *TINY, "--layout", "pp=2"], "not built yet"),
+            (["train", *TINY, "--no-such-option"], "no-such-option"),
+            (["train", *TINY, "--resume", "--run", folder / "no-run"], "no run"),
+            (["train", *TINY, "--plugin", folder / "plugin.so"], "plugin.so"),
+            (["train", folder / "bad.toml"], "bad.toml:2"),
+            (["train", folder / "missing.toml"], "missing.toml"),
+            (["tarin"], "train"),
+            (["plan"], "not built yet"),
+            (["report", folder / "empty"], "empty"),
+            (["checkpoint", "info", folder / "empty"], "empty"),
+            (["launch", "-n", 2, "./no-such-program"], "no-such-program"),
+            (["launch", "./x"], "-n N"),
+            (["bench", "nothing"], "bench"),
+            (["bench", "step", "--workload", "huge"], "huge"),
+        ]:
+            code, out, err = run(arguments, cwd=folder)
+            lines = [line for line in err.splitlines() if "error" in line]
+            check(code == 2 and len(err.splitlines()) == 1 and lines and expected in err, f"{arguments}: exit code {code}\n{err}")
+        check(not (folder / "runs").exists() or not any((folder / "runs").iterdir()), "bad input leaves no run folder")
+
+
+def test_help_begins_with_examples():
+    for verb in ("train", "verify", "launch", "doctor", "checkpoint", "report", "bench"):
+        out = run_ok([verb, "-h"])
+        check(out.startswith("Examples:\n  cohort " if verb != "doctor" else "Examples:\n"), out[:200])
+    check("fashion-mnist" in run_ok(["-h"]), "overview")
+    check("gloo" in run_ok(["doctor"]), "doctor")
+
+
+def test_nothing_listens_beyond_loopback():
+    """Sockets of a running job's processes: none listens on another address than 127.0.0.1."""
+    with Folder() as folder:
+        process = start(["train", *TINY, "--workers", 2, "--steps", 1000000, "--run", folder / "run", "--quiet"])
+        try:
+            wait_for(lambda: (folder / "run/metrics.jsonl").exists(), "the first lines")
+            inodes = set()
+            for pid in [process.pid, *children(process.pid)]:
+                for descriptor in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+                    try:
+                        target = str(descriptor.readlink())
+                    except OSError:
+                        continue
+                    if target.startswith("socket:["):
+                        inodes.add(target[8:-1])
+            listeners = []
+            for table in ("tcp", "tcp6"):
+                for line in pathlib.Path(f"/proc/{process.pid}/net/{table}").read_text().splitlines()[1:]:
+                    fields = line.split()
+                    if fields[3] == "0A" and fields[9] in inodes:
+                        listeners.append(fields[1])
+            check(all(address.startswith("0100007F:") for address in listeners), f"listening: {listeners}")
+        finally:
+            process.terminate()
+            finish(process)
+
+
+if __name__ == "__main__":
+    main(globals())

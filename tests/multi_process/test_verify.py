@@ -1,0 +1,56 @@
+"""`cohort verify`: every model family, one process against 2, 3 and 4 ranks."""
+import json
+
+from support import Folder, check, main, run, run_ok
+
+IMAGES = ["--data", "synthetic:1x16x16,classes=5,samples=200", "--global-batch", "26"]     # 26 divides by 2 only: uneven shares for 3 and 4 ranks.
+
+
+def verify(arguments):
+    lines = run_ok(["verify", *arguments, "--steps", 3, "--ranks", "2,3,4", "--json"], timeout=300)
+    results = [line for line in lines if line["event"] == "verify"]
+    check([line["layout"]["dp"] for line in results] == [2, 3, 4], results)
+    for line in results:
+        check(line["ok"] and line["repeats_bitwise"] and line["max_relative_difference"] <= line["bound"] < 1e-2 and line["worst_parameter"] and line["reason"], line)
+        check(line["accumulated_max_relative_difference"] == 0, f"not bitwise equal to one process that takes the ranks' shares in turn: {line}")
+    worst = max(line["max_relative_difference"] for line in results)
+    print(f"  {arguments[1]}: worst {worst:.3g}, bound {results[0]['bound']:.3g}")
+
+
+def test_fc():
+    verify(["--model", "fc:hidden=32,layers=2", *IMAGES, "--optimizer", "momentum"])
+
+
+def test_cnn():
+    verify(["--model", "cnn:conv1=4,conv2=8,hidden=32", *IMAGES, "--optimizer", "nesterov", "--clip-norm", "0.5"])
+
+
+def test_resnet8():
+    verify(["--model", "resnet8:width=4", *IMAGES, "--accumulate", "2"])
+
+
+def test_resnet50():
+    verify(["--model", "resnet50:width=4,ghost=4", "--data", "synthetic:3x16x16,classes=5,samples=200", "--global-batch", "32", "--lr", "0.01"])
+
+
+def test_vgg11():
+    verify(["--model", "vgg11:width=4,hidden=16", *IMAGES, "--weight-decay", "0.001"])
+
+
+def test_lstm():
+    verify(["--model", "lstm:width=8,hidden=12", "--data", "synthetic:text", "--context", "12", "--global-batch", "10", "--optimizer", "adam", "--lr", "0.003"])
+
+
+def test_transformer():
+    verify(["--model", "transformer:width=16,layers=2,heads=2,dropout=0.1,tied=1", "--data", "synthetic:text", "--context", "12", "--global-batch", "10", "--optimizer", "adamw", "--lr", "0.003",
+            "--warmup-steps", "2"])
+
+
+def test_a_difference_is_found():
+    """Ranks that compute something else are not 'the same training': a slow rank is, another data order is not."""
+    code, out, err = run(["verify", "--model", "fc:hidden=8", *IMAGES, "--steps", 2, "--workers", 2, "--inject", "slow:1:2"])
+    check(code == 0 and "the same training" in out, err)
+
+
+if __name__ == "__main__":
+    main(globals())
