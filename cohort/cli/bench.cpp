@@ -39,7 +39,7 @@ std::string shell_quote(const std::string& text) {
 /// Seconds of a step of PyTorch in `mode` (ddp, fsdp, none), or -1 when it does not run here.
 double peer_step_seconds(const std::string& folder, const std::string& python, const std::string& workload, const std::string& mode, int workers, int64_t steps) {
   const std::string command = concat("cd ", shell_quote(folder), " && OMP_NUM_THREADS=1 ", shell_quote(std::filesystem::absolute(python).string()),
-                                     " -m torch.distributed.run --nproc-per-node ", workers, " ddp.py ", shell_quote(workload), " ", steps, " ", mode, " 2>/dev/null");
+                                     " -m torch.distributed.run --standalone --nproc-per-node ", workers, " ddp.py ", shell_quote(workload), " ", steps, " ", mode, " 2>/dev/null");
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
   if (!pipe) return -1;
   std::array<char, 4096> line;
@@ -86,7 +86,7 @@ int bench_step_verb(const Arguments& arguments) {
   const int64_t rounds = arguments.integer_option("rounds", 3, 1, 1000), steps = arguments.config.steps > 0 ? arguments.config.steps : 30;
   const int workers = arguments.config.workers > 0 ? arguments.config.workers : 2;
   const std::string folder = peers_folder(arguments), python = arguments.option("python", std::filesystem::exists(".venv/bin/python") ? ".venv/bin/python" : "python3");
-  if (folder.empty()) log_info("no bench/peers here: PyTorch is not measured beside (--peers DIR names the folder)");
+  if (folder.empty() && arguments.option("peers", "") != "none") log_info("no bench/peers here: PyTorch is not measured beside (--peers DIR names the folder)");
   for (const std::string& workload : workloads) {
     Measured measured;
     if (!folder.empty()) measured.peers = {{"ddp", {}}, {"none", {}}};

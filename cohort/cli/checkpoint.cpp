@@ -27,8 +27,11 @@ int run_checkpoint(const Arguments& arguments) {
   }
   const std::string out = arguments.option("out", "");
   if (out.empty()) fail(ErrorCode::kBadInput, "checkpoint export: --out FILE.safetensors is missing");
-  checkpoint_export(path, out, !arguments.options.contains("without-aliases"));
-  if (!arguments.options.contains("json")) std::printf("wrote %s\n", out.c_str());
+  const ExportResult result = checkpoint_export(path, out, {.with_aliases = !arguments.options.contains("without-aliases")});
+  if (arguments.options.contains("json"))
+    std::printf("%s\n", Json{{"event", "export"}, {"step", result.step}, {"tensors", result.num_tensors}, {"bytes", result.bytes}, {"out", out}}.dump().c_str());
+  else
+    std::printf("wrote %s: step %lld, %lld tensors, %s\n", out.c_str(), static_cast<long long>(result.step), static_cast<long long>(result.num_tensors), human_bytes(result.bytes).c_str());
   return 0;
 }
 

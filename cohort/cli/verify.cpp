@@ -28,7 +28,7 @@ void print_table(const VerifyResult& result, bool all) {
   std::printf("%d ranks against one process, %lld steps: largest differences (bound %.3g)\n", result.num_ranks, static_cast<long long>(result.steps), result.bound);
   const size_t shown = all ? result.tensors.size() : std::min<size_t>(8, result.tensors.size());
   for (size_t i = 0; i < shown; ++i)
-    std::printf("  %-44s %10.3g %s\n", result.tensors[i].name.c_str(), result.tensors[i].relative, result.tensors[i].relative <= result.bound ? "" : "OVER THE BOUND");
+    std::printf("  %-44s %10.3g %s\n", result.tensors[i].name.c_str(), result.tensors[i].relative_difference, result.tensors[i].relative_difference <= result.bound ? "" : "OVER THE BOUND");
   if (shown < result.tensors.size()) std::printf("  ... and %zu more, all smaller (--all shows them)\n", result.tensors.size() - shown);
   std::printf("  bound: %s\n", result.reason.c_str());
   std::printf("  one process that takes the %d ranks' shares in turn: %s\n", result.num_ranks,
@@ -53,10 +53,10 @@ int run_verify(const Arguments& arguments) {
       continue;
     }
     for (const TensorDifference& tensor : result.tensors)
-      std::printf("%s\n", Json{{"event", "tensor"}, {"ranks", result.num_ranks}, {"name", tensor.name}, {"relative_difference", tensor.relative}}.dump().c_str());
+      std::printf("%s\n", Json{{"event", "tensor"}, {"ranks", result.num_ranks}, {"name", tensor.name}, {"relative_difference", tensor.relative_difference}}.dump().c_str());
     Layout layout;
     layout.dp = result.num_ranks;
-    const Json line{{"event", "verify"}, {"layout", to_json(layout)}, {"steps", result.steps}, {"max_relative_difference", result.tensors.empty() ? 0.0 : result.tensors.front().relative},
+    const Json line{{"event", "verify"}, {"layout", to_json(layout)}, {"steps", result.steps}, {"max_relative_difference", result.tensors.empty() ? 0.0 : result.tensors.front().relative_difference},
                     {"bound", result.bound}, {"worst_parameter", result.tensors.empty() ? "" : result.tensors.front().name}, {"ok", result.ok()}, {"reason", result.reason},
                     {"accumulated_max_relative_difference", result.accumulated}, {"repeats_bitwise", result.repeats}};
     std::printf("%s\n", line.dump().c_str());

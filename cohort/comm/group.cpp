@@ -13,6 +13,7 @@
 #include "cohort/comm/gloo.h"
 #include "cohort/comm/ordered_sum.h"
 #include "cohort/comm/peers.h"
+#include "cohort/comm/shm_exchange.h"
 #include "cohort/comm/store.h"
 
 namespace cohort {
@@ -23,13 +24,17 @@ struct Group::State {
   std::string backend_name = "none";
   double timeout_seconds = 60;
   c10::intrusive_ptr<c10d::Store> store;
+  std::unique_ptr<ShmExchange> shm;                // One of these two carries the exchange.
   c10::intrusive_ptr<c10d::Backend> backend;
   Peers peers;
 
-  /// Waits for `work`; an error of the backend becomes one of ours that says what it was about and who is missing.
-  void finish(const c10::intrusive_ptr<c10d::Work>& work, const char* operation, const std::string& what) const {
+  /// Runs `exchange`; an error becomes one of ours that says what it was about and who is missing.
+  template <typename Exchange>
+  void guarded(const char* operation, const std::string& what, Exchange exchange) const {
     try {
-      work->wait();
+      exchange();
+    } catch (const Error&) {
+      throw;
     } catch (const std::exception& error) {
       explain(operation, what, error.what());
     }
@@ -46,35 +51,25 @@ struct Group::State {
 
 namespace {
 
-class PendingWork : public PendingSum {
+/// A sum that ends when `finish` has run.
+template <typename Finish>
+class Pending : public PendingSum {
  public:
-  PendingWork(std::shared_ptr<Group::State> state, c10::intrusive_ptr<c10d::Work> work, std::string what)
-      : state_(std::move(state)), work_(std::move(work)), what_(std::move(what)) {}
-  void wait() override { state_->finish(work_, "the sum", what_); }
-
- private:
-  std::shared_ptr<Group::State> state_;
-  c10::intrusive_ptr<c10d::Work> work_;
-  std::string what_;
-};
-
-class PendingOrderedSum : public PendingSum {
- public:
-  PendingOrderedSum(std::shared_ptr<Group::State> state, at::Tensor flat, std::string what)
-      : state_(std::move(state)), what_(std::move(what)), sum_(*state_->backend, std::move(flat)) {}
+  Pending(std::shared_ptr<Group::State> state, std::string what, Finish finish) : state_(std::move(state)), what_(std::move(what)), finish_(std::move(finish)) {}
   void wait() override {
-    try {
-      sum_.wait();
-    } catch (const std::exception& error) {
-      state_->explain("the sum", what_, error.what());
-    }
+    state_->guarded("the sum", what_, finish_);
   }
 
  private:
   std::shared_ptr<Group::State> state_;
   std::string what_;
-  OrderedSum sum_;
+  Finish finish_;
 };
+
+template <typename Finish>
+std::unique_ptr<PendingSum> pending(std::shared_ptr<Group::State> state, std::string what, Finish finish) {
+  return std::make_unique<Pending<Finish>>(std::move(state), std::move(what), std::move(finish));
+}
 
 class NothingPending : public PendingSum {
  public:
@@ -93,46 +88,66 @@ Group Group::create(const World& world, const GroupOptions& options) {
 
 Group Group::create(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const GroupOptions& options) {
   if (size == 1) return Group();
-  if (options.backend != "auto" && options.backend != "gloo")
-    fail(ErrorCode::kBadInput, "backend '", options.backend, "' is not built; use auto or gloo");
+  const bool automatic = options.backend == "auto";
+  if (!automatic && options.backend != "gloo" && options.backend != "shm")
+    fail(ErrorCode::kBadInput, "backend '", options.backend, "' is not built; use auto, shm or gloo");
   auto state = std::make_shared<State>();
   state->rank = rank;
   state->size = size;
   state->store = store;
   state->timeout_seconds = options.timeout_seconds;
-  state->backend_name = "gloo";
-  try {
+  state->guarded("the start", "the group", [&] {
     state->peers = Peers::exchange(*store, rank, size);
-    state->backend = make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", store), rank, size, state->peers.address_to_bind(rank), options.timeout_seconds);
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& error) {
-    state->explain("the start", "the group", error.what());
-  }
+    const auto arena = options.backend != "gloo" && state->peers.on_one_machine() ? ShmArena::create(*store, rank, size) : nullptr;
+    if (arena) {
+      state->backend_name = "shm";
+      state->shm = std::make_unique<ShmExchange>(arena, state->peers.pids(), options.timeout_seconds);
+    } else if (automatic || options.backend == "gloo") {
+      state->backend_name = "gloo";
+      state->backend = make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", store), rank, size, state->peers.address_to_bind(rank), options.timeout_seconds);
+    } else {
+      fail(ErrorCode::kBadInput, "backend shm: the ranks cannot share memory (several hosts, containers or users); use auto or gloo");
+    }
+  });
   return Group(std::move(state));
 }
 
 int Group::rank() const { return state_->rank; }
 int Group::size() const { return state_->size; }
 const std::string& Group::backend_name() const { return state_->backend_name; }
-c10::intrusive_ptr<c10d::Backend> Group::backend() const { return state_->backend; }
+
+at::Tensor Group::allocate(int64_t num_elements, at::TensorOptions options) {
+  return state_->shm ? state_->shm->allocate(num_elements, options) : at::zeros({num_elements}, options);
+}
 
 void Group::broadcast(at::Tensor tensor, int root, const std::string& what) {
   if (size() == 1 || tensor.numel() == 0) return;
-  c10d::BroadcastOptions options;
-  options.rootRank = root;
-  std::vector<at::Tensor> tensors{std::move(tensor)};
-  state_->finish(state_->backend->broadcast(tensors, options), "the broadcast", what);
+  state_->guarded("the broadcast", what, [&] {
+    if (state_->shm) return state_->shm->broadcast(tensor, root);
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    std::vector<at::Tensor> tensors{tensor};
+    state_->backend->broadcast(tensors, options)->wait();
+  });
 }
 
 std::unique_ptr<PendingSum> Group::all_reduce_sum(at::Tensor flat, std::string what) {
   if (size() == 1 || flat.numel() == 0) return std::make_unique<NothingPending>();
+  if (state_->shm && !state_->shm->is_shared(flat)) {
+    state_->guarded("the sum", what, [&] { state_->shm->staged_sum(flat); });
+    return std::make_unique<NothingPending>();
+  }
+  if (state_->shm) {
+    uint64_t number = 0;
+    state_->guarded("the sum", what, [&] { number = state_->shm->start_sum(flat); });
+    return pending(state_, std::move(what), [shm = state_->shm.get(), number] { shm->finish_sum(number); });
+  }
   if (size() == 2) {
     // With two ranks every order of summation is rank order: x0 + x1 == x1 + x0.
-    std::vector<at::Tensor> tensors{std::move(flat)};
-    return std::make_unique<PendingWork>(state_, state_->backend->allreduce(tensors), std::move(what));
+    std::vector<at::Tensor> tensors{flat};
+    return pending(state_, std::move(what), [work = state_->backend->allreduce(tensors)] { work->wait(); });
   }
-  return std::make_unique<PendingOrderedSum>(state_, std::move(flat), std::move(what));
+  return pending(state_, std::move(what), [sum = std::make_shared<OrderedSum>(*state_->backend, flat)] { sum->wait(); });
 }
 
 void Group::all_gather(at::Tensor output, at::Tensor input, const std::string& what) {
@@ -141,13 +156,19 @@ void Group::all_gather(at::Tensor output, at::Tensor input, const std::string& w
     output.view_as(input).copy_(input);
     return;
   }
-  at::Tensor flat_output = output.view({-1}), flat_input = input.view({-1});
-  state_->finish(state_->backend->_allgather_base(flat_output, flat_input), "the all-gather", what);
+  state_->guarded("the all-gather", what, [&] {
+    if (state_->shm) return state_->shm->all_gather(output, input);
+    at::Tensor flat_output = output.view({-1}), flat_input = input.view({-1});
+    state_->backend->_allgather_base(flat_output, flat_input)->wait();
+  });
 }
 
 void Group::barrier() {
   if (size() == 1) return;
-  state_->finish(state_->backend->barrier(), "the barrier", "all ranks");
+  state_->guarded("the barrier", "all ranks", [&] {
+    if (state_->shm) return state_->shm->barrier();
+    state_->backend->barrier()->wait();
+  });
 }
 
 std::vector<std::string> Group::all_gather_text(const std::string& text, const std::string& what) {

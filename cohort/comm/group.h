@@ -12,14 +12,13 @@
 #include "cohort/world/world.h"
 
 namespace c10d {
-class Backend;
 class Store;
 }  // namespace c10d
 
 namespace cohort {
 
 struct GroupOptions {
-  std::string backend = "auto";     ///< auto or gloo (see --backend).
+  std::string backend = "auto";     ///< shm (ranks of one host), gloo, or auto: shm where all ranks can share memory, else gloo.
   double timeout_seconds = 60.0;    ///< The longest any exchange may take.
 };
 
@@ -58,8 +57,9 @@ class Group {
   /// Every rank's text, in rank order.
   std::vector<std::string> all_gather_text(const std::string& text, const std::string& what);
 
-  /// The c10d backend below, null for one rank; for what Cohort has no call for.
-  c10::intrusive_ptr<c10d::Backend> backend() const;
+  /// `num_elements` zeros, 1-d, in memory in which all_reduce_sum is cheapest (shared with the other ranks of this host). Collective, in the same order on all
+  /// ranks; given back when the tensor ends.
+  at::Tensor allocate(int64_t num_elements, at::TensorOptions options);
 
   struct State;
 

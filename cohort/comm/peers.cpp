@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -88,10 +89,16 @@ std::string Peers::describe_missing(int rank) const {
   return "";
 }
 
-std::string Peers::address_to_bind(int rank) const {
-  for (const Peer& peer : peers_)
-    if (peer.machine != peers_[rank].machine) return peers_[rank].address;
-  return "127.0.0.1";
+bool Peers::on_one_machine() const {
+  return std::all_of(peers_.begin(), peers_.end(), [&](const Peer& peer) { return peer.machine == peers_.front().machine; });
 }
+
+std::vector<int> Peers::pids() const {
+  std::vector<int> pids;
+  for (const Peer& peer : peers_) pids.push_back(peer.pid);
+  return pids;
+}
+
+std::string Peers::address_to_bind(int rank) const { return on_one_machine() ? "127.0.0.1" : peers_[rank].address; }
 
 }  // namespace cohort

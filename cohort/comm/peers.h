@@ -16,6 +16,10 @@ class Peers {
 
   /// "rank 1 (pid 77) has ended" for each other rank on this host that is dead or stopped, or "". Waits up to half a second for an end to show.
   std::string describe_missing(int rank) const;
+  /// Whether all ranks are processes (or threads) of one machine that see each other.
+  bool on_one_machine() const;
+  /// Process id of each rank.
+  std::vector<int> pids() const;
   /// 127.0.0.1 when all ranks are on one host, else this host's address on the way to another host's.
   std::string address_to_bind(int rank) const;
 

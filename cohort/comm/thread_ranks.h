@@ -9,6 +9,6 @@ namespace cohort {
 
 /// Runs `body` in `num_ranks` threads, each with its own Group over a store in memory. The first exception (in rank order) is thrown again after all
 /// threads have ended.
-void run_thread_ranks(int num_ranks, const std::function<void(Group&)>& body, const GroupOptions& options = {.backend = "gloo", .timeout_seconds = 20});
+void run_thread_ranks(int num_ranks, const std::function<void(Group&)>& body, const GroupOptions& options = {.backend = "auto", .timeout_seconds = 20});
 
 }  // namespace cohort

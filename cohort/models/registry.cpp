@@ -8,7 +8,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/models/families.h"
-#include "cohort/models/nearest_name.h"
+#include "cohort/base/text.h"
 
 namespace cohort {
 namespace {

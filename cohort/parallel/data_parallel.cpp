@@ -160,7 +160,7 @@ void DataParallel::State::build_buckets(const std::vector<int>& order) {
     Bucket bucket;
     // Padded to a multiple of the ranks, so that slices of an ordered sum need no copy.
     const int64_t used = plan.num_elements + num_flags + (carries_control ? kNumControls + 1 : 0), multiple = 16 * group.size();
-    bucket.flat = at::zeros({(used + multiple - 1) / multiple * multiple}, first.options().requires_grad(false));
+    bucket.flat = group.allocate((used + multiple - 1) / multiple * multiple, first.options().requires_grad(false));
     bucket.parameters = plan.parameters;
     for (size_t place = 0; place < plan.parameters.size(); ++place) {
       const at::Tensor& parameter = parameters[plan.parameters[place]].tensor;
@@ -284,7 +284,6 @@ void DataParallel::State::finish() {
   ready.assign(parameters.size(), false);
   arrival.clear();
   next_to_start = 0;
-  local_samples = -1;
   statistics.exposed_seconds += std::chrono::duration<double>(Clock::now() - began).count();
 }
 

@@ -56,7 +56,7 @@ class DataParallel {
 
   /// While false (see NoSync), backward() only accumulates in `.grad`; the next backward() with it true exchanges the accumulated gradient.
   void set_sync(bool on);
-  /// For kSamples: how many samples this rank's next exchanged gradient is the mean of; may be 0.
+  /// For kSamples: how many samples this rank's exchanged gradients are the mean of, until it is called again; may be 0.
   void set_local_samples(int64_t samples);
   /// Share of this rank in the average of floating-point buffers (batch-norm statistics), 1 / ranks unless set. Shares of all ranks add up to 1.
   void set_buffer_share(double share);

@@ -16,8 +16,8 @@ namespace {
 
 constexpr double kLargest = 1e300;    // Beyond it the width of the axis would overflow,
 constexpr double kSmallest = 1e-290;  // and below it the spacing of its ticks would vanish.
-constexpr size_t kFewTicks = 5;     // So many labels stand beside each other on a phone.
-constexpr double kSlack = 1e-9;     // Share of a tick spacing that rounding may cost.
+constexpr size_t kFewTicks = 5;       // So many labels stand beside each other on a phone.
+constexpr double kSlack = 1e-9;       // Share of a tick spacing that rounding may cost.
 
 /// Ends that are finite, in order and apart.
 void sanitize(double& low, double& high) {

@@ -22,11 +22,13 @@ struct Axis {
   double fraction(double value) const;
 };
 
-/// Around [low, high], with the ends moved out to round numbers; about `num_ticks` ticks. A range of no width is widened. Values must be finite.
+/// Around [low, high], with the ends moved out to round numbers; about `num_ticks` ticks. A range of no width is widened. Values must be
+/// finite.
 Axis linear_axis(double low, double high, int num_ticks);
 /// The same without moving the ends; every second tick is minor where there are more than five. For the steps of a training.
 Axis exact_axis(double low, double high, int num_ticks);
-/// Around [low, high], both above 0, ends at 1, 2 or 5 times a power of ten; ticks at these, or at powers of ten alone where the range is wide.
+/// Around [low, high], both above 0, ends at 1, 2 or 5 times a power of ten; ticks at these, or at powers of ten alone where the range is
+/// wide.
 Axis logarithmic_axis(double low, double high);
 
 }  // namespace cohort::page

@@ -48,7 +48,8 @@ TEST_CASE("linear axis: holds its range, few distinct labels, ticks inside, for 
 
 TEST_CASE("axes: extreme values give finite places") {
   for (const double size : {1e308, 1e-308, 5e-324, 1.0}) {
-    for (const auto& axis : {linear_axis(-size, size, 5), linear_axis(0, size, 5), logarithmic_axis(size, size), logarithmic_axis(1e-308, size)}) {
+    for (const auto& axis :
+         {linear_axis(-size, size, 5), linear_axis(0, size, 5), logarithmic_axis(size, size), logarithmic_axis(1e-308, size)}) {
       CHECK(std::isfinite(axis.fraction(size)));
       CHECK(std::isfinite(axis.high - axis.low));
       CHECK(axis.low < axis.high);

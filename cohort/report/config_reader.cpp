@@ -56,9 +56,8 @@ std::vector<ConfigValue> read_config_values(const std::string& path) {
     fail(ErrorCode::kBadInput, path, ":", error.source().begin.line, ": ", error.description());
   }
   // toml++ sorts its tables by name; the order of the file is the one that its writer chose.
-  std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
-    return std::tie(a.at.line, a.at.column) < std::tie(b.at.line, b.at.column);
-  });
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Found& a, const Found& b) { return std::tie(a.at.line, a.at.column) < std::tie(b.at.line, b.at.column); });
   std::vector<ConfigValue> values;
   for (Found& one : found) values.push_back(std::move(one.value));
   return values;

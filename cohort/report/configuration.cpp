@@ -10,9 +10,11 @@ std::string sample_section(const RunRecord& run) {
   // A writer may give the text with or without its prompt.
   const std::string& text = sample.text;
   const std::string rest = !sample.prompt.empty() && text.starts_with(sample.prompt) ? text.substr(sample.prompt.size()) : text;
-  const std::string intro = "Generated at step " + with_commas(sample.step) + (sample.prompt.empty() ? "." : "; the coloured words are the prompt.");
+  const std::string intro =
+      "Generated at step " + with_commas(sample.step) + (sample.prompt.empty() ? "." : "; the coloured words are the prompt.");
   return section("sample", "Generated text", intro,
-                 "<pre class=\"sample\">" + (sample.prompt.empty() ? "" : "<b>" + escape_html(sample.prompt) + "</b>") + escape_html(rest) + "</pre>\n");
+                 "<pre class=\"sample\">" + (sample.prompt.empty() ? "" : "<b>" + escape_html(sample.prompt) + "</b>") + escape_html(rest) +
+                     "</pre>\n");
 }
 
 std::string configuration_section(const RunRecord& run, const Summary& summary) {

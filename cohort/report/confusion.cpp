@@ -1,5 +1,5 @@
-// The confusion matrix as a heat map: a cell is as strong as its share of its row (the true class). Errors are few beside what is right, so their
-// strength is the square root of their share, else nobody would see them.
+// The confusion matrix as a heat map: a cell is as strong as its share of its row (the true class). Errors are few beside what is right, so
+// their strength is the square root of their share, else nobody would see them.
 
 #include <algorithm>
 #include <cmath>
@@ -34,10 +34,13 @@ std::string cell(const ConfusionRecord& confusion, size_t row, size_t column, do
   const double strength = is_right ? 0.1 + 0.8 * share : 0.8 * std::sqrt(share);
   std::string css = is_right ? "right" : "";
   if (is_right && strength >= kDarkCell) css += " dark";
-  return element("td", {{"class", css}, {"style", "--a:" + coordinate(strength, 2)},
-                        {"title", concat(confusion.classes[row], is_right ? " recognized: " : " taken for ", is_right ? "" : confusion.classes[column] + ": ",
-                                         with_commas(count), " of ", with_commas(std::llround(sum)))}},
-                 with_commas(count));
+  return element(
+      "td",
+      {{"class", css},
+       {"style", "--a:" + coordinate(strength, 2)},
+       {"title", concat(confusion.classes[row], is_right ? " recognized: " : " taken for ",
+                        is_right ? "" : confusion.classes[column] + ": ", with_commas(count), " of ", with_commas(std::llround(sum)))}},
+      with_commas(count));
 }
 
 std::string heat_map(const ConfusionRecord& confusion) {
@@ -66,8 +69,8 @@ std::string recall_list(const ConfusionRecord& confusion) {
   for (size_t i = 0; i < num_shown; ++i) {
     const auto& [share, row] = classes[i];
     out += element("span", {{"class", "name"}, {"title", confusion.classes[row]}}, escape_html(confusion.classes[row])) +
-           "<svg aria-hidden=\"true\"><rect class=\"track\" width=\"100%\" height=\"100%\"/><rect class=\"bar\" width=\"" + coordinate(100 * share, 2) +
-           "%\" height=\"100%\"/></svg><span class=\"number\">" + percent_text(share) + "</span>\n";
+           "<svg aria-hidden=\"true\"><rect class=\"track\" width=\"100%\" height=\"100%\"/><rect class=\"bar\" width=\"" +
+           coordinate(100 * share, 2) + "%\" height=\"100%\"/></svg><span class=\"number\">" + percent_text(share) + "</span>\n";
   }
   std::string heading = "<h3>Accuracy of each class</h3>";
   if (num_shown < classes.size()) heading = concat("<h3>The ", num_shown, " hardest classes</h3>");
@@ -88,11 +91,13 @@ std::string worst_errors(const ConfusionRecord& confusion) {
   }
   if (errors.empty()) return "No sample was taken for another class.";
   const size_t num_shown = std::min(errors.size(), kMaxListedErrors);
-  std::partial_sort(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(num_shown), errors.end(),
-                    [](const Mistake& a, const Mistake& b) { return std::tie(b.count, a.row, a.column) < std::tie(a.count, b.row, b.column); });
+  std::partial_sort(
+      errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(num_shown), errors.end(),
+      [](const Mistake& a, const Mistake& b) { return std::tie(b.count, a.row, a.column) < std::tie(a.count, b.row, b.column); });
   std::vector<std::string> parts;
   for (size_t i = 0; i < num_shown; ++i)
-    parts.push_back(concat(confusion.classes[errors[i].row], " for ", confusion.classes[errors[i].column], " (", with_commas(errors[i].count), ")"));
+    parts.push_back(
+        concat(confusion.classes[errors[i].row], " for ", confusion.classes[errors[i].column], " (", with_commas(errors[i].count), ")"));
   return "Most often mistaken: " + join(parts, ", ") + ".";
 }
 
@@ -102,9 +107,10 @@ std::string confusion_section(const RunRecord& run) {
   if (!run.confusion || run.confusion->classes.empty()) return "";
   const ConfusionRecord& confusion = *run.confusion;
   const bool has_map = confusion.classes.size() <= kMaxHeatMapClasses;
-  const std::string content = has_map ? element("div", {{"class", "confusion"}}, heat_map(confusion) + recall_list(confusion)) : recall_list(confusion);
-  return section("confusion", "Confusion matrix", concat("Validation samples at step ", with_commas(confusion.step), ". ", worst_errors(confusion)),
-                 content + "\n");
+  const std::string content =
+      has_map ? element("div", {{"class", "confusion"}}, heat_map(confusion) + recall_list(confusion)) : recall_list(confusion);
+  return section("confusion", "Confusion matrix",
+                 concat("Validation samples at step ", with_commas(confusion.step), ". ", worst_errors(confusion)), content + "\n");
 }
 
 }  // namespace cohort::page

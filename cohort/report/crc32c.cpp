@@ -1,9 +1,9 @@
-// CRC-32C: the remainder of the message, taken as a polynomial over GF(2), divided by 0x1EDC6F41; bits reflected, register preset to ones and
-// inverted at the end.
+// CRC-32C: the remainder of the message, taken as a polynomial over GF(2), divided by 0x1EDC6F41; bits reflected, register preset to ones
+// and inverted at the end.
 //
 // Steps: a table holds the effect of each byte value on the register; each byte of the message is one look-up and one shift.
-// Cost: about 2 ns a byte. Event files see a few hundred bytes a second, so neither slicing nor the SSE4.2 instruction is worth its code here.
-// Source: RFC 3720, appendix B.4 (polynomial and test vectors); Sarwate 1988 (the table method).
+// Cost: about 2 ns a byte. Event files see a few hundred bytes a second, so neither slicing nor the SSE4.2 instruction is worth its code
+// here. Source: RFC 3720, appendix B.4 (polynomial and test vectors); Sarwate 1988 (the table method).
 
 #include "cohort/report/crc32c.h"
 

@@ -9,7 +9,9 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-void drop_unknown(std::vector<double>& values) { std::erase_if(values, [](double value) { return !std::isfinite(value); }); }
+void drop_unknown(std::vector<double>& values) {
+  std::erase_if(values, [](double value) { return !std::isfinite(value); });
+}
 
 /// Adds sum over j < i of keep^(i-j) y_j to `sums[i]` and the same without y_j to `weights[i]`; `at(i)` gives the place of the i-th point.
 template <typename At>

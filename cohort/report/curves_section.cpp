@@ -11,8 +11,8 @@
 namespace cohort::page {
 namespace {
 
-constexpr double kSmoothingShare = 0.01;        // The kernel reaches to both sides, so it covers about twice this share of the run.
-constexpr double kLogarithmicRatio = 30;        // From this range of the smoothed loss on its axis is logarithmic.
+constexpr double kSmoothingShare = 0.01;  // The kernel reaches to both sides, so it covers about twice this share of the run.
+constexpr double kLogarithmicRatio = 30;  // From this range of the smoothed loss on its axis is logarithmic.
 constexpr size_t kMinPointsToSmooth = 20;
 
 template <typename Record>
@@ -59,7 +59,8 @@ void add_smoothed(LineChart& chart, const std::string& name, const std::string& 
 std::string change(const std::string& name, const Curve& curve) {
   if (!has_value(curve)) return "";
   const auto first = std::find_if(curve.begin(), curve.end(), [](const Point& point) { return std::isfinite(point.y); });
-  return concat(name, " goes from ", significant(first->y, 3), " at step ", significant(first->x, 3), " to ", significant(last_value(curve), 3), ". ");
+  return concat(name, " goes from ", significant(first->y, 3), " at step ", significant(first->x, 3), " to ",
+                significant(last_value(curve), 3), ". ");
 }
 
 LineChart base_chart(const RunRecord& run, const std::string& id, const std::string& title) {
@@ -140,8 +141,10 @@ std::string curves_section(const RunRecord& run, const Summary& summary) {
   std::string intro;
   if (run.steps.size() >= kMinPointsToSmooth)
     intro = concat("The faint line is each step", run.steps.size() > 600 ? ", thinned with its peaks kept" : "",
-                   "; the strong one is smoothed over about ", plural(std::llround(2 * smoothing_scale(run.steps.size())), "recorded step"), ".");
-  if (num_lost > 0) intro += concat(intro.empty() ? "" : " ", "The loss of ", plural(num_lost, "step"), " was not finite: the curve has a gap there.");
+                   "; the strong one is smoothed over about ", plural(std::llround(2 * smoothing_scale(run.steps.size())), "recorded step"),
+                   ".");
+  if (num_lost > 0)
+    intro += concat(intro.empty() ? "" : " ", "The loss of ", plural(num_lost, "step"), " was not finite: the curve has a gap there.");
   if (run.evals.empty() && !run.steps.empty()) intro += std::string(intro.empty() ? "" : " ") + "No evaluation was recorded.";
   const std::string small = error_chart(run, summary) + speed_chart(run) + rate_chart(run) + norm_chart(run);
   const std::string content = loss_chart(run) + (small.empty() ? "" : element("div", {{"class", "charts"}}, small) + "\n");

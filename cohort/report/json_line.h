@@ -1,5 +1,6 @@
 #pragma once
-// Typed access to the keys of one JSON object that came from a line of a file; errors name file, line, key, what was expected and what was found.
+// Typed access to the keys of one JSON object that came from a line of a file; errors name file, line, key, what was expected and what was
+// found.
 
 #include <cstdint>
 #include <optional>
@@ -12,7 +13,8 @@ namespace cohort::page {
 
 class JsonLine {
  public:
-  /// `where` ("metrics.jsonl:12") stands in front of errors. Both must outlive the object. Error(kBadInput) when `object` is no JSON object.
+  /// `where` ("metrics.jsonl:12") stands in front of errors. Both must outlive the object. Error(kBadInput) when `object` is no JSON
+  /// object.
   JsonLine(const Json& object, const std::string& where);
 
   /// NaN where the key is missing or null.

@@ -62,7 +62,8 @@ std::string table(const Table& table, const std::string& label) {
   for (const auto& row : table.rows) {
     body += "<tr>";
     for (size_t i = 0; i < row.size(); ++i) {
-      body += i == 0 ? element("th", {{"scope", "row"}, {"class", number_class(i)}}, row[i]) : element("td", {{"class", number_class(i)}}, row[i]);
+      body += i == 0 ? element("th", {{"scope", "row"}, {"class", number_class(i)}}, row[i])
+                     : element("td", {{"class", number_class(i)}}, row[i]);
     }
     body += "</tr>\n";
   }

@@ -12,7 +12,8 @@ namespace cohort::page {
 /// & < > " ' as entities; control characters other than newline and tab, which HTML does not allow, as U+FFFD.
 std::string escape_html(std::string_view text);
 
-/// `<name a="b">content</name>`: attribute values are escaped here, content is markup as it is. An attribute with an empty value is left out.
+/// `<name a="b">content</name>`: attribute values are escaped here, content is markup as it is. An attribute with an empty value is left
+/// out.
 using Attributes = std::initializer_list<std::pair<const char*, std::string>>;
 std::string element(const char* name, Attributes attributes, const std::string& content);
 /// `<name a="b"/>`, for SVG.

@@ -1,5 +1,6 @@
-// The progress bar. The time left is (steps left) x (smoothed step time): an exponential mean over about the last 1 / kSmoothing steps of the
-// time between updates, so that evaluations and checkpoints count too, divided by the sum of its weights so that early figures are not too small.
+// The progress bar. The time left is (steps left) x (smoothed step time): an exponential mean over about the last 1 / kSmoothing steps of
+// the time between updates, so that evaluations and checkpoints count too, divided by the sum of its weights so that early figures are not
+// too small.
 
 #include "cohort/report/progress.h"
 
@@ -194,7 +195,8 @@ std::string Progress::bar_line(int columns) const {
   if (known && bar_columns >= kMinBarColumns) {
     char percent[16];
     std::snprintf(percent, sizeof percent, "%3d %%", static_cast<int>(100 * fraction));
-    line = (output_.colours ? concat(kStrong, percent, kReset) : std::string(percent)) + " " + draw_bar(fraction, bar_columns, output_) + "  ";
+    line =
+        (output_.colours ? concat(kStrong, percent, kReset) : std::string(percent)) + " " + draw_bar(fraction, bar_columns, output_) + "  ";
   }
   for (size_t i = 0; i < fields.size(); ++i) line += (i ? "  " : "") + fields[i].text.substr(0, static_cast<size_t>(usable));
   return line;

@@ -12,11 +12,11 @@ namespace cohort {
 /// Where the progress goes and how. The default of each member is what a real stderr gives; tests give their own.
 struct ProgressOutput {
   bool is_terminal = false;
-  bool colours = false;                            ///< Only looked at on a terminal.
-  bool unicode = false;                            ///< Bar of box-drawing characters instead of '#'.
-  std::function<void(std::string_view)> write;     ///< Each call is one write(2): a line, or one redraw of the bar.
-  std::function<int()> width;                      ///< Columns; asked before each redraw, because windows change their size.
-  std::function<double()> clock;                   ///< Seconds that never go back.
+  bool colours = false;                         ///< Only looked at on a terminal.
+  bool unicode = false;                         ///< Bar of box-drawing characters instead of '#'.
+  std::function<void(std::string_view)> write;  ///< Each call is one write(2): a line, or one redraw of the bar.
+  std::function<int()> width;                   ///< Columns; asked before each redraw, because windows change their size.
+  std::function<double()> clock;                ///< Seconds that never go back.
 
   /// stderr. Colours unless NO_COLOR is set or TERM is dumb; unicode where LC_ALL, LC_CTYPE or LANG (the first that is set) says UTF-8.
   static ProgressOutput standard_error();
@@ -50,18 +50,19 @@ class Progress {
   ProgressOutput output_;
   bool enabled_ = true;
   bool finished_ = false;
-  bool drawn_ = false;               ///< A bar stands on the terminal's current line.
+  bool drawn_ = false;  ///< A bar stands on the terminal's current line.
   int64_t total_steps_ = 0;
   int64_t step_ = 0;
   int64_t shown_step_ = -1;
-  bool changed_ = false;             ///< Something came after the last show().
+  bool changed_ = false;  ///< Something came after the last show().
   double loss_ = 0;
   double samples_per_second_ = 0;
   std::optional<double> val_error_;
-  double updated_at_ = 0;            ///< Clock at the last update.
+  double updated_at_ = 0;  ///< Clock at the last update.
   double shown_at_ = 0;
   double smoothed_step_seconds_ = 0;
-  double smoothing_weight_ = 0;      ///< Sum of the weights in smoothed_step_seconds_: it starts at 0, so the mean is unbiased from the first step.
+  double smoothing_weight_ =
+      0;  ///< Sum of the weights in smoothed_step_seconds_: it starts at 0, so the mean is unbiased from the first step.
 };
 
 }  // namespace cohort

@@ -11,9 +11,12 @@ namespace {
 
 std::string state_label(RunState state) {
   switch (state) {
-    case RunState::kDone: return "<span class=\"state done\">finished</span>";
-    case RunState::kInterrupted: return "<span class=\"state interrupted\">interrupted</span>";
-    case RunState::kOpen: break;
+    case RunState::kDone:
+      return "<span class=\"state done\">finished</span>";
+    case RunState::kInterrupted:
+      return "<span class=\"state interrupted\">interrupted</span>";
+    case RunState::kOpen:
+      break;
   }
   return "<span class=\"state open\">no end recorded</span>";
 }
@@ -35,7 +38,8 @@ std::string header(const RunRecord& run, const Summary& summary) {
   out += "</div>\n<h1><span class=\"what\">" + escape_html(line.what) + "</span> " + escape_html(line.result);
   if (!line.rest.empty()) out += " <span class=\"rest\">" + escape_html(keep_phrases_whole(line.rest)) + "</span>";
   out += "</h1>\n";
-  if (const std::string notice = state_notice(run, summary); !notice.empty()) out += "<p class=\"banner\">" + escape_html(notice) + "</p>\n";
+  if (const std::string notice = state_notice(run, summary); !notice.empty())
+    out += "<p class=\"banner\">" + escape_html(notice) + "</p>\n";
   return out + tiles(key_figures(run, summary)) + "</header>\n";
 }
 

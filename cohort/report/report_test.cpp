@@ -25,13 +25,15 @@ struct Run {
     return *this;
   }
   Run& start(const std::string& model, const std::string& data, int workers = 2) {
-    return line(R"({"event":"start","world_size":)" + std::to_string(workers) + R"(,"layout":{"dp":2},"parameters":421642,"train_samples":60000,"model":")" + model +
-                R"(","data":")" + data + R"(","steps":1720})");
+    return line(R"({"event":"start","world_size":)" + std::to_string(workers) +
+                R"(,"layout":{"dp":2},"parameters":421642,"train_samples":60000,"model":")" + model + R"(","data":")" + data +
+                R"(","steps":1720})");
   }
   Run& steps(int first, int last) {
     for (int i = first; i <= last; ++i)
-      line(concat(R"({"event":"step","step":)", i, R"(,"loss":)", 2.0 / i,
-                  R"(,"step_seconds":0.02,"samples_per_second":6400,"data_seconds":0.001,"compute_seconds":0.014,"exchange_seconds":0.003,"optimizer_seconds":0.001,"learning_rate":0.1})"));
+      line(concat(
+          R"({"event":"step","step":)", i, R"(,"loss":)", 2.0 / i,
+          R"(,"step_seconds":0.02,"samples_per_second":6400,"data_seconds":0.001,"compute_seconds":0.014,"exchange_seconds":0.003,"optimizer_seconds":0.001,"learning_rate":0.1})"));
     return *this;
   }
   void write() const {
@@ -57,22 +59,30 @@ size_t count(const std::string& text, const std::string& part) {
   return number;
 }
 
-const char kDone[] = R"({"event":"done","step":1720,"loss":0.2,"val_loss":0.28,"val_error":0.0991,"seconds":192.4,"predicted_step_seconds":0.018,"measured_step_seconds":0.02,"peak_memory_bytes":[100,200],"run":"r"})";
-const char kRanks[] = R"({"event":"ranks","ranks":[{"rank":0,"host":"h<1>","pid":1,"samples":64,"data_seconds":1.72,"compute_seconds":17.2,"exchange_seconds":3.44,"optimizer_seconds":1.72,"peak_memory_bytes":1048576}]})";
+const char kDone[] =
+    R"({"event":"done","step":1720,"loss":0.2,"val_loss":0.28,"val_error":0.0991,"seconds":192.4,"predicted_step_seconds":0.018,"measured_step_seconds":0.02,"peak_memory_bytes":[100,200],"run":"r"})";
+const char kRanks[] =
+    R"({"event":"ranks","ranks":[{"rank":0,"host":"h<1>","pid":1,"samples":64,"data_seconds":1.72,"compute_seconds":17.2,"exchange_seconds":3.44,"optimizer_seconds":1.72,"peak_memory_bytes":1048576}]})";
 
 TEST_CASE("headline: what was trained on what, with the result") {
   CHECK(Run().start("cnn", "fashion-mnist").steps(1, 1720).line(kDone).head() ==
         "cnn on fashion-mnist: 90.1 % validation accuracy after 1,720 steps, 2 workers, 3 min 12 s");
-  CHECK(Run().start("transformer", "text:/books", 1).steps(1, 10).line(R"({"event":"eval","step":10,"val_loss":1.3862943611,"val_error":0.4})").head() ==
-        "transformer on text:/books: 2.00 bits per byte after 10 of 1,720 steps, 1 worker, about 200.0 ms");
-  CHECK(Run().start("fc", "synthetic:8").steps(1, 1).head() == "fc on synthetic:8: training loss 2.00 after 1 of 1,720 steps, 2 workers, about 20.0 ms");
+  CHECK(Run()
+            .start("transformer", "text:/books", 1)
+            .steps(1, 10)
+            .line(R"({"event":"eval","step":10,"val_loss":1.3862943611,"val_error":0.4})")
+            .head() == "transformer on text:/books: 2.00 bits per byte after 10 of 1,720 steps, 1 worker, about 200.0 ms");
+  CHECK(Run().start("fc", "synthetic:8").steps(1, 1).head() ==
+        "fc on synthetic:8: training loss 2.00 after 1 of 1,720 steps, 2 workers, about 20.0 ms");
   CHECK(Run().start("fc", "synthetic:8").head() == "fc on synthetic:8: no step was recorded");
   CHECK(Run().line(R"({"event":"step","step":3,"loss":null})").head() == "a model: the loss is not finite after 3 steps, 1 worker");
 }
 
 TEST_CASE("summary: times of lines that stand for several steps, the best evaluation, the steps since a resume") {
   Run run;
-  run.start("cnn", "x").line(R"({"event":"step","step":10,"loss":1,"step_seconds":0.5})").line(R"({"event":"eval","step":10,"val_loss":0.2,"val_error":0.1})");
+  run.start("cnn", "x")
+      .line(R"({"event":"step","step":10,"loss":1,"step_seconds":0.5})")
+      .line(R"({"event":"eval","step":10,"val_loss":0.2,"val_error":0.1})");
   run.line(R"({"event":"resume","step":10,"from":"c"})").line(R"({"event":"step","step":20,"loss":1,"step_seconds":0.1})");
   run.line(R"({"event":"eval","step":20,"val_loss":0.3,"val_error":0.2})");
   const Summary summary = summarize(run.record());
@@ -89,7 +99,8 @@ TEST_CASE("report: a whole run") {
   Run run;
   run.config = "model = \"cnn\"\nlr = 0.05\n";
   run.start("cnn", "fashion-mnist").steps(1, 1720).line(R"({"event":"eval","step":1720,"val_loss":0.28,"val_error":0.0991})");
-  run.line(R"({"event":"checkpoint","step":860,"path":"c"})").line(R"({"event":"confusion","step":1720,"classes":["Shirt","Coat"],"counts":[[90,10],[0,100]]})");
+  run.line(R"({"event":"checkpoint","step":860,"path":"c"})")
+      .line(R"({"event":"confusion","step":1720,"classes":["Shirt","Coat"],"counts":[[90,10],[0,100]]})");
   run.line(kRanks).line(kDone);
   const std::string page = run.page();
   CHECK(contains(page, "90.1 % validation accuracy"));
@@ -121,7 +132,9 @@ TEST_CASE("report: text of files never becomes markup") {
   const std::string evil = "</title></style></pre><script>x()</script><img src=x onerror=y>";
   Run run;
   run.config = "model = '" + evil + "'\n\"" + evil + "\" = 'v'\n";
-  run.start(evil, evil).steps(1, 3).line(R"({"event":"confusion","step":1,"classes":[")" + evil + R"(","\" onload=z"],"counts":[[1,1],[2,2]]})");
+  run.start(evil, evil)
+      .steps(1, 3)
+      .line(R"({"event":"confusion","step":1,"classes":[")" + evil + R"(","\" onload=z"],"counts":[[1,1],[2,2]]})");
   run.line(R"({"event":"sample","step":3,"prompt":")" + evil + R"(","text":")" + evil + evil + R"(\u0000"})");
   const std::string page = run.page();
   CHECK(count(page, "<script>") == 1);  // Our own.
@@ -136,7 +149,8 @@ TEST_CASE("report: states of a run that did not end by itself") {
   CHECK(contains(Run().start("cnn", "x").steps(1, 5).page(), "still going, or it was killed after step 5"));
   CHECK(contains(Run().start("cnn", "x").page(), "killed before its first step"));
   CHECK(contains(Run().page(), "no step was recorded"));
-  const std::string page = Run().start("cnn", "x").steps(1, 5).line(R"({"event":"checkpoint","step":5,"path":"c"})").line(R"({"event":"interrupted"})").page();
+  const std::string page =
+      Run().start("cnn", "x").steps(1, 5).line(R"({"event":"checkpoint","step":5,"path":"c"})").line(R"({"event":"interrupted"})").page();
   CHECK(contains(page, "The run was interrupted at step 5. Its newest checkpoint is of step 5; cohort train --resume"));
   CHECK(contains(page, "No evaluation was recorded."));
   CHECK(!contains(page, "id=\"confusion\""));

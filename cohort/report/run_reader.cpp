@@ -1,5 +1,6 @@
-// metrics.jsonl line by line. A run that is stopped and resumed appends to its file; steps after the checkpoint that it went on from were undone
-// and happen again. So a resume, or a step whose number does not rise, takes back what was recorded after it, and the lists always rise.
+// metrics.jsonl line by line. A run that is stopped and resumed appends to its file; steps after the checkpoint that it went on from were
+// undone and happen again. So a resume, or a step whose number does not rise, takes back what was recorded after it, and the lists always
+// rise.
 
 #include "cohort/report/run_reader.h"
 
@@ -130,7 +131,8 @@ void read_confusion(const JsonLine& line, RunRecord& run) {
   for (const Json& row : *counts) {
     confusion.counts.push_back(JsonLine::counts(row, line.where(), "a row of 'counts'"));
     if (confusion.counts.back().size() != size)
-      fail(ErrorCode::kBadInput, line.where(), ": a row of 'counts' has ", confusion.counts.back().size(), " columns for ", size, " classes");
+      fail(ErrorCode::kBadInput, line.where(), ": a row of 'counts' has ", confusion.counts.back().size(), " columns for ", size,
+           " classes");
   }
   run.confusion = std::move(confusion);
 }
@@ -144,7 +146,8 @@ void read_done(const JsonLine& line, RunRecord& run) {
   done.seconds = line.number("seconds");
   done.predicted_step_seconds = line.number("predicted_step_seconds");
   done.measured_step_seconds = line.number("measured_step_seconds");
-  if (const Json* bytes = line.array("peak_memory_bytes")) done.peak_memory_bytes = JsonLine::counts(*bytes, line.where(), "'peak_memory_bytes'");
+  if (const Json* bytes = line.array("peak_memory_bytes"))
+    done.peak_memory_bytes = JsonLine::counts(*bytes, line.where(), "'peak_memory_bytes'");
   run.done = std::move(done);
   run.state = RunState::kDone;
 }

@@ -70,7 +70,7 @@ struct DoneRecord {
 };
 
 enum class RunState {
-  kOpen,         ///< No end is recorded: it is still going, or it was killed.
+  kOpen,  ///< No end is recorded: it is still going, or it was killed.
   kDone,
   kInterrupted,
 };
@@ -85,17 +85,17 @@ struct RunRecord {
   std::vector<ConfigValue> config;  ///< In the order of the file; empty where the run has none.
   RunState state = RunState::kOpen;
   std::optional<StartRecord> start;
-  std::vector<StepRecord> steps;    ///< Steps rise; what a resume undid is not here.
-  std::vector<EvalRecord> evals;    ///< Steps rise.
+  std::vector<StepRecord> steps;  ///< Steps rise; what a resume undid is not here.
+  std::vector<EvalRecord> evals;  ///< Steps rise.
   std::vector<CheckpointRecord> checkpoints, resumes;
-  std::vector<RankRecord> ranks;    ///< Of the last process.
+  std::vector<RankRecord> ranks;  ///< Of the last process.
   std::optional<ConfusionRecord> confusion;
   std::optional<SampleRecord> sample;
-  std::optional<DoneRecord> done;   ///< Where state is kDone.
+  std::optional<DoneRecord> done;  ///< Where state is kDone.
 };
 
-/// Reads RUN/metrics.jsonl, and RUN/config.toml where it is there. A last line that is not whole, as a kill leaves it, is skipped; events and
-/// keys that are not known are ignored. Error(kBadInput) with file and line otherwise, or where there is no metrics.jsonl.
+/// Reads RUN/metrics.jsonl, and RUN/config.toml where it is there. A last line that is not whole, as a kill leaves it, is skipped; events
+/// and keys that are not known are ignored. Error(kBadInput) with file and line otherwise, or where there is no metrics.jsonl.
 RunRecord read_run(const std::string& run);
 
 /// The value of a key of config.toml, "" where it has none.

@@ -31,8 +31,9 @@ struct Folder {
   }
 };
 
-const char kStart[] = R"({"event":"start","world_size":2,"layout":{"dp":2,"pp":1,"sync":"step","zero":1},"parameters":7,"train_samples":60000})"
-                      "\n";
+const char kStart[] =
+    R"({"event":"start","world_size":2,"layout":{"dp":2,"pp":1,"sync":"step","zero":1},"parameters":7,"train_samples":60000})"
+    "\n";
 
 std::string step(int number, const std::string& more = "") {
   return R"({"event":"step","step":)" + std::to_string(number) + R"(,"loss":)" + std::to_string(1.0 / number) + more + "}\n";
@@ -44,13 +45,20 @@ TEST_CASE("read_run: every event") {
   Folder folder;
   const RunRecord run = folder.read(
       std::string(kStart) + step(1, R"(,"step_seconds":0.5,"samples_per_second":256,"data_seconds":0.1,"gradient_norm":null)") + step(2) +
-      R"({"event":"eval","step":2,"val_loss":0.4,"val_error":0.1})" "\n"
-      R"({"event":"something_new","x":[{}]})" "\n\n"
-      R"({"event":"checkpoint","step":2,"path":"checkpoints/step-000000002"})" "\n"
-      R"({"event":"ranks","ranks":[{"rank":1,"host":"h","pid":12,"samples":256,"compute_seconds":0.3,"peak_memory_bytes":5}]})" "\n"
-      R"({"event":"confusion","step":2,"classes":["a","b"],"counts":[[1,2],[3,4]]})" "\n"
-      R"({"event":"sample","step":2,"prompt":"p","text":"q\u00e9"})" "\n"
-      R"({"event":"done","step":2,"loss":null,"val_loss":0.4,"val_error":0.1,"seconds":9,"predicted_step_seconds":null,"measured_step_seconds":0.5,"peak_memory_bytes":[5,6],"run":"r"})" "\n",
+          R"({"event":"eval","step":2,"val_loss":0.4,"val_error":0.1})"
+          "\n"
+          R"({"event":"something_new","x":[{}]})"
+          "\n\n"
+          R"({"event":"checkpoint","step":2,"path":"checkpoints/step-000000002"})"
+          "\n"
+          R"({"event":"ranks","ranks":[{"rank":1,"host":"h","pid":12,"samples":256,"compute_seconds":0.3,"peak_memory_bytes":5}]})"
+          "\n"
+          R"({"event":"confusion","step":2,"classes":["a","b"],"counts":[[1,2],[3,4]]})"
+          "\n"
+          R"({"event":"sample","step":2,"prompt":"p","text":"q\u00e9"})"
+          "\n"
+          R"({"event":"done","step":2,"loss":null,"val_loss":0.4,"val_error":0.1,"seconds":9,"predicted_step_seconds":null,"measured_step_seconds":0.5,"peak_memory_bytes":[5,6],"run":"r"})"
+          "\n",
       "b = 1\na = 0.05\nname = \"x\"\n[table]\ninner = [1, 2]\n");
   CHECK(run.state == RunState::kDone);
   REQUIRE(run.start);
@@ -98,10 +106,20 @@ TEST_CASE("read_run: a broken line that is not the last one names file and line"
 TEST_CASE("read_run: what a resume undid is gone") {
   Folder folder;
   std::string metrics = kStart;
-  for (int i = 1; i <= 6; ++i) metrics += step(i) + (i % 2 == 0 ? R"({"event":"eval","step":)" + std::to_string(i) + R"(,"val_loss":9})" "\n" : "");
-  metrics += R"({"event":"checkpoint","step":4,"path":"c"})" "\n" R"({"event":"interrupted","step":6})" "\n";
+  for (int i = 1; i <= 6; ++i)
+    metrics += step(i) + (i % 2 == 0 ? R"({"event":"eval","step":)" + std::to_string(i) +
+                                           R"(,"val_loss":9})"
+                                           "\n"
+                                     : "");
+  metrics += R"({"event":"checkpoint","step":4,"path":"c"})"
+             "\n"
+             R"({"event":"interrupted","step":6})"
+             "\n";
   CHECK(folder.read(metrics).state == RunState::kInterrupted);
-  metrics += std::string(kStart) + R"({"event":"resume","step":4,"from":"c"})" "\n" + step(5, R"(,"learning_rate":0.5)");
+  metrics += std::string(kStart) +
+             R"({"event":"resume","step":4,"from":"c"})"
+             "\n" +
+             step(5, R"(,"learning_rate":0.5)");
   const RunRecord run = folder.read(metrics);
   CHECK(run.state == RunState::kOpen);
   REQUIRE(run.steps.size() == 5);

@@ -1,5 +1,6 @@
-// Where the time of a step goes: data, compute, exchange, optimizer, and what is left of the measured step. Overall figures are means over the
-// recorded steps of the run, the first left out (it allocates and warms caches); figures of a worker are its totals over the steps of its process.
+// Where the time of a step goes: data, compute, exchange, optimizer, and what is left of the measured step. Overall figures are means over
+// the recorded steps of the run, the first left out (it allocates and warms caches); figures of a worker are its totals over the steps of
+// its process.
 
 #include <algorithm>
 #include <cmath>
@@ -65,7 +66,8 @@ double total(const std::vector<Row>& rows) {
 std::string words(const std::vector<Row>& rows) {
   std::string out;
   for (const Row& row : rows)
-    out += (out.empty() ? "" : ", ") + row.name + " " + milliseconds_text(row.seconds) + " (" + percent_text(row.seconds / total(rows), 0) + ")";
+    out += (out.empty() ? "" : ", ") + row.name + " " + milliseconds_text(row.seconds) + " (" + percent_text(row.seconds / total(rows), 0) +
+           ")";
   return out;
 }
 
@@ -93,12 +95,15 @@ std::string worker_bars(const RunRecord& run, const Summary& summary) {
   for (const RankRecord& rank : run.ranks) {
     const std::vector<Row> rows = of_rank(rank, summary.steps_of_last_process);
     const std::string name = "rank " + std::to_string(rank.rank);
-    out += "<span>" + name + "</span>" + bar(rows, longest, name, "stack") + "<span class=\"number\">" + milliseconds_text(total(rows)) + "</span>\n";
+    out += "<span>" + name + "</span>" + bar(rows, longest, name, "stack") + "<span class=\"number\">" + milliseconds_text(total(rows)) +
+           "</span>\n";
   }
   return "<div class=\"workers\">" + out + "</div>\n";
 }
 
-std::string two_lines(const std::string& first, const std::string& second) { return escape_html(first) + "<small>" + escape_html(second) + "</small>"; }
+std::string two_lines(const std::string& first, const std::string& second) {
+  return escape_html(first) + "<small>" + escape_html(second) + "</small>";
+}
 
 }  // namespace
 
@@ -115,7 +120,8 @@ std::string step_time_section(const RunRecord& run, const Summary& summary) {
       phases.rows.push_back({element("span", {{"class", "key " + row.colour}}, escape_html(row.name)), milliseconds_text(row.seconds),
                              percent_text(row.seconds / sum), element("span", {{"class", "about"}}, escape_html(row.about))});
     }
-    intro = "Mean " + milliseconds_text(sum) + (run.steps.size() > 2 ? " over the recorded steps, the first left out." : " over the recorded steps.");
+    intro = "Mean " + milliseconds_text(sum) +
+            (run.steps.size() > 2 ? " over the recorded steps, the first left out." : " over the recorded steps.");
     content = bar(rows, sum, "Time of a step", "stack total") + "\n" + table(phases, "Time of a step");
   }
   return section("step-time", "Where the time of a step goes", intro, content + workers);
@@ -130,12 +136,13 @@ std::string workers_section(const RunRecord& run, const Summary& summary) {
   const int64_t num_steps = summary.steps_of_last_process;
   for (const RankRecord& rank : run.ranks) {
     const double sum = total(of_rank(rank, num_steps));
-    std::vector<std::string> row = {std::to_string(rank.rank), escape_html(rank.host), rank.pid ? std::to_string(*rank.pid) : count_text(rank.pid),
-                                    count_text(rank.samples)};
+    std::vector<std::string> row = {std::to_string(rank.rank), escape_html(rank.host),
+                                    rank.pid ? std::to_string(*rank.pid) : count_text(rank.pid), count_text(rank.samples)};
     for (const Phase& phase : kPhases) {
       const double seconds = rank.*phase.of_rank;
       if (num_steps > 0 && sum > 0 && std::isfinite(seconds))
-        row.push_back(two_lines(milliseconds_text(seconds / static_cast<double>(num_steps)), percent_text(seconds / static_cast<double>(num_steps) / sum)));
+        row.push_back(two_lines(milliseconds_text(seconds / static_cast<double>(num_steps)),
+                                percent_text(seconds / static_cast<double>(num_steps) / sum)));
       else row.push_back(escape_html(seconds_text(seconds)));
     }
     row.push_back(bytes_text(rank.peak_memory_bytes));

@@ -1,5 +1,5 @@
-// Colours are variables, set once for light and once for dark; SVG uses the same ones, so a plot changes with the page. Text in the soft colour
-// has a contrast of at least 5 to 1 on its ground, and every colour of a curve or bar at least 3 to 1.
+// Colours are variables, set once for light and once for dark; SVG uses the same ones, so a plot changes with the page. Text in the soft
+// colour has a contrast of at least 5 to 1 on its ground, and every colour of a curve or bar at least 3 to 1.
 
 #include "cohort/report/style.h"
 

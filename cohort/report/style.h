@@ -1,5 +1,6 @@
 #pragma once
-// The look of the report: its style sheet, and the small script that shows values under the pointer. The page is complete without the script.
+// The look of the report: its style sheet, and the small script that shows values under the pointer. The page is complete without the
+// script.
 
 namespace cohort::page {
 

@@ -90,25 +90,31 @@ std::string value_note(const Summary& summary, double best, double last, int64_t
 void add_result_tiles(const RunRecord& run, const Summary& summary, std::vector<Tile>& list) {
   if (!summary.is_text && std::isfinite(summary.val_error)) {
     list.push_back({"Validation accuracy", percent_text(1 - summary.val_error),
-                    value_note(summary, summary.best_val_error, summary.val_error, summary.best_val_error_step, percent_text(1 - summary.best_val_error))});
+                    value_note(summary, summary.best_val_error, summary.val_error, summary.best_val_error_step,
+                               percent_text(1 - summary.best_val_error))});
   }
   if (summary.is_text && std::isfinite(summary.val_loss)) {
     list.push_back({"Bits per byte", significant(bits(summary.val_loss), 3),
-                    value_note(summary, summary.best_val_loss, summary.val_loss, summary.best_val_loss_step, significant(bits(summary.best_val_loss), 3))});
+                    value_note(summary, summary.best_val_loss, summary.val_loss, summary.best_val_loss_step,
+                               significant(bits(summary.best_val_loss), 3))});
     list.push_back({"Perplexity", significant(std::exp(summary.val_loss), 3), "of a byte, validation"});
     if (std::isfinite(summary.val_error)) list.push_back({"Next byte right", percent_text(1 - summary.val_error), "validation"});
   }
   if (std::isfinite(summary.val_loss)) {
     list.push_back({"Validation loss", significant(summary.val_loss, 3),
-                    summary.is_text ? "nats a byte" : value_note(summary, summary.best_val_loss, summary.val_loss, summary.best_val_loss_step, significant(summary.best_val_loss, 3))});
+                    summary.is_text ? "nats a byte"
+                                    : value_note(summary, summary.best_val_loss, summary.val_loss, summary.best_val_loss_step,
+                                                 significant(summary.best_val_loss, 3))});
   }
-  if (summary.has_steps) list.push_back({"Training loss", significant(summary.train_loss, 3), run.steps.size() > 1 ? "smoothed, last step" : ""});
+  if (summary.has_steps)
+    list.push_back({"Training loss", significant(summary.train_loss, 3), run.steps.size() > 1 ? "smoothed, last step" : ""});
 }
 
 std::string forecast_note(const Summary& summary) {
   if (!std::isfinite(summary.predicted_step_seconds) || !(summary.step_seconds > 0)) return "";
   const double error = summary.predicted_step_seconds / summary.step_seconds - 1;
-  return "forecast " + milliseconds_text(summary.predicted_step_seconds) + ", " + percent_text(std::abs(error), 0) + (error < 0 ? " below" : " above");
+  return "forecast " + milliseconds_text(summary.predicted_step_seconds) + ", " + percent_text(std::abs(error), 0) +
+         (error < 0 ? " below" : " above");
 }
 
 }  // namespace
@@ -145,9 +151,12 @@ Headline headline(const RunRecord& run, const Summary& summary) {
   else if (std::isfinite(summary.train_loss)) line.result = "training loss " + significant(summary.train_loss, 3);
   else line.result = "the loss is not finite";
   const bool is_short = run.state != RunState::kDone && summary.planned_steps && *summary.planned_steps > summary.last_step;
-  line.rest = "after " + (is_short ? with_commas(summary.last_step) + " of " + plural(*summary.planned_steps, "step") : plural(summary.last_step, "step")) +
-              ", " + plural(summary.num_workers, "worker");
-  if (std::isfinite(summary.seconds)) line.rest += std::string(", ") + (summary.seconds_are_estimated ? "about " : "") + seconds_text(summary.seconds);
+  line.rest =
+      "after " +
+      (is_short ? with_commas(summary.last_step) + " of " + plural(*summary.planned_steps, "step") : plural(summary.last_step, "step")) +
+      ", " + plural(summary.num_workers, "worker");
+  if (std::isfinite(summary.seconds))
+    line.rest += std::string(", ") + (summary.seconds_are_estimated ? "about " : "") + seconds_text(summary.seconds);
   return line;
 }
 
@@ -156,7 +165,9 @@ std::string state_notice(const RunRecord& run, const Summary& summary) {
   const std::string at = summary.has_steps ? " at step " + with_commas(summary.last_step) : " before its first step";
   std::string text;
   if (run.state == RunState::kInterrupted) text = "The run was interrupted" + at + ".";
-  else text = "No end is recorded: the run is still going, or it was killed" + (summary.has_steps ? " after step " + with_commas(summary.last_step) : at) + ".";
+  else
+    text = "No end is recorded: the run is still going, or it was killed" +
+           (summary.has_steps ? " after step " + with_commas(summary.last_step) : at) + ".";
   if (run.checkpoints.empty()) return text;
   return text + " Its newest checkpoint is of step " + with_commas(run.checkpoints.back().step) +
          "; cohort train --resume with the same --run goes on from there.";
@@ -173,8 +184,10 @@ std::vector<Tile> key_figures(const RunRecord& run, const Summary& summary) {
   }
   if (std::isfinite(summary.samples_per_second)) list.push_back({"Speed", significant(summary.samples_per_second, 3), "samples/s, median"});
   if (std::isfinite(summary.step_seconds)) list.push_back({"Step time", milliseconds_text(summary.step_seconds), forecast_note(summary)});
-  list.push_back({"Workers", with_commas(summary.num_workers), run.start && !run.start->layout.empty() ? "layout " + run.start->layout : ""});
-  if (summary.peak_memory_bytes) list.push_back({"Peak memory", bytes_text(summary.peak_memory_bytes), summary.num_workers > 1 ? "of one worker" : ""});
+  list.push_back(
+      {"Workers", with_commas(summary.num_workers), run.start && !run.start->layout.empty() ? "layout " + run.start->layout : ""});
+  if (summary.peak_memory_bytes)
+    list.push_back({"Peak memory", bytes_text(summary.peak_memory_bytes), summary.num_workers > 1 ? "of one worker" : ""});
   if (run.start && run.start->parameters) list.push_back({"Parameters", count_text(run.start->parameters), ""});
   if (run.start && run.start->train_samples) list.push_back({"Training samples", count_text(run.start->train_samples), ""});
   return list;

@@ -13,22 +13,22 @@ namespace cohort::page {
 
 struct Summary {
   std::string model, data;
-  bool is_text = false;                  ///< Bytes of text: val_loss is nats a byte.
+  bool is_text = false;  ///< Bytes of text: val_loss is nats a byte.
   bool has_steps = false;
   int64_t num_workers = 1;
   int64_t last_step = 0;
   std::optional<int64_t> planned_steps;
-  int64_t steps_of_last_process = 0;     ///< Since the last resume.
-  double train_loss = kUnknown;          ///< Smoothed, at the last step.
+  int64_t steps_of_last_process = 0;  ///< Since the last resume.
+  double train_loss = kUnknown;       ///< Smoothed, at the last step.
   double val_loss = kUnknown, val_error = kUnknown;
   double best_val_loss = kUnknown, best_val_error = kUnknown;
-  int64_t last_eval_step = 0;            ///< That val_loss and val_error are of.
+  int64_t last_eval_step = 0;  ///< That val_loss and val_error are of.
   int64_t best_val_loss_step = 0, best_val_error_step = 0;
   double seconds = kUnknown;
-  bool seconds_are_estimated = false;    ///< From the step times: evaluations and start-up are not in it.
-  double step_seconds = kUnknown;        ///< Measured by the run where it ended, else the median of the steps.
+  bool seconds_are_estimated = false;  ///< From the step times: evaluations and start-up are not in it.
+  double step_seconds = kUnknown;      ///< Measured by the run where it ended, else the median of the steps.
   double predicted_step_seconds = kUnknown;
-  double samples_per_second = kUnknown;  ///< Median of the steps.
+  double samples_per_second = kUnknown;      ///< Median of the steps.
   std::optional<int64_t> peak_memory_bytes;  ///< Of the rank that needed most.
 };
 

@@ -1,6 +1,6 @@
-// How a plot keeps its text readable at any width: the outer <svg> has no viewBox, so its units are pixels. Heights are pixels and horizontal places
-// are percentages of the width, which labels, grid and marks take as they are. Paths know no percentages, so the curves stand in an inner <svg> of
-// 1000 x 1000 units that is stretched over the plot (preserveAspectRatio="none") with strokes that do not scale.
+// How a plot keeps its text readable at any width: the outer <svg> has no viewBox, so its units are pixels. Heights are pixels and
+// horizontal places are percentages of the width, which labels, grid and marks take as they are. Paths know no percentages, so the curves
+// stand in an inner <svg> of 1000 x 1000 units that is stretched over the plot (preserveAspectRatio="none") with strokes that do not scale.
 
 #include "cohort/report/svg.h"
 
@@ -76,7 +76,11 @@ std::string axes(const LineChart& chart, const Axis& x, const Axis& y, double he
   for (const Tick& tick : x.ticks) {
     const double place = 100 * x.fraction(tick.value);
     if (place < -0.01 || place > 100.01) continue;
-    out += element("text", {{"x", coordinate(place, 2) + "%"}, {"y", coordinate(height + 20)}, {"text-anchor", "middle"}, {"class", tick.minor ? "minor" : ""}},
+    out += element("text",
+                   {{"x", coordinate(place, 2) + "%"},
+                    {"y", coordinate(height + 20)},
+                    {"text-anchor", "middle"},
+                    {"class", tick.minor ? "minor" : ""}},
                    escape_html(tick.label));
   }
   return out + element("text", {{"x", "100%"}, {"y", coordinate(height + 36)}, {"text-anchor", "end"}}, escape_html(chart.x_label)) + "\n";
@@ -122,7 +126,8 @@ std::string curves(const LineChart& chart, const Axis& x, const Axis& y, double 
                                  {"r", "3"}});
     }
   }
-  return "<svg width=\"100%\" height=\"" + coordinate(height) + "\" viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\">" + paths + "</svg>\n" + dots;
+  return "<svg width=\"100%\" height=\"" + coordinate(height) + "\" viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\">" + paths +
+         "</svg>\n" + dots;
 }
 
 std::string markers(const LineChart& chart, const Axis& x, double height) {
@@ -140,7 +145,10 @@ std::string markers(const LineChart& chart, const Axis& x, double height) {
       out += element("line", {{"class", "m-resume"}, {"x1", left}, {"x2", left}, {"y1", "0"}, {"y2", coordinate(height)}}, title);
       if (place - last_label < 18) continue;  // Labels side by side would overlap.
       last_label = place;
-      out += element("text", {{"class", "resumed"}, {"x", left}, {"y", "10"}, {"dx", place > 80 ? "-5" : "5"}, {"text-anchor", place > 80 ? "end" : "start"}}, "resumed");
+      out += element(
+          "text",
+          {{"class", "resumed"}, {"x", left}, {"y", "10"}, {"dx", place > 80 ? "-5" : "5"}, {"text-anchor", place > 80 ? "end" : "start"}},
+          "resumed");
     } else if (checkpoint++ % every == 0) {
       out += element("svg", {{"x", left}, {"y", coordinate(height)}, {"overflow", "visible"}, {"width", "1"}, {"height", "1"}},
                      element("path", {{"class", "m-checkpoint"}, {"d", "M0 0L-4 6L4 6Z"}}, title));
@@ -181,23 +189,30 @@ std::string outliers_note(const LineChart& chart, const Axis& y) {
 std::string line_chart(const LineChart& full) {
   LineChart chart = full;
   std::erase_if(chart.series, [&](const Series& series) {
-    return std::none_of(series.points.begin(), series.points.end(), [&](const Point& point) { return can_show(point.y, chart.logarithmic); });
+    return std::none_of(series.points.begin(), series.points.end(),
+                        [&](const Point& point) { return can_show(point.y, chart.logarithmic); });
   });
   if (chart.series.empty()) return "";
   const double height = chart.wide ? kTallPixels : kLowPixels;
   const Axis x = exact_axis(chart.x_low, chart.x_high, chart.wide ? 8 : 6);
   const Axis y = vertical_axis(chart);
   const std::string title = chart.id + "-title";
-  const std::string plot =
-      element("svg",
-              {{"role", "img"}, {"aria-labelledby", title}, {"height", coordinate(height)}, {"data-height", coordinate(height)},
-               {"data-x0", exact(x.low)}, {"data-x1", exact(x.high)}, {"data-y0", exact(y.low)}, {"data-y1", exact(y.high)},
-               {"data-log", y.logarithmic ? "1" : ""}, {"data-unit", chart.unit.empty() ? "" : " " + chart.unit}},
-              element("title", {{"id", title}}, escape_html(chart.title + ". " + chart.description)) + "\n" + axes(chart, x, y, height) +
-                  curves(chart, x, y, height) + markers(chart, x, height));
+  const std::string plot = element("svg",
+                                   {{"role", "img"},
+                                    {"aria-labelledby", title},
+                                    {"height", coordinate(height)},
+                                    {"data-height", coordinate(height)},
+                                    {"data-x0", exact(x.low)},
+                                    {"data-x1", exact(x.high)},
+                                    {"data-y0", exact(y.low)},
+                                    {"data-y1", exact(y.high)},
+                                    {"data-log", y.logarithmic ? "1" : ""},
+                                    {"data-unit", chart.unit.empty() ? "" : " " + chart.unit}},
+                                   element("title", {{"id", title}}, escape_html(chart.title + ". " + chart.description)) + "\n" +
+                                       axes(chart, x, y, height) + curves(chart, x, y, height) + markers(chart, x, height));
   return element("figure", {{"class", chart.wide ? "chart wide" : "chart"}},
-                 "<figcaption><h3>" + escape_html(chart.title) + "</h3>" + legend(chart) + "</figcaption>\n<div class=\"plot\">" + plot + "</div>" +
-                     outliers_note(chart, y)) +
+                 "<figcaption><h3>" + escape_html(chart.title) + "</h3>" + legend(chart) + "</figcaption>\n<div class=\"plot\">" + plot +
+                     "</div>" + outliers_note(chart, y)) +
          "\n";
 }
 
@@ -207,7 +222,8 @@ std::string stacked_bar(const std::vector<Part>& parts, double full_size, const 
   for (const Part& part : parts) {
     if (!(part.size > 0) || !(full_size > 0)) continue;
     const double width = 100 * part.size / full_size;
-    out += element("rect", {{"class", part.colour}, {"x", coordinate(begin, 3) + "%"}, {"width", coordinate(width, 3) + "%"}, {"height", "100%"}});
+    out += element("rect",
+                   {{"class", part.colour}, {"x", coordinate(begin, 3) + "%"}, {"width", coordinate(width, 3) + "%"}, {"height", "100%"}});
     begin += width;
   }
   return element("svg", {{"class", css_class}, {"role", "img"}}, out);

@@ -10,7 +10,8 @@
 namespace cohort {
 
 /// One writer, one thread. Writes FOLDER/events.out.tfevents.<seconds>.<host>.<pid>; flushed at flush(), in the destructor, and whenever
-/// 64 KiB wait. `folder` (RUN/events) is made where it is missing. Error(kFailed) with the path and the system's reason; the destructor drops it.
+/// 64 KiB wait. `folder` (RUN/events) is made where it is missing. Error(kFailed) with the path and the system's reason; the destructor
+/// drops it.
 class TensorBoardWriter {
  public:
   explicit TensorBoardWriter(const std::string& folder);

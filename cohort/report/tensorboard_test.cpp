@@ -37,14 +37,16 @@ TEST_CASE("crc32c: the vectors of RFC 3720, appendix B.4, and the check value of
 TEST_CASE("tensorboard: a known scalar record, byte for byte") {
   // Event{wall_time: 1.5, step: 300, summary{value{tag: "loss", simple_value: 0.25}}}
   const std::string event = tensorboard_scalar_event("loss", 300, 0.25f, 1.5);
-  CHECK(event == from_hex("09000000000000f83f"        // field 1, fixed64: 1.5
-                          "10ac02"                    // field 2, varint: 300
-                          "2a0d"                      // field 5, 13 bytes
-                          "0a0b"                      // field 1, 11 bytes
-                          "0a046c6f7373"              // field 1: "loss"
-                          "150000803e"));             // field 2, fixed32: 0.25
+  CHECK(event == from_hex("09000000000000f83f"  // field 1, fixed64: 1.5
+                          "10ac02"              // field 2, varint: 300
+                          "2a0d"                // field 5, 13 bytes
+                          "0a0b"                // field 1, 11 bytes
+                          "0a046c6f7373"        // field 1: "loss"
+                          "150000803e"));       // field 2, fixed32: 0.25
   const std::string record = tfrecord(event);
-  CHECK(record == from_hex("1b00000000000000" "1a0d9e13") + event + from_hex("9908deed"));
+  CHECK(record == from_hex("1b00000000000000"
+                           "1a0d9e13") +
+                      event + from_hex("9908deed"));
 }
 
 TEST_CASE("tensorboard: step 0 is left out, a negative step has ten varint bytes, values keep NaN and infinity") {
@@ -75,7 +77,10 @@ TEST_CASE("tensorboard: a file is records whose lengths and checksums hold, the 
     };
     CHECK(little_endian(data, at + 8, 4) == masked(at, 8));
     CHECK(little_endian(data, at + 12 + length, 4) == masked(at + 12, length));
-    if (num_records == 0) CHECK(data.substr(at + 12 + 9, length - 9) == "\x1a\x0d" "brain.Event:2");
+    if (num_records == 0)
+      CHECK(data.substr(at + 12 + 9, length - 9) ==
+            "\x1a\x0d"
+            "brain.Event:2");
     at += 16 + length;
     ++num_records;
   }

@@ -13,6 +13,7 @@
 #include <ATen/ops/randn.h>
 
 #include "cohort/base/error.h"
+#include "cohort/base/memory.h"
 #include "cohort/comm/group.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/data_parallel.h"
@@ -76,6 +77,7 @@ class Trainee {
 
 void measure(const BenchStepOptions& options, const World& world, StepTimes& out) {
   constexpr int kBlock = 5, kWarmUp = 5;
+  keep_freed_memory();
   at::set_num_threads(1);
   const Workload workload = workload_named(options.workload);
   Group group = Group::create(world, {.backend = options.backend});

@@ -22,6 +22,7 @@
 #include <thread>
 
 #include "cohort/base/error.h"
+#include "cohort/base/memory.h"
 #include "cohort/base/json.h"
 #include "cohort/base/layout.h"
 #include "cohort/base/log.h"
@@ -148,6 +149,12 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
   state_ = std::make_unique<RunState>(config_, layout_, *model_, *optimizer_, group_, data.train->num_samples());
   const int64_t steps_per_epoch = Sampler(data.train->num_samples(), config.global_batch, config.seed).steps_per_epoch();
   total_steps_ = config.steps > 0 ? config.steps : static_cast<int64_t>(std::ceil((config.epochs > 0 ? config.epochs : 1.0) * static_cast<double>(steps_per_epoch)));
+  for (int rank = 0; rank < world_.size; ++rank) {
+    if (share_of_rank(std::min(config.global_batch, data.train->num_samples()), rank, world_.size, model_->sample_granularity()).size() > 0) continue;
+    fail(ErrorCode::kBadInput, "a global batch of ", config.global_batch, " leaves rank ", rank, " of ", world_.size, " without samples",
+         model_->sample_granularity() > 1 ? ": this model's batch norm keeps groups of samples together" : "", "; use fewer workers, a larger --global-batch",
+         model_->sample_granularity() > 1 ? ", or another norm (norm=ghost with a smaller ghost=N, group, none)" : "");
+  }
   if (config_.eval_every == 0) config_.eval_every = std::min(steps_per_epoch, std::max<int64_t>(1, total_steps_));
   if (config.resume) first_step_ = saved_step_ = state_->load_latest();
   if (reports_here()) {
@@ -326,6 +333,7 @@ TrainResult Run::train() {
       if (status_) status_[world_.rank].last_step = number + 1;
       step_seconds_.push_back(step.metrics.step_seconds);
       samples_ += batch.share.size();
+      loader.recycle(std::move(batch.batch));
       totals_.data_seconds += step.metrics.data_seconds;
       totals_.compute_seconds += step.metrics.compute_seconds;
       totals_.exchange_seconds += step.metrics.exchange_seconds;
@@ -350,6 +358,7 @@ TrainResult Run::train() {
 }  // namespace
 
 TrainResult train(const Config& config, const DataSet& data, const World& world, const TrainOptions& options) {
+  keep_freed_memory();
   catch_stop_signals();
   return Run(config, data, world, options).train();
 }

@@ -10,7 +10,6 @@
 
 #include "cohort/base/error.h"
 #include "cohort/checkpoint/checkpoint.h"
-#include "cohort/checkpoint/compare.h"
 #include "cohort/train/trainer.h"
 #include "cohort/world/launch.h"
 
@@ -54,14 +53,7 @@ Checkpoint train_and_open(Config config, const DataSet& data, int num_ranks, int
   return std::move(*checkpoint);
 }
 
-std::vector<TensorDifference> differences(const Checkpoint& reference, const Checkpoint& other) {
-  std::vector<TensorDifference> out;
-  for (const TensorComparison& tensor : compare_checkpoints(reference, other)) out.push_back({tensor.name, tensor.bitwise_equal ? 0.0 : tensor.relative_difference});
-  std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.relative > b.relative; });
-  return out;
-}
-
-double largest(const std::vector<TensorDifference>& sorted) { return sorted.empty() ? 0 : sorted.front().relative; }
+double largest(const std::vector<TensorDifference>& sorted) { return sorted.empty() ? 0 : sorted.front().relative_difference; }
 
 }  // namespace
 
@@ -73,7 +65,7 @@ std::vector<VerifyResult> verify(const Config& config, const DataSet& data, cons
   };
   const Checkpoint one = run(1, config.accumulate);
   double rounding = 0;
-  for (const int pieces : {2, 3}) rounding = std::max(rounding, largest(differences(one, run(1, config.accumulate * pieces))));
+  for (const int pieces : {2, 3}) rounding = std::max(rounding, largest(compare_checkpoints(one, run(1, config.accumulate * pieces))));
 
   std::vector<VerifyResult> results;
   for (const int num_ranks : worlds) {
@@ -81,12 +73,12 @@ std::vector<VerifyResult> verify(const Config& config, const DataSet& data, cons
     VerifyResult result;
     result.num_ranks = num_ranks;
     result.steps = layout.step();
-    result.tensors = differences(one, layout);
+    result.tensors = compare_checkpoints(one, layout);
     result.bound = std::max(kMargin * rounding, kFloor);
     result.reason = concat("one process differs from itself by ", rounding, " when it adds the same batch up in 2 or 3 pieces; a layout may differ by ", kMargin,
                            " times that, or by ", kFloor);
-    result.accumulated = largest(differences(run(1, config.accumulate * num_ranks), layout));
-    result.repeats = largest(differences(layout, run(num_ranks, config.accumulate))) == 0;
+    result.accumulated = largest(compare_checkpoints(run(1, config.accumulate * num_ranks), layout));
+    result.repeats = largest(compare_checkpoints(layout, run(num_ranks, config.accumulate))) == 0;
     results.push_back(std::move(result));
   }
   return results;

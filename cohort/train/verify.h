@@ -6,24 +6,20 @@
 #include <vector>
 
 #include "cohort/base/config.h"
+#include "cohort/checkpoint/compare.h"
 #include "cohort/data/source.h"
 
 namespace cohort {
 
-struct TensorDifference {
-  std::string name;
-  double relative = 0;          ///< max |a - b| / max |a|, a from one process.
-};
-
 struct VerifyResult {
   int num_ranks = 1;
   int64_t steps = 0;
-  std::vector<TensorDifference> tensors;      ///< Largest first.
+  std::vector<TensorDifference> tensors;      ///< To one process; largest relative difference first.
   double bound = 0;
   std::string reason;                         ///< Where the bound comes from.
   double accumulated = 0;                     ///< Largest difference to one process that takes the ranks' micro-batches one after the other; 0: bitwise equal.
   bool repeats = false;                       ///< Two runs of the layout agree bitwise.
-  bool ok() const { return !tensors.empty() && tensors.front().relative <= bound && repeats; }
+  bool ok() const { return !tensors.empty() && tensors.front().relative_difference <= bound && repeats; }
 };
 
 /// One result for each number of ranks in `worlds`. Forks its ranks; the calling process must have one thread. Works in a temporary folder that it removes.

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -67,6 +68,7 @@ int launch(const LaunchOptions& options, const std::function<void(int rank, int 
   const int store_fd = make_store_file();
   Supervisor supervisor(status, {options.grace_seconds, options.stop_seconds});
   const pid_t launcher = ::getpid();
+  std::fflush(nullptr);      // What is still buffered would be written by every rank again.
   for (int rank = 0; rank < options.num_ranks; ++rank) {
     const pid_t pid = ::fork();
     if (pid < 0) {

@@ -1,0 +1,17 @@
+#include "cohort/base/memory.h"
+
+#include <malloc.h>
+
+#include <climits>
+
+namespace cohort {
+
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  ::mallopt(M_TRIM_THRESHOLD, INT_MAX);
+  ::mallopt(M_TOP_PAD, 64 << 20);
+#endif
+}
+
+}  // namespace cohort
