@@ -82,7 +82,7 @@ struct DataParallel::State {
 
   State(torch::nn::Module& module, Group group, DataParallelOptions options);
   void build_buckets(const std::vector<int>& order);
-  void broadcast_model();
+  void broadcast_model(const torch::nn::Module& module);
   double weight() const;
   void on_gradient(int parameter, const at::Tensor& variable);
   void take_gradient(int parameter, const at::Tensor& variable);
@@ -119,18 +119,20 @@ DataParallel::State::State(torch::nn::Module& module, Group group_, DataParallel
   }
   for (NamedTensor& buffer : distinct_buffers(module))
     if (buffer.tensor.is_floating_point() && buffer.tensor.numel() > 0) buffers.push_back(buffer);
-  if (options.broadcast_model) broadcast_model();
+  if (options.broadcast_model) broadcast_model(module);
   // Until the first step shows the true order: the last layer's gradient comes first.
   std::vector<int> order(parameters.size());
   std::iota(order.rbegin(), order.rend(), 0);
   build_buckets(order);
 }
 
-void DataParallel::State::broadcast_model() {
+/// Frozen parameters and buffers of any type too.
+void DataParallel::State::broadcast_model(const torch::nn::Module& module) {
+  if (group.size() == 1) return;
   at::NoGradGuard no_grad;
   std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
-  for (const NamedTensor& parameter : parameters) by_type[parameter.tensor.scalar_type()].push_back(parameter.tensor);
-  for (const NamedTensor& buffer : buffers) by_type[buffer.tensor.scalar_type()].push_back(buffer.tensor);
+  for (const NamedTensor& parameter : distinct_parameters(module)) by_type[parameter.tensor.scalar_type()].push_back(parameter.tensor);
+  for (const NamedTensor& buffer : distinct_buffers(module)) by_type[buffer.tensor.scalar_type()].push_back(buffer.tensor);
   for (auto& [type, tensors] : by_type) {
     std::vector<at::Tensor> flattened;
     for (const at::Tensor& tensor : tensors) flattened.push_back(tensor.detach().reshape({-1}));

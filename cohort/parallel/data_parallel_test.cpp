@@ -16,11 +16,17 @@ namespace {
 namespace nn = torch::nn;
 
 /// Everything awkward in one model: a tied weight, a parameter used twice, a frozen one, an empty one, two types, and a branch that only some samples use.
+std::mutex& generator_mutex() {
+  static std::mutex mutex;      // Ranks as threads share LibTorch's generator: whoever seeds and draws holds this.
+  return mutex;
+}
+
 struct AwkwardImpl : nn::Module {
   nn::Linear first{nullptr}, second{nullptr}, branch{nullptr}, never{nullptr};
   torch::Tensor empty, frozen, twice, precise;
 
   explicit AwkwardImpl(uint64_t seed) {
+    const std::lock_guard<std::mutex> lock(generator_mutex());
     torch::manual_seed(seed);
     first = register_module("first", nn::Linear(6, 5));
     second = register_module("second", nn::Linear(5, 6));
@@ -43,6 +49,7 @@ struct AwkwardImpl : nn::Module {
 TORCH_MODULE(Awkward);
 
 torch::Tensor samples(int64_t count, uint64_t seed) {
+  const std::lock_guard<std::mutex> lock(generator_mutex());
   torch::manual_seed(seed);
   return torch::randn({count, 6});
 }
@@ -90,17 +97,11 @@ TEST_CASE("gradients of an awkward model equal one process, step after step, for
         expected.push_back(gradients(*model));
       }
       run_thread_ranks(num_ranks, [&](Group& group) {
-        // Another seed on each rank: the broadcast makes them equal. Models are built one at a time, since they share LibTorch's generator.
-        static std::mutex building;
-        std::unique_lock<std::mutex> lock(building);
-        Awkward model(group.rank() == 0 ? 5 : 77 + group.rank());
-        lock.unlock();
+        Awkward model(group.rank() == 0 ? 5 : 77 + group.rank());      // Another seed on each rank: the broadcast makes them equal.
         DataParallel parallel(*model, group, {.mean = mean, .bucket_bytes = 128, .first_bucket_bytes = 64});
         for (int step = 1; step <= 3; ++step) {
           model->zero_grad();
-          lock.lock();
           const torch::Tensor all = samples(12, step);
-          lock.unlock();
           const auto [begin, count] = rows_of(group.rank(), num_ranks, uneven);
           parallel.set_local_samples(count);
           parallel.set_control(1, static_cast<float>(group.rank() + step));

@@ -92,7 +92,10 @@ TEST_CASE("ranks that ignore the signal are ended after the limit") {
   const auto start = Clock::now();
   const int code = run_ranks({.num_ranks = 2, .stop_seconds = 0.3}, [&](const World& world) {
     ::signal(SIGTERM, SIG_IGN);
-    if (world.rank == 0) ::kill(launcher, SIGTERM);
+    if (world.rank == 0) {
+      sleep_ms(100);
+      ::kill(launcher, SIGTERM);
+    }
     for (;;) ::pause();
     return 0;
   });

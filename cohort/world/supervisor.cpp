@@ -92,7 +92,11 @@ const Supervisor::Rank* Supervisor::first_cause() const {
   const Rank* any = nullptr;
   for (const Rank& rank : ranks_) {
     if (!rank.ended || rank.killed_by_us || rank.wait_status == 0) continue;
-    if (WIFSIGNALED(rank.wait_status)) return &rank;
+    if (WIFSIGNALED(rank.wait_status)) {
+      // Before a rank catches signals, the request to stop ends it: that is what was asked for.
+      if (interrupted_ && (WTERMSIG(rank.wait_status) == SIGTERM || WTERMSIG(rank.wait_status) == SIGINT)) continue;
+      return &rank;
+    }
     if (WIFEXITED(rank.wait_status) && WEXITSTATUS(rank.wait_status) == 130) continue;
     if (!own_reason && !status_[rank.rank].secondary) own_reason = &rank;
     if (!any) any = &rank;
@@ -120,7 +124,7 @@ std::string Supervisor::how_it_ended(const Rank& rank) const {
 }
 
 int Supervisor::wait() {
-  bool interrupted = false, failed = false;
+  bool failed = false;
   Clock::time_point interrupted_at, failed_at;
   std::string stopped_ranks;
   for (reap(); !all_ended(); reap()) {
@@ -133,7 +137,7 @@ int Supervisor::wait() {
       kill_all();
       break;
     }
-    if (interrupted && seconds_since(interrupted_at) > limits_.stop_seconds) {
+    if (interrupted_ && seconds_since(interrupted_at) > limits_.stop_seconds) {
       log_error(concat("ranks did not stop within ", limits_.stop_seconds, " s; killed them"));
       kill_all();
       break;
@@ -141,11 +145,11 @@ int Supervisor::wait() {
     const timespec poll{0, 100'000'000};
     const int signal = ::sigtimedwait(&signals_, nullptr, &poll);
     if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) {
-      if (interrupted) {
+      if (interrupted_) {
         kill_all();
         break;
       }
-      interrupted = true;
+      interrupted_ = true;
       interrupted_at = Clock::now();
       log_info("stopping after this step; once more to stop at once");
       signal_all(SIGTERM);
@@ -159,7 +163,7 @@ int Supervisor::wait() {
     return exit_code_of(*cause);
   }
   for (const Rank& rank : ranks_)
-    if (interrupted && (rank.killed_by_us || rank.wait_status != 0)) return static_cast<int>(ErrorCode::kInterrupted);
+    if (interrupted_ && (rank.killed_by_us || rank.wait_status != 0)) return static_cast<int>(ErrorCode::kInterrupted);
   for (const Rank& rank : ranks_)
     if (rank.wait_status != 0) return rank.killed_by_us ? static_cast<int>(ErrorCode::kEnvironment) : exit_code_of(rank);
   return 0;

@@ -48,6 +48,7 @@ class Supervisor {
   sigset_t signals_before_{}, signals_{};
   std::vector<Rank> ranks_;
   int64_t oom_kills_before_;
+  bool interrupted_ = false;
 };
 
 /// How many processes the kernel has killed for want of memory: in this process's cgroup where that is known, else on this machine; -1 unknown.
