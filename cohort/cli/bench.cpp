@@ -83,6 +83,9 @@ void print_results(const Arguments& arguments, const std::string& workload, int 
 
 int bench_step_verb(const Arguments& arguments) {
   const std::vector<std::string> workloads = arguments.options.contains("workload") ? split(arguments.option("workload", ""), ',') : bench_workloads();
+  for (const std::string& workload : workloads)
+    if (std::find(bench_workloads().begin(), bench_workloads().end(), workload) == bench_workloads().end())
+      fail(ErrorCode::kBadInput, "bench step: no workload '", workload, "'", did_you_mean(workload, bench_workloads()), "; workloads: ", join(bench_workloads(), " "));
   const int64_t rounds = arguments.integer_option("rounds", 3, 1, 1000), steps = arguments.config.steps > 0 ? arguments.config.steps : 30;
   const int workers = arguments.config.workers > 0 ? arguments.config.workers : 2;
   const std::string folder = peers_folder(arguments), python = arguments.option("python", std::filesystem::exists(".venv/bin/python") ? ".venv/bin/python" : "python3");

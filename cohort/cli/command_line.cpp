@@ -26,7 +26,11 @@ void add_option(Parser& parser, const std::string& name, const std::string& valu
     parser.app->add_flag((name.size() == 1 ? "-" : "--") + name, parser.flags[name], help)->group(group);
     return;
   }
-  parser.app->add_option((name.size() == 1 ? "-" : "--") + name, parser.values[name], help)->type_name(value_name)->group(group);
+  // The last one counts, so that a script can append to a command.
+  parser.app->add_option((name.size() == 1 ? "-" : "--") + name, parser.values[name], help)
+      ->type_name(value_name)
+      ->group(group)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
 std::unique_ptr<Parser> make_parser(const Verb& verb) {

@@ -27,7 +27,7 @@ Verb train_verb() {
           .examples = {"cohort train --model cnn --data fashion-mnist --workers 2 --epochs 2",
                        "cohort train --model transformer --data text:/usr/share/common-licenses --workers 2 --optimizer adamw --lr 0.003 --steps 500",
                        "cohort train runs/x/config.toml --resume", "mpirun -n 4 cohort train --model resnet8 --data cifar10:DIR",
-                       "torchrun --nproc-per-node 2 --no-python cohort train --model fc --data mnist:DIR"},
+                       "torchrun --nproc-per-node 2 --no-python -- cohort train --model fc --data mnist:DIR"},
           .positional_help = "config.toml, whose settings the options override",
           .takes_settings = true,
           .run = run_train};

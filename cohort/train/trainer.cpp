@@ -141,12 +141,7 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
   if (world.status_fd >= 0) status_ = StatusPage::open(::dup(world.status_fd), world.size);
   group_ = Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout});
   check_same_text(group_, to_toml(config), "the configuration");
-  if (is_first()) prepare_run_folder(config_);
   model_ = build_model(config.model, data.train->shape(), config.seed);
-  parallel_ = std::make_unique<DataParallel>(*model_, group_, DataParallelOptions{.mean = GradientMean::kSum,
-                                                                                 .bucket_bytes = config.bucket_bytes > 0 ? config.bucket_bytes : DataParallelOptions().bucket_bytes});
-  optimizer_ = std::make_unique<Optimizer>(config_, distinct_parameters(*model_));
-  state_ = std::make_unique<RunState>(config_, layout_, *model_, *optimizer_, group_, data.train->num_samples());
   const int64_t steps_per_epoch = Sampler(data.train->num_samples(), config.global_batch, config.seed).steps_per_epoch();
   total_steps_ = config.steps > 0 ? config.steps : static_cast<int64_t>(std::ceil((config.epochs > 0 ? config.epochs : 1.0) * static_cast<double>(steps_per_epoch)));
   for (int rank = 0; rank < world_.size; ++rank) {
@@ -155,6 +150,11 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
          model_->sample_granularity() > 1 ? ": this model's batch norm keeps groups of samples together" : "", "; use fewer workers, a larger --global-batch",
          model_->sample_granularity() > 1 ? ", or another norm (norm=ghost with a smaller ghost=N, group, none)" : "");
   }
+  if (is_first()) prepare_run_folder(config_);
+  parallel_ = std::make_unique<DataParallel>(*model_, group_, DataParallelOptions{.mean = GradientMean::kSum,
+                                                                                 .bucket_bytes = config.bucket_bytes > 0 ? config.bucket_bytes : DataParallelOptions().bucket_bytes});
+  optimizer_ = std::make_unique<Optimizer>(config_, distinct_parameters(*model_));
+  state_ = std::make_unique<RunState>(config_, layout_, *model_, *optimizer_, group_, data.train->num_samples());
   if (config_.eval_every == 0) config_.eval_every = std::min(steps_per_epoch, std::max<int64_t>(1, total_steps_));
   if (config.resume) first_step_ = saved_step_ = state_->load_latest();
   if (reports_here()) {
@@ -266,8 +266,11 @@ void Run::write_rank_totals() {
   Json peaks = Json::array();
   for (const Json& rank : ranks) peaks.push_back(rank["peak_memory_bytes"]);
   metrics_->event(Json{{"event", "ranks"}, {"ranks", ranks}}, /*to_stdout_too=*/false);
-  if (!last_evaluation_.confusion.empty())
-    metrics_->event(Json{{"event", "confusion"}, {"step", evaluated_step_}, {"classes", data_.train->shape().class_names}, {"counts", last_evaluation_.confusion}}, false);
+  if (!last_evaluation_.confusion.empty()) {
+    std::vector<std::string> classes = data_.train->shape().class_names;
+    for (size_t label = classes.size(); label < last_evaluation_.confusion.size(); ++label) classes.push_back(std::to_string(label));
+    metrics_->event(Json{{"event", "confusion"}, {"step", evaluated_step_}, {"classes", classes}, {"counts", last_evaluation_.confusion}}, false);
+  }
   if (data_.train->shape().kind == DataShape::Kind::kText && config_.sample_bytes > 0) write_text_sample(result_.steps);
   const bool trained = !step_seconds_.empty();
   if (result_.interrupted) {
@@ -305,7 +308,12 @@ void Run::write_end(bool interrupted) {
   write_rank_totals();
   if (!is_first()) return;
   progress_->finish();
-  const std::string report = write_report(config_.run);
+  std::string report = "none";
+  try {
+    report = write_report(config_.run);
+  } catch (const std::exception& error) {
+    log_warning(concat("the training is complete and saved, its report is not: ", error.what()));
+  }
   if (interrupted)
     log_info(concat("interrupted after step ", result_.steps, "; go on with: cohort train ", config_.run, "/config.toml --resume"));
   else

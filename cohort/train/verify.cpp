@@ -17,6 +17,7 @@ namespace cohort {
 namespace {
 
 constexpr double kMargin = 8;
+constexpr double kCeiling = 1e-2;
 constexpr double kFloor = 32 * std::numeric_limits<float>::epsilon();
 
 class TemporaryFolder {
@@ -77,6 +78,8 @@ std::vector<VerifyResult> verify(const Config& config, const DataSet& data, cons
     result.bound = std::max(kMargin * rounding, kFloor);
     result.reason = concat("one process differs from itself by ", rounding, " when it adds the same batch up in 2 or 3 pieces; a layout may differ by ", kMargin,
                            " times that, or by ", kFloor);
+    result.comparable = result.bound <= kCeiling;
+    if (!result.comparable) result.reason += concat("; over ", kCeiling, " that proves nothing: this training amplifies rounding, so take fewer --steps or a smaller --lr");
     result.accumulated = largest(compare_checkpoints(run(1, config.accumulate * num_ranks), layout));
     result.repeats = largest(compare_checkpoints(layout, run(num_ranks, config.accumulate))) == 0;
     results.push_back(std::move(result));

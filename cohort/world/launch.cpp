@@ -33,6 +33,7 @@ int make_store_file() {
 
 /// In a fresh child: die with the launcher, and with its signal handling undone.
 void become_rank(pid_t launcher, const sigset_t& signals_before) {
+  ::setpgid(0, 0);      // A group of its own: what the rank itself starts can be ended with it.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(4);  // The launcher died between fork and prctl.
   ::sigprocmask(SIG_SETMASK, &signals_before, nullptr);
@@ -82,6 +83,7 @@ int launch(const LaunchOptions& options, const std::function<void(int rank, int 
       start(rank, store_fd, status.fd());
       ::_exit(4);
     }
+    ::setpgid(pid, pid);      // Here too, so that it holds from now on whichever process comes first.
     status[rank].pid = pid;
     supervisor.add(rank, pid);
   }

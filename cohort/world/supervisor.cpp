@@ -76,12 +76,15 @@ void Supervisor::signal_all(int signal) {
   for (Rank& rank : ranks_) {
     if (rank.ended) continue;
     if (signal == SIGKILL) rank.killed_by_us = true;
-    ::kill(rank.pid, signal);
+    ::kill(-rank.pid, signal);
   }
 }
 
 void Supervisor::kill_all() {
   signal_all(SIGKILL);
+  // Groups of ranks that have ended may still have processes that those started.
+  for (const Rank& rank : ranks_)
+    if (rank.ended) ::kill(-rank.pid, SIGKILL);
   for (Rank& rank : ranks_)
     if (!rank.ended && ::waitpid(rank.pid, &rank.wait_status, 0) == rank.pid) rank.ended = true;
 }
@@ -152,9 +155,10 @@ int Supervisor::wait() {
       interrupted_ = true;
       interrupted_at = Clock::now();
       log_info("stopping after this step; once more to stop at once");
-      signal_all(SIGTERM);
+      signal_all(signal == SIGINT ? SIGINT : SIGTERM);
     }
   }
+  kill_all();
   const Rank* cause = first_cause();
   if (cause) {
     std::string text = how_it_ended(*cause) + stopped_ranks;

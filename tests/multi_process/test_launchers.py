@@ -44,7 +44,7 @@ def test_torchrun():
         return
     with Folder() as folder:
         expected = reference(folder)
-        command = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+        command = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python", "--"]     # Without -- torchrun takes --run for one of its own.
         check(losses_under(command, folder, "torchrun") == expected, "torchrun: other losses")
 
 

@@ -6,13 +6,13 @@ from support import Folder, check, main, run, run_ok
 IMAGES = ["--data", "synthetic:1x16x16,classes=5,samples=200", "--global-batch", "26"]     # 26 divides by 2 only: uneven shares for 3 and 4 ranks.
 
 
-def verify(arguments):
+def verify(arguments, bitwise=True):
     lines = run_ok(["verify", *arguments, "--steps", 3, "--ranks", "2,3,4", "--json"], timeout=300)
     results = [line for line in lines if line["event"] == "verify"]
     check([line["layout"]["dp"] for line in results] == [2, 3, 4], results)
     for line in results:
         check(line["ok"] and line["repeats_bitwise"] and line["max_relative_difference"] <= line["bound"] < 1e-2 and line["worst_parameter"] and line["reason"], line)
-        check(line["accumulated_max_relative_difference"] == 0, f"not bitwise equal to one process that takes the ranks' shares in turn: {line}")
+        check(not bitwise or line["accumulated_max_relative_difference"] == 0, f"not bitwise equal to one process that takes the ranks' shares in turn: {line}")
     worst = max(line["max_relative_difference"] for line in results)
     print(f"  {arguments[1]}: worst {worst:.3g}, bound {results[0]['bound']:.3g}")
 
@@ -26,11 +26,21 @@ def test_cnn():
 
 
 def test_resnet8():
-    verify(["--model", "resnet8:width=4", *IMAGES, "--accumulate", "2"])
+    verify(["--model", "resnet8:width=4", *IMAGES])
+
+
+def test_resnet8_accumulating():
+    # Ranks add (a + b) + (c + d), one process ((a + b) + c) + d: within the bound, not bitwise.
+    verify(["--model", "resnet8:width=4", *IMAGES, "--accumulate", "2"], bitwise=False)
 
 
 def test_resnet50():
-    verify(["--model", "resnet50:width=4,ghost=4", "--data", "synthetic:3x16x16,classes=5,samples=200", "--global-batch", "32", "--lr", "0.01"])
+    verify(["--model", "resnet50:width=4,ghost=4", "--data", "synthetic:3x16x16,classes=5,samples=200", "--global-batch", "32", "--lr", "0.01", "--clip-norm", "0.01"], bitwise=False)     # Unclipped its gradients explode and amplify rounding; running statistics are averaged.
+
+
+def test_a_chaotic_training_is_not_called_the_same():
+    code, out, err = run(["verify", "--model", "resnet50:width=4,ghost=4", "--data", "synthetic:3x16x16,classes=5,samples=200", "--global-batch", "32", "--lr", "0.01", "--steps", "3", "--workers", 2])
+    check(code == 1 and "proves nothing" in out, f"{code} {out} {err}")
 
 
 def test_vgg11():
