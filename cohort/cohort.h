@@ -13,7 +13,8 @@
 
 namespace cohort {
 
-/// The whole program: all verbs, with the models that this binary registered. Returns the exit code. Call it from main() before any thread is started.
+/// The whole program: all verbs, with the models that this binary registered. Returns the exit code. Call it from main() before any thread
+/// is started.
 int run_cli(int argc, char** argv);
 
 }  // namespace cohort

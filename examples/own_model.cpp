@@ -1,14 +1,15 @@
-// Your own model under Cohort's program: this binary has every verb of `cohort`, and one model more. The model is a small CNN with three parallel
-// branches, written as a LayerGraph: layers have names, and a layer that reads several others names them by the indices that add() returned.
-// (A model without branches can be a torch::nn::Sequential: examples/consumer/main.cpp.)
+// Your own model under Cohort's program: this binary has every verb of `cohort`, and one model more. The model is a small CNN with three
+// parallel branches, written as a LayerGraph: layers have names, and a layer that reads several others names them by the indices that add()
+// returned. (A model without branches can be a torch::nn::Sequential: examples/consumer/main.cpp.)
 //
 //   own_model train  --model branches:width=16 --data fashion-mnist --workers 2 --optimizer momentum --lr 0.05
 //   own_model verify --model branches --data fashion-mnist --workers 2
 //
 // The first test trains until nearly all unseen pictures are right; the second compares 2 workers with one process, tensor by tensor.
 //
-// Test: own_model train --model branches --data synthetic:1x16x16,classes=4,samples=1024 --workers 2 --lr 0.05 --steps 60 --json --run run | grep '"val_error":0.0'
-// Test: own_model verify --model branches:width=6 --data synthetic:3x12x12,classes=4,samples=256 --workers 2 --steps 3 --global-batch 30
+// Test: own_model train --model branches --data synthetic:1x16x16,classes=4,samples=1024 --workers 2 --lr 0.05 --steps 60 --json --run run
+// | grep '"val_error":0.0' Test: own_model verify --model branches:width=6 --data synthetic:3x12x12,classes=4,samples=256 --workers 2
+// --steps 3 --global-batch 30
 #include <torch/torch.h>
 
 #include "cohort/cohort.h"
@@ -29,7 +30,7 @@ at::Tensor join_channels(const LayerGraph::Inputs& in) { return torch::cat(in, 1
 std::shared_ptr<LayerGraph> branches(const cohort::ModelOptions& options) {
   const cohort::DataShape& data = options.data();
   if (data.input.size() != 3) cohort::fail(cohort::ErrorCode::kBadInput, "the model branches needs pictures");
-  const int64_t width = options.integer("width", 8, 2);      // --model branches:width=16; at least 2
+  const int64_t width = options.integer("width", 8, 2);  // --model branches:width=16; at least 2
 
   auto graph = std::make_shared<LayerGraph>();
   graph->add("stem", "conv2d", convolution(data.input[0], width, 3));

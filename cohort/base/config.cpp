@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <type_traits>
 
 #include "cohort/base/error.h"
@@ -41,7 +42,8 @@ std::string toml_number(double value) {
 }
 
 template <typename T>
-Setting number_setting(std::string group, std::string name, std::string value_name, std::string help, T Config::* member, double minimum, double maximum) {
+Setting number_setting(std::string group, std::string name, std::string value_name, std::string help, T Config::* member, double minimum,
+                       double maximum) {
   Setting setting{name, value_name, help, group, false, {}, {}};
   setting.set = [=](Config& config, const std::string& text) {
     if constexpr (std::is_floating_point_v<T>) {
@@ -89,23 +91,27 @@ Setting flag_setting(std::string group, std::string name, std::string help, bool
 constexpr double kMany = 1e15;
 
 std::vector<Setting> make_settings() {
-  const std::string what = "What is trained", how = "How it is split", step = "The step", when = "How long, and what is kept", other = "Other";
+  const std::string what = "What is trained", how = "How it is split", step = "The step", when = "How long, and what is kept",
+                    other = "Other";
   return {
       text_setting(what, "model", "NAME[:k=v,..]", "model and its sizes; `cohort doctor` lists the names", &Config::model),
       text_setting(what, "data", "SPEC", "fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, text:FILE-OR-DIR, synthetic:SHAPE", &Config::data),
       number_setting(what, "context", "BYTES", "input bytes of one text sample", &Config::context, 1, 1e6),
       number_setting(what, "val-samples", "N", "samples kept for validation (0: the data set's rule)", &Config::val_samples, 0, 2e9),
       text_setting(what, "plugin", "FILE.so", "loads models that a shared library registers", &Config::plugin),
-      number_setting(how, "workers", "N", "ranks to start on this machine (0: what the launcher started, else 1)", &Config::workers, 0, 4096),
+      number_setting(how, "workers", "N", "ranks to start on this machine (0: what the launcher started, else 1)", &Config::workers, 0,
+                     4096),
       text_setting(how, "layout", "LAYOUT", "auto, single, or dp=N", &Config::layout),
-      text_setting(how, "backend", "NAME", "what carries the exchange: auto, shm, gloo, mpi, nccl", &Config::backend, {"auto", "shm", "gloo", "mpi", "nccl"}),
+      text_setting(how, "backend", "NAME", "what carries the exchange: auto, shm, gloo, mpi, nccl", &Config::backend,
+                   {"auto", "shm", "gloo", "mpi", "nccl"}),
       text_setting(how, "device", "NAME", "cpu or cuda", &Config::device, {"cpu", "cuda"}),
       number_setting(how, "threads", "N", "compute threads of a rank (0: cores / ranks on this machine)", &Config::threads, 0, 1024),
       number_setting(how, "bucket-bytes", "N", "gradients exchanged together (0: chosen)", &Config::bucket_bytes, 0, 1e12),
       number_setting(how, "timeout", "SECONDS", "the longest any exchange may take", &Config::timeout, 0.1, 86400),
       number_setting(step, "global-batch", "B", "samples of one optimizer step, over all ranks", &Config::global_batch, 1, 1e9),
       number_setting(step, "accumulate", "N", "micro-steps between exchanges", &Config::accumulate, 1, 1e6),
-      text_setting(step, "optimizer", "NAME", "sgd, momentum, nesterov, adam, adamw", &Config::optimizer, {"sgd", "momentum", "nesterov", "adam", "adamw"}),
+      text_setting(step, "optimizer", "NAME", "sgd, momentum, nesterov, adam, adamw", &Config::optimizer,
+                   {"sgd", "momentum", "nesterov", "adam", "adamw"}),
       number_setting(step, "lr", "X", "learning rate", &Config::lr, 0, 1e6),
       number_setting(step, "momentum", "X", "of momentum and nesterov", &Config::momentum, 0, 0.999999),
       number_setting(step, "beta1", "X", "of adam and adamw", &Config::beta1, 0, 0.999999),
@@ -114,7 +120,8 @@ std::vector<Setting> make_settings() {
       text_setting(step, "schedule-lr", "NAME", "constant, linear, cosine", &Config::schedule_lr, {"constant", "linear", "cosine"}),
       number_setting(step, "lr-end-factor", "X", "linear and cosine end at lr times this", &Config::lr_end_factor, 0, 1),
       number_setting(step, "warmup-steps", "N", "learning rate rises linearly over N steps", &Config::warmup_steps, 0, kMany),
-      number_setting(step, "weight-decay", "X", "L2 term of sgd, momentum, nesterov, adam; decoupled in adamw", &Config::weight_decay, 0, 1e3),
+      number_setting(step, "weight-decay", "X", "L2 term of sgd, momentum, nesterov, adam; decoupled in adamw", &Config::weight_decay, 0,
+                     1e3),
       number_setting(step, "clip-norm", "X", "largest global norm of the gradient (0: no clipping)", &Config::clip_norm, 0, 1e12),
       text_setting(step, "precision", "NAME", "fp32, bf16, fp16", &Config::precision, {"fp32", "bf16", "fp16"}),
       number_setting(when, "steps", "N", "optimizer steps", &Config::steps, 0, kMany),
@@ -150,6 +157,7 @@ const Setting* find_setting(const std::string& name) {
 }
 
 void read_config_file(const std::string& path, Config& config) {
+  if (!std::filesystem::exists(path)) fail(ErrorCode::kBadInput, path, ": no such file");
   toml::table table;
   try {
     table = toml::parse_file(path);
@@ -197,8 +205,7 @@ std::string to_toml(const Config& config) {
 void check_config(const Config& config) {
   if (config.steps > 0 && config.epochs > 0)
     fail(ErrorCode::kBadInput, "both --steps ", config.steps, " and --epochs ", config.epochs, " are given; give one of them");
-  if (config.precision != "fp32")
-    fail(ErrorCode::kBadInput, "--precision ", config.precision, " is not built yet; use fp32");
+  if (config.precision != "fp32") fail(ErrorCode::kBadInput, "--precision ", config.precision, " is not built yet; use fp32");
   if (config.device != "cpu") fail(ErrorCode::kBadInput, "--device ", config.device, " is not built yet; use cpu");
   if (config.backend == "mpi" || config.backend == "nccl")
     fail(ErrorCode::kBadInput, "--backend ", config.backend, " is not built yet; use gloo, which also works under mpirun");

@@ -1,6 +1,6 @@
 #pragma once
-// The configuration of a run: what `cohort train [config.toml] [--option value ...]` says, merged. One table of settings serves the command line,
-// the file and the copy written to the run folder. Torch-free.
+// The configuration of a run: what `cohort train [config.toml] [--option value ...]` says, merged. One table of settings serves the command
+// line, the file and the copy written to the run folder. Torch-free.
 
 #include <cstdint>
 #include <functional>
@@ -13,42 +13,42 @@ namespace cohort {
 struct Config {
   std::string model = "cnn";
   std::string data = "fashion-mnist";
-  int64_t context = 64;              ///< Bytes of one text sample.
-  int64_t val_samples = 0;           ///< 0: the data set's own rule.
-  int workers = 0;                   ///< 0: what the launcher started, else 1.
+  int64_t context = 64;     ///< Bytes of one text sample.
+  int64_t val_samples = 0;  ///< 0: the data set's own rule.
+  int workers = 0;          ///< 0: what the launcher started, else 1.
   std::string layout = "auto";
   std::string backend = "auto";
   std::string device = "cpu";
-  int threads = 0;                   ///< Compute threads a rank; 0: cores / local ranks.
+  int threads = 0;  ///< Compute threads a rank; 0: cores / local ranks.
   int64_t global_batch = 128;
   int64_t steps = 0;
-  double epochs = 0;                 ///< Used where steps is 0; both 0: one epoch.
+  double epochs = 0;  ///< Used where steps is 0; both 0: one epoch.
   int accumulate = 1;
   std::string optimizer = "sgd";
   double lr = 0.1;
   double momentum = 0.9;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   std::string schedule_lr = "constant";
-  double lr_end_factor = 0.0;        ///< Linear and cosine end at lr x this.
+  double lr_end_factor = 0.0;  ///< Linear and cosine end at lr x this.
   int64_t warmup_steps = 0;
   double weight_decay = 0.0;
-  double clip_norm = 0.0;            ///< 0: no clipping.
+  double clip_norm = 0.0;  ///< 0: no clipping.
   std::string precision = "fp32";
-  double timeout = 60.0;             ///< Seconds any exchange may take.
-  std::string inject;                ///< slow:RANK:FACTOR, pause:RANK:SECONDS, kill:RANK:STEP; several joined by ','.
-  int64_t bucket_bytes = 0;          ///< 0: the default of DataParallel.
+  double timeout = 60.0;     ///< Seconds any exchange may take.
+  std::string inject;        ///< slow:RANK:FACTOR, pause:RANK:SECONDS, kill:RANK:STEP; several joined by ','.
+  int64_t bucket_bytes = 0;  ///< 0: the default of DataParallel.
   int64_t memory_limit = 0;
   uint64_t seed = 1;
   std::string goal;
-  int64_t eval_every = 0;            ///< 0: once an epoch, and at the end.
-  int64_t checkpoint_every = 0;      ///< 0: at the end only.
+  int64_t eval_every = 0;        ///< 0: once an epoch, and at the end.
+  int64_t checkpoint_every = 0;  ///< 0: at the end only.
   int64_t keep_checkpoints = 2;
-  int64_t log_every = 1;             ///< Step lines of metrics.jsonl and --json.
+  int64_t log_every = 1;  ///< Step lines of metrics.jsonl and --json.
   bool resume = false;
-  std::string run;                   ///< Folder; empty: runs/MODEL-DATE-TIME.
+  std::string run;  ///< Folder; empty: runs/MODEL-DATE-TIME.
   std::string plugin;
-  std::string prompt;                ///< Text data: how the sample at the end begins; empty: the first bytes of the validation text.
-  int64_t sample_bytes = 400;        ///< Text data: length of the sample at the end, 0 for none.
+  std::string prompt;          ///< Text data: how the sample at the end begins; empty: the first bytes of the validation text.
+  int64_t sample_bytes = 400;  ///< Text data: length of the sample at the end, 0 for none.
   bool json = false;
   bool quiet = false;
 };
@@ -56,10 +56,10 @@ struct Config {
 /// One setting: `--name value` and `name = value` (dashes or underscores in the file).
 struct Setting {
   std::string name, value_name, help;
-  std::string group;                                                 ///< Heading in the help.
+  std::string group;  ///< Heading in the help.
   bool is_flag = false;
-  std::function<void(Config&, const std::string&)> set;              ///< Error(kBadInput) with the setting's name and the bad value.
-  std::function<std::string(const Config&)> get;                     ///< As TOML: strings quoted.
+  std::function<void(Config&, const std::string&)> set;  ///< Error(kBadInput) with the setting's name and the bad value.
+  std::function<std::string(const Config&)> get;         ///< As TOML: strings quoted.
 };
 const std::vector<Setting>& settings();
 const Setting* find_setting(const std::string& name);

@@ -26,7 +26,8 @@ void refuse_what_is_not_built(const Layout& layout) {
   };
   refuse(layout.pp > 1, concat("pp=", layout.pp, " (pipeline stages)"), "use dp=N, data parallelism");
   refuse(layout.tp > 1, concat("tp=", layout.tp, " (tensor parallelism)"), "use dp=N, data parallelism");
-  refuse(layout.zero > 0, concat("zero=", layout.zero, " (sharded optimizer)"), "use zero=0, where every rank keeps the whole optimizer state");
+  refuse(layout.zero > 0, concat("zero=", layout.zero, " (sharded optimizer)"),
+         "use zero=0, where every rank keeps the whole optimizer state");
   refuse(layout.sync != "step", concat("sync=", layout.sync), "use sync=step, where ranks agree after every step");
   refuse(layout.compress != "none", concat("compress=", layout.compress), "use compress=none");
   refuse(layout.recompute != "none", concat("recompute=", layout.recompute), "use recompute=none, or a smaller batch with --accumulate");
@@ -82,9 +83,15 @@ std::string to_text(const Layout& layout) {
 }
 
 Json to_json(const Layout& layout) {
-  return Json{{"dp", layout.dp},       {"pp", layout.pp},           {"tp", layout.tp},
-              {"zero", layout.zero},   {"sync", layout.sync},       {"schedule", layout.schedule},
-              {"microbatches", layout.microbatches}, {"recompute", layout.recompute}, {"compress", layout.compress},
+  return Json{{"dp", layout.dp},
+              {"pp", layout.pp},
+              {"tp", layout.tp},
+              {"zero", layout.zero},
+              {"sync", layout.sync},
+              {"schedule", layout.schedule},
+              {"microbatches", layout.microbatches},
+              {"recompute", layout.recompute},
+              {"compress", layout.compress},
               {"split", layout.split}};
 }
 

@@ -3,8 +3,9 @@
 
 namespace cohort {
 
-/// From now on the C library keeps freed memory instead of handing it back to the kernel at once. A training step frees and asks for the same tensors again; each
-/// page that was handed back would be a page fault (and zeroing) in the next step. Peak memory is unchanged. Whole process.
+/// From now on the C library keeps freed memory instead of handing it back to the kernel at once. A training step frees and asks for the
+/// same tensors again; each page that was handed back would be a page fault (and zeroing) in the next step. Peak memory is unchanged. Whole
+/// process.
 void keep_freed_memory();
 
 }  // namespace cohort

@@ -1,6 +1,6 @@
 #pragma once
-// Counter-based random numbers: a value is a pure function of its keys (seed, step, layer, sample, position), so every layout and every resumed
-// run draws the same. Mixing is SplitMix64's finaliser (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators").
+// Counter-based random numbers: a value is a pure function of its keys (seed, step, layer, sample, position), so every layout and every
+// resumed run draws the same. Mixing is SplitMix64's finaliser (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators").
 
 #include <cstdint>
 

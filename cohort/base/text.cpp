@@ -52,7 +52,7 @@ std::string trim(std::string_view text) {
 
 std::string nearest_name(std::string_view text, const std::vector<std::string>& names) {
   std::string best;
-  size_t best_distance = std::max<size_t>(2, text.size() / 3) + 1;
+  size_t best_distance = std::clamp<size_t>(text.size() / 2, 1, 3) + 1;
   for (const std::string& name : names) {
     // Levenshtein distance, one row at a time.
     std::vector<size_t> row(name.size() + 1);

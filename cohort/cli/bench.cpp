@@ -37,9 +37,12 @@ std::string shell_quote(const std::string& text) {
 }
 
 /// Seconds of a step of PyTorch in `mode` (ddp, fsdp, none), or -1 when it does not run here.
-double peer_step_seconds(const std::string& folder, const std::string& python, const std::string& workload, const std::string& mode, int workers, int64_t steps) {
-  const std::string command = concat("cd ", shell_quote(folder), " && OMP_NUM_THREADS=1 ", shell_quote(std::filesystem::absolute(python).string()),
-                                     " -m torch.distributed.run --standalone --nproc-per-node ", workers, " ddp.py ", shell_quote(workload), " ", steps, " ", mode, " 2>/dev/null");
+double peer_step_seconds(const std::string& folder, const std::string& python, const std::string& workload, const std::string& mode,
+                         int workers, int64_t steps) {
+  const std::string command =
+      concat("cd ", shell_quote(folder), " && OMP_NUM_THREADS=1 ", shell_quote(std::filesystem::absolute(python).string()),
+             " -m torch.distributed.run --standalone --nproc-per-node ", workers, " ddp.py ", shell_quote(workload), " ", steps, " ", mode,
+             " 2>/dev/null");
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
   if (!pipe) return -1;
   std::array<char, 4096> line;
@@ -52,19 +55,28 @@ double peer_step_seconds(const std::string& folder, const std::string& python, c
 
 struct Measured {
   std::vector<double> step, floor, one_worker, exposed;
-  std::vector<std::pair<std::string, std::vector<double>>> peers;     ///< By mode: ddp, none, fsdp.
+  std::vector<std::pair<std::string, std::vector<double>>> peers;  ///< By mode: ddp, none, fsdp.
 };
 
-void print_results(const Arguments& arguments, const std::string& workload, int workers, const std::string& backend, const Measured& measured) {
+void print_results(const Arguments& arguments, const std::string& workload, int workers, const std::string& backend,
+                   const Measured& measured) {
   Layout layout;
   layout.dp = workers;
   const auto line = [&](const std::string& system, int num_workers, double step, double floor) {
     Layout used = layout;
     used.dp = num_workers;
     if (arguments.config.json) {
-      std::printf("%s\n", Json{{"workload", workload}, {"system", system}, {"workers", num_workers}, {"layout", to_json(used)}, {"step_seconds", step}, {"floor_seconds", floor}}.dump().c_str());
+      std::printf("%s\n", Json{{"workload", workload},
+                               {"system", system},
+                               {"workers", num_workers},
+                               {"layout", to_json(used)},
+                               {"step_seconds", step},
+                               {"floor_seconds", floor}}
+                              .dump()
+                              .c_str());
     } else {
-      std::printf("%-10s %-16s %d workers  step %9.3f ms   floor %9.3f ms   %.2f of the floor\n", workload.c_str(), system.c_str(), num_workers, 1e3 * step, 1e3 * floor, step / floor);
+      std::printf("%-10s %-16s %d workers  step %9.3f ms   floor %9.3f ms   %.2f of the floor\n", workload.c_str(), system.c_str(),
+                  num_workers, 1e3 * step, 1e3 * floor, step / floor);
     }
     std::fflush(stdout);
   };
@@ -77,26 +89,33 @@ void print_results(const Arguments& arguments, const std::string& workload, int 
   for (const auto& [mode, seconds] : measured.peers)
     if (mode != "none" && !seconds.empty()) line("pytorch-" + mode, workers, median(seconds), peer_floor);
   if (!arguments.config.json)
-    std::printf("%-10s %d workers make %.2f times the samples per second of one; the exchange shows for %.3f ms a step\n", workload.c_str(), workers, workers * one / step,
-                1e3 * median(measured.exposed));
+    std::printf("%-10s %d workers make %.2f times the samples per second of one; the exchange shows for %.3f ms a step\n", workload.c_str(),
+                workers, workers * one / step, 1e3 * median(measured.exposed));
 }
 
 int bench_step_verb(const Arguments& arguments) {
-  const std::vector<std::string> workloads = arguments.options.contains("workload") ? split(arguments.option("workload", ""), ',') : bench_workloads();
+  const std::vector<std::string> workloads =
+      arguments.options.contains("workload") ? split(arguments.option("workload", ""), ',') : bench_workloads();
   for (const std::string& workload : workloads)
     if (std::find(bench_workloads().begin(), bench_workloads().end(), workload) == bench_workloads().end())
-      fail(ErrorCode::kBadInput, "bench step: no workload '", workload, "'", did_you_mean(workload, bench_workloads()), "; workloads: ", join(bench_workloads(), " "));
+      fail(ErrorCode::kBadInput, "bench step: no workload '", workload, "'", did_you_mean(workload, bench_workloads()),
+           "; workloads: ", join(bench_workloads(), " "));
   const int64_t rounds = arguments.integer_option("rounds", 3, 1, 1000), steps = arguments.config.steps > 0 ? arguments.config.steps : 30;
   const int workers = arguments.config.workers > 0 ? arguments.config.workers : 2;
-  const std::string folder = peers_folder(arguments), python = arguments.option("python", std::filesystem::exists(".venv/bin/python") ? ".venv/bin/python" : "python3");
-  if (folder.empty() && arguments.option("peers", "") != "none") log_info("no bench/peers here: PyTorch is not measured beside (--peers DIR names the folder)");
+  const std::string folder = peers_folder(arguments),
+                    python = arguments.option("python", std::filesystem::exists(".venv/bin/python") ? ".venv/bin/python" : "python3");
+  if (folder.empty() && arguments.option("peers", "") != "none")
+    log_info("no bench/peers here: PyTorch is not measured beside (--peers DIR names the folder)");
   for (const std::string& workload : workloads) {
     Measured measured;
     if (!folder.empty()) measured.peers = {{"ddp", {}}, {"none", {}}};
     if (!folder.empty() && arguments.options.contains("fsdp")) measured.peers.push_back({"fsdp", {}});
     for (int64_t round = 0; round < rounds; ++round) {
-      const StepTimes times = bench_step({.workload = workload, .optimizer = arguments.was_given("optimizer") ? arguments.config.optimizer : "momentum",
-                                          .backend = arguments.config.backend, .num_ranks = workers, .steps = static_cast<int>(steps),
+      const StepTimes times = bench_step({.workload = workload,
+                                          .optimizer = arguments.was_given("optimizer") ? arguments.config.optimizer : "momentum",
+                                          .backend = arguments.config.backend,
+                                          .num_ranks = workers,
+                                          .steps = static_cast<int>(steps),
                                           .bucket_bytes = static_cast<long>(arguments.config.bucket_bytes)});
       measured.step.push_back(times.step_seconds);
       measured.floor.push_back(times.floor_seconds);
@@ -126,7 +145,8 @@ int run_bench(const Arguments& arguments) {
 Verb bench_verb() {
   return {.name = "bench",
           .summary = "Measures a training step beside its floor (no exchange) and beside PyTorch, alternating in one run.",
-          .examples = {"cohort bench step", "cohort bench step --workload mlp-small,cnn --rounds 5 --steps 50", "cohort bench step --peers none --json"},
+          .examples = {"cohort bench step", "cohort bench step --workload mlp-small,cnn --rounds 5 --steps 50",
+                       "cohort bench step --peers none --json"},
           .positional_help = "step",
           .takes_settings = true,
           .options = {{"workload", "NAMES", "mlp-small, mlp, cnn, gpt; several with commas (default: all)"},

@@ -12,8 +12,10 @@ namespace {
 int run_checkpoint(const Arguments& arguments) {
   const std::string action = arguments.positional.empty() ? "" : arguments.positional[0];
   if (action != "info" && action != "verify" && action != "export")
-    fail(ErrorCode::kBadInput, "checkpoint: '", action, "' is not an action", did_you_mean(action, {"info", "verify", "export"}), "; actions: info verify export");
-  if (arguments.positional.size() != 2) fail(ErrorCode::kBadInput, "checkpoint ", action, ": give one run folder, checkpoints folder or step folder");
+    fail(ErrorCode::kBadInput, "checkpoint: '", action, "' is not an action", did_you_mean(action, {"info", "verify", "export"}),
+         "; actions: info verify export");
+  if (arguments.positional.size() != 2)
+    fail(ErrorCode::kBadInput, "checkpoint ", action, ": give one run folder, checkpoints folder or step folder");
   const std::string& path = arguments.positional[1];
   const int indent = arguments.options.contains("json") ? -1 : 2;
   if (action == "info") {
@@ -29,9 +31,13 @@ int run_checkpoint(const Arguments& arguments) {
   if (out.empty()) fail(ErrorCode::kBadInput, "checkpoint export: --out FILE.safetensors is missing");
   const ExportResult result = checkpoint_export(path, out, {.with_aliases = !arguments.options.contains("without-aliases")});
   if (arguments.options.contains("json"))
-    std::printf("%s\n", Json{{"event", "export"}, {"step", result.step}, {"tensors", result.num_tensors}, {"bytes", result.bytes}, {"out", out}}.dump().c_str());
+    std::printf("%s\n",
+                Json{{"event", "export"}, {"step", result.step}, {"tensors", result.num_tensors}, {"bytes", result.bytes}, {"out", out}}
+                    .dump()
+                    .c_str());
   else
-    std::printf("wrote %s: step %lld, %lld tensors, %s\n", out.c_str(), static_cast<long long>(result.step), static_cast<long long>(result.num_tensors), human_bytes(result.bytes).c_str());
+    std::printf("wrote %s: step %lld, %lld tensors, %s\n", out.c_str(), static_cast<long long>(result.step),
+                static_cast<long long>(result.num_tensors), human_bytes(result.bytes).c_str());
   return 0;
 }
 
@@ -40,9 +46,12 @@ int run_checkpoint(const Arguments& arguments) {
 Verb checkpoint_verb() {
   return {.name = "checkpoint",
           .summary = "Reads checkpoints of any layout: info, verify, export to one plain safetensors file.",
-          .examples = {"cohort checkpoint info runs/x", "cohort checkpoint verify runs/x/checkpoints", "cohort checkpoint export runs/x --out model.safetensors"},
+          .examples = {"cohort checkpoint info runs/x", "cohort checkpoint verify runs/x/checkpoints",
+                       "cohort checkpoint export runs/x --out model.safetensors"},
           .positional_help = "info|verify|export, then a run folder, a checkpoints folder or a step folder",
-          .options = {{"out", "FILE", "export: the file to write"}, {"without-aliases", "", "export: tied parameters once, under their first name only"}, {"json", "", "one line of JSON"}},
+          .options = {{"out", "FILE", "export: the file to write"},
+                      {"without-aliases", "", "export: tied parameters once, under their first name only"},
+                      {"json", "", "one line of JSON"}},
           .run = run_checkpoint};
 }
 

@@ -72,10 +72,13 @@ Arguments read_arguments(const Verb& verb, Parser& parser) {
 
 void print_overview(const std::vector<Verb>& verbs) {
   std::printf("Cohort %s: trains LibTorch models on many workers.\n\nExamples:\n", COHORT_VERSION);
-  std::printf("  cohort train --model cnn --data fashion-mnist --workers 2\n  cohort verify --model transformer --data text:FILE --workers 3\n");
+  std::printf(
+      "  cohort train --model cnn --data fashion-mnist --workers 2\n  cohort verify --model transformer --data text:FILE --workers 3\n");
   std::printf("  cohort VERB -h\n\nVerbs:\n");
   for (const Verb& verb : verbs) std::printf("  %-12s %s\n", verb.name.c_str(), verb.summary.c_str());
-  std::printf("\nExit codes: 0 done, 1 failed, 2 wrong usage or bad input, 3 no feasible plan, 4 environment (launcher, port, peer lost), 130 interrupted.\n");
+  std::printf(
+      "\nExit codes: 0 done, 1 failed, 2 wrong usage or bad input, 3 no feasible plan, 4 environment (launcher, port, peer lost), 130 "
+      "interrupted.\n");
 }
 
 int parse_and_run(const Verb& verb, int argc, char** argv) {

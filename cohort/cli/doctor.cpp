@@ -43,7 +43,8 @@ bool gloo_works() {
 
 std::vector<Finding> findings(const Config& config) {
   std::vector<Finding> out;
-  const long cores = ::sysconf(_SC_NPROCESSORS_ONLN), pages = ::sysconf(_SC_PHYS_PAGES), free_pages = ::sysconf(_SC_AVPHYS_PAGES), page = ::sysconf(_SC_PAGESIZE);
+  const long cores = ::sysconf(_SC_NPROCESSORS_ONLN), pages = ::sysconf(_SC_PHYS_PAGES), free_pages = ::sysconf(_SC_AVPHYS_PAGES),
+             page = ::sysconf(_SC_PAGESIZE);
   out.push_back({"gloo", gloo_works() ? "works" : "fails its self-test", true, ""});
   out.back().works = out.back().value == "works";
   if (!out.back().works) out.back().advice = "train with --workers 1, or rebuild Cohort against this LibTorch";
@@ -53,7 +54,8 @@ std::vector<Finding> findings(const Config& config) {
                            {"memory", human_bytes(pages * page) + ", " + human_bytes(free_pages * page) + " free", true, ""},
                            {"launcher", describe(world_from_environment()), true, ""}});
   const bool mpi = library_loads("libmpi.so.40") || library_loads("libmpi.so") || library_loads("libmpich.so.12");
-  out.push_back({"mpi", mpi ? "installed; mpirun starts Cohort's ranks, exchanges go over gloo" : "not installed", true, "the mpi backend is not built yet"});
+  out.push_back({"mpi", mpi ? "installed; mpirun starts Cohort's ranks, exchanges go over gloo" : "not installed", true,
+                 "the mpi backend is not built yet"});
   out.push_back({"cuda", "not built yet", false, "use --device cpu"});
   out.push_back({"fashion-mnist", std::filesystem::exists("/usr/share/datasets/fashion-mnist") ? "installed" : "not installed",
                  std::filesystem::exists("/usr/share/datasets/fashion-mnist"), "apt-get install dataset-fashion-mnist"});
@@ -67,9 +69,14 @@ std::vector<Finding> findings(const Config& config) {
 int run_doctor(const Arguments& arguments) {
   for (const Finding& finding : findings(arguments.config)) {
     if (arguments.config.json)
-      std::printf("%s\n", Json{{"event", "finding"}, {"name", finding.name}, {"value", finding.value}, {"works", finding.works}, {"advice", finding.advice}}.dump().c_str());
+      std::printf(
+          "%s\n",
+          Json{{"event", "finding"}, {"name", finding.name}, {"value", finding.value}, {"works", finding.works}, {"advice", finding.advice}}
+              .dump()
+              .c_str());
     else
-      std::printf("%-14s %s%s\n", finding.name.c_str(), finding.value.c_str(), finding.works || finding.advice.empty() ? "" : ("  -> " + finding.advice).c_str());
+      std::printf("%-14s %s%s\n", finding.name.c_str(), finding.value.c_str(),
+                  finding.works || finding.advice.empty() ? "" : ("  -> " + finding.advice).c_str());
   }
   return 0;
 }

@@ -14,7 +14,8 @@ int run_job(const Arguments& arguments, const std::function<int(const World&)>& 
   if (world.launcher != "none") {
     // A number in the file (that of an earlier run, say) gives way to the launcher; one on the command line is a contradiction.
     if (arguments.was_given("workers") && config.workers != world.size)
-      fail(ErrorCode::kBadInput, "--workers ", config.workers, " under ", world.launcher, ", which started ", world.size, " ranks; leave --workers out");
+      fail(ErrorCode::kBadInput, "--workers ", config.workers, " under ", world.launcher, ", which started ", world.size,
+           " ranks; leave --workers out");
     parse_layout(config.layout, world.size);
     if (world.size > 1) set_log_rank(world.rank);
     return guarded(world, body);

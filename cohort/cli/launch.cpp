@@ -14,7 +14,9 @@ Verb launch_verb() {
           .options = {{"n", "N", "ranks to start"}},
           .run = [](const Arguments& arguments) {
             if (!arguments.options.contains("n")) fail(ErrorCode::kBadInput, "launch: -n N is missing: how many ranks to start");
-            return run_program({.num_ranks = static_cast<int>(arguments.integer_option("n", 1, 1, 4096))}, arguments.positional);
+            std::vector<std::string> program = arguments.positional;
+            if (!program.empty() && program.front() == "--") program.erase(program.begin());
+            return run_program({.num_ranks = static_cast<int>(arguments.integer_option("n", 1, 1, 4096))}, program);
           }};
 }
 

@@ -12,10 +12,10 @@ namespace cohort {
 
 /// What the user typed, parsed.
 struct Arguments {
-  Config config;                                ///< Defaults, then the file, then options; only where the verb takes settings.
-  std::vector<std::string> given;               ///< Names of the settings that were given as options.
+  Config config;                   ///< Defaults, then the file, then options; only where the verb takes settings.
+  std::vector<std::string> given;  ///< Names of the settings that were given as options.
   std::vector<std::string> positional;
-  std::map<std::string, std::string> options;   ///< The verb's own options that were given; flags as "true".
+  std::map<std::string, std::string> options;  ///< The verb's own options that were given; flags as "true".
 
   bool was_given(const std::string& setting) const;
   std::string option(const std::string& name, const std::string& fallback) const;
@@ -23,15 +23,15 @@ struct Arguments {
 };
 
 struct VerbOption {
-  std::string name, value_name, help;           ///< An empty value_name makes a flag.
+  std::string name, value_name, help;  ///< An empty value_name makes a flag.
 };
 
 struct Verb {
   std::string name, summary;
-  std::vector<std::string> examples;            ///< Whole commands; the help begins with them.
-  std::string positional_help;                  ///< "" where none is taken.
-  bool takes_settings = false;                  ///< The options of `train`, and a config.toml as first positional.
-  bool takes_program = false;                   ///< Everything from the first positional on belongs to another program.
+  std::vector<std::string> examples;  ///< Whole commands; the help begins with them.
+  std::string positional_help;        ///< "" where none is taken.
+  bool takes_settings = false;        ///< The options of `train`, and a config.toml as first positional.
+  bool takes_program = false;         ///< Everything from the first positional on belongs to another program.
   std::vector<VerbOption> options;
   std::function<int(const Arguments&)> run;
 };

@@ -25,20 +25,24 @@ std::vector<int> worlds_asked_for(const Arguments& arguments) {
 }
 
 void print_table(const VerifyResult& result, bool all) {
-  std::printf("%d ranks against one process, %lld steps: largest differences (bound %.3g)\n", result.num_ranks, static_cast<long long>(result.steps), result.bound);
+  std::printf("%d ranks against one process, %lld steps: largest differences (bound %.3g)\n", result.num_ranks,
+              static_cast<long long>(result.steps), result.bound);
   const size_t shown = all ? result.tensors.size() : std::min<size_t>(8, result.tensors.size());
   for (size_t i = 0; i < shown; ++i)
-    std::printf("  %-44s %10.3g %s\n", result.tensors[i].name.c_str(), result.tensors[i].relative_difference, result.tensors[i].relative_difference <= result.bound ? "" : "OVER THE BOUND");
+    std::printf("  %-44s %10.3g %s\n", result.tensors[i].name.c_str(), result.tensors[i].relative_difference,
+                result.tensors[i].relative_difference <= result.bound ? "" : "OVER THE BOUND");
   if (shown < result.tensors.size()) std::printf("  ... and %zu more, all smaller (--all shows them)\n", result.tensors.size() - shown);
   std::printf("  bound: %s\n", result.reason.c_str());
   std::printf("  one process that takes the %d ranks' shares in turn: %s\n", result.num_ranks,
               result.accumulated == 0 ? "bitwise equal" : concat("differs by ", result.accumulated).c_str());
-  std::printf("  two runs of this layout: %s\n  %s\n", result.repeats ? "bitwise equal" : "DIFFER", result.ok() ? "the same training" : "NOT the same training");
+  std::printf("  two runs of this layout: %s\n  %s\n", result.repeats ? "bitwise equal" : "DIFFER",
+              result.ok() ? "the same training" : "NOT the same training");
 }
 
 int run_verify(const Arguments& arguments) {
   Config config = arguments.config;
-  if (world_from_environment().launcher != "none") fail(ErrorCode::kBadInput, "verify starts its own ranks; run it without a launcher, with --workers N");
+  if (world_from_environment().launcher != "none")
+    fail(ErrorCode::kBadInput, "verify starts its own ranks; run it without a launcher, with --workers N");
   if (config.steps == 0 && config.epochs == 0) config.steps = 4;
   check_config(config);
   const std::vector<int> worlds = worlds_asked_for(arguments);
@@ -53,12 +57,23 @@ int run_verify(const Arguments& arguments) {
       continue;
     }
     for (const TensorDifference& tensor : result.tensors)
-      std::printf("%s\n", Json{{"event", "tensor"}, {"ranks", result.num_ranks}, {"name", tensor.name}, {"relative_difference", tensor.relative_difference}}.dump().c_str());
+      std::printf(
+          "%s\n",
+          Json{{"event", "tensor"}, {"ranks", result.num_ranks}, {"name", tensor.name}, {"relative_difference", tensor.relative_difference}}
+              .dump()
+              .c_str());
     Layout layout;
     layout.dp = result.num_ranks;
-    const Json line{{"event", "verify"}, {"layout", to_json(layout)}, {"steps", result.steps}, {"max_relative_difference", result.tensors.empty() ? 0.0 : result.tensors.front().relative_difference},
-                    {"bound", result.bound}, {"worst_parameter", result.tensors.empty() ? "" : result.tensors.front().name}, {"ok", result.ok()}, {"reason", result.reason},
-                    {"accumulated_max_relative_difference", result.accumulated}, {"repeats_bitwise", result.repeats}};
+    const Json line{{"event", "verify"},
+                    {"layout", to_json(layout)},
+                    {"steps", result.steps},
+                    {"max_relative_difference", result.tensors.empty() ? 0.0 : result.tensors.front().relative_difference},
+                    {"bound", result.bound},
+                    {"worst_parameter", result.tensors.empty() ? "" : result.tensors.front().name},
+                    {"ok", result.ok()},
+                    {"reason", result.reason},
+                    {"accumulated_max_relative_difference", result.accumulated},
+                    {"repeats_bitwise", result.repeats}};
     std::printf("%s\n", line.dump().c_str());
   }
   return ok ? 0 : static_cast<int>(ErrorCode::kFailed);
@@ -73,7 +88,8 @@ Verb verify_verb() {
                        "cohort verify --model transformer --data text:FILE --ranks 2,3,4 --optimizer adamw --steps 5 --json"},
           .positional_help = "config.toml, whose settings the options override",
           .takes_settings = true,
-          .options = {{"ranks", "N,N,..", "numbers of ranks to compare with one process (default: --workers, or 2)"}, {"all", "", "show every tensor"}},
+          .options = {{"ranks", "N,N,..", "numbers of ranks to compare with one process (default: --workers, or 2)"},
+                      {"all", "", "show every tensor"}},
           .run = run_verify};
 }
 

@@ -21,7 +21,7 @@ void print_and_exit(int) {
 
 CrashGuard::CrashGuard(const char* line) {
   line_to_print = line;
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = print_and_exit;
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < before_.size(); ++i) ::sigaction(kSignals[i], &action, &before_[i]);

@@ -7,8 +7,8 @@
 
 namespace cohort {
 
-/// While it lives, SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT of this process write `line` (which must outlive it) to stderr and end the process with
-/// exit code 4. Not for several threads at once, not nestable; the handlers before it are restored.
+/// While it lives, SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT of this process write `line` (which must outlive it) to stderr and end the
+/// process with exit code 4. Not for several threads at once, not nestable; the handlers before it are restored.
 class CrashGuard {
  public:
   explicit CrashGuard(const char* line);

@@ -45,7 +45,9 @@ TEST_CASE("a crash under the guard is one line and exit code 4") {
 
 TEST_CASE("after the guard a crash is a crash again") {
   const auto [status, text] = in_child([] {
-    { const CrashGuard guard("unused"); }
+    {
+      const CrashGuard guard("unused");
+    }
     ::signal(SIGABRT, SIG_DFL);
     ::abort();
   });

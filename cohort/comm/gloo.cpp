@@ -4,9 +4,9 @@
 #include "cohort/comm/gloo.h"
 
 #include <ATen/ops/full.h>
+#include <torch/version.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/version.h>
 
 #include <mutex>
 
@@ -24,11 +24,12 @@ c10::intrusive_ptr<c10d::ProcessGroupGloo> connect(c10::intrusive_ptr<c10d::Stor
   return c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), rank, size, std::move(options));
 }
 
-/// A world of one rank runs each collective that Cohort uses: enough to cross every virtual table and structure that the declarations describe.
+/// A world of one rank runs each collective that Cohort uses: enough to cross every virtual table and structure that the declarations
+/// describe.
 void self_test() {
-  static const char kLine[] =
-      "the Gloo inside LibTorch " TORCH_VERSION " does not fit the declarations that Cohort was built with (package libgloo-dev): rebuild "
-      "Cohort against this LibTorch, or report the two versions; until then train with --workers 1";
+  static const char kLine[] = "the Gloo inside LibTorch " TORCH_VERSION
+                              " does not fit the declarations that Cohort was built with (package libgloo-dev): rebuild "
+                              "Cohort against this LibTorch, or report the two versions; until then train with --workers 1";
   const CrashGuard guard(kLine);
   auto group = connect(c10::make_intrusive<c10d::HashStore>(), 0, 1, "127.0.0.1", 10);
   std::vector<at::Tensor> tensors{at::full({8}, 3.0f)};

@@ -24,7 +24,7 @@ struct Group::State {
   std::string backend_name = "none";
   double timeout_seconds = 60;
   c10::intrusive_ptr<c10d::Store> store;
-  std::unique_ptr<ShmExchange> shm;                // One of these two carries the exchange.
+  std::unique_ptr<ShmExchange> shm;  // One of these two carries the exchange.
   c10::intrusive_ptr<c10d::Backend> backend;
   Peers peers;
 
@@ -42,10 +42,11 @@ struct Group::State {
 
   [[noreturn]] void explain(const char* operation, const std::string& what, std::string text) const {
     text = text.substr(0, text.find('\n'));
-    text = text.substr(0, text.find(". This may indicate"));
+    for (const char* chatter : {". This may indicate", ". This is typically caused"}) text = text.substr(0, text.find(chatter));
     const std::string missing = peers.describe_missing(rank);
     fail(ErrorCode::kEnvironment, operation, " of ", what, " failed on rank ", rank, " of ", size, ": ",
-         missing.empty() ? concat("a peer did not answer within ", timeout_seconds, " s or closed its connection") : missing, " [", text, "]");
+         missing.empty() ? concat("a peer did not answer within ", timeout_seconds, " s or closed its connection") : missing, " [", text,
+         "]");
   }
 };
 
@@ -55,10 +56,9 @@ namespace {
 template <typename Finish>
 class Pending : public PendingSum {
  public:
-  Pending(std::shared_ptr<Group::State> state, std::string what, Finish finish) : state_(std::move(state)), what_(std::move(what)), finish_(std::move(finish)) {}
-  void wait() override {
-    state_->guarded("the sum", what_, finish_);
-  }
+  Pending(std::shared_ptr<Group::State> state, std::string what, Finish finish)
+      : state_(std::move(state)), what_(std::move(what)), finish_(std::move(finish)) {}
+  void wait() override { state_->guarded("the sum", what_, finish_); }
 
  private:
   std::shared_ptr<Group::State> state_;
@@ -104,7 +104,8 @@ Group Group::create(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c
       state->shm = std::make_unique<ShmExchange>(arena, state->peers.pids(), options.timeout_seconds);
     } else if (automatic || options.backend == "gloo") {
       state->backend_name = "gloo";
-      state->backend = make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", store), rank, size, state->peers.address_to_bind(rank), options.timeout_seconds);
+      state->backend = make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", store), rank, size, state->peers.address_to_bind(rank),
+                                 options.timeout_seconds);
     } else {
       fail(ErrorCode::kBadInput, "backend shm: the ranks cannot share memory (several hosts, containers or users); use auto or gloo");
     }

@@ -18,8 +18,8 @@ class Store;
 namespace cohort {
 
 struct GroupOptions {
-  std::string backend = "auto";     ///< shm (ranks of one host), gloo, or auto: shm where all ranks can share memory, else gloo.
-  double timeout_seconds = 60.0;    ///< The longest any exchange may take.
+  std::string backend = "auto";   ///< shm (ranks of one host), gloo, or auto: shm where all ranks can share memory, else gloo.
+  double timeout_seconds = 60.0;  ///< The longest any exchange may take.
 };
 
 /// A sum that is under way.
@@ -30,9 +30,9 @@ class PendingSum {
   virtual void wait() = 0;
 };
 
-/// All members call the same operations in the same order, from one thread at a time. Tensors are dense, contiguous CPU memory and must live until
-/// the operation has ended. Every operation ends within the time-out or throws Error(kEnvironment) that says which operation failed and which
-/// peers are dead or stopped, as far as this host can see. A group of one rank does nothing and leaves tensors unchanged.
+/// All members call the same operations in the same order, from one thread at a time. Tensors are dense, contiguous CPU memory and must
+/// live until the operation has ended. Every operation ends within the time-out or throws Error(kEnvironment) that says which operation
+/// failed and which peers are dead or stopped, as far as this host can see. A group of one rank does nothing and leaves tensors unchanged.
 class Group {
  public:
   /// One rank, no exchange.
@@ -48,8 +48,8 @@ class Group {
 
   /// `what` names the tensor in error messages.
   void broadcast(at::Tensor tensor, int root, const std::string& what);
-  /// Starts to replace `flat` (1-d) by its sum over the ranks, element by element in rank order ((x0 + x1) + x2) + ...: bitwise equal on all ranks
-  /// and from run to run. Sums end in the order in which they were started.
+  /// Starts to replace `flat` (1-d) by its sum over the ranks, element by element in rank order ((x0 + x1) + x2) + ...: bitwise equal on
+  /// all ranks and from run to run. Sums end in the order in which they were started.
   std::unique_ptr<PendingSum> all_reduce_sum(at::Tensor flat, std::string what);
   /// output is {size, ...input's shape}.
   void all_gather(at::Tensor output, at::Tensor input, const std::string& what);
@@ -57,8 +57,8 @@ class Group {
   /// Every rank's text, in rank order.
   std::vector<std::string> all_gather_text(const std::string& text, const std::string& what);
 
-  /// `num_elements` zeros, 1-d, in memory in which all_reduce_sum is cheapest (shared with the other ranks of this host). Collective, in the same order on all
-  /// ranks; given back when the tensor ends.
+  /// `num_elements` zeros, 1-d, in memory in which all_reduce_sum is cheapest (shared with the other ranks of this host). Collective, in
+  /// the same order on all ranks; given back when the tensor ends.
   at::Tensor allocate(int64_t num_elements, at::TensorOptions options);
 
   struct State;

@@ -100,7 +100,8 @@ int serve(const World& world, Clock::time_point deadline) {
       for (int rank = 0; rank < world.size; ++rank)
         if (!came[rank]) absent.push_back(std::to_string(rank));
       ::close(file);
-      fail(ErrorCode::kEnvironment, "rank(s) ", join(absent, " "), " did not come to the local rendezvous; on several hosts set MASTER_ADDR and MASTER_PORT "
+      fail(ErrorCode::kEnvironment, "rank(s) ", join(absent, " "),
+           " did not come to the local rendezvous; on several hosts set MASTER_ADDR and MASTER_PORT "
            "(mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 ...)");
     }
     const Descriptor peer(::accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC));
@@ -128,7 +129,8 @@ int join_rank_0(const World& world, Clock::time_point deadline) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  fail(ErrorCode::kEnvironment, "rank ", world.rank, " found no rank 0 on this host; on several hosts set MASTER_ADDR and MASTER_PORT "
+  fail(ErrorCode::kEnvironment, "rank ", world.rank,
+       " found no rank 0 on this host; on several hosts set MASTER_ADDR and MASTER_PORT "
        "(mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 ...)");
 }
 

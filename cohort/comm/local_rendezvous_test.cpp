@@ -25,12 +25,13 @@ World rank_of_job(int rank, int size, const std::string& job) {
 TEST_CASE("ranks of one job share one memory file") {
   std::vector<int> files(3, -1);
   std::vector<std::thread> threads;
-  for (int rank = 2; rank >= 0; --rank) threads.emplace_back([&, rank] { files[rank] = share_memory_file(rank_of_job(rank, 3, "share-"), 10); });
+  for (int rank = 2; rank >= 0; --rank)
+    threads.emplace_back([&, rank] { files[rank] = share_memory_file(rank_of_job(rank, 3, "share-"), 10); });
   for (std::thread& thread : threads) thread.join();
-  struct stat first {};
+  struct stat first{};
   REQUIRE(::fstat(files[0], &first) == 0);
   for (const int file : files) {
-    struct stat status {};
+    struct stat status{};
     REQUIRE(::fstat(file, &status) == 0);
     CHECK(status.st_ino == first.st_ino);
     ::close(file);

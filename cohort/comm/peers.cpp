@@ -68,7 +68,9 @@ Peers Peers::exchange(c10d::Store& store, int rank, int size) {
     const std::vector<uint8_t> bytes = store.get(key_of(peer));
     const std::vector<std::string> lines = split(std::string(bytes.begin(), bytes.end()), '\n');
     const auto pid = lines.size() == 3 ? parse_integer(lines[2]) : std::nullopt;
-    if (!pid) fail(ErrorCode::kEnvironment, "rank ", peer, " left a record in the store that is not one of Cohort's; is another job using this store?");
+    if (!pid)
+      fail(ErrorCode::kEnvironment, "rank ", peer,
+           " left a record in the store that is not one of Cohort's; is another job using this store?");
     peers.peers_.push_back({lines[0], lines[1], static_cast<int>(*pid)});
   }
   return peers;

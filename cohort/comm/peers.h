@@ -14,7 +14,8 @@ class Peers {
   /// Every rank puts its own record and reads the others'. Collective; throws what the store throws when a rank does not come.
   static Peers exchange(c10d::Store& store, int rank, int size);
 
-  /// "rank 1 (pid 77) has ended" for each other rank on this host that is dead or stopped, or "". Waits up to half a second for an end to show.
+  /// "rank 1 (pid 77) has ended" for each other rank on this host that is dead or stopped, or "". Waits up to half a second for an end to
+  /// show.
   std::string describe_missing(int rank) const;
   /// Whether all ranks are processes (or threads) of one machine that see each other.
   bool on_one_machine() const;
@@ -25,7 +26,7 @@ class Peers {
 
  private:
   struct Peer {
-    std::string machine;   ///< Boot id and network and process name spaces: equal only where a process id means the same process.
+    std::string machine;  ///< Boot id and network and process name spaces: equal only where a process id means the same process.
     std::string address;
     int pid = 0;
   };

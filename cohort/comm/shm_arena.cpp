@@ -37,16 +37,20 @@ std::string get_text(c10d::Store& store, const std::string& key) {
   const std::vector<uint8_t> bytes = store.get(key);
   return {bytes.begin(), bytes.end()};
 }
-void set_text(c10d::Store& store, const std::string& key, const std::string& text) { store.set(key, std::vector<uint8_t>(text.begin(), text.end())); }
+void set_text(c10d::Store& store, const std::string& key, const std::string& text) {
+  store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
+}
 
 /// Rank 0's file: -1 when this kernel gives none.
 int make_file(int size) {
   const int fd = ::memfd_create("cohort-arena", MFD_CLOEXEC);
   if (fd < 0) return -1;
   const size_t header = header_bytes_for(size), staging = ShmArena::kStagingBytes;
-  bool ok = ::ftruncate(fd, static_cast<off_t>(header + static_cast<size_t>(size) * ShmArena::kRegionBytes)) == 0 && ::posix_fallocate(fd, 0, static_cast<off_t>(header)) == 0;
+  bool ok = ::ftruncate(fd, static_cast<off_t>(header + static_cast<size_t>(size) * ShmArena::kRegionBytes)) == 0 &&
+            ::posix_fallocate(fd, 0, static_cast<off_t>(header)) == 0;
   for (int rank = 0; ok && rank < size; ++rank)
-    ok = ::posix_fallocate(fd, static_cast<off_t>(header + static_cast<size_t>(rank) * ShmArena::kRegionBytes), static_cast<off_t>(staging)) == 0;
+    ok = ::posix_fallocate(fd, static_cast<off_t>(header + static_cast<size_t>(rank) * ShmArena::kRegionBytes),
+                           static_cast<off_t>(staging)) == 0;
   if (ok) return fd;
   ::close(fd);
   return -1;
@@ -55,7 +59,11 @@ int make_file(int size) {
 }  // namespace
 
 ShmArena::ShmArena(int fd, int rank, int size)
-    : fd_(fd), rank_(rank), size_(size), header_bytes_(header_bytes_for(size)), total_bytes_(header_bytes_ + static_cast<size_t>(size) * kRegionBytes) {
+    : fd_(fd),
+      rank_(rank),
+      size_(size),
+      header_bytes_(header_bytes_for(size)),
+      total_bytes_(header_bytes_ + static_cast<size_t>(size) * kRegionBytes) {
   void* map = ::mmap(nullptr, total_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (map != MAP_FAILED) base_ = static_cast<std::byte*>(map);
 }
@@ -90,7 +98,9 @@ std::shared_ptr<ShmArena> ShmArena::create(c10d::Store& store, int rank, int siz
       // A file of another size is not ours; touching pages beyond its end would be a SIGBUS.
       const off_t bytes = ::lseek(fd, 0, SEEK_END);
       arena.reset(new ShmArena(fd, rank, size));
-      if (!arena->base_ || bytes != static_cast<off_t>(arena->total_bytes_) || concat(reinterpret_cast<ShmHeader*>(arena->base_)->nonce) != fields[2]) arena.reset();
+      if (!arena->base_ || bytes != static_cast<off_t>(arena->total_bytes_) ||
+          concat(reinterpret_cast<ShmHeader*>(arena->base_)->nonce) != fields[2])
+        arena.reset();
     }
   }
   set_text(store, concat("cohort/arena/", rank), arena ? "yes" : "no");
@@ -101,10 +111,13 @@ std::shared_ptr<ShmArena> ShmArena::create(c10d::Store& store, int rank, int siz
 
 at::Tensor ShmArena::allocate(int64_t num_elements, at::TensorOptions options) {
   const size_t bytes = round_up(std::max<size_t>(1, static_cast<size_t>(num_elements) * options.dtype().itemsize()), kPage);
-  if (bytes > kRegionBytes - next_) fail(ErrorCode::kEnvironment, "the shared region of rank ", rank_, " is used up: ", next_, " of ", kRegionBytes, " bytes, ", bytes, " more asked for");
+  if (bytes > kRegionBytes - next_)
+    fail(ErrorCode::kEnvironment, "the shared region of rank ", rank_, " is used up: ", next_, " of ", kRegionBytes, " bytes, ", bytes,
+         " more asked for");
   const off_t begin = static_cast<off_t>(region(rank_) - base_ + static_cast<ptrdiff_t>(next_));
   if (const int error = ::posix_fallocate(fd_, begin, static_cast<off_t>(bytes)); error != 0)
-    fail(ErrorCode::kEnvironment, "no ", human_bytes(static_cast<int64_t>(bytes)), " of shared memory for rank ", rank_, ": ", std::strerror(error));
+    fail(ErrorCode::kEnvironment, "no ", human_bytes(static_cast<int64_t>(bytes)), " of shared memory for rank ", rank_, ": ",
+         std::strerror(error));
   std::byte* const data = region(rank_) + next_;
   // Offsets are never used twice, so ranks that free at different times still allocate alike.
   next_ += bytes;

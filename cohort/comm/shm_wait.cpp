@@ -14,7 +14,8 @@
 namespace cohort {
 namespace {
 
-// A rank that sleeps is woken some 50 us late, so ranks that have cores of their own wait awake for about as long as two steps of a small model differ.
+// A rank that sleeps is woken some 50 us late, so ranks that have cores of their own wait awake for about as long as two steps of a small
+// model differ.
 constexpr int kSpins = 2000, kYields = 2000, kYieldsShared = 64;
 constexpr long kSleepNanoseconds = 2'000'000;
 
@@ -29,7 +30,8 @@ uint32_t* futex_word(ShmCounter& counter) {
 void publish(ShmCounter& counter, uint64_t value) {
   // Sequentially consistent on both sides: either this store is seen by a rank about to sleep, or its `sleepers` is seen here.
   counter.value.store(value, std::memory_order_seq_cst);
-  if (counter.sleepers.load(std::memory_order_seq_cst) > 0) ::syscall(SYS_futex, futex_word(counter), FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+  if (counter.sleepers.load(std::memory_order_seq_cst) > 0)
+    ::syscall(SYS_futex, futex_word(counter), FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 
 ShmWaiter::ShmWaiter(const std::vector<int>& pids, double timeout_seconds) : timeout_(timeout_seconds) {
@@ -63,7 +65,8 @@ void ShmWaiter::wait(ShmCounter& counter, uint64_t value, int peer) const {
   while (!has_reached(counter, value)) {
     // A peer may publish and end: only what it had not published is missing.
     if (has_ended(peer) && !has_reached(counter, value)) throw std::runtime_error(concat("rank ", peer, " has ended"));
-    if (std::chrono::steady_clock::now() > deadline) throw std::runtime_error(concat("rank ", peer, " did not come within ", timeout_.count(), " s"));
+    if (std::chrono::steady_clock::now() > deadline)
+      throw std::runtime_error(concat("rank ", peer, " did not come within ", timeout_.count(), " s"));
     counter.sleepers.fetch_add(1, std::memory_order_seq_cst);
     const uint64_t seen = counter.value.load(std::memory_order_seq_cst);
     if (seen < value) {

@@ -14,8 +14,9 @@ void publish(ShmCounter& counter, uint64_t value);
 
 /// Waits for peers of one arena. One thread.
 ///
-/// A wait spins for some tens of microseconds (only where every rank can have a core of its own), then yields, then sleeps on a futex. Asleep it looks every
-/// few milliseconds whether the peer's process has ended (pidfd), so a dead peer is found at once and a stopped one by the time-out.
+/// A wait spins for some tens of microseconds (only where every rank can have a core of its own), then yields, then sleeps on a futex.
+/// Asleep it looks every few milliseconds whether the peer's process has ended (pidfd), so a dead peer is found at once and a stopped one
+/// by the time-out.
 class ShmWaiter {
  public:
   /// `pids`: process of each rank; those of this process itself (ranks as threads) are not watched.

@@ -72,7 +72,8 @@ c10::intrusive_ptr<c10d::Store> make_store(const World& world, double timeout_se
   if (world.store_fd >= 0) return file_store(world.store_fd, world.size, timeout_seconds);
   if (!world.master_address.empty() && world.master_port != 0) return tcp_store(world, timeout_seconds);
   if (world.local_size == world.size) return file_store(share_memory_file(world, timeout_seconds), world.size, timeout_seconds);
-  fail(ErrorCode::kEnvironment, world.launcher, " started ", world.size, " ranks on several hosts and named no meeting point: set MASTER_ADDR to an address "
+  fail(ErrorCode::kEnvironment, world.launcher, " started ", world.size,
+       " ranks on several hosts and named no meeting point: set MASTER_ADDR to an address "
        "of rank 0's host and MASTER_PORT to a free port (mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 ...)");
 }
 

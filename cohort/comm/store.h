@@ -9,8 +9,10 @@ namespace cohort {
 
 /// The store of this job. Which one follows from the launcher:
 ///  * one rank: a store in memory;
-///  * ranks that Cohort started: a c10d::FileStore over the inherited memory file. No port, no name, and nobody without the descriptor can join;
-///  * MASTER_ADDR and MASTER_PORT given (torchrun, or set by the user): c10d::TCPStore. Where rank 0 hosts it, it listens on MASTER_ADDR only
+///  * ranks that Cohort started: a c10d::FileStore over the inherited memory file. No port, no name, and nobody without the descriptor can
+///  join;
+///  * MASTER_ADDR and MASTER_PORT given (torchrun, or set by the user): c10d::TCPStore. Where rank 0 hosts it, it listens on MASTER_ADDR
+///  only
 ///    (TCPStore by itself would listen on every address);
 ///  * mpirun or srun on one host without MASTER_ADDR: rank 0 hands a memory file to the others over a UNIX socket that checks the user.
 /// Blocks until the store answers; Error(kEnvironment) naming the address after `timeout_seconds`.

@@ -17,7 +17,7 @@
 namespace cohort {
 namespace {
 
-constexpr size_t kTile = 2048;      // Elements: the partial sums of a tile stay in the first-level cache.
+constexpr size_t kTile = 2048;  // Elements: the partial sums of a tile stay in the first-level cache.
 
 COHORT_VECTORISED void add_floats(float* sum, const float* other, size_t count) {
   for (size_t i = 0; i < count; ++i) sum[i] += other[i];
@@ -52,16 +52,26 @@ void sum_in_place_typed(const std::vector<std::byte*>& arrays, size_t count) {
 template <typename Body>
 void with_type(at::ScalarType type, Body body) {
   switch (type) {
-    case at::kFloat: return body(float{});
-    case at::kDouble: return body(double{});
-    case at::kHalf: return body(c10::Half{});
-    case at::kBFloat16: return body(c10::BFloat16{});
-    case at::kLong: return body(int64_t{});
-    case at::kInt: return body(int32_t{});
-    case at::kShort: return body(int16_t{});
-    case at::kChar: return body(int8_t{});
-    case at::kByte: return body(uint8_t{});
-    default: fail(ErrorCode::kBadInput, "sums over ranks of ", type, " are not supported");
+    case at::kFloat:
+      return body(float{});
+    case at::kDouble:
+      return body(double{});
+    case at::kHalf:
+      return body(c10::Half{});
+    case at::kBFloat16:
+      return body(c10::BFloat16{});
+    case at::kLong:
+      return body(int64_t{});
+    case at::kInt:
+      return body(int32_t{});
+    case at::kShort:
+      return body(int16_t{});
+    case at::kChar:
+      return body(int8_t{});
+    case at::kByte:
+      return body(uint8_t{});
+    default:
+      fail(ErrorCode::kBadInput, "sums over ranks of ", type, " are not supported");
   }
 }
 

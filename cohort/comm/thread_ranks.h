@@ -7,8 +7,9 @@
 
 namespace cohort {
 
-/// Runs `body` in `num_ranks` threads, each with its own Group over a store in memory. The first exception (in rank order) is thrown again after all
-/// threads have ended.
-void run_thread_ranks(int num_ranks, const std::function<void(Group&)>& body, const GroupOptions& options = {.backend = "auto", .timeout_seconds = 20});
+/// Runs `body` in `num_ranks` threads, each with its own Group over a store in memory. The first exception (in rank order) is thrown again
+/// after all threads have ended.
+void run_thread_ranks(int num_ranks, const std::function<void(Group&)>& body,
+                      const GroupOptions& options = {.backend = "auto", .timeout_seconds = 20});
 
 }  // namespace cohort

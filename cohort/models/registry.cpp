@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "cohort/base/error.h"
-#include "cohort/models/families.h"
 #include "cohort/base/text.h"
+#include "cohort/models/families.h"
 
 namespace cohort {
 namespace {

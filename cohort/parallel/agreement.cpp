@@ -21,7 +21,7 @@ const std::string& majority(const std::vector<std::string>& texts) {
 
 }  // namespace
 
-void check_same_text(Group& group, const std::string& text, const std::string& what) {
+void check_same_text(Group& group, const std::string& text, const std::string& what, const std::string& advice) {
   // A few bytes a rank settle it when all agree, which is nearly always.
   const std::string digest = concat(std::hash<std::string>()(text), "/", text.size());
   const std::vector<std::string> digests = group.all_gather_text(digest, what);
@@ -34,16 +34,21 @@ void check_same_text(Group& group, const std::string& text, const std::string& w
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     if (texts[rank] == reference) continue;
     const std::vector<std::string> found = split(texts[rank], '\n');
-    const auto line = [](const std::vector<std::string>& lines, size_t i) { return i < lines.size() && !lines[i].empty() ? "'" + lines[i] + "'" : std::string("nothing"); };
+    const auto line = [](const std::vector<std::string>& lines, size_t i) {
+      return i < lines.size() && !lines[i].empty() ? "'" + lines[i] + "'" : std::string("nothing");
+    };
     for (size_t i = 0; i < std::max(expected.size(), found.size()); ++i) {
       if (line(expected, i) == line(found, i)) continue;
-      complaints.push_back(concat("rank ", rank, " has ", line(found, i), " where the others have ", line(expected, i), " (number ", i, ")"));
+      complaints.push_back(
+          concat("rank ", rank, " has ", line(found, i), " where the others have ", line(expected, i), " (number ", i, ")"));
       break;
     }
   }
-  fail(ErrorCode::kFailed, "ranks disagree in ", what, ": ", join(complaints, "; "), "; all ranks must build the same model in the same order");
+  fail(ErrorCode::kFailed, "ranks disagree in ", what, ": ", join(complaints, "; "), "; ", advice);
 }
 
-void check_same_model(Group& group, const std::vector<NamedTensor>& parameters) { check_same_text(group, signature(parameters), "the model's parameters"); }
+void check_same_model(Group& group, const std::vector<NamedTensor>& parameters) {
+  check_same_text(group, signature(parameters), "the model's parameters", "all ranks must build the same model in the same order");
+}
 
 }  // namespace cohort

@@ -12,7 +12,7 @@ namespace cohort {
 /// Collective. Error(kFailed), the same on every rank, that names the ranks in the minority and the first parameter in which they differ.
 void check_same_model(Group& group, const std::vector<NamedTensor>& parameters);
 
-/// The same for any text that all ranks must share (a configuration, say); `what` names it.
-void check_same_text(Group& group, const std::string& text, const std::string& what);
+/// The same for any text that all ranks must share (a configuration, say); `what` names it, `advice` ends the message.
+void check_same_text(Group& group, const std::string& text, const std::string& what, const std::string& advice);
 
 }  // namespace cohort

@@ -9,7 +9,7 @@ namespace cohort {
 std::vector<BucketPlan> plan_buckets(const std::vector<ParameterSize>& sizes, const std::vector<int>& order, int64_t first_bucket_bytes,
                                      int64_t bucket_bytes) {
   std::vector<BucketPlan> plans;
-  std::map<int, BucketPlan> open;      // One bucket being filled per kind.
+  std::map<int, BucketPlan> open;  // One bucket being filled per kind.
   for (const int parameter : order) {
     const ParameterSize& size = sizes[static_cast<size_t>(parameter)];
     const int64_t per_line = 64 / size.element_bytes;

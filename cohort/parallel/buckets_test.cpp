@@ -42,7 +42,7 @@ TEST_CASE("every parameter has exactly one place, aligned and apart from the oth
 }
 
 TEST_CASE("the first bucket closes early and the order is kept") {
-  const std::vector<ParameterSize> sizes(6, ParameterSize{256, 4, 0});    // 1 KiB each.
+  const std::vector<ParameterSize> sizes(6, ParameterSize{256, 4, 0});  // 1 KiB each.
   const std::vector<BucketPlan> plans = plan_buckets(sizes, {5, 4, 3, 2, 1, 0}, 1024, 2048);
   REQUIRE(plans.size() == 4);
   CHECK(plans[0].parameters == std::vector<int>{5});

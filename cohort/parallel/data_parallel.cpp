@@ -1,18 +1,21 @@
 // Synchronous data parallelism.
 //
 // Steps of one exchange, p ranks:
-//   1. A post-accumulate hook on each parameter copies its finished gradient to its place in a bucket (scaled where a mean over ranks is asked for) and
+//   1. A post-accumulate hook on each parameter copies its finished gradient to its place in a bucket (scaled where a mean over ranks is
+//   asked for) and
 //      makes `.grad` an alias of that place.
-//   2. A bucket whose gradients are all there is summed over the ranks, asynchronously, while backward goes on. Buckets start in the same order on all
+//   2. A bucket whose gradients are all there is summed over the ranks, asynchronously, while backward goes on. Buckets start in the same
+//   order on all
 //      ranks, whatever the order of their hooks.
-//   3. When backward ends (engine callback) the gradients that did not come are written as zeros, the remaining buckets start, and all are waited for.
+//   3. When backward ends (engine callback) the gradients that did not come are written as zeros, the remaining buckets start, and all are
+//   waited for.
 //      A gradient that earlier micro-steps left in `.grad` counts as come.
-// A bucket ends with one number per parameter, 1 where this rank had a gradient: their sum says whether any rank used the parameter. The last bucket also
-// carries the control numbers and the sample count. So the exchange of a step is exactly one sum per bucket.
-// The order of buckets is the order in which gradients became ready in the first step on rank 0.
-// Cost: one copy of each gradient, and per bucket what OrderedSum or the backend's all-reduce costs. No copy back: `.grad` lies in the bucket.
-// Source: Li et al. 2020, "PyTorch Distributed" (VLDB 13:12), sections 3.2 and 4.2. Differences: public hooks instead of c10d::Reducer, usage flags inside
-// the buckets instead of a separate bitmap exchange, sums in rank order, the mean may be over samples.
+// A bucket ends with one number per parameter, 1 where this rank had a gradient: their sum says whether any rank used the parameter. The
+// last bucket also carries the control numbers and the sample count. So the exchange of a step is exactly one sum per bucket. The order of
+// buckets is the order in which gradients became ready in the first step on rank 0. Cost: one copy of each gradient, and per bucket what
+// OrderedSum or the backend's all-reduce costs. No copy back: `.grad` lies in the bucket. Source: Li et al. 2020, "PyTorch Distributed"
+// (VLDB 13:12), sections 3.2 and 4.2. Differences: public hooks instead of c10d::Reducer, usage flags inside the buckets instead of a
+// separate bitmap exchange, sums in rank order, the mean may be over samples.
 #include "cohort/parallel/data_parallel.h"
 
 #include <ATen/ops/empty.h>
@@ -55,10 +58,10 @@ bool exchanges_in_full_precision(at::ScalarType type) { return type == at::kFloa
 
 struct DataParallel::State {
   struct Bucket {
-    at::Tensor flat;                       ///< Gradients, usage flags, and in the last bucket control and samples.
+    at::Tensor flat;  ///< Gradients, usage flags, and in the last bucket control and samples.
     std::vector<int> parameters;
-    std::vector<at::Tensor> places;        ///< Aliases of `flat`, one a parameter.
-    at::Tensor flags;                      ///< Alias: one number a parameter.
+    std::vector<at::Tensor> places;  ///< Aliases of `flat`, one a parameter.
+    at::Tensor flags;                ///< Alias: one number a parameter.
     size_t num_missing = 0;
     std::unique_ptr<PendingSum> pending;
   };
@@ -67,10 +70,10 @@ struct DataParallel::State {
   DataParallelOptions options;
   std::vector<NamedTensor> parameters, buffers;
   std::vector<Bucket> buckets;
-  std::vector<std::pair<int, int>> place_of;     ///< Parameter -> (bucket, place in it).
+  std::vector<std::pair<int, int>> place_of;  ///< Parameter -> (bucket, place in it).
   std::vector<bool> ready;
-  std::vector<int> arrival;                      ///< Parameters in the order of this step's hooks.
-  at::Tensor control, flat_buffers;              ///< control: controls and samples, in the last bucket or a tensor of its own.
+  std::vector<int> arrival;          ///< Parameters in the order of this step's hooks.
+  at::Tensor control, flat_buffers;  ///< control: controls and samples, in the last bucket or a tensor of its own.
   bool control_is_own = false;
   bool sync = true, in_backward = false, order_learnt = false;
   size_t next_to_start = 0;
@@ -108,7 +111,8 @@ class GradientHook : public torch::autograd::PostAccumulateGradHook {
 
 }  // namespace
 
-DataParallel::State::State(torch::nn::Module& module, Group group_, DataParallelOptions options_) : group(std::move(group_)), options(options_) {
+DataParallel::State::State(torch::nn::Module& module, Group group_, DataParallelOptions options_)
+    : group(std::move(group_)), options(options_) {
   std::vector<NamedTensor> all = distinct_parameters(module);
   check_same_model(group, all);
   for (NamedTensor& parameter : all) {
@@ -149,7 +153,8 @@ void DataParallel::State::broadcast_model(const torch::nn::Module& module) {
 void DataParallel::State::build_buckets(const std::vector<int>& order) {
   std::vector<ParameterSize> sizes;
   for (const NamedTensor& parameter : parameters)
-    sizes.push_back({parameter.tensor.numel(), static_cast<int>(parameter.tensor.element_size()), static_cast<int>(parameter.tensor.scalar_type())});
+    sizes.push_back(
+        {parameter.tensor.numel(), static_cast<int>(parameter.tensor.element_size()), static_cast<int>(parameter.tensor.scalar_type())});
   buckets.clear();
   place_of.assign(parameters.size(), {});
   statistics = {};
@@ -185,18 +190,21 @@ void DataParallel::State::build_buckets(const std::vector<int>& order) {
 
 double DataParallel::State::weight() const {
   switch (options.mean) {
-    case GradientMean::kRanks: return 1.0 / group.size();
+    case GradientMean::kRanks:
+      return 1.0 / group.size();
     case GradientMean::kSamples:
       if (local_samples < 0) fail(ErrorCode::kBadInput, "DataParallel: mean over samples needs set_local_samples() before backward()");
       return static_cast<double>(local_samples);
-    case GradientMean::kSum: break;
+    case GradientMean::kSum:
+      break;
   }
   return 1.0;
 }
 
 std::string DataParallel::State::bucket_name(const Bucket& bucket) const {
   return concat("gradient bucket ", &bucket - buckets.data(), " of ", buckets.size(), " (", parameters[bucket.parameters.front()].name,
-                bucket.parameters.size() > 1 ? " ... " + parameters[bucket.parameters.back()].name : "", ", ", bucket.flat.nbytes(), " bytes)");
+                bucket.parameters.size() > 1 ? " ... " + parameters[bucket.parameters.back()].name : "", ", ", bucket.flat.nbytes(),
+                " bytes)");
 }
 
 void DataParallel::State::on_gradient(int parameter, const at::Tensor& variable) {
@@ -207,7 +215,8 @@ void DataParallel::State::on_gradient(int parameter, const at::Tensor& variable)
     torch::autograd::Engine::get_default_engine().queue_callback([this] { finish(); });
   }
   if (ready[parameter])
-    fail(ErrorCode::kFailed, "parameter ", parameters[parameter].name, " got a second gradient in one backward(), after its exchange may have begun; put all but the last "
+    fail(ErrorCode::kFailed, "parameter ", parameters[parameter].name,
+         " got a second gradient in one backward(), after its exchange may have begun; put all but the last "
          "backward() of a step in a NoSync block");
   take_gradient(parameter, variable);
   start_complete_buckets();
@@ -258,7 +267,8 @@ void DataParallel::State::finish() {
   const auto began = Clock::now();
   in_backward = false;
   for (size_t parameter = 0; parameter < parameters.size(); ++parameter)
-    if (!ready[parameter] && parameters[parameter].tensor.grad().defined()) take_gradient(static_cast<int>(parameter), parameters[parameter].tensor);
+    if (!ready[parameter] && parameters[parameter].tensor.grad().defined())
+      take_gradient(static_cast<int>(parameter), parameters[parameter].tensor);
   for (int slot = 0; slot < kNumControls; ++slot) control[slot].fill_(control_values[slot]);
   control[kNumControls].fill_(std::max<int64_t>(0, local_samples));
   while (next_to_start < buckets.size()) start(buckets[next_to_start]);
@@ -305,7 +315,8 @@ void DataParallel::State::average_buffers() {
   }
 }
 
-/// After the first step: buckets in the order in which rank 0's gradients came. The gradients just exchanged stay where they are, in the old buckets.
+/// After the first step: buckets in the order in which rank 0's gradients came. The gradients just exchanged stay where they are, in the
+/// old buckets.
 void DataParallel::State::learn_order() {
   order_learnt = true;
   std::vector<int64_t> order(arrival.begin(), arrival.end());
@@ -321,17 +332,17 @@ void DataParallel::State::learn_order() {
 
 DataParallel::DataParallel(torch::nn::Module& module, Group group, DataParallelOptions options)
     : state_(std::make_unique<State>(module, std::move(group), options)) {
-  if (state_->group.size() == 1) return;      // Nothing to exchange: backward() is LibTorch's own.
+  if (state_->group.size() == 1) return;  // Nothing to exchange: backward() is LibTorch's own.
   for (size_t i = 0; i < state_->parameters.size(); ++i) {
     const NamedTensor& parameter = state_->parameters[i];
     if (torch::autograd::impl::post_acc_grad_hooks(parameter.tensor))
-      fail(ErrorCode::kBadInput, "parameter ", parameter.name, " already has a post-accumulate hook; a model can be in one DataParallel at a time");
+      fail(ErrorCode::kBadInput, "parameter ", parameter.name,
+           " already has a post-accumulate hook; a model can be in one DataParallel at a time");
     State* const state = state_.get();
-    torch::autograd::impl::set_post_acc_grad_hooks(
-        parameter.tensor, std::make_unique<GradientHook>([state, i](const at::Tensor& variable) {
-          at::NoGradGuard no_grad;
-          state->on_gradient(static_cast<int>(i), variable);
-        }));
+    torch::autograd::impl::set_post_acc_grad_hooks(parameter.tensor, std::make_unique<GradientHook>([state, i](const at::Tensor& variable) {
+                                                     at::NoGradGuard no_grad;
+                                                     state->on_gradient(static_cast<int>(i), variable);
+                                                   }));
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Synchronous data parallelism for any torch::nn::Module: every rank computes gradients of its own samples; their mean arrives in `.grad` of every
-// parameter, on every rank bitwise the same, when backward() returns. Gradients leave in buckets while backward still runs.
+// Synchronous data parallelism for any torch::nn::Module: every rank computes gradients of its own samples; their mean arrives in `.grad`
+// of every parameter, on every rank bitwise the same, when backward() returns. Gradients leave in buckets while backward still runs.
 //
 //   cohort::Group group = cohort::Group::create(cohort::world_from_environment());
 //   cohort::DataParallel parallel(*model, group);
@@ -8,8 +8,8 @@
 //   loss.backward();        // gradients are exchanged here
 //   optimizer.step();       // any optimizer
 //
-// Works with: parameters that some or all ranks do not use in a step (a parameter that no rank used keeps no gradient, as in one process), tied,
-// frozen and repeatedly used parameters, sparse gradients (exchanged dense), empty ones, several dtypes.
+// Works with: parameters that some or all ranks do not use in a step (a parameter that no rank used keeps no gradient, as in one process),
+// tied, frozen and repeatedly used parameters, sparse gradients (exchanged dense), empty ones, several dtypes.
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -25,27 +25,28 @@ namespace cohort {
 
 /// What the exchanged gradient is.
 enum class GradientMean {
-  kRanks,     ///< The mean of the ranks' gradients. Exact for equal batches.
-  kSamples,   ///< The mean weighted by set_local_samples(): exact for uneven batches, where each rank's loss is the mean over its own samples.
-  kSum,       ///< The sum: the loss was already divided by the number of samples of all ranks.
+  kRanks,    ///< The mean of the ranks' gradients. Exact for equal batches.
+  kSamples,  ///< The mean weighted by set_local_samples(): exact for uneven batches, where each rank's loss is the mean over its own
+             ///< samples.
+  kSum,      ///< The sum: the loss was already divided by the number of samples of all ranks.
 };
 
 struct DataParallelOptions {
   GradientMean mean = GradientMean::kRanks;
   int64_t bucket_bytes = 8 << 20;
   int64_t first_bucket_bytes = 1 << 20;
-  bool broadcast_model = true;     ///< Every rank starts with rank 0's parameters and buffers.
+  bool broadcast_model = true;  ///< Every rank starts with rank 0's parameters and buffers.
 };
 
 /// What the last exchange cost this rank.
 struct ExchangeStatistics {
-  int64_t bytes = 0;                    ///< Of gradients, padding included.
+  int64_t bytes = 0;  ///< Of gradients, padding included.
   int num_buckets = 0;
-  double exposed_seconds = 0;           ///< Time that backward() waited for it.
+  double exposed_seconds = 0;  ///< Time that backward() waited for it.
 };
 
-/// One per model and rank; the module must outlive it. Not thread-safe. backward() throws Error: kEnvironment when a peer is lost, kFailed when a
-/// parameter got a second gradient after its exchange.
+/// One per model and rank; the module must outlive it. Not thread-safe. backward() throws Error: kEnvironment when a peer is lost, kFailed
+/// when a parameter got a second gradient after its exchange.
 class DataParallel {
  public:
   /// Collective. Throws Error(kFailed), naming ranks and parameter, when the ranks' models differ.
@@ -58,7 +59,8 @@ class DataParallel {
   void set_sync(bool on);
   /// For kSamples: how many samples this rank's exchanged gradients are the mean of, until it is called again; may be 0.
   void set_local_samples(int64_t samples);
-  /// Share of this rank in the average of floating-point buffers (batch-norm statistics), 1 / ranks unless set. Shares of all ranks add up to 1.
+  /// Share of this rank in the average of floating-point buffers (batch-norm statistics), 1 / ranks unless set. Shares of all ranks add up
+  /// to 1.
   void set_buffer_share(double share);
   /// Takes part in an exchange without a backward of its own (a rank with no samples in this step). Collective with the others' backward().
   void exchange_without_backward();

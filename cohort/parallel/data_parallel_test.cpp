@@ -15,9 +15,10 @@ namespace {
 
 namespace nn = torch::nn;
 
-/// Everything awkward in one model: a tied weight, a parameter used twice, a frozen one, an empty one, two types, and a branch that only some samples use.
+/// Everything awkward in one model: a tied weight, a parameter used twice, a frozen one, an empty one, two types, and a branch that only
+/// some samples use.
 std::mutex& generator_mutex() {
-  static std::mutex mutex;      // Ranks as threads share LibTorch's generator: whoever seeds and draws holds this.
+  static std::mutex mutex;  // Ranks as threads share LibTorch's generator: whoever seeds and draws holds this.
   return mutex;
 }
 
@@ -61,11 +62,13 @@ std::map<std::string, torch::Tensor> gradients(nn::Module& module) {
   return out;
 }
 
-void check_equal(const std::map<std::string, torch::Tensor>& found, const std::map<std::string, torch::Tensor>& expected, const std::string& where) {
+void check_equal(const std::map<std::string, torch::Tensor>& found, const std::map<std::string, torch::Tensor>& expected,
+                 const std::string& where) {
   for (const auto& [name, gradient] : expected) {
     const torch::Tensor& mine = found.at(name);
     if (mine.defined() != gradient.defined()) FAIL(concat(where, ": ", name, mine.defined() ? " has a gradient" : " has no gradient"));
-    if (gradient.defined() && !torch::allclose(mine, gradient, 1e-5, 1e-6)) FAIL(concat(where, ": ", name, " differs by ", (mine - gradient).abs().max().item<double>()));
+    if (gradient.defined() && !torch::allclose(mine, gradient, 1e-5, 1e-6))
+      FAIL(concat(where, ": ", name, " differs by ", (mine - gradient).abs().max().item<double>()));
   }
 }
 
@@ -97,7 +100,7 @@ TEST_CASE("gradients of an awkward model equal one process, step after step, for
         expected.push_back(gradients(*model));
       }
       run_thread_ranks(num_ranks, [&](Group& group) {
-        Awkward model(group.rank() == 0 ? 5 : 77 + group.rank());      // Another seed on each rank: the broadcast makes them equal.
+        Awkward model(group.rank() == 0 ? 5 : 77 + group.rank());  // Another seed on each rank: the broadcast makes them equal.
         DataParallel parallel(*model, group, {.mean = mean, .bucket_bytes = 128, .first_bucket_bytes = 64});
         for (int step = 1; step <= 3; ++step) {
           model->zero_grad();
@@ -112,7 +115,8 @@ TEST_CASE("gradients of an awkward model equal one process, step after step, for
             loss = mean == GradientMean::kSum ? loss.sum() / 12.0 : loss.mean();
             loss.backward();
           }
-          check_equal(gradients(*model), expected[step - 1], concat("mean ", static_cast<int>(mean), ", ", num_ranks, " ranks, rank ", group.rank(), ", step ", step));
+          check_equal(gradients(*model), expected[step - 1],
+                      concat("mean ", static_cast<int>(mean), ", ", num_ranks, " ranks, rank ", group.rank(), ", step ", step));
           if (parallel.control_sum(1) != num_ranks * (num_ranks - 1) / 2 + num_ranks * step) FAIL("control_sum");
         }
       });
@@ -124,7 +128,8 @@ TEST_CASE("accumulated gradients are exchanged once, also those that only an ear
   Awkward reference(5);
   const torch::Tensor all = samples(12, 1);
   torch::Tensor loss = torch::zeros({});
-  for (int piece = 0; piece < 4; ++piece) loss = loss + reference->forward(all.narrow(0, 3 * piece, 3), piece % 2 == 0).pow(2).mean(1).sum() / 12.0;
+  for (int piece = 0; piece < 4; ++piece)
+    loss = loss + reference->forward(all.narrow(0, 3 * piece, 3), piece % 2 == 0).pow(2).mean(1).sum() / 12.0;
   loss.backward();
   const auto expected = gradients(*reference);
   run_thread_ranks(2, [&](Group& group) {
@@ -132,7 +137,9 @@ TEST_CASE("accumulated gradients are exchanged once, also those that only an ear
     DataParallel parallel(*model, group, {.mean = GradientMean::kSum, .bucket_bytes = 128, .first_bucket_bytes = 64});
     for (int step = 0; step < 3; ++step) {
       model->zero_grad();
-      const auto micro_loss = [&](int piece) { return model->forward(all.narrow(0, 6 * group.rank() + 3 * piece, 3), piece == 0).pow(2).mean(1).sum() / 12.0; };
+      const auto micro_loss = [&](int piece) {
+        return model->forward(all.narrow(0, 6 * group.rank() + 3 * piece, 3), piece == 0).pow(2).mean(1).sum() / 12.0;
+      };
       {
         NoSync micro(parallel);
         micro_loss(0).backward();
@@ -171,7 +178,8 @@ TEST_CASE("ranks with different models are named before anything is exchanged") 
   };
   const std::string shape = run([](int rank) { return nn::Sequential(nn::Linear(4, 4), nn::Linear(4, rank == 1 ? 3 : 2)); });
   CHECK(shape.find("rank 1 has '1.weight Float [3, 4]") != std::string::npos);
-  const std::string missing = run([](int rank) { return rank == 2 ? nn::Sequential(nn::Linear(4, 4)) : nn::Sequential(nn::Linear(4, 4), nn::Linear(4, 2)); });
+  const std::string missing =
+      run([](int rank) { return rank == 2 ? nn::Sequential(nn::Linear(4, 4)) : nn::Sequential(nn::Linear(4, 4), nn::Linear(4, 2)); });
   CHECK(missing.find("rank 2 has nothing") != std::string::npos);
 }
 

@@ -15,7 +15,8 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
-/// Parameters in registration order. A tensor registered twice (tied weights) appears once; `aliases` gets its other names -> its first name.
+/// Parameters in registration order. A tensor registered twice (tied weights) appears once; `aliases` gets its other names -> its first
+/// name.
 std::vector<NamedTensor> distinct_parameters(const torch::nn::Module& module, std::map<std::string, std::string>* aliases = nullptr);
 /// The same for buffers (batch-norm statistics, counters).
 std::vector<NamedTensor> distinct_buffers(const torch::nn::Module& module, std::map<std::string, std::string>* aliases = nullptr);

@@ -22,9 +22,11 @@ BatchTensors as_tensors(Batch& batch, const DataShape& shape) {
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target, bool sum) {
   if (logits.numel() / logits.size(-1) != target.numel())
-    fail(ErrorCode::kBadInput, "the model's output has ", logits.numel() / logits.size(-1), " rows of ", logits.size(-1), " logits, the data has ", target.numel(),
+    fail(ErrorCode::kBadInput, "the model's output has ", logits.numel() / logits.size(-1), " rows of ", logits.size(-1),
+         " logits, the data has ", target.numel(),
          " targets; the last dimension of the output must be the classes and the others those of the targets");
-  return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), target.reshape({-1}), {}, sum ? at::Reduction::Sum : at::Reduction::Mean);
+  return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), target.reshape({-1}), {},
+                                sum ? at::Reduction::Sum : at::Reduction::Mean);
 }
 
 }  // namespace cohort

@@ -8,8 +8,8 @@
 namespace cohort {
 
 struct BatchTensors {
-  at::Tensor input;     ///< {samples, ...shape.input}: float pictures, or int64 bytes.
-  at::Tensor target;    ///< {samples} or {samples, context}, int64.
+  at::Tensor input;   ///< {samples, ...shape.input}: float pictures, or int64 bytes.
+  at::Tensor target;  ///< {samples} or {samples, context}, int64.
 };
 
 /// Wraps the batch's memory without a copy; the batch must outlive the tensors.

@@ -7,19 +7,19 @@
 namespace cohort {
 
 struct StepTimes {
-  double step_seconds = 0;         ///< Median of rank 0's steps with `num_ranks` data-parallel ranks.
-  double floor_seconds = 0;        ///< The same ranks at the same time, each alone with its own optimizer.
-  double one_worker_seconds = 0;   ///< Rank 0 alone while the others wait idle: one worker on this machine.
-  double exposed_seconds = 0;      ///< Median of the time that backward() waited for the exchange.
+  double step_seconds = 0;        ///< Median of rank 0's steps with `num_ranks` data-parallel ranks.
+  double floor_seconds = 0;       ///< The same ranks at the same time, each alone with its own optimizer.
+  double one_worker_seconds = 0;  ///< Rank 0 alone while the others wait idle: one worker on this machine.
+  double exposed_seconds = 0;     ///< Median of the time that backward() waited for the exchange.
 };
 
 struct BenchStepOptions {
-  std::string workload = "mlp";    ///< mlp-small, mlp, cnn, gpt: models and batches of bench/peers/workloads.py.
+  std::string workload = "mlp";  ///< mlp-small, mlp, cnn, gpt: models and batches of bench/peers/workloads.py.
   std::string optimizer = "momentum";
   std::string backend = "auto";
   int num_ranks = 2;
-  int steps = 30;                  ///< Of each kind; blocks of five alternate.
-  long bucket_bytes = 0;           ///< 0: the default.
+  int steps = 30;         ///< Of each kind; blocks of five alternate.
+  long bucket_bytes = 0;  ///< 0: the default.
 };
 
 /// Names that `workload` may have.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 
 #include "cohort/base/random.h"
 #include "cohort/train/batch_tensors.h"
@@ -62,12 +63,23 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, i
   result.error = total[1] / total[2];
   for (int64_t row = 0; row < classes; ++row) {
     result.confusion.emplace_back();
-    for (int64_t column = 0; column < classes; ++column) result.confusion.back().push_back(static_cast<int64_t>(total[3 + row * classes + column]));
+    for (int64_t column = 0; column < classes; ++column)
+      result.confusion.back().push_back(static_cast<int64_t>(total[3 + row * classes + column]));
   }
   return result;
 }
 
-std::string sample_text(LayerGraph& model, const DataShape& shape, const std::string& prompt, int64_t num_bytes, double temperature, uint64_t seed) {
+std::string first_text(const DataSource& source, size_t num_bytes) {
+  const int64_t first = 0;
+  Batch batch;
+  source.read({&first, 1}, batch);
+  std::string text;
+  for (size_t i = 0; i < std::min(batch.tokens.size(), num_bytes); ++i) text += static_cast<char>(batch.tokens[i]);
+  return text;
+}
+
+std::string sample_text(LayerGraph& model, const DataShape& shape, const std::string& prompt, int64_t num_bytes, double temperature,
+                        uint64_t seed) {
   at::NoGradGuard no_grad;
   const EvalMode mode(model);
   const int64_t context = shape.input.at(0);
@@ -77,7 +89,8 @@ std::string sample_text(LayerGraph& model, const DataShape& shape, const std::st
     // Models have a fixed context: the window holds the last bytes, and the position after them is asked.
     const int64_t length = std::min<int64_t>(context, static_cast<int64_t>(text.size()));
     at::Tensor window = at::zeros({1, context}, at::kLong);
-    for (int64_t i = 0; i < length; ++i) window.data_ptr<int64_t>()[i] = static_cast<unsigned char>(text[text.size() - static_cast<size_t>(length - i)]);
+    for (int64_t i = 0; i < length; ++i)
+      window.data_ptr<int64_t>()[i] = static_cast<unsigned char>(text[text.size() - static_cast<size_t>(length - i)]);
     const at::Tensor odds = at::softmax(model.forward(window)[0][length - 1].to(at::kDouble) / temperature, -1).contiguous();
     const double* const p = odds.data_ptr<double>();
     double left = unit_interval(random_bits(seed, n));

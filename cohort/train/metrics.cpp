@@ -38,13 +38,14 @@ void drop_lines_after(const fs::path& run, int64_t last_step) {
     if (event == "done" || event == "interrupted" || event == "ranks" || event == "confusion" || event == "sample") return false;
     return !json.contains("step") || !json["step"].is_number_integer() || json["step"].get<int64_t>() <= last_step;
   });
-  keep_lines(run / "metrics.csv", [&](const std::string& line) { return line.starts_with("step") || std::strtoll(line.c_str(), nullptr, 10) <= last_step; });
+  keep_lines(run / "metrics.csv",
+             [&](const std::string& line) { return line.starts_with("step") || std::strtoll(line.c_str(), nullptr, 10) <= last_step; });
 }
 
 std::FILE* open_to_append(const fs::path& path) {
   std::FILE* file = std::fopen(path.c_str(), "ae");
   if (!file) fail(ErrorCode::kFailed, "cannot write ", path.string(), ": ", std::strerror(errno));
-  std::setvbuf(file, nullptr, _IOLBF, 1 << 16);      // A line is one write, so a kill leaves whole lines.
+  std::setvbuf(file, nullptr, _IOLBF, 1 << 16);  // A line is one write, so a kill leaves whole lines.
   return file;
 }
 
@@ -58,7 +59,10 @@ Metrics::Metrics(const std::string& run, int64_t resume_step, bool to_stdout) : 
   jsonl_ = open_to_append(folder / "metrics.jsonl");
   csv_ = open_to_append(folder / "metrics.csv");
   if (is_new)
-    std::fputs("step,loss,step_seconds,samples_per_second,data_seconds,compute_seconds,exchange_seconds,optimizer_seconds,learning_rate,val_loss,val_error\n", csv_);
+    std::fputs(
+        "step,loss,step_seconds,samples_per_second,data_seconds,compute_seconds,exchange_seconds,optimizer_seconds,learning_rate,val_loss,"
+        "val_error\n",
+        csv_);
   events_ = std::make_unique<TensorBoardWriter>((folder / "events").string());
 }
 
@@ -74,13 +78,20 @@ void Metrics::event(const Json& line, bool to_stdout_too) {
 }
 
 void Metrics::step(const StepMetrics& m) {
-  Json line{{"event", "step"}, {"step", m.step}, {"loss", m.loss}, {"step_seconds", m.step_seconds}, {"samples_per_second", m.samples_per_second},
-            {"data_seconds", m.data_seconds}, {"compute_seconds", m.compute_seconds}, {"exchange_seconds", m.exchange_seconds},
-            {"optimizer_seconds", m.optimizer_seconds}, {"learning_rate", m.learning_rate}};
+  Json line{{"event", "step"},
+            {"step", m.step},
+            {"loss", m.loss},
+            {"step_seconds", m.step_seconds},
+            {"samples_per_second", m.samples_per_second},
+            {"data_seconds", m.data_seconds},
+            {"compute_seconds", m.compute_seconds},
+            {"exchange_seconds", m.exchange_seconds},
+            {"optimizer_seconds", m.optimizer_seconds},
+            {"learning_rate", m.learning_rate}};
   if (m.gradient_norm >= 0) line["gradient_norm"] = m.gradient_norm;
   event(line);
-  std::fprintf(csv_, "%lld,%.9g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.9g,,\n", static_cast<long long>(m.step), m.loss, m.step_seconds, m.samples_per_second,
-               m.data_seconds, m.compute_seconds, m.exchange_seconds, m.optimizer_seconds, m.learning_rate);
+  std::fprintf(csv_, "%lld,%.9g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.9g,,\n", static_cast<long long>(m.step), m.loss, m.step_seconds,
+               m.samples_per_second, m.data_seconds, m.compute_seconds, m.exchange_seconds, m.optimizer_seconds, m.learning_rate);
   const double now = wall_seconds();
   events_->scalar("train/loss", m.step, m.loss, now);
   events_->scalar("train/learning_rate", m.step, m.learning_rate, now);

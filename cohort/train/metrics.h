@@ -1,6 +1,6 @@
 #pragma once
-// What a run reports: lines of JSON to metrics.jsonl and, with --json, to stdout; metrics.csv; TensorBoard events. Only rank 0 has one. Formats:
-// docs/formats/metrics.md.
+// What a run reports: lines of JSON to metrics.jsonl and, with --json, to stdout; metrics.csv; TensorBoard events. Only rank 0 has one.
+// Formats: docs/formats/metrics.md.
 
 #include <cstdint>
 #include <cstdio>
@@ -13,17 +13,18 @@
 namespace cohort {
 
 struct StepMetrics {
-  int64_t step = 0;              ///< From 1.
+  int64_t step = 0;  ///< From 1.
   double loss = 0;
   double step_seconds = 0, data_seconds = 0, compute_seconds = 0, exchange_seconds = 0, optimizer_seconds = 0;
   double samples_per_second = 0, learning_rate = 0;
-  double gradient_norm = -1;     ///< -1: not computed.
+  double gradient_norm = -1;  ///< -1: not computed.
 };
 
 /// One thread. Lines are written whole.
 class Metrics {
  public:
-  /// Appends to the files of `run`; lines of steps after `resume_step` (what a killed run left beyond its checkpoint) are dropped first; 0: a new run.
+  /// Appends to the files of `run`; lines of steps after `resume_step` (what a killed run left beyond its checkpoint) are dropped first; 0:
+  /// a new run.
   Metrics(const std::string& run, int64_t resume_step, bool to_stdout);
   ~Metrics();
   Metrics(const Metrics&) = delete;

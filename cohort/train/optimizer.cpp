@@ -23,14 +23,16 @@ Optimizer::Optimizer(const Config& config, std::vector<NamedTensor> parameters) 
   for (NamedTensor& parameter : parameters) {
     if (!parameter.tensor.requires_grad()) continue;
     if (!parameter.tensor.is_floating_point() || !parameter.tensor.is_contiguous())
-      fail(ErrorCode::kBadInput, "parameter ", parameter.name, " cannot be trained: the fused optimizers need contiguous floating-point numbers");
+      fail(ErrorCode::kBadInput, "parameter ", parameter.name,
+           " cannot be trained: the fused optimizers need contiguous floating-point numbers");
     tensors_.push_back(parameter.tensor);
     parameters_.push_back(std::move(parameter));
   }
   const auto add_slot = [&](const std::string& name, bool scalar) {
     Slot slot{name, {}};
     for (const at::Tensor& tensor : tensors_)
-      slot.tensors.push_back(scalar ? at::zeros({}, tensor.options().dtype(at::kFloat).requires_grad(false)) : at::zeros_like(tensor.detach()));
+      slot.tensors.push_back(scalar ? at::zeros({}, tensor.options().dtype(at::kFloat).requires_grad(false))
+                                    : at::zeros_like(tensor.detach()));
     slots_.push_back(std::move(slot));
   };
   if (config.optimizer == "momentum" || config.optimizer == "nesterov") {
@@ -63,16 +65,16 @@ void Optimizer::step(double learning_rate) {
   if (slots_.size() <= 1) {
     // A momentum of zeros makes the first step v = m 0 + g, the same as LibTorch's special first step.
     const std::vector<at::Tensor> momenta = slots_.empty() ? std::vector<at::Tensor>{} : with_gradient(slots_[0].tensors);
-    at::_fused_sgd_(parameters, gradients, momenta, config_.weight_decay, slots_.empty() ? 0.0 : config_.momentum, learning_rate, /*dampening=*/0.0,
-                    config_.optimizer == "nesterov", /*maximize=*/false, /*is_first_step=*/false);
+    at::_fused_sgd_(parameters, gradients, momenta, config_.weight_decay, slots_.empty() ? 0.0 : config_.momentum, learning_rate,
+                    /*dampening=*/0.0, config_.optimizer == "nesterov", /*maximize=*/false, /*is_first_step=*/false);
     return;
   }
   const std::vector<at::Tensor> averages = with_gradient(slots_[0].tensors), squares = with_gradient(slots_[1].tensors);
   const std::vector<at::Tensor> steps = with_gradient(slots_[2].tensors);
   for (const at::Tensor& count : steps) const_cast<at::Tensor&>(count).add_(1);
   const auto kernel = [&](auto function) {
-    function(parameters, gradients, averages, squares, at::TensorList{}, steps, learning_rate, config_.beta1, config_.beta2, config_.weight_decay,
-             config_.eps, /*amsgrad=*/false, /*maximize=*/false);
+    function(parameters, gradients, averages, squares, at::TensorList{}, steps, learning_rate, config_.beta1, config_.beta2,
+             config_.weight_decay, config_.eps, /*amsgrad=*/false, /*maximize=*/false);
   };
   if (config_.optimizer == "adamw") kernel([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
   else kernel([](auto&&... arguments) { at::_fused_adam_(arguments...); });

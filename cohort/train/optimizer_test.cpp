@@ -16,7 +16,8 @@ nn::Sequential build() {
 }
 
 /// Ten steps with our optimizer and with LibTorch's on equal models; the largest relative difference of a parameter.
-double difference_to_libtorch(const Config& config, const std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>& make) {
+double difference_to_libtorch(const Config& config,
+                              const std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>& make) {
   nn::Sequential ours = build(), theirs = build();
   Optimizer optimizer(config, distinct_parameters(*ours));
   const std::unique_ptr<torch::optim::Optimizer> reference = make(theirs->parameters());
@@ -41,10 +42,12 @@ TEST_CASE("the fused kernels follow LibTorch's own optimizers") {
   for (const double weight_decay : {0.0, 0.01}) {
     config.weight_decay = weight_decay;
     using Parameters = std::vector<at::Tensor>;
-    for (const auto& [name, momentum, nesterov] : {std::tuple{"sgd", 0.0, false}, std::tuple{"momentum", 0.9, false}, std::tuple{"nesterov", 0.9, true}}) {
+    for (const auto& [name, momentum, nesterov] :
+         {std::tuple{"sgd", 0.0, false}, std::tuple{"momentum", 0.9, false}, std::tuple{"nesterov", 0.9, true}}) {
       config.optimizer = name;
       const double worst = difference_to_libtorch(config, [&, momentum = momentum, nesterov = nesterov](Parameters parameters) {
-        return std::make_unique<torch::optim::SGD>(parameters, torch::optim::SGDOptions(0.05).momentum(momentum).nesterov(nesterov).weight_decay(weight_decay));
+        return std::make_unique<torch::optim::SGD>(
+            parameters, torch::optim::SGDOptions(0.05).momentum(momentum).nesterov(nesterov).weight_decay(weight_decay));
       });
       CHECK_MESSAGE(worst < 2e-6, name);
     }
@@ -105,7 +108,8 @@ TEST_CASE("learning-rate schedules") {
 }
 
 TEST_CASE("integers cannot be trained") {
-  CHECK_THROWS_WITH_AS(Optimizer(Config{}, {{"scrambled", torch::randn({3, 4}).t().set_requires_grad(true)}}), doctest::Contains("scrambled"), Error);
+  CHECK_THROWS_WITH_AS(Optimizer(Config{}, {{"scrambled", torch::randn({3, 4}).t().set_requires_grad(true)}}),
+                       doctest::Contains("scrambled"), Error);
 }
 
 }  // namespace

@@ -17,17 +17,28 @@ namespace {
 
 DType dtype_of(const NamedTensor& tensor) {
   switch (tensor.tensor.scalar_type()) {
-    case at::kDouble: return DType::kF64;
-    case at::kFloat: return DType::kF32;
-    case at::kHalf: return DType::kF16;
-    case at::kBFloat16: return DType::kBF16;
-    case at::kLong: return DType::kI64;
-    case at::kInt: return DType::kI32;
-    case at::kShort: return DType::kI16;
-    case at::kChar: return DType::kI8;
-    case at::kByte: return DType::kU8;
-    case at::kBool: return DType::kBool;
-    default: fail(ErrorCode::kBadInput, "tensor ", tensor.name, " has a type that checkpoints cannot hold");
+    case at::kDouble:
+      return DType::kF64;
+    case at::kFloat:
+      return DType::kF32;
+    case at::kHalf:
+      return DType::kF16;
+    case at::kBFloat16:
+      return DType::kBF16;
+    case at::kLong:
+      return DType::kI64;
+    case at::kInt:
+      return DType::kI32;
+    case at::kShort:
+      return DType::kI16;
+    case at::kChar:
+      return DType::kI8;
+    case at::kByte:
+      return DType::kU8;
+    case at::kBool:
+      return DType::kBool;
+    default:
+      fail(ErrorCode::kBadInput, "tensor ", tensor.name, " has a type that checkpoints cannot hold");
   }
 }
 
@@ -35,12 +46,17 @@ std::string checkpoints_folder(const Config& config) { return config.run + "/che
 
 /// What a checkpoint must agree in with the run that goes on from it, beside the tensors.
 Json identity(const Config& config, int64_t num_train_samples) {
-  return Json{{"model", config.model}, {"optimizer", config.optimizer}, {"train_samples", num_train_samples}, {"global_batch", config.global_batch}, {"seed", config.seed}};
+  return Json{{"model", config.model},
+              {"optimizer", config.optimizer},
+              {"train_samples", num_train_samples},
+              {"global_batch", config.global_batch},
+              {"seed", config.seed}};
 }
 
 }  // namespace
 
-RunState::RunState(const Config& config, const Layout& layout, LayerGraph& model, Optimizer& optimizer, Group& group, int64_t num_train_samples)
+RunState::RunState(const Config& config, const Layout& layout, LayerGraph& model, Optimizer& optimizer, Group& group,
+                   int64_t num_train_samples)
     : config_(config), layout_(layout), model_(model), optimizer_(optimizer), group_(group), num_train_samples_(num_train_samples) {}
 
 std::vector<NamedTensor> RunState::all_tensors() const {
@@ -67,14 +83,20 @@ std::string RunState::save(int64_t step) {
       std::map<std::string, std::string> names;
       distinct_parameters(model_, &names);
       for (const auto& [alias, name] : names) aliases[alias] = name;
-      Json state{{"step", step}, {"identity", identity(config_, num_train_samples_)}, {"samples_seen", step * config_.global_batch},
-                 {"layout", to_json(layout_)}, {"world_size", group_.size()}, {"aliases", aliases}, {"config", to_toml(config_)}};
+      Json state{{"step", step},
+                 {"identity", identity(config_, num_train_samples_)},
+                 {"samples_seen", step * config_.global_batch},
+                 {"layout", to_json(layout_)},
+                 {"world_size", group_.size()},
+                 {"aliases", aliases},
+                 {"config", to_toml(config_)}};
       std::vector<TensorPiece> pieces;
-      std::vector<at::Tensor> contiguous;     // Keeps copies alive until they are written.
+      std::vector<at::Tensor> contiguous;  // Keeps copies alive until they are written.
       for (const NamedTensor& named : all_tensors()) {
         contiguous.push_back(named.tensor.contiguous());
         const std::vector<int64_t> shape = named.tensor.sizes().vec();
-        pieces.push_back({{named.name, dtype_of(named), shape, contiguous.back().data_ptr()}, shape, std::vector<int64_t>(shape.size(), 0)});
+        pieces.push_back(
+            {{named.name, dtype_of(named), shape, contiguous.back().data_ptr()}, shape, std::vector<int64_t>(shape.size(), 0)});
       }
       std::filesystem::create_directories(checkpoints_folder(config_));
       CheckpointWriter writer(checkpoints_folder(config_), step, std::to_string(::getpid()));
@@ -103,14 +125,15 @@ void RunState::load_on_rank_0(int64_t& step) {
   const Json now = identity(config_, num_train_samples_), then = checkpoint->state().value("identity", Json::object());
   for (const auto& [key, value] : now.items())
     if (then.value(key, Json()) != value)
-      fail(ErrorCode::kBadInput, "--resume: ", checkpoint->path(), " was trained with ", key, " = ", then.value(key, Json()).dump(), ", this run has ", value.dump(),
-           "; give the same, or start a new run in another --run folder");
+      fail(ErrorCode::kBadInput, "--resume: ", checkpoint->path(), " was trained with ", key, " = ", then.value(key, Json()).dump(),
+           ", this run has ", value.dump(), "; give the same, or start a new run in another --run folder");
   at::NoGradGuard no_grad;
   for (const NamedTensor& named : all_tensors()) {
     const std::vector<int64_t> shape = named.tensor.sizes().vec();
     if (!checkpoint->has(named.name)) fail(ErrorCode::kBadInput, "--resume: ", checkpoint->path(), " has no tensor ", named.name);
     if (checkpoint->shape(named.name) != shape || checkpoint->dtype(named.name) != dtype_of(named))
-      fail(ErrorCode::kBadInput, "--resume: tensor ", named.name, " of ", checkpoint->path(), " has another shape or type than the model's");
+      fail(ErrorCode::kBadInput, "--resume: tensor ", named.name, " of ", checkpoint->path(),
+           " has another shape or type than the model's");
     at::Tensor values = at::empty(shape, named.tensor.options());
     checkpoint->read_whole(named.name, values.data_ptr());
     const_cast<at::Tensor&>(named.tensor).copy_(values);

@@ -1,6 +1,6 @@
 #pragma once
-// Saving a run and going on from where it was: weights, buffers, optimizer state, position in the data. Everything random is a function of (seed, step),
-// so there is no generator state to save. Files: docs/formats/checkpoint.md.
+// Saving a run and going on from where it was: weights, buffers, optimizer state, position in the data. Everything random is a function of
+// (seed, step), so there is no generator state to save. Files: docs/formats/checkpoint.md.
 
 #include <cstdint>
 #include <string>
@@ -18,10 +18,11 @@ class RunState {
   /// References must outlive the object.
   RunState(const Config& config, const Layout& layout, LayerGraph& model, Optimizer& optimizer, Group& group, int64_t num_train_samples);
 
-  /// Collective. Writes RUN/checkpoints/step-...; rank 0 does the writing. Returns the path (rank 0) or "". Error(kFailed) on every rank when it cannot.
+  /// Collective. Writes RUN/checkpoints/step-...; rank 0 does the writing. Returns the path (rank 0) or "". Error(kFailed) on every rank
+  /// when it cannot.
   std::string save(int64_t step);
-  /// Collective. Loads the newest valid checkpoint of RUN; returns its step. Error(kBadInput) on every rank when there is none or it is of another model,
-  /// optimizer, data size, global batch or seed.
+  /// Collective. Loads the newest valid checkpoint of RUN; returns its step. Error(kBadInput) on every rank when there is none or it is of
+  /// another model, optimizer, data size, global batch or seed.
   int64_t load_latest();
 
  private:

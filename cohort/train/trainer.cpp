@@ -1,9 +1,11 @@
 // The training loop. Order of one step, on every rank:
 //   1. this rank's share of the global batch comes from the loader, which reads ahead;
-//   2. forward and backward for each of its micro-batches, the loss divided by the samples of the whole global batch, so that the sum of all ranks'
+//   2. forward and backward for each of its micro-batches, the loss divided by the samples of the whole global batch, so that the sum of
+//   all ranks'
 //      gradients is the gradient of the mean; the exchange (parallel/data_parallel.h) overlaps the last backward;
 //   3. clip, optimizer step, evaluation and checkpoint where due.
-// The loss and Ctrl-C of each rank travel with the gradients, so all ranks report one loss and stop after the same step without a message of their own.
+// The loss and Ctrl-C of each rank travel with the gradients, so all ranks report one loss and stop after the same step without a message
+// of their own.
 #include "cohort/train/trainer.h"
 
 #include <ATen/Parallel.h>
@@ -16,16 +18,13 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
-#include <ctime>
-#include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include "cohort/base/error.h"
-#include "cohort/base/memory.h"
 #include "cohort/base/json.h"
 #include "cohort/base/layout.h"
 #include "cohort/base/log.h"
+#include "cohort/base/memory.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text.h"
 #include "cohort/comm/group.h"
@@ -40,6 +39,7 @@
 #include "cohort/train/evaluate.h"
 #include "cohort/train/metrics.h"
 #include "cohort/train/optimizer.h"
+#include "cohort/train/run_folder.h"
 #include "cohort/train/run_state.h"
 #include "cohort/version.h"
 #include "cohort/world/status.h"
@@ -48,18 +48,10 @@
 namespace cohort {
 namespace {
 
-namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 double seconds_between(Clock::time_point a, Clock::time_point b) { return std::chrono::duration<double>(b - a).count(); }
 void sleep_seconds(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  char out[32];
-  std::strftime(out, sizeof out, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
-  return out;
-}
 
 int64_t peak_memory_bytes() {
   rusage usage{};
@@ -105,7 +97,7 @@ class Run {
   std::unique_ptr<DataParallel> parallel_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<RunState> state_;
-  std::unique_ptr<Metrics> metrics_;          // Rank 0 only.
+  std::unique_ptr<Metrics> metrics_;  // Rank 0 only.
   std::unique_ptr<Progress> progress_;
   StatusPage status_;
   int64_t first_step_ = 0, total_steps_ = 0, saved_step_ = -1, evaluated_step_ = -1;
@@ -123,36 +115,37 @@ int threads_of_rank(const Config& config, const World& world) {
   return std::max(1, cores / world.local_size);
 }
 
-void prepare_run_folder(const Config& config) {
-  const fs::path folder = config.run;
-  const bool holds_run = fs::exists(folder / "metrics.jsonl") || fs::exists(folder / "checkpoints");
-  if (holds_run && !config.resume)
-    fail(ErrorCode::kBadInput, "--run ", config.run, " already holds a run; add --resume to go on with it, or give another folder");
-  if (!holds_run && config.resume) fail(ErrorCode::kBadInput, "--resume: ", config.run, " holds no run");
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) fail(ErrorCode::kBadInput, "--run ", config.run, ": cannot make the folder: ", error.message());
-  std::ofstream(folder / "config.toml") << to_toml(config);
-}
-
 Run::Run(const Config& config, const DataSet& data, const World& world, const TrainOptions& options)
-    : config_(config), data_(data), world_(world), options_(options), layout_(parse_layout(config.layout, world.size)), injection_(injection_for_rank(config.inject, world.rank)) {
+    : config_(config),
+      data_(data),
+      world_(world),
+      options_(options),
+      layout_(parse_layout(config.layout, world.size)),
+      injection_(injection_for_rank(config.inject, world.rank)) {
   at::set_num_threads(threads_of_rank(config, world));
   if (world.status_fd >= 0) status_ = StatusPage::open(::dup(world.status_fd), world.size);
   group_ = Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout});
-  check_same_text(group_, to_toml(config), "the configuration");
+  // The clocks of ranks differ, so rank 0's folder is everybody's.
+  if (config_.run.empty()) config_.run = group_.all_gather_text(default_run_folder(config_), "the run folder").front();
+  check_same_text(group_, to_toml(config_), "the configuration", "start all ranks with the same options and config.toml");
   model_ = build_model(config.model, data.train->shape(), config.seed);
   const int64_t steps_per_epoch = Sampler(data.train->num_samples(), config.global_batch, config.seed).steps_per_epoch();
-  total_steps_ = config.steps > 0 ? config.steps : static_cast<int64_t>(std::ceil((config.epochs > 0 ? config.epochs : 1.0) * static_cast<double>(steps_per_epoch)));
+  total_steps_ = config.steps > 0
+                     ? config.steps
+                     : static_cast<int64_t>(std::ceil((config.epochs > 0 ? config.epochs : 1.0) * static_cast<double>(steps_per_epoch)));
   for (int rank = 0; rank < world_.size; ++rank) {
-    if (share_of_rank(std::min(config.global_batch, data.train->num_samples()), rank, world_.size, model_->sample_granularity()).size() > 0) continue;
+    if (share_of_rank(std::min(config.global_batch, data.train->num_samples()), rank, world_.size, model_->sample_granularity()).size() > 0)
+      continue;
     fail(ErrorCode::kBadInput, "a global batch of ", config.global_batch, " leaves rank ", rank, " of ", world_.size, " without samples",
-         model_->sample_granularity() > 1 ? ": this model's batch norm keeps groups of samples together" : "", "; use fewer workers, a larger --global-batch",
+         model_->sample_granularity() > 1 ? ": this model's batch norm keeps groups of samples together" : "",
+         "; use fewer workers, a larger --global-batch",
          model_->sample_granularity() > 1 ? ", or another norm (norm=ghost with a smaller ghost=N, group, none)" : "");
   }
   if (is_first()) prepare_run_folder(config_);
-  parallel_ = std::make_unique<DataParallel>(*model_, group_, DataParallelOptions{.mean = GradientMean::kSum,
-                                                                                 .bucket_bytes = config.bucket_bytes > 0 ? config.bucket_bytes : DataParallelOptions().bucket_bytes});
+  parallel_ = std::make_unique<DataParallel>(
+      *model_, group_,
+      DataParallelOptions{.mean = GradientMean::kSum,
+                          .bucket_bytes = config.bucket_bytes > 0 ? config.bucket_bytes : DataParallelOptions().bucket_bytes});
   optimizer_ = std::make_unique<Optimizer>(config_, distinct_parameters(*model_));
   state_ = std::make_unique<RunState>(config_, layout_, *model_, *optimizer_, group_, data.train->num_samples());
   if (config_.eval_every == 0) config_.eval_every = std::min(steps_per_epoch, std::max<int64_t>(1, total_steps_));
@@ -167,14 +160,27 @@ void Run::write_start() {
   if (!reports_here()) return;
   int64_t num_parameters = 0;
   for (const NamedTensor& parameter : distinct_parameters(*model_)) num_parameters += parameter.tensor.numel();
-  metrics_->event(Json{{"event", "start"}, {"world_size", world_.size}, {"layout", to_json(layout_)}, {"parameters", num_parameters},
-                       {"train_samples", data_.train->num_samples()}, {"val_samples", data_.validation->num_samples()}, {"model", config_.model},
-                       {"data", config_.data}, {"global_batch", config_.global_batch}, {"steps", total_steps_}, {"backend", group_.backend_name()},
-                       {"launcher", world_.launcher}, {"version", COHORT_VERSION}, {"torch", COHORT_BUILT_WITH_TORCH}, {"host", world_.host}, {"started", utc_now()}});
+  metrics_->event(Json{{"event", "start"},
+                       {"world_size", world_.size},
+                       {"layout", to_json(layout_)},
+                       {"parameters", num_parameters},
+                       {"train_samples", data_.train->num_samples()},
+                       {"val_samples", data_.validation->num_samples()},
+                       {"model", config_.model},
+                       {"data", config_.data},
+                       {"global_batch", config_.global_batch},
+                       {"steps", total_steps_},
+                       {"backend", group_.backend_name()},
+                       {"launcher", world_.launcher},
+                       {"version", COHORT_VERSION},
+                       {"torch", COHORT_BUILT_WITH_TORCH},
+                       {"host", world_.host},
+                       {"started", utc_now()}});
   if (config_.resume) metrics_->event(Json{{"event", "resume"}, {"step", first_step_}, {"from", config_.run + "/checkpoints/latest"}});
   metrics_->flush();
-  progress_->note(concat("training ", config_.model, " (", with_commas(num_parameters), " parameters) on ", config_.data, " (", with_commas(data_.train->num_samples()),
-                         " samples), ", world_.size, world_.size == 1 ? " worker" : " workers", ", ", total_steps_, " steps of ", config_.global_batch, " samples",
+  progress_->note(concat("training ", config_.model, " (", with_commas(num_parameters), " parameters) on ", config_.data, " (",
+                         with_commas(data_.train->num_samples()), " samples), ", world_.size, world_.size == 1 ? " worker" : " workers",
+                         ", ", total_steps_, " steps of ", config_.global_batch, " samples",
                          config_.resume ? concat(", going on after step ", first_step_) : ""));
 }
 
@@ -189,7 +195,9 @@ double Run::forward_backward(LoadedBatch& loaded, int64_t step) {
   double loss_sum = 0;
   // Pieces of a batch are cut as shares of ranks are; pieces without samples come last.
   int num_pieces = 0;
-  while (num_pieces < config_.accumulate && share_of_rank(loaded.batch.num_samples, num_pieces, config_.accumulate, model_->sample_granularity()).size() > 0) ++num_pieces;
+  while (num_pieces < config_.accumulate &&
+         share_of_rank(loaded.batch.num_samples, num_pieces, config_.accumulate, model_->sample_granularity()).size() > 0)
+    ++num_pieces;
   for (int piece = 0; piece < num_pieces; ++piece) {
     const Share share = share_of_rank(loaded.batch.num_samples, piece, config_.accumulate, model_->sample_granularity());
     const StepContextScope context({config_.seed, step, loaded.share.begin + share.begin});
@@ -207,7 +215,8 @@ double Run::forward_backward(LoadedBatch& loaded, int64_t step) {
 Run::Step Run::step(int64_t number, LoadedBatch& batch) {
   Step out;
   const auto start = Clock::now();
-  // A user's model may draw from LibTorch's generator; this makes it a function of (seed, step, rank), so that a resumed run draws the same.
+  // A user's model may draw from LibTorch's generator; this makes it a function of (seed, step, rank), so that a resumed run draws the
+  // same.
   torch::manual_seed(random_bits(config_.seed, number, world_.rank));
   optimizer_->zero_grad();
   parallel_->set_buffer_share(static_cast<double>(batch.share.size()) / static_cast<double>(batch.global_samples));
@@ -220,8 +229,8 @@ Run::Step Run::step(int64_t number, LoadedBatch& batch) {
   out.metrics.loss = parallel_->control_sum(kLoss);
   out.stop = parallel_->control_sum(kStop) > 0;
   if (!std::isfinite(out.metrics.loss))
-    fail(ErrorCode::kFailed, "the loss is not finite (", out.metrics.loss, ") at step ", number + 1, "; use a smaller --lr (now ", out.metrics.learning_rate,
-         "), --warmup-steps or --clip-norm. The weights of the last checkpoint are untouched");
+    fail(ErrorCode::kFailed, "the loss is not finite (", out.metrics.loss, ") at step ", number + 1, "; use a smaller --lr (now ",
+         out.metrics.learning_rate, "), --warmup-steps or --clip-norm. The weights of the last checkpoint are untouched");
   optimizer_->step(out.metrics.learning_rate);
   const auto end = Clock::now();
   StepMetrics& m = out.metrics;
@@ -244,7 +253,8 @@ void Run::evaluate_now(int64_t step, bool last) {
   result_.val_error = last_evaluation_.error;
   if (!is_first()) return;
   metrics_->evaluation(step, last_evaluation_.loss, last_evaluation_.error);
-  if (!last) progress_->note(concat("step ", step, ": validation loss ", last_evaluation_.loss, ", error ", 100 * last_evaluation_.error, " %"));
+  if (!last)
+    progress_->note(concat("step ", step, ": validation loss ", last_evaluation_.loss, ", error ", 100 * last_evaluation_.error, " %"));
 }
 
 void Run::save(int64_t step) {
@@ -257,9 +267,15 @@ void Run::save(int64_t step) {
 }
 
 void Run::write_rank_totals() {
-  const Json mine{{"rank", world_.rank}, {"host", world_.host}, {"pid", ::getpid()}, {"samples", samples_}, {"data_seconds", totals_.data_seconds},
-                  {"compute_seconds", totals_.compute_seconds}, {"exchange_seconds", totals_.exchange_seconds},
-                  {"optimizer_seconds", totals_.optimizer_seconds}, {"peak_memory_bytes", peak_memory_bytes()}};
+  const Json mine{{"rank", world_.rank},
+                  {"host", world_.host},
+                  {"pid", ::getpid()},
+                  {"samples", samples_},
+                  {"data_seconds", totals_.data_seconds},
+                  {"compute_seconds", totals_.compute_seconds},
+                  {"exchange_seconds", totals_.exchange_seconds},
+                  {"optimizer_seconds", totals_.optimizer_seconds},
+                  {"peak_memory_bytes", peak_memory_bytes()}};
   Json ranks = Json::array();
   for (const std::string& text : group_.all_gather_text(mine.dump(), "the ranks' totals")) ranks.push_back(Json::parse(text));
   if (!is_first()) return;
@@ -269,28 +285,31 @@ void Run::write_rank_totals() {
   if (!last_evaluation_.confusion.empty()) {
     std::vector<std::string> classes = data_.train->shape().class_names;
     for (size_t label = classes.size(); label < last_evaluation_.confusion.size(); ++label) classes.push_back(std::to_string(label));
-    metrics_->event(Json{{"event", "confusion"}, {"step", evaluated_step_}, {"classes", classes}, {"counts", last_evaluation_.confusion}}, false);
+    metrics_->event(Json{{"event", "confusion"}, {"step", evaluated_step_}, {"classes", classes}, {"counts", last_evaluation_.confusion}},
+                    false);
   }
   if (data_.train->shape().kind == DataShape::Kind::kText && config_.sample_bytes > 0) write_text_sample(result_.steps);
   const bool trained = !step_seconds_.empty();
   if (result_.interrupted) {
-    metrics_->event(Json{{"event", "interrupted"}, {"step", result_.steps}, {"checkpoint", config_.run + "/checkpoints/latest"}, {"run", config_.run}});
+    metrics_->event(
+        Json{{"event", "interrupted"}, {"step", result_.steps}, {"checkpoint", config_.run + "/checkpoints/latest"}, {"run", config_.run}});
   } else {
-    metrics_->event(Json{{"event", "done"}, {"step", result_.steps}, {"loss", trained ? finite(result_.loss) : Json(nullptr)}, {"val_loss", finite(result_.val_loss)},
-                         {"val_error", finite(result_.val_error)}, {"seconds", result_.seconds}, {"predicted_step_seconds", nullptr},
-                         {"measured_step_seconds", trained ? Json(result_.step_seconds) : Json(nullptr)}, {"peak_memory_bytes", peaks}, {"run", config_.run}});
+    metrics_->event(Json{{"event", "done"},
+                         {"step", result_.steps},
+                         {"loss", trained ? finite(result_.loss) : Json(nullptr)},
+                         {"val_loss", finite(result_.val_loss)},
+                         {"val_error", finite(result_.val_error)},
+                         {"seconds", result_.seconds},
+                         {"predicted_step_seconds", nullptr},
+                         {"measured_step_seconds", trained ? Json(result_.step_seconds) : Json(nullptr)},
+                         {"peak_memory_bytes", peaks},
+                         {"run", config_.run}});
   }
   metrics_->flush();
 }
 
 void Run::write_text_sample(int64_t step) {
-  std::string prompt = config_.prompt;
-  if (prompt.empty()) {
-    const int64_t first = 0;
-    Batch batch;
-    data_.validation->read({&first, 1}, batch);
-    for (size_t i = 0; i < std::min<size_t>(batch.tokens.size(), 32); ++i) prompt += static_cast<char>(batch.tokens[i]);
-  }
+  const std::string prompt = config_.prompt.empty() ? first_text(*data_.validation, 32) : config_.prompt;
   const std::string text = sample_text(*model_, data_.train->shape(), prompt, config_.sample_bytes, 0.8, config_.seed);
   metrics_->event(Json{{"event", "sample"}, {"step", step}, {"prompt", prompt}, {"text", text}}, false);
   if (!config_.json) progress_->note("the model writes: " + prompt + text);
@@ -317,8 +336,8 @@ void Run::write_end(bool interrupted) {
   if (interrupted)
     log_info(concat("interrupted after step ", result_.steps, "; go on with: cohort train ", config_.run, "/config.toml --resume"));
   else
-    log_info(concat("done: validation loss ", result_.val_loss, ", accuracy ", 100 * (1 - result_.val_error), " % after ", result_.steps, " steps in ",
-                    human_seconds(result_.seconds), "; report: ", report));
+    log_info(concat("done: validation loss ", result_.val_loss, ", accuracy ", 100 * (1 - result_.val_error), " % after ", result_.steps,
+                    " steps in ", human_seconds(result_.seconds), "; report: ", report));
 }
 
 TrainResult Run::train() {
@@ -328,8 +347,13 @@ TrainResult Run::train() {
   result_.steps = first_step_;
   bool stop = false, goal_reached = false;
   if (first_step_ < total_steps_) {
-    Loader loader(data_.train, {.global_batch = config_.global_batch, .seed = config_.seed, .rank = world_.rank, .num_ranks = world_.size,
-                                .granularity = model_->sample_granularity(), .first_step = first_step_, .end_step = total_steps_});
+    Loader loader(data_.train, {.global_batch = config_.global_batch,
+                                .seed = config_.seed,
+                                .rank = world_.rank,
+                                .num_ranks = world_.size,
+                                .granularity = model_->sample_granularity(),
+                                .first_step = first_step_,
+                                .end_step = total_steps_});
     for (int64_t number = first_step_; number < total_steps_ && !stop && !goal_reached; ++number) {
       if (number == injection_.kill_step) ::raise(SIGKILL);
       if (number == first_step_ && injection_.pause_seconds > 0) sleep_seconds(injection_.pause_seconds);
@@ -358,7 +382,7 @@ TrainResult Run::train() {
       if ((config_.checkpoint_every > 0 && (number + 1) % config_.checkpoint_every == 0) || last || stop || goal_reached) save(number + 1);
     }
   }
-  if (evaluated_step_ < 0 && !stop) evaluate_now(result_.steps, true);      // Nothing was left to train.
+  if (evaluated_step_ < 0 && !stop) evaluate_now(result_.steps, true);  // Nothing was left to train.
   write_end(stop);
   return result_;
 }
@@ -369,13 +393,6 @@ TrainResult train(const Config& config, const DataSet& data, const World& world,
   keep_freed_memory();
   catch_stop_signals();
   return Run(config, data, world, options).train();
-}
-
-std::string default_run_folder(const Config& config) {
-  const std::time_t now = std::time(nullptr);
-  char stamp[32];
-  std::strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", std::localtime(&now));
-  return concat("runs/", config.model.substr(0, config.model.find(':')), "-", stamp);
 }
 
 }  // namespace cohort

@@ -12,23 +12,21 @@
 namespace cohort {
 
 struct TrainResult {
-  int64_t steps = 0;               ///< Completed, those before a resume included.
-  double loss = 0;                 ///< Of the last step.
+  int64_t steps = 0;  ///< Completed, those before a resume included.
+  double loss = 0;    ///< Of the last step.
   double val_loss = 0, val_error = 0;
   double seconds = 0;
-  double step_seconds = 0;         ///< Median.
+  double step_seconds = 0;  ///< Median.
   bool interrupted = false;
 };
 
 struct TrainOptions {
-  bool reports = true;             ///< false: no metrics, evaluation, progress or report; the run folder gets checkpoints only.
+  bool reports = true;  ///< false: no metrics, evaluation, progress or report; the run folder gets checkpoints only.
 };
 
-/// Trains as `config` says; every rank of the job calls it with the same configuration and data. Rank 0 writes the run folder and, with config.json, the
-/// lines of stdout. Error: kFailed when the loss is not finite, kEnvironment when a peer is lost, kBadInput when the folder holds another run.
+/// Trains as `config` says, into runs/MODEL-YYYYMMDD-HHMMSS where config.run is empty; every rank of the job calls it with the same
+/// configuration and data. Rank 0 writes the run folder and, with config.json, the lines of stdout. Error: kFailed when the loss is not
+/// finite, kEnvironment when a peer is lost, kBadInput when the folder holds another run.
 TrainResult train(const Config& config, const DataSet& data, const World& world, const TrainOptions& options = {});
-
-/// The folder a run is written to where none was given: runs/MODEL-YYYYMMDD-HHMMSS.
-std::string default_run_folder(const Config& config);
 
 }  // namespace cohort

@@ -48,7 +48,9 @@ Checkpoint train_and_open(Config config, const DataSet& data, int num_ranks, int
   const int code = run_ranks({.num_ranks = num_ranks}, [&](const World& world) {
     return train(config, data, world, {.reports = false}).interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0;
   });
-  if (code != 0) throw Error(static_cast<ErrorCode>(code), concat("verify: training on ", num_ranks, num_ranks == 1 ? " rank" : " ranks", " ended with code ", code));
+  if (code != 0)
+    throw Error(static_cast<ErrorCode>(code),
+                concat("verify: training on ", num_ranks, num_ranks == 1 ? " rank" : " ranks", " ended with code ", code));
   std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(folder + "/checkpoints");
   if (!checkpoint) fail(ErrorCode::kFailed, "verify: training on ", num_ranks, " ranks left no checkpoint");
   return std::move(*checkpoint);
@@ -76,10 +78,13 @@ std::vector<VerifyResult> verify(const Config& config, const DataSet& data, cons
     result.steps = layout.step();
     result.tensors = compare_checkpoints(one, layout);
     result.bound = std::max(kMargin * rounding, kFloor);
-    result.reason = concat("one process differs from itself by ", rounding, " when it adds the same batch up in 2 or 3 pieces; a layout may differ by ", kMargin,
-                           " times that, or by ", kFloor);
+    result.reason =
+        concat("one process differs from itself by ", rounding, " when it adds the same batch up in 2 or 3 pieces; a layout may differ by ",
+               kMargin, " times that, or by ", kFloor);
     result.comparable = result.bound <= kCeiling;
-    if (!result.comparable) result.reason += concat("; over ", kCeiling, " that proves nothing: this training amplifies rounding, so take fewer --steps or a smaller --lr");
+    if (!result.comparable)
+      result.reason +=
+          concat("; over ", kCeiling, " that proves nothing: this training amplifies rounding, so take fewer --steps or a smaller --lr");
     result.accumulated = largest(compare_checkpoints(run(1, config.accumulate * num_ranks), layout));
     result.repeats = largest(compare_checkpoints(layout, run(num_ranks, config.accumulate))) == 0;
     results.push_back(std::move(result));

@@ -1,6 +1,6 @@
 #pragma once
-// Is this layout the same training? Trains a few steps under one process and under a layout, on the user's own model and data, and compares every tensor:
-// parameters, buffers and optimizer state.
+// Is this layout the same training? Trains a few steps under one process and under a layout, on the user's own model and data, and compares
+// every tensor: parameters, buffers and optimizer state.
 
 #include <string>
 #include <vector>
@@ -14,21 +14,21 @@ namespace cohort {
 struct VerifyResult {
   int num_ranks = 1;
   int64_t steps = 0;
-  std::vector<TensorDifference> tensors;      ///< To one process; largest relative difference first.
+  std::vector<TensorDifference> tensors;  ///< To one process; largest relative difference first.
   double bound = 0;
-  std::string reason;                         ///< Where the bound comes from.
-  double accumulated = 0;                     ///< Largest difference to one process that takes the ranks' micro-batches one after the other; 0: bitwise equal.
-  bool repeats = false;                       ///< Two runs of the layout agree bitwise.
-  bool comparable = true;                     ///< false: the bound is so large that it would prove nothing.
+  std::string reason;      ///< Where the bound comes from.
+  double accumulated = 0;  ///< Largest difference to one process that takes the ranks' micro-batches one after the other; 0: bitwise equal.
+  bool repeats = false;    ///< Two runs of the layout agree bitwise.
+  bool comparable = true;  ///< false: the bound is so large that it would prove nothing.
   bool ok() const { return comparable && !tensors.empty() && tensors.front().relative_difference <= bound && repeats; }
 };
 
-/// One result for each number of ranks in `worlds`. Forks its ranks; the calling process must have one thread. Works in a temporary folder that it removes.
-/// Error when a training fails.
+/// One result for each number of ranks in `worlds`. Forks its ranks; the calling process must have one thread. Works in a temporary folder
+/// that it removes. Error when a training fails.
 ///
-/// The bound is measured: one process is run again with its batch added up in 2 and in 3 pieces, which changes nothing but the rounding. A layout may
-/// differ by kMargin times the largest difference that this makes, or by kFloor where it makes (almost) none. Where that exceeds kCeiling the training itself
-/// amplifies rounding beyond comparison, and the result is not ok.
+/// The bound is measured: one process is run again with its batch added up in 2 and in 3 pieces, which changes nothing but the rounding. A
+/// layout may differ by kMargin times the largest difference that this makes, or by kFloor where it makes (almost) none. Where that exceeds
+/// kCeiling the training itself amplifies rounding beyond comparison, and the result is not ok.
 std::vector<VerifyResult> verify(const Config& config, const DataSet& data, const std::vector<int>& worlds);
 
 }  // namespace cohort

@@ -33,7 +33,7 @@ int make_store_file() {
 
 /// In a fresh child: die with the launcher, and with its signal handling undone.
 void become_rank(pid_t launcher, const sigset_t& signals_before) {
-  ::setpgid(0, 0);      // A group of its own: what the rank itself starts can be ended with it.
+  ::setpgid(0, 0);  // A group of its own: what the rank itself starts can be ended with it.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(4);  // The launcher died between fork and prctl.
   ::sigprocmask(SIG_SETMASK, &signals_before, nullptr);
@@ -69,7 +69,7 @@ int launch(const LaunchOptions& options, const std::function<void(int rank, int 
   const int store_fd = make_store_file();
   Supervisor supervisor(status, {options.grace_seconds, options.stop_seconds});
   const pid_t launcher = ::getpid();
-  std::fflush(nullptr);      // What is still buffered would be written by every rank again.
+  std::fflush(nullptr);  // What is still buffered would be written by every rank again.
   for (int rank = 0; rank < options.num_ranks; ++rank) {
     const pid_t pid = ::fork();
     if (pid < 0) {
@@ -83,7 +83,7 @@ int launch(const LaunchOptions& options, const std::function<void(int rank, int 
       start(rank, store_fd, status.fd());
       ::_exit(4);
     }
-    ::setpgid(pid, pid);      // Here too, so that it holds from now on whichever process comes first.
+    ::setpgid(pid, pid);  // Here too, so that it holds from now on whichever process comes first.
     status[rank].pid = pid;
     supervisor.add(rank, pid);
   }
@@ -142,10 +142,18 @@ int run_program(const LaunchOptions& options, const std::vector<std::string>& ar
   const std::string port = std::to_string(free_port());
   return launch(options, [&](int rank, int store_fd, int status_fd) {
     const std::string size = std::to_string(options.num_ranks), number = std::to_string(rank);
-    for (const auto& [name, value] : std::initializer_list<std::pair<const char*, std::string>>{
-             {"RANK", number}, {"LOCAL_RANK", number}, {"GROUP_RANK", "0"}, {"ROLE_RANK", number}, {"WORLD_SIZE", size},
-             {"LOCAL_WORLD_SIZE", size}, {"ROLE_WORLD_SIZE", size}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port},
-             {"COHORT_STORE_FD", std::to_string(store_fd)}, {"COHORT_STATUS_FD", std::to_string(status_fd)}})
+    for (const auto& [name, value] :
+         std::initializer_list<std::pair<const char*, std::string>>{{"RANK", number},
+                                                                    {"LOCAL_RANK", number},
+                                                                    {"GROUP_RANK", "0"},
+                                                                    {"ROLE_RANK", number},
+                                                                    {"WORLD_SIZE", size},
+                                                                    {"LOCAL_WORLD_SIZE", size},
+                                                                    {"ROLE_WORLD_SIZE", size},
+                                                                    {"MASTER_ADDR", "127.0.0.1"},
+                                                                    {"MASTER_PORT", port},
+                                                                    {"COHORT_STORE_FD", std::to_string(store_fd)},
+                                                                    {"COHORT_STATUS_FD", std::to_string(status_fd)}})
       ::setenv(name, value.c_str(), 1);
     std::vector<char*> argv;
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));

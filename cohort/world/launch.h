@@ -1,9 +1,9 @@
 #pragma once
 // Starts ranks on this machine and looks after them until all have ended. Torch-free.
 //
-// Ranks of our own program are forked: the program and LibTorch are loaded once and the data set, read before, is shared by all ranks without a
-// copy. They meet over an inherited memory file, so no port is opened and nothing has a name that could stay behind. A rank dies with its
-// launcher (PR_SET_PDEATHSIG).
+// Ranks of our own program are forked: the program and LibTorch are loaded once and the data set, read before, is shared by all ranks
+// without a copy. They meet over an inherited memory file, so no port is opened and nothing has a name that could stay behind. A rank dies
+// with its launcher (PR_SET_PDEATHSIG).
 
 #include <functional>
 #include <string>
@@ -15,17 +15,17 @@ namespace cohort {
 
 struct LaunchOptions {
   int num_ranks = 1;
-  double grace_seconds = 3.0;    ///< After a rank failed the others may end by themselves for so long, then they are killed.
-  double stop_seconds = 30.0;    ///< After Ctrl-C ranks may finish the step and save a checkpoint for so long.
+  double grace_seconds = 3.0;  ///< After a rank failed the others may end by themselves for so long, then they are killed.
+  double stop_seconds = 30.0;  ///< After Ctrl-C ranks may finish the step and save a checkpoint for so long.
 };
 
-/// Runs `body` in `num_ranks` forked processes and returns the exit code of the job: 0, that of the rank that failed first, 4 when a rank was lost,
-/// 130 when interrupted. Prints to stderr which rank ended how and after which step. An exception of `body` becomes the rank's exit code and its
-/// text the message. The process must have one thread; else Error(kEnvironment).
+/// Runs `body` in `num_ranks` forked processes and returns the exit code of the job: 0, that of the rank that failed first, 4 when a rank
+/// was lost, 130 when interrupted. Prints to stderr which rank ended how and after which step. An exception of `body` becomes the rank's
+/// exit code and its text the message. The process must have one thread; else Error(kEnvironment).
 int run_ranks(const LaunchOptions& options, const std::function<int(const World&)>& body);
 
-/// The same with another program: `arguments` is executed `num_ranks` times with torchrun's environment (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,
-/// MASTER_PORT, ...). Programs linked with Cohort meet over the inherited file and open no port.
+/// The same with another program: `arguments` is executed `num_ranks` times with torchrun's environment (RANK, WORLD_SIZE, LOCAL_RANK,
+/// MASTER_ADDR, MASTER_PORT, ...). Programs linked with Cohort meet over the inherited file and open no port.
 int run_program(const LaunchOptions& options, const std::vector<std::string>& arguments);
 
 /// What `body` returns in a rank of this process: catches exceptions, records them in the status page, maps them to exit codes.

@@ -107,12 +107,15 @@ TEST_CASE("a program that is not there is exit code 2") {
   const Quiet quiet;
   CHECK(run_program({.num_ranks = 2}, {"./no-such-program"}) == 2);
   CHECK(run_program({.num_ranks = 2}, {"/bin/true"}) == 0);
-  CHECK(run_program({.num_ranks = 2}, {"/bin/sh", "-c", "test $WORLD_SIZE = 2 && test $LOCAL_RANK = $RANK && test -n \"$MASTER_PORT\""}) == 0);
+  CHECK(run_program({.num_ranks = 2}, {"/bin/sh", "-c", "test $WORLD_SIZE = 2 && test $LOCAL_RANK = $RANK && test -n \"$MASTER_PORT\""}) ==
+        0);
 }
 
 TEST_CASE("forking from a process with threads is refused") {
   std::atomic<bool> end{false};
-  std::thread other([&] { while (!end) sleep_ms(1); });
+  std::thread other([&] {
+    while (!end) sleep_ms(1);
+  });
   CHECK_THROWS_WITH_AS(run_ranks({.num_ranks = 2}, [](const World&) { return 0; }), doctest::Contains("threads"), Error);
   end = true;
   other.join();

@@ -1,6 +1,6 @@
 #pragma once
-// A page that all ranks of one host and their launcher share: how far each rank has come and, when it fails, why. It outlives the rank, so the
-// launcher can say "rank 1 was killed after step 41". Torch-free.
+// A page that all ranks of one host and their launcher share: how far each rank has come and, when it fails, why. It outlives the rank, so
+// the launcher can say "rank 1 was killed after step 41". Torch-free.
 
 #include <atomic>
 #include <cstdint>
@@ -11,13 +11,14 @@ namespace cohort {
 /// One rank's record; written by that rank alone, read by anyone. Plain shared memory: no locks to be left held by a rank that dies.
 struct RankStatus {
   std::atomic<int32_t> pid{0};
-  std::atomic<int32_t> error_code{0};       ///< ErrorCode of the failure in `message`, 0 for none.
-  std::atomic<int64_t> last_step{-1};       ///< Last completed step of this run (counted from 1), -1 before training.
-  std::atomic<int32_t> secondary{0};        ///< 1: this rank failed because another one did.
-  char message[1996] = {};                  ///< Zero-terminated; complete once error_code is set.
+  std::atomic<int32_t> error_code{0};  ///< ErrorCode of the failure in `message`, 0 for none.
+  std::atomic<int64_t> last_step{-1};  ///< Last completed step of this run (counted from 1), -1 before training.
+  std::atomic<int32_t> secondary{0};   ///< 1: this rank failed because another one did.
+  char message[1996] = {};             ///< Zero-terminated; complete once error_code is set.
 };
 
-/// The array of all ranks' records in an anonymous memory file. Movable owner of the mapping; the file has no name and vanishes with its processes.
+/// The array of all ranks' records in an anonymous memory file. Movable owner of the mapping; the file has no name and vanishes with its
+/// processes.
 class StatusPage {
  public:
   StatusPage() = default;

@@ -11,7 +11,7 @@ static_assert(std::atomic<bool>::is_always_lock_free, "the signal handler writes
 }  // namespace
 
 void catch_stop_signals() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = [](int) { stop = true; };
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);

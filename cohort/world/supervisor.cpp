@@ -118,8 +118,9 @@ std::string Supervisor::how_it_ended(const Rank& rank) const {
   if (WIFSIGNALED(rank.wait_status)) {
     const int signal = WTERMSIG(rank.wait_status);
     const bool out_of_memory = signal == SIGKILL && oom_kills_before_ >= 0 && num_oom_kills() > oom_kills_before_;
-    return concat("rank ", rank.rank, " (pid ", rank.pid, ") was killed by signal ", signal, " (SIG", ::sigabbrev_np(signal), ")", when,
-                  out_of_memory ? ": the kernel ran out of memory (its oom_kill counter rose); use a smaller --global-batch or fewer workers" : "");
+    return concat(
+        "rank ", rank.rank, " (pid ", rank.pid, ") was killed by signal ", signal, " (SIG", ::sigabbrev_np(signal), ")", when,
+        out_of_memory ? ": the kernel ran out of memory (its oom_kill counter rose); use a smaller --global-batch or fewer workers" : "");
   }
   std::string text = concat("rank ", rank.rank, " (pid ", rank.pid, ") exited with code ", WEXITSTATUS(rank.wait_status), when);
   if (status.error_code) text += concat(": ", status.message);
@@ -136,7 +137,8 @@ int Supervisor::wait() {
     if (failed && seconds_since(failed_at) > limits_.grace_seconds) {
       for (const Rank& rank : ranks_)
         if (!rank.ended && process_state(rank.pid) == 'T')
-          stopped_ranks += concat("; rank ", rank.rank, " (pid ", rank.pid, ") was stopped (SIGSTOP), its last step was ", status_[rank.rank].last_step.load());
+          stopped_ranks += concat("; rank ", rank.rank, " (pid ", rank.pid, ") was stopped (SIGSTOP), its last step was ",
+                                  status_[rank.rank].last_step.load());
       kill_all();
       break;
     }
@@ -155,7 +157,7 @@ int Supervisor::wait() {
       interrupted_ = true;
       interrupted_at = Clock::now();
       log_info("stopping after this step; once more to stop at once");
-      signal_all(signal == SIGINT ? SIGINT : SIGTERM);
+      signal_all(SIGTERM);  // Not SIGINT: a program that was started in the background may ignore that.
     }
   }
   kill_all();

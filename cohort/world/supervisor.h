@@ -51,7 +51,8 @@ class Supervisor {
   bool interrupted_ = false;
 };
 
-/// How many processes the kernel has killed for want of memory: in this process's cgroup where that is known, else on this machine; -1 unknown.
+/// How many processes the kernel has killed for want of memory: in this process's cgroup where that is known, else on this machine; -1
+/// unknown.
 int64_t num_oom_kills();
 
 }  // namespace cohort

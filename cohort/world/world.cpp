@@ -24,11 +24,13 @@ int number(std::initializer_list<const char*> names, std::optional<int> fallback
     const std::string text = variable(name);
     if (text.empty()) continue;
     const auto value = parse_integer(text);
-    if (!value || *value < 0 || *value > 1 << 24) fail(ErrorCode::kEnvironment, launcher, " set ", name, "='", text, "', which is not a rank or a count");
+    if (!value || *value < 0 || *value > 1 << 24)
+      fail(ErrorCode::kEnvironment, launcher, " set ", name, "='", text, "', which is not a rank or a count");
     return static_cast<int>(*value);
   }
   if (fallback) return *fallback;
-  fail(ErrorCode::kEnvironment, launcher, " did not set ", *names.begin(), "; start the program with that launcher, or unset its other variables");
+  fail(ErrorCode::kEnvironment, launcher, " did not set ", *names.begin(),
+       "; start the program with that launcher, or unset its other variables");
 }
 
 void read_master(World& world) {
@@ -41,7 +43,8 @@ void check(const World& world) {
   if (world.size < 1 || world.rank >= world.size)
     fail(ErrorCode::kEnvironment, world.launcher, " says rank ", world.rank, " of ", world.size, " ranks");
   if (world.local_size < 1 || world.local_rank >= world.local_size || world.local_size > world.size)
-    fail(ErrorCode::kEnvironment, world.launcher, " says local rank ", world.local_rank, " of ", world.local_size, " in a world of ", world.size);
+    fail(ErrorCode::kEnvironment, world.launcher, " says local rank ", world.local_rank, " of ", world.local_size, " in a world of ",
+         world.size);
 }
 
 }  // namespace
@@ -70,7 +73,8 @@ World world_from_environment() {
     world.job_id = variable("TORCHELASTIC_RUN_ID") + "." + variable("TORCHELASTIC_RESTART_COUNT");
     read_master(world);
     if (world.size > 1 && (world.master_address.empty() || world.master_port == 0))
-      fail(ErrorCode::kEnvironment, "RANK and WORLD_SIZE=", world.size, " are set, MASTER_ADDR and MASTER_PORT are not; all four make a job");
+      fail(ErrorCode::kEnvironment, "RANK and WORLD_SIZE=", world.size,
+           " are set, MASTER_ADDR and MASTER_PORT are not; all four make a job");
   } else if (!variable("OMPI_COMM_WORLD_RANK").empty()) {
     world.launcher = "openmpi";
     world.rank = number({"OMPI_COMM_WORLD_RANK"}, {}, "mpirun (Open MPI)");
@@ -95,7 +99,8 @@ World world_from_environment() {
     world.size = number({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, {}, "srun");
     world.local_rank = number({"SLURM_LOCALID"}, 0, "srun");
     // "2(x3),1" counts tasks per node in order; the first number is right where nodes are alike, which is all it is used for.
-    const auto local = parse_integer(variable("SLURM_STEP_TASKS_PER_NODE").substr(0, variable("SLURM_STEP_TASKS_PER_NODE").find_first_of("(,")));
+    const auto local =
+        parse_integer(variable("SLURM_STEP_TASKS_PER_NODE").substr(0, variable("SLURM_STEP_TASKS_PER_NODE").find_first_of("(,")));
     world.local_size = local ? static_cast<int>(*local) : world.size;
     if (world.local_rank >= world.local_size) world.local_size = world.local_rank + 1;
     world.job_id = variable("SLURM_JOB_ID") + "." + variable("SLURM_STEP_ID");

@@ -16,13 +16,13 @@ struct World {
   int status_fd = -1;             ///< Shared page in which the launcher reads each rank's progress (status.h).
   std::string master_address;     ///< Otherwise: where rank 0 listens, or "" when the launcher gave none,
   int master_port = 0;
-  bool agent_store = false;       ///< and whether the launcher itself (torchrun's agent) listens there.
-  std::string job_id;             ///< The launcher's own name of the job, the same on all ranks; may be "".
+  bool agent_store = false;  ///< and whether the launcher itself (torchrun's agent) listens there.
+  std::string job_id;        ///< The launcher's own name of the job, the same on all ranks; may be "".
 };
 
-/// Reads, in this order: Cohort's own variables, torchrun's (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), Open MPI's
-/// (OMPI_COMM_WORLD_*), MPICH's (PMI_RANK, PMI_SIZE, MPI_LOCALRANKID), Slurm's (SLURM_PROCID, ...; only in a step with more than one task). None:
-/// one rank. A variable that is missing or not a number: Error(kEnvironment) that names it.
+/// Reads, in this order: Cohort's own variables, torchrun's (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT),
+/// Open MPI's (OMPI_COMM_WORLD_*), MPICH's (PMI_RANK, PMI_SIZE, MPI_LOCALRANKID), Slurm's (SLURM_PROCID, ...; only in a step with more than
+/// one task). None: one rank. A variable that is missing or not a number: Error(kEnvironment) that names it.
 World world_from_environment();
 
 /// "Open MPI: 2 ranks" and so on, for `doctor`.

@@ -16,9 +16,27 @@ namespace {
 class Environment {
  public:
   explicit Environment(const std::map<std::string, std::string>& variables) {
-    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "COHORT_STORE_FD", "COHORT_STATUS_FD", "TORCHELASTIC_RUN_ID",
-                             "TORCHELASTIC_USE_AGENT_STORE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_RANK",
-                             "PMI_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_NUM_TASKS"})
+    for (const char* name : {"RANK",
+                             "WORLD_SIZE",
+                             "LOCAL_RANK",
+                             "LOCAL_WORLD_SIZE",
+                             "MASTER_ADDR",
+                             "MASTER_PORT",
+                             "COHORT_STORE_FD",
+                             "COHORT_STATUS_FD",
+                             "TORCHELASTIC_RUN_ID",
+                             "TORCHELASTIC_USE_AGENT_STORE",
+                             "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_LOCAL_RANK",
+                             "OMPI_COMM_WORLD_LOCAL_SIZE",
+                             "PMI_RANK",
+                             "PMI_SIZE",
+                             "SLURM_PROCID",
+                             "SLURM_NTASKS",
+                             "SLURM_LOCALID",
+                             "SLURM_STEP_TASKS_PER_NODE",
+                             "SLURM_STEP_NUM_TASKS"})
       ::unsetenv(name);
     for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1), names_.push_back(name);
   }
@@ -38,7 +56,12 @@ TEST_CASE("each launcher's variables") {
     CHECK(world.size == 1);
   }
   {
-    const Environment environment({{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"},
+    const Environment environment({{"RANK", "3"},
+                                   {"WORLD_SIZE", "4"},
+                                   {"LOCAL_RANK", "1"},
+                                   {"LOCAL_WORLD_SIZE", "2"},
+                                   {"MASTER_ADDR", "10.0.0.1"},
+                                   {"MASTER_PORT", "29500"},
                                    {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
     const World world = world_from_environment();
     CHECK(world.launcher == "torchrun");
@@ -48,7 +71,10 @@ TEST_CASE("each launcher's variables") {
     CHECK(world.agent_store);
   }
   {
-    const Environment environment({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+    const Environment environment({{"OMPI_COMM_WORLD_RANK", "1"},
+                                   {"OMPI_COMM_WORLD_SIZE", "2"},
+                                   {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
     CHECK(world_from_environment().launcher == "openmpi");
     CHECK(world_from_environment().local_size == 2);
   }
@@ -57,7 +83,8 @@ TEST_CASE("each launcher's variables") {
     CHECK(world_from_environment().launcher == "mpich");
   }
   {
-    const Environment environment({{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "4(x2)"}});
+    const Environment environment(
+        {{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "4(x2)"}});
     const World world = world_from_environment();
     CHECK(world.launcher == "slurm");
     CHECK(world.rank == 5);

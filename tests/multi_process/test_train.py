@@ -1,8 +1,11 @@
 """`cohort train`: lines, files, exit codes."""
 import json
+import os
 import pathlib
+import subprocess
+import sys
 
-from support import COHORT, Folder, TINY, check, main, run, run_ok, start, finish, wait_for, children
+from support import COHORT, Folder, TINY, check, main, run, run_ok, skip, start, finish, wait_for, children
 
 
 def test_lines_and_files():
@@ -124,6 +127,17 @@ def test_bad_input_is_exit_code_2_and_one_line():
             lines = [line for line in err.splitlines() if "error" in line]
             check(code == 2 and len(err.splitlines()) == 1 and lines and expected in err, f"{arguments}: exit code {code}\n{err}")
         check(not (folder / "runs").exists() or not any((folder / "runs").iterdir()), "bad input leaves no run folder")
+
+
+def test_an_export_opens_in_python():
+    with Folder() as folder:
+        run_ok(["train", "--model", "transformer:width=16,layers=1,heads=2,tied=1", "--data", "synthetic:text", "--context", 8, "--global-batch", 8, "--steps", 2, "--run", folder / "run"])
+        run_ok(["checkpoint", "export", folder / "run", "--out", folder / "model.safetensors"])
+        script = pathlib.Path(__file__).parent.parent / "parity/safetensors_python.py"
+        result = subprocess.run([os.environ.get("COHORT_PYTHON", sys.executable), str(script), str(folder / "model.safetensors")], capture_output=True, text=True)
+        if result.returncode == 77:
+            skip(result.stderr)
+        check(result.returncode == 0 and '"embedding.token.weight"' in result.stdout and '"output.weight"' in result.stdout, result.stdout + result.stderr)
 
 
 def test_help_begins_with_examples():
