@@ -42,8 +42,8 @@ std::string toml_number(double value) {
 }
 
 template <typename T>
-Setting number_setting(std::string group, std::string name, std::string value_name, std::string help, T Config::* member, double minimum,
-                       double maximum) {
+Setting number_setting(const std::string& group, const std::string& name, const std::string& value_name, const std::string& help,
+                       T Config::* member, double minimum, double maximum) {
   Setting setting{name, value_name, help, group, false, {}, {}};
   setting.set = [=](Config& config, const std::string& text) {
     if constexpr (std::is_floating_point_v<T>) {
@@ -66,8 +66,8 @@ Setting number_setting(std::string group, std::string name, std::string value_na
   return setting;
 }
 
-Setting text_setting(std::string group, std::string name, std::string value_name, std::string help, std::string Config::* member,
-                     std::vector<std::string> allowed = {}) {
+Setting text_setting(const std::string& group, const std::string& name, const std::string& value_name, const std::string& help,
+                     std::string Config::* member, const std::vector<std::string>& allowed = {}) {
   Setting setting{name, value_name, help, group, false, {}, {}};
   setting.set = [=](Config& config, const std::string& text) {
     if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), text) == allowed.end())
@@ -78,7 +78,7 @@ Setting text_setting(std::string group, std::string name, std::string value_name
   return setting;
 }
 
-Setting flag_setting(std::string group, std::string name, std::string help, bool Config::* member) {
+Setting flag_setting(const std::string& group, const std::string& name, const std::string& help, bool Config::* member) {
   Setting setting{name, "", help, group, true, {}, {}};
   setting.set = [=](Config& config, const std::string& text) {
     if (text != "true" && text != "false") fail(ErrorCode::kBadInput, "--", name, " ", text, ": expected true or false");

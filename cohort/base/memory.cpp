@@ -1,10 +1,17 @@
 #include "cohort/base/memory.h"
 
 #include <malloc.h>
+#include <sys/resource.h>
 
 #include <climits>
 
 namespace cohort {
+
+int64_t peak_memory_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * 1024;
+}
 
 void keep_freed_memory() {
 #ifdef __GLIBC__

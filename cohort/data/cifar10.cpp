@@ -18,7 +18,7 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kNumClasses = 10, kPixelBytes = 3 * 32 * 32, kRecordBytes = 1 + kPixelBytes;
+constexpr int64_t kNumClasses = 10, kPixelBytes = int64_t{3} * 32 * 32, kRecordBytes = 1 + kPixelBytes;
 constexpr int64_t kChunkRecords = 256;
 constexpr int64_t kMaxNamesBytes = 4096;
 

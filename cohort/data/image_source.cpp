@@ -92,7 +92,7 @@ void ImageSource::read(std::span<const int64_t> indices, Batch& batch) const {
   }
 }
 
-DataSet split_images(const std::string& what, ImagePixels pixels, DataShape shape, const DataOptions& options) {
+DataSet split_images(const std::string& what, ImagePixels pixels, const DataShape& shape, const DataOptions& options) {
   const int64_t samples = pixels.labels.size();
   const int64_t train = samples - num_validation_samples(what, samples, options);
   const auto shared = std::make_shared<const ImagePixels>(std::move(pixels));

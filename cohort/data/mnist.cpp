@@ -52,7 +52,7 @@ DataSet open_idx_folder(const std::string& folder, std::vector<std::string> clas
   IdxLabels labels;
   read_idx_pair(files.images, files.labels, num_classes, images, labels);
   DataShape shape{DataShape::Kind::kImage, {1, images.rows, images.columns}, num_classes, std::move(class_names)};
-  return split_images(files.images, {std::move(images.pixels), std::move(labels.labels)}, std::move(shape), options);
+  return split_images(files.images, {std::move(images.pixels), std::move(labels.labels)}, shape, options);
 }
 
 }  // namespace

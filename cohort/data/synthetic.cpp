@@ -130,8 +130,8 @@ class SyntheticText : public DataSource {
       for (size_t at = 0; at <= context; ++at) {
         const uint64_t bits = mix64(key + at);
         const uint64_t symbol = next_[pair][kChoice[bits >> 61]];
-        if (at < context) tokens[at] = kAlphabet[symbol];
-        if (at > 0) targets[at - 1] = kAlphabet[symbol];
+        if (at < context) tokens[at] = static_cast<unsigned char>(kAlphabet[symbol]);
+        if (at > 0) targets[at - 1] = static_cast<unsigned char>(kAlphabet[symbol]);
         pair = pair % kSymbols * kSymbols + symbol;
       }
     }

@@ -10,7 +10,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Generator.h>
-#include <sys/resource.h>
 #include <torch/utils.h>
 #include <unistd.h>
 
@@ -42,6 +41,7 @@
 #include "cohort/train/run_folder.h"
 #include "cohort/train/run_state.h"
 #include "cohort/version.h"
+#include "cohort/world/start_time.h"
 #include "cohort/world/status.h"
 #include "cohort/world/stop.h"
 
@@ -52,12 +52,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_between(Clock::time_point a, Clock::time_point b) { return std::chrono::duration<double>(b - a).count(); }
 void sleep_seconds(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
-
-int64_t peak_memory_bytes() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_maxrss * 1024;
-}
 
 /// A JSON number, or null where it is not finite (JSON has no such numbers).
 Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
@@ -104,6 +98,7 @@ class Run {
   std::vector<double> step_seconds_;
   StepMetrics totals_;
   int64_t samples_ = 0;
+  double first_step_seconds_ = -1;  // From the command to the end of the first step.
   Evaluation last_evaluation_;
   TrainResult result_;
   Clock::time_point began_ = Clock::now();
@@ -302,6 +297,7 @@ void Run::write_rank_totals() {
                          {"seconds", result_.seconds},
                          {"predicted_step_seconds", nullptr},
                          {"measured_step_seconds", trained ? Json(result_.step_seconds) : Json(nullptr)},
+                         {"first_step_seconds", trained ? Json(first_step_seconds_) : Json(nullptr)},
                          {"peak_memory_bytes", peaks},
                          {"run", config_.run}});
   }
@@ -361,6 +357,7 @@ TrainResult Run::train() {
       const Step step = this->step(number, batch);
       stop = step.stop;
       result_.steps = number + 1;
+      if (number == first_step_) first_step_seconds_ = seconds_since_command(world_);
       result_.loss = step.metrics.loss;
       if (status_) status_[world_.rank].last_step = number + 1;
       step_seconds_.push_back(step.metrics.step_seconds);
