@@ -5,7 +5,7 @@
 
 namespace cohort::page {
 
-const char* report_style() {
+const char* report_style() {  // NOLINT(readability-function-size): one literal
   return R"css(
 :root{color-scheme:light dark;
 --ground:#fbfbf9;--ink:#1a2025;--soft:#5a656e;--rule:#dfe3e6;--grid:#e9ecee;--raised:#fff;

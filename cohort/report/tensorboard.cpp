@@ -22,7 +22,7 @@
 namespace cohort {
 namespace {
 
-constexpr size_t kFlushBytes = 64 * 1024;
+constexpr size_t kFlushBytes = size_t{64} * 1024;
 
 // Low three bits of a protobuf key: how the field's value is stored.
 enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
