@@ -9,17 +9,13 @@
 #include "cohort/base/json.h"
 #include "cohort/base/layout.h"
 #include "cohort/base/log.h"
+#include "cohort/base/statistics.h"
 #include "cohort/base/text.h"
 #include "cohort/cli/verb.h"
 #include "cohort/train/bench_step.h"
 
 namespace cohort {
 namespace {
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
 
 /// The folder with ddp.py and workloads.py: --peers, else bench/peers of the checkout this is run from. "" where there is none.
 std::string peers_folder(const Arguments& arguments) {

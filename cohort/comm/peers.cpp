@@ -14,6 +14,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/text.h"
+#include "cohort/world/process.h"
 
 namespace cohort {
 namespace {
@@ -47,15 +48,6 @@ std::string this_address() {
   return address;
 }
 
-/// State letter of a process, 'X' when it is gone. A zombie ('Z') has ended too, though kill(pid, 0) still finds it.
-char state_of(int pid) {
-  std::ifstream file(concat("/proc/", pid, "/stat"));
-  std::string text;
-  std::getline(file, text);
-  const size_t close = text.rfind(')');
-  return close != std::string::npos && close + 2 < text.size() ? text[close + 2] : 'X';
-}
-
 std::string key_of(int rank) { return concat("cohort/peer/", rank); }
 
 }  // namespace
@@ -81,7 +73,7 @@ std::string Peers::describe_missing(int rank) const {
     std::vector<std::string> missing;
     for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
       if (peer == rank || peers_[peer].machine != peers_[rank].machine || peers_[peer].pid == peers_[rank].pid) continue;
-      const char state = state_of(peers_[peer].pid);
+      const char state = process_state(peers_[peer].pid);
       if (state == 'X' || state == 'Z') missing.push_back(concat("rank ", peer, " (pid ", peers_[peer].pid, ") has ended"));
       if (state == 'T' || state == 't') missing.push_back(concat("rank ", peer, " (pid ", peers_[peer].pid, ") is stopped"));
     }

@@ -73,54 +73,41 @@ void ShmExchange::round(size_t bytes, const std::function<void(std::byte*)>& fil
   } while (begin < bytes);
 }
 
+namespace {
+
+/// Fills tile after tile with `bytes` bytes from `data` on.
+std::function<void(std::byte*)> fill_from(const void* data, size_t bytes) {
+  return [from = static_cast<const std::byte*>(data), left = bytes](std::byte* tile) mutable {
+    const size_t length = std::min(ShmArena::kTileBytes, left);
+    std::memcpy(tile, from, length);
+    from += length;
+    left -= length;
+  };
+}
+
+}  // namespace
+
 void ShmExchange::staged_sum(at::Tensor tensor) {
   std::byte* const data = static_cast<std::byte*>(tensor.data_ptr());
-  const size_t bytes = tensor.nbytes(), element_bytes = static_cast<size_t>(tensor.element_size());
-  size_t filled = 0;
-  round(
-      bytes,
-      [&](std::byte* tile) {
-        const size_t length = std::min(ShmArena::kTileBytes, bytes - filled);
-        std::memcpy(tile, data + filled, length);
-        filled += length;
-      },
-      [&](size_t begin, size_t length, const std::byte* const* tiles) {
-        sum_into(data + begin, std::vector<const std::byte*>(tiles, tiles + arena_->size()), length / element_bytes, tensor.scalar_type());
-      });
+  const size_t element_bytes = static_cast<size_t>(tensor.element_size());
+  round(tensor.nbytes(), fill_from(data, tensor.nbytes()), [&](size_t begin, size_t length, const std::byte* const* tiles) {
+    sum_into(data + begin, std::vector<const std::byte*>(tiles, tiles + arena_->size()), length / element_bytes, tensor.scalar_type());
+  });
 }
 
 void ShmExchange::broadcast(at::Tensor tensor, int root) {
   std::byte* const data = static_cast<std::byte*>(tensor.data_ptr());
-  const size_t bytes = tensor.nbytes();
-  size_t filled = 0;
-  const bool is_root = arena_->rank() == root;
-  round(
-      bytes,
-      [&](std::byte* tile) {
-        const size_t length = std::min(ShmArena::kTileBytes, bytes - filled);
-        if (is_root) std::memcpy(tile, data + filled, length);
-        filled += length;
-      },
-      [&](size_t begin, size_t length, const std::byte* const* tiles) {
-        if (!is_root) std::memcpy(data + begin, tiles[root], length);
-      });
+  if (arena_->rank() == root) return round(tensor.nbytes(), fill_from(data, tensor.nbytes()), nullptr);
+  round(tensor.nbytes(), nullptr,
+        [&](size_t begin, size_t length, const std::byte* const* tiles) { std::memcpy(data + begin, tiles[root], length); });
 }
 
 void ShmExchange::all_gather(at::Tensor output, const at::Tensor& input) {
-  const std::byte* const mine = static_cast<const std::byte*>(input.data_ptr());
   std::byte* const all = static_cast<std::byte*>(output.data_ptr());
   const size_t bytes = input.nbytes();
-  size_t filled = 0;
-  round(
-      bytes,
-      [&](std::byte* tile) {
-        const size_t length = std::min(ShmArena::kTileBytes, bytes - filled);
-        std::memcpy(tile, mine + filled, length);
-        filled += length;
-      },
-      [&](size_t begin, size_t length, const std::byte* const* tiles) {
-        for (int peer = 0; peer < arena_->size(); ++peer) std::memcpy(all + static_cast<size_t>(peer) * bytes + begin, tiles[peer], length);
-      });
+  round(bytes, fill_from(input.data_ptr(), bytes), [&](size_t begin, size_t length, const std::byte* const* tiles) {
+    for (int peer = 0; peer < arena_->size(); ++peer) std::memcpy(all + static_cast<size_t>(peer) * bytes + begin, tiles[peer], length);
+  });
 }
 
 void ShmExchange::barrier() { round(0, nullptr, nullptr); }

@@ -1,6 +1,5 @@
 #include "cohort/comm/shm_wait.h"
 
-#include <immintrin.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
@@ -18,6 +17,15 @@ namespace {
 // model differ.
 constexpr int kSpins = 2000, kYields = 2000, kYieldsShared = 64;
 constexpr long kSleepNanoseconds = 2'000'000;
+
+/// Tells the processor that this is a waiting loop.
+inline void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 /// The 32 bits of the counter that change with every step: what the kernel compares.
 uint32_t* futex_word(ShmCounter& counter) {
@@ -55,7 +63,7 @@ bool ShmWaiter::has_ended(int peer) const {
 void ShmWaiter::wait(ShmCounter& counter, uint64_t value, int peer) const {
   for (int spin = 0; spin < num_spins_; ++spin) {
     if (has_reached(counter, value)) return;
-    _mm_pause();
+    pause_briefly();
   }
   for (int yield = 0; yield < num_yields_; ++yield) {
     if (has_reached(counter, value)) return;

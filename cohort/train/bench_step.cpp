@@ -14,6 +14,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/memory.h"
+#include "cohort/base/statistics.h"
 #include "cohort/comm/group.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/data_parallel.h"
@@ -40,11 +41,6 @@ Workload workload_named(const std::string& name) {
   if (name == "cnn") return {"cnn-bench", pictures, 32};
   if (name == "gpt") return {"gpt", text, 8};
   fail(ErrorCode::kBadInput, "no workload '", name, "'; one of mlp-small mlp cnn gpt");
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
 }
 
 /// One model with its optimizer, training on a fixed batch.

@@ -25,6 +25,7 @@
 #include "cohort/base/log.h"
 #include "cohort/base/memory.h"
 #include "cohort/base/random.h"
+#include "cohort/base/statistics.h"
 #include "cohort/base/text.h"
 #include "cohort/comm/group.h"
 #include "cohort/data/loader.h"
@@ -314,11 +315,7 @@ void Run::write_text_sample(int64_t step) {
 void Run::write_end(bool interrupted) {
   result_.interrupted = interrupted;
   result_.seconds = seconds_between(began_, Clock::now());
-  if (!step_seconds_.empty()) {
-    std::vector<double> sorted = step_seconds_;
-    std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2), sorted.end());
-    result_.step_seconds = sorted[sorted.size() / 2];
-  }
+  result_.step_seconds = median(step_seconds_);
   if (!options_.reports) return;
   write_rank_totals();
   if (!is_first()) return;

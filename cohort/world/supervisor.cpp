@@ -10,6 +10,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
+#include "cohort/world/process.h"
 
 namespace cohort {
 namespace {
@@ -17,15 +18,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-/// The process's state letter in /proc ('T' stopped, 'D' in the kernel, ...), 0 when it is gone.
-char process_state(pid_t pid) {
-  std::ifstream file(concat("/proc/", pid, "/stat"));
-  std::string text;
-  std::getline(file, text);
-  const size_t close = text.rfind(')');
-  return close != std::string::npos && close + 2 < text.size() ? text[close + 2] : 0;
-}
 
 int64_t counter_in_file(const std::string& path, const std::string& key) {
   std::ifstream file(path);

@@ -6,8 +6,8 @@ from support import Folder, check, main, run, run_ok
 IMAGES = ["--data", "synthetic:1x16x16,classes=5,samples=200", "--global-batch", "26"]     # 26 divides by 2 only: uneven shares for 3 and 4 ranks.
 
 
-def verify(arguments, bitwise=True):
-    lines = run_ok(["verify", *arguments, "--steps", 3, "--ranks", "2,3,4", "--json"], timeout=300)
+def verify(arguments, bitwise=True, steps=3):
+    lines = run_ok(["verify", *arguments, "--steps", steps, "--ranks", "2,3,4", "--json"], timeout=300)
     results = [line for line in lines if line["event"] == "verify"]
     check([line["layout"]["dp"] for line in results] == [2, 3, 4], results)
     for line in results:
@@ -19,6 +19,11 @@ def verify(arguments, bitwise=True):
 
 def test_fc():
     verify(["--model", "fc:hidden=32,layers=2", *IMAGES, "--optimizer", "momentum"])
+
+
+def test_a_last_batch_smaller_than_the_ranks():
+    # 180 samples in batches of 59 leave 3 for the fourth step: one of four ranks has none.
+    verify(["--model", "fc:hidden=16", "--data", "synthetic:1x8x8,classes=4,samples=200", "--global-batch", "59", "--optimizer", "adam", "--lr", "0.003"], steps=5)
 
 
 def test_cnn():
