@@ -77,6 +77,30 @@ std::string did_you_mean(std::string_view text, const std::vector<std::string>& 
   return name.empty() ? "" : " (did you mean '" + name + "'?)";
 }
 
+std::string printable(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    // Length of the UTF-8 sequence by its first byte; 0xC0 and 0xC1 would be overlong, from 0xF5 on beyond Unicode.
+    const size_t length = byte < 0x80                   ? 1
+                          : byte >= 0xC2 && byte < 0xE0 ? 2
+                          : byte >= 0xE0 && byte < 0xF0 ? 3
+                          : byte >= 0xF0 && byte < 0xF5 ? 4
+                                                        : 0;
+    bool good = length > 0 && at + length <= text.size() && (byte >= 0x20 || byte == '\n' || byte == '\t') && byte != 0x7f;
+    for (size_t i = 1; good && i < length; ++i) good = (static_cast<unsigned char>(text[at + i]) & 0xC0) == 0x80;
+    const auto second = static_cast<unsigned char>(length > 1 && good ? text[at + 1] : 0);
+    // Overlong forms, surrogates, beyond U+10FFFF, and the C1 control characters.
+    if ((byte == 0xE0 && second < 0xA0) || (byte == 0xED && second >= 0xA0) || (byte == 0xF0 && second < 0x90) ||
+        (byte == 0xF4 && second >= 0x90) || (byte == 0xC2 && second < 0xA0))
+      good = false;
+    if (good) out += text.substr(at, length);
+    else out += '?';
+    at += good ? length : 1;
+  }
+  return out;
+}
+
 std::string human_bytes(int64_t bytes) {
   const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);

@@ -20,6 +20,8 @@ std::string trim(std::string_view text);
 std::string nearest_name(std::string_view text, const std::vector<std::string>& names);
 /// " (did you mean 'x'?)" or "".
 std::string did_you_mean(std::string_view text, const std::vector<std::string>& names);
+/// Safe to show on a terminal: control characters (but newline and tab) and bytes that are no UTF-8 become '?'.
+std::string printable(std::string_view text);
 /// 1536 -> "1.5 KiB".
 std::string human_bytes(int64_t bytes);
 /// 192.4 -> "3 min 12 s", 0.0123 -> "12.3 ms".

@@ -22,9 +22,9 @@ std::pair<int, std::string> in_child(Body body) {
     ::_exit(0);
   }
   ::close(ends[1]);
-  std::string text(4096, 0);
-  const ssize_t length = ::read(ends[0], text.data(), text.size());
-  text.resize(length > 0 ? static_cast<size_t>(length) : 0);
+  std::string text;
+  char part[256];
+  for (ssize_t length; (length = ::read(ends[0], part, sizeof part)) > 0;) text.append(part, static_cast<size_t>(length));
   ::close(ends[0]);
   int status = 0;
   ::waitpid(pid, &status, 0);

@@ -309,7 +309,7 @@ void Run::write_text_sample(int64_t step) {
   const std::string prompt = config_.prompt.empty() ? first_text(*data_.validation, 32) : config_.prompt;
   const std::string text = sample_text(*model_, data_.train->shape(), prompt, config_.sample_bytes, 0.8, config_.seed);
   metrics_->event(Json{{"event", "sample"}, {"step", step}, {"prompt", prompt}, {"text", text}}, false);
-  if (!config_.json) progress_->note("the model writes: " + prompt + text);
+  if (!config_.json) progress_->note("the model writes: " + printable(prompt + text));
 }
 
 void Run::write_end(bool interrupted) {
