@@ -54,8 +54,7 @@ struct Measured {
   std::vector<std::pair<std::string, std::vector<double>>> peers;  ///< By mode: ddp, none, fsdp.
 };
 
-void print_results(const Arguments& arguments, const std::string& workload, int workers, const std::string& backend,
-                   const Measured& measured) {
+void print_results(const Arguments& arguments, const std::string& workload, int workers, const Measured& measured) {
   Layout layout;
   layout.dp = workers;
   const auto line = [&](const std::string& system, int num_workers, double step, double floor) {
@@ -123,7 +122,7 @@ int bench_step_verb(const Arguments& arguments) {
         else if (round == 0) log_warning(concat("PyTorch (", mode, ") did not run with ", python, "; it is left out"));
       }
     }
-    print_results(arguments, workload, workers, arguments.config.backend, measured);
+    print_results(arguments, workload, workers, measured);
   }
   return 0;
 }

@@ -54,8 +54,8 @@ std::vector<Finding> findings(const Config& config) {
                            {"memory", human_bytes(pages * page) + ", " + human_bytes(free_pages * page) + " free", true, ""},
                            {"launcher", describe(world_from_environment()), true, ""}});
   const bool mpi = library_loads("libmpi.so.40") || library_loads("libmpi.so") || library_loads("libmpich.so.12");
-  out.push_back({"mpi", mpi ? "installed; mpirun starts Cohort's ranks, exchanges go over gloo" : "not installed", true,
-                 "the mpi backend is not built yet"});
+  out.push_back({"mpi", mpi ? "installed; mpirun starts Cohort's ranks, which exchange through shared memory or gloo" : "not installed",
+                 true, "the mpi backend is not built yet"});
   out.push_back({"cuda", "not built yet", false, "use --device cpu"});
   out.push_back({"fashion-mnist", std::filesystem::exists("/usr/share/datasets/fashion-mnist") ? "installed" : "not installed",
                  std::filesystem::exists("/usr/share/datasets/fashion-mnist"), "apt-get install dataset-fashion-mnist"});

@@ -4,11 +4,16 @@
 // Sum in place (tensors from allocate()), p ranks, n elements; element i of rank r's array is x_r[i]:
 //   1. start: rank r publishes "my addends are there".
 //   2. finish: rank r waits for all, adds slice r of all p arrays in rank order and writes the sum into all p arrays; publishes; waits for
-//   all. Cost for a rank: 2 counters published, n elements read and n written, whatever p is; no system call unless it must sleep. That is
-//   the least memory traffic for results in p places (2 p n on the host).
+//      all.
+//
+// Cost for a rank: 2 counters published, n elements read and n written, whatever p is; no system call unless it must sleep. That is the
+// least memory traffic for results in p places (2 p n on the host).
+//
 // Staged operations (any other tensor; sum, broadcast, gather, barrier) go through two tiles of each rank in rounds: fill a tile, publish,
 // wait for all, read the tiles of others. One wait a round, since a tile is filled again only after the round between, which nobody enters
-// before it has read. Source: the idea of in-place push is that of single-copy collectives (XHC: Katevenis et al., CLUSTER 2022); order of
+// before it has read.
+//
+// Source: the idea of in-place push is that of single-copy collectives (XHC: Katevenis et al., CLUSTER 2022); order of
 // summation, counters and waiting are ours.
 
 #include <ATen/core/Tensor.h>

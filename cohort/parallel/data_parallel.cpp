@@ -2,20 +2,20 @@
 //
 // Steps of one exchange, p ranks:
 //   1. A post-accumulate hook on each parameter copies its finished gradient to its place in a bucket (scaled where a mean over ranks is
-//   asked for) and
-//      makes `.grad` an alias of that place.
+//      asked for) and makes `.grad` an alias of that place.
 //   2. A bucket whose gradients are all there is summed over the ranks, asynchronously, while backward goes on. Buckets start in the same
-//   order on all
-//      ranks, whatever the order of their hooks.
+//      order on all ranks, whatever the order of their hooks.
 //   3. When backward ends (engine callback) the gradients that did not come are written as zeros, the remaining buckets start, and all are
-//   waited for.
-//      A gradient that earlier micro-steps left in `.grad` counts as come.
+//      waited for. A gradient that earlier micro-steps left in `.grad` counts as come.
+//
 // A bucket ends with one number per parameter, 1 where this rank had a gradient: their sum says whether any rank used the parameter. The
 // last bucket also carries the control numbers and the sample count. So the exchange of a step is exactly one sum per bucket. The order of
-// buckets is the order in which gradients became ready in the first step on rank 0. Cost: one copy of each gradient, and per bucket what
-// OrderedSum or the backend's all-reduce costs. No copy back: `.grad` lies in the bucket. Source: Li et al. 2020, "PyTorch Distributed"
-// (VLDB 13:12), sections 3.2 and 4.2. Differences: public hooks instead of c10d::Reducer, usage flags inside the buckets instead of a
-// separate bitmap exchange, sums in rank order, the mean may be over samples.
+// buckets is the order in which gradients became ready in the first step on rank 0.
+//
+// Cost: one copy of each gradient, and per bucket one Group::all_reduce_sum. No copy back: `.grad` lies in the bucket.
+//
+// Source: Li et al. 2020, "PyTorch Distributed" (VLDB 13:12), sections 3.2 and 4.2. Differences: public hooks instead of c10d::Reducer,
+// usage flags inside the buckets instead of a separate bitmap exchange, sums in rank order, the mean may be over samples.
 #include "cohort/parallel/data_parallel.h"
 
 #include <ATen/ops/empty.h>

@@ -1,9 +1,9 @@
 // The training loop. Order of one step, on every rank:
 //   1. this rank's share of the global batch comes from the loader, which reads ahead;
 //   2. forward and backward for each of its micro-batches, the loss divided by the samples of the whole global batch, so that the sum of
-//   all ranks'
-//      gradients is the gradient of the mean; the exchange (parallel/data_parallel.h) overlaps the last backward;
+//      all ranks' gradients is the gradient of the mean; the exchange (parallel/data_parallel.h) overlaps the last backward;
 //   3. clip, optimizer step, evaluation and checkpoint where due.
+//
 // The loss and Ctrl-C of each rank travel with the gradients, so all ranks report one loss and stop after the same step without a message
 // of their own.
 #include "cohort/train/trainer.h"
