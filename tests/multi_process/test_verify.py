@@ -26,6 +26,11 @@ def test_a_last_batch_smaller_than_the_ranks():
     verify(["--model", "fc:hidden=16", "--data", "synthetic:1x8x8,classes=4,samples=200", "--global-batch", "59", "--optimizer", "adam", "--lr", "0.003"], steps=5)
 
 
+def test_over_gloo():
+    # Ranks of one host take shared memory by themselves; the way between hosts must be the same training too.
+    verify(["--model", "fc:hidden=32,layers=2", *IMAGES, "--optimizer", "momentum", "--backend", "gloo"])
+
+
 def test_cnn():
     verify(["--model", "cnn:conv1=4,conv2=8,hidden=32", *IMAGES, "--optimizer", "nesterov", "--clip-norm", "0.5"])
 
