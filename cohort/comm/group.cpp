@@ -52,11 +52,11 @@ struct Group::State {
 
 namespace {
 
-/// A sum that ends when `finish` has run.
+/// An exchange that ends when `finish` has run.
 template <typename Finish>
-class Pending : public PendingSum {
+class PendingCall : public Pending {
  public:
-  Pending(std::shared_ptr<Group::State> state, std::string what, Finish finish)
+  PendingCall(std::shared_ptr<Group::State> state, std::string what, Finish finish)
       : state_(std::move(state)), what_(std::move(what)), finish_(std::move(finish)) {}
   void wait() override { state_->guarded("the sum", what_, finish_); }
 
@@ -67,11 +67,11 @@ class Pending : public PendingSum {
 };
 
 template <typename Finish>
-std::unique_ptr<PendingSum> pending(std::shared_ptr<Group::State> state, std::string what, Finish finish) {
-  return std::make_unique<Pending<Finish>>(std::move(state), std::move(what), std::move(finish));
+std::unique_ptr<Pending> pending(std::shared_ptr<Group::State> state, std::string what, Finish finish) {
+  return std::make_unique<PendingCall<Finish>>(std::move(state), std::move(what), std::move(finish));
 }
 
-class NothingPending : public PendingSum {
+class NothingPending : public Pending {
  public:
   void wait() override {}
 };
@@ -132,7 +132,7 @@ void Group::broadcast(at::Tensor tensor, int root, const std::string& what) {
   });
 }
 
-std::unique_ptr<PendingSum> Group::all_reduce_sum(at::Tensor flat, std::string what) {
+std::unique_ptr<Pending> Group::all_reduce_sum(at::Tensor flat, std::string what) {
   if (size() == 1 || flat.numel() == 0) return std::make_unique<NothingPending>();
   if (state_->shm && !state_->shm->is_shared(flat)) {
     state_->guarded("the sum", what, [&] { state_->shm->staged_sum(flat); });
@@ -150,6 +150,21 @@ std::unique_ptr<PendingSum> Group::all_reduce_sum(at::Tensor flat, std::string w
   }
   return pending(state_, std::move(what), [sum = std::make_shared<OrderedSum>(*state_->backend, flat)] { sum->wait(); });
 }
+
+std::unique_ptr<Pending> Group::reduce_scatter_sum(at::Tensor output, at::Tensor input, std::string what) {
+  at::Tensor sum = input.clone();
+  all_reduce_sum(sum, std::move(what))->wait();
+  output.copy_(sum.narrow(0, rank() * output.numel(), output.numel()));
+  return std::make_unique<NothingPending>();
+}
+
+std::unique_ptr<Pending> Group::start_all_gather(at::Tensor output, at::Tensor input, std::string what) {
+  all_gather(output.view({size(), -1}), input.clone(), what);
+  return std::make_unique<NothingPending>();
+}
+
+std::shared_ptr<ShmArena> Group::arena() const { return state_->shm ? state_->shm->arena() : nullptr; }
+const ShmWaiter* Group::waiter() const { return state_->shm ? &state_->shm->waiter() : nullptr; }
 
 void Group::all_gather(at::Tensor output, at::Tensor input, const std::string& what) {
   if (input.numel() == 0) return;

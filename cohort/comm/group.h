@@ -17,16 +17,19 @@ class Store;
 
 namespace cohort {
 
+class ShmArena;
+class ShmWaiter;
+
 struct GroupOptions {
   std::string backend = "auto";   ///< shm (ranks of one host), gloo, or auto: shm where all ranks can share memory, else gloo.
   double timeout_seconds = 60.0;  ///< The longest any exchange may take.
 };
 
-/// A sum that is under way.
-class PendingSum {
+/// An exchange that is under way.
+class Pending {
  public:
-  virtual ~PendingSum() = default;
-  /// Blocks until the tensor holds the sum. Error(kEnvironment) naming tensor, rank and lost peers.
+  virtual ~Pending() = default;
+  /// Blocks until the result is there. Error(kEnvironment) naming tensor, rank and lost peers.
   virtual void wait() = 0;
 };
 
@@ -50,7 +53,11 @@ class Group {
   void broadcast(at::Tensor tensor, int root, const std::string& what);
   /// Starts to replace `flat` (1-d) by its sum over the ranks, element by element in rank order ((x0 + x1) + x2) + ...: bitwise equal on
   /// all ranks and from run to run. Sums end in the order in which they were started.
-  std::unique_ptr<PendingSum> all_reduce_sum(at::Tensor flat, std::string what);
+  std::unique_ptr<Pending> all_reduce_sum(at::Tensor flat, std::string what);
+  /// Starts to sum `input` ({size x n}, 1-d) over the ranks in rank order; `output` ({n}) gets this rank's slice of the sum.
+  std::unique_ptr<Pending> reduce_scatter_sum(at::Tensor output, at::Tensor input, std::string what);
+  /// Starts all_gather(); `input` may be this rank's own place in `output`.
+  std::unique_ptr<Pending> start_all_gather(at::Tensor output, at::Tensor input, std::string what);
   /// output is {size, ...input's shape}.
   void all_gather(at::Tensor output, at::Tensor input, const std::string& what);
   void barrier();
@@ -60,6 +67,10 @@ class Group {
   /// `num_elements` zeros, 1-d, in memory in which all_reduce_sum is cheapest (shared with the other ranks of this host). Collective, in
   /// the same order on all ranks; given back when the tensor ends.
   at::Tensor allocate(int64_t num_elements, at::TensorOptions options);
+  /// What this host's ranks share, for exchanges that are made by hand (parallel/shared_data_parallel.h); null where they share nothing.
+  std::shared_ptr<ShmArena> arena() const;
+  /// Waits for counters in that memory; its errors name the rank that is missing. Null with arena().
+  const ShmWaiter* waiter() const;
 
   struct State;
 

@@ -59,7 +59,7 @@ TEST_CASE("several sums under way end in the order in which they were started") 
         3,
         [](Group& group) {
           std::vector<torch::Tensor> tensors;
-          std::vector<std::unique_ptr<PendingSum>> pending;
+          std::vector<std::unique_ptr<Pending>> pending;
           for (int i = 0; i < 6; ++i) {
             tensors.push_back(group.allocate(i % 2 ? 10 : 50001, torch::kFloat).fill_(static_cast<float>(group.rank() + 1 + i)));
             pending.push_back(group.all_reduce_sum(tensors.back(), "sum"));

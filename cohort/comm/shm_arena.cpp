@@ -109,23 +109,36 @@ std::shared_ptr<ShmArena> ShmArena::create(c10d::Store& store, int rank, int siz
   return arena;
 }
 
-at::Tensor ShmArena::allocate(int64_t num_elements, at::TensorOptions options) {
-  const size_t bytes = round_up(std::max<size_t>(1, static_cast<size_t>(num_elements) * options.dtype().itemsize()), kPage);
-  if (bytes > kRegionBytes - next_)
-    fail(ErrorCode::kEnvironment, "the shared region of rank ", rank_, " is used up: ", next_, " of ", kRegionBytes, " bytes, ", bytes,
+/// Takes `bytes` of memory for [offset, offset + bytes) of this rank's region, which ends at `limit`.
+std::byte* ShmArena::commit(size_t offset, size_t bytes, size_t limit) {
+  if (offset > limit || bytes > limit - offset)
+    fail(ErrorCode::kEnvironment, "the shared region of rank ", rank_, " is used up: ", offset, " of ", limit, " bytes, ", bytes,
          " more asked for");
-  const off_t begin = static_cast<off_t>(region(rank_) - base_ + static_cast<ptrdiff_t>(next_));
-  if (const int error = ::posix_fallocate(fd_, begin, static_cast<off_t>(bytes)); error != 0)
+  std::byte* const data = region(rank_) + offset;
+  if (const int error = ::posix_fallocate(fd_, data - base_, static_cast<off_t>(bytes)); error != 0)
     fail(ErrorCode::kEnvironment, "no ", human_bytes(static_cast<int64_t>(bytes)), " of shared memory for rank ", rank_, ": ",
          std::strerror(error));
-  std::byte* const data = region(rank_) + next_;
+  return data;
+}
+
+void ShmArena::give_back(const std::byte* data, size_t bytes) {
+  ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, data - base_, static_cast<off_t>(bytes));
+}
+
+at::Tensor ShmArena::allocate(int64_t num_elements, at::TensorOptions options) {
+  const size_t bytes = round_up(std::max<size_t>(1, static_cast<size_t>(num_elements) * options.dtype().itemsize()), kPage);
+  std::byte* const data = commit(next_, bytes, kRegionBytes / 2);
   // Offsets are never used twice, so ranks that free at different times still allocate alike.
   next_ += bytes;
-  const auto release = [arena = shared_from_this(), begin, bytes](void*) {
-    ::fallocate(arena->fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, static_cast<off_t>(bytes));
-  };
-  return at::from_blob(data, {num_elements}, release, options);
+  return at::from_blob(data, {num_elements}, [arena = shared_from_this(), data, bytes](void*) { arena->give_back(data, bytes); }, options);
 }
+
+std::byte* ShmArena::allocate_local(size_t bytes) {
+  const size_t rounded = round_up(std::max<size_t>(1, bytes), kPage);
+  return commit(next_local_.fetch_add(rounded), rounded, kRegionBytes);
+}
+
+void ShmArena::release_local(std::byte* data, size_t bytes) { give_back(data, round_up(std::max<size_t>(1, bytes), kPage)); }
 
 bool ShmArena::offset_of(const void* data, size_t bytes, size_t* offset) const {
   const std::byte* const at = static_cast<const std::byte*>(data);

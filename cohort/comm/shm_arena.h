@@ -24,8 +24,9 @@ struct ShmRank {
 };
 
 /// Layout of the file: header page(s) with the counters; then for each rank a region of kRegionBytes, of which the first kStagingBytes are
-/// for staged operations and the rest is handed out by allocate(). The file is sparse: memory is taken when it is allocated
-/// (posix_fallocate, so that want of memory is an error and not a SIGBUS) and given back when the last tensor in it ends.
+/// for staged operations and the rest is handed out by allocate() (lower half) and allocate_local() (upper half). The file is sparse:
+/// memory is taken when it is allocated (posix_fallocate, so that want of memory is an error and not a SIGBUS) and given back when the last
+/// tensor in it ends.
 class ShmArena : public std::enable_shared_from_this<ShmArena> {
  public:
   static constexpr size_t kRegionBytes = size_t{1} << 36;
@@ -42,6 +43,9 @@ class ShmArena : public std::enable_shared_from_this<ShmArena> {
   /// Collective, in the same order on all ranks: `num_elements` zeros at the same offset of each rank's region. Error(kEnvironment) when
   /// memory is short.
   at::Tensor allocate(int64_t num_elements, at::TensorOptions options);
+  /// Memory of this rank alone, which its peers can read: `bytes`, page-aligned; not collective, any thread. release_local() gives it back.
+  std::byte* allocate_local(size_t bytes);
+  void release_local(std::byte* data, size_t bytes);
   /// Whether [data, data + bytes) lies in this rank's region; then its offset there.
   bool offset_of(const void* data, size_t bytes, size_t* offset) const;
 
@@ -52,11 +56,14 @@ class ShmArena : public std::enable_shared_from_this<ShmArena> {
 
  private:
   ShmArena(int fd, int rank, int size);
+  std::byte* commit(size_t offset, size_t bytes, size_t limit);
+  void give_back(const std::byte* data, size_t bytes);
 
   int fd_, rank_, size_;
   size_t header_bytes_, total_bytes_;
   std::byte* base_ = nullptr;
-  size_t next_ = kStagingBytes;
+  size_t next_ = kStagingBytes;                       // allocate() climbs from below,
+  std::atomic<size_t> next_local_{kRegionBytes / 2};  // allocate_local() from the middle.
 };
 
 }  // namespace cohort

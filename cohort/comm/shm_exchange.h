@@ -44,6 +44,8 @@ class ShmExchange {
   void broadcast(at::Tensor tensor, int root);
   void all_gather(at::Tensor output, const at::Tensor& input);
   void barrier();
+  const std::shared_ptr<ShmArena>& arena() const { return arena_; }
+  const ShmWaiter& waiter() const { return waiter_; }
 
  private:
   struct Sum {

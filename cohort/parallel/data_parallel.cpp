@@ -63,7 +63,7 @@ struct DataParallel::State {
     std::vector<at::Tensor> places;  ///< Aliases of `flat`, one a parameter.
     at::Tensor flags;                ///< Alias: one number a parameter.
     size_t num_missing = 0;
-    std::unique_ptr<PendingSum> pending;
+    std::unique_ptr<Pending> pending;
   };
 
   Group group;
@@ -272,7 +272,7 @@ void DataParallel::State::finish() {
   for (int slot = 0; slot < kNumControls; ++slot) control[slot].fill_(control_values[slot]);
   control[kNumControls].fill_(std::max<int64_t>(0, local_samples));
   while (next_to_start < buckets.size()) start(buckets[next_to_start]);
-  std::unique_ptr<PendingSum> own_control;
+  std::unique_ptr<Pending> own_control;
   if (control_is_own) own_control = group.all_reduce_sum(control, "the control numbers");
   for (Bucket& bucket : buckets) bucket.pending->wait();
   if (own_control) own_control->wait();

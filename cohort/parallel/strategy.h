@@ -1,0 +1,66 @@
+#pragma once
+// How weights, gradients and optimizer of one model span the ranks of the data axis. The training loop sees this interface alone:
+//
+//   strategy->zero_grad();
+//   { forward; strategy->set_sync(last micro-step); loss.backward(); }   // the exchange overlaps backward
+//   strategy->finish_backward();                                         // control numbers are there
+//   strategy->step({.learning_rate = lr, .clip_norm = c});               // gradients are averaged, clipped, applied
+//
+// Implementations: replicated (parallel/data_parallel.h with a whole optimizer in every rank), shared_data_parallel.h (one copy of weights
+// and optimizer a host), zero_data_parallel.h (ZeRO 1-3).
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cohort/parallel/data_parallel.h"
+#include "cohort/parallel/shard_optimizer.h"
+
+namespace cohort {
+
+struct StepOptions {
+  double learning_rate = 0;
+  double clip_norm = 0;        ///< Largest global 2-norm of the gradient; 0: no clipping.
+  double gradient_factor = 1;  ///< Multiplied into every gradient first: 1 / loss scale.
+  bool check_finite = false;   ///< Skip the update, on all ranks, where any gradient of any rank is infinite or NaN.
+};
+
+struct StepOutcome {
+  double gradient_norm = 0;  ///< Global, before clipping; 0 unless clip_norm was given.
+  bool skipped = false;      ///< check_finite found a gradient that is not.
+};
+
+/// Bytes that the formula of a strategy predicts for one rank (for shared memory: its part).
+struct MemoryForecast {
+  int64_t weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
+};
+
+/// One per model and rank; one thread. The gradient that is applied is the sum over ranks of what backward() left: losses are divided by
+/// the number of samples of all ranks beforehand (GradientMean::kSum). All calls but the setters are collective.
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+
+  virtual void zero_grad() = 0;
+  /// While false, backward() only accumulates.
+  virtual void set_sync(bool on) = 0;
+  /// Share of this rank in the average of buffers (batch-norm statistics); shares of all ranks add up to 1.
+  virtual void set_buffer_share(double share) = 0;
+  /// Numbers that travel with the gradients; their sums are there after finish_backward(). slot < DataParallel::kNumControls.
+  virtual void set_control(int slot, float value) = 0;
+  virtual float control_sum(int slot) const = 0;
+  /// Takes part in a step without a backward of its own: in place of the last backward().
+  virtual void exchange_without_backward() = 0;
+  virtual void finish_backward() = 0;
+  virtual StepOutcome step(const StepOptions& options) = 0;
+
+  virtual const ExchangeStatistics& statistics() const = 0;
+  virtual MemoryForecast memory_forecast() const = 0;
+  /// Pieces of parameters ("model/NAME") and optimizer that this rank saves: over all ranks each element exactly once. Not the buffers.
+  virtual std::vector<FlatPiece> saved_pieces() = 0;
+  /// Pieces that this rank must read to go on: they alias the memory in use. Then loaded(), collective.
+  virtual std::vector<FlatPiece> loaded_pieces() = 0;
+  virtual void loaded() = 0;
+};
+
+}  // namespace cohort

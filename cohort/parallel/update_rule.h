@@ -1,0 +1,41 @@
+#pragma once
+// The arithmetic of the optimizers on plain arrays: one pass over weights, gradient and state. No LibTorch.
+//
+// Definitions are LibTorch's (torch/optim): with g the gradient,
+//   sgd       g += decay w;  w -= lr g
+//   momentum  g += decay w;  v = m v + g;  w -= lr v                      nesterov: w -= lr (g + m v)
+//   adam      g += decay w;  a = b1 a + (1-b1) g;  s = b2 s + (1-b2) g^2;  w -= lr / (1-b1^t) a / (sqrt(s) / sqrt(1-b2^t) + eps)
+//   adamw     w -= lr decay w, then as adam without decay in g
+//
+// An element's result depends on that element's values alone, so it is the same bits in whatever pieces the arrays are cut.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace cohort {
+
+struct UpdateRule {
+  enum class Kind { kSgd, kMomentum, kNesterov, kAdam, kAdamW };
+  Kind kind = Kind::kSgd;
+  double momentum = 0.9, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+
+  /// Names of the state arrays, each of the parameter's size: none, {"momentum"} or {"exp_avg", "exp_avg_sq"}.
+  std::vector<std::string> slots() const;
+  bool counts_updates() const { return kind == Kind::kAdam || kind == Kind::kAdamW; }
+};
+
+struct UpdateArguments {
+  double learning_rate = 0;
+  double gradient_factor = 1;  ///< Multiplied into the gradient first (clipping, loss scale, mean).
+  int64_t num_updates = 1;     ///< t of adam and adamw: updates of this parameter, this one included.
+};
+
+/// `count` elements. The arrays do not overlap; `slots` are those of UpdateRule::slots(). Any thread.
+void update(const UpdateRule& rule, const UpdateArguments& arguments, float* weights, const float* gradient, float* const* slots,
+            size_t count);
+void update(const UpdateRule& rule, const UpdateArguments& arguments, double* weights, const double* gradient, double* const* slots,
+            size_t count);
+
+}  // namespace cohort
