@@ -1,8 +1,8 @@
 """Seconds of one training step of PyTorch's own data parallelism over Gloo: what `cohort bench step` puts beside ours.
 
-    torchrun --standalone --nproc-per-node 2 ddp.py WORKLOAD [STEPS] [ddp|fsdp|none]
+    torchrun --standalone --nproc-per-node 2 ddp.py WORKLOAD [STEPS] [ddp|fsdp|none] [momentum|adam]
 
-Mode `none` exchanges nothing: the floor. Plain SGD with momentum, one compute thread a rank. Every step begins at a barrier that is not timed, so
+Mode `none` exchanges nothing: the floor. SGD with momentum or Adam, PyTorch's fused kernels, one compute thread a rank. Every step begins at a barrier that is not timed, so
 that no rank's lateness is counted twice. The first five steps are not counted. Rank 0 prints one JSON line with the median.
 """
 import argparse
@@ -31,8 +31,13 @@ def parallelise(model, mode):
     return model
 
 
-def time_steps(model, inputs, targets, num_steps):
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+def make_optimizer(name, parameters):
+    if name == "adam":
+        return torch.optim.Adam(parameters, lr=1e-3, fused=True)
+    return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, fused=True)
+
+
+def time_steps(model, optimizer, inputs, targets, num_steps):
     seconds = []
     for _ in range(num_steps):
         distributed.barrier()
@@ -49,13 +54,15 @@ def main():
     parser.add_argument("workload", choices=WORKLOADS)
     parser.add_argument("steps", type=int, nargs="?", default=30)
     parser.add_argument("mode", choices=("ddp", "fsdp", "none"), nargs="?", default="ddp")
+    parser.add_argument("optimizer", choices=("momentum", "adam"), nargs="?", default="momentum")
     options = parser.parse_args()
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
     distributed.init_process_group("gloo")
     model, inputs, targets = workload(options.workload)
-    seconds = time_steps(parallelise(model, options.mode), inputs, targets, NUM_WARMUP_STEPS + options.steps)
+    model = parallelise(model, options.mode)
+    seconds = time_steps(model, make_optimizer(options.optimizer, model.parameters()), inputs, targets, NUM_WARMUP_STEPS + options.steps)
     if distributed.get_rank() == 0:
         median = statistics.median(seconds[NUM_WARMUP_STEPS:])
         print(json.dumps({"peer": "pytorch-" + options.mode, "workload": options.workload, "ranks": distributed.get_world_size(),

@@ -101,9 +101,15 @@ std::vector<Setting> make_settings() {
       text_setting(what, "plugin", "FILE.so", "loads models that a shared library registers", &Config::plugin),
       number_setting(how, "workers", "N", "ranks to start on this machine (0: what the launcher started, else 1)", &Config::workers, 0,
                      4096),
-      text_setting(how, "layout", "LAYOUT", "auto, single, or dp=N", &Config::layout),
-      text_setting(how, "backend", "NAME", "what carries the exchange: auto, shm, gloo, mpi, nccl", &Config::backend,
-                   {"auto", "shm", "gloo", "mpi", "nccl"}),
+      text_setting(how, "layout", "LAYOUT", "auto, single, or keys such as dp=2,zero=1,compress=int8", &Config::layout),
+      text_setting(how, "backend", "NAME",
+                   "what carries the exchange: auto, shm, gloo, mpi, nccl, or shm+gloo, shm+mpi (inside + between hosts)", &Config::backend,
+                   {"auto", "shm", "gloo", "mpi", "nccl", "shm+gloo", "shm+mpi"}),
+      text_setting(how, "weights", "WHERE", "auto (one copy a host where its ranks share memory) or private (one a rank)", &Config::weights,
+                   {"auto", "private"}),
+      text_setting(how, "shares", "SHARES", "of the global batch: equal, auto (by measured speed), or one number a rank, as 3:1",
+                   &Config::shares),
+      flag_setting(how, "sync-batch-norm", "batch norm over the batches of all ranks", &Config::sync_batch_norm),
       text_setting(how, "device", "NAME", "cpu or cuda", &Config::device, {"cpu", "cuda"}),
       number_setting(how, "threads", "N", "compute threads of a rank (0: cores / ranks on this machine)", &Config::threads, 0, 1024),
       number_setting(how, "bucket-bytes", "N", "gradients exchanged together (0: chosen)", &Config::bucket_bytes, 0, 1e12),
@@ -123,7 +129,9 @@ std::vector<Setting> make_settings() {
       number_setting(step, "weight-decay", "X", "L2 term of sgd, momentum, nesterov, adam; decoupled in adamw", &Config::weight_decay, 0,
                      1e3),
       number_setting(step, "clip-norm", "X", "largest global norm of the gradient (0: no clipping)", &Config::clip_norm, 0, 1e12),
-      text_setting(step, "precision", "NAME", "fp32, bf16, fp16", &Config::precision, {"fp32", "bf16", "fp16"}),
+      text_setting(step, "precision", "NAME", "of the arithmetic: fp32, bf16, fp16; weights stay fp32", &Config::precision,
+                   {"fp32", "bf16", "fp16"}),
+      number_setting(step, "loss-scale", "X", "of fp16; 0: dynamic", &Config::loss_scale, 0, 1e30),
       number_setting(when, "steps", "N", "optimizer steps", &Config::steps, 0, kMany),
       number_setting(when, "epochs", "X", "passes over the data, where --steps is not given (default 1)", &Config::epochs, 0, 1e9),
       text_setting(when, "goal", "EXPR", "stop when an evaluation reaches it, e.g. 'val_error<0.12'", &Config::goal),
@@ -205,10 +213,8 @@ std::string to_toml(const Config& config) {
 void check_config(const Config& config) {
   if (config.steps > 0 && config.epochs > 0)
     fail(ErrorCode::kBadInput, "both --steps ", config.steps, " and --epochs ", config.epochs, " are given; give one of them");
-  if (config.precision != "fp32") fail(ErrorCode::kBadInput, "--precision ", config.precision, " is not built yet; use fp32");
-  if (config.device != "cpu") fail(ErrorCode::kBadInput, "--device ", config.device, " is not built yet; use cpu");
-  if (config.backend == "mpi" || config.backend == "nccl")
-    fail(ErrorCode::kBadInput, "--backend ", config.backend, " is not built yet; use gloo, which also works under mpirun");
+  if (config.loss_scale > 0 && config.precision != "fp16")
+    fail(ErrorCode::kBadInput, "--loss-scale ", config.loss_scale, " is for --precision fp16 alone; ", config.precision, " needs none");
   if (config.memory_limit > 0) fail(ErrorCode::kBadInput, "--memory-limit is not built yet; leave it out");
   if (!config.goal.empty()) parse_goal(config.goal);
   injection_for_rank(config.inject, 0);

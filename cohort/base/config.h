@@ -34,6 +34,10 @@ struct Config {
   double weight_decay = 0.0;
   double clip_norm = 0.0;  ///< 0: no clipping.
   std::string precision = "fp32";
+  double loss_scale = 0;         ///< fp16: fixed loss scale; 0: dynamic.
+  std::string weights = "auto";  ///< auto: one copy a host where its ranks share memory; private: one a rank.
+  std::string shares = "equal";  ///< Of the global batch: equal, auto (by measured speed) or 3:1:...
+  bool sync_batch_norm = false;
   double timeout = 60.0;     ///< Seconds any exchange may take.
   std::string inject;        ///< slow:RANK:FACTOR, pause:RANK:SECONDS, kill:RANK:STEP; several joined by ','.
   int64_t bucket_bytes = 0;  ///< 0: the default of DataParallel.

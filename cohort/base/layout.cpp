@@ -26,10 +26,9 @@ void refuse_what_is_not_built(const Layout& layout) {
   };
   refuse(layout.pp > 1, concat("pp=", layout.pp, " (pipeline stages)"), "use dp=N, data parallelism");
   refuse(layout.tp > 1, concat("tp=", layout.tp, " (tensor parallelism)"), "use dp=N, data parallelism");
-  refuse(layout.zero > 0, concat("zero=", layout.zero, " (sharded optimizer)"),
-         "use zero=0, where every rank keeps the whole optimizer state");
   refuse(layout.sync != "step", concat("sync=", layout.sync), "use sync=step, where ranks agree after every step");
-  refuse(layout.compress != "none", concat("compress=", layout.compress), "use compress=none");
+  refuse(layout.zero > 0 && layout.compress != "none", concat("zero=", layout.zero, " with compress=", layout.compress),
+         "use zero=0 with compression, or compress=none");
   refuse(layout.recompute != "none", concat("recompute=", layout.recompute), "use recompute=none, or a smaller batch with --accumulate");
   refuse(layout.microbatches > 1, concat("microbatches=", layout.microbatches), "use --accumulate N, which divides each rank's batch");
 }
@@ -79,6 +78,7 @@ std::string to_text(const Layout& layout) {
   if (layout.pp > 1) parts.push_back(concat("pp=", layout.pp));
   if (layout.tp > 1) parts.push_back(concat("tp=", layout.tp));
   if (layout.zero > 0) parts.push_back(concat("zero=", layout.zero));
+  if (layout.compress != "none") parts.push_back("compress=" + layout.compress);
   return parts.empty() ? "single" : join(parts, ",");
 }
 

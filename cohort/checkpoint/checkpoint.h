@@ -98,6 +98,8 @@ class Checkpoint {
   /// Fills `destination` (contiguous, bytes of `shape`) with the box [begin, begin + shape) of the tensor, joined from its pieces.
   /// Error(kBadInput) when the box leaves the tensor.
   void read(const std::string& tensor, const std::vector<int64_t>& begin, const std::vector<int64_t>& shape, void* destination) const;
+  /// The same with the elements [begin, end) of the tensor, counted row by row, whatever pieces were written.
+  void read_range(const std::string& tensor, int64_t begin, int64_t end, void* destination) const;
   void read_whole(const std::string& tensor, void* destination) const;
   /// The whole tensor where it lies in the mapped file, null when it consists of several pieces; lives as long as this object.
   const void* contiguous_data(const std::string& tensor) const;

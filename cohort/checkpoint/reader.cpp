@@ -10,6 +10,7 @@
 #include "cohort/base/json.h"
 #include "cohort/base/strict_json.h"
 #include "cohort/checkpoint/checkpoint.h"
+#include "cohort/checkpoint/flat_range.h"
 #include "cohort/checkpoint/manifest.h"
 #include "cohort/checkpoint/names.h"
 
@@ -121,6 +122,21 @@ void Checkpoint::read(const std::string& tensor, const std::vector<int64_t>& beg
     if (const auto common = intersection(wanted, record.boxes[i])) {
       copy_box(*common, {state_->data(record.places[i]), record.boxes[i]}, {destination, wanted}, dtype_bytes(record.dtype));
     }
+  }
+}
+
+void Checkpoint::read_range(const std::string& tensor, int64_t begin, int64_t end, void* destination) const {
+  const TensorRecord& record = state_->record(tensor);
+  std::vector<Box> boxes;
+  try {
+    boxes = boxes_of_range(record.shape, begin, end);
+  } catch (const Error& error) {
+    fail(error.code(), state_->path, ": tensor ", quote_text(tensor), ": ", error.what());
+  }
+  auto* at = static_cast<std::byte*>(destination);
+  for (const Box& box : boxes) {
+    read(tensor, box.begin, box.shape, at);
+    at += box.num_elements() * dtype_bytes(record.dtype);
   }
 }
 

@@ -1,5 +1,7 @@
 #include <ATen/Version.h>
 #include <dlfcn.h>
+#include <sys/mman.h>
+#include <torch/cuda.h>
 #include <torch/version.h>
 #include <unistd.h>
 
@@ -11,6 +13,10 @@
 #include "cohort/base/text.h"
 #include "cohort/cli/verb.h"
 #include "cohort/comm/gloo.h"
+#include "cohort/comm/nccl.h"
+#include "cohort/comm/peers.h"
+#include "cohort/comm/shm_transport.h"
+#include "cohort/comm/store.h"
 #include "cohort/models/registry.h"
 #include "cohort/version.h"
 #include "cohort/world/launch.h"
@@ -41,6 +47,27 @@ bool gloo_works() {
          }) == 0;
 }
 
+/// Two ranks share memory and measure at which sizes the ways of moving data change; "" where they cannot.
+std::string shm_tuning_text() {
+  constexpr size_t kBytes = 256;
+  void* const page = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return "";
+  char* const text = static_cast<char*>(page);
+  const int code = run_ranks({.num_ranks = 2}, [text](const World& world) {
+    const auto store = make_store(world, 10);
+    const Peers peers = Peers::exchange(*store, world.rank, world.size);
+    auto arena = ShmArena::create(*store, world.rank, world.size);
+    if (!arena) return 1;
+    ShmTransport transport(std::move(arena), peers.pids(), 10);
+    const std::string measured = tune(transport).text();
+    if (world.rank == 0) measured.copy(text, kBytes - 1);
+    return 0;
+  });
+  const std::string result = code == 0 ? text : "";
+  ::munmap(page, kBytes);
+  return result;
+}
+
 std::vector<Finding> findings(const Config& config) {
   std::vector<Finding> out;
   const long cores = ::sysconf(_SC_NPROCESSORS_ONLN), pages = ::sysconf(_SC_PHYS_PAGES), free_pages = ::sysconf(_SC_AVPHYS_PAGES),
@@ -54,9 +81,14 @@ std::vector<Finding> findings(const Config& config) {
                            {"memory", human_bytes(pages * page) + ", " + human_bytes(free_pages * page) + " free", true, ""},
                            {"launcher", describe(world_from_environment()), true, ""}});
   const bool mpi = library_loads("libmpi.so.40") || library_loads("libmpi.so") || library_loads("libmpich.so.12");
-  out.push_back({"mpi", mpi ? "installed; mpirun starts Cohort's ranks, which exchange through shared memory or gloo" : "not installed",
-                 true, "the mpi backend is not built yet"});
-  out.push_back({"cuda", "not built yet", false, "use --device cpu"});
+  const std::string shm = shm_tuning_text();
+  out.push_back({"shm", shm.empty() ? "ranks cannot share memory" : "works: " + shm, !shm.empty(), "exchanges go over gloo"});
+  out.push_back(
+      {"mpi", mpi ? "installed: mpirun starts Cohort's ranks; --backend mpi and shm+mpi exchange over it" : "not installed", true, ""});
+  const bool cuda = torch::cuda::is_available();
+  out.push_back({"cuda", cuda ? concat(torch::cuda::device_count(), " devices") : "no device", cuda, "use --device cpu"});
+  const std::string no_nccl = why_no_nccl();
+  out.push_back({"nccl", no_nccl.empty() ? "works" : "not in this build", no_nccl.empty(), no_nccl});
   out.push_back({"fashion-mnist", std::filesystem::exists("/usr/share/datasets/fashion-mnist") ? "installed" : "not installed",
                  std::filesystem::exists("/usr/share/datasets/fashion-mnist"), "apt-get install dataset-fashion-mnist"});
   load_plugin(config);

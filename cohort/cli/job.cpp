@@ -1,9 +1,12 @@
 #include <dlfcn.h>
 
+#include <algorithm>
+
 #include "cohort/base/error.h"
 #include "cohort/base/layout.h"
 #include "cohort/base/log.h"
 #include "cohort/cli/verb.h"
+#include "cohort/train/check_run.h"
 #include "cohort/world/launch.h"
 
 namespace cohort {
@@ -16,11 +19,16 @@ int run_job(const Arguments& arguments, const std::function<int(const World&)>& 
     if (arguments.was_given("workers") && config.workers != world.size)
       fail(ErrorCode::kBadInput, "--workers ", config.workers, " under ", world.launcher, ", which started ", world.size,
            " ranks; leave --workers out");
-    parse_layout(config.layout, world.size);
+    check_run(config, parse_layout(config.layout, world.size), world.size);
     if (world.size > 1) set_log_rank(world.rank);
     return guarded(world, body);
   }
-  const int num_ranks = parse_layout(config.layout, config.workers).num_ranks();
+  const Layout layout = parse_layout(config.layout, config.workers);
+  const int num_ranks = layout.num_ranks();
+  check_run(config, layout, num_ranks);
+  if (config.backend == "mpi" || config.backend == "shm+mpi")
+    fail(ErrorCode::kBadInput, "--backend ", config.backend, " exchanges over the MPI that started the ranks; start them with mpirun -n ",
+         std::max(2, num_ranks), " cohort ...");
   if (num_ranks == 1) return guarded(world, body);
   return run_ranks({.num_ranks = num_ranks}, body);
 }

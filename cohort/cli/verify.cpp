@@ -33,8 +33,9 @@ void print_table(const VerifyResult& result, bool all) {
                 result.tensors[i].relative_difference <= result.bound ? "" : "OVER THE BOUND");
   if (shown < result.tensors.size()) std::printf("  ... and %zu more, all smaller (--all shows them)\n", result.tensors.size() - shown);
   std::printf("  bound: %s\n", result.reason.c_str());
-  std::printf("  one process that takes the %d ranks' shares in turn: %s\n", result.num_ranks,
-              result.accumulated == 0 ? "bitwise equal" : concat("differs by ", result.accumulated).c_str());
+  if (result.accumulated >= 0)
+    std::printf("  one process that takes the %d ranks' shares in turn: %s\n", result.num_ranks,
+                result.accumulated == 0 ? "bitwise equal" : concat("differs by ", result.accumulated).c_str());
   std::printf("  two runs of this layout: %s\n  %s\n", result.repeats ? "bitwise equal" : "DIFFER",
               result.ok() ? "the same training" : "NOT the same training");
 }
@@ -62,7 +63,7 @@ int run_verify(const Arguments& arguments) {
           Json{{"event", "tensor"}, {"ranks", result.num_ranks}, {"name", tensor.name}, {"relative_difference", tensor.relative_difference}}
               .dump()
               .c_str());
-    Layout layout;
+    Layout layout = parse_layout(config.layout, 0);
     layout.dp = result.num_ranks;
     const Json line{{"event", "verify"},
                     {"layout", to_json(layout)},
@@ -72,7 +73,7 @@ int run_verify(const Arguments& arguments) {
                     {"worst_parameter", result.tensors.empty() ? "" : result.tensors.front().name},
                     {"ok", result.ok()},
                     {"reason", result.reason},
-                    {"accumulated_max_relative_difference", result.accumulated},
+                    {"accumulated_max_relative_difference", result.accumulated >= 0 ? Json(result.accumulated) : Json(nullptr)},
                     {"repeats_bitwise", result.repeats}};
     std::printf("%s\n", line.dump().c_str());
   }
@@ -85,7 +86,8 @@ Verb verify_verb() {
   return {.name = "verify",
           .summary = "Trains a few steps under one process and under a layout and compares every tensor.",
           .examples = {"cohort verify --model cnn --data fashion-mnist --workers 2",
-                       "cohort verify --model transformer --data text:FILE --ranks 2,3,4 --optimizer adamw --steps 5 --json"},
+                       "cohort verify --model transformer --data text:FILE --ranks 2,3,4 --optimizer adamw --steps 5 --json",
+                       "cohort verify --model resnet8 --layout zero=3 --workers 3 --sync-batch-norm"},
           .positional_help = "config.toml, whose settings the options override",
           .takes_settings = true,
           .options = {{"ranks", "N,N,..", "numbers of ranks to compare with one process (default: --workers, or 2)"},

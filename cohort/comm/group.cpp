@@ -5,15 +5,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <map>
+#include <mutex>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/gloo.h"
-#include "cohort/comm/ordered_sum.h"
-#include "cohort/comm/peers.h"
-#include "cohort/comm/shm_exchange.h"
+#include "cohort/comm/collective_backend.h"
+#include "cohort/comm/group_transport.h"
 #include "cohort/comm/store.h"
 
 namespace cohort {
@@ -21,60 +20,106 @@ namespace cohort {
 struct Group::State {
   int rank = 0;
   int size = 1;
-  std::string backend_name = "none";
+  std::string name = "world";
+  std::string requested_backend = "auto", backend_name = "none";
   double timeout_seconds = 60;
   c10::intrusive_ptr<c10d::Store> store;
-  std::unique_ptr<ShmExchange> shm;  // One of these two carries the exchange.
-  c10::intrusive_ptr<c10d::Backend> backend;
   Peers peers;
-
-  /// Runs `exchange`; an error becomes one of ours that says what it was about and who is missing.
-  template <typename Exchange>
-  void guarded(const char* operation, const std::string& what, Exchange exchange) const {
-    try {
-      exchange();
-    } catch (const Error&) {
-      throw;
-    } catch (const std::exception& error) {
-      explain(operation, what, error.what());
-    }
-  }
-
-  [[noreturn]] void explain(const char* operation, const std::string& what, std::string text) const {
-    text = text.substr(0, text.find('\n'));
-    for (const char* chatter : {". This may indicate", ". This is typically caused"}) text = text.substr(0, text.find(chatter));
-    const std::string missing = peers.describe_missing(rank);
-    fail(ErrorCode::kEnvironment, operation, " of ", what, " failed on rank ", rank, " of ", size, ": ",
-         missing.empty() ? concat("a peer did not answer within ", timeout_seconds, " s or closed its connection") : missing, " [", text,
-         "]");
-  }
+  std::vector<int> world_ranks;                   // This group's in the job.
+  ShmTransport* shm = nullptr;                    // Of the backend, where all ranks share memory.
+  c10::intrusive_ptr<CollectiveBackend> backend;  // Of one rank: made when asked for.
+  c10::intrusive_ptr<c10d::ProcessGroup> process_group;
+  std::map<std::string, int> num_splits;  // By who and what.
+  std::mutex mutex;                       // Of the three above.
 };
 
 namespace {
 
-/// An exchange that ends when `finish` has run.
-template <typename Finish>
-class PendingCall : public Pending {
+void check_memory(const char* operation, const at::Tensor& tensor, const std::string& what) {
+  if (!tensor.device().is_cpu() || !tensor.is_contiguous())
+    fail(ErrorCode::kBadInput, operation, " of ", what, ": a contiguous CPU tensor is wanted");
+}
+
+/// The call over one or two tensors; `name` must outlive it.
+Call call_of(Op op, const at::Tensor& output, const at::Tensor& input, const std::string& name) {
+  check_memory(name_of(op), input, name);
+  if (!output.is_same(input)) check_memory(name_of(op), output, name);
+  Call call;
+  call.op = op;
+  call.type = input.scalar_type();
+  call.input = input.data_ptr();
+  call.output = output.data_ptr();
+  call.count = static_cast<size_t>(input.numel());
+  call.name = name.c_str();
+  return call;
+}
+
+/// An exchange under way.
+class PendingCall : public Pending, public Task {
  public:
-  PendingCall(std::shared_ptr<Group::State> state, std::string what, Finish finish)
-      : state_(std::move(state)), what_(std::move(what)), finish_(std::move(finish)) {}
-  void wait() override { state_->guarded("the sum", what_, finish_); }
+  PendingCall(std::shared_ptr<CallLane> lane, std::string what, at::Tensor output, at::Tensor input)
+      : lane_(std::move(lane)), what_(std::move(what)), output_(std::move(output)), input_(std::move(input)) {}
+  ~PendingCall() override {
+    if (has_ended()) return;
+    // The memory of the call goes away with this. While an exception passes, the others may never come: all of the group ends.
+    if (std::uncaught_exceptions() == 0) {
+      try {
+        lane_->wait(*this);
+        return;
+      } catch (const std::exception&) {
+      }
+    }
+    lane_->close();
+  }
+
+  /// Starts the call; count and reduction may have been changed before.
+  void start(Op op, size_t count) {
+    call_ = call_of(op, output_, input_, what_);
+    call_.count = count;
+    lane_->add(*this);
+  }
+  void wait() override {
+    lane_->wait(*this);
+    if (error()) std::rethrow_exception(error());
+  }
 
  private:
-  std::shared_ptr<Group::State> state_;
+  std::shared_ptr<CallLane> lane_;
   std::string what_;
-  Finish finish_;
+  at::Tensor output_, input_;
 };
-
-template <typename Finish>
-std::unique_ptr<Pending> pending(std::shared_ptr<Group::State> state, std::string what, Finish finish) {
-  return std::make_unique<PendingCall<Finish>>(std::move(state), std::move(what), std::move(finish));
-}
 
 class NothingPending : public Pending {
  public:
   void wait() override {}
 };
+
+/// A message that its caller waits for.
+class BlockingMessage : public Task {
+ public:
+  BlockingMessage(CallRecord::Kind kind, const at::Tensor& tensor, int peer, int tag, const std::string& what)
+      : tag_(tag), data_(tensor.data_ptr()) {
+    kind_ = kind;
+    call_.root = peer;
+    call_.count = tensor.nbytes();
+    call_.handle = static_cast<uint64_t>(tag);
+    call_.name = what.c_str();
+  }
+  int source() const { return source_; }
+
+ private:
+  std::shared_ptr<Message> post(Transport& transport) override {
+    return kind_ == CallRecord::Kind::kSend ? transport.send(data_, call_.count, call_.root, tag_)
+                                            : transport.receive(data_, call_.count, call_.root, tag_);
+  }
+  int tag_;
+  void* data_;
+};
+
+bool overlap(const at::Tensor& a, const at::Tensor& b) {
+  const char *first = static_cast<const char*>(a.data_ptr()), *second = static_cast<const char*>(b.data_ptr());
+  return first < second + b.nbytes() && second < first + a.nbytes();
+}
 
 }  // namespace
 
@@ -88,103 +133,185 @@ Group Group::create(const World& world, const GroupOptions& options) {
 
 Group Group::create(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const GroupOptions& options) {
   if (size == 1) return Group();
-  const bool automatic = options.backend == "auto";
-  if (!automatic && options.backend != "gloo" && options.backend != "shm")
-    fail(ErrorCode::kBadInput, "backend '", options.backend, "' is not built; use auto, shm or gloo");
   auto state = std::make_shared<State>();
   state->rank = rank;
   state->size = size;
-  state->store = store;
+  for (int each = 0; each < size; ++each) state->world_ranks.push_back(each);
+  state->requested_backend = options.backend;
   state->timeout_seconds = options.timeout_seconds;
-  state->guarded("the start", "the group", [&] {
-    state->peers = Peers::exchange(*store, rank, size);
-    const auto arena = options.backend != "gloo" && state->peers.on_one_machine() ? ShmArena::create(*store, rank, size) : nullptr;
-    if (arena) {
-      state->backend_name = "shm";
-      state->shm = std::make_unique<ShmExchange>(arena, state->peers.pids(), options.timeout_seconds);
-    } else if (automatic || options.backend == "gloo") {
-      state->backend_name = "gloo";
-      state->backend = make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", store), rank, size, state->peers.address_to_bind(rank),
-                                 options.timeout_seconds);
-    } else {
-      fail(ErrorCode::kBadInput, "backend shm: the ranks cannot share memory (several hosts, containers or users); use auto or gloo");
-    }
-  });
+  return connect(std::move(store), std::move(state));
+}
+
+Group Group::connect(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<State> state) {
+  try {
+    state->store = store;
+    if (state->peers.size() == 0) state->peers = Peers::exchange(*store, state->rank, state->size);
+    GroupTransport made = make_group_transport(
+        {state->requested_backend, store, state->rank, state->peers, state->world_ranks, state->timeout_seconds, state->name});
+    state->shm = made.shm;
+    state->backend_name = made.transport->name();
+    state->backend = c10::make_intrusive<CollectiveBackend>(
+        std::move(made.transport), CollectiveBackend::Options{state->name, state->timeout_seconds, store, state->peers});
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    std::string text = error.what();
+    text = text.substr(0, text.find('\n'));
+    for (const char* chatter : {". This may indicate", ". This is typically caused"}) text = text.substr(0, text.find(chatter));
+    const std::string missing = state->peers.size() > 0 ? state->peers.describe_missing(state->rank) : "";
+    fail(ErrorCode::kEnvironment, "the start of group ", state->name, " failed on rank ", state->rank, " of ", state->size, ": ",
+         missing.empty() ? concat("a peer did not answer within ", state->timeout_seconds, " s or closed its connection") : missing, " [",
+         text, "]");
+  }
   return Group(std::move(state));
+}
+
+Group Group::split(const std::vector<int>& ranks, const std::string& what) const {
+  std::vector<int> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end() || sorted.empty() || sorted.front() < 0 || sorted.back() >= size())
+    fail(ErrorCode::kBadInput, "group ", what, ": ranks are named once each and lie in 0 to ", size() - 1);
+  const auto mine = std::find(ranks.begin(), ranks.end(), rank());
+  if (mine == ranks.end())
+    fail(ErrorCode::kBadInput, "group ", what, ": rank ", rank(), " is none of its ranks, so it does not split it off");
+  if (ranks.size() == 1) return Group();
+  std::string prefix = concat("split/", what);
+  for (const int each : ranks) prefix += concat("/", each);
+  auto state = std::make_shared<State>();
+  {
+    // Numbered, so that the same ranks may split twice: each of them has done so equally often.
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    prefix += concat("/number ", state_->num_splits[prefix]++);
+  }
+  state->rank = static_cast<int>(mine - ranks.begin());
+  state->size = static_cast<int>(ranks.size());
+  state->name = what;
+  state->requested_backend = state_->requested_backend;
+  state->timeout_seconds = state_->timeout_seconds;
+  state->peers = state_->peers.subset(ranks);
+  for (const int each : ranks) state->world_ranks.push_back(state_->world_ranks[static_cast<size_t>(each)]);
+  return connect(c10::make_intrusive<c10d::PrefixStore>(prefix, state_->store), std::move(state));
 }
 
 int Group::rank() const { return state_->rank; }
 int Group::size() const { return state_->size; }
 const std::string& Group::backend_name() const { return state_->backend_name; }
 
+std::vector<int> Group::ranks_of_my_host() const { return size() == 1 ? std::vector<int>{0} : state_->peers.on_machine_of(rank()); }
+
+int Group::num_hosts() const {
+  int hosts = size() == 1 ? 1 : 0;
+  for (int rank = 0; rank < state_->peers.size(); ++rank) hosts += state_->peers.on_machine_of(rank).front() == rank;
+  return hosts;
+}
+
 at::Tensor Group::allocate(int64_t num_elements, at::TensorOptions options) {
-  return state_->shm ? state_->shm->allocate(num_elements, options) : at::zeros({num_elements}, options);
+  return size() == 1 ? at::zeros({num_elements}, options) : state_->backend->allocateTensor(num_elements, options);
+}
+
+void Group::all_reduce(at::Tensor tensor, Reduction reduction, const std::string& what) {
+  if (size() == 1) return;
+  Call call = call_of(Op::kAllReduce, tensor, tensor, what);
+  call.reduction = reduction;
+  state_->backend->run(call);
 }
 
 void Group::broadcast(at::Tensor tensor, int root, const std::string& what) {
-  if (size() == 1 || tensor.numel() == 0) return;
-  state_->guarded("the broadcast", what, [&] {
-    if (state_->shm) return state_->shm->broadcast(tensor, root);
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    std::vector<at::Tensor> tensors{tensor};
-    state_->backend->broadcast(tensors, options)->wait();
-  });
+  if (root < 0 || root >= size()) fail(ErrorCode::kBadInput, "broadcast of ", what, ": there is no rank ", root, " in a group of ", size());
+  if (size() == 1) return;
+  Call call = call_of(Op::kBroadcast, tensor, tensor, what);
+  call.root = root;
+  state_->backend->run(call);
 }
 
 std::unique_ptr<Pending> Group::all_reduce_sum(at::Tensor flat, std::string what) {
-  if (size() == 1 || flat.numel() == 0) return std::make_unique<NothingPending>();
-  if (state_->shm && !state_->shm->is_shared(flat)) {
-    state_->guarded("the sum", what, [&] { state_->shm->staged_sum(flat); });
-    return std::make_unique<NothingPending>();
-  }
-  if (state_->shm) {
-    uint64_t number = 0;
-    state_->guarded("the sum", what, [&] { number = state_->shm->start_sum(flat); });
-    return pending(state_, std::move(what), [shm = state_->shm.get(), number] { shm->finish_sum(number); });
-  }
-  if (size() == 2) {
-    // With two ranks every order of summation is rank order: x0 + x1 == x1 + x0.
-    std::vector<at::Tensor> tensors{flat};
-    return pending(state_, std::move(what), [work = state_->backend->allreduce(tensors)] { work->wait(); });
-  }
-  return pending(state_, std::move(what), [sum = std::make_shared<OrderedSum>(*state_->backend, flat)] { sum->wait(); });
+  if (size() == 1) return std::make_unique<NothingPending>();
+  const size_t count = static_cast<size_t>(flat.numel());
+  auto pending = std::make_unique<PendingCall>(state_->backend->lane(), std::move(what), flat, flat);
+  pending->start(Op::kAllReduce, count);
+  return pending;
 }
 
 std::unique_ptr<Pending> Group::reduce_scatter_sum(at::Tensor output, at::Tensor input, std::string what) {
-  at::Tensor sum = input.clone();
-  all_reduce_sum(sum, std::move(what))->wait();
-  output.copy_(sum.narrow(0, rank() * output.numel(), output.numel()));
-  return std::make_unique<NothingPending>();
+  if (input.numel() != output.numel() * size() || input.scalar_type() != output.scalar_type())
+    fail(ErrorCode::kBadInput, "reduce-scatter of ", what, ": ", input.numel(), " elements of ", c10::toString(input.scalar_type()),
+         " cannot become ", output.numel(), " of ", c10::toString(output.scalar_type()), " on each of ", size(), " ranks");
+  if (size() == 1) {
+    if (!output.is_same(input)) output.copy_(input.view_as(output));
+    return std::make_unique<NothingPending>();
+  }
+  const size_t count = static_cast<size_t>(output.numel());
+  if (overlap(input, output)) input = input.clone();
+  auto pending = std::make_unique<PendingCall>(state_->backend->lane(), std::move(what), std::move(output), std::move(input));
+  pending->start(Op::kReduceScatter, count);
+  return pending;
 }
+
+namespace {
+
+void check_gathered(const at::Tensor& output, const at::Tensor& input, int size, const std::string& what) {
+  if (output.numel() != input.numel() * size || input.scalar_type() != output.scalar_type())
+    fail(ErrorCode::kBadInput, "all-gather of ", what, ": ", size, " times ", input.numel(), " elements of ",
+         c10::toString(input.scalar_type()), " do not fit ", output.numel(), " of ", c10::toString(output.scalar_type()));
+}
+
+/// Whether `input` must be copied before it is gathered into `output`: it lies there, but not in its own place.
+bool misplaced(const at::Tensor& output, const at::Tensor& input, int rank) {
+  return overlap(output, input) && static_cast<const char*>(input.data_ptr()) !=
+                                       static_cast<const char*>(output.data_ptr()) + input.nbytes() * static_cast<size_t>(rank);
+}
+
+}  // namespace
 
 std::unique_ptr<Pending> Group::start_all_gather(at::Tensor output, at::Tensor input, std::string what) {
-  all_gather(output.view({size(), -1}), input.clone(), what);
-  return std::make_unique<NothingPending>();
+  check_gathered(output, input, size(), what);
+  if (size() == 1) {
+    if (output.data_ptr() != input.data_ptr()) output.view({-1}).copy_(input.view({-1}));
+    return std::make_unique<NothingPending>();
+  }
+  const size_t count = static_cast<size_t>(input.numel());
+  if (misplaced(output, input, rank())) input = input.clone();
+  auto pending = std::make_unique<PendingCall>(state_->backend->lane(), std::move(what), std::move(output), std::move(input));
+  pending->start(Op::kAllGather, count);
+  return pending;
 }
 
-std::shared_ptr<ShmArena> Group::arena() const { return state_->shm ? state_->shm->arena() : nullptr; }
-const ShmWaiter* Group::waiter() const { return state_->shm ? &state_->shm->waiter() : nullptr; }
-
 void Group::all_gather(at::Tensor output, at::Tensor input, const std::string& what) {
-  if (input.numel() == 0) return;
+  check_gathered(output, input, size(), what);
   if (size() == 1) {
-    output.view_as(input).copy_(input);
+    if (output.data_ptr() != input.data_ptr()) output.view({-1}).copy_(input.view({-1}));
     return;
   }
-  state_->guarded("the all-gather", what, [&] {
-    if (state_->shm) return state_->shm->all_gather(output, input);
-    at::Tensor flat_output = output.view({-1}), flat_input = input.view({-1});
-    state_->backend->_allgather_base(flat_output, flat_input)->wait();
-  });
+  if (misplaced(output, input, rank())) input = input.clone();
+  Call call = call_of(Op::kAllGather, output, input, what);
+  state_->backend->run(call);
 }
 
 void Group::barrier() {
   if (size() == 1) return;
-  state_->guarded("the barrier", "all ranks", [&] {
-    if (state_->shm) return state_->shm->barrier();
-    state_->backend->barrier()->wait();
-  });
+  Call call;
+  state_->backend->run(call);
+}
+
+void Group::send(at::Tensor tensor, int peer, int tag, const std::string& what) {
+  if (peer < 0 || peer >= size() || peer == rank())
+    fail(ErrorCode::kBadInput, "send of ", what, ": rank ", peer, " is not another rank of this group of ", size());
+  check_memory("send", tensor, what);
+  BlockingMessage message(CallRecord::Kind::kSend, tensor, peer, tag, what);
+  state_->backend->lane()->add(message);
+  state_->backend->lane()->wait(message);
+  if (message.error()) std::rethrow_exception(message.error());
+}
+
+int Group::receive(at::Tensor tensor, int peer, int tag, const std::string& what) {
+  if (peer < -1 || peer >= size() || peer == rank() || size() == 1)
+    fail(ErrorCode::kBadInput, "receive of ", what, ": rank ", peer, " is not another rank of this group of ", size());
+  check_memory("receive", tensor, what);
+  BlockingMessage message(CallRecord::Kind::kReceive, tensor, peer, tag, what);
+  state_->backend->lane()->add(message);
+  state_->backend->lane()->wait(message);
+  if (message.error()) std::rethrow_exception(message.error());
+  return peer >= 0 ? peer : message.source();
 }
 
 std::vector<std::string> Group::all_gather_text(const std::string& text, const std::string& what) {
@@ -203,5 +330,28 @@ std::vector<std::string> Group::all_gather_text(const std::string& text, const s
     texts.emplace_back(reinterpret_cast<const char*>(all.data_ptr<uint8_t>()) + rank * longest, static_cast<size_t>(sizes[rank]));
   return texts;
 }
+
+std::shared_ptr<ShmArena> Group::arena() const { return state_->shm ? state_->shm->arena() : nullptr; }
+const ShmWaiter* Group::waiter() const { return state_->shm ? &state_->shm->waiter() : nullptr; }
+
+c10::intrusive_ptr<c10d::Backend> Group::c10d_backend() const {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  if (!state_->backend) state_->backend = c10::make_intrusive<CollectiveBackend>(make_lone_transport(), CollectiveBackend::Options{});
+  return state_->backend;
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> Group::process_group() const {
+  const c10::intrusive_ptr<c10d::Backend> backend = c10d_backend();
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  if (!state_->process_group) {
+    state_->process_group = c10::make_intrusive<c10d::ProcessGroup>(state_->store, rank(), size());
+    state_->process_group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, backend);
+    state_->process_group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
+    state_->process_group->setGroupName("cohort:" + state_->name);
+  }
+  return state_->process_group;
+}
+
+std::string Group::recent_calls() const { return state_->backend ? state_->backend->recorder().text() : ""; }
 
 }  // namespace cohort

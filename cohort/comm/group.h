@@ -9,9 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "cohort/comm/transport.h"
 #include "cohort/world/world.h"
 
 namespace c10d {
+class Backend;
+class ProcessGroup;
 class Store;
 }  // namespace c10d
 
@@ -21,7 +24,7 @@ class ShmArena;
 class ShmWaiter;
 
 struct GroupOptions {
-  std::string backend = "auto";   ///< shm (ranks of one host), gloo, or auto: shm where all ranks can share memory, else gloo.
+  std::string backend = "auto";   ///< shm (ranks of one host), gloo, shm+gloo (inside + between hosts), or auto: the best that works here.
   double timeout_seconds = 60.0;  ///< The longest any exchange may take.
 };
 
@@ -29,13 +32,16 @@ struct GroupOptions {
 class Pending {
  public:
   virtual ~Pending() = default;
-  /// Blocks until the result is there. Error(kEnvironment) naming tensor, rank and lost peers.
+  /// Blocks until the result is there. Errors as Group's. An exchange that is not waited for is when this ends, but for an exception on its
+  /// way: the group is closed then.
   virtual void wait() = 0;
 };
 
 /// All members call the same operations in the same order, from one thread at a time. Tensors are dense, contiguous CPU memory and must
-/// live until the operation has ended. Every operation ends within the time-out or throws Error(kEnvironment) that says which operation
-/// failed and which peers are dead or stopped, as far as this host can see. A group of one rank does nothing and leaves tensors unchanged.
+/// live until the operation has ended. Every operation ends within the time-out or throws: Error(kFailed), the same text on all ranks,
+/// where they make different calls; Error(kEnvironment) where a peer is lost, stopped or late. Both name the operation, the tensor, the
+/// guilty rank and what each rank called last (hang_report.h). After that every operation of the group fails. A group of one rank does
+/// nothing and leaves tensors unchanged.
 class Group {
  public:
   /// One rank, no exchange.
@@ -47,9 +53,19 @@ class Group {
 
   int rank() const;
   int size() const;
+  /// What carries the exchange: none, shm, gloo, shm+gloo, ...
   const std::string& backend_name() const;
+  /// In the order of ranks, this one among them.
+  std::vector<int> ranks_of_my_host() const;
+  int num_hosts() const;
 
-  /// `what` names the tensor in error messages.
+  /// These ranks of this group as one of their own, in this order, over the same kind of backend. Collective over the ranks listed, this
+  /// rank among them; the others do not call it. `what` names the new group in messages. Its exchanges and this group's do not disturb each
+  /// other; ranks that have exchanges of both under way wait for them in the same order.
+  Group split(const std::vector<int>& ranks, const std::string& what) const;
+
+  /// `what` names the tensor in error messages. Blocking, in place.
+  void all_reduce(at::Tensor tensor, Reduction reduction, const std::string& what);
   void broadcast(at::Tensor tensor, int root, const std::string& what);
   /// Starts to replace `flat` (1-d) by its sum over the ranks, element by element in rank order ((x0 + x1) + x2) + ...: bitwise equal on
   /// all ranks and from run to run. Sums end in the order in which they were started.
@@ -61,6 +77,10 @@ class Group {
   /// output is {size, ...input's shape}.
   void all_gather(at::Tensor output, at::Tensor input, const std::string& what);
   void barrier();
+  /// Messages of one sender with one tag arrive in order. Blocking; large sends may wait for the receiver.
+  void send(at::Tensor tensor, int peer, int tag, const std::string& what);
+  /// peer -1: from any rank. Returns the sender.
+  int receive(at::Tensor tensor, int peer, int tag, const std::string& what);
   /// Every rank's text, in rank order.
   std::vector<std::string> all_gather_text(const std::string& text, const std::string& what);
 
@@ -72,9 +92,17 @@ class Group {
   /// Waits for counters in that memory; its errors name the rank that is missing. Null with arena().
   const ShmWaiter* waiter() const;
 
+  /// This group for c10d's own code: what Reducer and functional collectives talk to. Both share this group's order of calls. A caller
+  /// includes c10d's Backend.hpp or ProcessGroup.hpp itself.
+  c10::intrusive_ptr<c10d::Backend> c10d_backend() const;
+  c10::intrusive_ptr<c10d::ProcessGroup> process_group() const;
+  /// The last calls, a line each.
+  std::string recent_calls() const;
+
   struct State;
 
  private:
+  static Group connect(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<State> state);
   explicit Group(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
 };

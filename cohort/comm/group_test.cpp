@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <thread>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "cohort/base/error.h"
 #include "cohort/base/random.h"
@@ -118,13 +119,13 @@ TEST_CASE("a rank that does not come to a collective is an error within the time
       run_thread_ranks(2,
                        [&](Group& group) {
                          if (group.rank() == 1) {
-                           std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+                           std::this_thread::sleep_for(std::chrono::milliseconds(1000));
                            return;
                          }
                          torch::Tensor tensor = torch::ones({10});
                          group.all_reduce_sum(tensor, "gradient bucket 3")->wait();
                        },
-                       {.backend = backend, .timeout_seconds = 1});
+                       {.backend = backend, .timeout_seconds = 0.3});
     } catch (const Error& error) {
       text = error.what();
       CHECK(error.code() == ErrorCode::kEnvironment);
@@ -133,6 +134,118 @@ TEST_CASE("a rank that does not come to a collective is an error within the time
     CHECK(text.find("rank 0 of 2") != std::string::npos);
     CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
   }
+}
+
+TEST_CASE("reduce-scatter and all-gather under way, all-reduce with any reduction, messages") {
+  for (const char* backend : {"shm", "gloo", "shm+gloo"})
+    run_thread_ranks(3,
+                     [&](Group& group) {
+                       const int rank = group.rank();
+                       if (group.backend_name().substr(0, 3) != std::string(backend).substr(0, 3)) FAIL(group.backend_name());
+                       torch::Tensor wide = group.allocate(3 * 1001, torch::kFloat), piece = torch::zeros({1001});
+                       wide.copy_(torch::arange(3 * 1001) * (rank + 1));
+                       auto scattered = group.reduce_scatter_sum(piece, wide, "gradients");
+                       torch::Tensor all = torch::zeros({3 * 1001});
+                       scattered->wait();
+                       if (!torch::equal(piece, torch::arange(1001 * rank, 1001 * (rank + 1)) * 6.0f)) FAIL("reduce-scatter");
+                       auto gathered = group.start_all_gather(all, piece, "weights");
+                       gathered->wait();
+                       if (!torch::equal(all, torch::arange(3 * 1001) * 6.0f)) FAIL("all-gather");
+                       // In place, from its own place and (copied) from another one; the sum's piece in its input.
+                       all.narrow(0, 1001 * rank, 1001).fill_(rank);
+                       group.start_all_gather(all, all.narrow(0, 1001 * rank, 1001), "weights")->wait();
+                       group.reduce_scatter_sum(all.narrow(0, 0, 1001), all, "in place")->wait();
+                       if (!all.narrow(0, 0, 1001).eq(3.0 * rank).all().item<bool>()) FAIL("in place");
+
+                       torch::Tensor number = torch::full({4}, rank + 1, torch::kLong);
+                       group.all_reduce(number, Reduction::kMax, "the largest");
+                       if (!number.eq(3).all().item<bool>()) FAIL("maximum");
+                       const torch::Tensor empty = torch::empty({0});
+                       group.all_reduce(empty, Reduction::kSum, "nothing");
+
+                       torch::Tensor sent = torch::full({70000}, rank + 1.0f), received = torch::zeros({70000});
+                       if (rank == 0) group.send(sent, 1, 5, "activations");
+                       if (rank == 1 && group.receive(received, 0, 5, "activations") != 0) FAIL("source");
+                       if (rank == 1 && !received.eq(1).all().item<bool>()) FAIL("message");
+                       if (rank == 1) CHECK_THROWS_WITH_AS(group.send(sent, 1, 5, "x"), doctest::Contains("not another rank"), Error);
+                       group.barrier();
+                       if (group.ranks_of_my_host() != std::vector<int>{0, 1, 2} || group.num_hosts() != 1) FAIL("hosts");
+                       if (group.recent_calls().find("reduce-scatter") == std::string::npos) FAIL(group.recent_calls());
+                     },
+                     {.backend = backend, .timeout_seconds = 20});
+}
+
+TEST_CASE("groups are split, again and again, and exchange at the same time as their parent") {
+  for (const char* backend : {"auto", "gloo"})
+    run_thread_ranks(
+        4,
+        [&](Group& group) {
+          const int rank = group.rank();
+          for (int round = 0; round < 2; ++round) {
+            const std::vector<int> mine = rank % 2 ? std::vector<int>{3, 1} : std::vector<int>{0, 2};
+            Group pair = group.split(mine, rank % 2 ? "odd" : "even");
+            if (pair.size() != 2 || mine[static_cast<size_t>(pair.rank())] != rank || pair.backend_name() != group.backend_name())
+              FAIL("pair");
+            torch::Tensor whole = group.allocate(3000, torch::kFloat).fill_(rank), half = pair.allocate(2000, torch::kFloat).fill_(rank);
+            auto sum = group.all_reduce_sum(whole, "whole"), half_sum = pair.all_reduce_sum(half, "half");
+            sum->wait();
+            half_sum->wait();
+            if (!whole.eq(6).all().item<bool>() || !half.eq(rank % 2 ? 4 : 2).all().item<bool>()) FAIL("sums");
+          }
+          if (rank < 3) {
+            Group three = group.split({0, 1, 2}, "three");
+            if (three.all_gather_text(std::to_string(rank), "names") != std::vector<std::string>{"0", "1", "2"}) FAIL("texts");
+          }
+          if (group.split({rank}, "self").size() != 1) FAIL("self");
+          std::string text;
+          try {
+            group.split({(rank + 1) % 4}, "not mine");
+          } catch (const Error& error) {
+            text = error.what();
+          }
+          if (text.find("none of its ranks") == std::string::npos) FAIL(text);
+        },
+        {.backend = backend, .timeout_seconds = 20});
+}
+
+TEST_CASE("c10d's own code runs on a group, of one rank too") {
+  const auto use = [](const Group& group) {
+    const auto process_group = group.process_group();
+    std::vector<torch::Tensor> tensors{torch::full({3}, 2.0f)};
+    process_group->allreduce(tensors)->wait();
+    std::vector<std::vector<torch::Tensor>> outputs(1);
+    for (int rank = 0; rank < group.size(); ++rank) outputs[0].push_back(torch::zeros({3}));
+    process_group->allgather(outputs, tensors)->wait();
+    return tensors[0].eq(2.0 * group.size()).all().item<bool>() && torch::equal(outputs[0].back(), tensors[0]) &&
+           group.c10d_backend()->getSize() == group.size();
+  };
+  CHECK(use(Group()));
+  run_thread_ranks(2, [&](Group& group) {
+    if (!use(group)) FAIL("c10d");
+  });
+}
+
+TEST_CASE("a sum that is not waited for still takes place, or ends the group when an exception passes") {
+  run_thread_ranks(2, [](Group& group) {
+    torch::Tensor sum = torch::ones({100000});
+    group.all_reduce_sum(sum, "dropped");
+    if (!sum.eq(2).all().item<bool>()) FAIL("dropped");
+    std::string text;
+    try {
+      const auto pending = group.all_reduce_sum(sum, "abandoned");
+      throw std::runtime_error("the model failed");
+    } catch (const std::runtime_error& error) {
+      text = error.what();
+    }
+    if (text != "the model failed") FAIL(text);
+    try {
+      group.barrier();
+      text = "";
+    } catch (const Error& error) {
+      text = error.what();
+    }
+    if (text.find("closed") == std::string::npos) FAIL(text);
+  });
 }
 
 TEST_CASE("an unknown backend is refused") {

@@ -68,19 +68,39 @@ Peers Peers::exchange(c10d::Store& store, int rank, int size) {
   return peers;
 }
 
+std::string Peers::state_of(int peer, int rank) const {
+  if (peer == rank || peers_[peer].machine != peers_[rank].machine || peers_[peer].pid == peers_[rank].pid) return "";
+  const char state = process_state(peers_[peer].pid);
+  return state == 'X' || state == 'Z' ? "has ended" : state == 'T' || state == 't' ? "is stopped" : "";
+}
+
+std::string Peers::name_of(int peer) const {
+  const bool known = peer < static_cast<int>(peers_.size());
+  return known ? concat("rank ", peer, " (pid ", peers_[peer].pid, ")") : concat("rank ", peer);
+}
+
 std::string Peers::describe_missing(int rank) const {
   for (int attempt = 0; attempt < 10; ++attempt) {
     std::vector<std::string> missing;
-    for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
-      if (peer == rank || peers_[peer].machine != peers_[rank].machine || peers_[peer].pid == peers_[rank].pid) continue;
-      const char state = process_state(peers_[peer].pid);
-      if (state == 'X' || state == 'Z') missing.push_back(concat("rank ", peer, " (pid ", peers_[peer].pid, ") has ended"));
-      if (state == 'T' || state == 't') missing.push_back(concat("rank ", peer, " (pid ", peers_[peer].pid, ") is stopped"));
-    }
+    for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer)
+      if (const std::string state = state_of(peer, rank); !state.empty()) missing.push_back(name_of(peer) + " " + state);
     if (!missing.empty()) return join(missing, ", ");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   return "";
+}
+
+std::vector<int> Peers::on_machine_of(int rank) const {
+  std::vector<int> ranks;
+  for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer)
+    if (peers_[peer].machine == peers_[rank].machine) ranks.push_back(peer);
+  return ranks;
+}
+
+Peers Peers::subset(const std::vector<int>& ranks) const {
+  Peers subset;
+  for (const int rank : ranks) subset.peers_.push_back(peers_[rank]);
+  return subset;
 }
 
 bool Peers::on_one_machine() const {

@@ -17,8 +17,17 @@ class Peers {
   /// "rank 1 (pid 77) has ended" for each other rank on this host that is dead or stopped, or "". Waits up to half a second for an end to
   /// show.
   std::string describe_missing(int rank) const;
+  /// "has ended" or "is stopped"; "" when `peer` runs, or where rank `rank` cannot see (another host, its own process).
+  std::string state_of(int peer, int rank) const;
+  /// "rank 1 (pid 77)".
+  std::string name_of(int peer) const;
+  /// The ranks on the machine of `rank`, itself among them.
+  std::vector<int> on_machine_of(int rank) const;
+  /// These ranks, in this order.
+  Peers subset(const std::vector<int>& ranks) const;
   /// Whether all ranks are processes (or threads) of one machine that see each other.
   bool on_one_machine() const;
+  int size() const { return static_cast<int>(peers_.size()); }
   /// Process id of each rank.
   std::vector<int> pids() const;
   /// 127.0.0.1 when all ranks are on one host, else this host's address on the way to another host's.

@@ -16,7 +16,8 @@ namespace {
 // A rank that sleeps is woken some 50 us late, so ranks that have cores of their own wait awake for about as long as two steps of a small
 // model differ.
 constexpr int kSpins = 2000, kYields = 2000, kYieldsShared = 64;
-constexpr long kSleepNanoseconds = 2'000'000;
+constexpr int kSpinsBetweenIdle = 128;
+constexpr long kSleepNanoseconds = 2'000'000, kSleepNanosecondsBusy = 50'000;
 
 /// Tells the processor that this is a waiting loop.
 inline void pause_briefly() {
@@ -28,18 +29,27 @@ inline void pause_briefly() {
 }
 
 /// The 32 bits of the counter that change with every step: what the kernel compares.
-uint32_t* futex_word(ShmCounter& counter) {
+uint32_t* futex_word(ShmFlag& flag) {
   static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low half comes first");
-  return reinterpret_cast<uint32_t*>(&counter.value);
+  return reinterpret_cast<uint32_t*>(&flag.value);
+}
+
+/// Sleeps until `flag` is no longer `seen`, a wake-up, or `nanoseconds` have passed.
+void sleep_on(ShmFlag& flag, uint64_t seen, long nanoseconds) {
+  flag.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  if (flag.value.load(std::memory_order_seq_cst) == seen) {
+    const timespec limit{0, nanoseconds};
+    ::syscall(SYS_futex, futex_word(flag), FUTEX_WAIT, static_cast<uint32_t>(seen), &limit, nullptr, 0);
+  }
+  flag.sleepers.fetch_sub(1, std::memory_order_seq_cst);
 }
 
 }  // namespace
 
-void publish(ShmCounter& counter, uint64_t value) {
+void publish(ShmFlag& flag, uint64_t value) {
   // Sequentially consistent on both sides: either this store is seen by a rank about to sleep, or its `sleepers` is seen here.
-  counter.value.store(value, std::memory_order_seq_cst);
-  if (counter.sleepers.load(std::memory_order_seq_cst) > 0)
-    ::syscall(SYS_futex, futex_word(counter), FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+  flag.value.store(value, std::memory_order_seq_cst);
+  if (flag.sleepers.load(std::memory_order_seq_cst) > 0) ::syscall(SYS_futex, futex_word(flag), FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 
 ShmWaiter::ShmWaiter(const std::vector<int>& pids, double timeout_seconds) : timeout_(timeout_seconds) {
@@ -54,34 +64,93 @@ ShmWaiter::~ShmWaiter() {
     if (fd >= 0) ::close(fd);
 }
 
+void ShmWaiter::set_lost_flags(std::vector<ShmFlag*> flags, int self) {
+  lost_ = std::move(flags);
+  self_ = self;
+}
+
 bool ShmWaiter::has_ended(int peer) const {
   if (pidfds_[static_cast<size_t>(peer)] < 0) return false;
   pollfd poll{pidfds_[static_cast<size_t>(peer)], POLLIN, 0};
   return ::poll(&poll, 1, 0) > 0;
 }
 
-void ShmWaiter::wait(ShmCounter& counter, uint64_t value, int peer) const {
+void ShmWaiter::lose(int peer) const {
+  if (!lost_.empty()) publish(*lost_[static_cast<size_t>(self_)], static_cast<uint64_t>(peer) + 1);
+  throw std::runtime_error(concat("rank ", peer, " has ended"));
+}
+
+void ShmWaiter::check_lost() const {
+  for (const ShmFlag* flag : lost_)
+    if (const uint64_t lost = flag->value.load(std::memory_order_acquire); lost != 0) lose(static_cast<int>(lost) - 1);
+}
+
+bool ShmWaiter::spin(const ShmFlag& flag, uint64_t value) const {
+  if (has_reached(flag, value)) return true;
   for (int spin = 0; spin < num_spins_; ++spin) {
-    if (has_reached(counter, value)) return;
     pause_briefly();
+    if (has_reached(flag, value)) return true;
+    if (spin % kSpinsBetweenIdle == kSpinsBetweenIdle - 1) run_idle();
   }
-  for (int yield = 0; yield < num_yields_; ++yield) {
-    if (has_reached(counter, value)) return;
-    ::sched_yield();
-  }
-  const auto deadline = std::chrono::steady_clock::now() + timeout_;
-  while (!has_reached(counter, value)) {
-    // A peer may publish and end: only what it had not published is missing.
-    if (has_ended(peer) && !has_reached(counter, value)) throw std::runtime_error(concat("rank ", peer, " has ended"));
-    if (std::chrono::steady_clock::now() > deadline)
-      throw std::runtime_error(concat("rank ", peer, " did not come within ", timeout_.count(), " s"));
-    counter.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    const uint64_t seen = counter.value.load(std::memory_order_seq_cst);
-    if (seen < value) {
-      const timespec limit{0, kSleepNanoseconds};
-      ::syscall(SYS_futex, futex_word(counter), FUTEX_WAIT, static_cast<uint32_t>(seen), &limit, nullptr, 0);
+  return false;
+}
+
+void ShmWaiter::wait_slowly(std::vector<Awaited> missing, uint64_t value) const {
+  const auto come = [&](const Awaited& awaited) { return has_reached(*awaited.flag, value); };
+  auto deadline = Clock::now() + timeout_;
+  for (int round = 0;; ++round) {
+    std::erase_if(missing, come);
+    if (missing.empty()) return;
+    const Idle idle = run_idle();
+    if (idle == Idle::kMoved) deadline = Clock::now() + timeout_;
+    if (round < num_yields_) {
+      ::sched_yield();
+      continue;
     }
-    counter.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+    for (const Awaited& awaited : missing)
+      // A peer may publish and end: only what it had not published is missing.
+      if (has_ended(awaited.peer) && !come(awaited)) lose(awaited.peer);
+    ShmFlag& flag = *missing.front().flag;
+    const uint64_t seen = flag.value.load(std::memory_order_seq_cst);
+    if (seen >= value) continue;
+    check_lost();
+    if (Clock::now() > deadline)
+      throw std::runtime_error(concat("rank ", missing.front().peer, " did not come within ", timeout_.count(), " s"));
+    sleep_on(flag, seen, idle != Idle::kNothing ? kSleepNanosecondsBusy : kSleepNanoseconds);
+  }
+}
+
+void ShmWaiter::wait_until(const std::function<bool()>& done, const std::function<bool()>& moved, ShmFlag* flag, int peer, int self,
+                           const std::string& what) const {
+  auto deadline = Clock::now() + timeout_;
+  const int size = static_cast<int>(pidfds_.size());
+  for (int round = 0;; ++round) {
+    const uint64_t seen = flag ? flag->value.load(std::memory_order_seq_cst) : 0;
+    if (done()) return;
+    if (moved()) {
+      deadline = Clock::now() + timeout_;
+      round = 0;
+    }
+    if (round < num_spins_) {
+      pause_briefly();
+      continue;
+    }
+    if (round < num_spins_ + num_yields_) {
+      ::sched_yield();
+      continue;
+    }
+    int ended = 0, last_ended = -1;
+    for (int other = 0; other < size; ++other)
+      if (other != self && (peer < 0 || other == peer) && has_ended(other)) ++ended, last_ended = other;
+    // What an ended peer had written may have come since.
+    if (ended == (peer < 0 ? size - 1 : 1) && ended > 0 && !done() && !moved()) lose(last_ended);
+    if (Clock::now() > deadline) throw std::runtime_error(concat(what, " within ", timeout_.count(), " s"));
+    if (flag) {
+      sleep_on(*flag, seen, kSleepNanosecondsBusy);
+    } else {
+      const timespec limit{0, kSleepNanosecondsBusy};
+      ::nanosleep(&limit, nullptr);
+    }
   }
 }
 

@@ -4,7 +4,9 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -22,24 +24,46 @@ void check(const std::shared_ptr<const DataSource>& source, const LoaderOptions&
   if (options.first_step < 0 || options.end_step < 0) {
     fail(ErrorCode::kBadInput, "steps of the loader: expected at least 0, found ", options.first_step, " to ", options.end_step);
   }
+  if (options.pieces < 1) fail(ErrorCode::kBadInput, "micro-steps of a step: expected at least 1, found ", options.pieces);
   share_of_rank(0, options.rank, options.num_ranks, options.granularity);  // Throws where rank, ranks or granularity are wrong.
+}
+
+/// Throws where they are not one positive number a rank.
+void check_weights(const std::vector<double>& weights, int num_ranks) {
+  if (std::ssize(weights) != num_ranks)
+    fail(ErrorCode::kBadInput, weights.size(), " weights for ", num_ranks, " ranks; expected one a rank");
+  shares_of_batch(0, weights);
 }
 
 }  // namespace
 
 struct Loader::State {
   State(std::shared_ptr<const DataSource> data, const LoaderOptions& chosen)
-      : source(std::move(data)), options(chosen), sampler(source->num_samples(), options.global_batch, options.seed) {}
+      : source(std::move(data)), options(chosen), sampler(source->num_samples(), options.global_batch, options.seed) {
+    weights[options.first_step] = chosen.weights.empty() ? std::vector<double>(static_cast<size_t>(chosen.num_ranks), 1.0) : chosen.weights;
+    check_weights(weights.begin()->second, chosen.num_ranks);
+  }
 
   int64_t end_step() const { return options.end_step == 0 ? std::numeric_limits<int64_t>::max() : options.end_step; }
 
-  LoadedBatch read(int64_t step, Batch memory) {
+  /// The weights that hold at `step`, which is not before any step read so far: older ones are dropped. Under the lock.
+  std::vector<double> weights_at(int64_t step) {
+    weights.erase(weights.begin(), std::prev(weights.upper_bound(step)));
+    return weights.begin()->second;
+  }
+
+  LoadedBatch read(int64_t step, const std::vector<double>& rank_weights, Batch memory) {
     LoadedBatch out;
     out.step = step;
     out.global_samples = sampler.batch_at(step);
-    out.share = share_of_rank(out.global_samples, options.rank, options.num_ranks, options.granularity);
+    out.pieces = pieces_of_rank(out.global_samples, options.rank, rank_weights, options.pieces, options.granularity);
+    std::vector<int64_t> indices;
+    for (const Share& piece : out.pieces) {
+      const std::vector<int64_t> samples = sampler.samples(step, piece);
+      indices.insert(indices.end(), samples.begin(), samples.end());
+    }
     out.batch = std::move(memory);
-    source->read(sampler.samples(step, out.share), out.batch);
+    source->read(indices, out.batch);
     return out;
   }
 
@@ -48,6 +72,7 @@ struct Loader::State {
     try {
       for (int64_t step = options.first_step; step < end_step(); ++step) {
         Batch memory;
+        std::vector<double> rank_weights;
         {
           std::unique_lock lock(mutex);
           if (!room.wait(lock, stop, [&] { return std::ssize(ready) < options.read_ahead; }) || stop.stop_requested()) return;
@@ -55,8 +80,9 @@ struct Loader::State {
             memory = std::move(spare.back());
             spare.pop_back();
           }
+          rank_weights = weights_at(step);
         }
-        LoadedBatch batch = read(step, std::move(memory));
+        LoadedBatch batch = read(step, rank_weights, std::move(memory));
         std::lock_guard lock(mutex);
         ready.push_back(std::move(batch));
         filled.notify_one();
@@ -75,7 +101,8 @@ struct Loader::State {
   std::mutex mutex;
   std::condition_variable_any room, filled;
   std::deque<LoadedBatch> ready;
-  std::vector<Batch> spare;  // Memory that the consumer gave back.
+  std::vector<Batch> spare;                        // Memory that the consumer gave back.
+  std::map<int64_t, std::vector<double>> weights;  // By the first step at which they hold.
   std::exception_ptr failure;
   int64_t next_step = 0;
   std::jthread reader;  // Last: it stops before anything that it uses is gone.
@@ -107,6 +134,19 @@ LoadedBatch Loader::next() {
   out.waited_seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   ++state.next_step;
   return out;
+}
+
+// The reader works on step next_step + ready.size() while the queue has room, so never on one from next_step + read_ahead on.
+int64_t Loader::first_free_step() const { return state_->next_step + state_->options.read_ahead; }
+
+void Loader::set_weights(int64_t from_step, std::vector<double> weights) {
+  if (from_step < first_free_step()) {
+    fail(ErrorCode::kBadInput, "weights from step ", from_step, " on: steps below ", first_free_step(), " may have been read already");
+  }
+  check_weights(weights, state_->options.num_ranks);
+  std::lock_guard lock(state_->mutex);
+  state_->weights.erase(state_->weights.lower_bound(from_step), state_->weights.end());  // The latest word on a step holds.
+  state_->weights[from_step] = std::move(weights);
 }
 
 void Loader::recycle(Batch batch) {

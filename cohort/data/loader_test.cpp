@@ -59,8 +59,8 @@ TEST_CASE("loader: steps in order, as the sampler has them, for every rank") {
         const Share share = share_of_rank(sampler.batch_at(step), rank, ranks, 2);
         REQUIRE(got.step == step);
         REQUIRE(got.global_samples == sampler.batch_at(step));
-        REQUIRE(got.share.begin == share.begin);
-        REQUIRE(got.share.end == share.end);
+        REQUIRE(got.pieces.front().begin == share.begin);
+        REQUIRE(got.pieces.front().end == share.end);
         REQUIRE(got.batch.num_samples == share.size());
         REQUIRE(got.batch.targets == sampler.samples(step, share));
         REQUIRE(got.waited_seconds >= 0);
@@ -68,6 +68,51 @@ TEST_CASE("loader: steps in order, as the sampler has them, for every rank") {
       }
       CHECK(contains(error_of([&] { loader.next(); }, ErrorCode::kFailed), "was asked for step 12, but ends before step 12"));
     }
+  }
+}
+
+TEST_CASE("loader: micro-steps and weights as pieces_of_rank has them, samples in the order of the pieces") {
+  const auto source = std::make_shared<CountingSource>(50);
+  const std::vector<double> weights = {1, 3, 0.01};
+  for (int rank = 0; rank < 3; ++rank) {
+    Loader loader(source, {.global_batch = 16, .seed = 4, .rank = rank, .num_ranks = 3, .pieces = 4, .end_step = 9, .weights = weights});
+    Sampler sampler(50, 16, 4);
+    for (int64_t step = 0; step < 9; ++step) {
+      const LoadedBatch got = loader.next();
+      const std::vector<Share> pieces = pieces_of_rank(sampler.batch_at(step), rank, weights, 4);
+      REQUIRE(got.pieces.size() == pieces.size());
+      std::vector<int64_t> expected;
+      for (size_t piece = 0; piece < pieces.size(); ++piece) {
+        REQUIRE(got.pieces[piece].begin == pieces[piece].begin);
+        REQUIRE(got.pieces[piece].end == pieces[piece].end);
+        for (const int64_t sample : sampler.samples(step, pieces[piece])) expected.push_back(sample);
+      }
+      REQUIRE(got.batch.targets == expected);
+      REQUIRE(got.num_local_samples() == std::ssize(expected));
+    }
+  }
+}
+
+TEST_CASE("loader: weights that change hold from their step on, whatever was read ahead") {
+  const auto source = std::make_shared<CountingSource>(1000);
+  for (const bool reader_is_ahead : {true, false}) {
+    Loader loader(source, {.global_batch = 8, .rank = 0, .num_ranks = 2, .read_ahead = 3});
+    CHECK(loader.first_free_step() == 3);
+    std::vector<int64_t> sizes;
+    const auto take = [&](int64_t count) {
+      for (int64_t i = 0; i < count; ++i) sizes.push_back(loader.next().num_local_samples());
+    };
+    take(2);
+    CHECK(loader.first_free_step() == 5);
+    if (reader_is_ahead) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    CHECK(contains(error_of([&] { loader.set_weights(4, {3, 1}); }), "weights from step 4 on: steps below 5 may have been read already"));
+    CHECK(contains(error_of([&] { loader.set_weights(5, {3, 1, 1}); }), "3 weights for 2 ranks"));
+    CHECK(contains(error_of([&] { loader.set_weights(5, {3, 0}); }), "weight of rank 1"));
+    loader.set_weights(5, {3, 1});
+    loader.set_weights(9, {1, 1});
+    loader.set_weights(7, {1, 3});  // Takes back what was said of step 9.
+    take(9);
+    CHECK(sizes == std::vector<int64_t>{4, 4, 4, 4, 4, 6, 6, 2, 2, 2, 2});
   }
 }
 
@@ -133,5 +178,7 @@ TEST_CASE("loader: wrong options") {
   CHECK(contains(error_of([&] { Loader(source, {.granularity = 0}); }), "units of 0"));
   CHECK(contains(error_of([&] { Loader(source, {.first_step = -1}); }), "found -1"));
   CHECK(contains(error_of([&] { Loader(source, {.read_ahead = 0}); }), "read-ahead"));
+  CHECK(contains(error_of([&] { Loader(source, {.pieces = 0}); }), "micro-steps of a step: expected at least 1, found 0"));
+  CHECK(contains(error_of([&] { Loader(source, {.num_ranks = 2, .weights = {1}}); }), "1 weights for 2 ranks"));
   CHECK(contains(error_of([&] { Loader(nullptr, {}); }, ErrorCode::kFailed), "needs a source"));
 }

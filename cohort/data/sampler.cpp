@@ -5,6 +5,7 @@
 #include "cohort/data/sampler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -19,8 +20,45 @@ namespace {
 constexpr uint64_t kShuffleStream = 0x73687566666c65;
 
 __extension__ typedef unsigned __int128 Wide;
+__extension__ typedef __int128 SignedWide;
 
 int64_t below(uint64_t bits, int64_t limit) { return static_cast<int64_t>(Wide{bits} * static_cast<uint64_t>(limit) >> 64); }
+
+/// Weights as integers relative to the largest, so that shares are exact and equal on all machines.
+std::vector<uint64_t> integer_weights(const std::vector<double>& weights) {
+  constexpr double kLargest = 0x1p32;
+  double largest = 0;
+  for (size_t rank = 0; rank < weights.size(); ++rank) {
+    if (!(weights[rank] > 0) || !std::isfinite(weights[rank])) {
+      fail(ErrorCode::kBadInput, "weight of rank ", rank, ": expected a positive number, found ", weights[rank]);
+    }
+    largest = std::max(largest, weights[rank]);
+  }
+  std::vector<uint64_t> out;
+  for (const double weight : weights)
+    out.push_back(std::max<uint64_t>(1, static_cast<uint64_t>(std::llround(weight / largest * kLargest))));
+  return out;
+}
+
+/// `units` divided in proportion to `weights`: the whole parts of the quotas, then one more for each of the largest remainders
+/// (A. Hamilton's method of apportionment).
+std::vector<int64_t> units_by_weight(int64_t units, const std::vector<uint64_t>& weights) {
+  const Wide total = std::accumulate(weights.begin(), weights.end(), Wide{0});
+  std::vector<int64_t> out;
+  std::vector<Wide> remainders;
+  int64_t left = units;
+  for (const uint64_t weight : weights) {
+    const Wide quota = Wide{static_cast<uint64_t>(units)} * weight;  // In units of 1 / total.
+    out.push_back(static_cast<int64_t>(quota / total));
+    remainders.push_back(quota % total);
+    left -= out.back();
+  }
+  std::vector<size_t> order(weights.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return remainders[a] > remainders[b]; });
+  for (size_t i = 0; i < static_cast<size_t>(left); ++i) ++out[order[i]];
+  return out;
+}
 
 }  // namespace
 
@@ -33,6 +71,46 @@ Share share_of_rank(int64_t batch, int rank, int num_ranks, int64_t granularity)
   const int64_t last_rank = base > 0 ? num_ranks - 1 : std::min<int64_t>(extra, num_ranks - 1);
   const auto begin_of = [&](int64_t at) { return at > last_rank ? batch : (at * base + std::min(at, extra)) * granularity; };
   return {begin_of(rank), begin_of(rank + int64_t{1})};
+}
+
+std::vector<Share> shares_of_batch(int64_t batch, const std::vector<double>& weights, int64_t granularity) {
+  if (batch < 0 || weights.empty() || granularity < 1) {
+    fail(ErrorCode::kBadInput, "no shares of a batch of ", batch, " for ", weights.size(), " ranks in units of ", granularity);
+  }
+  const std::vector<uint64_t> whole_weights = integer_weights(weights);
+  const std::vector<int64_t> units = units_by_weight(batch / granularity, whole_weights);
+  // The part of a unit must come last: the last rank with whole units, or one after it, gets it; the one furthest below its quota.
+  const Wide total = std::accumulate(whole_weights.begin(), whole_weights.end(), Wide{0});
+  const auto missing = [&](int64_t rank) {
+    const size_t at = static_cast<size_t>(rank);
+    return static_cast<SignedWide>(Wide{static_cast<uint64_t>(batch)} * whole_weights[at]) -
+           static_cast<SignedWide>(static_cast<uint64_t>(units[at] * granularity) * total);
+  };
+  int64_t last_rank = std::ssize(units) - 1;
+  while (last_rank > 0 && units[static_cast<size_t>(last_rank)] == 0) --last_rank;
+  for (int64_t rank = last_rank + 1; rank < std::ssize(units); ++rank) {
+    if (missing(rank) > missing(last_rank)) last_rank = rank;
+  }
+  std::vector<Share> out;
+  int64_t at = 0;
+  for (int64_t rank = 0; rank < std::ssize(units); ++rank) {
+    const int64_t end = rank == last_rank ? batch : at + units[static_cast<size_t>(rank)] * granularity;
+    out.push_back({at, end});
+    at = end;
+  }
+  return out;
+}
+
+std::vector<Share> pieces_of_rank(int64_t batch, int rank, const std::vector<double>& weights, int num_pieces, int64_t granularity) {
+  if (rank < 0 || rank >= std::ssize(weights)) fail(ErrorCode::kBadInput, "no pieces for rank ", rank, " of ", weights.size());
+  std::vector<Share> out;
+  for (int piece = 0; piece < num_pieces; ++piece) {
+    const Share whole = share_of_rank(batch, piece, num_pieces, granularity);
+    if (whole.size() == 0) break;  // Pieces without samples come last.
+    const Share mine = shares_of_batch(whole.size(), weights, granularity)[static_cast<size_t>(rank)];
+    out.push_back({whole.begin + mine.begin, whole.begin + mine.end});
+  }
+  return out;
 }
 
 Sampler::Sampler(int64_t num_samples, int64_t global_batch, uint64_t seed, bool shuffle)

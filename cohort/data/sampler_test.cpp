@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 
 #include "cohort/data/test_files.h"
@@ -66,6 +67,101 @@ TEST_CASE("shares: known answers and wrong arguments") {
   CHECK(contains(error_of([] { share_of_rank(4, 2, 2); }), "rank 2 of 2"));
   CHECK(contains(error_of([] { share_of_rank(4, 0, 1, 0); }), "units of 0"));
   CHECK(contains(error_of([] { share_of_rank(-1, 0, 1); }), "batch of -1"));
+}
+
+TEST_CASE("shares by weight: contiguous, complete, whole units, each within one unit of its quota") {
+  const std::vector<std::vector<double>> all_weights = {{1},           {3, 1}, {1, 3, 1e-9}, {0.1, 0.2, 0.3, 0.4}, {7, 1e-300, 2, 2, 1},
+                                                        {1e300, 1e299}};
+  for (int64_t batch = 0; batch <= 70; ++batch) {
+    for (const std::vector<double>& weights : all_weights) {
+      for (const int64_t granularity : {1, 3, 16}) {
+        const std::vector<Share> shares = shares_of_batch(batch, weights, granularity);
+        REQUIRE(shares.size() == weights.size());
+        double total = 0;
+        for (const double weight : weights) total += weight / weights[0];
+        int64_t at = 0;
+        bool partial_seen = false;
+        for (size_t rank = 0; rank < shares.size(); ++rank) {
+          REQUIRE(shares[rank].begin == at);
+          REQUIRE(shares[rank].end >= at);
+          at = shares[rank].end;
+          if (shares[rank].size() > 0) REQUIRE(!partial_seen);  // Nobody has samples after the part of a unit.
+          partial_seen = partial_seen || shares[rank].size() % granularity != 0;
+          const double quota = static_cast<double>(batch / granularity) * (weights[rank] / weights[0]) / total;
+          REQUIRE(std::abs(static_cast<double>(shares[rank].size() / granularity) - quota) < 1 + 1e-6);
+        }
+        REQUIRE(at == batch);
+      }
+    }
+  }
+}
+
+TEST_CASE("shares by weight: equal weights are share_of_rank, whatever their scale") {
+  for (int64_t batch = 0; batch <= 70; ++batch) {
+    for (size_t ranks = 1; ranks <= 9; ++ranks) {
+      for (const int64_t granularity : {1, 2, 3, 7, 100}) {
+        const std::vector<Share> shares = shares_of_batch(batch, std::vector<double>(ranks, ranks % 2 ? 0.1 : 1e9), granularity);
+        for (size_t rank = 0; rank < ranks; ++rank) {
+          const Share expected = share_of_rank(batch, static_cast<int>(rank), static_cast<int>(ranks), granularity);
+          REQUIRE(shares[rank].begin == expected.begin);
+          REQUIRE(shares[rank].end == expected.end);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("shares by weight: known answers and wrong arguments") {
+  const auto sizes = [](int64_t batch, const std::vector<double>& weights, int64_t granularity) {
+    std::vector<int64_t> out;
+    for (const Share& share : shares_of_batch(batch, weights, granularity)) out.push_back(share.size());
+    return out;
+  };
+  CHECK(sizes(32, {3, 1}, 1) == std::vector<int64_t>{24, 8});
+  CHECK(sizes(10, {1, 1, 2}, 1) == std::vector<int64_t>{3, 2, 5});  // Quotas 2.5, 2.5, 5: the tie goes to the lower rank.
+  CHECK(sizes(10, {1, 2, 4}, 1) == std::vector<int64_t>{1, 3, 6});  // 1.43, 2.86, 5.71.
+  CHECK(sizes(19, {1, 3}, 4) == std::vector<int64_t>{4, 15});       // Four units and a part.
+  CHECK(sizes(9, {3, 1e-6}, 4) == std::vector<int64_t>{9, 0});      // The part goes to the last rank that has units,
+  CHECK(sizes(3, {1, 5, 2}, 4) == std::vector<int64_t>{0, 3, 0});   // or to one after it that is further below its quota.
+  CHECK(shares_of_batch(INT64_MAX, {1, 2, 1e-12})[2].end == INT64_MAX);
+  CHECK(contains(error_of([] { shares_of_batch(4, {}); }), "for 0 ranks"));
+  CHECK(contains(error_of([] { shares_of_batch(-1, {1}); }), "batch of -1"));
+  CHECK(contains(error_of([] { shares_of_batch(4, {1}, 0); }), "units of 0"));
+  CHECK(contains(error_of([] { shares_of_batch(4, {1, 0}); }), "weight of rank 1: expected a positive number, found 0"));
+  CHECK(contains(error_of([] { shares_of_batch(4, {-2, 1}); }), "weight of rank 0"));
+  CHECK(contains(error_of([] { shares_of_batch(4, {1, std::nan("")}); }), "weight of rank 1"));
+  CHECK(contains(error_of([] { shares_of_batch(4, {1, INFINITY}); }), "weight of rank 1"));
+}
+
+TEST_CASE("pieces: micro-step k of all ranks together is micro-step k of one process") {
+  for (const int64_t batch : {0, 1, 2, 7, 31, 32, 33, 64}) {
+    for (const int num_pieces : {1, 2, 3, 5}) {
+      for (const int64_t granularity : {1, 4}) {
+        for (const std::vector<double>& weights : std::vector<std::vector<double>>{{1}, {1, 1}, {3, 1}, {1, 5, 2, 1e-6}}) {
+          const std::vector<Share> alone = pieces_of_rank(batch, 0, {1}, num_pieces, granularity);
+          std::vector<int64_t> at;
+          for (size_t piece = 0; piece < alone.size(); ++piece) {
+            const Share expected = share_of_rank(batch, static_cast<int>(piece), num_pieces, granularity);
+            REQUIRE(alone[piece].begin == expected.begin);
+            REQUIRE(alone[piece].end == expected.end);
+            REQUIRE(alone[piece].size() > 0);
+            at.push_back(alone[piece].begin);
+          }
+          for (int rank = 0; rank < std::ssize(weights); ++rank) {
+            const std::vector<Share> pieces = pieces_of_rank(batch, rank, weights, num_pieces, granularity);
+            REQUIRE(pieces.size() == alone.size());
+            for (size_t piece = 0; piece < pieces.size(); ++piece) {
+              REQUIRE(pieces[piece].begin == at[piece]);
+              at[piece] = pieces[piece].end;
+            }
+          }
+          for (size_t piece = 0; piece < alone.size(); ++piece) REQUIRE(at[piece] == alone[piece].end);
+          if (!alone.empty()) REQUIRE(alone.back().end == batch);
+        }
+      }
+    }
+  }
+  CHECK(contains(error_of([] { pieces_of_rank(4, 2, {1, 1}, 1); }), "rank 2 of 2"));
 }
 
 TEST_CASE("sampler: every epoch is another permutation, the last step takes what is left") {

@@ -1,10 +1,12 @@
 #include "cohort/models/transformer_block.h"
 
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/gelu.h>
+#include <ATen/ops/linspace.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
@@ -47,6 +49,50 @@ TEST_CASE("no position sees a later one") {
   at::Tensor changed = x.clone();
   changed.narrow(1, 4, 2).add_(1);
   const at::Tensor before = block->forward(x), after = block->forward(changed);
+  CHECK(at::equal(before.narrow(1, 0, 4), after.narrow(1, 0, 4)));
+  CHECK_FALSE(at::equal(before.narrow(1, 4, 1), after.narrow(1, 4, 1)));
+}
+
+/// Output and input gradient of a block under autocast to `type` (fp32: without).
+std::vector<at::Tensor> under_autocast(TransformerBlock& block, const at::Tensor& input, at::ScalarType type) {
+  const at::Tensor x = input.detach().clone().requires_grad_();
+  at::autocast::set_autocast_dtype(at::kCPU, type == at::kFloat ? at::kBFloat16 : type);
+  at::autocast::set_autocast_enabled(at::kCPU, type != at::kFloat);
+  const at::Tensor y = block->forward(x);
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  at::autocast::clear_cache();
+  block->zero_grad();
+  (y * at::linspace(-1, 1, y.numel()).view_as(y)).sum().backward();
+  return {y.detach().to(at::kFloat), x.grad(), block->qkv->weight.grad()};
+}
+
+TEST_CASE("half precision differs from fp32 by its roundings, with scores in memory and without") {
+  torch::manual_seed(4);
+  TransformerBlock block(BlockOptions{16, 2, 32});
+  for (const int64_t positions : {int64_t{1}, int64_t{9}, int64_t{512}, int64_t{513}}) {
+    const at::Tensor x = at::randn({2, positions, 16});
+    const std::vector<at::Tensor> exact = under_autocast(block, x, at::kFloat);
+    for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+      const std::vector<at::Tensor> half = under_autocast(block, x, type);
+      for (size_t i = 0; i < exact.size(); ++i) {
+        INFO(positions, " positions, tensor ", i);
+        CHECK((half[i].scalar_type() == at::kFloat));
+        const double error = ((half[i] - exact[i]).norm() / exact[i].norm()).item<double>();
+        CHECK(error < (type == at::kHalf ? 2e-3 : 2e-2));
+        CHECK(error > 0);  // it did compute in another type
+      }
+    }
+  }
+}
+
+TEST_CASE("in bf16 no position sees a later one") {
+  torch::manual_seed(2);
+  TransformerBlock block(BlockOptions{8, 2, 16});
+  const at::Tensor x = at::randn({1, 6, 8});
+  at::Tensor changed = x.clone();
+  changed.narrow(1, 4, 2).add_(1);
+  const at::Tensor before = under_autocast(block, x, at::kBFloat16)[0], after = under_autocast(block, changed, at::kBFloat16)[0];
   CHECK(at::equal(before.narrow(1, 0, 4), after.narrow(1, 0, 4)));
   CHECK_FALSE(at::equal(before.narrow(1, 4, 1), after.narrow(1, 4, 1)));
 }

@@ -25,19 +25,32 @@ struct CompressedBuffer {
   std::vector<Part> parts;
 };
 
-/// One per rank and buffer. All ranks call it in the same order; results are bitwise equal on all ranks.
+/// What an exchange costs one rank.
+struct ExchangeCost {
+  int64_t sent_bytes = 0;  ///< As many are received.
+  int num_exchanges = 0;   ///< Collectives one after the other: each waits for the link once.
+};
+/// Of the all-reduce that a compressor replaces.
+ExchangeCost uncompressed_cost(int64_t num_elements, int num_ranks);
+
+/// One per rank and buffer. All ranks call it in the same order; results are bitwise equal on all ranks. A group of one rank compresses
+/// too: it gets c(x), so that what compression costs and does to a training can be seen without a network.
 class Compressor {
  public:
   virtual ~Compressor() = default;
   /// Replaces `flat` (1-d, float) by the sum over the ranks of what was sent of it. Blocking.
   virtual void all_reduce_sum(Group& group, at::Tensor flat, const std::string& what) = 0;
-  /// Bytes that this rank sent in the last call, and those an uncompressed exchange of the same buffer would have sent.
+  /// Bytes that this rank sent in the last call; 0 before the first. An exchange without compression: uncompressed_cost().
   virtual int64_t sent_bytes() const = 0;
+  /// Of one call in a group of that many ranks.
+  virtual ExchangeCost cost(int num_ranks) const = 0;
   /// Tensors that a checkpoint keeps ("residual", "q"), by slot name; filled in place when a run goes on.
   virtual std::vector<std::pair<std::string, at::Tensor>> state() = 0;
 };
 
-/// "none" gives null; fp16, bf16, int8, topk:F (0 < F <= 1), powersgd:R (R >= 1). Error(kBadInput) names what is allowed. The table in
+/// A compressor with error feedback (error_feedback.h). All elements of the buffer are lossy but those that powersgd does not compress:
+/// numbers that must arrive as they are (flags, counts) do not belong in it. `num_elements` floats; `seed` is the same on all ranks. "none"
+/// gives null; fp16, bf16, int8, topk:F (0 < F <= 1), powersgd:R (R >= 1). Error(kBadInput) names what is allowed. The table in
 /// compressor.cpp has one row for each; each is a file.
 std::unique_ptr<Compressor> make_compressor(const std::string& spec, const CompressedBuffer& buffer, int64_t num_elements, uint64_t seed);
 /// Checks a spec without making anything.

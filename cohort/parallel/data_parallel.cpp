@@ -30,27 +30,22 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <map>
 #include <numeric>
 
 #include "cohort/base/error.h"
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/buckets.h"
+#include "cohort/parallel/buffer_average.h"
+#include "cohort/parallel/compressor.h"
+#include "cohort/parallel/initial_broadcast.h"
+#include "cohort/parallel/ordered_worker.h"
 #include "cohort/parallel/parameters.h"
+#include "cohort/parallel/tensor_alias.h"
 
 namespace cohort {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-/// The same memory as `flat` from `offset` on, as a tensor of its own: unlike a view, `.grad` may be detached in place by optimizers.
-at::Tensor alias(const at::Tensor& flat, int64_t offset, at::IntArrayRef sizes) {
-  at::Tensor out = at::empty({0}, flat.options());
-  std::vector<int64_t> strides(sizes.size(), 1);
-  for (int64_t d = static_cast<int64_t>(sizes.size()) - 2; d >= 0; --d) strides[d] = strides[d + 1] * std::max<int64_t>(1, sizes[d + 1]);
-  out.set_(flat.storage(), flat.storage_offset() + offset, sizes, strides);
-  return out;
-}
 
 bool exchanges_in_full_precision(at::ScalarType type) { return type == at::kFloat || type == at::kDouble; }
 
@@ -63,17 +58,20 @@ struct DataParallel::State {
     std::vector<at::Tensor> places;  ///< Aliases of `flat`, one a parameter.
     at::Tensor flags;                ///< Alias: one number a parameter.
     size_t num_missing = 0;
+    int64_t num_gradient_elements = 0;  ///< Of `flat`, before the flags.
+    std::unique_ptr<Compressor> compressor;
     std::unique_ptr<Pending> pending;
   };
 
   Group group;
   DataParallelOptions options;
-  std::vector<NamedTensor> parameters, buffers;
+  std::vector<NamedTensor> parameters;
+  std::unique_ptr<BufferAverage> buffers;
   std::vector<Bucket> buckets;
   std::vector<std::pair<int, int>> place_of;  ///< Parameter -> (bucket, place in it).
   std::vector<bool> ready;
-  std::vector<int> arrival;          ///< Parameters in the order of this step's hooks.
-  at::Tensor control, flat_buffers;  ///< control: controls and samples, in the last bucket or a tensor of its own.
+  std::vector<int> arrival;  ///< Parameters in the order of this step's hooks.
+  at::Tensor control;        ///< control: controls and samples, in the last bucket or a tensor of its own.
   bool control_is_own = false;
   bool sync = true, in_backward = false, order_learnt = false;
   size_t next_to_start = 0;
@@ -82,17 +80,18 @@ struct DataParallel::State {
   std::array<float, kNumControls> control_values{}, control_sums{};
   double total_samples = 0;
   ExchangeStatistics statistics;
+  std::unique_ptr<OrderedWorker> worker;  ///< Compresses and exchanges; last, so that it ends first.
 
   State(torch::nn::Module& module, Group group, DataParallelOptions options);
   void build_buckets(const std::vector<int>& order);
-  void broadcast_model(const torch::nn::Module& module);
+  std::unique_ptr<Compressor> compressor_of(const BucketPlan& plan, size_t index) const;
+  std::unique_ptr<Pending> exchange(Bucket& bucket);
   double weight() const;
   void on_gradient(int parameter, const at::Tensor& variable);
   void take_gradient(int parameter, const at::Tensor& variable);
   void start(Bucket& bucket);
   void start_complete_buckets();
   void finish();
-  void average_buffers();
   void learn_order();
   std::string bucket_name(const Bucket& bucket) const;
 };
@@ -121,33 +120,19 @@ DataParallel::State::State(torch::nn::Module& module, Group group_, DataParallel
       fail(ErrorCode::kBadInput, "parameter ", parameter.name, " is not contiguous; make it contiguous before it is trained in parallel");
     parameters.push_back(parameter);
   }
-  for (NamedTensor& buffer : distinct_buffers(module))
-    if (buffer.tensor.is_floating_point() && buffer.tensor.numel() > 0) buffers.push_back(buffer);
-  if (options.broadcast_model) broadcast_model(module);
+  if (options.broadcast_model) broadcast_model(module, group);
+  buffers = std::make_unique<BufferAverage>(module, group);
+  // What a compressor keeps belongs to a bucket, so those must not change.
+  order_learnt = options.compress != "none";
+  const bool on_device = std::any_of(parameters.begin(), parameters.end(), [](const NamedTensor& one) { return !one.tensor.is_cpu(); });
+  if (on_device && options.compress != "none")
+    fail(ErrorCode::kBadInput, "compress=", options.compress,
+         " works on gradients in the host's memory; use compress=none with this device");
+  if ((order_learnt || on_device) && group.size() > 1) worker = std::make_unique<OrderedWorker>();
   // Until the first step shows the true order: the last layer's gradient comes first.
   std::vector<int> order(parameters.size());
   std::iota(order.rbegin(), order.rend(), 0);
   build_buckets(order);
-}
-
-/// Frozen parameters and buffers of any type too.
-void DataParallel::State::broadcast_model(const torch::nn::Module& module) {
-  if (group.size() == 1) return;
-  at::NoGradGuard no_grad;
-  std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
-  for (const NamedTensor& parameter : distinct_parameters(module)) by_type[parameter.tensor.scalar_type()].push_back(parameter.tensor);
-  for (const NamedTensor& buffer : distinct_buffers(module)) by_type[buffer.tensor.scalar_type()].push_back(buffer.tensor);
-  for (auto& [type, tensors] : by_type) {
-    std::vector<at::Tensor> flattened;
-    for (const at::Tensor& tensor : tensors) flattened.push_back(tensor.detach().reshape({-1}));
-    at::Tensor flat = at::cat(flattened);
-    group.broadcast(flat, 0, "the initial parameters");
-    int64_t offset = 0;
-    for (at::Tensor& tensor : tensors) {
-      tensor.detach().copy_(flat.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
-      offset += tensor.numel();
-    }
-  }
 }
 
 void DataParallel::State::build_buckets(const std::vector<int>& order) {
@@ -167,16 +152,20 @@ void DataParallel::State::build_buckets(const std::vector<int>& order) {
     Bucket bucket;
     // Padded to a multiple of the ranks, so that slices of an ordered sum need no copy.
     const int64_t used = plan.num_elements + num_flags + (carries_control ? kNumControls + 1 : 0), multiple = 16 * group.size();
-    bucket.flat = group.allocate((used + multiple - 1) / multiple * multiple, first.options().requires_grad(false));
+    const int64_t padded = (used + multiple - 1) / multiple * multiple;
+    const at::TensorOptions type = first.options().requires_grad(false);
+    bucket.flat = first.is_cpu() ? group.allocate(padded, type) : at::zeros({padded}, type);
     bucket.parameters = plan.parameters;
     for (size_t place = 0; place < plan.parameters.size(); ++place) {
       const at::Tensor& parameter = parameters[plan.parameters[place]].tensor;
-      bucket.places.push_back(alias(bucket.flat, plan.offsets[place], parameter.sizes()));
+      bucket.places.push_back(alias_of(bucket.flat, plan.offsets[place], parameter.sizes()));
       place_of[plan.parameters[place]] = {static_cast<int>(index), static_cast<int>(place)};
     }
-    bucket.flags = alias(bucket.flat, plan.num_elements, {num_flags});
-    if (carries_control) control = alias(bucket.flat, plan.num_elements + num_flags, {kNumControls + 1});
+    bucket.flags = alias_of(bucket.flat, plan.num_elements, {num_flags});
+    if (carries_control) control = alias_of(bucket.flat, plan.num_elements + num_flags, {kNumControls + 1});
     bucket.num_missing = plan.parameters.size();
+    bucket.num_gradient_elements = plan.num_elements;
+    if (options.compress != "none" && worker && first.scalar_type() == at::kFloat) bucket.compressor = compressor_of(plan, index);
     statistics.bytes += static_cast<int64_t>(bucket.flat.nbytes());
     buckets.push_back(std::move(bucket));
   }
@@ -186,6 +175,13 @@ void DataParallel::State::build_buckets(const std::vector<int>& order) {
   ready.assign(parameters.size(), false);
   arrival.clear();
   next_to_start = 0;
+}
+
+std::unique_ptr<Compressor> DataParallel::State::compressor_of(const BucketPlan& plan, size_t index) const {
+  CompressedBuffer buffer{concat("bucket-", index), {}};
+  for (size_t place = 0; place < plan.parameters.size(); ++place)
+    buffer.parts.push_back({plan.offsets[place], parameters[static_cast<size_t>(plan.parameters[place])].tensor.sizes().vec()});
+  return make_compressor(options.compress, buffer, plan.num_elements, options.seed);
 }
 
 double DataParallel::State::weight() const {
@@ -258,8 +254,28 @@ void DataParallel::State::start(Bucket& bucket) {
       if (!here) bucket.places[place].zero_();
     }
   }
-  bucket.pending = group.all_reduce_sum(bucket.flat, bucket_name(bucket));
+  bucket.pending = exchange(bucket);
   ++next_to_start;
+}
+
+std::unique_ptr<Pending> DataParallel::State::exchange(Bucket& bucket) {
+  if (!worker) return group.all_reduce_sum(bucket.flat, bucket_name(bucket));
+  if (!bucket.flat.is_cpu()) {
+    // Through this host's memory: any backend, and two ranks may share one device.
+    return worker->run([this, &bucket, name = bucket_name(bucket)] {
+      at::NoGradGuard no_grad;
+      const at::Tensor here = bucket.flat.cpu();
+      group.all_reduce_sum(here, name)->wait();
+      bucket.flat.copy_(here);
+    });
+  }
+  return worker->run([this, &bucket, name = bucket_name(bucket)] {
+    at::NoGradGuard no_grad;
+    const int64_t num_gradients = bucket.compressor ? bucket.num_gradient_elements : 0;
+    if (bucket.compressor) bucket.compressor->all_reduce_sum(group, bucket.flat.narrow(0, 0, num_gradients), name);
+    // Flags and counts must arrive as they are.
+    group.all_reduce_sum(bucket.flat.narrow(0, num_gradients, bucket.flat.numel() - num_gradients), name + ", flags")->wait();
+  });
 }
 
 void DataParallel::State::finish() {
@@ -272,12 +288,13 @@ void DataParallel::State::finish() {
   for (int slot = 0; slot < kNumControls; ++slot) control[slot].fill_(control_values[slot]);
   control[kNumControls].fill_(std::max<int64_t>(0, local_samples));
   while (next_to_start < buckets.size()) start(buckets[next_to_start]);
-  std::unique_ptr<Pending> own_control;
-  if (control_is_own) own_control = group.all_reduce_sum(control, "the control numbers");
   for (Bucket& bucket : buckets) bucket.pending->wait();
-  if (own_control) own_control->wait();
-  for (int slot = 0; slot < kNumControls; ++slot) control_sums[slot] = control[slot].item<float>();
-  total_samples = control[kNumControls].item<double>();
+  if (control_is_own) group.all_reduce_sum(control, "the control numbers")->wait();
+  statistics.sent_bytes = 0;
+  for (const Bucket& bucket : buckets) statistics.sent_bytes += bucket.compressor ? bucket.compressor->sent_bytes() : 0;
+  const at::Tensor sums = control.cpu();
+  for (int slot = 0; slot < kNumControls; ++slot) control_sums[slot] = sums[slot].item<float>();
+  total_samples = sums[kNumControls].item<double>();
   if (options.mean == GradientMean::kSamples) {
     if (total_samples <= 0) fail(ErrorCode::kBadInput, "DataParallel: no rank had any samples in this step");
     for (Bucket& bucket : buckets) bucket.flat.narrow(0, 0, bucket.flags.storage_offset()).div_(total_samples);
@@ -291,28 +308,14 @@ void DataParallel::State::finish() {
     bucket.num_missing = bucket.parameters.size();
     bucket.pending.reset();
   }
-  average_buffers();
+  double share = buffer_share;
+  if (share < 0) share = options.mean == GradientMean::kSamples ? static_cast<double>(local_samples) / total_samples : 1.0 / group.size();
+  buffers->average(share);
   if (!order_learnt) learn_order();
   ready.assign(parameters.size(), false);
   arrival.clear();
   next_to_start = 0;
   statistics.exposed_seconds += std::chrono::duration<double>(Clock::now() - began).count();
-}
-
-/// Running statistics are linear in what each rank saw, so their average by share of the samples is that of one process.
-void DataParallel::State::average_buffers() {
-  if (buffers.empty() || group.size() == 1) return;
-  double share = buffer_share;
-  if (share < 0) share = options.mean == GradientMean::kSamples ? static_cast<double>(local_samples) / total_samples : 1.0 / group.size();
-  std::vector<at::Tensor> pieces;
-  for (const NamedTensor& buffer : buffers) pieces.push_back(buffer.tensor.reshape({-1}).to(at::kFloat).mul(share));
-  flat_buffers = at::cat(pieces);
-  group.all_reduce_sum(flat_buffers, "the buffers")->wait();
-  int64_t offset = 0;
-  for (const NamedTensor& buffer : buffers) {
-    buffer.tensor.copy_(flat_buffers.narrow(0, offset, buffer.tensor.numel()).view(buffer.tensor.sizes()));
-    offset += buffer.tensor.numel();
-  }
 }
 
 /// After the first step: buckets in the order in which rank 0's gradients came. The gradients just exchanged stay where they are, in the
@@ -361,6 +364,21 @@ void DataParallel::set_control(int slot, float value) {
 float DataParallel::control_sum(int slot) const { return state_->control_sums.at(static_cast<size_t>(slot)); }
 const ExchangeStatistics& DataParallel::statistics() const { return state_->statistics; }
 Group& DataParallel::group() { return state_->group; }
+
+std::vector<FlatPiece> DataParallel::compressor_state(bool saving) {
+  std::vector<FlatPiece> pieces;
+  const int64_t rank = state_->group.rank(), size = state_->group.size();
+  for (size_t index = 0; index < state_->buckets.size(); ++index) {
+    if (!state_->buckets[index].compressor) continue;
+    for (const auto& [slot, tensor] : state_->buckets[index].compressor->state()) {
+      const std::string name = concat("compress/bucket-", index, "/", slot);
+      const at::Tensor flat = tensor.view({-1});
+      if (slot == "residual") pieces.push_back({name, flat, {size, flat.numel()}, rank * flat.numel()});
+      else if (!saving || rank == 0) pieces.push_back({name, flat, tensor.sizes().vec(), 0});
+    }
+  }
+  return pieces;
+}
 
 void DataParallel::exchange_without_backward() {
   if (state_->group.size() == 1) return;

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "cohort/comm/group.h"
+#include "cohort/parallel/flat_piece.h"
 
 namespace cohort {
 
@@ -35,12 +36,15 @@ struct DataParallelOptions {
   GradientMean mean = GradientMean::kRanks;
   int64_t bucket_bytes = 8 << 20;
   int64_t first_bucket_bytes = 1 << 20;
-  bool broadcast_model = true;  ///< Every rank starts with rank 0's parameters and buffers.
+  bool broadcast_model = true;    ///< Every rank starts with rank 0's parameters and buffers.
+  std::string compress = "none";  ///< Of gradients of type Float; see parallel/compressor.h.
+  uint64_t seed = 1;              ///< Of what a compressor draws; the same on all ranks.
 };
 
 /// What the last exchange cost this rank.
 struct ExchangeStatistics {
-  int64_t bytes = 0;  ///< Of gradients, padding included.
+  int64_t bytes = 0;       ///< Of gradients, padding included.
+  int64_t sent_bytes = 0;  ///< What this rank sent of them where they are compressed; else 0.
   int num_buckets = 0;
   double exposed_seconds = 0;  ///< Time that backward() waited for it.
 };
@@ -72,6 +76,9 @@ class DataParallel {
 
   const ExchangeStatistics& statistics() const;
   Group& group();
+  /// What compression left out so far, to be saved or filled in place: "compress/bucket-N/SLOT". A residual is this rank's row of a tensor
+  /// {ranks, elements}; other slots are the same on all ranks (rank 0's list has them when `saving`).
+  std::vector<FlatPiece> compressor_state(bool saving);
 
  private:
   struct State;

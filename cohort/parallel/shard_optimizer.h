@@ -8,18 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "cohort/parallel/parameters.h"
+#include "cohort/parallel/flat_piece.h"
 #include "cohort/parallel/update_rule.h"
 
 namespace cohort {
-
-/// Consecutive elements of one tensor as a rank holds them: what a checkpoint is made of.
-struct FlatPiece {
-  std::string name;            ///< Of the whole tensor, e.g. "model/conv1.weight" or "optimizer/conv1.weight/momentum".
-  at::Tensor values;           ///< 1-d, contiguous; aliases the memory in use, so that reading into it restores it.
-  std::vector<int64_t> shape;  ///< Of the whole tensor; {} for a scalar.
-  int64_t begin = 0;           ///< Index of the first element in the whole tensor, row-major.
-};
 
 /// A run of elements of one parameter that this rank updates.
 struct Segment {
@@ -42,16 +34,20 @@ class ShardOptimizer {
   /// Applies the rule to elements [offset, offset + count) of segment `index`; `gradient` has the weights' type and points to the first of
   /// these elements.
   void update(size_t index, int64_t offset, int64_t count, const void* gradient, double learning_rate, double gradient_factor) const;
-  /// The whole segment, with as many threads as at::get_num_threads().
-  void update(size_t index, const void* gradient, double learning_rate, double gradient_factor);
+  /// The whole segment with a contiguous gradient of its size: with as many threads as at::get_num_threads(), or by LibTorch's fused
+  /// kernels where the weights are on another device.
+  void update(size_t index, const at::Tensor& gradient, double learning_rate, double gradient_factor);
 
-  /// State for checkpoints: "optimizer/PARAMETER/SLOT"; the count of updates (adam, adamw) as scalar "optimizer/PARAMETER/step" (Float).
-  /// load_counts() after reading into them.
-  std::vector<FlatPiece> state();
+  /// State for checkpoints: "optimizer/PARAMETER/SLOT"; the count of updates (adam, adamw) as scalar "optimizer/PARAMETER/step" (Float),
+  /// to be saved by the rank that holds the parameter's first element (`saving`) and read by all that hold a piece. load_counts() after
+  /// reading.
+  std::vector<FlatPiece> state(bool saving);
   void load_counts();
   int64_t state_bytes() const;
 
  private:
+  void update_on_device(size_t index, const at::Tensor& gradient, double learning_rate, double gradient_factor);
+
   struct Held {
     Segment segment;
     std::vector<at::Tensor> slots;

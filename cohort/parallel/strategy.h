@@ -26,8 +26,9 @@ struct StepOptions {
 };
 
 struct StepOutcome {
-  double gradient_norm = 0;  ///< Global, before clipping; 0 unless clip_norm was given.
-  bool skipped = false;      ///< check_finite found a gradient that is not.
+  double gradient_norm = 0;   ///< Global, before clipping; 0 unless clip_norm was given.
+  bool skipped = false;       ///< check_finite found a gradient that is not.
+  double update_seconds = 0;  ///< Time in the optimizer, sums made on the way included.
 };
 
 /// Bytes that the formula of a strategy predicts for one rank (for shared memory: its part).
@@ -54,6 +55,11 @@ class Strategy {
   virtual void finish_backward() = 0;
   virtual StepOutcome step(const StepOptions& options) = 0;
 
+  /// After forwards without backward, before other uses of the group. Ranks may have made different numbers of them.
+  virtual void finish_evaluation() {}
+  /// All weights whole on every rank until release_weights(), so that one rank may compute by itself.
+  virtual void gather_weights() {}
+  virtual void release_weights() {}
   virtual const ExchangeStatistics& statistics() const = 0;
   virtual MemoryForecast memory_forecast() const = 0;
   /// Pieces of parameters ("model/NAME") and optimizer that this rank saves: over all ranks each element exactly once. Not the buffers.

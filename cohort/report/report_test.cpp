@@ -62,7 +62,7 @@ size_t count(const std::string& text, const std::string& part) {
 const char kDone[] =
     R"({"event":"done","step":1720,"loss":0.2,"val_loss":0.28,"val_error":0.0991,"seconds":192.4,"predicted_step_seconds":0.018,"measured_step_seconds":0.02,"peak_memory_bytes":[100,200],"run":"r"})";
 const char kRanks[] =
-    R"({"event":"ranks","ranks":[{"rank":0,"host":"h<1>","pid":1,"samples":64,"data_seconds":1.72,"compute_seconds":17.2,"exchange_seconds":3.44,"optimizer_seconds":1.72,"peak_memory_bytes":1048576}]})";
+    R"({"event":"ranks","ranks":[{"rank":0,"host":"h<1>","pid":1,"samples":64,"data_seconds":1.72,"compute_seconds":17.2,"exchange_seconds":3.44,"optimizer_seconds":1.72,"peak_memory_bytes":1048576,"predicted_weight_bytes":1024,"predicted_gradient_bytes":1024,"predicted_optimizer_bytes":2048}]})";
 
 TEST_CASE("headline: what was trained on what, with the result") {
   CHECK(Run().start("cnn", "fashion-mnist").steps(1, 1720).line(kDone).head() ==

@@ -108,6 +108,9 @@ void read_ranks(const JsonLine& line, RunRecord& run) {
     rank.pid = one.count("pid");
     rank.samples = one.count("samples");
     rank.peak_memory_bytes = one.count("peak_memory_bytes");
+    const auto weights = one.count("predicted_weight_bytes"), gradients = one.count("predicted_gradient_bytes"),
+               optimizer = one.count("predicted_optimizer_bytes");
+    if (weights && gradients && optimizer) rank.predicted_bytes = *weights + *gradients + *optimizer;
     rank.data_seconds = one.number("data_seconds");
     rank.compute_seconds = one.number("compute_seconds");
     rank.exchange_seconds = one.number("exchange_seconds");
@@ -163,6 +166,7 @@ void read_event(const Json& object, const std::string& where, RunRecord& run) {
   else if (event == "ranks") read_ranks(line, run);
   else if (event == "confusion") read_confusion(line, run);
   else if (event == "sample") run.sample = SampleRecord{line.required_count("step"), line.text("prompt"), line.text("text")};
+  else if (event == "exchange_advice") run.exchange_advice = line.text("sentence");
   else if (event == "done") read_done(line, run);
   else if (event == "interrupted") run.state = RunState::kInterrupted;
 }

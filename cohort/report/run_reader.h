@@ -46,6 +46,7 @@ struct RankRecord {
   int64_t rank = 0;
   std::string host;
   std::optional<int64_t> pid, samples, peak_memory_bytes;
+  std::optional<int64_t> predicted_bytes;  ///< Weights, gradients and optimizer state, by the formula of the layout.
   double data_seconds = kUnknown, compute_seconds = kUnknown, exchange_seconds = kUnknown, optimizer_seconds = kUnknown;
 };
 
@@ -91,6 +92,7 @@ struct RunRecord {
   std::vector<RankRecord> ranks;  ///< Of the last process.
   std::optional<ConfusionRecord> confusion;
   std::optional<SampleRecord> sample;
+  std::string exchange_advice;  ///< One sentence: whether compressing gradients would pay.
   std::optional<DoneRecord> done;  ///< Where state is kDone.
 };
 

@@ -124,7 +124,8 @@ std::string step_time_section(const RunRecord& run, const Summary& summary) {
             (run.steps.size() > 2 ? " over the recorded steps, the first left out." : " over the recorded steps.");
     content = bar(rows, sum, "Time of a step", "stack total") + "\n" + table(phases, "Time of a step");
   }
-  return section("step-time", "Where the time of a step goes", intro, content + workers);
+  const std::string advice = run.exchange_advice.empty() ? "" : element("p", {}, escape_html(run.exchange_advice)) + "\n";
+  return section("step-time", "Where the time of a step goes", intro, content + workers + advice);
 }
 
 std::string workers_section(const RunRecord& run, const Summary& summary) {
@@ -145,10 +146,16 @@ std::string workers_section(const RunRecord& run, const Summary& summary) {
                                 percent_text(seconds / static_cast<double>(num_steps) / sum)));
       else row.push_back(escape_html(seconds_text(seconds)));
     }
-    row.push_back(bytes_text(rank.peak_memory_bytes));
+    const std::string peak = bytes_text(rank.peak_memory_bytes);
+    row.push_back(rank.predicted_bytes ? two_lines(peak, bytes_text(rank.predicted_bytes) + " by formula") : peak);
     list.rows.push_back(std::move(row));
   }
-  const std::string intro = num_steps > 0 ? "Times are a step, means over the " + plural(num_steps, "step") + " of these processes." : "";
+  std::string intro = num_steps > 0 ? "Times are a step, means over the " + plural(num_steps, "step") + " of these processes." : "";
+  if (run.ranks.front().predicted_bytes)
+    intro +=
+        " The formula counts weights, gradients and optimizer state of the layout; the peak is all that the process held, libraries, data "
+        "and activations included, "
+        "and memory that several ranks share counts in each.";
   return section("workers", "Workers", intro, table(list, "Workers"));
 }
 

@@ -17,9 +17,8 @@
 #include "cohort/base/statistics.h"
 #include "cohort/comm/group.h"
 #include "cohort/models/registry.h"
-#include "cohort/parallel/data_parallel.h"
 #include "cohort/train/batch_tensors.h"
-#include "cohort/train/optimizer.h"
+#include "cohort/train/exchange_advice.h"
 #include "cohort/world/launch.h"
 
 namespace cohort {
@@ -43,14 +42,11 @@ Workload workload_named(const std::string& name) {
   fail(ErrorCode::kBadInput, "no workload '", name, "'; one of mlp-small mlp cnn gpt");
 }
 
-/// One model with its optimizer, training on a fixed batch.
+/// One model with its strategy, training on a fixed batch.
 class Trainee {
  public:
-  Trainee(const Workload& workload, const std::string& optimizer) : model_(build_model(workload.model, workload.shape, 0)) {
-    Config config;
-    config.optimizer = optimizer;
-    config.lr = 1e-3;
-    optimizer_ = std::make_unique<Optimizer>(config, distinct_parameters(*model_));
+  Trainee(const Workload& workload, Group group, const StrategyOptions& options)
+      : model_(build_model(workload.model, workload.shape, 0)), strategy_(make_strategy(*model_, std::move(group), options)) {
     torch::manual_seed(1);
     std::vector<int64_t> sizes{workload.batch};
     sizes.insert(sizes.end(), workload.shape.input.begin(), workload.shape.input.end());
@@ -59,15 +55,17 @@ class Trainee {
     target_ = at::randint(workload.shape.num_classes, pictures ? std::vector<int64_t>{workload.batch} : sizes, at::kLong);
   }
   void step() {
-    optimizer_->zero_grad();
+    strategy_->zero_grad();
     cross_entropy(model_->forward(input_), target_).backward();
-    optimizer_->step(1e-3);
+    strategy_->finish_backward();
+    strategy_->step({.learning_rate = 1e-3});
   }
-  LayerGraph& model() { return *model_; }
+  std::vector<at::Tensor> parameters() const { return model_->parameters(); }
+  double exposed_seconds() const { return strategy_->statistics().exposed_seconds; }
 
  private:
   std::shared_ptr<LayerGraph> model_;
-  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Strategy> strategy_;
   at::Tensor input_, target_;
 };
 
@@ -77,10 +75,8 @@ void measure(const BenchStepOptions& options, const World& world, StepTimes& out
   at::set_num_threads(1);
   const Workload workload = workload_named(options.workload);
   Group group = Group::create(world, {.backend = options.backend});
-  Trainee together(workload, options.optimizer), alone(workload, options.optimizer);
-  DataParallelOptions parallel_options;
-  if (options.bucket_bytes > 0) parallel_options.bucket_bytes = options.bucket_bytes;
-  DataParallel parallel(together.model(), group, parallel_options);
+  StrategyOptions strategy = options.strategy;
+  Trainee alone(workload, Group(), {.rule = strategy.rule}), together(workload, group, strategy);
   std::vector<double> step_seconds, floor_seconds, one_worker_seconds, exposed_seconds;
   const auto block = [&](Trainee& trainee, std::vector<double>* seconds, bool with_barriers) {
     for (int i = 0; i < kBlock; ++i) {
@@ -89,7 +85,7 @@ void measure(const BenchStepOptions& options, const World& world, StepTimes& out
       trainee.step();
       if (!seconds) continue;
       seconds->push_back(std::chrono::duration<double>(Clock::now() - start).count());
-      if (seconds == &step_seconds) exposed_seconds.push_back(parallel.statistics().exposed_seconds);
+      if (seconds == &step_seconds) exposed_seconds.push_back(together.exposed_seconds());
     }
   };
   for (int i = 0; i < kWarmUp; ++i) block(together, nullptr, true), block(alone, nullptr, true);
@@ -100,7 +96,15 @@ void measure(const BenchStepOptions& options, const World& world, StepTimes& out
     if (world.rank == 0) block(alone, &one_worker_seconds, false);
     group.barrier();
   }
-  if (world.rank == 0) out = {median(step_seconds), median(floor_seconds), median(one_worker_seconds), median(exposed_seconds)};
+  std::vector<std::vector<int64_t>> shapes;
+  for (const at::Tensor& parameter : together.parameters()) shapes.push_back(parameter.sizes().vec());
+  const std::string advice =
+      options.strategy.zero > 0 || options.strategy.compress != "none" || world.size == 1
+          ? ""
+          : measure_advice(group, {median(step_seconds), median(exposed_seconds)}, gradient_buckets(shapes)).sentence;
+  if (world.rank != 0) return;
+  out = {median(step_seconds), median(floor_seconds), median(one_worker_seconds), median(exposed_seconds), {}};
+  advice.copy(out.advice, sizeof out.advice - 1);
 }
 
 }  // namespace

@@ -4,22 +4,24 @@
 #include <string>
 #include <vector>
 
+#include "cohort/parallel/make_strategy.h"
+
 namespace cohort {
 
 struct StepTimes {
   double step_seconds = 0;        ///< Median of rank 0's steps with `num_ranks` data-parallel ranks.
   double floor_seconds = 0;       ///< The same ranks at the same time, each alone with its own optimizer.
   double one_worker_seconds = 0;  ///< Rank 0 alone while the others wait idle: one worker on this machine.
-  double exposed_seconds = 0;     ///< Median of the time that backward() waited for the exchange.
+  double exposed_seconds = 0;     ///< Median of the time that a step waited for the exchange.
+  char advice[400] = {};  ///< Whether compressing gradients would pay; "" for layouts that do not compress. (Plain memory: it is shared.)
 };
 
 struct BenchStepOptions {
   std::string workload = "mlp";  ///< mlp-small, mlp, cnn, gpt: models and batches of bench/peers/workloads.py.
-  std::string optimizer = "momentum";
+  StrategyOptions strategy;
   std::string backend = "auto";
   int num_ranks = 2;
-  int steps = 30;         ///< Of each kind; blocks of five alternate.
-  long bucket_bytes = 0;  ///< 0: the default.
+  int steps = 30;  ///< Of each kind; blocks of five alternate.
 };
 
 /// Names that `workload` may have.

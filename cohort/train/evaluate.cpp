@@ -27,9 +27,15 @@ class EvalMode {
   bool was_training_;
 };
 
+at::Device device_of(const torch::nn::Module& model) {
+  const std::vector<at::Tensor> parameters = model.parameters();
+  return parameters.empty() ? at::Device(at::kCPU) : parameters.front().device();
+}
+
 }  // namespace
 
-Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, int64_t batch_size, bool with_confusion) {
+Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, int64_t batch_size, bool with_confusion,
+                    const std::function<void()>& finish) {
   at::NoGradGuard no_grad;
   const EvalMode mode(model);
   const DataShape& shape = source.shape();
@@ -38,6 +44,7 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, i
   at::Tensor sums = at::zeros({3 + classes * classes}, at::kDouble);
   double* const total = sums.data_ptr<double>();
   const int64_t num_chunks = (source.num_samples() + batch_size - 1) / batch_size;
+  const at::Device device = device_of(model);
   std::vector<int64_t> indices;
   Batch batch;
   for (int64_t chunk = group.rank(); chunk < num_chunks; chunk += group.size()) {
@@ -46,7 +53,7 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, i
     std::iota(indices.begin(), indices.end(), first);
     source.read(indices, batch);
     const BatchTensors tensors = as_tensors(batch, shape);
-    const at::Tensor logits = model.forward(tensors.input);
+    const at::Tensor logits = model.forward(tensors.input.to(device)).cpu();
     total[0] += cross_entropy(logits, tensors.target, /*sum=*/true).item<double>();
     const at::Tensor predicted = logits.argmax(-1).reshape({-1}).contiguous(), target = tensors.target.reshape({-1});
     total[1] += static_cast<double>(target.numel()) - predicted.eq(target).sum().item<double>();
@@ -56,6 +63,7 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, i
       for (int64_t i = 0; i < target.numel(); ++i) total[3 + batch.targets[static_cast<size_t>(i)] * classes + guess[i]] += 1;
     }
   }
+  if (finish) finish();
   group.all_reduce_sum(sums, "the sums of the evaluation")->wait();
   Evaluation result;
   result.num_targets = static_cast<int64_t>(total[2]);
@@ -91,7 +99,8 @@ std::string sample_text(LayerGraph& model, const DataShape& shape, const std::st
     at::Tensor window = at::zeros({1, context}, at::kLong);
     for (int64_t i = 0; i < length; ++i)
       window.data_ptr<int64_t>()[i] = static_cast<unsigned char>(text[text.size() - static_cast<size_t>(length - i)]);
-    const at::Tensor odds = at::softmax(model.forward(window)[0][length - 1].to(at::kDouble) / temperature, -1).contiguous();
+    const at::Tensor odds =
+        at::softmax(model.forward(window.to(device_of(model)))[0][length - 1].cpu().to(at::kDouble) / temperature, -1).contiguous();
     const double* const p = odds.data_ptr<double>();
     double left = unit_interval(random_bits(seed, n));
     int64_t byte = 0;

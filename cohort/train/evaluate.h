@@ -2,6 +2,7 @@
 // Validation: every rank takes its share of the samples, the sums are exchanged.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,10 @@ struct Evaluation {
   std::vector<std::vector<int64_t>> confusion;  ///< [true class][predicted class]; only when asked for.
 };
 
-/// Collective; the same result on every rank. Leaves the model in the mode (train or eval) in which it was.
-Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, int64_t batch, bool with_confusion);
+/// Collective; the same result on every rank. Leaves the model in the mode (train or eval) in which it was. `finish` runs after this rank's
+/// last forward and before the ranks exchange their sums.
+Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, int64_t batch, bool with_confusion,
+                    const std::function<void()>& finish = {});
 
 /// The first bytes of a source of text, at most `num_bytes`.
 std::string first_text(const DataSource& source, size_t num_bytes);

@@ -1,45 +1,35 @@
 #include "cohort/train/run_state.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
 #include "cohort/base/log.h"
 #include "cohort/checkpoint/checkpoint.h"
+#include "cohort/checkpoint/flat_range.h"
+#include "cohort/parallel/parameters.h"
+#include "cohort/parallel/tensor_alias.h"
 
 namespace cohort {
 namespace {
 
-DType dtype_of(const NamedTensor& tensor) {
-  switch (tensor.tensor.scalar_type()) {
-    case at::kDouble:
-      return DType::kF64;
-    case at::kFloat:
-      return DType::kF32;
-    case at::kHalf:
-      return DType::kF16;
-    case at::kBFloat16:
-      return DType::kBF16;
-    case at::kLong:
-      return DType::kI64;
-    case at::kInt:
-      return DType::kI32;
-    case at::kShort:
-      return DType::kI16;
-    case at::kChar:
-      return DType::kI8;
-    case at::kByte:
-      return DType::kU8;
-    case at::kBool:
-      return DType::kBool;
-    default:
-      fail(ErrorCode::kBadInput, "tensor ", tensor.name, " has a type that checkpoints cannot hold");
-  }
+const std::vector<std::pair<at::ScalarType, DType>> kTypes = {
+    {at::kDouble, DType::kF64}, {at::kFloat, DType::kF32}, {at::kHalf, DType::kF16},  {at::kBFloat16, DType::kBF16},
+    {at::kLong, DType::kI64},   {at::kInt, DType::kI32},   {at::kShort, DType::kI16}, {at::kChar, DType::kI8},
+    {at::kByte, DType::kU8},    {at::kBool, DType::kBool}};
+
+DType dtype_of(const FlatPiece& piece) {
+  for (const auto& [torch_type, type] : kTypes)
+    if (torch_type == piece.values.scalar_type()) return type;
+  fail(ErrorCode::kBadInput, "tensor ", piece.name, " has a type that checkpoints cannot hold");
 }
 
 std::string checkpoints_folder(const Config& config) { return config.run + "/checkpoints"; }
@@ -53,73 +43,100 @@ Json identity(const Config& config, int64_t num_train_samples) {
               {"seed", config.seed}};
 }
 
+/// Runs `part` on this rank; all ranks throw the first failure of any.
+template <typename Part>
+void together(Group& group, const std::string& what, Part part) {
+  std::string failure;
+  try {
+    part();
+  } catch (const Error& error) {
+    failure = concat(static_cast<int>(error.code()), error.what());
+  } catch (const std::exception& error) {
+    failure = concat(1, what, ": ", error.what());
+  }
+  for (const std::string& text : group.all_gather_text(failure, what))
+    if (!text.empty()) throw Error(static_cast<ErrorCode>(text[0] - '0'), text.substr(1));
+}
+
+void check_piece(const Checkpoint& checkpoint, const FlatPiece& piece) {
+  if (!checkpoint.has(piece.name)) fail(ErrorCode::kBadInput, "--resume: ", checkpoint.path(), " has no tensor ", piece.name);
+  if (checkpoint.shape(piece.name) != piece.shape || checkpoint.dtype(piece.name) != dtype_of(piece))
+    fail(ErrorCode::kBadInput, "--resume: tensor ", piece.name, " of ", checkpoint.path(), " has another shape or type than the model's");
+}
+
 }  // namespace
 
-RunState::RunState(const Config& config, const Layout& layout, LayerGraph& model, Optimizer& optimizer, Group& group,
+RunState::RunState(const Config& config, const Layout& layout, LayerGraph& model, Strategy& strategy, Group& group,
                    int64_t num_train_samples)
-    : config_(config), layout_(layout), model_(model), optimizer_(optimizer), group_(group), num_train_samples_(num_train_samples) {}
+    : config_(config), layout_(layout), model_(model), strategy_(strategy), group_(group), num_train_samples_(num_train_samples) {}
 
-std::vector<NamedTensor> RunState::all_tensors() const {
-  std::vector<NamedTensor> tensors;
-  for (const auto& [name, tensor] : distinct_parameters(model_)) tensors.push_back({"model/" + name, tensor.detach()});
-  for (const auto& [name, tensor] : distinct_buffers(model_)) tensors.push_back({"model/" + name, tensor.detach()});
-  for (const auto& [name, tensor] : optimizer_.state()) tensors.push_back({"optimizer/" + name, tensor});
-  return tensors;
-}
-
-/// Every rank learns whether rank 0 succeeded; all throw the same when it did not.
-void RunState::same_outcome_everywhere(const std::string& failure, const std::string& what) {
-  const std::string first = group_.all_gather_text(failure, what).front();
-  if (first.empty()) return;
-  const int code = first[0] - '0';
-  throw Error(static_cast<ErrorCode>(code), first.substr(1));
-}
-
-std::string RunState::save(int64_t step) {
-  std::string path, failure;
-  if (group_.rank() == 0) {
-    try {
-      Json aliases = Json::object();
-      std::map<std::string, std::string> names;
-      distinct_parameters(model_, &names);
-      for (const auto& [alias, name] : names) aliases[alias] = name;
-      Json state{{"step", step},
-                 {"identity", identity(config_, num_train_samples_)},
-                 {"samples_seen", step * config_.global_batch},
-                 {"layout", to_json(layout_)},
-                 {"world_size", group_.size()},
-                 {"aliases", aliases},
-                 {"config", to_toml(config_)}};
-      std::vector<TensorPiece> pieces;
-      std::vector<at::Tensor> contiguous;  // Keeps copies alive until they are written.
-      for (const NamedTensor& named : all_tensors()) {
-        contiguous.push_back(named.tensor.contiguous());
-        const std::vector<int64_t> shape = named.tensor.sizes().vec();
-        pieces.push_back(
-            {{named.name, dtype_of(named), shape, contiguous.back().data_ptr()}, shape, std::vector<int64_t>(shape.size(), 0)});
-      }
-      std::filesystem::create_directories(checkpoints_folder(config_));
-      CheckpointWriter writer(checkpoints_folder(config_), step, std::to_string(::getpid()));
-      try {
-        writer.begin();
-        path = writer.commit({writer.write_shard(0, pieces)}, state, static_cast<int>(config_.keep_checkpoints));
-      } catch (...) {
-        writer.abandon();
-        throw;
-      }
-    } catch (const Error& error) {
-      failure = concat(static_cast<int>(error.code()), error.what());
-    } catch (const std::exception& error) {
-      failure = concat(1, "cannot save a checkpoint: ", error.what());
-    }
+std::vector<FlatPiece> RunState::buffers() const {
+  std::vector<FlatPiece> pieces;
+  for (const auto& [name, tensor] : distinct_buffers(model_)) {
+    if (!tensor.is_contiguous()) fail(ErrorCode::kBadInput, "buffer ", name, " is not contiguous; checkpoints need it to be");
+    pieces.push_back({"model/" + name, alias_of(tensor.detach(), 0, {tensor.numel()}), tensor.sizes().vec(), 0});
   }
-  same_outcome_everywhere(failure, "the outcome of the checkpoint");
+  return pieces;
+}
+
+Json RunState::describe(int64_t step, const Json& extra) const {
+  Json aliases = Json::object();
+  std::map<std::string, std::string> names;
+  distinct_parameters(model_, &names);
+  for (const auto& [alias, name] : names) aliases[alias] = name;
+  return Json{{"step", step},
+              {"identity", identity(config_, num_train_samples_)},
+              {"samples_seen", step * config_.global_batch},
+              {"layout", to_json(layout_)},
+              {"world_size", group_.size()},
+              {"aliases", aliases},
+              {"extra", extra},
+              {"config", to_toml(config_)}};
+}
+
+std::string RunState::save(int64_t step, const Json& extra) {
+  const std::string nonce = group_.all_gather_text(std::to_string(::getpid()), "the name of the checkpoint").front();
+  CheckpointWriter writer(checkpoints_folder(config_), step, nonce);
+  const bool first = group_.rank() == 0;
+  std::string path;
+  try {
+    together(group_, "cannot save a checkpoint", [&] {
+      if (!first) return;
+      std::filesystem::create_directories(checkpoints_folder(config_));
+      writer.begin();
+    });
+    std::string shard;
+    together(group_, "cannot save a checkpoint", [&] {
+      std::vector<FlatPiece> mine = strategy_.saved_pieces();
+      if (first)
+        for (FlatPiece& buffer : buffers()) mine.push_back(std::move(buffer));
+      std::vector<TensorPiece> pieces;
+      for (FlatPiece& piece : mine) {
+        piece.values = piece.values.cpu();
+        const TensorView whole{piece.name, dtype_of(piece), piece.shape, piece.values.data_ptr()};
+        for (TensorPiece& part : pieces_of_range(whole, piece.begin, piece.begin + piece.values.numel())) pieces.push_back(std::move(part));
+      }
+      if (!pieces.empty()) shard = to_json(writer.write_shard(group_.rank(), pieces)).dump();
+    });
+    const std::vector<std::string> shards = group_.all_gather_text(shard, "the parts of the checkpoint");
+    together(group_, "cannot save a checkpoint", [&] {
+      if (!first) return;
+      std::vector<ShardInfo> parts;
+      for (const std::string& text : shards)
+        if (!text.empty()) parts.push_back(shard_from_json(Json::parse(text)));
+      path = writer.commit(parts, describe(step, extra), static_cast<int>(config_.keep_checkpoints));
+    });
+  } catch (...) {
+    if (first) writer.abandon();
+    throw;
+  }
   return path;
 }
 
-void RunState::load_on_rank_0(int64_t& step) {
+/// On rank 0: the path of the newest valid checkpoint, which is of this run.
+std::string RunState::newest_checkpoint() const {
   std::vector<std::string> skipped;
-  std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(checkpoints_folder(config_), &skipped);
+  const std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(checkpoints_folder(config_), &skipped);
   for (const std::string& line : skipped) log_warning("checkpoint skipped: " + line);
   if (!checkpoint) fail(ErrorCode::kBadInput, "--resume: no valid checkpoint in ", checkpoints_folder(config_));
   const Json now = identity(config_, num_train_samples_), then = checkpoint->state().value("identity", Json::object());
@@ -127,46 +144,105 @@ void RunState::load_on_rank_0(int64_t& step) {
     if (then.value(key, Json()) != value)
       fail(ErrorCode::kBadInput, "--resume: ", checkpoint->path(), " was trained with ", key, " = ", then.value(key, Json()).dump(),
            ", this run has ", value.dump(), "; give the same, or start a new run in another --run folder");
-  at::NoGradGuard no_grad;
-  for (const NamedTensor& named : all_tensors()) {
-    const std::vector<int64_t> shape = named.tensor.sizes().vec();
-    if (!checkpoint->has(named.name)) fail(ErrorCode::kBadInput, "--resume: ", checkpoint->path(), " has no tensor ", named.name);
-    if (checkpoint->shape(named.name) != shape || checkpoint->dtype(named.name) != dtype_of(named))
-      fail(ErrorCode::kBadInput, "--resume: tensor ", named.name, " of ", checkpoint->path(),
-           " has another shape or type than the model's");
-    at::Tensor values = at::empty(shape, named.tensor.options());
-    checkpoint->read_whole(named.name, values.data_ptr());
-    const_cast<at::Tensor&>(named.tensor).copy_(values);
-  }
-  step = checkpoint->step();
+  return checkpoint->path();
 }
 
-int64_t RunState::load_latest() {
-  at::Tensor step = at::empty({1}, at::kLong);
-  step.data_ptr<int64_t>()[0] = 0;
-  std::string failure;
-  if (group_.rank() == 0) {
-    try {
-      load_on_rank_0(step.data_ptr<int64_t>()[0]);
-    } catch (const Error& error) {
-      failure = concat(static_cast<int>(error.code()), error.what());
-    } catch (const std::exception& error) {
-      failure = concat(1, "--resume: ", error.what());
-    }
+/// What compression left out: with other ranks than now, each takes the rows of some of the old ones, so that nothing is lost. Buckets that
+/// the checkpoint does not have start without.
+void RunState::read_compressor_state(const Checkpoint& checkpoint, FlatPiece& piece) const {
+  const int64_t count = piece.values.numel();
+  if (!checkpoint.has(piece.name) || checkpoint.dtype(piece.name) != dtype_of(piece)) return;
+  const std::vector<int64_t>& shape = checkpoint.shape(piece.name);
+  if (!piece.name.ends_with("/residual")) {
+    if (shape == piece.shape) checkpoint.read_whole(piece.name, piece.values.data_ptr());
+    return;
   }
-  same_outcome_everywhere(failure, "the outcome of loading the checkpoint");
-  group_.broadcast(step, 0, "the step of the checkpoint");
+  if (shape.size() != 2 || shape[1] != count) return;
+  at::Tensor row = at::empty_like(piece.values);
+  piece.values.zero_();
+  for (int64_t old_rank = group_.rank(); old_rank < shape[0]; old_rank += group_.size()) {
+    checkpoint.read_range(piece.name, old_rank * count, (old_rank + 1) * count, row.data_ptr());
+    piece.values.add_(row);
+  }
+}
+
+void RunState::read_pieces(const Checkpoint& checkpoint, std::vector<FlatPiece>& pieces) const {
+  for (FlatPiece& piece : pieces) {
+    if (piece.name.starts_with("compress/")) {
+      read_compressor_state(checkpoint, piece);
+      continue;
+    }
+    check_piece(checkpoint, piece);
+    at::Tensor here = piece.values.cpu();  // The same memory, unless it is a device's.
+    checkpoint.read_range(piece.name, piece.begin, piece.begin + here.numel(), here.data_ptr());
+    if (!piece.values.is_cpu()) piece.values.copy_(here);
+  }
+}
+
+/// Rank 0 (which has `checkpoint`) sends every tensor to all; each keeps what it needs. One whole tensor at a time.
+void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiece>& pieces) {
+  Json list = Json::array();
+  if (checkpoint)
+    for (const std::string& name : checkpoint->tensor_names())
+      list.push_back(Json{{"name", name}, {"type", static_cast<int>(checkpoint->dtype(name))}, {"shape", checkpoint->shape(name)}});
+  list = Json::parse(group_.all_gather_text(checkpoint ? list.dump() : "", "the list of tensors").front());
+  std::map<std::string, FlatPiece*> wanted;
+  for (FlatPiece& piece : pieces)
+    if (!piece.name.starts_with("compress/")) wanted[piece.name] = &piece;  // Residuals start again from zero.
+  for (const Json& entry : list) {
+    const std::string name = entry.at("name");
+    const auto shape = entry.at("shape").get<std::vector<int64_t>>();
+    const auto type = std::find_if(kTypes.begin(), kTypes.end(),
+                                   [&](const auto& row) { return static_cast<int>(row.second) == entry.at("type").get<int>(); });
+    if (type == kTypes.end()) continue;
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    at::Tensor whole = at::empty({count}, type->first);
+    if (checkpoint) checkpoint->read_whole(name, whole.data_ptr());
+    group_.broadcast(whole, 0, name);
+    const auto found = wanted.find(name);
+    if (found == wanted.end()) continue;
+    FlatPiece& piece = *found->second;
+    if (shape != piece.shape || whole.scalar_type() != piece.values.scalar_type())
+      fail(ErrorCode::kBadInput, "--resume: tensor ", name, " of the checkpoint has another shape or type than the model's");
+    piece.values.copy_(whole.narrow(0, piece.begin, piece.values.numel()));
+    wanted.erase(found);
+  }
+  if (!wanted.empty()) fail(ErrorCode::kBadInput, "--resume: the checkpoint has no tensor ", wanted.begin()->first);
+}
+
+int64_t RunState::load_latest(Json* extra) {
   at::NoGradGuard no_grad;
-  for (NamedTensor& named : all_tensors()) {
-    if (named.tensor.is_contiguous()) {
-      group_.broadcast(named.tensor, 0, named.name);
-    } else {
-      at::Tensor copy = named.tensor.contiguous();
-      group_.broadcast(copy, 0, named.name);
-      named.tensor.copy_(copy);
+  std::string path;
+  together(group_, "--resume", [&] {
+    if (group_.rank() == 0) path = newest_checkpoint();
+  });
+  path = group_.all_gather_text(path, "the path of the checkpoint").front();
+  std::optional<Checkpoint> checkpoint;
+  std::string here = "no";
+  if (std::filesystem::exists(path)) {
+    try {
+      checkpoint = Checkpoint::open(path, /*verify_data=*/false);  // Rank 0 has verified it.
+      here = std::to_string(checkpoint->step());
+    } catch (const Error&) {
     }
   }
-  return step.item<int64_t>();
+  const std::vector<std::string> steps = group_.all_gather_text(here, "who can read the checkpoint");
+  const bool all_read = std::all_of(steps.begin(), steps.end(), [&](const std::string& step) { return step == steps.front(); });
+  std::vector<FlatPiece> pieces = strategy_.loaded_pieces();
+  for (FlatPiece& buffer : buffers()) pieces.push_back(std::move(buffer));
+  if (all_read) together(group_, "--resume", [&] { read_pieces(*checkpoint, pieces); });
+  else receive_pieces(group_.rank() == 0 ? &*checkpoint : nullptr, pieces);
+  strategy_.loaded();
+  const Json info = Json::parse(
+      group_
+          .all_gather_text(group_.rank() == 0
+                               ? Json{{"step", checkpoint->step()}, {"extra", checkpoint->state().value("extra", Json::object())}}.dump()
+                               : "",
+                           "the state of the run")
+          .front());
+  *extra = info.at("extra");
+  return info.at("step").get<int64_t>();
 }
 
 }  // namespace cohort

@@ -4,36 +4,44 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cohort/base/config.h"
+#include "cohort/base/json_fwd.h"
 #include "cohort/base/layout.h"
 #include "cohort/comm/group.h"
 #include "cohort/models/layer_graph.h"
-#include "cohort/train/optimizer.h"
+#include "cohort/parallel/strategy.h"
 
 namespace cohort {
+
+class Checkpoint;
 
 class RunState {
  public:
   /// References must outlive the object.
-  RunState(const Config& config, const Layout& layout, LayerGraph& model, Optimizer& optimizer, Group& group, int64_t num_train_samples);
+  RunState(const Config& config, const Layout& layout, LayerGraph& model, Strategy& strategy, Group& group, int64_t num_train_samples);
 
-  /// Collective. Writes RUN/checkpoints/step-...; rank 0 does the writing. Returns the path (rank 0) or "". Error(kFailed) on every rank
-  /// when it cannot.
-  std::string save(int64_t step);
-  /// Collective. Loads the newest valid checkpoint of RUN; returns its step. Error(kBadInput) on every rank when there is none or it is of
-  /// another model, optimizer, data size, global batch or seed.
-  int64_t load_latest();
+  /// Collective. Writes RUN/checkpoints/step-...: every rank the pieces that it owns, rank 0 the manifest. `extra` is kept in the
+  /// checkpoint's state (rank 0's counts). Returns the path on every rank. Error(kFailed) on every rank when any cannot.
+  std::string save(int64_t step, const Json& extra);
+  /// Collective. Loads the newest valid checkpoint of RUN; returns its step, and its `extra`. Ranks that cannot read the folder (another
+  /// host's disk) get the values from rank 0. Error(kBadInput) on every rank when there is none or it is of another model, optimizer, data
+  /// size, global batch or seed.
+  int64_t load_latest(Json* extra);
 
  private:
-  void load_on_rank_0(int64_t& step);
-  std::vector<NamedTensor> all_tensors() const;
-  void same_outcome_everywhere(const std::string& failure, const std::string& what);
+  std::vector<FlatPiece> buffers() const;
+  std::string newest_checkpoint() const;
+  void read_pieces(const Checkpoint& checkpoint, std::vector<FlatPiece>& pieces) const;
+  void read_compressor_state(const Checkpoint& checkpoint, FlatPiece& piece) const;
+  void receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiece>& pieces);
+  Json describe(int64_t step, const Json& extra) const;
 
   const Config& config_;
   const Layout& layout_;
   LayerGraph& model_;
-  Optimizer& optimizer_;
+  Strategy& strategy_;
   Group& group_;
   int64_t num_train_samples_;
 };

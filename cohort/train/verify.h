@@ -16,8 +16,10 @@ struct VerifyResult {
   int64_t steps = 0;
   std::vector<TensorDifference> tensors;  ///< To one process; largest relative difference first.
   double bound = 0;
-  std::string reason;      ///< Where the bound comes from.
-  double accumulated = 0;  ///< Largest difference to one process that takes the ranks' micro-batches one after the other; 0: bitwise equal.
+  std::string reason;  ///< Where the bound comes from.
+  /// Largest difference to one process that takes the ranks' micro-batches one after the other; 0: bitwise equal, negative: not compared
+  /// (batch norm over all ranks has no such process).
+  double accumulated = -1;
   bool repeats = false;    ///< Two runs of the layout agree bitwise.
   bool comparable = true;  ///< false: the bound is so large that it would prove nothing.
   bool ok() const { return comparable && !tensors.empty() && tensors.front().relative_difference <= bound && repeats; }
@@ -26,7 +28,8 @@ struct VerifyResult {
 /// One result for each number of ranks in `worlds`. Forks its ranks; the calling process must have one thread. Works in a temporary folder
 /// that it removes. Error when a training fails.
 ///
-/// The bound is measured: one process is run again with its batch added up in 2 and in 3 pieces, which changes nothing but the rounding. A
+/// The bound is measured: one process is run again with its batch added up in 2 and in 3 pieces (with synchronised batch norm: in reverse
+/// order), which changes nothing but the rounding. A
 /// layout may differ by kMargin times the largest difference that this makes, or by kFloor where it makes (almost) none. Where that exceeds
 /// kCeiling the training itself amplifies rounding beyond comparison, and the result is not ok.
 std::vector<VerifyResult> verify(const Config& config, const DataSet& data, const std::vector<int>& worlds);

@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Step time on hosts joined by a slow link, for each layout and compression, and whether the program's own advice was right.
+
+    bench/slow_link.py [--megabits 100,1000] [--hosts 0,1] [--model mlp] [--steps 20] [--json]
+
+The hosts are network name spaces of this machine (root needed) with links limited by `tc`. --hosts says on which host each rank is: 0,1 is two hosts of one rank, 0,0,1,1 two of two. The run without compression
+ends with the program's advice: the step that it predicts for each compression. Then each is trained, and predicted and measured step stand side by side.
+"""
+import argparse
+import json
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/multi_process"))
+from support import Folder
+from test_hosts import Hosts, lines_of
+
+DATA = {"gpt": ["--data", "synthetic:text,samples=400", "--context", "128"]}
+IMAGES = ["--data", "synthetic:1x28x28,classes=10,samples=2000"]
+SPECS = ("fp16", "bf16", "int8", "topk:0.01", "powersgd:4")
+LAYOUTS = ("zero=1", "zero=2", "zero=3")
+
+
+def train(hosts, host_of_rank, options, layout, folder):
+    """The run's `done` line and, where it gave any, its advice."""
+    batch = {"mlp-small": 16, "mlp": 64, "cnn-bench": 32, "gpt": 8}.get(options.model, 32) * len(host_of_rank)
+    arguments = ["--model", options.model, *DATA.get(options.model, IMAGES), "--global-batch", batch, "--optimizer", "momentum", "--lr", "0.001", "--steps", options.steps, "--threads", "1", "--quiet", "--json",
+                 "--layout", layout, "--run", folder / layout.replace(":", "-")]
+    lines = lines_of(hosts.train(host_of_rank, arguments))
+    return next(line for line in lines if line["event"] == "done"), next((line for line in lines if line["event"] == "exchange_advice"), None)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabits", default="100,1000")
+    parser.add_argument("--hosts", default="0,1")
+    parser.add_argument("--model", default="mlp")
+    parser.add_argument("--steps", default="20")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    host_of_rank = [int(host) for host in options.hosts.split(",")]
+    for megabits in options.megabits.split(","):
+        with Folder() as folder, Hosts(max(host_of_rank) + 1, megabits=int(megabits)) as hosts:
+            done, advice = train(hosts, host_of_rank, options, "auto", folder)
+            predicted = {row["compress"]: row["predicted_step_seconds"] for row in advice["rows"]}
+            rows = [("none", predicted["none"], done["measured_step_seconds"])]
+            rows += [(spec, predicted.get(spec), train(hosts, host_of_rank, options, "compress=" + spec, folder)[0]["measured_step_seconds"]) for spec in SPECS]
+            rows += [(layout, None, train(hosts, host_of_rank, options, layout, folder)[0]["measured_step_seconds"]) for layout in LAYOUTS]
+            for name, forecast, measured in rows:
+                row = {"megabits": int(megabits), "hosts": host_of_rank, "model": options.model, "layout": name, "predicted_step_seconds": forecast, "measured_step_seconds": measured}
+                if options.json:
+                    print(json.dumps(row), flush=True)
+                else:
+                    print(f"{megabits:>5} Mbit/s  {options.model:9} {name:12} " + (f"predicted {1e3 * forecast:8.1f} ms  " if forecast else " " * 23) + f"measured {1e3 * measured:8.1f} ms", flush=True)
+            if not options.json:
+                print(f"              {advice['sentence']}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+#pragma once
+// Seconds of collective operations, ours beside LibTorch's Gloo, in one run of forked ranks.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cohort/world/world.h"
+
+namespace cohort {
+
+struct BenchCollectivesOptions {
+  int num_ranks = 2;
+  std::vector<std::string> backends;  ///< Of collective_backends() or collective_peers().
+  std::vector<std::string> ops;       ///< Of collective_ops().
+  std::vector<int64_t> sizes;         ///< Bytes; of the whole tensor where ranks hold parts (all-gather's output, reduce-scatter's input).
+  int blocks = 5;                     ///< Timed blocks of each, in turn; their median counts.
+  double block_seconds = 0.02;        ///< About so long is a block, as many calls as fit.
+  bool measure_memory = false;
+};
+
+struct CollectiveTime {
+  std::string op, backend;
+  int64_t bytes = 0;
+  double seconds = 0;  ///< Of one call.
+};
+
+struct CollectiveTimes {
+  std::vector<CollectiveTime> times;
+  double memory_bytes_per_second = 0;  ///< See memory_bandwidth.h; 0 unless asked for.
+};
+
+/// shm: memory from Group::allocate; shm-private: memory of the rank's own, staged; gloo: our transport over Gloo; pytorch-gloo: LibTorch's
+/// ProcessGroupGloo alone.
+const std::vector<std::string>& collective_backends();
+/// open-mpi, mpich: their own collectives; only in ranks that their mpirun started.
+const std::vector<std::string>& collective_peers();
+/// allreduce, reducescatter, allgather, broadcast, barrier.
+const std::vector<std::string>& collective_ops();
+
+/// Forks its ranks; the calling process must have one thread. Sizes that cannot be cut into a float for each rank are left out where ranks
+/// hold parts. Every block's result is checked: Error(kFailed) where a sum is wrong. Error of the rank that failed otherwise.
+CollectiveTimes bench_collectives(const BenchCollectivesOptions& options);
+/// The same in this rank of a job that a launcher started on one host; options.num_ranks does not count. The times are rank 0's own: what
+/// other ranks return is for nobody. Takes collective_peers(), too.
+CollectiveTimes bench_collectives_in_rank(const BenchCollectivesOptions& options, const World& world);
+
+}  // namespace cohort

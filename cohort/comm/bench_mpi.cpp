@@ -1,0 +1,98 @@
+// MPI's own collectives as a thing to measure, without MPI's headers: the few functions are looked up in the library, and the handles are
+// those of its stable binary interface. Open MPI's are addresses of objects that it exports (ompi_mpi_comm_world, ...), MPICH's are the
+// numbers that the MPICH ABI initiative fixes (2013, www.mpich.org/abi) for every library that calls itself libmpi.so.12 or libmpich.so.12.
+#include <dlfcn.h>
+
+#include <cstdint>
+
+#include "cohort/base/error.h"
+#include "cohort/comm/bench_systems.h"
+
+namespace cohort {
+namespace {
+
+/// `Handle` is the type of a communicator, data type and operation: a pointer with Open MPI, an int with MPICH.
+template <typename Handle>
+struct MpiHandles {
+  Handle world, type_float, sum;
+  void* in_place;
+};
+
+template <typename Function>
+Function look_up(void* library, const char* symbol) {
+  void* const found = ::dlsym(library, symbol);
+  if (!found) fail(ErrorCode::kEnvironment, "the MPI library has no ", symbol, ": ", ::dlerror());
+  return reinterpret_cast<Function>(found);
+}
+
+template <typename Handle>
+class MpiSystem : public BenchSystem {
+ public:
+  MpiSystem(void* library, MpiHandles<Handle> handles) : mpi_(handles) {
+    all_reduce_ = look_up<decltype(all_reduce_)>(library, "MPI_Allreduce");
+    reduce_scatter_ = look_up<decltype(reduce_scatter_)>(library, "MPI_Reduce_scatter_block");
+    all_gather_ = look_up<decltype(all_gather_)>(library, "MPI_Allgather");
+    broadcast_ = look_up<decltype(broadcast_)>(library, "MPI_Bcast");
+    barrier_ = look_up<decltype(barrier_)>(library, "MPI_Barrier");
+    finalize_ = look_up<decltype(finalize_)>(library, "MPI_Finalize");
+    if (look_up<int (*)(int*, char***)>(library, "MPI_Init")(nullptr, nullptr) != 0) fail(ErrorCode::kEnvironment, "MPI_Init failed");
+  }
+  ~MpiSystem() override { finalize_(); }
+
+  void call(Op op, at::Tensor& whole, at::Tensor& part) override {
+    const int result = run(op, whole, part);  // By default MPI ends the process itself.
+    if (result != 0) fail(ErrorCode::kEnvironment, "MPI: ", name_of(op), " failed with code ", result);
+  }
+
+ private:
+  int run(Op op, at::Tensor& whole, at::Tensor& part) {
+    if (op == Op::kBarrier) return barrier_(mpi_.world);
+    const int count = static_cast<int>(whole.numel());
+    void* const data = whole.data_ptr();
+    switch (op) {
+      case Op::kAllReduce:
+        return all_reduce_(mpi_.in_place, data, count, mpi_.type_float, mpi_.sum, mpi_.world);
+      case Op::kReduceScatter:
+        return reduce_scatter_(data, part.data_ptr(), static_cast<int>(part.numel()), mpi_.type_float, mpi_.sum, mpi_.world);
+      case Op::kAllGather:
+        return all_gather_(part.data_ptr(), static_cast<int>(part.numel()), mpi_.type_float, data, static_cast<int>(part.numel()),
+                           mpi_.type_float, mpi_.world);
+      default:
+        return broadcast_(data, count, mpi_.type_float, 0, mpi_.world);
+    }
+  }
+
+  MpiHandles<Handle> mpi_;
+  int (*all_reduce_)(const void*, void*, int, Handle, Handle, Handle);
+  int (*reduce_scatter_)(const void*, void*, int, Handle, Handle, Handle);
+  int (*all_gather_)(const void*, int, Handle, void*, int, Handle, Handle);
+  int (*broadcast_)(void*, int, Handle, int, Handle);
+  int (*barrier_)(Handle);
+  int (*finalize_)();
+};
+
+/// Symbols must be global: Open MPI's plug-ins look for them. Never unloaded.
+void* open_library(std::initializer_list<const char*> names, const char* what) {
+  std::string reason;
+  for (const char* name : names) {
+    if (void* const library = ::dlopen(name, RTLD_NOW | RTLD_GLOBAL)) return library;
+    reason = ::dlerror();
+  }
+  fail(ErrorCode::kEnvironment, what, " is not installed here: ", reason);
+}
+
+}  // namespace
+
+std::unique_ptr<BenchSystem> make_mpi_system(const std::string& name) {
+  if (name == "open-mpi") {
+    void* const library = open_library({"libmpi.so.40", "libmpi.so"}, "Open MPI");
+    return std::make_unique<MpiSystem<void*>>(
+        library, MpiHandles<void*>{look_up<void*>(library, "ompi_mpi_comm_world"), look_up<void*>(library, "ompi_mpi_float"),
+                                   look_up<void*>(library, "ompi_mpi_op_sum"), reinterpret_cast<void*>(intptr_t{1})});
+  }
+  void* const library = open_library({"libmpich.so.12", "libmpi.so.12"}, "MPICH");
+  return std::make_unique<MpiSystem<int>>(library,
+                                          MpiHandles<int>{0x44000000, 0x4c00040a, 0x58000003, reinterpret_cast<void*>(intptr_t{-1})});
+}
+
+}  // namespace cohort

@@ -1,0 +1,33 @@
+#pragma once
+// What `bench collectives` measures: one class for each way of doing an exchange, behind one interface.
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "cohort/comm/transport.h"
+
+namespace cohort {
+
+/// One rank's end; all ranks make the same calls. Tensors are floats, 1-d.
+class BenchSystem {
+ public:
+  virtual ~BenchSystem() = default;
+  /// Memory as this system likes it best. Collective; contents are not defined.
+  virtual at::Tensor allocate(int64_t num_elements);
+  /// Whether allocate() is more than at::empty, so that buffers cannot be shared with other systems.
+  virtual bool has_own_memory() const { return false; }
+  /// `whole`: of all-reduce (in place) and broadcast (from rank 0), all-gather's output, reduce-scatter's input; `part`: the other one.
+  virtual void call(Op op, at::Tensor& whole, at::Tensor& part) = 0;
+};
+
+/// `name` of collective_backends() or collective_peers() (bench_collectives.h); the latter in ranks that their own mpirun started.
+std::unique_ptr<BenchSystem> make_bench_system(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                                               double timeout_seconds);
+
+/// Open MPI ("open-mpi") or MPICH ("mpich"), loaded at run time. Error(kEnvironment) where its library is missing.
+std::unique_ptr<BenchSystem> make_mpi_system(const std::string& name);
+
+}  // namespace cohort

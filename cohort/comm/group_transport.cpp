@@ -1,0 +1,118 @@
+#include "cohort/comm/group_transport.h"
+
+#include <signal.h>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <algorithm>
+
+#include "cohort/base/error.h"
+#include "cohort/base/text.h"
+#include "cohort/comm/composite_transport.h"
+#include "cohort/comm/gloo_transport.h"
+#include "cohort/comm/mpi_transport.h"
+#include "cohort/comm/nccl.h"
+
+namespace cohort {
+namespace {
+
+const std::vector<std::string> kBackends = {"auto", "shm", "gloo", "mpi", "shm+gloo", "shm+mpi"};
+
+c10::intrusive_ptr<c10d::Store> part_of(const TransportRequest& request, const std::string& prefix) {
+  return c10::make_intrusive<c10d::PrefixStore>(prefix, request.store);
+}
+
+/// Hosts by the first rank on each.
+HostMap hosts_of(const Peers& peers) {
+  std::vector<int> host_of_rank;
+  for (int rank = 0; rank < peers.size(); ++rank) host_of_rank.push_back(peers.on_machine_of(rank).front());
+  return HostMap(host_of_rank);
+}
+
+std::unique_ptr<ShmTransport> make_shm(const TransportRequest& request, const Peers& peers, int rank, const std::string& prefix,
+                                       double timeout_seconds) {
+  auto arena = ShmArena::create(*part_of(request, prefix), rank, peers.size());
+  if (!arena) return nullptr;
+  return std::make_unique<ShmTransport>(std::move(arena), peers.pids(), timeout_seconds, ShmTuning{}, request.group);
+}
+
+/// Gloo writes to the socket of a rank that has died without asking for an error instead of SIGPIPE, which would end this process without
+/// a word. A program that has a handler of its own keeps it.
+void survive_broken_pipes() {
+  struct sigaction current{};
+  if (::sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
+}
+
+/// These ranks of the group over Gloo, or MPI where that is asked for.
+std::unique_ptr<NetworkTransport> make_network(const TransportRequest& request, const std::vector<int>& ranks, const std::string& prefix,
+                                               const std::string& address) {
+  const int rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), request.rank) - ranks.begin());
+  if (request.backend == "mpi" || request.backend == "shm+mpi") {
+    std::vector<int> world_ranks;
+    for (const int each : ranks) world_ranks.push_back(request.world_ranks[static_cast<size_t>(each)]);
+    return make_mpi_transport(world_ranks, rank, request.timeout_seconds, request.group);
+  }
+  survive_broken_pipes();
+  return make_gloo_transport(part_of(request, prefix), rank, static_cast<int>(ranks.size()), address, request.timeout_seconds,
+                             request.group);
+}
+
+std::unique_ptr<Transport> make_composite(const TransportRequest& request) {
+  HostMap hosts = hosts_of(request.peers);
+  const int host = hosts.host_of(request.rank);
+  const std::vector<int>& mine = hosts.ranks_of(host);
+  const std::string address = request.peers.address_to_bind(request.rank);
+  CompositeTransport::Parts parts;
+  if (mine.size() > 1) {
+    const std::string prefix = concat("inside/", host);
+    // Longer than the network's, so that a leader can tell its host which other host it waits for.
+    parts.inside = make_shm(request, request.peers.subset(mine), hosts.place_of(request.rank), prefix, request.timeout_seconds * 1.5 + 1);
+    if (!parts.inside) parts.inside = make_network(request, mine, prefix + "/network", "127.0.0.1");
+  }
+  std::vector<int> leaders, all;
+  for (int each = 0; each < hosts.num_hosts(); ++each) leaders.push_back(hosts.leader_of(each));
+  for (int rank = 0; rank < hosts.num_ranks(); ++rank) all.push_back(rank);
+  if (leaders.size() > 1) {
+    if (hosts.leader_of(host) == request.rank) parts.between = make_network(request, leaders, "between", address);
+    parts.all = make_network(request, all, "all", address);
+  }
+  return std::make_unique<CompositeTransport>(request.rank, std::move(hosts), std::move(parts), request.group);
+}
+
+}  // namespace
+
+GroupTransport make_group_transport(const TransportRequest& request) {
+  if (request.backend == "nccl")
+    fail(ErrorCode::kBadInput, "backend nccl: ",
+         why_no_nccl().empty() ? "groups exchange host memory, and NCCL moves a GPU's; make_nccl_backend() gives c10d's backend, and "
+                                 "training takes --backend auto"
+                               : why_no_nccl());
+  if (std::find(kBackends.begin(), kBackends.end(), request.backend) == kBackends.end())
+    fail(ErrorCode::kBadInput, "backend '", request.backend, "' is not built; use ", join(kBackends, ", "));
+  const bool automatic = request.backend == "auto", one_machine = request.peers.on_one_machine();
+  GroupTransport result;
+  if ((automatic || request.backend == "shm") && one_machine) {
+    auto shm = make_shm(request, request.peers, request.rank, "shm", request.timeout_seconds);
+    if (shm && request.group == "world") tune(*shm);
+    result.shm = shm.get();
+    result.transport = std::move(shm);
+    if (result.transport) return result;
+  }
+  if (request.backend == "shm")
+    fail(ErrorCode::kBadInput, "backend shm: the ranks cannot share memory (several hosts, containers or users); use auto or gloo");
+  const bool lone_ranks = hosts_of(request.peers).num_hosts() == request.peers.size();
+  if (request.backend == "shm+gloo" || request.backend == "shm+mpi" || (automatic && !one_machine && !lone_ranks)) {
+    result.transport = make_composite(request);
+    return result;
+  }
+  std::vector<int> all;
+  for (int rank = 0; rank < request.peers.size(); ++rank) all.push_back(rank);
+  result.transport = make_network(request, all, "network", request.peers.address_to_bind(request.rank));
+  return result;
+}
+
+std::unique_ptr<Transport> make_lone_transport() {
+  return std::make_unique<CompositeTransport>(0, HostMap({0}), CompositeTransport::Parts{});
+}
+
+}  // namespace cohort

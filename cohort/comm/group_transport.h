@@ -1,0 +1,38 @@
+#pragma once
+// Which transport a group gets.
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/comm/peers.h"
+#include "cohort/comm/shm_transport.h"
+#include "cohort/comm/transport.h"
+
+namespace cohort {
+
+struct TransportRequest {
+  std::string backend = "auto";           ///< auto, shm, gloo, mpi, shm+gloo, shm+mpi.
+  c10::intrusive_ptr<c10d::Store> store;  ///< Of this group alone.
+  int rank = 0;
+  Peers peers;                   ///< Of this group's ranks.
+  std::vector<int> world_ranks;  ///< What this group's ranks are in MPI_COMM_WORLD.
+  double timeout_seconds = 60;
+  std::string group = "world";  ///< Its name in messages.
+};
+
+struct GroupTransport {
+  std::unique_ptr<Transport> transport;
+  ShmTransport* shm = nullptr;  ///< The transport, where all ranks share memory.
+};
+
+/// auto: shared memory where all ranks have it; on several hosts Gloo between them and shared memory inside those with more than one rank.
+/// Collective. With Gloo SIGPIPE is ignored from here on, unless the program handles it. Error(kBadInput) for a name that is not built or
+/// cannot work here.
+GroupTransport make_group_transport(const TransportRequest& request);
+/// Of one rank that has nobody to talk to.
+std::unique_ptr<Transport> make_lone_transport();
+
+}  // namespace cohort

@@ -1,0 +1,105 @@
+#include "cohort/comm/pass_descriptor.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+
+#include "cohort/base/error.h"
+
+namespace cohort {
+namespace {
+
+/// Abstract address: a zero byte, then the name.
+socklen_t fill_address(sockaddr_un& address, const std::string& name) {
+  address = {};
+  address.sun_family = AF_UNIX;
+  const size_t length = std::min(name.size(), sizeof address.sun_path - 1);
+  std::memcpy(address.sun_path + 1, name.data(), length);
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+}
+
+bool same_user(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::getuid();
+}
+
+/// A message of one byte with room for one descriptor.
+struct Parcel {
+  char byte = 'C';
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  iovec data{&byte, 1};
+  msghdr message{};
+
+  Parcel() {
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+  }
+};
+
+bool send_descriptor(int socket, int fd) {
+  Parcel parcel;
+  cmsghdr* const header = CMSG_FIRSTHDR(&parcel.message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof fd);
+  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  return ::sendmsg(socket, &parcel.message, MSG_NOSIGNAL) == 1;
+}
+
+}  // namespace
+
+DescriptorServer::DescriptorServer(const std::string& name) : listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  sockaddr_un address;
+  const socklen_t length = fill_address(address, name);
+  if (listener_ < 0 || ::bind(listener_, reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(listener_, SOMAXCONN) != 0) {
+    const int error = errno;
+    if (listener_ >= 0) ::close(listener_);
+    fail(ErrorCode::kEnvironment, "cannot listen on the local socket '", name, "': ", std::strerror(error));
+  }
+}
+
+DescriptorServer::~DescriptorServer() { ::close(listener_); }
+
+int DescriptorServer::serve(int fd, int num_receivers, double timeout_seconds) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_seconds);
+  int num_served = 0;
+  while (num_served < num_receivers) {
+    const std::chrono::duration<double, std::milli> left = deadline - Clock::now();
+    pollfd wait{listener_, POLLIN, 0};
+    if (left.count() <= 0 || ::poll(&wait, 1, static_cast<int>(left.count()) + 1) == 0) break;
+    const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (socket < 0) continue;
+    if (same_user(socket) && send_descriptor(socket, fd)) ++num_served;
+    ::close(socket);
+  }
+  return num_served;
+}
+
+int receive_descriptor_from(const std::string& name) {
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address;
+  const socklen_t length = fill_address(address, name);
+  int fd = -1;
+  if (socket >= 0 && ::connect(socket, reinterpret_cast<sockaddr*>(&address), length) == 0 && same_user(socket)) {
+    Parcel parcel;
+    const bool came = ::recvmsg(socket, &parcel.message, MSG_CMSG_CLOEXEC) == 1;
+    const cmsghdr* const header = came ? CMSG_FIRSTHDR(&parcel.message) : nullptr;
+    if (header && header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof fd))
+      std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+  }
+  if (socket >= 0) ::close(socket);
+  return fd;
+}
+
+}  // namespace cohort

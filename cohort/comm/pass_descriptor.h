@@ -1,0 +1,27 @@
+#pragma once
+// Handing an open file to other processes of the same user over a UNIX socket without a name in the file system.
+
+#include <string>
+
+namespace cohort {
+
+/// Hands `fd` to `num_receivers` processes. The address is free from construction on, so that receivers may be told of it.
+class DescriptorServer {
+ public:
+  /// Error(kEnvironment) when the socket cannot be made. `name` must be new: other processes of this host share the name space.
+  explicit DescriptorServer(const std::string& name);
+  ~DescriptorServer();
+  DescriptorServer(const DescriptorServer&) = delete;
+
+  /// Blocks until so many processes of this user have it; processes of other users are turned away. Returns how many came within
+  /// `timeout_seconds`.
+  int serve(int fd, int num_receivers, double timeout_seconds);
+
+ private:
+  int listener_ = -1;
+};
+
+/// The descriptor that the server of `name` hands out; -1 when there is none, or when it belongs to another user.
+int receive_descriptor_from(const std::string& name);
+
+}  // namespace cohort

@@ -1,0 +1,32 @@
+#include "cohort/parallel/make_strategy.h"
+
+#include <algorithm>
+
+#include "cohort/base/error.h"
+#include "cohort/parallel/replicated.h"
+#include "cohort/parallel/shared_data_parallel.h"
+#include "cohort/parallel/zero_data_parallel.h"
+
+namespace cohort {
+
+std::unique_ptr<Strategy> make_strategy(torch::nn::Module& module, Group group, const StrategyOptions& options) {
+  const std::vector<at::Tensor> parameters = module.parameters();
+  const bool on_host = std::all_of(parameters.begin(), parameters.end(), [](const at::Tensor& parameter) { return parameter.is_cpu(); });
+  if (options.zero > 0 && !on_host)
+    fail(ErrorCode::kBadInput, "zero=", options.zero, " shards weights in the host's memory only; use zero=0 with this device");
+  if (options.zero == 0 && on_host && options.share_weights && options.compress == "none" && group.arena())
+    return std::make_unique<SharedDataParallel>(module, std::move(group), SharedDataParallelOptions{.rule = options.rule});
+  if (options.zero > 0) {
+    if (options.compress != "none")
+      fail(ErrorCode::kBadInput, "zero=", options.zero, " with compress=", options.compress,
+           " is not supported; use zero=0 or compress=none");
+    ZeroOptions zero{.stage = options.zero, .rule = options.rule};
+    if (options.bucket_bytes > 0) zero.bucket_bytes = options.bucket_bytes;
+    return std::make_unique<ZeroDataParallel>(module, std::move(group), zero);
+  }
+  DataParallelOptions parallel{.compress = options.compress, .seed = options.seed};
+  if (options.bucket_bytes > 0) parallel.bucket_bytes = options.bucket_bytes;
+  return std::make_unique<Replicated>(module, std::move(group), options.rule, parallel);
+}
+
+}  // namespace cohort

@@ -1,0 +1,26 @@
+#pragma once
+// Which strategy a layout means.
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <string>
+
+#include "cohort/comm/group.h"
+#include "cohort/parallel/strategy.h"
+
+namespace cohort {
+
+struct StrategyOptions {
+  int zero = 0;  ///< ZeRO stage, 0 to 3.
+  UpdateRule rule;
+  std::string compress = "none";  ///< See parallel/compressor.h.
+  bool share_weights = true;      ///< zero 0: one copy of the weights on a host where all ranks share memory.
+  int64_t bucket_bytes = 0;       ///< 0: the default.
+  uint64_t seed = 1;              ///< Of what a compressor draws.
+};
+
+/// Collective. The module must outlive the strategy. Error(kBadInput) where options do not go together.
+std::unique_ptr<Strategy> make_strategy(torch::nn::Module& module, Group group, const StrategyOptions& options);
+
+}  // namespace cohort

@@ -1,0 +1,108 @@
+#include "cohort/parallel/replicated.h"
+
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "cohort/base/error.h"
+#include "cohort/parallel/tensor_alias.h"
+#include "cohort/parallel/tile_sum.h"
+
+namespace cohort {
+namespace {
+
+std::vector<NamedTensor> trained_of(const std::vector<NamedTensor>& all) {
+  std::vector<NamedTensor> trained;
+  for (const NamedTensor& parameter : all)
+    if (parameter.tensor.requires_grad()) trained.push_back(parameter);
+  return trained;
+}
+
+std::vector<Segment> whole_segments(const std::vector<NamedTensor>& parameters) {
+  std::vector<Segment> segments;
+  for (const auto& [name, tensor] : parameters) {
+    if (!tensor.is_contiguous())
+      fail(ErrorCode::kBadInput, "parameter ", name, " is not contiguous; make it contiguous before it is trained");
+    segments.push_back({name, tensor.sizes().vec(), 0, alias_of(tensor.detach(), 0, {tensor.numel()})});
+  }
+  return segments;
+}
+
+double squared_norm_of(const at::Tensor& gradient) {
+  if (gradient.is_cpu()) return squared_norm(gradient.data_ptr(), gradient.numel(), gradient.scalar_type());
+  return gradient.to(at::kDouble).square().sum().item<double>();
+}
+
+DataParallelOptions summed(DataParallelOptions options) {
+  options.mean = GradientMean::kSum;
+  return options;
+}
+
+}  // namespace
+
+Replicated::Replicated(torch::nn::Module& module, Group group, UpdateRule rule, DataParallelOptions options)
+    : group_(group),
+      all_(distinct_parameters(module)),
+      trained_(trained_of(all_)),
+      parallel_(module, std::move(group), summed(options)),
+      optimizer_(rule, whole_segments(trained_)) {}
+
+void Replicated::zero_grad() {
+  for (NamedTensor& parameter : trained_) parameter.tensor.mutable_grad() = at::Tensor();
+}
+
+StepOutcome Replicated::step(const StepOptions& options) {
+  at::NoGradGuard no_grad;
+  const auto began = std::chrono::steady_clock::now();
+  StepOutcome outcome;
+  double factor = options.gradient_factor;
+  for (const auto& [name, tensor] : trained_) {
+    at::Tensor& gradient = tensor.mutable_grad();
+    if (!gradient.defined()) continue;
+    if (gradient.is_sparse()) gradient = gradient.to_dense();
+    if (!gradient.is_contiguous()) gradient = gradient.contiguous();
+  }
+  if (options.clip_norm > 0 || options.check_finite) {
+    double total = 0;
+    for (const auto& [name, tensor] : trained_)
+      if (tensor.grad().defined()) total += squared_norm_of(tensor.grad());
+    outcome.gradient_norm = std::sqrt(total) * std::abs(factor);
+    outcome.skipped = options.check_finite && !std::isfinite(total);
+    if (options.clip_norm > 0 && outcome.gradient_norm > options.clip_norm) factor *= options.clip_norm / outcome.gradient_norm;
+  }
+  for (size_t i = 0; i < trained_.size() && !outcome.skipped; ++i)
+    if (const at::Tensor& gradient = trained_[i].tensor.grad(); gradient.defined())
+      optimizer_.update(i, gradient, options.learning_rate, factor);
+  outcome.update_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  return outcome;
+}
+
+MemoryForecast Replicated::memory_forecast() const {
+  int64_t weights = 0;
+  for (const NamedTensor& parameter : all_) weights += static_cast<int64_t>(parameter.tensor.nbytes());
+  int64_t gradients = 0;
+  for (const NamedTensor& parameter : trained_) gradients += static_cast<int64_t>(parameter.tensor.nbytes());
+  return {weights, gradients, optimizer_.state_bytes()};
+}
+
+std::vector<FlatPiece> Replicated::saved_pieces() {
+  return group_.rank() == 0 ? pieces(/*saving=*/true) : parallel_.compressor_state(/*saving=*/true);
+}
+
+std::vector<FlatPiece> Replicated::loaded_pieces() { return pieces(/*saving=*/false); }
+
+std::vector<FlatPiece> Replicated::pieces(bool saving) {
+  std::vector<FlatPiece> pieces = optimizer_.state(saving);
+  for (FlatPiece& piece : parallel_.compressor_state(saving)) pieces.push_back(std::move(piece));
+  for (const auto& [name, tensor] : all_)
+    pieces.push_back({"model/" + name, alias_of(tensor.detach(), 0, {tensor.numel()}), tensor.sizes().vec(), 0});
+  return pieces;
+}
+
+void Replicated::loaded() {
+  optimizer_.load_counts();
+  group_.barrier();
+}
+
+}  // namespace cohort

@@ -1,0 +1,114 @@
+// Watching the operators of a thread.
+//
+// LibTorch sends every operator call through its dispatcher, which lets a thread switch on a "mode": a dispatch key above all others
+// (autocast, autograd, backends) whose fallback kernel gets each operator with its arguments on a stack. Ours looks the arguments' storages
+// up in a table of this thread, calls back, switches the mode off and calls the operator on. The engine runs backward with the state of the
+// thread that called backward(), so operators of backward come the same way, with saved tensors and their views among their arguments.
+//
+// RecordFunction callbacks would see the same arguments, but LibTorch swallows what they throw, and a failed exchange must stop the
+// operator. The key used is the one that LibTorch's own tests of such modes use; nothing else in LibTorch does.
+//
+// Cost: arguments are put on a stack, and one hash look-up a tensor: 0.13 to 0.39 us more for a product of two tensors of 4 elements (0.94
+// us without; 5 rounds, each the best of 20 batches of 20000, one thread, 2 busy cores). Operators inside of operators are not watched:
+// they see the same memory as the outer one.
+#include "cohort/parallel/use_watch.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "cohort/base/error.h"
+
+namespace cohort {
+namespace {
+
+constexpr c10::DispatchKey kMode = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+struct Watched {
+  UseWatch* watch = nullptr;
+  int id = 0;
+};
+
+struct ThreadTable {
+  std::unordered_map<const void*, Watched> by_storage;
+  int num_watches = 0;
+};
+
+ThreadTable& table() {
+  thread_local ThreadTable table;
+  return table;
+}
+
+using Found = std::vector<std::pair<UseWatch*, std::vector<int>>>;
+
+void look_up(const at::Tensor& tensor, Found& found) {
+  if (!tensor.defined() || !tensor.has_storage()) return;
+  const auto place = table().by_storage.find(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+  if (place == table().by_storage.end()) return;
+  const auto [watch, id] = place->second;
+  auto entry = std::find_if(found.begin(), found.end(), [watch = watch](const auto& one) { return one.first == watch; });
+  if (entry == found.end()) entry = found.insert(found.end(), {watch, {}});
+  std::vector<int>& ids = entry->second;
+  if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+}
+
+void look_up(const c10::IValue& value, Found& found) {
+  if (value.isTensor()) {
+    look_up(value.toTensor(), found);
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorList()) look_up(tensor, found);
+  } else if (value.isList()) {  // Lists of optional tensors.
+    for (const c10::IValue& element : value.toListRef()) look_up(element, found);
+  }
+}
+
+void before_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  Found found;
+  for (const c10::IValue& argument : torch::jit::last(*stack, op.schema().arguments().size())) look_up(argument, found);
+  const c10::impl::ExcludeDispatchKeyGuard mode_off(kMode);
+  for (const auto& [watch, ids] : found) watch->callback()(ids);
+  op.callBoxed(stack);
+}
+
+/// For the life of the process; without effect on threads that do not switch the mode on.
+void register_fallback() {
+  static torch::Library* const library = [] {
+    auto* made = new torch::Library(torch::Library::IMPL, "_", kMode, __FILE__, __LINE__);
+    made->fallback(torch::CppFunction::makeFromBoxedFunction<&before_operator>());
+    return made;
+  }();
+  static_cast<void>(library);
+}
+
+}  // namespace
+
+UseWatch::UseWatch(Callback before_use) : before_use_(std::move(before_use)) {
+  register_fallback();
+  if (table().num_watches++ == 0) c10::impl::tls_set_dispatch_key_included(kMode, true);
+}
+
+UseWatch::~UseWatch() {
+  for (const void* storage : storages_) table().by_storage.erase(storage);
+  if (--table().num_watches == 0) c10::impl::tls_set_dispatch_key_included(kMode, false);
+}
+
+void UseWatch::add(const at::Tensor& tensor, int id) {
+  const void* const storage = tensor.storage().unsafeGetStorageImpl();
+  if (!table().by_storage.emplace(storage, Watched{this, id}).second) fail(ErrorCode::kBadInput, "the tensor's memory is watched already");
+  storages_.push_back(storage);
+}
+
+UnwatchedScope::UnwatchedScope() : was_excluded_(c10::impl::tls_is_dispatch_key_excluded(kMode)) {
+  if (!was_excluded_) c10::impl::tls_set_dispatch_key_excluded(kMode, true);
+}
+UnwatchedScope::~UnwatchedScope() {
+  if (!was_excluded_) c10::impl::tls_set_dispatch_key_excluded(kMode, false);
+}
+
+}  // namespace cohort

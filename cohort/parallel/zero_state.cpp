@@ -1,0 +1,203 @@
+// Building the parts of ZeRO, and the exchange of a pass. The whole is described in zero_data_parallel.cpp.
+#include "cohort/parallel/zero_state.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "cohort/base/error.h"
+#include "cohort/parallel/agreement.h"
+#include "cohort/parallel/tensor_alias.h"
+#include "cohort/parallel/tile_sum.h"
+
+namespace cohort {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int kNumControls = DataParallel::kNumControls;
+
+}  // namespace
+
+ZeroDataParallel::State::State(torch::nn::Module& module, Group group_, const ZeroOptions& options_)
+    : group(std::move(group_)), options(options_) {
+  if (options.stage < 1 || options.stage > 3) fail(ErrorCode::kBadInput, "ZeRO has stages 1, 2 and 3, not ", options.stage);
+  if (options.bucket_bytes <= 0) fail(ErrorCode::kBadInput, "ZeRO: bucket_bytes must be positive, not ", options.bucket_bytes);
+  const Quiet quiet;
+  all = distinct_parameters(module);
+  check_same_model(group, all);
+  check_divisible(all);
+  for (const NamedTensor& parameter : all)
+    if (parameter.tensor.requires_grad() && torch::autograd::impl::post_acc_grad_hooks(parameter.tensor))
+      fail(ErrorCode::kBadInput, "parameter ", parameter.name,
+           " already has a post-accumulate hook; a model can be trained by one strategy at a time");
+  plan();
+  memory = std::make_unique<UnitMemory>(live_bytes + 2 * largest_unit_bytes);
+  if (options.broadcast_model) broadcast_rest(module);
+  buffers = std::make_unique<BufferAverage>(module, group);
+  weights = std::make_unique<ZeroWeights>(
+      group, all, units, *memory, ZeroWeightsOptions{.keep_slices_only = options.stage == 3, .broadcast_model = options.broadcast_model});
+  std::vector<ZeroUnit> trained;
+  for (size_t index = 0; index < units.size(); ++index) {
+    if (!units[index].trained) continue;
+    trained.push_back(units[index]);
+    trained_units.push_back(index);
+  }
+  divide_optimizer();
+  reduce = std::make_unique<ZeroReduce>(group, all, trained, *memory, /*keep_whole=*/options.stage == 1);
+  used.assign(all.size(), 0);
+  statistics.bytes = reduce->pass_bytes();
+  statistics.num_buckets = static_cast<int>(reduce->num_units());
+  if (options.stage == 3) start_gathering();
+}
+
+void ZeroDataParallel::State::plan() {
+  units = plan_units(all, options.bucket_bytes, group.size());
+  if (options.stage < 3) std::erase_if(units, [](const ZeroUnit& unit) { return !unit.trained; });
+  for (const ZeroUnit& unit : units) largest_unit_bytes = std::max(largest_unit_bytes, unit.bytes());
+  live_bytes = options.stage < 3 ? 0 : options.live_bytes > 0 ? options.live_bytes : 2 * largest_unit_bytes;
+}
+
+/// What is not divided starts with rank 0's values, too.
+void ZeroDataParallel::State::broadcast_rest(const torch::nn::Module& module) {
+  if (group.size() == 1) return;
+  std::vector<NamedTensor> rest = distinct_buffers(module);
+  for (const NamedTensor& parameter : all)
+    if (!is_divided(parameter.tensor)) rest.push_back(parameter);
+  for (const NamedTensor& one : rest) {
+    if (one.tensor.numel() == 0) continue;
+    const at::Tensor values = one.tensor.detach().contiguous();
+    group.broadcast(values, 0, one.name);
+    if (!values.is_same(one.tensor)) one.tensor.detach().copy_(values);
+  }
+}
+
+void ZeroDataParallel::State::divide_optimizer() {
+  std::vector<Segment> segments;
+  for (size_t reduced = 0; reduced < trained_units.size(); ++reduced) {
+    const size_t index = trained_units[reduced];
+    for (const SlicePiece& piece : slice_pieces(units[index], all, group.rank())) {
+      const NamedTensor& parameter = all[static_cast<size_t>(piece.parameter)];
+      segments.push_back({parameter.name, parameter.tensor.sizes().vec(), piece.begin,
+                          alias_of(weights->slice(index), piece.slice_offset, {piece.count})});
+      places.push_back({reduced, piece.parameter, piece.slice_offset, piece.count});
+    }
+  }
+  optimizer = std::make_unique<ShardOptimizer>(options.rule, std::move(segments));
+}
+
+void ZeroDataParallel::State::start_gathering() {
+  std::vector<GatheredUnit> gathered;
+  for (size_t index = 0; index < weights->size(); ++index)
+    gathered.push_back({"the weights of " + weights->name(index), weights->slice(index), weights->whole(index)});
+  gather = std::make_unique<ZeroGather>(group, std::move(gathered), *memory,
+                                        ZeroGather::Options{.live_bytes = live_bytes,
+                                                            .num_ready = [this] { return reduce->num_ready(); },
+                                                            .start_exchanges = [this](int64_t count) { reduce->start_up_to(count); },
+                                                            .num_exchanges = reduce->num_units()});
+  watch = std::make_unique<UseWatch>([this](const std::vector<int>& ids) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;  // Gathers belong to no graph; grad mode stays as the caller has it.
+    gather->use(ids);
+  });
+  for (size_t index = 0; index < weights->size(); ++index) watch->add(weights->whole(index), static_cast<int>(index));
+}
+
+void ZeroDataParallel::State::on_gradient(int parameter) {
+  const Quiet quiet;
+  if (options.stage == 1 && step_closed)
+    fail(ErrorCode::kFailed, "parameter ", all[static_cast<size_t>(parameter)].name,
+         " got a gradient after those of the step were exchanged; call step() and zero_grad() first, or set_sync(false) before all but the "
+         "last backward() of a step");
+  if (options.stage == 1 && !sync) return;
+  if (!in_backward) {
+    in_backward = true;
+    torch::autograd::Engine::get_default_engine().queue_callback([this] {
+      const Quiet quiet;
+      in_backward = false;
+      close_pass(sync);
+    });
+  }
+  reduce->on_gradient(parameter);
+  // In stage 3 exchanges start between gathers, in the same place on all ranks.
+  if (!gather) reduce->start_up_to(reduce->num_ready());
+}
+
+/// Ends this rank's backward; after its last of the step, serves the others until theirs.
+void ZeroDataParallel::State::close_pass(bool last) {
+  const auto began = Clock::now();
+  if (gather) statistics.exposed_seconds += gather->waited_seconds() - waited_before;
+  bool all_last = false;
+  do {
+    if (gather) gather->finish(Section::kPass);
+    reduce->start_up_to(reduce->num_units());
+    all_last = exchange_notes(last);
+  } while (last && !all_last);
+  if (last) {
+    buffers->average(buffer_share >= 0 ? buffer_share : 1.0 / group.size());
+    step_closed = true;
+  }
+  statistics.exposed_seconds += std::chrono::duration<double>(Clock::now() - began).count();
+  if (gather) waited_before = gather->waited_seconds();
+}
+
+/// Ends a pass: notes of all ranks, and the sums of gradients. Returns whether it was the last for all ranks.
+bool ZeroDataParallel::State::exchange_notes(bool last) {
+  const int64_t size = 1 + kNumControls + static_cast<int64_t>(all.size());
+  const at::Tensor mine = at::empty({size}), notes = at::empty({group.size() * size});
+  float* const note = mine.data_ptr<float>();
+  note[0] = last ? 1 : 0;
+  std::copy(controls.begin(), controls.end(), note + 1);
+  std::copy(reduce->used().begin(), reduce->used().end(), note + 1 + kNumControls);
+  const auto pending = group.size() > 1 ? group.start_all_gather(notes, mine, "the notes on a pass") : nullptr;
+  reduce->finish_pass();
+  if (pending) pending->wait();
+  else notes.copy_(mine);
+  bool all_last = true;
+  control_sums.fill(0);
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const float* const one = notes.const_data_ptr<float>() + rank * size;
+    all_last &= one[0] != 0;
+    for (int slot = 0; slot < kNumControls; ++slot) control_sums[static_cast<size_t>(slot)] += one[1 + slot];
+    for (size_t parameter = 0; parameter < all.size(); ++parameter) used[parameter] |= one[1 + kNumControls + parameter] != 0;
+  }
+  return all_last;
+}
+
+/// Over the slices of all ranks, added in rank order.
+double ZeroDataParallel::State::squared_norm_of_all() const {
+  double mine = 0;
+  for (const ZeroPlace& place : places)
+    if (used[static_cast<size_t>(place.parameter)]) {
+      const at::Tensor& slice = reduce->slice(place.reduced_unit);
+      const char* const data = static_cast<const char*>(slice.const_data_ptr()) + place.slice_offset * slice.element_size();
+      mine += squared_norm(data, place.count, slice.scalar_type());
+    }
+  at::Tensor norms = at::empty({group.size(), 1}, at::kDouble), norm = at::empty({1}, at::kDouble);
+  norm.data_ptr<double>()[0] = mine;
+  Group exchange = group;
+  exchange.all_gather(norms, norm, "the norm of the gradients");
+  double total = 0;
+  for (int rank = 0; rank < group.size(); ++rank) total += norms.const_data_ptr<double>()[rank];
+  return total;
+}
+
+/// Pieces of weights: the own slices, and what is not divided (saved by rank 0, read by all).
+std::vector<FlatPiece> ZeroDataParallel::State::weight_pieces(bool saving) const {
+  std::vector<FlatPiece> pieces;
+  const auto name = [&](int parameter) { return "model/" + all[static_cast<size_t>(parameter)].name; };
+  for (size_t index = 0; index < units.size(); ++index)
+    for (const SlicePiece& piece : slice_pieces(units[index], all, group.rank()))
+      pieces.push_back({name(piece.parameter), alias_of(weights->slice(index), piece.slice_offset, {piece.count}),
+                        all[static_cast<size_t>(piece.parameter)].tensor.sizes().vec(), piece.begin});
+  for (size_t i = 0; i < all.size() && !(saving && group.rank() > 0); ++i) {
+    const at::Tensor& tensor = all[i].tensor;
+    if (!is_divided(tensor))
+      pieces.push_back({name(static_cast<int>(i)), alias_of(tensor.detach(), 0, {tensor.numel()}), tensor.sizes().vec(), 0});
+  }
+  return pieces;
+}
+
+}  // namespace cohort

@@ -1,0 +1,69 @@
+#pragma once
+// The inside of ZeroDataParallel: what zero_state.cpp builds and exchanges, and zero_data_parallel.cpp offers.
+
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "cohort/parallel/buffer_average.h"
+#include "cohort/parallel/unit_memory.h"
+#include "cohort/parallel/use_watch.h"
+#include "cohort/parallel/zero_data_parallel.h"
+#include "cohort/parallel/zero_gather.h"
+#include "cohort/parallel/zero_reduce.h"
+#include "cohort/parallel/zero_weights.h"
+
+namespace cohort {
+
+/// For our own operators: no graph, and no gathering of what they touch.
+struct Quiet {
+  at::NoGradGuard no_grad;
+  UnwatchedScope unwatched;
+};
+
+/// Where the gradient of an optimizer's segment lies.
+struct ZeroPlace {
+  size_t reduced_unit = 0;  ///< Index among the trained units.
+  int parameter = 0;
+  int64_t slice_offset = 0, count = 0;
+};
+
+/// Members are in the order of construction: what is watched ends before what it uses.
+struct ZeroDataParallel::State {
+  Group group;
+  ZeroOptions options;
+  std::vector<NamedTensor> all;
+  std::vector<ZeroUnit> units;        ///< Divided units: all in stage 3, else the trained ones.
+  std::vector<size_t> trained_units;  ///< Reduced unit -> index in `units`.
+  int64_t largest_unit_bytes = 0, live_bytes = 0;
+  std::unique_ptr<UnitMemory> memory;
+  std::unique_ptr<ZeroWeights> weights;
+  std::unique_ptr<ZeroReduce> reduce;
+  std::unique_ptr<ShardOptimizer> optimizer;
+  std::vector<ZeroPlace> places;  ///< One a segment of the optimizer.
+  std::unique_ptr<ZeroGather> gather;
+  std::unique_ptr<UseWatch> watch;
+  std::unique_ptr<BufferAverage> buffers;
+
+  bool sync = true, in_backward = false, step_closed = false;
+  double buffer_share = -1, waited_before = 0;
+  std::array<float, DataParallel::kNumControls> controls{}, control_sums{};
+  std::vector<uint8_t> used;  ///< By any rank since zero_grad(). One a parameter.
+  ExchangeStatistics statistics;
+
+  State(torch::nn::Module& module, Group group, const ZeroOptions& options);
+  void plan();
+  void broadcast_rest(const torch::nn::Module& module);
+  void divide_optimizer();
+  void start_gathering();
+  bool is_divided(const at::Tensor& tensor) const { return options.stage == 3 || tensor.requires_grad(); }
+  void on_gradient(int parameter);
+  void close_pass(bool last);
+  bool exchange_notes(bool last);
+  double squared_norm_of_all() const;
+  std::vector<FlatPiece> weight_pieces(bool saving) const;
+};
+
+}  // namespace cohort

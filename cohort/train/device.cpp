@@ -1,0 +1,20 @@
+#include "cohort/train/device.h"
+
+#include <torch/cuda.h>
+
+#include "cohort/base/error.h"
+
+namespace cohort {
+
+c10::Device device_of_rank(const std::string& name, int local_rank) {
+  if (name == "cpu") return c10::Device(c10::DeviceType::CPU);
+  if (name != "cuda") fail(ErrorCode::kBadInput, "--device ", name, ": expected cpu or cuda");
+  if (!torch::cuda::is_available())
+    fail(ErrorCode::kBadInput,
+         "--device cuda: LibTorch sees no CUDA device (a CPU build of LibTorch, no driver, or CUDA_VISIBLE_DEVICES hides them); use "
+         "--device "
+         "cpu, or build Cohort against a CUDA build of LibTorch");
+  return c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(local_rank % static_cast<int>(torch::cuda::device_count())));
+}
+
+}  // namespace cohort

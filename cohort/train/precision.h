@@ -1,0 +1,46 @@
+#pragma once
+// The arithmetic of forward and backward: fp32, or half precision where LibTorch's autocast finds that it does no harm. Parameters,
+// gradients and optimizer state are fp32 in any case ("master weights").
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <string>
+
+namespace cohort {
+
+enum class Precision { kFp32, kBf16, kFp16 };
+
+/// Of "fp32", "bf16", "fp16". Error(kBadInput) otherwise.
+Precision parse_precision(const std::string& name);
+const char* name_of(Precision precision);
+/// fp16's gradients need a loss scale (loss_scaler.h): numbers below 6e-8 become 0. bf16 has the range of fp32.
+inline bool needs_loss_scale(Precision precision) { return precision == Precision::kFp16; }
+
+/// What a user should know before training so on `device`: "" or a sentence (fp16 on a processor without arithmetic for it).
+std::string precision_warning(Precision precision, c10::DeviceType device);
+
+/// While it lives, operators of this thread run in `precision` on `device` where autocast lists them (matrix products, convolutions,
+/// linear layers, attention); for fp32 it does nothing at all. What was set before comes back at the end, also by an exception; scopes
+/// nest. It belongs around forward of one micro-step, not around backward (whose operators follow the types of forward) and not around the
+/// optimizer: half-precision copies of weights are made once in a scope and dropped at its end. CPU and CUDA.
+class AutocastScope {
+ public:
+  /// Error(kBadInput) for other devices.
+  AutocastScope(Precision precision, c10::DeviceType device);
+  ~AutocastScope();
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  c10::DeviceType device_;
+  bool active_ = false, enabled_before_ = false;
+  at::ScalarType type_before_ = at::kFloat;
+};
+
+/// A model's output as the loss should get it: bf16 and half become float, other types stay (no copy). On the CPU autocast runs
+/// cross-entropy in the type of the logits, and a loss in bf16 has 3 digits.
+at::Tensor for_loss(const at::Tensor& output);
+
+}  // namespace cohort

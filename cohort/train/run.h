@@ -1,0 +1,77 @@
+#pragma once
+// Everything that one rank holds during a run. Inside of trainer.h: trainer.cpp trains, run_reports.cpp tells.
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/base/config.h"
+#include "cohort/base/layout.h"
+#include "cohort/comm/group.h"
+#include "cohort/data/loader.h"
+#include "cohort/data/source.h"
+#include "cohort/models/layer_graph.h"
+#include "cohort/parallel/strategy.h"
+#include "cohort/report/progress.h"
+#include "cohort/train/balance.h"
+#include "cohort/train/evaluate.h"
+#include "cohort/train/metrics.h"
+#include "cohort/train/run_state.h"
+#include "cohort/train/trainer.h"
+#include "cohort/train/training_step.h"
+#include "cohort/world/status.h"
+#include "cohort/world/world.h"
+
+namespace cohort {
+
+/// Everything that one rank holds during a run.
+class Run {
+ public:
+  Run(const Config& config, const DataSet& data, const World& world, const TrainOptions& options);
+  TrainResult train();
+
+ private:
+  void check_shares() const;
+  void build_strategy();
+  void warn();
+  LoaderOptions loader_options() const;
+  void rebalance(Loader& loader, int64_t number, const StepMetrics& metrics, int64_t num_samples);
+  void evaluate_now(int64_t step, bool last);
+  void save(int64_t step);
+  void write_start();
+  void write_end(bool interrupted);
+  void write_exchange_advice();
+  void write_rank_totals();
+  void write_text_sample(int64_t step);
+  bool is_first() const { return world_.rank == 0; }
+  bool reports_here() const { return is_first() && options_.reports; }
+
+  Config config_;
+  const DataSet& data_;
+  World world_;
+  TrainOptions options_;
+  Layout layout_;
+  Injection injection_;
+  c10::Device device_;
+  Group group_;
+  std::shared_ptr<LayerGraph> model_;
+  std::unique_ptr<Strategy> strategy_;
+  std::unique_ptr<TrainingStep> step_;
+  Shares shares_;
+  std::unique_ptr<Balance> balance_;
+  std::unique_ptr<RunState> state_;
+  std::unique_ptr<Metrics> metrics_;  // Rank 0 only.
+  std::unique_ptr<Progress> progress_;
+  StatusPage status_;
+  int64_t first_step_ = 0, total_steps_ = 0, saved_step_ = -1, evaluated_step_ = -1;
+  std::vector<double> step_seconds_;
+  StepMetrics totals_;
+  int64_t samples_ = 0;
+  double first_step_seconds_ = -1;  // From the command to the end of the first step.
+  Evaluation last_evaluation_;
+  TrainResult result_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace cohort

@@ -1,0 +1,158 @@
+// What a run tells: its first and last lines of metrics, the totals of its ranks, a sample of text, advice.
+
+#include <torch/types.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "cohort/base/error.h"
+#include "cohort/base/json.h"
+#include "cohort/base/log.h"
+#include "cohort/base/memory.h"
+#include "cohort/base/statistics.h"
+#include "cohort/base/text.h"
+#include "cohort/comm/shm_arena.h"
+#include "cohort/parallel/parameters.h"
+#include "cohort/report/report.h"
+#include "cohort/train/exchange_advice.h"
+#include "cohort/train/run.h"
+#include "cohort/train/run_folder.h"
+#include "cohort/version.h"
+
+namespace cohort {
+namespace {
+
+/// A JSON number, or null where it is not finite (JSON has no such numbers).
+Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+}  // namespace
+
+void Run::write_start() {
+  if (!reports_here()) return;
+  int64_t num_parameters = 0;
+  for (const NamedTensor& parameter : distinct_parameters(*model_)) num_parameters += parameter.tensor.numel();
+  metrics_->event(Json{{"event", "start"},
+                       {"world_size", world_.size},
+                       {"layout", to_json(layout_)},
+                       {"parameters", num_parameters},
+                       {"train_samples", data_.train->num_samples()},
+                       {"val_samples", data_.validation->num_samples()},
+                       {"model", config_.model},
+                       {"data", config_.data},
+                       {"global_batch", config_.global_batch},
+                       {"steps", total_steps_},
+                       {"backend", group_.backend_name()},
+                       {"launcher", world_.launcher},
+                       {"version", COHORT_VERSION},
+                       {"torch", COHORT_BUILT_WITH_TORCH},
+                       {"host", world_.host},
+                       {"started", utc_now()}});
+  if (config_.resume) metrics_->event(Json{{"event", "resume"}, {"step", first_step_}, {"from", config_.run + "/checkpoints/latest"}});
+  metrics_->flush();
+  progress_->note(concat("training ", config_.model, " (", with_commas(num_parameters), " parameters) on ", config_.data, " (",
+                         with_commas(data_.train->num_samples()), " samples), ", world_.size, world_.size == 1 ? " worker" : " workers",
+                         ", ", total_steps_, " steps of ", config_.global_batch, " samples",
+                         config_.resume ? concat(", going on after step ", first_step_) : ""));
+}
+
+/// Whether compressing would pay, for exchanges over a network.
+void Run::write_exchange_advice() {
+  if (world_.size == 1 || group_.arena() || layout_.zero > 0 || layout_.compress != "none" || step_seconds_.empty()) return;
+  std::vector<std::vector<int64_t>> shapes;
+  for (const NamedTensor& parameter : distinct_parameters(*model_))
+    if (parameter.tensor.requires_grad()) shapes.push_back(parameter.tensor.sizes().vec());
+  const double exposed = totals_.exchange_seconds / static_cast<double>(step_seconds_.size());
+  const ExchangeAdvice advice = measure_advice(group_, {result_.step_seconds, exposed}, gradient_buckets(shapes));
+  if (!is_first()) return;
+  Json rows = Json::array();
+  for (const ExchangeAdvice::Row& row : advice.rows)
+    rows.push_back(Json{{"compress", row.compress},
+                        {"predicted_step_seconds", row.predicted_step_seconds},
+                        {"sent_bytes", row.sent_bytes},
+                        {"compress_seconds", row.compress_seconds}});
+  metrics_->event(Json{{"event", "exchange_advice"}, {"sentence", advice.sentence}, {"rows", rows}});
+  progress_->note(advice.sentence);
+}
+
+void Run::write_rank_totals() {
+  const MemoryForecast forecast = strategy_->memory_forecast();
+  const Json mine{{"rank", world_.rank},
+                  {"host", world_.host},
+                  {"pid", ::getpid()},
+                  {"samples", samples_},
+                  {"data_seconds", totals_.data_seconds},
+                  {"compute_seconds", totals_.compute_seconds},
+                  {"exchange_seconds", totals_.exchange_seconds},
+                  {"optimizer_seconds", totals_.optimizer_seconds},
+                  {"peak_memory_bytes", peak_memory_bytes()},
+                  {"predicted_weight_bytes", forecast.weight_bytes},
+                  {"predicted_gradient_bytes", forecast.gradient_bytes},
+                  {"predicted_optimizer_bytes", forecast.optimizer_bytes}};
+  Json ranks = Json::array();
+  for (const std::string& text : group_.all_gather_text(mine.dump(), "the ranks' totals")) ranks.push_back(Json::parse(text));
+  if (!is_first()) return;
+  Json peaks = Json::array();
+  for (const Json& rank : ranks) peaks.push_back(rank["peak_memory_bytes"]);
+  metrics_->event(Json{{"event", "ranks"}, {"ranks", ranks}}, /*to_stdout_too=*/false);
+  if (!last_evaluation_.confusion.empty()) {
+    std::vector<std::string> classes = data_.train->shape().class_names;
+    for (size_t label = classes.size(); label < last_evaluation_.confusion.size(); ++label) classes.push_back(std::to_string(label));
+    metrics_->event(Json{{"event", "confusion"}, {"step", evaluated_step_}, {"classes", classes}, {"counts", last_evaluation_.confusion}},
+                    false);
+  }
+  const bool trained = !step_seconds_.empty();
+  if (result_.interrupted) {
+    metrics_->event(
+        Json{{"event", "interrupted"}, {"step", result_.steps}, {"checkpoint", config_.run + "/checkpoints/latest"}, {"run", config_.run}});
+  } else {
+    metrics_->event(Json{{"event", "done"},
+                         {"step", result_.steps},
+                         {"loss", trained ? finite(result_.loss) : Json(nullptr)},
+                         {"val_loss", finite(result_.val_loss)},
+                         {"val_error", finite(result_.val_error)},
+                         {"seconds", result_.seconds},
+                         {"predicted_step_seconds", nullptr},
+                         {"measured_step_seconds", trained ? Json(result_.step_seconds) : Json(nullptr)},
+                         {"first_step_seconds", trained ? Json(first_step_seconds_) : Json(nullptr)},
+                         {"peak_memory_bytes", peaks},
+                         {"run", config_.run}});
+  }
+  metrics_->flush();
+}
+
+void Run::write_text_sample(int64_t step) {
+  const std::string prompt = config_.prompt.empty() ? first_text(*data_.validation, 32) : config_.prompt;
+  const std::string text = sample_text(*model_, data_.train->shape(), prompt, config_.sample_bytes, 0.8, config_.seed);
+  metrics_->event(Json{{"event", "sample"}, {"step", step}, {"prompt", prompt}, {"text", text}}, false);
+  if (!config_.json) progress_->note("the model writes: " + printable(prompt + text));
+}
+
+void Run::write_end(bool interrupted) {
+  result_.interrupted = interrupted;
+  result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+  result_.step_seconds = median(step_seconds_);
+  if (!options_.reports) return;
+  if (data_.train->shape().kind == DataShape::Kind::kText && config_.sample_bytes > 0) {
+    strategy_->gather_weights();
+    if (is_first()) write_text_sample(result_.steps);
+    strategy_->release_weights();
+  }
+  write_exchange_advice();
+  write_rank_totals();
+  if (!is_first()) return;
+  progress_->finish();
+  std::string report = "none";
+  try {
+    report = write_report(config_.run);
+  } catch (const std::exception& error) {
+    log_warning(concat("the training is complete and saved, its report is not: ", error.what()));
+  }
+  if (interrupted)
+    log_info(concat("interrupted after step ", result_.steps, "; go on with: cohort train ", config_.run, "/config.toml --resume"));
+  else
+    log_info(concat("done: validation loss ", result_.val_loss, ", accuracy ", 100 * (1 - result_.val_error), " % after ", result_.steps,
+                    " steps in ", human_seconds(result_.seconds), "; report: ", report));
+}
+
+}  // namespace cohort

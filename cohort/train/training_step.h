@@ -1,0 +1,56 @@
+#pragma once
+// One step of training on one rank: forward and backward of its micro-batches, the exchange, the update.
+
+#include <cstdint>
+
+#include "cohort/base/config.h"
+#include "cohort/base/json_fwd.h"
+#include "cohort/data/loader.h"
+#include "cohort/models/layer_graph.h"
+#include "cohort/parallel/strategy.h"
+#include "cohort/train/loss_scaler.h"
+#include "cohort/train/metrics.h"
+#include "cohort/train/precision.h"
+
+namespace cohort {
+
+struct TrainingStepOptions {
+  int rank = 0;
+  int num_ranks = 1;
+  int64_t total_steps = 0;  ///< Of the run: what learning-rate schedules end at.
+  c10::Device device = c10::Device(c10::DeviceType::CPU);
+  double slow_factor = 1;        ///< Injected: this rank computes so many times longer.
+  bool empty_forward = false;    ///< A rank without samples in a micro-step runs it with none: its layers exchange (batch norm over ranks).
+  bool reverse_samples = false;  ///< See TrainOptions.
+};
+
+struct StepResult {
+  StepMetrics metrics;
+  bool stop = false;  ///< A rank was asked to stop.
+};
+
+/// One thread. References must outlive it.
+class TrainingStep {
+ public:
+  TrainingStep(const Config& config, const DataShape& shape, LayerGraph& model, Strategy& strategy, TrainingStepOptions options);
+
+  /// Collective. `number` counts from 0. Error(kFailed) when the loss is not finite.
+  StepResult run(int64_t number, LoadedBatch& batch);
+
+  /// The loss scale, for checkpoints.
+  Json state() const;
+  void load(const Json& state);
+
+ private:
+  void forward_backward(LoadedBatch& batch, int64_t number);
+
+  const Config& config_;
+  const DataShape& shape_;
+  LayerGraph& model_;
+  Strategy& strategy_;
+  TrainingStepOptions options_;
+  Precision precision_;
+  LossScaler scaler_;
+};
+
+}  // namespace cohort

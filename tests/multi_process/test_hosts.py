@@ -1,0 +1,171 @@
+"""Several hosts: network name spaces of this machine, joined by a bridge, each with a link of limited bandwidth. Ranks of one name space see each
+other as one host and share memory; ranks of two meet over TCP only. Needs root (`ip netns`); nothing of the machine's own network is touched."""
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+from support import COHORT, Folder, TINY, check, finish, main, run_ok, skip, steps_in, wait_for
+
+STEPS = ["--steps", 8, "--json"]
+BOUND = 1e-4   # Relative, of a loss: sums over hosts round in another order than one process does.
+
+
+def ip(*words, **options):
+    return subprocess.run(["ip", *map(str, words)], check=True, capture_output=True, text=True, **options).stdout
+
+
+class Hosts:
+    """`count` hosts 10.77.0.1, .2, ...; gone at the end, with all that ran in them."""
+
+    def __init__(self, count, megabits=200):
+        if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
+            skip("network name spaces need root and iproute2")
+        self.switch = f"cohort-{os.getpid()}-switch"
+        self.names = [f"cohort-{os.getpid()}-{host}" for host in range(count)]
+        self.megabits = megabits
+
+    def __enter__(self):
+        try:
+            ip("netns", "add", self.switch)
+            ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
+            ip("-n", self.switch, "link", "set", "bridge", "up")
+            for host, name in enumerate(self.names):
+                self.plug_in(host, name)
+        except subprocess.CalledProcessError as error:
+            self.__exit__()
+            skip(f"no network name spaces here: {' '.join(error.cmd)}: {error.stderr.strip()}")
+        return self
+
+    def plug_in(self, host, name):
+        ip("netns", "add", name)
+        ip("-n", name, "link", "set", "lo", "up")
+        ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", f"port{host}", "netns", self.switch)
+        ip("-n", self.switch, "link", "set", f"port{host}", "master", "bridge", "up")
+        ip("-n", name, "address", "add", f"10.77.0.{host + 1}/24", "dev", "eth0")
+        ip("-n", name, "link", "set", "eth0", "up")
+        limit = ["tc", "-n", name, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", f"{self.megabits}mbit", "burst", "64k", "latency", "200ms"]
+        self.limited = subprocess.run(limit, capture_output=True).returncode == 0     # Some kernels lack it: the link is fast then.
+
+    def __exit__(self, *_):
+        for name in [*self.names, self.switch]:
+            for pid in self.pids(name):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+    @staticmethod
+    def pids(name):
+        return [int(pid) for pid in subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()]
+
+    def sent_bytes(self, host):
+        return int(json.loads(ip("-n", self.names[host], "-j", "-s", "link", "show", "eth0"))[0]["stats64"]["tx"]["bytes"])
+
+    def unplug(self, host):
+        ip("-n", self.switch, "link", "set", f"port{host}", "down")
+
+    def train(self, host_of_rank, arguments):
+        """One process a rank, told its place as torchrun does."""
+        processes = []
+        for rank, host in enumerate(host_of_rank):
+            here = [other for other, its_host in enumerate(host_of_rank) if its_host == host]
+            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(len(host_of_rank)), LOCAL_RANK=str(here.index(rank)), LOCAL_WORLD_SIZE=str(len(here)),
+                               MASTER_ADDR="10.77.0.1", MASTER_PORT="29500")
+            command = ["ip", "netns", "exec", self.names[host], COHORT, "train", *map(str, arguments)]
+            processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment))
+        return processes
+
+
+def lines_of(processes):
+    outputs = [finish(process) for process in processes]
+    for rank, (code, _, err) in enumerate(outputs):
+        check(code == 0, f"rank {rank}: exit code {code}\n{err}")
+    return [json.loads(line) for line in outputs[0][1].splitlines() if line.startswith("{")]
+
+
+def losses_in(lines):
+    return [line["loss"] for line in lines if line["event"] == "step"]
+
+
+def check_layout(hosts, host_of_rank, backend, carried_by, expected, folder):
+    lines = lines_of(hosts.train(host_of_rank, [*TINY, *STEPS, "--backend", backend, "--run", folder / backend]))
+    check(lines[0]["backend"] == carried_by, f"--backend {backend} became {lines[0]['backend']}")
+    losses = losses_in(lines)
+    check(len(losses) == len(expected), losses)
+    worst = max(abs(a - b) / abs(b) for a, b in zip(losses, expected))
+    check(worst <= BOUND, f"{backend} on hosts {host_of_rank}: losses differ by {worst}\n{losses}\n{expected}")
+
+
+def test_two_hosts_train_as_one_process_does():
+    with Folder() as folder, Hosts(2) as hosts:
+        expected = losses_in(run_ok(["train", *TINY, *STEPS, "--workers", 1, "--run", folder / "reference"]))
+        for backend, carried_by in (("gloo", "gloo"), ("shm+gloo", "shm+gloo"), ("auto", "shm+gloo")):
+            check_layout(hosts, [0, 0, 1, 1], backend, carried_by, expected, folder)
+
+
+def test_four_hosts_of_unlike_size_with_ranks_in_any_order():
+    with Folder() as folder, Hosts(4) as hosts:
+        expected = losses_in(run_ok(["train", *TINY, *STEPS, "--workers", 1, "--run", folder / "reference"]))
+        check_layout(hosts, [0, 1, 2, 3, 0], "shm+gloo", "shm+gloo", expected, folder)
+
+
+def test_shared_memory_inside_hosts_halves_what_crosses_between_them():
+    # 2 hosts of 2 ranks: a gradient crosses the link once a host and not once a rank (comm/composite_transport.h).
+    big = ["--model", "fc:hidden=2048", *TINY[2:], "--steps", 6, "--quiet"]
+    with Folder() as folder, Hosts(2) as hosts:
+        sent = {}
+        for backend in ("gloo", "shm+gloo"):
+            before = hosts.sent_bytes(1)
+            lines_of(hosts.train([0, 0, 1, 1], [*big, "--backend", backend, "--run", folder / backend]))
+            sent[backend] = hosts.sent_bytes(1) - before
+        check(0.3 < sent["shm+gloo"] / sent["gloo"] < 0.7, sent)
+
+
+def endless(hosts, folder, backend, *more):
+    processes = hosts.train([0, 0, 1, 1], [*TINY, "--steps", 1000000, "--quiet", "--backend", backend, "--run", folder / backend, *more])
+    wait_for(lambda: steps_in(folder / backend) >= 5 or any(process.poll() is not None for process in processes), "five steps")
+    return processes
+
+
+def check_survivors(processes, what):
+    for rank in (0, 1):
+        code, _, err = finish(processes[rank], timeout=60)
+        check(code == 4, f"{what}, rank {rank}: exit code {code}\n{err}")
+        check("rank 2" in err or "rank 3" in err or "ranks 2 and 3" in err, f"{what}, rank {rank} names nobody of host 1:\n{err}")
+
+
+def test_a_killed_host_is_named():
+    for backend in ("gloo", "shm+gloo"):
+        with Folder() as folder, Hosts(2) as hosts:
+            processes = endless(hosts, folder, backend)
+            for process in processes[2:]:
+                process.kill()
+            check_survivors(processes, f"killed, {backend}")
+            for process in processes[2:]:
+                process.communicate()
+
+
+def test_a_host_whose_link_is_cut_is_named_after_the_time_out():
+    with Folder() as folder, Hosts(2) as hosts:
+        processes = endless(hosts, folder, "shm+gloo", "--timeout", 4)
+        begin = time.monotonic()
+        hosts.unplug(1)
+        check_survivors(processes, "cut off")
+        check(time.monotonic() - begin < 40, "long after the time-out")
+        for process in processes[2:]:
+            code, _, err = finish(process, timeout=60)
+            check(code == 4, f"exit code {code}\n{err}")
+
+
+def test_nothing_is_left_behind():
+    with Hosts(2) as hosts:
+        names = [*hosts.names, hosts.switch]
+    left = ip("netns", "list")
+    check(not any(name in left for name in names), left)
+
+
+if __name__ == "__main__":
+    main(globals())
