@@ -30,7 +30,9 @@ static BuiltModel build_vgg11(const ModelOptions& options) {
   for (const Stage stage : {Stage{1, 1}, {2, 1}, {4, 2}, {8, 2}, {8, 2}}) {
     for (int64_t i = 0; i < stage.num_convs; ++i) {
       const std::string number = std::to_string(++conv);
-      add_conv(*graph, "conv" + number, channels, stage.multiplier * width, 3);
+      // Batch norm takes any bias away again.
+      const bool bias = norm.kind == "none" || norm.kind == "group";
+      add_conv(*graph, "conv" + number, channels, stage.multiplier * width, 3, 1, bias);
       channels = stage.multiplier * width;
       add_norm(*graph, "norm" + number, norm, channels);
       add_relu(*graph, "relu" + number);

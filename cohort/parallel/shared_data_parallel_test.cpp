@@ -15,6 +15,9 @@ namespace {
 
 namespace nn = torch::nn;
 
+// Kernels divide sums by threads, so all trainings use the same number.
+[[maybe_unused]] const bool kOneThread = (at::set_num_threads(1), true);
+
 std::mutex& generator_mutex() {
   static std::mutex mutex;  // Ranks as threads share LibTorch's generator: whoever seeds and draws holds this.
   return mutex;

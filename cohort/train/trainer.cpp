@@ -4,12 +4,16 @@
 #include "cohort/train/trainer.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/where.h>
+#include <torch/csrc/autograd/grad_mode.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <limits>
 #include <numeric>
 #include <thread>
 
@@ -47,6 +51,17 @@ int threads_of_rank(const Config& config, const World& world) {
   return std::max(1, cores / world.local_size);
 }
 
+/// Every third number up, the others down.
+void nudge(torch::nn::Module& model) {
+  at::NoGradGuard no_grad;
+  constexpr double kUnit = std::numeric_limits<float>::epsilon();
+  for (const at::Tensor& parameter : model.parameters()) {
+    if (!parameter.is_floating_point()) continue;
+    const at::Tensor up = at::arange(parameter.numel()).remainder(3).eq(0).view(parameter.sizes());
+    parameter.mul_(at::where(up, 1 + kUnit, 1 - kUnit).to(parameter.scalar_type()));
+  }
+}
+
 }  // namespace
 
 Run::Run(const Config& config, const DataSet& data, const World& world, const TrainOptions& options)
@@ -64,6 +79,7 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
   if (config_.run.empty()) config_.run = group_.all_gather_text(default_run_folder(config_), "the run folder").front();
   check_same_text(group_, to_toml(config_), "the configuration", "start all ranks with the same options and config.toml");
   model_ = build_model(config.model, data.train->shape(), config.seed);
+  if (options.nudge_weights) nudge(*model_);
   model_->to(device_);
   const int64_t steps_per_epoch = Sampler(data.train->num_samples(), config.global_batch, config.seed).steps_per_epoch();
   total_steps_ = config.steps > 0
@@ -106,6 +122,8 @@ void Run::build_strategy() {
     const int converted = convert_sync_batch_norm(*model_, world_.size > 1 ? group_.split(everybody, "batch norm") : group_);
     if (converted == 0)
       fail(ErrorCode::kBadInput, "--sync-batch-norm: the model ", config_.model, " has no batch norm layers; leave the option out");
+    // Statistics are those of a whole micro-batch on any number of ranks, one included.
+    model_->set_sample_granularity(1);
   }
   check_shares();
   strategy_ = make_strategy(*model_, group_, strategy_options(config_, layout_));
@@ -115,8 +133,7 @@ void Run::build_strategy() {
                                                              .total_steps = total_steps_,
                                                              .device = device_,
                                                              .slow_factor = injection_.slow_factor,
-                                                             .empty_forward = config_.sync_batch_norm,
-                                                             .reverse_samples = options_.reverse_samples});
+                                                             .empty_forward = config_.sync_batch_norm});
 }
 
 /// What a user should know before the training starts.

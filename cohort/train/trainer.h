@@ -21,8 +21,9 @@ struct TrainResult {
 };
 
 struct TrainOptions {
-  bool reports = true;           ///< false: no metrics, evaluation, progress or report; the run folder gets checkpoints only.
-  bool reverse_samples = false;  ///< Each micro-step takes its samples in reverse order: the same training but for rounding (and dropout).
+  bool reports = true;  ///< false: no metrics, evaluation, progress or report; the run folder gets checkpoints only.
+  bool nudge_weights =
+      false;  ///< Initial weights move by a unit in the last place, up or down: how much does this training amplify rounding?
 };
 
 /// Trains as `config` says, into runs/MODEL-YYYYMMDD-HHMMSS where config.run is empty; every rank of the job calls it with the same

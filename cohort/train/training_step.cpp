@@ -60,9 +60,9 @@ void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
     if (!runs(piece)) continue;
     const int64_t count = pieces[piece].size();
     const StepContextScope context({config_.seed, number, pieces[piece].begin});
-    at::Tensor input = whole.input.narrow(0, offset, count), target = whole.target.narrow(0, offset, count), loss;
+    const at::Tensor input = whole.input.narrow(0, offset, count), target = whole.target.narrow(0, offset, count);
+    at::Tensor loss;
     offset += count;
-    if (options_.reverse_samples) input = input.flip(0), target = target.flip(0);
     {
       const AutocastScope autocast(precision_, options_.device.type());
       const at::Tensor logits = for_loss(model_.forward(input));

@@ -19,9 +19,8 @@ struct TrainingStepOptions {
   int num_ranks = 1;
   int64_t total_steps = 0;  ///< Of the run: what learning-rate schedules end at.
   c10::Device device = c10::Device(c10::DeviceType::CPU);
-  double slow_factor = 1;        ///< Injected: this rank computes so many times longer.
-  bool empty_forward = false;    ///< A rank without samples in a micro-step runs it with none: its layers exchange (batch norm over ranks).
-  bool reverse_samples = false;  ///< See TrainOptions.
+  double slow_factor = 1;      ///< Injected: this rank computes so many times longer.
+  bool empty_forward = false;  ///< A rank without samples in a micro-step runs it with none: its layers exchange (batch norm over ranks).
 };
 
 struct StepResult {

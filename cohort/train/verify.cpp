@@ -40,7 +40,7 @@ class TemporaryFolder {
 struct Variant {
   int num_ranks = 1;
   int accumulate = 1;
-  bool reversed = false;  ///< The samples of each micro-step in reverse order.
+  bool nudged = false;  ///< Initial weights moved by a unit in the last place.
 };
 
 /// Trains in forked ranks and opens the checkpoint of the last step.
@@ -57,7 +57,7 @@ Checkpoint train_and_open(Config config, const DataSet& data, const Variant& var
   config.goal.clear();
   // Kernels divide sums by threads, so all runs use the same number.
   config.threads = std::max(1, config.threads);
-  const TrainOptions options{.reports = false, .reverse_samples = variant.reversed};
+  const TrainOptions options{.reports = false, .nudge_weights = variant.nudged};
   const int code = run_ranks({.num_ranks = variant.num_ranks}, [&](const World& world) {
     return train(config, data, world, options).interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0;
   });
@@ -82,9 +82,9 @@ std::vector<VerifyResult> verify(const Config& config, const DataSet& data, cons
   int num_runs = 0;
   const auto run = [&](const Variant& variant) { return train_and_open(config, data, variant, concat(folder.path(), "/", num_runs++)); };
   const Checkpoint one = run({1, config.accumulate});
-  // Statistics over a batch must not be cut in pieces: there the samples change places.
+  // Statistics over a batch must not be cut in pieces: there the weights move a little instead.
   std::vector<Variant> same_training = {{1, 2 * config.accumulate}, {1, 3 * config.accumulate}};
-  if (config.sync_batch_norm) same_training = {{1, config.accumulate, /*reversed=*/true}};
+  if (config.sync_batch_norm) same_training = {{1, config.accumulate, /*nudged=*/true}};
   double rounding = 0;
   for (const Variant& variant : same_training) rounding = std::max(rounding, largest(compare_checkpoints(one, run(variant))));
 
@@ -96,9 +96,10 @@ std::vector<VerifyResult> verify(const Config& config, const DataSet& data, cons
     result.steps = layout.step();
     result.tensors = compare_checkpoints(one, layout);
     result.bound = std::max(kMargin * rounding, kFloor);
-    result.reason = concat("one process differs from itself by ", rounding, " when it adds the same batch up in ",
-                           config.sync_batch_norm ? "another order" : "2 or 3 pieces", "; a layout may differ by ", kMargin,
-                           " times that, or by ", kFloor);
+    result.reason = concat(
+        "one process differs from itself by ", rounding, " when ",
+        config.sync_batch_norm ? "its initial weights move by a unit in the last place" : "it adds the same batch up in 2 or 3 pieces",
+        "; a layout may differ by ", kMargin, " times that, or by ", kFloor);
     result.comparable = result.bound <= kCeiling;
     if (!result.comparable)
       result.reason +=

@@ -28,8 +28,8 @@ struct VerifyResult {
 /// One result for each number of ranks in `worlds`. Forks its ranks; the calling process must have one thread. Works in a temporary folder
 /// that it removes. Error when a training fails.
 ///
-/// The bound is measured: one process is run again with its batch added up in 2 and in 3 pieces (with synchronised batch norm: in reverse
-/// order), which changes nothing but the rounding. A
+/// The bound is measured: one process is run again with its batch added up in 2 and in 3 pieces, which changes nothing but the rounding
+/// (with batch norm over all ranks, which pieces would change: with initial weights that differ in the last place). A
 /// layout may differ by kMargin times the largest difference that this makes, or by kFloor where it makes (almost) none. Where that exceeds
 /// kCeiling the training itself amplifies rounding beyond comparison, and the result is not ok.
 std::vector<VerifyResult> verify(const Config& config, const DataSet& data, const std::vector<int>& worlds);
