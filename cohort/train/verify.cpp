@@ -18,7 +18,7 @@ namespace cohort {
 namespace {
 
 constexpr double kMargin = 8;
-constexpr double kCeiling = 1e-2;
+constexpr double kCeiling = 1e-2, kCeilingOfHalfPrecision = 1e-1;  // bf16 has less than 3 digits.
 constexpr double kFloor = 32 * std::numeric_limits<float>::epsilon();
 
 class TemporaryFolder {
@@ -100,10 +100,11 @@ std::vector<VerifyResult> verify(const Config& config, const DataSet& data, cons
         "one process differs from itself by ", rounding, " when ",
         config.sync_batch_norm ? "its initial weights move by a unit in the last place" : "it adds the same batch up in 2 or 3 pieces",
         "; a layout may differ by ", kMargin, " times that, or by ", kFloor);
-    result.comparable = result.bound <= kCeiling;
+    const double ceiling = config.precision == "fp32" ? kCeiling : kCeilingOfHalfPrecision;
+    result.comparable = result.bound <= ceiling;
     if (!result.comparable)
       result.reason +=
-          concat("; over ", kCeiling, " that proves nothing: this training amplifies rounding, so take fewer --steps or a smaller --lr");
+          concat("; over ", ceiling, " that proves nothing: this training amplifies rounding, so take fewer --steps or a smaller --lr");
     if (!config.sync_batch_norm) result.accumulated = largest(compare_checkpoints(run({1, config.accumulate * num_ranks}), layout));
     result.repeats = largest(compare_checkpoints(layout, run({num_ranks, config.accumulate}))) == 0;
     results.push_back(std::move(result));

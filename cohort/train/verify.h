@@ -31,7 +31,8 @@ struct VerifyResult {
 /// The bound is measured: one process is run again with its batch added up in 2 and in 3 pieces, which changes nothing but the rounding
 /// (with batch norm over all ranks, which pieces would change: with initial weights that differ in the last place). A
 /// layout may differ by kMargin times the largest difference that this makes, or by kFloor where it makes (almost) none. Where that exceeds
-/// kCeiling the training itself amplifies rounding beyond comparison, and the result is not ok.
+/// kCeiling (of half precision: kCeilingOfHalfPrecision) the training itself amplifies rounding beyond comparison, and the result is not
+/// ok.
 std::vector<VerifyResult> verify(const Config& config, const DataSet& data, const std::vector<int>& worlds);
 
 }  // namespace cohort
