@@ -197,6 +197,8 @@ int Group::rank() const { return state_->rank; }
 int Group::size() const { return state_->size; }
 const std::string& Group::backend_name() const { return state_->backend_name; }
 
+std::string Group::describe_missing() const { return size() == 1 ? "" : state_->peers.describe_missing(rank()); }
+
 std::vector<int> Group::ranks_of_my_host() const { return size() == 1 ? std::vector<int>{0} : state_->peers.on_machine_of(rank()); }
 
 int Group::num_hosts() const {

@@ -96,6 +96,8 @@ class Group {
   /// includes c10d's Backend.hpp or ProcessGroup.hpp itself.
   c10::intrusive_ptr<c10d::Backend> c10d_backend() const;
   c10::intrusive_ptr<c10d::ProcessGroup> process_group() const;
+  /// "rank 1 (pid 77) has ended" for each rank on this host that is dead or stopped, or "". Waits up to half a second for an end to show.
+  std::string describe_missing() const;
   /// The last calls, a line each.
   std::string recent_calls() const;
 

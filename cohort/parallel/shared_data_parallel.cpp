@@ -234,8 +234,9 @@ void SharedDataParallel::State::wait_all(ShmCounter RankPage::* counter, const c
   try {
     group.waiter()->wait_all(group.rank(), num_steps, [&](int peer) -> ShmCounter& { return page(peer).*counter; });
   } catch (const std::exception& error) {
+    const std::string missing = group.describe_missing();
     fail(ErrorCode::kEnvironment, "the exchange of gradients (step ", num_steps, ", ", what, ") failed on rank ", group.rank(), " of ",
-         group.size(), ": ", error.what());
+         group.size(), ": ", missing.empty() ? error.what() : missing);
   }
 }
 
