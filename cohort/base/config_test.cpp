@@ -114,8 +114,7 @@ TEST_CASE("layouts") {
   CHECK(parse_layout("dp=2", 0).dp == 2);
   CHECK(parse_layout("dp=2,zero=0,split=auto", 2).dp == 2);
   CHECK(to_text(parse_layout("dp=4", 4)) == "dp=4");
-  for (const char* text :
-       {"dp=0", "dp=two", "dp", "pd=2", "pp=2", "tp=2", "zero=4", "zero=1,compress=fp16", "sync=async", "plan.json"}) {
+  for (const char* text : {"dp=0", "dp=two", "dp", "pd=2", "pp=2", "tp=2", "zero=4", "zero=1,compress=fp16", "sync=async", "plan.json"}) {
     CAPTURE(text);
     CHECK_THROWS_AS(parse_layout(text, 0), Error);
   }

@@ -108,7 +108,7 @@ struct Loader::State {
   std::jthread reader;  // Last: it stops before anything that it uses is gone.
 };
 
-Loader::Loader(std::shared_ptr<const DataSource> source, LoaderOptions options) {
+Loader::Loader(std::shared_ptr<const DataSource> source, const LoaderOptions& options) {
   check(source, options);
   state_ = std::make_unique<State>(std::move(source), options);
   state_->next_step = options.first_step;

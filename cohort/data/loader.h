@@ -39,7 +39,7 @@ struct LoadedBatch {
 /// One consumer thread. The destructor stops the reader and joins it; an exception of the reader is thrown by next().
 class Loader {
  public:
-  Loader(std::shared_ptr<const DataSource> source, LoaderOptions options);
+  Loader(std::shared_ptr<const DataSource> source, const LoaderOptions& options);
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;

@@ -217,7 +217,8 @@ void SharedDataParallel::State::write_table() {
     if (gradient.is_sparse()) gradient = gradient.to_dense();
     size_t offset;
     if (small_places[i].defined()) {
-      small_places[i].copy_(gradient);
+      if (gradient.is_contiguous()) std::memcpy(small_places[i].data_ptr(), gradient.data_ptr(), gradient.nbytes());
+      else small_places[i].copy_(gradient);
       gradient = small_places[i];
     } else if (!gradient.is_contiguous() || !arena->offset_of(gradient.data_ptr(), gradient.nbytes(), &offset)) {
       gradient = at::empty(trained[i].tensor.sizes(), trained[i].tensor.options().requires_grad(false)).copy_(gradient);

@@ -126,7 +126,9 @@ void check_case(const Case& c, int num_ranks) {
       const bool bitwise = c.clip_norm == 0 && c.accumulate == 1;
       const bool same =
           bitwise ? torch::equal(found[i].detach(), expected[i]) : torch::allclose(found[i].detach(), expected[i], 1e-5, 1e-6);
-      if (!same) FAIL(concat("parameter ", i, " of rank ", group.rank(), " of ", num_ranks, " differs by ", (found[i].detach() - expected[i]).abs().max().item<double>(), ", kind ", static_cast<int>(c.kind)));
+      if (!same)
+        FAIL(concat("parameter ", i, " of rank ", group.rank(), " of ", num_ranks, " differs by ",
+                    (found[i].detach() - expected[i]).abs().max().item<double>(), ", kind ", static_cast<int>(c.kind)));
     }
   });
 }

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-// One copy for each instruction set; the machine picks at load. Compiled without fused multiply-adds (CMakeLists.txt), so that a result does
-// not depend on where an array is cut.
+// One copy for each instruction set; the machine picks at load. Compiled without fused multiply-adds (CMakeLists.txt), so that a result
+// does not depend on where an array is cut.
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define COHORT_VECTORISED \
   __attribute__((target_clones("avx512f", "arch=haswell", "default"), optimize("O3", "no-math-errno", "no-trapping-math")))

@@ -92,7 +92,7 @@ struct RunRecord {
   std::vector<RankRecord> ranks;  ///< Of the last process.
   std::optional<ConfusionRecord> confusion;
   std::optional<SampleRecord> sample;
-  std::string exchange_advice;  ///< One sentence: whether compressing gradients would pay.
+  std::string exchange_advice;     ///< One sentence: whether compressing gradients would pay.
   std::optional<DoneRecord> done;  ///< Where state is kDone.
 };
 
