@@ -117,6 +117,7 @@ int bench_step_verb(const Arguments& arguments) {
       const StepTimes times = bench_step({.workload = workload,
                                           .strategy = strategy,
                                           .backend = arguments.config.backend,
+                                          .precision = parse_precision(arguments.config.precision),
                                           .num_ranks = workers,
                                           .steps = static_cast<int>(steps)});
       measured.step.push_back(times.step_seconds);

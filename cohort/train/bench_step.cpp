@@ -45,8 +45,10 @@ Workload workload_named(const std::string& name) {
 /// One model with its strategy, training on a fixed batch.
 class Trainee {
  public:
-  Trainee(const Workload& workload, Group group, const StrategyOptions& options)
-      : model_(build_model(workload.model, workload.shape, 0)), strategy_(make_strategy(*model_, std::move(group), options)) {
+  Trainee(const Workload& workload, Group group, const StrategyOptions& options, Precision precision)
+      : precision_(precision),
+        model_(build_model(workload.model, workload.shape, 0)),
+        strategy_(make_strategy(*model_, std::move(group), options)) {
     torch::manual_seed(1);
     std::vector<int64_t> sizes{workload.batch};
     sizes.insert(sizes.end(), workload.shape.input.begin(), workload.shape.input.end());
@@ -56,7 +58,12 @@ class Trainee {
   }
   void step() {
     strategy_->zero_grad();
-    cross_entropy(model_->forward(input_), target_).backward();
+    at::Tensor loss;
+    {
+      const AutocastScope autocast(precision_, c10::DeviceType::CPU);
+      loss = cross_entropy(for_loss(model_->forward(input_)), target_);
+    }
+    loss.backward();
     strategy_->finish_backward();
     strategy_->step({.learning_rate = 1e-3});
   }
@@ -64,6 +71,7 @@ class Trainee {
   double exposed_seconds() const { return strategy_->statistics().exposed_seconds; }
 
  private:
+  Precision precision_;
   std::shared_ptr<LayerGraph> model_;
   std::unique_ptr<Strategy> strategy_;
   at::Tensor input_, target_;
@@ -76,7 +84,7 @@ void measure(const BenchStepOptions& options, const World& world, StepTimes& out
   const Workload workload = workload_named(options.workload);
   Group group = Group::create(world, {.backend = options.backend});
   StrategyOptions strategy = options.strategy;
-  Trainee alone(workload, Group(), {.rule = strategy.rule}), together(workload, group, strategy);
+  Trainee alone(workload, Group(), {.rule = strategy.rule}, options.precision), together(workload, group, strategy, options.precision);
   std::vector<double> step_seconds, floor_seconds, one_worker_seconds, exposed_seconds;
   const auto block = [&](Trainee& trainee, std::vector<double>* seconds, bool with_barriers) {
     for (int i = 0; i < kBlock; ++i) {

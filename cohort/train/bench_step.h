@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cohort/parallel/make_strategy.h"
+#include "cohort/train/precision.h"
 
 namespace cohort {
 
@@ -20,6 +21,7 @@ struct BenchStepOptions {
   std::string workload = "mlp";  ///< mlp-small, mlp, cnn, gpt: models and batches of bench/peers/workloads.py.
   StrategyOptions strategy;
   std::string backend = "auto";
+  Precision precision = Precision::kFp32;
   int num_ranks = 2;
   int steps = 30;  ///< Of each kind; blocks of five alternate.
 };
