@@ -14,7 +14,7 @@ install(TARGETS cohort_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 # Headers stay in their rooms, so that #include "cohort/comm/group.h" reads the same in here and out there. What only our own sources include
 # stays here: the room cli, headers named X_private.h, and what only tests include.
 install(DIRECTORY cohort ${PROJECT_BINARY_DIR}/generated/cohort DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-        FILES_MATCHING PATTERN "*.h" PATTERN "cli" EXCLUDE PATTERN "*_private.h" EXCLUDE PATTERN "test_*.h" EXCLUDE PATTERN "mutation.h" EXCLUDE)
+        FILES_MATCHING PATTERN "*.h" PATTERN "cli" EXCLUDE PATTERN "*_private.h" EXCLUDE PATTERN "test_*.h" EXCLUDE PATTERN "*_test_*.h" EXCLUDE PATTERN "mutation.h" EXCLUDE)
 
 install(EXPORT CohortTargets NAMESPACE Cohort:: DESTINATION ${package_folder})
 configure_package_config_file(cmake/CohortConfig.cmake.in ${PROJECT_BINARY_DIR}/CohortConfig.cmake INSTALL_DESTINATION ${package_folder})
