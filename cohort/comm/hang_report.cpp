@@ -251,7 +251,7 @@ struct Exchange {
       bool dead = false;
       for (int peer = 0; peer < size; ++peer) dead = dead || (evidence.states[peer] == "has ended" && !evidence.reports[peer]);
       if (complete || (dead && !everyone_fails) || Clock::now() > deadline) return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
     }
   }
 };

@@ -17,7 +17,7 @@ namespace {
 // model differ.
 constexpr int kSpins = 2000, kYields = 2000, kYieldsShared = 64;
 constexpr int kSpinsBetweenIdle = 128;
-constexpr long kSleepNanoseconds = 2'000'000, kSleepNanosecondsBusy = 50'000;
+constexpr long kSleepNanoseconds = 1'000'000, kSleepNanosecondsBusy = 50'000;
 
 /// Tells the processor that this is a waiting loop.
 inline void pause_briefly() {
