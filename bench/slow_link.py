@@ -8,10 +8,13 @@ ends with the program's advice: the step that it predicts for each compression. 
 """
 import argparse
 import json
+import os
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/multi_process"))
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+os.environ.setdefault("COHORT_BIN", str(ROOT / "build/release/bin/cohort"))
+sys.path.insert(0, str(ROOT / "tests/multi_process"))
 from support import Folder
 from test_hosts import Hosts, lines_of
 
