@@ -1,5 +1,7 @@
 #include "cohort/comm/thread_ranks.h"
 
+#include <ATen/Parallel.h>
+
 #include <exception>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -13,6 +15,7 @@ void run_thread_ranks(int num_ranks, const std::function<void(Group&)>& body, co
   std::vector<std::thread> threads;
   for (int rank = 0; rank < num_ranks; ++rank) {
     threads.emplace_back([&, rank] {
+      at::set_num_threads(1);  // Ranks share the cores, and kernels divide sums by threads.
       try {
         Group group = Group::create(store, rank, num_ranks, options);
         body(group);
