@@ -2,8 +2,6 @@
 
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +12,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/text.h"
+#include "cohort/comm/pass_descriptor.h"
 
 namespace cohort {
 namespace {
@@ -29,62 +28,18 @@ struct Descriptor {
   }
 };
 
-/// Abstract address: a zero byte, then the name. Two jobs of one user differ by the launcher's job id.
-socklen_t fill_address(sockaddr_un& address, const World& world) {
-  const std::string name = concat("cohort/", ::getuid(), "/", world.launcher, "/", world.job_id);
-  address = {};
-  address.sun_family = AF_UNIX;
-  const size_t length = std::min(name.size(), sizeof address.sun_path - 1);
-  std::memcpy(address.sun_path + 1, name.data(), length);
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
-}
-
-bool same_user(int socket) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::getuid();
+/// Two jobs of one user differ by the launcher's job id.
+socklen_t address_of(const World& world, sockaddr_un& address) {
+  return fill_local_address(address, concat("cohort/", ::getuid(), "/", world.launcher, "/", world.job_id));
 }
 
 int milliseconds_left(Clock::time_point deadline) {
   return static_cast<int>(std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count()));
 }
 
-/// One byte of data carries the descriptor (SCM_RIGHTS).
-bool send_descriptor(int socket, int fd) {
-  char byte = 'C', control[CMSG_SPACE(sizeof(int))] = {};
-  iovec data{&byte, 1};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  return ::sendmsg(socket, &message, MSG_NOSIGNAL) == 1;
-}
-
-int receive_descriptor(int socket) {
-  char byte = 0, control[CMSG_SPACE(sizeof(int))] = {};
-  iovec data{&byte, 1};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1) return -1;
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (!header || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) return -1;
-  int fd = -1;
-  std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  return fd;
-}
-
 int serve(const World& world, Clock::time_point deadline) {
   sockaddr_un address;
-  const socklen_t length = fill_address(address, world);
+  const socklen_t length = address_of(world, address);
   const Descriptor listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (listener.fd < 0 || ::bind(listener.fd, reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(listener.fd, world.size) != 0)
     fail(ErrorCode::kEnvironment, "rank 0 cannot listen on the local socket of job '", world.job_id, "': ", std::strerror(errno),
@@ -106,7 +61,7 @@ int serve(const World& world, Clock::time_point deadline) {
     }
     const Descriptor peer(::accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC));
     int32_t rank = -1;
-    if (peer.fd < 0 || !same_user(peer.fd) || ::recv(peer.fd, &rank, sizeof rank, MSG_WAITALL) != sizeof rank) continue;
+    if (peer.fd < 0 || !is_same_user(peer.fd) || ::recv(peer.fd, &rank, sizeof rank, MSG_WAITALL) != sizeof rank) continue;
     if (rank <= 0 || rank >= world.size || came[rank] || !send_descriptor(peer.fd, file)) continue;
     came[rank] = true;
     --missing;
@@ -116,11 +71,11 @@ int serve(const World& world, Clock::time_point deadline) {
 
 int join_rank_0(const World& world, Clock::time_point deadline) {
   sockaddr_un address;
-  const socklen_t length = fill_address(address, world);
+  const socklen_t length = address_of(world, address);
   while (Clock::now() < deadline) {
     const Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (::connect(socket.fd, reinterpret_cast<sockaddr*>(&address), length) == 0) {
-      if (!same_user(socket.fd)) fail(ErrorCode::kEnvironment, "the local socket of job '", world.job_id, "' belongs to another user");
+      if (!is_same_user(socket.fd)) fail(ErrorCode::kEnvironment, "the local socket of job '", world.job_id, "' belongs to another user");
       const int32_t rank = world.rank;
       if (::send(socket.fd, &rank, sizeof rank, MSG_NOSIGNAL) == sizeof rank) {
         const int file = receive_descriptor(socket.fd);

@@ -16,21 +16,6 @@
 namespace cohort {
 namespace {
 
-/// Abstract address: a zero byte, then the name.
-socklen_t fill_address(sockaddr_un& address, const std::string& name) {
-  address = {};
-  address.sun_family = AF_UNIX;
-  const size_t length = std::min(name.size(), sizeof address.sun_path - 1);
-  std::memcpy(address.sun_path + 1, name.data(), length);
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
-}
-
-bool same_user(int socket) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::getuid();
-}
-
 /// A message of one byte with room for one descriptor.
 struct Parcel {
   char byte = 'C';
@@ -46,6 +31,22 @@ struct Parcel {
   }
 };
 
+}  // namespace
+
+socklen_t fill_local_address(sockaddr_un& address, const std::string& name) {
+  address = {};
+  address.sun_family = AF_UNIX;
+  const size_t length = std::min(name.size(), sizeof address.sun_path - 1);
+  std::memcpy(address.sun_path + 1, name.data(), length);
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+}
+
+bool is_same_user(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::getuid();
+}
+
 bool send_descriptor(int socket, int fd) {
   Parcel parcel;
   cmsghdr* const header = CMSG_FIRSTHDR(&parcel.message);
@@ -56,11 +57,19 @@ bool send_descriptor(int socket, int fd) {
   return ::sendmsg(socket, &parcel.message, MSG_NOSIGNAL) == 1;
 }
 
-}  // namespace
+int receive_descriptor(int socket) {
+  Parcel parcel;
+  if (::recvmsg(socket, &parcel.message, MSG_CMSG_CLOEXEC) != 1) return -1;
+  const cmsghdr* const header = CMSG_FIRSTHDR(&parcel.message);
+  if (!header || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) return -1;
+  int fd = -1;
+  std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+  return fd;
+}
 
 DescriptorServer::DescriptorServer(const std::string& name) : listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   sockaddr_un address;
-  const socklen_t length = fill_address(address, name);
+  const socklen_t length = fill_local_address(address, name);
   if (listener_ < 0 || ::bind(listener_, reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(listener_, SOMAXCONN) != 0) {
     const int error = errno;
     if (listener_ >= 0) ::close(listener_);
@@ -80,7 +89,7 @@ int DescriptorServer::serve(int fd, int num_receivers, double timeout_seconds) {
     if (left.count() <= 0 || ::poll(&wait, 1, static_cast<int>(left.count()) + 1) == 0) break;
     const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (socket < 0) continue;
-    if (same_user(socket) && send_descriptor(socket, fd)) ++num_served;
+    if (is_same_user(socket) && send_descriptor(socket, fd)) ++num_served;
     ::close(socket);
   }
   return num_served;
@@ -89,15 +98,9 @@ int DescriptorServer::serve(int fd, int num_receivers, double timeout_seconds) {
 int receive_descriptor_from(const std::string& name) {
   const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address;
-  const socklen_t length = fill_address(address, name);
-  int fd = -1;
-  if (socket >= 0 && ::connect(socket, reinterpret_cast<sockaddr*>(&address), length) == 0 && same_user(socket)) {
-    Parcel parcel;
-    const bool came = ::recvmsg(socket, &parcel.message, MSG_CMSG_CLOEXEC) == 1;
-    const cmsghdr* const header = came ? CMSG_FIRSTHDR(&parcel.message) : nullptr;
-    if (header && header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof fd))
-      std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  }
+  const socklen_t length = fill_local_address(address, name);
+  const bool connected = socket >= 0 && ::connect(socket, reinterpret_cast<sockaddr*>(&address), length) == 0 && is_same_user(socket);
+  const int fd = connected ? receive_descriptor(socket) : -1;
   if (socket >= 0) ::close(socket);
   return fd;
 }

@@ -1,9 +1,21 @@
 #pragma once
 // Handing an open file to other processes of the same user over a UNIX socket without a name in the file system.
 
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include <string>
 
 namespace cohort {
+
+/// Abstract address: a zero byte, then the name. Returns the address' length.
+socklen_t fill_local_address(sockaddr_un& address, const std::string& name);
+/// Whether the process at the other end of a UNIX socket is this user's.
+bool is_same_user(int socket);
+/// One message of one byte carries the descriptor (SCM_RIGHTS).
+bool send_descriptor(int socket, int fd);
+/// -1 when none came.
+int receive_descriptor(int socket);
 
 /// Hands `fd` to `num_receivers` processes. The address is free from construction on, so that receivers may be told of it.
 class DescriptorServer {

@@ -3,7 +3,6 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <chrono>
-#include <cmath>
 
 #include "cohort/base/error.h"
 #include "cohort/parallel/tensor_alias.h"
@@ -67,9 +66,7 @@ StepOutcome Replicated::step(const StepOptions& options) {
     double total = 0;
     for (const auto& [name, tensor] : trained_)
       if (tensor.grad().defined()) total += squared_norm_of(tensor.grad());
-    outcome.gradient_norm = std::sqrt(total) * std::abs(factor);
-    outcome.skipped = options.check_finite && !std::isfinite(total);
-    if (options.clip_norm > 0 && outcome.gradient_norm > options.clip_norm) factor *= options.clip_norm / outcome.gradient_norm;
+    outcome = judge_gradient(total, options, &factor);
   }
   for (size_t i = 0; i < trained_.size() && !outcome.skipped; ++i)
     if (const at::Tensor& gradient = trained_[i].tensor.grad(); gradient.defined())

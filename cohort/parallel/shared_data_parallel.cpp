@@ -27,7 +27,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 
 #include "cohort/base/error.h"
@@ -307,11 +306,7 @@ StepOutcome SharedDataParallel::State::agree(double norm_squared, const StepOpti
   wait_all(&RankPage::summed, "norm");
   double total = 0;
   for (int rank = 0; rank < group.size(); ++rank) total += page(rank).norm_squared;
-  StepOutcome outcome;
-  outcome.gradient_norm = std::sqrt(total) * std::abs(*factor);
-  outcome.skipped = options.check_finite && !std::isfinite(total);
-  if (options.clip_norm > 0 && outcome.gradient_norm > options.clip_norm) *factor *= options.clip_norm / outcome.gradient_norm;
-  return outcome;
+  return judge_gradient(total, options, factor);
 }
 
 SharedDataParallel::SharedDataParallel(torch::nn::Module& module, Group group, SharedDataParallelOptions options)

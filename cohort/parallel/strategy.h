@@ -31,6 +31,10 @@ struct StepOutcome {
   double update_seconds = 0;  ///< Time in the optimizer, sums made on the way included.
 };
 
+/// What follows from the gradient's squared norm over all ranks, before StepOptions::gradient_factor: whether to skip the update, and the
+/// norm. Multiplies what clipping asks for into `*factor`, which holds gradient_factor. The same on every rank for the same number.
+StepOutcome judge_gradient(double norm_squared, const StepOptions& options, double* factor);
+
 /// Bytes that the formula of a strategy predicts for one rank (for shared memory: its part).
 struct MemoryForecast {
   int64_t weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;

@@ -95,11 +95,7 @@ StepOutcome ZeroDataParallel::step(const StepOptions& options) {
   StepOutcome outcome;
   double factor = options.gradient_factor;
   if (options.clip_norm > 0 || options.check_finite) {
-    const double norm_squared = s.squared_norm_of_all();
-    outcome.skipped = options.check_finite && !std::isfinite(norm_squared);
-    const double norm = std::sqrt(norm_squared) * std::abs(factor);
-    if (options.clip_norm > 0) outcome.gradient_norm = norm;
-    if (options.clip_norm > 0 && norm > options.clip_norm) factor *= options.clip_norm / norm;
+    outcome = judge_gradient(s.squared_norm_of_all(), options, &factor);
   }
   s.step_closed = false;
   if (outcome.skipped) return outcome;

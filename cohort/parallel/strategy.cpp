@@ -1,0 +1,16 @@
+#include "cohort/parallel/strategy.h"
+
+#include <cmath>
+
+namespace cohort {
+
+StepOutcome judge_gradient(double norm_squared, const StepOptions& options, double* factor) {
+  StepOutcome outcome;
+  outcome.skipped = options.check_finite && !std::isfinite(norm_squared);
+  if (options.clip_norm <= 0) return outcome;
+  outcome.gradient_norm = std::sqrt(norm_squared) * std::abs(*factor);
+  if (outcome.gradient_norm > options.clip_norm) *factor *= options.clip_norm / outcome.gradient_norm;
+  return outcome;
+}
+
+}  // namespace cohort
