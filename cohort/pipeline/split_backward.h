@@ -1,0 +1,35 @@
+#pragma once
+// Backward in two parts, for any module: first the gradients of a stage's inputs, which its predecessor waits for; later, when there is
+// time to fill, those of its weights. Together exactly what one backward() does.
+//
+// See split_backward.cpp for how; source: Qi et al., "Zero Bubble Pipeline Parallelism" (ICLR 2024), section 3.
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+namespace cohort {
+
+/// One micro-batch of one stage. One thread.
+class SplitBackward {
+ public:
+  SplitBackward();
+  ~SplitBackward();
+  SplitBackward(SplitBackward&&) noexcept;
+  SplitBackward& operator=(SplitBackward&&) noexcept;
+
+  /// The input part: returns the gradient of each of `inputs` (undefined where it has none). `outputs` and `output_gradients` go together;
+  /// undefined gradients count as zero. Inputs are leaves that need gradients, or do not. Gradients of weights that cannot be postponed
+  /// exactly (used more than once on the way, or by an operator that recomputes) are accumulated into `.grad` now.
+  std::vector<at::Tensor> input_part(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& output_gradients,
+                                     const std::vector<at::Tensor>& inputs);
+  /// The rest: accumulates into `.grad` of the weights, as backward() would (their hooks run). Frees what was kept.
+  void weight_part();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,82 @@
+#pragma once
+// A pipeline schedule: for each rank, what it does in one training step and in which order. Data, not code: generators (one file each)
+// write it, check_schedule() proves it, simulate() times it, the pipeline runtime executes it. Torch-free.
+//
+// A model is cut into stages 0, 1, ... that are numbered so that values flow from lower to higher numbers; a batch is cut into
+// micro-batches. `edges` says which stage hands values to which: a chain unless the model has skip connections or parallel branches. A rank
+// may run several stages (chunks), and several ranks may share the micro-batches of one stage (replicas of a slow one).
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/json_fwd.h"
+
+namespace cohort {
+
+enum class ActionKind : uint8_t {
+  kForward,
+  kBackward,        ///< Both parts at once.
+  kBackwardInput,   ///< Gradients of the stage's inputs,
+  kBackwardWeight,  ///< and later of its weights.
+  kSendForward,     ///< Activations of `stage` to stage `peer`; does not wait for the receiver.
+  kReceiveForward,  ///< Activations that `stage` gets from stage `peer`; waits until they are there.
+  kSendBackward,    ///< Gradients that `stage` hands back to stage `peer`.
+  kReceiveBackward,
+};
+
+struct Action {
+  ActionKind kind = ActionKind::kForward;
+  int stage = 0;
+  int micro_batch = 0;
+  int peer = -1;  ///< The other stage; transfers only.
+  bool operator==(const Action&) const = default;
+};
+
+struct Schedule {
+  std::string name;
+  int num_stages = 0;
+  int num_micro_batches = 0;
+  std::vector<std::pair<int, int>> edges;    ///< (from, to), from < to, sorted, each once.
+  std::vector<std::vector<Action>> actions;  ///< One list a rank.
+
+  int num_ranks() const { return static_cast<int>(actions.size()); }
+};
+
+/// What a generator needs to know.
+struct PipelineShape {
+  int num_ranks = 1;
+  int num_micro_batches = 1;
+  int chunks = 1;                          ///< Stages a rank (interleaved, bfs); zb-v always has 2.
+  std::vector<std::pair<int, int>> edges;  ///< Of stages; empty: a chain. Generators of chains keep them for the transfers.
+};
+
+/// Of "gpipe", "1f1b", "interleaved:V", "bfs:V", "zb-h1", "zb-v": compute actions alone. `shape.chunks` is taken from the name. Error
+/// (kBadInput) with the nearest known name, or where a schedule cannot be made for this shape.
+Schedule make_schedule(const std::string& name, const PipelineShape& shape);
+/// The names, for help.
+const std::vector<std::string>& schedule_names();
+/// Stages that schedule `name` has on `num_ranks` ranks.
+int num_stages_of(const std::string& name, int num_ranks);
+
+/// Any graph of stages on any ranks: `rank_of[stage]` lists the ranks that share the stage's micro-batches (k goes to entry k mod size).
+/// What parallel branches, replicated stages and layout files use. Greedy list scheduling: see branch.cpp.
+Schedule make_graph_schedule(const std::vector<std::pair<int, int>>& edges, const std::vector<std::vector<int>>& ranks_of_stage,
+                             int num_micro_batches, bool split_backward = false);
+
+/// The rank that runs each (stage, micro-batch): [stage][micro_batch]. Error(kBadInput) where nobody or two do.
+std::vector<std::vector<int>> ranks_of_stages(const Schedule& schedule);
+
+/// Puts sends right after and receives right before the actions that make and need the values, for every edge whose two ends are on
+/// different ranks. Messages between two ranks are received in the order in which they are sent (receives move up where they must).
+void add_transfers(Schedule& schedule);
+
+/// {"name", "stages", "micro_batches", "edges", "ranks": [["F0.0", "B0.0", ...]]}; see docs/formats/schedule.md. Transfers are optional in
+/// the file.
+Json to_json(const Schedule& schedule);
+/// Error(kBadInput) that says where. Bounds: at most 4,096 ranks, stages and micro-batches, 16 M actions.
+Schedule schedule_from_json(const Json& json);
+Schedule read_schedule_file(const std::string& path);
+
+}  // namespace cohort

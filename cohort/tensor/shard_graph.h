@@ -1,0 +1,49 @@
+#pragma once
+// Tensor parallelism: the layers of a model divided between the ranks of a group, by a table from layer kind to placement, so that a
+// model's own code does not change.
+//
+//   auto sharded = cohort::shard_graph(*graph, tensor_group);
+//   loss = sharded.logits_divided ? cohort::divided_cross_entropy(graph->forward(x), target, tensor_group) : cross_entropy(...);
+//
+// See shard_graph.cpp for the rules and docs/algorithms/tensor_parallel.md for the story.
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cohort/checkpoint/parameter_shard.h"
+#include "cohort/comm/group.h"
+#include "cohort/models/layer_graph.h"
+
+namespace cohort {
+
+struct TensorParallelOptions {
+  bool sequence_parallel = false;  ///< Norms and what stands between divided layers work on each rank's positions alone.
+};
+
+/// What became of one layer.
+struct LayerPlacement {
+  std::string layer, kind;
+  std::string placement;  ///< "column", "row", "heads", "vocabulary", "channels out", "channels in", "divided" (works on a part), "whole".
+  std::string reason;     ///< Why whole: no rule for this kind, or what does not divide; else "".
+};
+
+struct ShardedModel {
+  std::map<std::string, ParameterShard>
+      shards;                              ///< By name in the graph; parameters and buffers that are not there are whole on each rank.
+  std::vector<LayerPlacement> placements;  ///< In the graph's order.
+  bool logits_divided = false;             ///< The graph's output holds only this rank's classes of the last dimension.
+};
+
+/// Replaces modules and functions of `graph` (built alike on all ranks from one seed): divided parameters become this rank's part of the
+/// whole ones, with their values. Names do not change. Layers for which there is no rule, or that do not divide by the number of ranks,
+/// stay whole: every rank computes them alike. Collective calls happen only in forward and backward. A group of one rank: nothing changes.
+ShardedModel shard_graph(LayerGraph& graph, const Group& group, const TensorParallelOptions& options = {});
+
+/// Cross-entropy of logits {..., classes / ranks} of which each rank holds its classes, in rank order; target {...} holds class numbers of
+/// the whole. The mean over targets, or the sum; the same on all ranks. Cost: two all-reduces of {...} floats forward, none backward.
+at::Tensor divided_cross_entropy(const at::Tensor& logits, const at::Tensor& target, const Group& group, bool sum = false);
+
+}  // namespace cohort

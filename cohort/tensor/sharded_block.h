@@ -1,0 +1,32 @@
+#pragma once
+// A Transformer block divided between ranks: attention by heads, the network by hidden units, with the norms whole (or each on its part of
+// the positions).
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "cohort/checkpoint/parameter_shard.h"
+#include "cohort/comm/group.h"
+#include "cohort/models/transformer_block.h"
+
+namespace cohort {
+
+/// Why `block` cannot be divided by `num_ranks`, or "".
+std::string why_not_divided(const TransformerBlockImpl& block, int num_ranks);
+
+/// A module with the same parameter names as TransformerBlockImpl, holding this rank's part of its values; adds how they are divided to
+/// `shards` under `prefix` + name. {samples, positions, width} -> the same, the same on all ranks; with `sequence_parallel` input and
+/// output hold this rank's positions ({samples, positions / ranks, width}).
+class ShardedTransformerBlock : public torch::nn::Module {
+ public:
+  ShardedTransformerBlock(TransformerBlockImpl& whole, const Group& group, bool sequence_parallel, const std::string& prefix,
+                          std::map<std::string, ParameterShard>& shards);
+  at::Tensor forward(const at::Tensor& input);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,45 @@
+#pragma once
+// Ranks laid out on the axes data x pipe x tensor. Torch-free.
+
+#include <string>
+#include <vector>
+
+namespace cohort {
+
+/// Where a rank stands.
+struct MeshPoint {
+  int data = 0, pipe = 0, tensor = 0;
+  bool operator==(const MeshPoint&) const = default;
+};
+
+/// A value; immutable.
+class Mesh {
+ public:
+  Mesh() : Mesh(1, 1, 1) {}
+  /// `order` names the axes from the one that changes slowest to the fastest, such as "dp-pp-tp": neighbouring ranks then differ in
+  /// `tensor`. Error(kBadInput) for an order that is none or a degree below 1.
+  Mesh(int data, int pipe, int tensor, const std::string& order = "dp-pp-tp");
+  /// Pipe stages with degrees of their own on the data axis, stage by stage: ranks of stage 0 first. All have `tensor` ranks a replica.
+  Mesh(const std::vector<int>& data_of_pipe, int tensor);
+
+  int num_ranks() const { return static_cast<int>(points_.size()); }
+  int pipe_size() const { return static_cast<int>(data_of_pipe_.size()); }
+  int tensor_size() const { return tensor_; }
+  int data_size(int pipe) const { return data_of_pipe_[static_cast<size_t>(pipe)]; }
+  bool is_uniform() const;  ///< Every stage has the same data degree.
+
+  const MeshPoint& point(int rank) const { return points_[static_cast<size_t>(rank)]; }
+  int rank_at(const MeshPoint& point) const;  ///< Error(kBadInput) where there is none.
+  /// Ranks that differ from `rank` in that axis alone, in the order of the axis, `rank` among them.
+  std::vector<int> data_ranks(int rank) const;
+  std::vector<int> tensor_ranks(int rank) const;
+  /// One replica's ranks in the order of stages, for the given tensor coordinate: uniform meshes only.
+  std::vector<int> pipe_ranks(int rank) const;
+
+ private:
+  std::vector<int> data_of_pipe_;
+  int tensor_ = 1;
+  std::vector<MeshPoint> points_;
+};
+
+}  // namespace cohort
