@@ -141,7 +141,7 @@ std::vector<Setting> make_settings() {
       flag_setting(when, "resume", "go on from the newest checkpoint of --run", &Config::resume),
       text_setting(when, "run", "DIR", "run folder (default: runs/MODEL-DATE-TIME)", &Config::run),
       number_setting(other, "seed", "S", "of weights, data order and dropout", &Config::seed, 0, 9e15),
-      number_setting(other, "memory-limit", "BYTES", "memory a rank may use (not built yet)", &Config::memory_limit, 0, 1e15),
+      number_setting(other, "memory-limit", "BYTES", "memory that the tensors of a rank may take; 0: no limit", &Config::memory_limit, 0, 1e15),
       text_setting(other, "inject", "FAULT", "slow:RANK:FACTOR, pause:RANK:SECONDS, kill:RANK:STEP; several with commas", &Config::inject),
       text_setting(other, "prompt", "TEXT", "how the text sample at the end begins", &Config::prompt),
       number_setting(other, "sample-bytes", "N", "length of the text sample at the end", &Config::sample_bytes, 0, 1e6),
@@ -215,7 +215,6 @@ void check_config(const Config& config) {
     fail(ErrorCode::kBadInput, "both --steps ", config.steps, " and --epochs ", config.epochs, " are given; give one of them");
   if (config.loss_scale > 0 && config.precision != "fp16")
     fail(ErrorCode::kBadInput, "--loss-scale ", config.loss_scale, " is for --precision fp16 alone; ", config.precision, " needs none");
-  if (config.memory_limit > 0) fail(ErrorCode::kBadInput, "--memory-limit is not built yet; leave it out");
   if (!config.goal.empty()) parse_goal(config.goal);
   injection_for_rank(config.inject, 0);
 }

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "cohort/base/error.h"
+#include "cohort/base/json.h"
 #include "cohort/base/layout.h"
 
 namespace cohort {
@@ -86,7 +87,6 @@ TEST_CASE("settings that contradict each other or are not built are refused") {
   };
   refused([](Config& c) { c.steps = 1, c.epochs = 1; });
   refused([](Config& c) { c.loss_scale = 8; });
-  refused([](Config& c) { c.memory_limit = 1; });
   refused([](Config& c) { c.goal = "val_error"; });
   refused([](Config& c) { c.goal = "accuracy>0.9"; });
   refused([](Config& c) { c.inject = "slow:1"; });
@@ -114,12 +114,46 @@ TEST_CASE("layouts") {
   CHECK(parse_layout("dp=2", 0).dp == 2);
   CHECK(parse_layout("dp=2,zero=0,split=auto", 2).dp == 2);
   CHECK(to_text(parse_layout("dp=4", 4)) == "dp=4");
-  for (const char* text : {"dp=0", "dp=two", "dp", "pd=2", "pp=2", "tp=2", "zero=4", "zero=1,compress=fp16", "sync=async", "plan.json"}) {
+  for (const char* text : {"dp=0", "dp=two", "dp", "pd=2", "pp=0", "tp=x", "zero=4", "zero=1,compress=fp16", "sync=async",
+                           "no-such-plan.json", "pp=2,compress=fp16", "microbatches=4", "sequence=1", "pp=2,split=7/3",
+                           "pp=2,recompute=some", "order=dp-dp-tp", "{}}", "{\"pp\":1.5}"}) {
     CAPTURE(text);
     CHECK_THROWS_AS(parse_layout(text, 0), Error);
   }
   CHECK_THROWS_WITH_AS(parse_layout("dp=3", 2), doctest::Contains("--workers 3"), Error);
   CHECK_THROWS_WITH_AS(parse_layout("single", 2), doctest::Contains("needs 1 ranks"), Error);
+  CHECK(parse_layout("pp=2,tp=2", 8).dp == 2);
+  CHECK_THROWS_AS(parse_layout("pp=2", 3), Error);
+}
+
+TEST_CASE("a layout's text and JSON are read back as the same layout") {
+  for (const char* text :
+       {"single", "dp=2,zero=3", "dp=2,pp=2,schedule=zb-h1,microbatches=8,split=3,tp=2,sequence=1,recompute=all,order=tp-pp-dp"}) {
+    CAPTURE(text);
+    const cohort::Layout layout = parse_layout(text, 0);
+    CHECK(to_text(layout) == text);
+    CHECK(to_json(parse_layout(to_json(layout).dump(), 0)) == to_json(layout));
+  }
+}
+
+TEST_CASE("a layout file gives stages their layers, workers and degrees") {
+  const auto layout = parse_layout(R"({"tp":2,"stages":[{"layers":["a","b"],"dp":2},{"layers":["c"]}]})", 6);
+  CHECK(layout.pp == 2);
+  CHECK(layout.num_ranks() == 6);
+  CHECK(layout.data_degrees() == std::vector<int>{2, 1});
+  CHECK(parse_layout(to_text(layout), 6).stages == layout.stages);
+  const auto shared =
+      parse_layout(R"({"dp":2,"stages":[{"layers":["a"],"worker":0},{"layers":["b"],"worker":1},{"layers":["c"],"worker":0}]})", 4);
+  CHECK(shared.pp == 2);
+  CHECK(shared.data_degrees() == std::vector<int>{2, 2});
+  for (const char* text :
+       {R"({"stages":[]})", R"({"stages":[{"layers":[]}]})", R"({"stages":[{"layers":["a"],"worker":1}]})",
+        R"({"stages":[{"layers":["a"],"dp":0}]})", R"({"dp":3,"stages":[{"layers":["a"],"dp":2},{"layers":["b"]}]})",
+        R"({"stages":[{"layers":["a"],"worker":0,"dp":1},{"layers":["b"],"worker":0,"dp":2}]})", R"({"stages":[{"layer":["a"]}]})",
+        R"({"pp":3,"stages":[{"layers":["a"]},{"layers":["b"]}]})", R"({"stages":{}})", "{"}) {
+    CAPTURE(text);
+    CHECK_THROWS_AS(parse_layout(text, 0), Error);
+  }
 }
 
 }  // namespace

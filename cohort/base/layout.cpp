@@ -1,16 +1,22 @@
 #include "cohort/base/layout.h"
 
+#include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "cohort/base/error.h"
+#include "cohort/base/file.h"
 #include "cohort/base/json.h"
+#include "cohort/base/strict_json.h"
 #include "cohort/base/text.h"
 
 namespace cohort {
 namespace {
 
-const std::vector<std::string> kKeys = {"dp", "pp", "tp", "zero", "sync", "schedule", "microbatches", "recompute", "compress", "split"};
+const std::vector<std::string> kKeys = {"dp",           "pp",        "tp",       "zero",  "sync",  "schedule",
+                                        "microbatches", "recompute", "compress", "split", "order", "sequence"};
+constexpr int kMostRanks = 1 << 20;
 
 int integer_value(const std::string& key, const std::string& value, int64_t minimum, int64_t maximum) {
   const auto number = parse_integer(value);
@@ -19,21 +25,165 @@ int integer_value(const std::string& key, const std::string& value, int64_t mini
   return static_cast<int>(*number);
 }
 
+std::string choice(const std::string& key, const std::string& value, const std::vector<std::string>& allowed) {
+  if (std::find(allowed.begin(), allowed.end(), value) == allowed.end())
+    fail(ErrorCode::kBadInput, "--layout: ", key, "=", value, did_you_mean(value, allowed), "; ", key, " is one of: ", join(allowed, " "));
+  return value;
+}
+
+std::string split_value(const std::string& value) {
+  if (value == "auto" || value == "even" || value == "branches") return value;
+  int64_t before = 0;
+  for (const std::string& part : split(value, '/')) {
+    const auto cut = parse_integer(part);
+    if (!cut || *cut <= before)
+      fail(ErrorCode::kBadInput, "--layout: split=", value, ": expected auto, even, branches, or rising layer numbers above 0 such as 3/7");
+    before = *cut;
+  }
+  return value;
+}
+
+/// Returns whether the key is the data degree, which otherwise follows from the number of ranks.
+bool set_key(Layout& layout, const std::string& key, const std::string& value) {
+  if (key == "dp") layout.dp = integer_value(key, value, 1, kMostRanks);
+  else if (key == "pp") layout.pp = integer_value(key, value, 1, kMostRanks);
+  else if (key == "tp") layout.tp = integer_value(key, value, 1, kMostRanks);
+  else if (key == "zero") layout.zero = integer_value(key, value, 0, 3);
+  else if (key == "microbatches") layout.microbatches = integer_value(key, value, 1, 4096);
+  else if (key == "sync") layout.sync = value;
+  else if (key == "schedule") layout.schedule = value;
+  else if (key == "recompute") layout.recompute = choice(key, value, {"none", "all", "auto"});
+  else if (key == "compress") layout.compress = value;
+  else if (key == "split") layout.split = split_value(value);
+  else if (key == "order") layout.order = choice(key, value, {"dp-pp-tp", "dp-tp-pp", "pp-dp-tp", "pp-tp-dp", "tp-dp-pp", "tp-pp-dp"});
+  else if (key == "sequence") layout.sequence = integer_value(key, value, 0, 1) == 1;
+  else fail(ErrorCode::kBadInput, "--layout: unknown key '", key, "'", did_you_mean(key, kKeys), "; keys: ", join(kKeys, " "));
+  return key == "dp";
+}
+
+bool parse_pairs(Layout& layout, const std::string& text) {
+  bool dp_given = false;
+  for (const std::string& part : split(text, ',')) {
+    const size_t equals = part.find('=');
+    if (equals == std::string::npos)
+      fail(ErrorCode::kBadInput, "--layout: '", part, "' is not KEY=VALUE; a layout is auto, single, FILE.json, or for example dp=2");
+    dp_given |= set_key(layout, trim(part.substr(0, equals)), trim(part.substr(equals + 1)));
+  }
+  return dp_given;
+}
+
+[[noreturn]] void bad_file(const std::string& where, const std::string& what) {
+  fail(ErrorCode::kBadInput, "--layout ", where, ": ", what);
+}
+
+LayoutStage parse_stage(const std::string& where, const Json& json, size_t index) {
+  const std::string name = concat("stages[", index, "]");
+  LayoutStage stage{{}, static_cast<int>(index), 1};
+  if (!json.is_object()) bad_file(where, name + " is not an object");
+  for (const auto& [key, value] : json.items()) {
+    if (key == "layers") {
+      if (!value.is_array()) bad_file(where, name + ".layers is not a list of names");
+      for (const Json& layer : value) {
+        if (!layer.is_string()) bad_file(where, name + ".layers is not a list of names");
+        stage.layers.push_back(layer.get<std::string>());
+      }
+    } else if (key == "worker" || key == "dp") {
+      if (!value.is_number_integer()) bad_file(where, concat(name, ".", key, " is not a whole number"));
+      const int64_t number = value.get<int64_t>(), least = key == "dp" ? 1 : 0;
+      if (number < least || number > kMostRanks) bad_file(where, concat(name, ".", key, " is ", number, ", expected ", least, " or more"));
+      (key == "dp" ? stage.dp : stage.worker) = static_cast<int>(number);
+    } else {
+      bad_file(where, concat(name, ": unknown key '", key, "'; keys: layers worker dp"));
+    }
+  }
+  if (stage.layers.empty()) bad_file(where, name + " has no layers");
+  return stage;
+}
+
+/// Workers are 0, 1, ... without gaps, each with one degree.
+void check_stages(Layout& layout, const std::string& where) {
+  std::map<int, int> degrees;
+  for (size_t i = 0; i < layout.stages.size(); ++i) {
+    const LayoutStage& stage = layout.stages[i];
+    const auto [known, is_new] = degrees.emplace(stage.worker, stage.dp);
+    if (!is_new && known->second != stage.dp)
+      bad_file(where, concat("stages[", i, "].dp is ", stage.dp, ", but worker ", stage.worker, " has ", known->second));
+  }
+  const int workers = static_cast<int>(degrees.size());
+  if (degrees.rbegin()->first != workers - 1) bad_file(where, concat("the stages' workers are not 0 to ", workers - 1, " without gaps"));
+  if (layout.pp != 1 && layout.pp != workers) bad_file(where, concat("pp is ", layout.pp, ", but its stages have ", workers, " workers"));
+  layout.pp = workers;
+  const bool equal = std::all_of(degrees.begin(), degrees.end(), [&](const auto& entry) { return entry.second == degrees[0]; });
+  if (equal && degrees[0] == 1) {
+    for (LayoutStage& stage : layout.stages) stage.dp = layout.dp;
+  } else {
+    if (layout.dp != 1 && !(equal && degrees[0] == layout.dp))
+      bad_file(where, concat("dp is ", layout.dp, ", but its stages have degrees of their own; leave one of the two out"));
+    if (equal) layout.dp = degrees[0];
+  }
+}
+
+bool parse_json(Layout& layout, const std::string& text, const std::string& where) {
+  const Json json = parse_strict_ordered_json(text, {.path = where});
+  if (!json.is_object()) bad_file(where, "a layout is a JSON object");
+  bool dp_given = false;
+  for (const auto& [key, value] : json.items()) {
+    if (key == "stages") {
+      if (!value.is_array() || value.empty()) bad_file(where, "stages is not a list of stages");
+      for (size_t i = 0; i < value.size(); ++i) layout.stages.push_back(parse_stage(where, value[i], i));
+      dp_given = true;
+    } else if (value.is_string()) {
+      dp_given |= set_key(layout, key, value.get<std::string>());
+    } else if (value.is_number_integer()) {
+      dp_given |= set_key(layout, key, std::to_string(value.get<int64_t>()));
+    } else if (value.is_boolean()) {
+      dp_given |= set_key(layout, key, value.get<bool>() ? "1" : "0");
+    } else {
+      bad_file(where, concat("the value of '", key, "' is neither a string nor a whole number"));
+    }
+  }
+  if (!layout.stages.empty()) check_stages(layout, where);
+  return dp_given;
+}
+
 // One row for each thing that a layout can ask for and this version cannot do.
 void refuse_what_is_not_built(const Layout& layout) {
   const auto refuse = [](bool asked, const std::string& what, const std::string& instead) {
-    if (asked) fail(ErrorCode::kBadInput, "--layout: ", what, " is not built yet; ", instead);
+    if (asked) fail(ErrorCode::kBadInput, "--layout: ", what, " is not supported; ", instead);
   };
-  refuse(layout.pp > 1, concat("pp=", layout.pp, " (pipeline stages)"), "use dp=N, data parallelism");
-  refuse(layout.tp > 1, concat("tp=", layout.tp, " (tensor parallelism)"), "use dp=N, data parallelism");
   refuse(layout.sync != "step", concat("sync=", layout.sync), "use sync=step, where ranks agree after every step");
   refuse(layout.zero > 0 && layout.compress != "none", concat("zero=", layout.zero, " with compress=", layout.compress),
          "use zero=0 with compression, or compress=none");
-  refuse(layout.recompute != "none", concat("recompute=", layout.recompute), "use recompute=none, or a smaller batch with --accumulate");
-  refuse(layout.microbatches > 1, concat("microbatches=", layout.microbatches), "use --accumulate N, which divides each rank's batch");
+  refuse(layout.is_model_parallel() && layout.compress != "none", concat("compress=", layout.compress, " with pp or tp"),
+         "use compress=none, or dp alone");
+  refuse(layout.microbatches > 1 && layout.pp == 1, concat("microbatches=", layout.microbatches, " without pipeline workers"),
+         "use --accumulate N, which divides each rank's batch, or pp=N");
+  refuse(layout.sequence && layout.tp == 1, "sequence=1 without tp", "use tp=N as well, or leave it out");
+  refuse(!layout.is_even() && layout.order != "dp-pp-tp", concat("order=", layout.order, " with stages of different dp"),
+         "leave order out");
 }
 
 }  // namespace
+
+std::vector<int> Layout::data_degrees() const {
+  std::vector<int> degrees(static_cast<size_t>(pp), dp);
+  for (const LayoutStage& stage : stages) degrees.at(static_cast<size_t>(stage.worker)) = stage.dp;
+  return degrees;
+}
+
+bool Layout::is_even() const {
+  const std::vector<int> degrees = data_degrees();
+  return std::all_of(degrees.begin(), degrees.end(), [&](int degree) { return degree == degrees.front(); });
+}
+
+int num_pipelines(const Layout& layout) { return layout.is_even() ? layout.data_degrees().front() : 1; }
+
+int Layout::num_ranks() const {
+  int64_t ranks = 0;
+  for (const int degree : data_degrees()) ranks += static_cast<int64_t>(degree) * tp;
+  if (ranks > kMostRanks) fail(ErrorCode::kBadInput, "--layout: ", ranks, " ranks are more than ", kMostRanks);
+  return static_cast<int>(ranks);
+}
 
 Layout parse_layout(const std::string& text, int workers) {
   Layout layout;
@@ -41,31 +191,12 @@ Layout parse_layout(const std::string& text, int workers) {
     layout.dp = workers > 0 ? workers : 1;
     return layout;
   }
-  bool size_given = text == "single";
-  if (text != "single") {
-    if (text.size() > 5 && text.ends_with(".json"))
-      fail(ErrorCode::kBadInput, "--layout ", text, ": reading a layout from a file is not built yet; use auto, single or dp=N");
-    for (const std::string& part : split(text, ',')) {
-      const size_t equals = part.find('=');
-      const std::string key = trim(part.substr(0, equals));
-      if (equals == std::string::npos)
-        fail(ErrorCode::kBadInput, "--layout: '", part, "' is not KEY=VALUE; a layout is auto, single, or for example dp=2");
-      const std::string value = trim(part.substr(equals + 1));
-      if (key == "dp") layout.dp = integer_value(key, value, 1, 1 << 20), size_given = true;
-      else if (key == "pp") layout.pp = integer_value(key, value, 1, 1 << 20), size_given = true;
-      else if (key == "tp") layout.tp = integer_value(key, value, 1, 1 << 20), size_given = true;
-      else if (key == "zero") layout.zero = integer_value(key, value, 0, 3);
-      else if (key == "microbatches") layout.microbatches = integer_value(key, value, 1, 1 << 20);
-      else if (key == "sync") layout.sync = value;
-      else if (key == "schedule") layout.schedule = value;
-      else if (key == "recompute") layout.recompute = value;
-      else if (key == "compress") layout.compress = value;
-      else if (key == "split") layout.split = value;
-      else fail(ErrorCode::kBadInput, "--layout: unknown key '", key, "'", did_you_mean(key, kKeys), "; keys: ", join(kKeys, " "));
-    }
-  }
+  bool dp_given = true;
+  if (text.front() == '{') dp_given = parse_json(layout, text, "{...}");
+  else if (text.size() > 5 && text.ends_with(".json")) dp_given = parse_json(layout, read_small_file(text, size_t{1} << 24), text);
+  else if (text != "single") dp_given = parse_pairs(layout, text);
+  if (!dp_given && workers % (static_cast<int64_t>(layout.pp) * layout.tp) == 0) layout.dp = std::max(1, workers / (layout.pp * layout.tp));
   refuse_what_is_not_built(layout);
-  if (!size_given && workers > 0) layout.dp = workers;
   if (workers > 0 && layout.num_ranks() != workers)
     fail(ErrorCode::kBadInput, "--layout ", text, " needs ", layout.num_ranks(), " ranks (dp x pp x tp) and there are ", workers,
          "; give --workers ", layout.num_ranks(), " or a layout of ", workers, " ranks");
@@ -73,26 +204,43 @@ Layout parse_layout(const std::string& text, int workers) {
 }
 
 std::string to_text(const Layout& layout) {
+  if (!layout.stages.empty()) return to_json(layout).dump();
   std::vector<std::string> parts;
   if (layout.dp > 1) parts.push_back(concat("dp=", layout.dp));
-  if (layout.pp > 1) parts.push_back(concat("pp=", layout.pp));
+  if (layout.pp > 1) {
+    parts.push_back(concat("pp=", layout.pp));
+    parts.push_back("schedule=" + layout.schedule);
+    parts.push_back(concat("microbatches=", layout.microbatches));
+    if (layout.split != "auto") parts.push_back("split=" + layout.split);
+  }
   if (layout.tp > 1) parts.push_back(concat("tp=", layout.tp));
+  if (layout.sequence) parts.push_back("sequence=1");
   if (layout.zero > 0) parts.push_back(concat("zero=", layout.zero));
+  if (layout.recompute != "none") parts.push_back("recompute=" + layout.recompute);
   if (layout.compress != "none") parts.push_back("compress=" + layout.compress);
+  if (layout.order != "dp-pp-tp") parts.push_back("order=" + layout.order);
   return parts.empty() ? "single" : join(parts, ",");
 }
 
 Json to_json(const Layout& layout) {
-  return Json{{"dp", layout.dp},
-              {"pp", layout.pp},
-              {"tp", layout.tp},
-              {"zero", layout.zero},
-              {"sync", layout.sync},
-              {"schedule", layout.schedule},
-              {"microbatches", layout.microbatches},
-              {"recompute", layout.recompute},
-              {"compress", layout.compress},
-              {"split", layout.split}};
+  Json json{{"dp", layout.dp},
+            {"pp", layout.pp},
+            {"tp", layout.tp},
+            {"zero", layout.zero},
+            {"sync", layout.sync},
+            {"schedule", layout.schedule},
+            {"microbatches", layout.microbatches},
+            {"recompute", layout.recompute},
+            {"compress", layout.compress},
+            {"split", layout.split},
+            {"order", layout.order},
+            {"sequence", layout.sequence ? 1 : 0}};
+  if (!layout.stages.empty()) {
+    Json stages = Json::array();
+    for (const LayoutStage& stage : layout.stages) stages.push_back({{"layers", stage.layers}, {"worker", stage.worker}, {"dp", stage.dp}});
+    json["stages"] = std::move(stages);
+  }
+  return json;
 }
 
 }  // namespace cohort

@@ -1,34 +1,55 @@
 #pragma once
-// How one model spans the ranks: the value behind `--layout`. Torch-free; later files (plans) hold it as JSON.
+// How one model spans the ranks: the value behind `--layout`. Torch-free; a planner writes it as JSON (docs/formats/layout.md).
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cohort/base/json_fwd.h"
 
 namespace cohort {
 
-struct Layout {
-  int dp = 1;                     ///< Data-parallel degree.
-  int pp = 1;                     ///< Pipeline stages.
-  int tp = 1;                     ///< Tensor-parallel degree.
-  int zero = 0;                   ///< ZeRO stage, 0-3.
-  std::string sync = "step";      ///< step, async, stale:K, local:H, diloco:H, queue.
-  std::string schedule = "1f1b";  ///< Pipeline schedule.
-  int microbatches = 1;
-  std::string recompute = "none";
-  std::string compress = "none";
-  std::string split = "auto";
-
-  int num_ranks() const { return dp * pp * tp; }
+/// A stage that a layout file spells out.
+struct LayoutStage {
+  std::vector<std::string> layers;  ///< By name.
+  int worker = 0;                   ///< Place on the pipeline axis of the ranks that run it; several stages may share one.
+  int dp = 1;                       ///< Ranks (each times tp) that share its micro-batches; the same for all stages of a worker.
+  bool operator==(const LayoutStage&) const = default;
 };
 
-/// Reads `auto`, `single` or `KEY=VALUE,...`. `workers` is the number of ranks asked for, 0 where nothing was said; `auto` is data
-/// parallelism over all of them, and a layout of other size than `workers` is refused. What this version cannot do yet is refused with a
-/// sentence that says what to use instead. Error(kBadInput).
+struct Layout {
+  int dp = 1;                      ///< Data-parallel degree.
+  int pp = 1;                      ///< Pipeline workers.
+  int tp = 1;                      ///< Tensor-parallel degree.
+  int zero = 0;                    ///< ZeRO stage, 0-3.
+  std::string sync = "step";       ///< step, async, stale:K, local:H, diloco:H, queue.
+  std::string schedule = "1f1b";   ///< Pipeline schedule: a name, or a file with a table.
+  int microbatches = 1;            ///< Of each pipeline, a step.
+  std::string recompute = "none";  ///< none, all, auto.
+  std::string compress = "none";
+  std::string split = "auto";       ///< auto, even, branches, or first layers of the stages but the first: 3/7.
+  std::string order = "dp-pp-tp";   ///< Axes from the slowest to the fastest in rank order.
+  bool sequence = false;            ///< tp: norms work on parts of the positions.
+  std::vector<LayoutStage> stages;  ///< From a file; else empty, and `split` rules.
+
+  int num_ranks() const;
+  /// Whether ranks hold different parts of the model.
+  bool is_model_parallel() const { return pp > 1 || tp > 1; }
+  /// Data degree of each worker.
+  std::vector<int> data_degrees() const;
+  /// Whether all workers have the same: then there are so many pipelines side by side, each with its share of the batch. Else there is one,
+  /// whose micro-batches the replicas of a worker take in turn.
+  bool is_even() const;
+};
+/// Pipelines (or data-parallel replicas) that divide the batch.
+int num_pipelines(const Layout& layout);
+
+/// Reads `auto`, `single`, `KEY=VALUE,...`, the name of a .json file, or that file's text (from '{' on). `workers` is the number of ranks
+/// asked for, 0 where nothing was said; `auto` is data parallelism over all of them, and a layout of other size than `workers` is refused.
+/// What this version cannot do is refused with a sentence that says what to use instead. Error(kBadInput).
 Layout parse_layout(const std::string& text, int workers);
 
-/// "dp=2" and so on: only what differs from one process.
+/// "dp=2" and so on: only what differs from one process; parse_layout reads it back. Layouts with stages of their own: JSON.
 std::string to_text(const Layout& layout);
 Json to_json(const Layout& layout);
 

@@ -12,6 +12,7 @@
 #include "cohort/base/statistics.h"
 #include "cohort/base/text.h"
 #include "cohort/cli/bench_collectives.h"
+#include "cohort/cli/bench_handover.h"
 #include "cohort/cli/verb.h"
 #include "cohort/train/bench_step.h"
 #include "cohort/train/optimizer.h"
@@ -140,9 +141,10 @@ int run_bench(const Arguments& arguments) {
   const std::string what = arguments.positional.empty() ? "" : arguments.positional.front();
   if (what == "step") return bench_step_verb(arguments);
   if (what == "collectives") return bench_collectives_verb(arguments);
+  if (what == "handover") return bench_handover_verb(arguments);
   if (what == "sync" || what == "plan" || what == "forecast")
-    fail(ErrorCode::kBadInput, "bench ", what, " is not built yet; there are: bench step, bench collectives");
-  fail(ErrorCode::kBadInput, "bench: say what to measure: bench step or bench collectives");
+    fail(ErrorCode::kBadInput, "bench ", what, " is not built yet; there are: bench step, bench collectives, bench handover");
+  fail(ErrorCode::kBadInput, "bench: say what to measure: bench step, bench collectives or bench handover");
 }
 
 }  // namespace
@@ -158,8 +160,9 @@ Verb bench_verb() {
       .name = "bench",
       .summary = "Measures a training step, or the exchanges it is made of, beside their floor and beside peers, alternating in one run.",
       .examples = {"cohort bench step", "cohort bench step --workload mlp-small,cnn --rounds 5 --steps 50 --optimizer adam",
-                   "cohort bench step --peers none --layout zero=2 --json", "cohort bench collectives --worker-counts 2,4"},
-      .positional_help = "step or collectives",
+                   "cohort bench step --peers none --layout zero=2 --json", "cohort bench collectives --worker-counts 2,4",
+                   "cohort bench handover"},
+      .positional_help = "step, collectives or handover",
       .takes_settings = true,
       .options = std::move(options),
       .run = run_bench};

@@ -15,6 +15,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/text.h"
+#include "cohort/comm/memory_count.h"
 #include "cohort/comm/pass_descriptor.h"
 
 namespace cohort {
@@ -126,6 +127,7 @@ struct ShmArena::Opener {
 };
 
 ShmArena::ShmArena(std::shared_ptr<Map> map, int rank, int size) : map_(std::move(map)), rank_(rank), size_(size) {}
+ShmArena::~ShmArena() { count_memory(-static_cast<int64_t>(reserved_bytes_)); }
 
 std::shared_ptr<ShmArena> ShmArena::create(c10d::Store& store, int rank, int size, Opening opening) {
   const auto answer_key = [](int attempt, int peer) { return concat("cohort/arena/", attempt, "/", peer); };
@@ -167,14 +169,18 @@ std::byte* ShmArena::commit(size_t offset, size_t bytes, size_t limit) {
     fail(ErrorCode::kEnvironment, "the shared region of rank ", rank_, " is used up: ", offset, " of ", limit, " bytes, ", bytes,
          " more asked for");
   std::byte* const data = region(rank_) + offset;
-  if (const int error = ::posix_fallocate(map_->fd(), data - map_->base(), static_cast<off_t>(bytes)); error != 0)
+  count_memory(static_cast<int64_t>(bytes));
+  if (const int error = ::posix_fallocate(map_->fd(), data - map_->base(), static_cast<off_t>(bytes)); error != 0) {
+    count_memory(-static_cast<int64_t>(bytes));
     fail(ErrorCode::kEnvironment, "no ", human_bytes(static_cast<int64_t>(bytes)), " of shared memory for rank ", rank_, ": ",
          std::strerror(error));
+  }
   return data;
 }
 
 void ShmArena::give_back(const std::byte* data, size_t bytes) {
   ::fallocate(map_->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, data - map_->base(), static_cast<off_t>(bytes));
+  count_memory(-static_cast<int64_t>(bytes));
 }
 
 at::Tensor ShmArena::allocate(int64_t num_elements, at::TensorOptions options) {
@@ -189,6 +195,7 @@ size_t ShmArena::reserve(size_t bytes) {
   const size_t offset = next_, rounded = round_up(std::max<size_t>(1, bytes), kPage);
   commit(offset, rounded, kRegionBytes / 2);
   next_ += rounded;
+  reserved_bytes_ += rounded;
   return offset;
 }
 

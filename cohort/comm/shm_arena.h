@@ -35,6 +35,7 @@ class ShmArena : public std::enable_shared_from_this<ShmArena> {
   /// when any of them cannot (other name spaces).
   static std::shared_ptr<ShmArena> create(c10d::Store& store, int rank, int size, Opening opening = Opening::kEither);
   ShmArena(const ShmArena&) = delete;
+  ~ShmArena();
 
   /// Collective, in the same order on all ranks: `num_elements` zeros at the same offset of each rank's region. Error(kEnvironment) when
   /// memory is short.
@@ -76,6 +77,7 @@ class ShmArena : public std::enable_shared_from_this<ShmArena> {
 
   std::shared_ptr<Map> map_;
   int rank_, size_;
+  size_t reserved_bytes_ = 0;
   size_t next_ = 0;                                   // allocate() climbs from below,
   std::atomic<size_t> next_local_{kRegionBytes / 2};  // allocate_local() from the middle.
 };

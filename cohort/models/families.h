@@ -11,6 +11,7 @@ ModelEntry cnn();
 ModelEntry resnet8();
 ModelEntry resnet50();
 ModelEntry vgg11();
+ModelEntry inception();
 ModelEntry lstm();
 ModelEntry transformer();
 

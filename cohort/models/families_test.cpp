@@ -55,6 +55,18 @@ std::vector<std::string> names_and_kinds(const LayerGraph& graph) {
   return result;
 }
 
+std::vector<std::string> edges(const LayerGraph& graph) {
+  std::vector<std::string> result;
+  for (const auto& layer : graph.layers()) {
+    std::string text = layer.name + " <-";
+    for (const int input : layer.inputs) {
+      text += " " + (input < 0 ? std::string("input") : graph.layers()[static_cast<size_t>(input)].name);
+    }
+    result.push_back(text);
+  }
+  return result;
+}
+
 struct Case {
   const char* specification;
   const DataShape& data;
@@ -75,6 +87,9 @@ const std::vector<Case> kCases = {
     {"vgg11:width=4,hidden=16", kCifar},
     {"vgg11:width=4,hidden=16,dropout=0.2", kMnist},
     {"vgg11:width=4,hidden=16,norm=ghost,ghost=3", kTiny},
+    {"inception:width=8", kCifar},
+    {"inception:width=5,blocks=6,norm=ghost,ghost=3", kTiny},
+    {"inception:width=4,blocks=1,norm=group", kMnist},
     {"lstm:width=8,hidden=16", kText},
     {"lstm:width=8,hidden=16,dropout=0.2", kText},
     {"transformer:width=16", kText},
@@ -116,7 +131,8 @@ TEST_CASE("every family: shape of the logits, a gradient for every parameter, th
     }
     CHECK(differs);
   }
-  for (const char* name : {"fc", "cnn", "resnet8", "resnet50", "vgg11", "lstm", "transformer", "mlp-small", "mlp", "cnn-bench", "gpt"}) {
+  for (const char* name :
+       {"fc", "cnn", "resnet8", "resnet50", "vgg11", "inception", "lstm", "transformer", "mlp-small", "mlp", "cnn-bench", "gpt"}) {
     CHECK(covered.count(name) == 1);
     CHECK_FALSE(cohort::registered_models().at(name).help.empty());
   }
@@ -137,6 +153,10 @@ TEST_CASE("numbers of parameters") {
   CHECK(count("fc:hidden=64,layers=3", kMnist) == 59210);
   CHECK(count("cnn", kMnist) == 3274634);    // 832 + 51264 + 3136 x 1024 + 1024 + 10250
   CHECK(count("resnet8", kCifar) == 75050);  // 448 + 2 x 2320 + (4640 + 9248) + (18496 + 36928) + 650
+  CHECK(count("inception:blocks=1", kMnist) ==
+        48 * 10 + (48 * 16 + 16) + (48 * 24 + 24 + 24 * 9 * 32 + 32) + (48 * 4 + 4 + 4 * 25 * 8 + 8) + (48 * 8 + 8) + 65 * 10);
+  // Module 3a of the paper's table 1: 159 K weights, which are these 163,328, and as many biases as it has channels.
+  CHECK(count("inception:width=64,blocks=1", kMnist) == 192 * 10 + 163328 + (256 + 96 + 16) + 257 * 10);
   CHECK(count("mlp-small", kMnist) == 118282);
   CHECK(count("mlp", kMnist) == 1863690);
   CHECK(count("cnn-bench", kMnist) == 3241354);
@@ -157,35 +177,27 @@ TEST_CASE("resnet8: names, kinds and edges are fixed") {
                                                                      "block2_conv1.bias", "block2_conv2.weight", "block2_conv2.bias",
                                                                      "block3_conv1.weight", "block3_conv1.bias", "block3_conv2.weight",
                                                                      "block3_conv2.bias", "output.weight", "output.bias"});
-  std::vector<std::string> edges;
-  for (const auto& layer : graph->layers()) {
-    std::string text = layer.name + " <-";
-    for (const int input : layer.inputs) {
-      text += " " + (input < 0 ? std::string("input") : graph->layers()[static_cast<size_t>(input)].name);
-    }
-    edges.push_back(text);
-  }
-  CHECK(edges == std::vector<std::string>{"stem <- input",
-                                          "block1_relu1 <- stem",
-                                          "block1_conv1 <- block1_relu1",
-                                          "block1_relu2 <- block1_conv1",
-                                          "block1_conv2 <- block1_relu2",
-                                          "block1_add <- stem block1_conv2",
-                                          "block2_shortcut <- block1_add",
-                                          "block2_relu1 <- block1_add",
-                                          "block2_conv1 <- block2_relu1",
-                                          "block2_relu2 <- block2_conv1",
-                                          "block2_conv2 <- block2_relu2",
-                                          "block2_add <- block2_shortcut block2_conv2",
-                                          "block3_shortcut <- block2_add",
-                                          "block3_relu1 <- block2_add",
-                                          "block3_conv1 <- block3_relu1",
-                                          "block3_relu2 <- block3_conv1",
-                                          "block3_conv2 <- block3_relu2",
-                                          "block3_add <- block3_shortcut block3_conv2",
-                                          "relu <- block3_add",
-                                          "mean <- relu",
-                                          "output <- mean"});
+  CHECK(edges(*graph) == std::vector<std::string>{"stem <- input",
+                                                  "block1_relu1 <- stem",
+                                                  "block1_conv1 <- block1_relu1",
+                                                  "block1_relu2 <- block1_conv1",
+                                                  "block1_conv2 <- block1_relu2",
+                                                  "block1_add <- stem block1_conv2",
+                                                  "block2_shortcut <- block1_add",
+                                                  "block2_relu1 <- block1_add",
+                                                  "block2_conv1 <- block2_relu1",
+                                                  "block2_relu2 <- block2_conv1",
+                                                  "block2_conv2 <- block2_relu2",
+                                                  "block2_add <- block2_shortcut block2_conv2",
+                                                  "block3_shortcut <- block2_add",
+                                                  "block3_relu1 <- block2_add",
+                                                  "block3_conv1 <- block3_relu1",
+                                                  "block3_relu2 <- block3_conv1",
+                                                  "block3_conv2 <- block3_relu2",
+                                                  "block3_add <- block3_shortcut block3_conv2",
+                                                  "relu <- block3_add",
+                                                  "mean <- relu",
+                                                  "output <- mean"});
 }
 
 TEST_CASE("resnet50: sixteen blocks of ten or twelve layers, a stem by the size of the picture, granularity by the norm") {
@@ -220,6 +232,49 @@ TEST_CASE("vgg11 pools no more once a side is one pixel") {
   CHECK(pools(kCifar) == 5);
   CHECK(pools(kMnist) == 4);
   CHECK(pools(kTiny) == 3);
+}
+
+TEST_CASE("inception: four branches of one input meet in the join, in the paper's order") {
+  const auto graph = build_model("inception:width=64,blocks=1", kCifar, 0);
+  CHECK(edges(*graph) ==
+        std::vector<std::string>{
+            "stem_conv <- input", "stem_relu <- stem_conv", "stem_pool <- stem_relu", "block1_1x1_conv <- stem_pool",
+            "block1_1x1_relu <- block1_1x1_conv", "block1_3x3_reduce_conv <- stem_pool", "block1_3x3_reduce_relu <- block1_3x3_reduce_conv",
+            "block1_3x3_conv <- block1_3x3_reduce_relu", "block1_3x3_relu <- block1_3x3_conv", "block1_5x5_reduce_conv <- stem_pool",
+            "block1_5x5_reduce_relu <- block1_5x5_reduce_conv", "block1_5x5_conv <- block1_5x5_reduce_relu",
+            "block1_5x5_relu <- block1_5x5_conv", "block1_pool <- stem_pool", "block1_pool_conv <- block1_pool",
+            "block1_pool_relu <- block1_pool_conv", "block1_join <- block1_1x1_relu block1_3x3_relu block1_5x5_relu block1_pool_relu",
+            "mean <- block1_join", "output <- mean"});
+  CHECK(graph->sample_granularity() == 1);
+  CHECK(build_model("inception:norm=ghost,ghost=8", kCifar, 0)->sample_granularity() == 8);
+}
+
+TEST_CASE("inception: a pool after each second module, as long as there is something to pool") {
+  const auto pools = [](const std::string& blocks, const DataShape& data) {
+    std::string result;
+    for (const auto& layer : build_model("inception:width=2,blocks=" + blocks, data, 0)->layers()) {
+      if (layer.name.starts_with("pool")) result += layer.name + " ";
+    }
+    return result;
+  };
+  CHECK(pools("2", kCifar) == "");
+  CHECK(pools("3", kCifar) == "pool1 ");
+  CHECK(pools("9", kCifar) == "pool1 pool2 pool3 pool4 ");
+  CHECK(pools("9", kTiny) == "pool1 pool2 ");  // 8 x 9 -> 4 x 4 -> 2 x 2 -> 1 x 1
+}
+
+TEST_CASE("inception learns: every branch helps to tell eight pictures apart") {
+  const auto graph = build_model("inception:width=8", kTiny, 3);
+  const at::Tensor x = input_of(kTiny, 8), labels = at::randint(kTiny.num_classes, {8}, at::kLong);
+  const auto loss = [&] { return at::cross_entropy_loss(graph->forward(x), labels); };
+  const double before = loss().item<double>();
+  for (int step = 0; step < 60; ++step) {
+    graph->zero_grad();
+    loss().backward();
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& parameter : graph->parameters()) parameter.add_(parameter.grad(), -0.05);
+  }
+  CHECK(loss().item<double>() < 0.3 * before);
 }
 
 TEST_CASE("tied output and byte table are one parameter under two names") {

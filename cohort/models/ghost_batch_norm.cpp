@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "cohort/base/error.h"
+#include "cohort/models/recompute.h"
 #include "cohort/models/step_context.h"
 
 namespace cohort {
@@ -63,6 +64,7 @@ at::Tensor GhostBatchNorm2dImpl::forward(const at::Tensor& input) {
 }
 
 void GhostBatchNorm2dImpl::update_running(const at::Tensor& mean, const at::Tensor& variance, int64_t num_samples) {
+  if (is_recomputing()) return;  // The first run has counted these samples.
   torch::NoGradGuard no_grad;
   const StepContext* context = current_step_context();
   if (context == nullptr) {

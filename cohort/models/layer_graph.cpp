@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cohort/base/error.h"
+#include "cohort/models/recompute.h"
 
 namespace cohort {
 
@@ -32,7 +33,40 @@ int LayerGraph::add_layer(const std::string& name, const std::string& kind, std:
     if (input != kInput) last_use_[static_cast<size_t>(input)] = index;
   }
   layers_.push_back({name, kind, std::move(inputs), std::move(module), std::move(function)});
+  if (!recompute_.empty()) recompute_.push_back(false);
   return index;
+}
+
+void LayerGraph::replace_layer(size_t index, std::shared_ptr<torch::nn::Module> module, Function function) {
+  Layer& layer = layers_.at(index);
+  if (!function) fail(ErrorCode::kBadInput, "layer '", layer.name, "': it has no function");
+  if (module && module != layer.module) {
+    module->train(is_training());
+    layer.module = layer.module ? replace_module(layer.name, std::move(module)) : register_module(layer.name, std::move(module));
+  }
+  layer.function = std::move(function);
+}
+
+void LayerGraph::drop_layer(size_t index) {
+  Layer& layer = layers_.at(index);
+  if (layer.module) unregister_module(layer.name);
+  layer.module = nullptr;
+  layer.function = nullptr;
+}
+
+void LayerGraph::set_recompute(std::vector<bool> layers) {
+  if (!layers.empty() && layers.size() != layers_.size())
+    fail(ErrorCode::kBadInput, "set_recompute: ", layers.size(), " flags for a model of ", layers_.size(), " layers");
+  recompute_ = std::move(layers);
+}
+
+at::Tensor LayerGraph::run_layer(size_t layer, const Inputs& inputs) const {
+  const Layer& one = layers_.at(layer);
+  if (!one.function) fail(ErrorCode::kFailed, "layer '", one.name, "' is not on this rank");
+  if (!is_recomputed(layer)) return one.function(inputs);
+  // Copies, for the graph may have grown or gone before backward.
+  const auto run = [function = one.function, module = one.module](const Inputs& in) { return std::vector<at::Tensor>{function(in)}; };
+  return recompute(run, inputs, one.module.get())[0];
 }
 
 at::Tensor LayerGraph::forward(const at::Tensor& input) {
@@ -58,7 +92,7 @@ at::Tensor LayerGraph::forward(const at::Tensor& input) {
         arguments.push_back(output);
       }
     }
-    outputs[i] = layer.function(arguments);
+    outputs[i] = run_layer(i, arguments);
     arguments.clear();  // keeps its memory; frees what was used for the last time
     if (last_use_[i] == static_cast<int>(i) && i + 1 < num_layers) outputs[i].reset();
   }

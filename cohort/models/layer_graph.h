@@ -56,6 +56,18 @@ class LayerGraph : public torch::nn::Module {
   const std::vector<Layer>& layers() const { return layers_; }
   /// Runs every layer in order; frees an intermediate result after its last use. The last layer's output is the model's.
   at::Tensor forward(const at::Tensor& input);
+  /// One layer alone, as forward() does it: recomputed in backward where that was asked for. Error(kFailed) for one that was dropped.
+  at::Tensor run_layer(size_t layer, const Inputs& inputs) const;
+
+  /// Which layers keep only their inputs for backward and run again there (recompute.h); empty for none. The numbers stay the same.
+  /// Error(kBadInput) unless there is one flag a layer.
+  void set_recompute(std::vector<bool> layers);
+  bool is_recomputed(size_t layer) const { return !recompute_.empty() && recompute_[layer]; }
+  /// Another module (null: the layer keeps its own) and function for a layer whose name, kind and inputs stay: how a rank gets its part of
+  /// it.
+  void replace_layer(size_t index, std::shared_ptr<torch::nn::Module> module, Function function);
+  /// Forgets a layer's module and function, and with them their memory: another rank has it. Its place, name and kind stay.
+  void drop_layer(size_t index);
 
   /// Granularity of a model whose batch may not be divided at all (batch norm over the whole batch).
   static constexpr int64_t kWholeBatch = INT64_C(1) << 40;
@@ -65,7 +77,8 @@ class LayerGraph : public torch::nn::Module {
 
  private:
   std::vector<Layer> layers_;
-  std::vector<int> last_use_;  ///< Of each layer's output: the layer that reads it last, or itself when nobody does.
+  std::vector<int> last_use_;    ///< Of each layer's output: the layer that reads it last, or itself when nobody does.
+  std::vector<bool> recompute_;  ///< One a layer, or empty; layers added later are not recomputed.
   int64_t sample_granularity_ = 1;
 };
 

@@ -4,9 +4,16 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <doctest/doctest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/utils.h>
 
 #include "cohort/base/error.h"
+#include "cohort/models/dropout.h"
+#include "cohort/models/ghost_batch_norm.h"
+#include "cohort/models/step_context.h"
 
 namespace {
 
@@ -80,6 +87,74 @@ TEST_CASE("parameters carry the layers' names, and the mode reaches the modules"
   graph.eval();
   CHECK_FALSE(graph.layers()[2].module->is_training());
   CHECK(graph.forward(at::randn({5, 4})).sizes() == at::IntArrayRef({5, 2}));
+}
+
+/// Convolution, both batch norms, a residual sum, both dropouts, a weight that two layers use.
+std::shared_ptr<LayerGraph> awkward() {
+  torch::manual_seed(4);
+  auto graph = std::make_shared<LayerGraph>();
+  graph->add("conv", "conv2d", torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 4, 3).padding(1)));
+  const int norm = graph->add("norm", "batchnorm", torch::nn::BatchNorm2d(4));
+  graph->add("ghost", "ghostnorm", cohort::GhostBatchNorm2d(4, 2));
+  const int relu = graph->add("relu", "relu", [](const LayerGraph::Inputs& in) { return in[0].relu(); });
+  graph->add("sum", "add", [](const LayerGraph::Inputs& in) { return in[0] + in[1]; }, {norm, relu});
+  graph->add("flatten", "flatten", [](const LayerGraph::Inputs& in) { return in[0].flatten(1); });
+  graph->add("dropout", "dropout", cohort::Dropout(0.3, 0));
+  torch::nn::Linear down(4 * 5 * 5, 6);
+  graph->add("down", "linear", down);
+  graph->add("torch_dropout", "dropout", torch::nn::Dropout(0.3));
+  graph->add("up", "linear", [down](const LayerGraph::Inputs& in) { return in[0].matmul(down->weight).tanh(); });
+  return graph;
+}
+
+std::vector<at::Tensor> train(LayerGraph& graph, const at::Tensor& data) {
+  std::vector<at::Tensor> found;
+  for (int64_t step = 0; step < 2; ++step) {
+    const cohort::StepContextScope scope({.seed = 3, .step = step});
+    at::Tensor output = graph.forward(data);
+    found.push_back(output.detach());
+    output.square().sum().backward();
+    for (const at::Tensor& parameter : graph.parameters()) found.push_back(parameter.grad().clone());
+    for (const at::Tensor& buffer : graph.buffers()) found.push_back(buffer.clone());
+  }
+  return found;
+}
+
+TEST_CASE("recomputed layers give the same outputs, gradients and statistics, bit for bit") {
+  const at::Tensor data = at::randn({4, 2, 5, 5});
+  const auto plain = awkward();
+  torch::manual_seed(9);
+  const auto expected = train(*plain, data);
+  const size_t num_layers = plain->layers().size();
+  for (size_t which = 0; which <= num_layers; ++which) {  // One alone, and all.
+    const auto graph = awkward();
+    std::vector<bool> flags(num_layers, which == num_layers);
+    if (which < num_layers) flags[which] = true;
+    graph->set_recompute(flags);
+    CHECK(graph->is_recomputed(which < num_layers ? which : 0));
+    torch::manual_seed(9);
+    const auto found = train(*graph, data);
+    REQUIRE(found.size() == expected.size());
+    for (size_t i = 0; i < found.size(); ++i)
+      CHECK_MESSAGE(at::equal(found[i], expected[i]), cohort::concat("layer ", which, ", tensor ", i));
+  }
+}
+
+TEST_CASE("flags of recomputed layers: one a layer; off again; a layer added later has none; backward outlives the graph") {
+  auto graph = awkward();
+  CHECK_THROWS_WITH_AS(graph->set_recompute({true}), doctest::Contains("1 flags for a model of 10 layers"), cohort::Error);
+  graph->set_recompute(std::vector<bool>(10, true));
+  graph->add("twice", "scale", [](const LayerGraph::Inputs& in) { return in[0] * 2; });
+  CHECK_FALSE(graph->is_recomputed(10));
+  const at::Tensor weight = graph->parameters()[0];
+  at::Tensor output = graph->forward(at::ones({2, 2, 5, 5}));
+  graph.reset();
+  output.sum().backward();
+  CHECK(weight.grad().defined());
+  graph = awkward();
+  graph->set_recompute(std::vector<bool>(10, true));
+  graph->set_recompute({});
+  CHECK_FALSE(graph->is_recomputed(0));
 }
 
 TEST_CASE("a layer that cannot be is refused with its name") {

@@ -1,6 +1,7 @@
 #include "cohort/models/parts.h"
 
 #include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/flatten.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/mean.h>
@@ -53,10 +54,11 @@ int add_relu(LayerGraph& graph, const std::string& name, std::vector<int> inputs
   return graph.add(name, "relu", [](const LayerGraph::Inputs& in) { return at::relu(in[0]); }, std::move(inputs));
 }
 
-int add_max_pool(LayerGraph& graph, const std::string& name, int64_t kernel, int64_t stride, int64_t padding) {
-  return graph.add(name, "maxpool2d", [=](const LayerGraph::Inputs& in) {
+int add_max_pool(LayerGraph& graph, const std::string& name, int64_t kernel, int64_t stride, int64_t padding, std::vector<int> inputs) {
+  const auto pool = [=](const LayerGraph::Inputs& in) {
     return at::max_pool2d(in[0], {kernel, kernel}, {stride, stride}, {padding, padding});
-  });
+  };
+  return graph.add(name, "maxpool2d", pool, std::move(inputs));
 }
 
 int add_flatten(LayerGraph& graph, const std::string& name) {
@@ -69,6 +71,10 @@ int add_global_mean(LayerGraph& graph, const std::string& name) {
 
 int add_sum(LayerGraph& graph, const std::string& name, int left, int right) {
   return graph.add(name, "add", [](const LayerGraph::Inputs& in) { return at::add(in[0], in[1]); }, {left, right});
+}
+
+int add_concat(LayerGraph& graph, const std::string& name, std::vector<int> inputs) {
+  return graph.add(name, "concat", [](const LayerGraph::Inputs& in) { return at::cat(in, 1); }, std::move(inputs));
 }
 
 int add_conv(LayerGraph& graph, const std::string& name, int64_t from, int64_t to, int64_t kernel, int64_t stride, bool bias,

@@ -24,10 +24,12 @@ TextInput text_input(const ModelOptions& options, const std::string& model);
 
 /// Layers that are plain functions; `inputs` as LayerGraph::add has it. Each returns the layer's index.
 int add_relu(LayerGraph& graph, const std::string& name, std::vector<int> inputs = {});
-int add_max_pool(LayerGraph& graph, const std::string& name, int64_t kernel, int64_t stride, int64_t padding = 0);
-int add_flatten(LayerGraph& graph, const std::string& name);                   ///< {samples, ...} -> {samples, elements}
-int add_global_mean(LayerGraph& graph, const std::string& name);               ///< {samples, c, h, w} -> {samples, c}
-int add_sum(LayerGraph& graph, const std::string& name, int left, int right);  ///< left + right, the end of a residual block
+int add_max_pool(LayerGraph& graph, const std::string& name, int64_t kernel, int64_t stride, int64_t padding = 0,
+                 std::vector<int> inputs = {});
+int add_flatten(LayerGraph& graph, const std::string& name);                          ///< {samples, ...} -> {samples, elements}
+int add_global_mean(LayerGraph& graph, const std::string& name);                      ///< {samples, c, h, w} -> {samples, c}
+int add_sum(LayerGraph& graph, const std::string& name, int left, int right);         ///< left + right, the end of a residual block
+int add_concat(LayerGraph& graph, const std::string& name, std::vector<int> inputs);  ///< {samples, sum of c, ...}: joins branches
 
 /// Square convolution with "same" padding (kernel / 2) of `inputs` (the layer before when empty).
 int add_conv(LayerGraph& graph, const std::string& name, int64_t from, int64_t to, int64_t kernel, int64_t stride = 1, bool bias = true,

@@ -2,9 +2,9 @@
 // Recomputing activations in backward instead of keeping them (activation checkpointing): less memory for about a third more time. For any
 // module, in any program:
 //
-//   x = cohort::recompute([&](const at::Tensor& t) { return block->forward(t); }, x);
+//   x = cohort::recompute([block](const at::Tensor& t) { return block->forward(t); }, x);
 //
-// Source: Chen et al. 2016, "Training deep nets with sublinear memory cost".
+// See recompute.cpp for how; source: Chen et al. 2016, "Training deep nets with sublinear memory cost".
 
 #include <ATen/core/Tensor.h>
 
@@ -18,9 +18,17 @@ class Module;
 namespace cohort {
 
 /// Runs `function(inputs)` without keeping what its operators save; backward runs it again, with the same random numbers (LibTorch's
-/// generator and the step context), autocast state and training mode, and accumulates into the `.grad` of the parameters that it reads.
-/// Inputs that need gradients get theirs. With gradients disabled: a plain call. `module`, where given: its buffers (batch-norm statistics)
-/// keep what the first run made of them. backward(create_graph) is refused: Error(kBadInput).
+/// generators and the step context) and autocast state. The result is an ordinary part of the graph: inputs, parameters and other tensors
+/// that the function reads get the gradients that they would have got without it, once, when backward() reaches them; so hooks,
+/// DataParallel and the ZeRO strategies need not know of it. Inputs may be undefined, integers, or need no gradient. Calls may be nested.
+///
+/// `function` is copied; what it refers to must live until backward, and be in the same training mode then. `module`, where given, must
+/// live until backward too: its buffers (batch-norm statistics) keep what the first run made of them. With gradients disabled: a plain
+/// call, of which nothing is kept.
+///
+/// Error(kBadInput): an output is undefined; backward(create_graph); backward after a parameter or an input was changed (an optimizer
+/// step). Error(kFailed): the second run reads other parameters, or gives other outputs, than the first. What `function` throws passes
+/// through.
 std::vector<at::Tensor> recompute(const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>& function,
                                   const std::vector<at::Tensor>& inputs, torch::nn::Module* module = nullptr);
 at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& function, const at::Tensor& input,

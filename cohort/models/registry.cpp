@@ -17,8 +17,9 @@ namespace {
 std::map<std::string, ModelEntry>& mutable_models() {
   static std::map<std::string, ModelEntry> models = [] {
     std::map<std::string, ModelEntry> built_in;
-    for (const auto family : {families::fc, families::cnn, families::resnet8, families::resnet50, families::vgg11, families::lstm,
-                              families::transformer, families::mlp_small, families::mlp, families::cnn_bench, families::gpt}) {
+    for (const auto family :
+         {families::fc, families::cnn, families::resnet8, families::resnet50, families::vgg11, families::inception, families::lstm,
+          families::transformer, families::mlp_small, families::mlp, families::cnn_bench, families::gpt}) {
       ModelEntry entry = family();
       built_in.emplace(entry.name, std::move(entry));
     }

@@ -61,7 +61,7 @@ TEST_CASE("edit distance and the nearest name") {
 TEST_CASE("an unknown model is refused with the nearest name and the list") {
   const std::string text = refused_model("transfomer");
   CHECK(holds(text, "there is no model 'transfomer' (did you mean 'transformer'?); models: "));
-  CHECK(holds(text, " cnn cnn-bench fc gpt lstm mlp mlp-small "));
+  CHECK(holds(text, " cnn cnn-bench fc gpt inception lstm mlp mlp-small "));
   CHECK_FALSE(holds(refused_model("quantum"), "did you mean"));
 }
 
@@ -97,7 +97,7 @@ TEST_CASE("a value out of its range is refused with the range") {
 }
 
 TEST_CASE("data that does not fit is refused with what the model needs") {
-  for (const char* name : {"fc", "cnn", "resnet8", "resnet50", "vgg11", "mlp", "mlp-small", "cnn-bench"}) {
+  for (const char* name : {"fc", "cnn", "resnet8", "resnet50", "vgg11", "inception", "mlp", "mlp-small", "cnn-bench"}) {
     CHECK(refused_model(name, kText) ==
           std::string("model ") + name + " needs pictures of at least 8 x 8 (such as --data fashion-mnist), but this data is text");
   }

@@ -63,7 +63,7 @@ TransformerBlockImpl::TransformerBlockImpl(const BlockOptions& options)
       down(options.ff, options.width),
       dropout1(options.dropout, options.first_dropout_id),
       dropout2(options.dropout, options.first_dropout_id + 1),
-      heads_(options.heads) {
+      options_(options) {
   register_module("norm1", norm1);
   register_module("norm2", norm2);
   register_module("qkv", qkv);
@@ -72,11 +72,6 @@ TransformerBlockImpl::TransformerBlockImpl(const BlockOptions& options)
   register_module("down", down);
   register_module("dropout1", dropout1);
   register_module("dropout2", dropout2);
-}
-
-at::Tensor TransformerBlockImpl::forward(const at::Tensor& input) {
-  const at::Tensor x = input + dropout1->forward(out->forward(attend(norm1->forward(input))));
-  return x + dropout2->forward(down->forward(at::gelu(up->forward(norm2->forward(x)))));
 }
 
 namespace {
@@ -105,14 +100,19 @@ at::Tensor explicit_attention(const at::Tensor& qkv, int64_t heads) {
 
 }  // namespace
 
-at::Tensor TransformerBlockImpl::attend(const at::Tensor& input) {
-  const at::Tensor projected = qkv->forward(input);
-  const at::ScalarType type = projected.scalar_type();
-  if (!projected.device().is_cpu() || (type != at::kBFloat16 && type != at::kHalf)) return fused_attention(projected, heads_);
-  if (type == at::kBFloat16 && projected.size(1) <= kMaxExplicitPositions) return explicit_attention(projected, heads_);
-  if (type == at::kBFloat16) return fused_attention(projected, heads_);
+at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads) {
+  const at::ScalarType type = qkv.scalar_type();
+  if (!qkv.device().is_cpu() || (type != at::kBFloat16 && type != at::kHalf)) return fused_attention(qkv, heads);
+  if (type == at::kBFloat16 && qkv.size(1) <= kMaxExplicitPositions) return explicit_attention(qkv, heads);
+  if (type == at::kBFloat16) return fused_attention(qkv, heads);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // it would cast back
-  return fused_attention(projected.to(at::kFloat), heads_).to(type);
+  return fused_attention(qkv.to(at::kFloat), heads).to(type);
+}
+
+at::Tensor TransformerBlockImpl::forward(const at::Tensor& input) {
+  const at::Tensor attended = causal_attention(qkv->forward(norm1->forward(input)), options_.heads);
+  const at::Tensor x = input + dropout1->forward(out->forward(attended));
+  return x + dropout2->forward(down->forward(at::gelu(up->forward(norm2->forward(x)))));
 }
 
 }  // namespace cohort

@@ -31,21 +31,24 @@ struct BlockOptions {
   int64_t first_dropout_id = 0;  ///< The block's two dropout layers have this id and the next.
 };
 
+/// Causal self-attention of `heads` heads, {samples, positions, 3 * width} (all queries, then keys, then values, each head by head) ->
+/// {samples, positions, width}, in the type of `qkv`. What the block computes between its projections; heads may be any part of a block's.
+at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads);
+
 /// {samples, positions, width} -> the same shape: causal self-attention, then a GELU network of `ff` hidden units; both residual, both
 /// normalised before. Error(kBadInput) unless heads divides width.
 class TransformerBlockImpl : public torch::nn::Module {
  public:
   explicit TransformerBlockImpl(const BlockOptions& options);
   at::Tensor forward(const at::Tensor& input);
+  const BlockOptions& options() const { return options_; }
 
   torch::nn::LayerNorm norm1, norm2;
   torch::nn::Linear qkv, out, up, down;
   Dropout dropout1, dropout2;
 
  private:
-  at::Tensor attend(const at::Tensor& input);
-
-  int64_t heads_;
+  BlockOptions options_;
 };
 TORCH_MODULE(TransformerBlock);
 

@@ -65,7 +65,7 @@ StepOutcome Replicated::step(const StepOptions& options) {
   if (options.clip_norm > 0 || options.check_finite) {
     double total = 0;
     for (const auto& [name, tensor] : trained_)
-      if (tensor.grad().defined()) total += squared_norm_of(tensor.grad());
+      if (tensor.grad().defined() && counts(name)) total += squared_norm_of(tensor.grad());
     outcome = judge_gradient(total, options, &factor);
   }
   for (size_t i = 0; i < trained_.size() && !outcome.skipped; ++i)

@@ -28,6 +28,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
 
 #include "cohort/base/error.h"
 #include "cohort/comm/shm_arena.h"
@@ -94,7 +95,7 @@ struct SharedDataParallel::State {
   void wait_all(ShmCounter RankPage::* counter, const char* what);
   std::vector<std::byte*> addends(const Share& share) const;
   void add_and_update(double learning_rate, double factor);
-  double add_and_measure();
+  double add_and_measure(const std::function<bool(const std::string&)>& counts);
   StepOutcome agree(double norm_squared, const StepOptions& options, double* factor);
   std::vector<std::byte*> sums;  ///< Of each of this rank's shares, null where no rank has a gradient; for steps in two passes.
 };
@@ -281,7 +282,7 @@ void SharedDataParallel::State::add_and_update(double learning_rate, double fact
 }
 
 /// First of two passes: the sum replaces the first addend, of which nobody else reads this share. Returns its squared norm.
-double SharedDataParallel::State::add_and_measure() {
+double SharedDataParallel::State::add_and_measure(const std::function<bool(const std::string&)>& counts) {
   double norm_squared = 0;
   sums.assign(shares.size(), nullptr);
   for (size_t i = 0; i < shares.size(); ++i) {
@@ -290,9 +291,10 @@ double SharedDataParallel::State::add_and_measure() {
     sums[i] = arrays.front();
     const at::ScalarType type = trained[shares[i].parameter].tensor.scalar_type();
     const size_t element_bytes = c10::elementSize(type);
+    const bool is_counted = counts(trained[shares[i].parameter].name);
     for_each_tile_sum(arrays, shares[i].count, type, [&](int64_t offset, int64_t count, const void* sum) {
       std::memcpy(sums[i] + static_cast<size_t>(offset) * element_bytes, sum, static_cast<size_t>(count) * element_bytes);
-      norm_squared += squared_norm(sum, count, type);
+      if (is_counted) norm_squared += squared_norm(sum, count, type);
     });
   }
   return norm_squared;
@@ -334,7 +336,7 @@ StepOutcome SharedDataParallel::step(const StepOptions& options) {
   StepOutcome outcome;
   double factor = options.gradient_factor;
   if (options.clip_norm > 0 || options.check_finite) {
-    outcome = s.agree(s.add_and_measure(), options, &factor);
+    outcome = s.agree(s.add_and_measure([this](const std::string& name) { return counts(name); }), options, &factor);
     for (size_t i = 0; i < s.shares.size() && !outcome.skipped; ++i) {
       if (!s.sums[i]) continue;
       s.optimizer->begin_update(i);

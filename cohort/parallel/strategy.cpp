@@ -6,6 +6,7 @@ namespace cohort {
 
 StepOutcome judge_gradient(double norm_squared, const StepOptions& options, double* factor) {
   StepOutcome outcome;
+  if (options.add_other_parts) norm_squared = options.add_other_parts(norm_squared);
   outcome.skipped = options.check_finite && !std::isfinite(norm_squared);
   if (options.clip_norm <= 0) return outcome;
   outcome.gradient_norm = std::sqrt(norm_squared) * std::abs(*factor);

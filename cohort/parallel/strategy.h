@@ -10,7 +10,11 @@
 // and optimizer a host), zero_data_parallel.h (ZeRO 1-3).
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/parallel/data_parallel.h"
@@ -23,6 +27,9 @@ struct StepOptions {
   double clip_norm = 0;        ///< Largest global 2-norm of the gradient; 0: no clipping.
   double gradient_factor = 1;  ///< Multiplied into every gradient first: 1 / loss scale.
   bool check_finite = false;   ///< Skip the update, on all ranks, where any gradient of any rank is infinite or NaN.
+  /// Where other ranks train other parts of the model: gets the squared norm of this part, returns that of the whole model. Collective over
+  /// all of them; the same on all ranks of this strategy.
+  std::function<double(double)> add_other_parts;
 };
 
 struct StepOutcome {
@@ -31,8 +38,8 @@ struct StepOutcome {
   double update_seconds = 0;  ///< Time in the optimizer, sums made on the way included.
 };
 
-/// What follows from the gradient's squared norm over all ranks, before StepOptions::gradient_factor: whether to skip the update, and the
-/// norm. Multiplies what clipping asks for into `*factor`, which holds gradient_factor. The same on every rank for the same number.
+/// What follows from the gradient's squared norm over all ranks of a strategy, before StepOptions::gradient_factor: whether to skip the
+/// update, and the norm of the whole model. Multiplies what clipping asks for into `*factor`, which holds gradient_factor. The same on every rank for the same number.
 StepOutcome judge_gradient(double norm_squared, const StepOptions& options, double* factor);
 
 /// Bytes that the formula of a strategy predicts for one rank (for shared memory: its part).
@@ -49,6 +56,11 @@ class Strategy {
   virtual void zero_grad() = 0;
   /// While false, backward() only accumulates.
   virtual void set_sync(bool on) = 0;
+  /// From now on every backward() only accumulates in `.grad`, however many there are, and exchange_without_backward() exchanges what is
+  /// there: for pipelines, whose backwards are many and in parts. Gradients are then held whole in every ZeRO stage.
+  virtual void hold_gradients() { set_sync(false); }
+  /// Parameters that count in the gradient's norm on another rank (copies of one weight in tensor parallelism).
+  void set_counted_elsewhere(std::set<std::string> names) { counted_elsewhere_ = std::move(names); }
   /// Share of this rank in the average of buffers (batch-norm statistics); shares of all ranks add up to 1.
   virtual void set_buffer_share(double share) = 0;
   /// Numbers that travel with the gradients; their sums are there after finish_backward(). slot < DataParallel::kNumControls.
@@ -71,6 +83,12 @@ class Strategy {
   /// Pieces that this rank must read to go on: they alias the memory in use. Then loaded(), collective.
   virtual std::vector<FlatPiece> loaded_pieces() = 0;
   virtual void loaded() = 0;
+
+ protected:
+  bool counts(const std::string& parameter) const { return !counted_elsewhere_.contains(parameter); }
+
+ private:
+  std::set<std::string> counted_elsewhere_;
 };
 
 }  // namespace cohort

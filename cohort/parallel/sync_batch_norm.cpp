@@ -32,6 +32,7 @@
 #include <utility>
 
 #include "cohort/base/error.h"
+#include "cohort/models/recompute.h"
 
 namespace cohort {
 namespace {
@@ -115,7 +116,7 @@ Statistics combine(const at::Tensor& all, int64_t num_channels, const at::Tensor
 }
 
 void update_running(const BatchNormArguments& arguments, const Statistics& statistics) {
-  if (!arguments.running_mean.defined()) return;
+  if (!arguments.running_mean.defined() || is_recomputing()) return;  // The first run has moved them.
   const auto move = [&](const at::Tensor& running, const at::Tensor& now) {
     running.copy_(running.to(at::kDouble).mul_(1 - arguments.momentum).add_(now.to(at::kDouble), arguments.momentum));
   };

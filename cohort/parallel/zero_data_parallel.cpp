@@ -73,13 +73,20 @@ void ZeroDataParallel::zero_grad() {
 }
 
 void ZeroDataParallel::set_sync(bool on) { state_->sync = on; }
+void ZeroDataParallel::hold_gradients() { state_->holds_gradients = true; }
 void ZeroDataParallel::set_buffer_share(double share) { state_->buffer_share = share; }
 void ZeroDataParallel::set_control(int slot, float value) { state_->controls.at(static_cast<size_t>(slot)) = value; }
 float ZeroDataParallel::control_sum(int slot) const { return state_->control_sums.at(static_cast<size_t>(slot)); }
 
 void ZeroDataParallel::exchange_without_backward() {
   const Quiet quiet;
-  if (state_->options.stage > 1 || state_->sync) state_->close_pass(state_->sync);
+  State& s = *state_;
+  if (s.holds_gradients) {
+    for (size_t i = 0; i < s.all.size(); ++i)
+      if (s.all[i].tensor.requires_grad() && s.all[i].tensor.grad().defined()) s.reduce->on_gradient(static_cast<int>(i));
+    return s.close_pass(true);
+  }
+  if (s.options.stage > 1 || s.sync) s.close_pass(s.sync);
 }
 
 void ZeroDataParallel::finish_backward() {
@@ -95,7 +102,7 @@ StepOutcome ZeroDataParallel::step(const StepOptions& options) {
   StepOutcome outcome;
   double factor = options.gradient_factor;
   if (options.clip_norm > 0 || options.check_finite) {
-    outcome = judge_gradient(s.squared_norm_of_all(), options, &factor);
+    outcome = judge_gradient(s.squared_norm_of_all([this](const std::string& name) { return counts(name); }), options, &factor);
   }
   s.step_closed = false;
   if (outcome.skipped) return outcome;

@@ -54,6 +54,7 @@ class ZeroDataParallel : public Strategy {
 
   void zero_grad() override;
   void set_sync(bool on) override;
+  void hold_gradients() override;
   void set_buffer_share(double share) override;
   void set_control(int slot, float value) override;
   float control_sum(int slot) const override;

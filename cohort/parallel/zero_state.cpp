@@ -106,6 +106,7 @@ void ZeroDataParallel::State::start_gathering() {
 }
 
 void ZeroDataParallel::State::on_gradient(int parameter) {
+  if (holds_gradients) return;
   const Quiet quiet;
   if (options.stage == 1 && step_closed)
     fail(ErrorCode::kFailed, "parameter ", all[static_cast<size_t>(parameter)].name,
@@ -167,10 +168,10 @@ bool ZeroDataParallel::State::exchange_notes(bool last) {
 }
 
 /// Over the slices of all ranks, added in rank order.
-double ZeroDataParallel::State::squared_norm_of_all() const {
+double ZeroDataParallel::State::squared_norm_of_all(const std::function<bool(const std::string&)>& counts) const {
   double mine = 0;
   for (const ZeroPlace& place : places)
-    if (used[static_cast<size_t>(place.parameter)]) {
+    if (used[static_cast<size_t>(place.parameter)] && counts(all[static_cast<size_t>(place.parameter)].name)) {
       const at::Tensor& slice = reduce->slice(place.reduced_unit);
       const char* const data = static_cast<const char*>(slice.const_data_ptr()) + place.slice_offset * slice.element_size();
       mine += squared_norm(data, place.count, slice.scalar_type());

@@ -47,7 +47,7 @@ struct ZeroDataParallel::State {
   std::unique_ptr<UseWatch> watch;
   std::unique_ptr<BufferAverage> buffers;
 
-  bool sync = true, in_backward = false, step_closed = false;
+  bool sync = true, holds_gradients = false, in_backward = false, step_closed = false;
   double buffer_share = -1, waited_before = 0;
   std::array<float, DataParallel::kNumControls> controls{}, control_sums{};
   std::vector<uint8_t> used;  ///< By any rank since zero_grad(). One a parameter.
@@ -62,7 +62,7 @@ struct ZeroDataParallel::State {
   void on_gradient(int parameter);
   void close_pass(bool last);
   bool exchange_notes(bool last);
-  double squared_norm_of_all() const;
+  double squared_norm_of_all(const std::function<bool(const std::string&)>& counts) const;
   std::vector<FlatPiece> weight_pieces(bool saving) const;
 };
 

@@ -11,14 +11,22 @@
 
 namespace cohort {
 
+/// Whether a layer's output is in its stash, and for whose sake.
+enum class OutputKept : uint8_t {
+  kNo,
+  kByItself,   ///< The layer's own backward alone needs it (ReLU before a sum).
+  kByReaders,  ///< A layer that reads it does.
+};
+
 struct LayerProfile {
   std::string name, kind;
   double forward_seconds = 0;
   double backward_input_seconds = 0;   ///< Gradient of the input,
   double backward_weight_seconds = 0;  ///< and of the weights.
   int64_t weight_bytes = 0;
-  int64_t stash_bytes = 0;   ///< What forward keeps for backward.
+  int64_t stash_bytes = 0;   ///< What its forward made and any backward keeps it for; its inputs belong to those who made them.
   int64_t output_bytes = 0;  ///< What it hands on.
+  OutputKept output_kept = OutputKept::kNo;
 };
 
 struct Profile {
@@ -28,10 +36,19 @@ struct Profile {
   std::vector<std::pair<int, int>> edges;  ///< (from, to), layer indices; -1 the model's input.
   double link_latency_seconds = 0;         ///< Of one hand-over between ranks,
   double link_bytes_per_second = 0;        ///< and its rate; 0: unlimited.
+
+  /// Of one hand-over of `bytes`.
+  double transfer_seconds(int64_t bytes) const {
+    return link_latency_seconds + (link_bytes_per_second > 0 ? static_cast<double>(bytes) / link_bytes_per_second : 0);
+  }
 };
 
+/// Error(kBadInput) unless there is a layer, edges go from earlier to later layers (or from -1) and all numbers are finite and not
+/// negative.
+void check_profile(const Profile& profile);
+
 Json to_json(const Profile& profile);
-/// Error(kBadInput) that says what is missing or wrong.
+/// Error(kBadInput) that says what is missing or wrong; unknown keys are refused. "output_kept" may be left out: "no".
 Profile profile_from_json(const Json& json);
 
 }  // namespace cohort

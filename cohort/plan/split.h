@@ -27,18 +27,22 @@ struct Split {
   };
   std::vector<Stage> stages;
   double bottleneck_seconds = 0;  ///< Largest seconds + transfer_seconds of a stage (of a rank where ranks have several).
+  bool exact = true;              ///< best_split() has proved that no cut is better.
 };
 
 /// The cut whose slowest stage is fastest, among all that fit; ties go to the smaller sum of transfers. By dynamic programming over (layers
-/// placed, stages used). Error(kNoFeasiblePlan or kBadInput) where there are fewer layers than stages or nothing fits, with the least that
-/// would.
+/// placed, stages used), see split_search.h; where ranks have several stages by search, see split_dealt.cpp. Error(kInfeasible) where
+/// nothing fits, with the least memory that would do; Error(kBadInput) where there are fewer layers than stages.
 Split best_split(const Profile& profile, const SplitOptions& options);
-/// Equal numbers of layers: what people do by hand.
+/// Equal numbers of layers: what people do by hand. Memory is told, not limited; so too for given_split().
 Split even_split(const Profile& profile, const SplitOptions& options);
-/// "3/7": first layers of stages 1, 2, ... Error(kBadInput).
+/// "3/7": first layers of stages 1, 2, ... (their number is options.num_stages). Error(kBadInput).
 Split given_split(const Profile& profile, const SplitOptions& options, const std::vector<int>& cuts);
 
-/// A table of what each stage got, for people.
+/// Most memory of a rank: the sum over its stages.
+int64_t most_memory_bytes(const Split& split, int num_ranks);
+
+/// A table of what each stage got, for people: times in ms, bytes in MB (10^6).
 std::string describe(const Profile& profile, const Split& split);
 
 }  // namespace cohort

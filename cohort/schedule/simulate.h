@@ -18,6 +18,9 @@ struct StageCosts {
   double receive = 0;  ///< and the receiver's.
 };
 
+/// Error(kBadInput) unless there is one finite time of at least 0 for each part of each stage.
+void check_costs(const StageCosts& costs, int num_stages);
+
 struct TimedAction {
   Action action;
   double start = 0, end = 0;

@@ -31,19 +31,24 @@ struct LayerPlacement {
 };
 
 struct ShardedModel {
-  std::map<std::string, ParameterShard>
-      shards;                              ///< By name in the graph; parameters and buffers that are not there are whole on each rank.
+  std::map<std::string, ParameterShard> shards;  ///< By name in the graph, a tied parameter by each of its names; parameters and buffers
+                                                 ///< that are not there are whole on each rank.
   std::vector<LayerPlacement> placements;  ///< In the graph's order.
   bool logits_divided = false;             ///< The graph's output holds only this rank's classes of the last dimension.
+  std::string sequence_reason;             ///< Why positions stay whole although sequence_parallel was asked for; else "".
 };
 
 /// Replaces modules and functions of `graph` (built alike on all ranks from one seed): divided parameters become this rank's part of the
-/// whole ones, with their values. Names do not change. Layers for which there is no rule, or that do not divide by the number of ranks,
-/// stay whole: every rank computes them alike. Collective calls happen only in forward and backward. A group of one rank: nothing changes.
+/// whole ones, with their values. Names do not change, and a divided parameter stays the same tensor object (tied ones stay tied), except
+/// in Transformer blocks, which are replaced. Layers for which there is no rule, or that do not divide by the number of ranks, stay whole:
+/// every rank computes them alike, and the gradients of their parameters have the same bits on all. Call before the first forward, before
+/// layers are dropped and before optimizers and hooks see the parameters; gradients are cleared. Collective calls happen only in forward
+/// and backward. A group of one rank: nothing changes.
 ShardedModel shard_graph(LayerGraph& graph, const Group& group, const TensorParallelOptions& options = {});
 
-/// Cross-entropy of logits {..., classes / ranks} of which each rank holds its classes, in rank order; target {...} holds class numbers of
-/// the whole. The mean over targets, or the sum; the same on all ranks. Cost: two all-reduces of {...} floats forward, none backward.
+/// Cross-entropy of logits {..., classes / ranks} of which each rank holds its classes, in rank order; target {...} of int64 holds class
+/// numbers of the whole (Error(kBadInput) for others). The mean over targets, or the sum; the same bits on all ranks; in float for half
+/// precision. Cost: all-reduces of {...} and {2, ...} floats forward, none backward.
 at::Tensor divided_cross_entropy(const at::Tensor& logits, const at::Tensor& target, const Group& group, bool sum = false);
 
 }  // namespace cohort

@@ -17,10 +17,12 @@ std::string why_not_divided(const TransformerBlockImpl& block, int num_ranks);
 
 /// A module with the same parameter names as TransformerBlockImpl, holding this rank's part of its values; adds how they are divided to
 /// `shards` under `prefix` + name. {samples, positions, width} -> the same, the same on all ranks; with `sequence_parallel` input and
-/// output hold this rank's positions ({samples, positions / ranks, width}).
+/// output hold this rank's positions ({samples, positions / ranks, width}). The parts are copies; `whole` stays as it is. A group of one
+/// rank: all of the block, and nothing in `shards`. Forward and backward are collective over `group`; not thread-safe. Error(kBadInput)
+/// from the constructor for why_not_divided, from forward for dropout in training without a step context (the ranks' masks would differ).
 class ShardedTransformerBlock : public torch::nn::Module {
  public:
-  ShardedTransformerBlock(TransformerBlockImpl& whole, const Group& group, bool sequence_parallel, const std::string& prefix,
+  ShardedTransformerBlock(const TransformerBlockImpl& whole, const Group& group, bool sequence_parallel, const std::string& prefix,
                           std::map<std::string, ParameterShard>& shards);
   at::Tensor forward(const at::Tensor& input);
 

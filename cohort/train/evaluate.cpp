@@ -34,26 +34,29 @@ at::Device device_of(const torch::nn::Module& model) {
 
 }  // namespace
 
-Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, int64_t batch_size, bool with_confusion,
-                    const std::function<void()>& finish) {
+Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, const EvaluationOptions& options) {
   at::NoGradGuard no_grad;
   const EvalMode mode(model);
   const DataShape& shape = source.shape();
-  const int64_t classes = with_confusion ? shape.num_classes : 0;
+  const int64_t classes = options.with_confusion ? shape.num_classes : 0;
   // One vector of sums, so that ranks exchange once: loss, errors, targets, then the confusion counts.
   at::Tensor sums = at::zeros({3 + classes * classes}, at::kDouble);
   double* const total = sums.data_ptr<double>();
-  const int64_t num_chunks = (source.num_samples() + batch_size - 1) / batch_size;
+  const int64_t batch_size = options.batch_size, num_chunks = (source.num_samples() + batch_size - 1) / batch_size;
   const at::Device device = device_of(model);
   std::vector<int64_t> indices;
   Batch batch;
-  for (int64_t chunk = group.rank(); chunk < num_chunks; chunk += group.size()) {
+  if (options.begin) options.begin();
+  for (int64_t chunk = options.index, number = 0; chunk < num_chunks; chunk += options.count, ++number) {
     const int64_t first = chunk * batch_size;
     indices.resize(static_cast<size_t>(std::min(batch_size, source.num_samples() - first)));
     std::iota(indices.begin(), indices.end(), first);
     source.read(indices, batch);
     const BatchTensors tensors = as_tensors(batch, shape);
-    const at::Tensor logits = model.forward(tensors.input.to(device)).cpu();
+    const auto input = [&] { return tensors.input.to(device); };
+    at::Tensor logits = options.forward ? options.forward(number, input) : model.forward(input());
+    if (!logits.defined()) continue;
+    logits = logits.cpu();
     total[0] += cross_entropy(logits, tensors.target, /*sum=*/true).item<double>();
     const at::Tensor predicted = logits.argmax(-1).reshape({-1}).contiguous(), target = tensors.target.reshape({-1});
     total[1] += static_cast<double>(target.numel()) - predicted.eq(target).sum().item<double>();
@@ -63,7 +66,7 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, i
       for (int64_t i = 0; i < target.numel(); ++i) total[3 + batch.targets[static_cast<size_t>(i)] * classes + guess[i]] += 1;
     }
   }
-  if (finish) finish();
+  if (options.finish) options.finish();
   group.all_reduce_sum(sums, "the sums of the evaluation")->wait();
   Evaluation result;
   result.num_targets = static_cast<int64_t>(total[2]);

@@ -19,10 +19,18 @@ struct Evaluation {
   std::vector<std::vector<int64_t>> confusion;  ///< [true class][predicted class]; only when asked for.
 };
 
-/// Collective; the same result on every rank. Leaves the model in the mode (train or eval) in which it was. `finish` runs after this rank's
-/// last forward and before the ranks exchange their sums.
-Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, int64_t batch, bool with_confusion,
-                    const std::function<void()>& finish = {});
+struct EvaluationOptions {
+  int64_t batch_size = 250;
+  bool with_confusion = false;
+  int index = 0, count = 1;      ///< This rank computes chunks index, index + count, ... of the samples.
+  std::function<void()> begin;   ///< Runs before this rank's first forward,
+  std::function<void()> finish;  ///< and after its last, before the ranks exchange their sums.
+  /// The model's output for this rank's chunk `number` (0, 1, ...), or undefined where another rank counts it. Empty: the model's forward.
+  std::function<at::Tensor(int64_t number, const std::function<at::Tensor()>& input)> forward;
+};
+
+/// Collective over `group`; the same result on every rank. Leaves the model in the mode (train or eval) in which it was.
+Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, const EvaluationOptions& options);
 
 /// The first bytes of a source of text, at most `num_bytes`.
 std::string first_text(const DataSource& source, size_t num_bytes);

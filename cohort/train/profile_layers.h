@@ -14,8 +14,9 @@ struct ProfileOptions {
   Precision precision = Precision::kFp32;
 };
 
-/// Runs forward and backward layer by layer on `input` (one micro-batch). Weights, gradients, buffers and the mode (train, eval) stay as
-/// they are. The link's numbers are left 0.
+/// Runs forward and backward layer by layer on `input` (one micro-batch, at least one sample), in training mode, on the device that it lies
+/// on. Weights, gradients, buffers, modes and LibTorch's generator stay as they are, also after an exception. The link's numbers are left
+/// 0. How each number is measured: profile_layers.cpp. Not thread-safe; call it before hooks are set on the weights. Error(kBadInput).
 Profile profile_layers(LayerGraph& model, const at::Tensor& input, const ProfileOptions& options = {});
 
 }  // namespace cohort

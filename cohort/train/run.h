@@ -2,21 +2,25 @@
 // Everything that one rank holds during a run. Inside of trainer.h: trainer.cpp trains, run_reports.cpp tells.
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "cohort/base/config.h"
+#include "cohort/base/json_fwd.h"
 #include "cohort/base/layout.h"
 #include "cohort/comm/group.h"
 #include "cohort/data/loader.h"
 #include "cohort/data/source.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/parallel/strategy.h"
+#include "cohort/pipeline/model_parallel.h"
 #include "cohort/report/progress.h"
 #include "cohort/train/balance.h"
 #include "cohort/train/evaluate.h"
 #include "cohort/train/metrics.h"
+#include "cohort/train/plan_stages.h"
 #include "cohort/train/run_state.h"
 #include "cohort/train/trainer.h"
 #include "cohort/train/training_step.h"
@@ -33,7 +37,10 @@ class Run {
 
  private:
   void check_shares() const;
+  void spread_model();
   void build_strategy();
+  ParameterPlaces places() const;
+  EvaluationOptions evaluation_options();
   void warn();
   LoaderOptions loader_options() const;
   void rebalance(Loader& loader, int64_t number, const StepMetrics& metrics, int64_t num_samples);
@@ -43,7 +50,9 @@ class Run {
   void write_end(bool interrupted);
   void write_exchange_advice();
   void write_rank_totals();
-  void write_text_sample(int64_t step);
+  Json describe_part() const;
+  void write_text_sample(int64_t step, LayerGraph& model);
+  std::shared_ptr<LayerGraph> whole_model() const;
   bool is_first() const { return world_.rank == 0; }
   bool reports_here() const { return is_first() && options_.reports; }
 
@@ -56,6 +65,10 @@ class Run {
   c10::Device device_;
   Group group_;
   std::shared_ptr<LayerGraph> model_;
+  StagePlan plan_;
+  std::map<std::string, std::string> aliases_;  // Of the whole model.
+  int64_t num_parameters_ = 0;                  // Of the whole model.
+  std::unique_ptr<ModelParallel> parallel_;     // Null where every rank has the whole model.
   std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<TrainingStep> step_;
   Shares shares_;

@@ -1,5 +1,6 @@
 // What a run tells: its first and last lines of metrics, the totals of its ranks, a sample of text, advice.
 
+#include <torch/csrc/autograd/grad_mode.h>
 #include <torch/types.h>
 #include <unistd.h>
 
@@ -12,7 +13,10 @@
 #include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text.h"
+#include "cohort/checkpoint/checkpoint.h"
+#include "cohort/comm/memory_count.h"
 #include "cohort/comm/shm_arena.h"
+#include "cohort/models/registry.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/report/report.h"
 #include "cohort/train/exchange_advice.h"
@@ -30,12 +34,10 @@ Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nul
 
 void Run::write_start() {
   if (!reports_here()) return;
-  int64_t num_parameters = 0;
-  for (const NamedTensor& parameter : distinct_parameters(*model_)) num_parameters += parameter.tensor.numel();
   metrics_->event(Json{{"event", "start"},
                        {"world_size", world_.size},
                        {"layout", to_json(layout_)},
-                       {"parameters", num_parameters},
+                       {"parameters", num_parameters_},
                        {"train_samples", data_.train->num_samples()},
                        {"val_samples", data_.validation->num_samples()},
                        {"model", config_.model},
@@ -50,7 +52,7 @@ void Run::write_start() {
                        {"started", utc_now()}});
   if (config_.resume) metrics_->event(Json{{"event", "resume"}, {"step", first_step_}, {"from", config_.run + "/checkpoints/latest"}});
   metrics_->flush();
-  progress_->note(concat("training ", config_.model, " (", with_commas(num_parameters), " parameters) on ", config_.data, " (",
+  progress_->note(concat("training ", config_.model, " (", with_commas(num_parameters_), " parameters) on ", config_.data, " (",
                          with_commas(data_.train->num_samples()), " samples), ", world_.size, world_.size == 1 ? " worker" : " workers",
                          ", ", total_steps_, " steps of ", config_.global_batch, " samples",
                          config_.resume ? concat(", going on after step ", first_step_) : ""));
@@ -58,7 +60,7 @@ void Run::write_start() {
 
 /// Whether compressing would pay, for exchanges over a network.
 void Run::write_exchange_advice() {
-  if (world_.size == 1 || group_.arena() || layout_.zero > 0 || layout_.compress != "none" || step_seconds_.empty()) return;
+  if (world_.size == 1 || parallel_ || group_.arena() || layout_.zero > 0 || layout_.compress != "none" || step_seconds_.empty()) return;
   std::vector<std::vector<int64_t>> shapes;
   for (const NamedTensor& parameter : distinct_parameters(*model_))
     if (parameter.tensor.requires_grad()) shapes.push_back(parameter.tensor.sizes().vec());
@@ -75,20 +77,44 @@ void Run::write_exchange_advice() {
   progress_->note(advice.sentence);
 }
 
+/// What this rank holds of the model: {"data", "pipe", "tensor": place of size, "stages", "layers"}.
+Json Run::describe_part() const {
+  const auto place = [](int index, int size) { return concat(index + 1, " of ", size); };
+  const MeshPoint& here = parallel_->here();
+  Json layers = Json::array();
+  for (const LayerGraph::Layer& layer : model_->layers())
+    if (layer.function) layers.push_back(layer.name);
+  Json part{{"data", place(here.data, parallel_->mesh().data_size(here.pipe))},
+            {"pipe", place(here.pipe, parallel_->mesh().pipe_size())},
+            {"tensor", place(here.tensor, parallel_->mesh().tensor_size())},
+            {"layers", layers}};
+  if (PipelineRunner* const pipeline = parallel_->pipeline()) {
+    part["stages"] = pipeline->own_stages();
+    part["waited_seconds"] = totals_.exchange_seconds;
+    part["most_kept_micro_batches"] = pipeline->statistics().most_kept;
+  }
+  return part;
+}
+
 void Run::write_rank_totals() {
   const MemoryForecast forecast = strategy_->memory_forecast();
-  const Json mine{{"rank", world_.rank},
-                  {"host", world_.host},
-                  {"pid", ::getpid()},
-                  {"samples", samples_},
-                  {"data_seconds", totals_.data_seconds},
-                  {"compute_seconds", totals_.compute_seconds},
-                  {"exchange_seconds", totals_.exchange_seconds},
-                  {"optimizer_seconds", totals_.optimizer_seconds},
-                  {"peak_memory_bytes", peak_memory_bytes()},
-                  {"predicted_weight_bytes", forecast.weight_bytes},
-                  {"predicted_gradient_bytes", forecast.gradient_bytes},
-                  {"predicted_optimizer_bytes", forecast.optimizer_bytes}};
+  Json mine{{"rank", world_.rank},
+            {"host", world_.host},
+            {"pid", ::getpid()},
+            {"samples", samples_},
+            {"data_seconds", totals_.data_seconds},
+            {"compute_seconds", totals_.compute_seconds},
+            {"exchange_seconds", totals_.exchange_seconds},
+            {"optimizer_seconds", totals_.optimizer_seconds},
+            {"peak_memory_bytes", peak_memory_bytes()},
+            {"predicted_weight_bytes", forecast.weight_bytes},
+            {"predicted_gradient_bytes", forecast.gradient_bytes},
+            {"predicted_optimizer_bytes", forecast.optimizer_bytes}};
+  if (config_.memory_limit > 0) {
+    mine["memory_limit_bytes"] = config_.memory_limit;
+    mine["peak_tensor_bytes"] = peak_counted_memory_bytes();
+  }
+  if (parallel_) mine["part"] = describe_part();
   Json ranks = Json::array();
   for (const std::string& text : group_.all_gather_text(mine.dump(), "the ranks' totals")) ranks.push_back(Json::parse(text));
   if (!is_first()) return;
@@ -112,7 +138,7 @@ void Run::write_rank_totals() {
                          {"val_loss", finite(result_.val_loss)},
                          {"val_error", finite(result_.val_error)},
                          {"seconds", result_.seconds},
-                         {"predicted_step_seconds", nullptr},
+                         {"predicted_step_seconds", plan_.predicted_step_seconds > 0 ? Json(plan_.predicted_step_seconds) : Json(nullptr)},
                          {"measured_step_seconds", trained ? Json(result_.step_seconds) : Json(nullptr)},
                          {"first_step_seconds", trained ? Json(first_step_seconds_) : Json(nullptr)},
                          {"peak_memory_bytes", peaks},
@@ -121,9 +147,20 @@ void Run::write_rank_totals() {
   metrics_->flush();
 }
 
-void Run::write_text_sample(int64_t step) {
+/// The model that the checkpoint just written holds, for what one rank does alone.
+std::shared_ptr<LayerGraph> Run::whole_model() const {
+  at::NoGradGuard no_grad;
+  std::shared_ptr<LayerGraph> model = build_model(config_.model, data_.train->shape(), config_.seed);
+  const std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(config_.run + "/checkpoints");
+  if (!checkpoint) fail(ErrorCode::kFailed, "no checkpoint in ", config_.run, "/checkpoints, though one was written");
+  for (const NamedTensor& tensor : distinct_parameters(*model)) checkpoint->read_whole("model/" + tensor.name, tensor.tensor.data_ptr());
+  for (const NamedTensor& tensor : distinct_buffers(*model)) checkpoint->read_whole("model/" + tensor.name, tensor.tensor.data_ptr());
+  return model;
+}
+
+void Run::write_text_sample(int64_t step, LayerGraph& model) {
   const std::string prompt = config_.prompt.empty() ? first_text(*data_.validation, 32) : config_.prompt;
-  const std::string text = sample_text(*model_, data_.train->shape(), prompt, config_.sample_bytes, 0.8, config_.seed);
+  const std::string text = sample_text(model, data_.train->shape(), prompt, config_.sample_bytes, 0.8, config_.seed);
   metrics_->event(Json{{"event", "sample"}, {"step", step}, {"prompt", prompt}, {"text", text}}, false);
   if (!config_.json) progress_->note("the model writes: " + printable(prompt + text));
 }
@@ -134,9 +171,13 @@ void Run::write_end(bool interrupted) {
   result_.step_seconds = median(step_seconds_);
   if (!options_.reports) return;
   if (data_.train->shape().kind == DataShape::Kind::kText && config_.sample_bytes > 0) {
-    strategy_->gather_weights();
-    if (is_first()) write_text_sample(result_.steps);
-    strategy_->release_weights();
+    if (parallel_) {
+      if (is_first() && saved_step_ == result_.steps) write_text_sample(result_.steps, *whole_model());
+    } else {
+      strategy_->gather_weights();
+      if (is_first()) write_text_sample(result_.steps, *model_);
+      strategy_->release_weights();
+    }
   }
   write_exchange_advice();
   write_rank_totals();

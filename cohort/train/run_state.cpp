@@ -1,5 +1,6 @@
 #include "cohort/train/run_state.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/grad_mode.h>
@@ -21,16 +22,11 @@
 namespace cohort {
 namespace {
 
+/// Types as receive_pieces() sends them.
 const std::vector<std::pair<at::ScalarType, DType>> kTypes = {
     {at::kDouble, DType::kF64}, {at::kFloat, DType::kF32}, {at::kHalf, DType::kF16},  {at::kBFloat16, DType::kBF16},
     {at::kLong, DType::kI64},   {at::kInt, DType::kI32},   {at::kShort, DType::kI16}, {at::kChar, DType::kI8},
     {at::kByte, DType::kU8},    {at::kBool, DType::kBool}};
-
-DType dtype_of(const FlatPiece& piece) {
-  for (const auto& [torch_type, type] : kTypes)
-    if (torch_type == piece.values.scalar_type()) return type;
-  fail(ErrorCode::kBadInput, "tensor ", piece.name, " has a type that checkpoints cannot hold");
-}
 
 std::string checkpoints_folder(const Config& config) { return config.run + "/checkpoints"; }
 
@@ -58,17 +54,31 @@ void together(Group& group, const std::string& what, Part part) {
     if (!text.empty()) throw Error(static_cast<ErrorCode>(text[0] - '0'), text.substr(1));
 }
 
-void check_piece(const Checkpoint& checkpoint, const FlatPiece& piece) {
+/// Elements of a shard from the whole tensor in memory.
+at::Tensor part_of_whole(const at::Tensor& whole, const ParameterShard& shard, const FlatPiece& piece) {
+  std::vector<at::Tensor> rows;
+  const at::Tensor shaped = whole.view(shard.whole_shape);
+  for (const SliceRange& range : shard.ranges) rows.push_back(shaped.narrow(shard.dim, range.whole, range.count));
+  return at::cat(rows, shard.dim).reshape({-1}).narrow(0, piece.begin, piece.values.numel());
+}
+
+void check_piece(const Checkpoint& checkpoint, const FlatPiece& piece, const std::vector<int64_t>& whole_shape) {
   if (!checkpoint.has(piece.name)) fail(ErrorCode::kBadInput, "--resume: ", checkpoint.path(), " has no tensor ", piece.name);
-  if (checkpoint.shape(piece.name) != piece.shape || checkpoint.dtype(piece.name) != dtype_of(piece))
+  if (checkpoint.shape(piece.name) != whole_shape || checkpoint.dtype(piece.name) != dtype_of(piece))
     fail(ErrorCode::kBadInput, "--resume: tensor ", piece.name, " of ", checkpoint.path(), " has another shape or type than the model's");
 }
 
 }  // namespace
 
-RunState::RunState(const Config& config, const Layout& layout, LayerGraph& model, Strategy& strategy, Group& group,
+RunState::RunState(const Config& config, const Layout& layout, LayerGraph& model, Strategy& strategy, Group& group, ParameterPlaces places,
                    int64_t num_train_samples)
-    : config_(config), layout_(layout), model_(model), strategy_(strategy), group_(group), num_train_samples_(num_train_samples) {}
+    : config_(config),
+      layout_(layout),
+      model_(model),
+      strategy_(strategy),
+      group_(group),
+      places_(std::move(places)),
+      num_train_samples_(num_train_samples) {}
 
 std::vector<FlatPiece> RunState::buffers() const {
   std::vector<FlatPiece> pieces;
@@ -81,9 +91,7 @@ std::vector<FlatPiece> RunState::buffers() const {
 
 Json RunState::describe(int64_t step, const Json& extra) const {
   Json aliases = Json::object();
-  std::map<std::string, std::string> names;
-  distinct_parameters(model_, &names);
-  for (const auto& [alias, name] : names) aliases[alias] = name;
+  for (const auto& [alias, name] : places_.aliases) aliases[alias] = name;
   return Json{{"step", step},
               {"identity", identity(config_, num_train_samples_)},
               {"samples_seen", step * config_.global_batch},
@@ -108,14 +116,11 @@ std::string RunState::save(int64_t step, const Json& extra) {
     std::string shard;
     together(group_, "cannot save a checkpoint", [&] {
       std::vector<FlatPiece> mine = strategy_.saved_pieces();
-      if (first)
+      if (places_.saves_buffers)
         for (FlatPiece& buffer : buffers()) mine.push_back(std::move(buffer));
-      std::vector<TensorPiece> pieces;
-      for (FlatPiece& piece : mine) {
-        piece.values = piece.values.cpu();
-        const TensorView whole{piece.name, dtype_of(piece), piece.shape, piece.values.data_ptr()};
-        for (TensorPiece& part : pieces_of_range(whole, piece.begin, piece.begin + piece.values.numel())) pieces.push_back(std::move(part));
-      }
+      for (FlatPiece& piece : mine) piece.values = piece.values.cpu();
+      std::vector<std::vector<char>> scratch;
+      const std::vector<TensorPiece> pieces = places_.to_save(mine, scratch);
       if (!pieces.empty()) shard = to_json(writer.write_shard(group_.rank(), pieces)).dump();
     });
     const std::vector<std::string> shards = group_.all_gather_text(shard, "the parts of the checkpoint");
@@ -172,9 +177,11 @@ void RunState::read_pieces(const Checkpoint& checkpoint, std::vector<FlatPiece>&
       read_compressor_state(checkpoint, piece);
       continue;
     }
-    check_piece(checkpoint, piece);
+    const ParameterShard* const shard = places_.shard_of(piece);
+    check_piece(checkpoint, piece, shard ? shard->whole_shape : piece.shape);
     at::Tensor here = piece.values.cpu();  // The same memory, unless it is a device's.
-    checkpoint.read_range(piece.name, piece.begin, piece.begin + here.numel(), here.data_ptr());
+    if (shard) read_shard(checkpoint, piece.name, *shard, piece.begin, here.numel(), here.data_ptr());
+    else checkpoint.read_range(piece.name, piece.begin, piece.begin + here.numel(), here.data_ptr());
     if (!piece.values.is_cpu()) piece.values.copy_(here);
   }
 }
@@ -203,9 +210,10 @@ void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiec
     const auto found = wanted.find(name);
     if (found == wanted.end()) continue;
     FlatPiece& piece = *found->second;
-    if (shape != piece.shape || whole.scalar_type() != piece.values.scalar_type())
+    const ParameterShard* const shard = places_.shard_of(piece);
+    if (shape != (shard ? shard->whole_shape : piece.shape) || whole.scalar_type() != piece.values.scalar_type())
       fail(ErrorCode::kBadInput, "--resume: tensor ", name, " of the checkpoint has another shape or type than the model's");
-    piece.values.copy_(whole.narrow(0, piece.begin, piece.values.numel()));
+    piece.values.copy_(shard ? part_of_whole(whole, *shard, piece) : whole.narrow(0, piece.begin, piece.values.numel()));
     wanted.erase(found);
   }
   if (!wanted.empty()) fail(ErrorCode::kBadInput, "--resume: the checkpoint has no tensor ", wanted.begin()->first);

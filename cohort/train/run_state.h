@@ -12,6 +12,7 @@
 #include "cohort/comm/group.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/parallel/strategy.h"
+#include "cohort/train/parameter_places.h"
 
 namespace cohort {
 
@@ -20,7 +21,8 @@ class Checkpoint;
 class RunState {
  public:
   /// References must outlive the object.
-  RunState(const Config& config, const Layout& layout, LayerGraph& model, Strategy& strategy, Group& group, int64_t num_train_samples);
+  RunState(const Config& config, const Layout& layout, LayerGraph& model, Strategy& strategy, Group& group, ParameterPlaces places,
+           int64_t num_train_samples);
 
   /// Collective. Writes RUN/checkpoints/step-...: every rank the pieces that it owns, rank 0 the manifest. `extra` is kept in the
   /// checkpoint's state (rank 0's counts). Returns the path on every rank. Error(kFailed) on every rank when any cannot.
@@ -43,6 +45,7 @@ class RunState {
   LayerGraph& model_;
   Strategy& strategy_;
   Group& group_;
+  ParameterPlaces places_;
   int64_t num_train_samples_;
 };
 

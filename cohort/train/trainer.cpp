@@ -25,6 +25,7 @@
 #include "cohort/base/statistics.h"
 #include "cohort/base/text.h"
 #include "cohort/comm/group.h"
+#include "cohort/comm/memory_count.h"
 #include "cohort/data/loader.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/agreement.h"
@@ -73,6 +74,7 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
       injection_(injection_for_rank(config.inject, world.rank)),
       device_(device_of_rank(config.device, world.local_rank)) {
   at::set_num_threads(threads_of_rank(config, world));
+  if (config.memory_limit > 0) limit_memory(config.memory_limit);
   if (world.status_fd >= 0) status_ = StatusPage::open(::dup(world.status_fd), world.size);
   group_ = Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout});
   // The clocks of ranks differ, so rank 0's folder is everybody's.
@@ -87,8 +89,9 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
                      : static_cast<int64_t>(std::ceil((config.epochs > 0 ? config.epochs : 1.0) * static_cast<double>(steps_per_epoch)));
   shares_ = parse_shares(config.shares, world_.size);
   if (is_first()) prepare_run_folder(config_);
+  spread_model();
   build_strategy();
-  state_ = std::make_unique<RunState>(config_, layout_, *model_, *strategy_, group_, data.train->num_samples());
+  state_ = std::make_unique<RunState>(config_, layout_, *model_, *strategy_, group_, places(), data.train->num_samples());
   if (config_.eval_every == 0) config_.eval_every = std::min(steps_per_epoch, std::max<int64_t>(1, total_steps_));
   if (config.resume) {
     Json extra;
@@ -106,33 +109,54 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
 void Run::check_shares() const {
   if (config_.shares != "equal") return;
   const int64_t batch = std::min(config_.global_batch, data_.train->num_samples()), granularity = model_->sample_granularity();
-  for (int rank = 0; rank < world_.size; ++rank)
-    if (share_of_rank(batch, rank, world_.size, granularity).size() == 0)
-      fail(ErrorCode::kBadInput, "a global batch of ", config_.global_batch, " leaves rank ", rank, " of ", world_.size, " without samples",
-           granularity > 1 ? ": this model's batch norm keeps groups of samples together" : "",
+  const int num_shares = parallel_ ? parallel_->num_pipelines() : world_.size;
+  for (int share = 0; share < num_shares; ++share)
+    if (share_of_rank(batch, share, num_shares, granularity).size() == 0)
+      fail(ErrorCode::kBadInput, "a global batch of ", config_.global_batch, " leaves ", parallel_ ? "replica " : "rank ", share, " of ",
+           num_shares, " without samples", granularity > 1 ? ": this model's batch norm keeps groups of samples together" : "",
            "; use fewer workers, a larger --global-batch",
            granularity > 1 ? ", --sync-batch-norm, or another norm (norm=ghost with a smaller ghost=N, group, none)" : "");
 }
 
+/// Cuts the model where the layout says so; from here on model_ is this rank's part.
+void Run::spread_model() {
+  plan_ = plan_stages(*model_, config_, layout_, *data_.train, group_);
+  for (const NamedTensor& parameter : distinct_parameters(*model_, &aliases_)) num_parameters_ += parameter.tensor.numel();
+  if (!plan_.recompute.empty()) model_->set_recompute(plan_.recompute);
+  if (layout_.is_model_parallel()) parallel_ = std::make_unique<ModelParallel>(*model_, group_, layout_, plan_.stages);
+}
+
+ParameterPlaces Run::places() const {
+  if (!parallel_) return {.saves_buffers = is_first(), .aliases = aliases_};
+  return {.shards = parallel_->sharded().shards,
+          .saves_whole = parallel_->here().tensor == 0,
+          .saves_buffers = parallel_->here().data == 0,
+          .aliases = aliases_};
+}
+
 void Run::build_strategy() {
+  const Group& data_group = parallel_ ? parallel_->data() : group_;
   if (config_.sync_batch_norm) {
-    std::vector<int> everybody(static_cast<size_t>(world_.size));
+    std::vector<int> everybody(static_cast<size_t>(data_group.size()));
     std::iota(everybody.begin(), everybody.end(), 0);
     // Layers wait for each other in an order of their own, so they get a group of their own.
-    const int converted = convert_sync_batch_norm(*model_, world_.size > 1 ? group_.split(everybody, "batch norm") : group_);
-    if (converted == 0)
+    const int converted = convert_sync_batch_norm(*model_, data_group.size() > 1 ? data_group.split(everybody, "batch norm") : data_group);
+    if (converted == 0 && !(parallel_ && parallel_->pipeline()))
       fail(ErrorCode::kBadInput, "--sync-batch-norm: the model ", config_.model, " has no batch norm layers; leave the option out");
     // Statistics are those of a whole micro-batch on any number of ranks, one included.
     model_->set_sample_granularity(1);
   }
   check_shares();
-  strategy_ = make_strategy(*model_, group_, strategy_options(config_, layout_));
+  strategy_ = make_strategy(*model_, data_group, strategy_options(config_, layout_));
+  if (parallel_) strategy_->set_counted_elsewhere(parallel_->counted_elsewhere(*model_));
   step_ = std::make_unique<TrainingStep>(config_, data_.train->shape(), *model_, *strategy_,
                                          TrainingStepOptions{.rank = world_.rank,
                                                              .num_ranks = world_.size,
                                                              .total_steps = total_steps_,
                                                              .device = device_,
                                                              .slow_factor = injection_.slow_factor,
+                                                             .parallel = parallel_.get(),
+                                                             .microbatches = layout_.microbatches,
                                                              .empty_forward = config_.sync_batch_norm});
 }
 
@@ -151,13 +175,13 @@ void Run::warn() {
 LoaderOptions Run::loader_options() const {
   return {.global_batch = config_.global_batch,
           .seed = config_.seed,
-          .rank = world_.rank,
-          .num_ranks = world_.size,
+          .rank = parallel_ ? parallel_->pipeline_index() : world_.rank,
+          .num_ranks = parallel_ ? parallel_->num_pipelines() : world_.size,
           .granularity = model_->sample_granularity(),
-          .pieces = config_.accumulate,
+          .pieces = config_.accumulate * layout_.microbatches,
           .first_step = first_step_,
           .end_step = total_steps_,
-          .weights = shares_.weights};
+          .weights = parallel_ ? std::vector<double>() : shares_.weights};
 }
 
 /// Gives faster ranks more samples, from a step on that nobody has read yet.
@@ -172,10 +196,27 @@ void Run::rebalance(Loader& loader, int64_t number, const StepMetrics& metrics, 
   if (reports_here()) metrics_->event(Json{{"event", "shares"}, {"from_step", from + 1}, {"shares", balance_->weights()}});
 }
 
+EvaluationOptions Run::evaluation_options() {
+  EvaluationOptions options{.index = world_.rank, .count = world_.size, .finish = [this] { strategy_->finish_evaluation(); }};
+  if (!parallel_) return options;
+  options.index = parallel_->pipeline_index();
+  options.count = parallel_->num_pipelines();
+  PipelineRunner* const pipeline = parallel_->pipeline();
+  if (pipeline) options.begin = [pipeline] { pipeline->begin_evaluation(); };
+  options.forward = [this, pipeline](int64_t number, const std::function<at::Tensor()>& input) {
+    at::Tensor output = pipeline ? pipeline->evaluate(number, input) : model_->forward(input());
+    if (output.defined()) output = parallel_->whole_output(output);
+    return parallel_->here().tensor == 0 ? output : at::Tensor();
+  };
+  return options;
+}
+
 void Run::evaluate_now(int64_t step, bool last) {
   if (!options_.reports) return;
   const bool with_confusion = data_.train->shape().kind == DataShape::Kind::kImage && data_.train->shape().num_classes <= 100;
-  last_evaluation_ = evaluate(*model_, *data_.validation, group_, 250, with_confusion, [this] { strategy_->finish_evaluation(); });
+  EvaluationOptions options = evaluation_options();
+  options.with_confusion = with_confusion;
+  last_evaluation_ = evaluate(*model_, *data_.validation, group_, options);
   evaluated_step_ = step;
   result_.val_loss = last_evaluation_.loss;
   result_.val_error = last_evaluation_.error;

@@ -11,6 +11,7 @@
 #include "cohort/base/json.h"
 #include "cohort/base/random.h"
 #include "cohort/models/step_context.h"
+#include "cohort/tensor/shard_graph.h"
 #include "cohort/train/batch_tensors.h"
 #include "cohort/train/optimizer.h"
 #include "cohort/world/stop.h"
@@ -39,10 +40,68 @@ TrainingStep::TrainingStep(const Config& config, const DataShape& shape, LayerGr
       strategy_(strategy),
       options_(options),
       precision_(parse_precision(config.precision)),
-      scaler_(scaler_for(config, precision_)) {}
+      scaler_(scaler_for(config, precision_)) {
+  if (options_.parallel && options_.parallel->pipeline()) strategy_.hold_gradients();
+}
+
+at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const at::Tensor& target, int64_t global_samples) const {
+  const int64_t count = target.size(0);
+  if (count == 0) return output.sum() * 0;
+  const at::Tensor logits = for_loss(output);
+  const bool divided = options_.parallel && options_.parallel->sharded().logits_divided;
+  const at::Tensor mean = divided ? divided_cross_entropy(logits, target, options_.parallel->tensor()) : cross_entropy(logits, target);
+  return mean * (static_cast<double>(count) / static_cast<double>(global_samples));
+}
+
+/// The same through a pipeline: each round of the schedule takes the micro-batches of one micro-step.
+void TrainingStep::run_pipeline(LoadedBatch& loaded, int64_t number) {
+  PipelineRunner& pipeline = *options_.parallel->pipeline();
+  BatchTensors whole = as_tensors(loaded.batch, shape_);
+  const std::vector<Share>& pieces = loaded.pieces;
+  std::vector<int64_t> offsets;
+  int64_t offset = 0, own_samples = 0;
+  for (const Share& piece : pieces) {
+    offsets.push_back(offset);
+    offset += piece.size();
+  }
+  double loss_sum = 0, waited = 0;
+  const size_t round_size = static_cast<size_t>(options_.microbatches);
+  for (size_t first = 0; first < pieces.size(); first += round_size) {
+    std::vector<size_t> round;
+    for (size_t piece = first; piece < std::min(pieces.size(), first + round_size); ++piece)
+      if (pieces[piece].size() > 0 || options_.empty_forward) round.push_back(piece);
+    if (round.empty()) continue;
+    const int num_micro_batches = static_cast<int>(round.size());
+    const auto rows = [&](const at::Tensor& tensor, int k) {
+      const size_t piece = round[static_cast<size_t>(k)];
+      return tensor.narrow(0, offsets[piece], pieces[piece].size());
+    };
+    PipelineWork work;
+    work.input = [&](int k) { return rows(whole.input, k); };
+    work.loss = [&](int k, const at::Tensor& output) {
+      const at::Tensor loss = share_of_loss(output, rows(whole.target, k), loaded.global_samples);
+      loss_sum += loss.item<double>();
+      return scaler_.scale() == 1 ? loss : loss * scaler_.scale();
+    };
+    work.around_forward = [&](int k, const std::function<void()>& forward) {
+      const StepContextScope context({config_.seed, number, pieces[round[static_cast<size_t>(k)]].begin});
+      const AutocastScope autocast(precision_, options_.device.type());
+      forward();
+    };
+    pipeline.step(num_micro_batches, work);
+    waited += pipeline.statistics().waited_seconds;
+    for (int k = 0; k < num_micro_batches; ++k)
+      if (pipeline.runs(pipeline.own_stages().front(), k, num_micro_batches)) own_samples += pieces[round[static_cast<size_t>(k)]].size();
+  }
+  pipeline_waited_seconds_ = waited;
+  strategy_.set_buffer_share(static_cast<double>(own_samples) / static_cast<double>(loaded.global_samples));
+  strategy_.set_control(kLoss, static_cast<float>(loss_sum));
+  strategy_.exchange_without_backward();
+}
 
 /// Each micro-batch's loss is weighted by its samples / all samples of the step, so that gradients add up to that of the mean.
 void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
+  if (options_.parallel && options_.parallel->pipeline()) return run_pipeline(loaded, number);
   const std::vector<Share>& pieces = loaded.pieces;
   const auto runs = [&](size_t piece) { return pieces[piece].size() > 0 || options_.empty_forward; };
   size_t last = pieces.size();
@@ -65,16 +124,24 @@ void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
     offset += count;
     {
       const AutocastScope autocast(precision_, options_.device.type());
-      const at::Tensor logits = for_loss(model_.forward(input));
-      loss = count > 0 ? cross_entropy(logits, target) : logits.sum();
+      loss = share_of_loss(model_.forward(input), target, loaded.global_samples);
     }
-    loss = loss * (static_cast<double>(count) / static_cast<double>(loaded.global_samples));
     loss_sum += loss.item<double>();
     if (scaler_.scale() != 1) loss = loss * scaler_.scale();
     strategy_.set_sync(piece == last);
     strategy_.set_control(kLoss, static_cast<float>(loss_sum));
     loss.backward();
   }
+}
+
+/// Loss and the wish to stop, the same on all ranks of the job.
+void TrainingStep::agree(StepResult& out) {
+  out.metrics.loss = strategy_.control_sum(kLoss);
+  out.stop = strategy_.control_sum(kStop) > 0;
+  if (!options_.parallel) return;
+  const ModelParallel::Agreed agreed = options_.parallel->agree(out.metrics.loss, out.stop);
+  out.metrics.loss = agreed.loss;
+  out.stop = agreed.stop;
 }
 
 StepResult TrainingStep::run(int64_t number, LoadedBatch& batch) {
@@ -92,22 +159,24 @@ StepResult TrainingStep::run(int64_t number, LoadedBatch& batch) {
     std::this_thread::sleep_for(std::chrono::duration<double>((options_.slow_factor - 1) * seconds_between(start, Clock::now())));
   strategy_.finish_backward();
   m.learning_rate = learning_rate_at(config_, number, options_.total_steps);
-  m.loss = strategy_.control_sum(kLoss);
-  out.stop = strategy_.control_sum(kStop) > 0;
+  agree(out);
   if (!std::isfinite(m.loss))
     fail(ErrorCode::kFailed, "the loss is not finite (", m.loss, ") at step ", number + 1, "; use a smaller --lr (now ", m.learning_rate,
          "), --warmup-steps or --clip-norm", precision_ == Precision::kFp16 ? ", or --precision bf16, which has the range of fp32" : "",
          ". The weights of the last checkpoint are untouched");
+  std::function<double(double)> add_other_parts;
+  if (options_.parallel) add_other_parts = [this](double norm) { return options_.parallel->add_other_parts(norm); };
   const StepOutcome outcome = strategy_.step({.learning_rate = m.learning_rate,
                                               .clip_norm = config_.clip_norm,
                                               .gradient_factor = scaler_.gradient_factor(),
-                                              .check_finite = needs_loss_scale(precision_)});
+                                              .check_finite = needs_loss_scale(precision_),
+                                              .add_other_parts = std::move(add_other_parts)});
   scaler_.update(outcome.skipped);
   const double seconds = seconds_between(start, Clock::now());
   if (config_.clip_norm > 0) m.gradient_norm = outcome.gradient_norm;
   m.step = number + 1;
   m.data_seconds = batch.waited_seconds;
-  m.exchange_seconds = options_.num_ranks > 1 ? strategy_.statistics().exposed_seconds : 0;
+  m.exchange_seconds = (options_.num_ranks > 1 ? strategy_.statistics().exposed_seconds : 0) + pipeline_waited_seconds_;
   m.optimizer_seconds = outcome.update_seconds;
   m.compute_seconds = seconds - m.exchange_seconds - m.optimizer_seconds;
   m.step_seconds = m.data_seconds + seconds;

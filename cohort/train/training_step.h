@@ -8,6 +8,7 @@
 #include "cohort/data/loader.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/parallel/strategy.h"
+#include "cohort/pipeline/model_parallel.h"
 #include "cohort/train/loss_scaler.h"
 #include "cohort/train/metrics.h"
 #include "cohort/train/precision.h"
@@ -19,7 +20,9 @@ struct TrainingStepOptions {
   int num_ranks = 1;
   int64_t total_steps = 0;  ///< Of the run: what learning-rate schedules end at.
   c10::Device device = c10::Device(c10::DeviceType::CPU);
-  double slow_factor = 1;      ///< Injected: this rank computes so many times longer.
+  double slow_factor = 1;             ///< Injected: this rank computes so many times longer.
+  ModelParallel* parallel = nullptr;  ///< Where ranks hold different parts of the model.
+  int microbatches = 1;               ///< Of a pipeline, each micro-step (times its replicas where stages have replicas of their own).
   bool empty_forward = false;  ///< A rank without samples in a micro-step runs it with none: its layers exchange (batch norm over ranks).
 };
 
@@ -42,6 +45,10 @@ class TrainingStep {
 
  private:
   void forward_backward(LoadedBatch& batch, int64_t number);
+  void run_pipeline(LoadedBatch& batch, int64_t number);
+  /// The part of the step's loss that these samples are, not scaled.
+  at::Tensor share_of_loss(const at::Tensor& output, const at::Tensor& target, int64_t global_samples) const;
+  void agree(StepResult& out);
 
   const Config& config_;
   const DataShape& shape_;
@@ -50,6 +57,7 @@ class TrainingStep {
   TrainingStepOptions options_;
   Precision precision_;
   LossScaler scaler_;
+  double pipeline_waited_seconds_ = 0;  // Of this step, for other stages.
 };
 
 }  // namespace cohort

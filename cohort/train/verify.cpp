@@ -7,10 +7,12 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <map>
 
 #include "cohort/base/error.h"
 #include "cohort/base/layout.h"
 #include "cohort/checkpoint/checkpoint.h"
+#include "cohort/train/check_run.h"
 #include "cohort/train/trainer.h"
 #include "cohort/world/launch.h"
 
@@ -38,78 +40,108 @@ class TemporaryFolder {
 
 /// How one of the trainings that are compared is run.
 struct Variant {
-  int num_ranks = 1;
   int accumulate = 1;
   bool nudged = false;  ///< Initial weights moved by a unit in the last place.
+  auto operator<=>(const Variant&) const = default;
 };
 
-/// Trains in forked ranks and opens the checkpoint of the last step.
-Checkpoint train_and_open(Config config, const DataSet& data, const Variant& variant, const std::string& folder) {
-  Layout layout = parse_layout(config.layout, 0);
-  layout.dp = variant.num_ranks;
-  if (variant.num_ranks == 1) layout.zero = 0;
-  config.run = folder;
-  config.layout = variant.num_ranks == 1 ? "single" : to_text(layout);
-  if (variant.num_ranks == 1) config.shares = "equal";
-  config.accumulate = variant.accumulate;
-  config.checkpoint_every = 0;
-  config.resume = config.json = false;
-  config.goal.clear();
-  // Kernels divide sums by threads, so all runs use the same number.
-  config.threads = std::max(1, config.threads);
-  const TrainOptions options{.reports = false, .nudge_weights = variant.nudged};
-  const int code = run_ranks({.num_ranks = variant.num_ranks}, [&](const World& world) {
-    return train(config, data, world, options).interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0;
-  });
-  if (code != 0)
-    throw Error(static_cast<ErrorCode>(code),
-                concat("verify: training on ", variant.num_ranks, variant.num_ranks == 1 ? " rank" : " ranks", " ended with code ", code));
-  std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(folder + "/checkpoints");
-  if (!checkpoint) fail(ErrorCode::kFailed, "verify: training on ", variant.num_ranks, " ranks left no checkpoint");
-  return std::move(*checkpoint);
-}
+/// Runs trainings in forked ranks; those of one process once each.
+class Trainings {
+ public:
+  Trainings(const Config& config, const DataSet& data) : config_(config), data_(data) {
+    config_.checkpoint_every = 0;
+    config_.resume = config_.json = false;
+    config_.goal.clear();
+    // Kernels divide sums by threads, so all runs use the same number.
+    config_.threads = std::max(1, config_.threads);
+  }
+
+  /// The checkpoint of the last step of a run with this layout.
+  Checkpoint run(const Layout& layout) {
+    Config config = config_;
+    config.layout = to_text(layout);
+    return run(config, layout.num_ranks(), false);
+  }
+
+  const Checkpoint& one_process(const Variant& variant) {
+    const auto known = alone_.find(variant);
+    if (known != alone_.end()) return known->second;
+    Config config = config_;
+    config.layout = "single";
+    config.shares = "equal";
+    config.memory_limit = 0;
+    config.accumulate = variant.accumulate;
+    return alone_.emplace(variant, run(config, 1, variant.nudged)).first->second;
+  }
+
+ private:
+  Checkpoint run(Config& config, int num_ranks, bool nudged) {
+    config.run = concat(folder_.path(), "/", num_runs_++);
+    const TrainOptions options{.reports = false, .nudge_weights = nudged};
+    const int code = run_ranks({.num_ranks = num_ranks}, [&](const World& world) {
+      return train(config, data_, world, options).interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0;
+    });
+    if (code != 0)
+      throw Error(static_cast<ErrorCode>(code), concat("verify: training with layout ", config.layout, " ended with code ", code));
+    std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(config.run + "/checkpoints");
+    if (!checkpoint) fail(ErrorCode::kFailed, "verify: training with layout ", config.layout, " left no checkpoint");
+    return std::move(*checkpoint);
+  }
+
+  const TemporaryFolder folder_;
+  Config config_;
+  const DataSet& data_;
+  std::map<Variant, Checkpoint> alone_;
+  int num_runs_ = 0;
+};
 
 double largest(const std::vector<TensorDifference>& sorted) { return sorted.empty() ? 0 : sorted.front().relative_difference; }
 
+VerifyResult verify_one(const Config& config, const Layout& layout, Trainings& trainings) {
+  // One process takes the micro-batches of a pipeline as micro-steps.
+  const int pieces = config.accumulate * layout.microbatches;
+  const Checkpoint& one = trainings.one_process({pieces});
+  // Statistics over a batch must not be cut in pieces: there the weights move a little instead.
+  std::vector<Variant> same_training = {{2 * pieces}, {3 * pieces}};
+  if (config.sync_batch_norm) same_training = {{pieces, /*nudged=*/true}};
+  double rounding = 0;
+  for (const Variant& variant : same_training)
+    rounding = std::max(rounding, largest(compare_checkpoints(one, trainings.one_process(variant))));
+
+  const Checkpoint run = trainings.run(layout);
+  VerifyResult result;
+  result.layout = layout;
+  result.steps = run.step();
+  result.tensors = compare_checkpoints(one, run);
+  result.bound = std::max(kMargin * rounding, kFloor);
+  result.reason =
+      concat("one process differs from itself by ", rounding, " when ",
+             config.sync_batch_norm ? "its initial weights move by a unit in the last place" : "it adds the same batch up in 2 or 3 pieces",
+             "; a layout may differ by ", kMargin, " times that, or by ", kFloor);
+  const double ceiling = config.precision == "fp32" ? kCeiling : kCeilingOfHalfPrecision;
+  result.comparable = result.bound <= ceiling;
+  if (!result.comparable)
+    result.reason +=
+        concat("; over ", ceiling, " that proves nothing: this training amplifies rounding, so take fewer --steps or a smaller --lr");
+  if (!config.sync_batch_norm)
+    result.accumulated = largest(compare_checkpoints(trainings.one_process({pieces * num_pipelines(layout)}), run));
+  result.repeats = largest(compare_checkpoints(run, trainings.run(layout))) == 0;
+  return result;
+}
+
 }  // namespace
 
-std::vector<VerifyResult> verify(const Config& config, const DataSet& data, const std::vector<int>& worlds) {
-  if (parse_layout(config.layout, 0).compress != "none")
-    fail(ErrorCode::kBadInput,
-         "verify: compressed gradients are another training by design, so there is nothing to compare; verify the layout with "
-         "compress=none");
-  const TemporaryFolder folder;
-  int num_runs = 0;
-  const auto run = [&](const Variant& variant) { return train_and_open(config, data, variant, concat(folder.path(), "/", num_runs++)); };
-  const Checkpoint one = run({1, config.accumulate});
-  // Statistics over a batch must not be cut in pieces: there the weights move a little instead.
-  std::vector<Variant> same_training = {{1, 2 * config.accumulate}, {1, 3 * config.accumulate}};
-  if (config.sync_batch_norm) same_training = {{1, config.accumulate, /*nudged=*/true}};
-  double rounding = 0;
-  for (const Variant& variant : same_training) rounding = std::max(rounding, largest(compare_checkpoints(one, run(variant))));
-
-  std::vector<VerifyResult> results;
-  for (const int num_ranks : worlds) {
-    const Checkpoint layout = run({num_ranks, config.accumulate});
-    VerifyResult result;
-    result.num_ranks = num_ranks;
-    result.steps = layout.step();
-    result.tensors = compare_checkpoints(one, layout);
-    result.bound = std::max(kMargin * rounding, kFloor);
-    result.reason = concat(
-        "one process differs from itself by ", rounding, " when ",
-        config.sync_batch_norm ? "its initial weights move by a unit in the last place" : "it adds the same batch up in 2 or 3 pieces",
-        "; a layout may differ by ", kMargin, " times that, or by ", kFloor);
-    const double ceiling = config.precision == "fp32" ? kCeiling : kCeilingOfHalfPrecision;
-    result.comparable = result.bound <= ceiling;
-    if (!result.comparable)
-      result.reason +=
-          concat("; over ", ceiling, " that proves nothing: this training amplifies rounding, so take fewer --steps or a smaller --lr");
-    if (!config.sync_batch_norm) result.accumulated = largest(compare_checkpoints(run({1, config.accumulate * num_ranks}), layout));
-    result.repeats = largest(compare_checkpoints(layout, run({num_ranks, config.accumulate}))) == 0;
-    results.push_back(std::move(result));
+void verify(const Config& config, const DataSet& data, const std::vector<Layout>& layouts,
+            const std::function<void(const VerifyResult&)>& done) {
+  Trainings trainings(config, data);
+  for (const Layout& layout : layouts) {
+    if (layout.compress != "none")
+      fail(ErrorCode::kBadInput,
+           "verify: compressed gradients are another training by design, so there is nothing to compare; verify the layout with "
+           "compress=none");
+    check_run(config, layout, layout.num_ranks());
+    done(verify_one(config, layout, trainings));
   }
-  return results;
 }
 
 }  // namespace cohort

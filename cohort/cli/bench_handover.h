@@ -1,0 +1,11 @@
+#pragma once
+// `cohort bench handover`.
+
+#include "cohort/cli/verb.h"
+
+namespace cohort {
+
+/// Runs it; takes --rounds and the settings --backend and --json.
+int bench_handover_verb(const Arguments& arguments);
+
+}  // namespace cohort

@@ -1,0 +1,88 @@
+#include "cohort/pipeline/model_parallel.h"
+
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+
+#include "cohort/base/error.h"
+#include "cohort/parallel/parameters.h"
+#include "cohort/pipeline/scheduler.h"
+#include "cohort/tensor/collective_ops.h"
+
+namespace cohort {
+namespace {
+
+Mesh mesh_of(const Layout& layout) {
+  if (layout.is_even()) return Mesh(num_pipelines(layout), layout.pp, layout.tp, layout.order);
+  return Mesh(layout.data_degrees(), layout.tp);
+}
+
+Group part_of(const Group& world, const std::vector<int>& ranks, const std::string& what) {
+  return ranks.size() == 1 ? Group() : world.split(ranks, what);
+}
+
+}  // namespace
+
+ModelParallel::ModelParallel(LayerGraph& model, Group world, const Layout& layout, const StageAssignment& stages)
+    : world_(std::move(world)), mesh_(mesh_of(layout)), here_(mesh_.point(world_.rank())) {
+  if (mesh_.num_ranks() != world_.size())
+    fail(ErrorCode::kBadInput, "--layout ", to_text(layout), " is for ", mesh_.num_ranks(), " ranks and there are ", world_.size());
+  make_groups();
+  if (layout.tp > 1) sharded_ = shard_graph(model, tensor_, {.sequence_parallel = layout.sequence});
+  if (layout.pp > 1) make_pipeline(model, layout, stages);
+}
+
+void ModelParallel::make_groups() {
+  tensor_ = part_of(world_, mesh_.tensor_ranks(world_.rank()), "tensor");
+  data_ = part_of(world_, mesh_.data_ranks(world_.rank()), "data");
+}
+
+void ModelParallel::make_pipeline(LayerGraph& model, const Layout& layout, const StageAssignment& stages) {
+  StageCut cut = cut_graph(model, stages.stage_of);
+  // Ranks of one pipeline, or of all where stages have replicas in different numbers: those of this tensor coordinate.
+  std::vector<int> members;
+  std::vector<std::vector<int>> member_of(static_cast<size_t>(layout.pp));
+  for (int worker = 0; worker < layout.pp; ++worker)
+    for (int replica = 0; replica < mesh_.data_size(worker); ++replica) {
+      if (mesh_.is_uniform() && replica != here_.data) continue;
+      member_of[static_cast<size_t>(worker)].push_back(static_cast<int>(members.size()));
+      members.push_back(mesh_.rank_at({replica, worker, here_.tensor}));
+    }
+  std::vector<std::vector<int>> ranks_of_stage;
+  for (const int worker : stages.worker_of_stage) ranks_of_stage.push_back(member_of.at(static_cast<size_t>(worker)));
+  Scheduler scheduler(layout, cut.stage_edges(), std::move(ranks_of_stage));
+  pipeline_ = std::make_unique<PipelineRunner>(model, std::move(cut), std::move(scheduler), part_of(world_, members, "pipeline"));
+}
+
+at::Tensor ModelParallel::whole_output(const at::Tensor& output) const {
+  at::NoGradGuard no_grad;
+  return sharded_.logits_divided ? gather_from_ranks(output, output.dim() - 1, tensor_) : output;
+}
+
+std::set<std::string> ModelParallel::counted_elsewhere(const LayerGraph& model) const {
+  std::set<std::string> names;
+  if (here_.tensor == 0) return names;
+  for (const NamedTensor& parameter : distinct_parameters(model))
+    if (!sharded_.shards.contains(parameter.name)) names.insert(parameter.name);
+  return names;
+}
+
+double ModelParallel::add_other_parts(double squared_norm) {
+  const at::Tensor sum = at::empty({1}, at::kDouble);
+  sum.data_ptr<double>()[0] = here_.data == 0 ? squared_norm : 0;
+  world_.all_reduce_sum(sum, "the norm of the gradients")->wait();
+  return sum.data_ptr<double>()[0];
+}
+
+ModelParallel::Agreed ModelParallel::agree(double loss, bool stop) {
+  const at::Tensor sums = at::empty({2}, at::kDouble);
+  double* const number = sums.data_ptr<double>();
+  const bool tells_loss = here_.data == 0 && here_.tensor == 0 && makes_output();
+  number[0] = tells_loss ? loss : 0;
+  number[1] = stop ? 1 : 0;
+  world_.all_reduce_sum(sums, "loss and stop")->wait();
+  return {number[0], number[1] > 0};
+}
+
+}  // namespace cohort

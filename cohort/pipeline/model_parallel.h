@@ -1,0 +1,72 @@
+#pragma once
+// A model spread over the ranks of a mesh: this rank's stages and its part of their tensors, and the groups that belong to them. What is
+// left to do is data parallelism over `data()`: any Strategy of the model as this leaves it.
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cohort/base/layout.h"
+#include "cohort/comm/group.h"
+#include "cohort/models/layer_graph.h"
+#include "cohort/pipeline/pipeline_runner.h"
+#include "cohort/tensor/shard_graph.h"
+#include "cohort/world/mesh.h"
+
+namespace cohort {
+
+/// Which layers form which stage, and which worker of the pipeline axis runs it.
+struct StageAssignment {
+  std::vector<int> stage_of;         ///< Of each layer.
+  std::vector<int> worker_of_stage;  ///< Place on the pipe axis.
+};
+
+class ModelParallel {
+ public:
+  /// Collective over `world`, whose size is layout.num_ranks(). `model` is built alike on all ranks; parts that are other ranks' are taken
+  /// out of it. It must outlive this object.
+  ModelParallel(LayerGraph& model, Group world, const Layout& layout, const StageAssignment& stages);
+
+  const Mesh& mesh() const { return mesh_; }
+  const MeshPoint& here() const { return here_; }
+  /// Ranks with the same part of the model; this one's data-parallel peers.
+  const Group& data() const { return data_; }
+  const Group& tensor() const { return tensor_; }
+  /// Null without pipeline workers.
+  PipelineRunner* pipeline() { return pipeline_.get(); }
+  const ShardedModel& sharded() const { return sharded_; }
+  bool makes_output() const { return !pipeline_ || pipeline_->has_last_stage(); }
+
+  /// Where the global batch is cut: pipelines that run side by side, and which of them this rank is in.
+  int num_pipelines() const { return mesh_.is_uniform() ? mesh_.data_size(0) : 1; }
+  int pipeline_index() const { return mesh_.is_uniform() ? here_.data : 0; }
+
+  /// The model's output with all classes, without gradients. Collective over tensor().
+  at::Tensor whole_output(const at::Tensor& output) const;
+
+  /// Parameters whose gradient counts on another rank.
+  std::set<std::string> counted_elsewhere(const LayerGraph& model) const;
+  /// For StepOptions::add_other_parts.
+  double add_other_parts(double squared_norm);
+  /// Sums over the mesh of numbers that all data-parallel peers agree on, the loss from one rank that makes the
+  /// model's output. Collective over the world.
+  struct Agreed {
+    double loss = 0;
+    bool stop = false;
+  };
+  Agreed agree(double loss, bool stop);
+
+ private:
+  void make_groups();
+  void make_pipeline(LayerGraph& model, const Layout& layout, const StageAssignment& stages);
+
+  Group world_, data_, tensor_;
+  Mesh mesh_;
+  MeshPoint here_;
+  ShardedModel sharded_;
+  std::unique_ptr<PipelineRunner> pipeline_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,33 @@
+#pragma once
+// Which schedule a layout means, for any number of micro-batches.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/layout.h"
+#include "cohort/schedule/schedule.h"
+
+namespace cohort {
+
+/// The layout's named schedule where the stages lie as that one has them, the table of its file, or one made for this placement
+/// (make_graph_schedule). Immutable.
+class Scheduler {
+ public:
+  /// `ranks_of_stage`: ranks of the pipeline's group that run each stage. Error(kBadInput) for a name that is none or a file that is bad.
+  Scheduler(const Layout& layout, std::vector<std::pair<int, int>> edges, std::vector<std::vector<int>> ranks_of_stage);
+
+  Schedule operator()(int num_micro_batches) const;
+
+ private:
+  bool lies_as_named() const;
+
+  std::string name_;
+  int num_workers_;
+  std::vector<std::pair<int, int>> edges_;
+  std::vector<std::vector<int>> ranks_of_stage_;
+  Schedule file_;
+  bool by_name_ = false;
+};
+
+}  // namespace cohort

@@ -1,0 +1,289 @@
+// Backward in two parts (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, section 3: B and W), by means of LibTorch's own engine.
+//
+// A node of the graph is on the way when an input can be reached from it. A junction is a node on the way with an edge that leaves the way
+// towards a weight: the gradient of a matrix product, whose one edge leads to its input and the other to its weight.
+//
+// Steps, input part: (1) walk the graph: which nodes are on the way, which weights each junction leads to; (2) let the engine make the
+// gradients of the inputs, and capture the gradients that arrive at junctions. An operator makes only those of its gradients that are asked
+// for, so the products for weights are left out. (3) Free what the operators on the way had saved, but for junctions; cut these from the
+// way. Weight part: (4) let the engine go from the captured gradients to the weights, in one backward.
+//
+// What has no junction of its own is done whole, in the part that can: an output from which no input can be reached is its own junction.
+// A weight's gradient is accumulated at once or not: were it added to `.grad` in pieces, sums would round otherwise and hooks run twice. So
+// all junctions that share a weight (tied, used twice, the steps of an LSTM) are early: their weights' gradients are made in the input
+// part, where the engine sums them as ever. So are those of operators that may not run twice: any that are not LibTorch's own.
+//
+// Cost: the products of one backward(); beside it a walk of the graph, O(nodes), and two engine calls instead of one. What a junction
+// saved and the gradient at it are kept until the weight part. Gradients are bit for bit those of backward(), as far as LibTorch's
+// operators give the same bits when asked for some of their gradients as for all (those that Cohort's models use do; the tests say so).
+//
+// Where we differ from torch.distributed.pipelining's stage_backward_input and _weight: nothing is computed twice, a weight gets one sum,
+// outputs need not depend on inputs, hooks run, and saved activations are freed as early as can be.
+
+#include "cohort/pipeline/split_backward.h"
+
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <limits>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "cohort/base/error.h"
+
+namespace cohort {
+namespace {
+
+using torch::autograd::AccumulateGrad;
+using torch::autograd::Edge;
+using torch::autograd::edge_list;
+using torch::autograd::Engine;
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+using NodePointer = c10::intrusive_ptr<Node>;
+
+bool is_leaf(Node* node) { return dynamic_cast<AccumulateGrad*>(node) != nullptr; }
+
+/// A node where the gradients of weights begin, or (node null) the outputs from which no input can be reached.
+struct Junction {
+  NodePointer node;
+  edge_list entries;              ///< Where gradients enter it.
+  variable_list gradients;        ///< Of the entries.
+  edge_list weights;              ///< What its edges off the way lead to, each once.
+  std::vector<NodePointer> side;  ///< The nodes between it and its weights.
+  bool early = false;
+};
+
+/// The graph behind the roots, in an order in which a node comes after all that it leads to.
+class Graph {
+ public:
+  Graph(const edge_list& roots, const std::unordered_set<Node*>& inputs) {
+    for (const Edge& root : roots) visit(root.function);
+    for (const NodePointer& node : order_) {
+      bool on_way = inputs.count(node.get()) > 0;
+      for (const Edge& edge : node->next_edges()) on_way = on_way || (edge.is_valid() && is_on_way(edge.function.get()));
+      if (on_way) on_way_.insert(node.get());
+    }
+  }
+  const std::vector<NodePointer>& order() const { return order_; }
+  bool is_on_way(Node* node) const { return on_way_.count(node) > 0; }
+
+  /// Adds to a junction what `edges` lead to off the way.
+  void add_side(const edge_list& edges, Junction& junction) const {
+    std::unordered_set<Node*> seen;
+    std::vector<Edge> open = edges;
+    while (!open.empty()) {
+      const Edge edge = std::move(open.back());
+      open.pop_back();
+      if (!edge.is_valid() || is_on_way(edge.function.get()) || !seen.insert(edge.function.get()).second) continue;
+      if (is_leaf(edge.function.get())) {
+        junction.weights.push_back(edge);
+        continue;
+      }
+      junction.side.push_back(edge.function);
+      open.insert(open.end(), edge.function->next_edges().begin(), edge.function->next_edges().end());
+    }
+  }
+
+ private:
+  /// Depth first, without recursion: graphs of unrolled loops are deep.
+  void visit(const NodePointer& root) {
+    if (!seen_.insert(root.get()).second) return;
+    std::vector<std::pair<NodePointer, size_t>> path{{root, 0}};
+    while (!path.empty()) {
+      auto& [node, next] = path.back();
+      if (next == node->next_edges().size()) {
+        order_.push_back(std::move(node));
+        path.pop_back();
+        continue;
+      }
+      const Edge& edge = node->next_edges()[next++];
+      if (edge.is_valid() && seen_.insert(edge.function.get()).second) path.emplace_back(edge.function, 0);
+    }
+  }
+
+  std::vector<NodePointer> order_;
+  std::unordered_set<Node*> seen_, on_way_;
+};
+
+/// Junctions with what they lead to. One that leads to no weight is none.
+std::vector<Junction> find_junctions(const Graph& graph, const edge_list& roots, const variable_list& gradients) {
+  std::vector<Junction> junctions(1);
+  for (size_t i = 0; i < roots.size(); ++i) {
+    if (graph.is_on_way(roots[i].function.get())) continue;
+    junctions[0].entries.push_back(roots[i]);
+    junctions[0].gradients.push_back(gradients[i]);
+  }
+  graph.add_side(junctions[0].entries, junctions[0]);
+  for (const NodePointer& node : graph.order()) {
+    if (!graph.is_on_way(node.get())) continue;
+    Junction junction;
+    graph.add_side(node->next_edges(), junction);
+    if (junction.weights.empty()) continue;
+    junction.node = node;
+    junction.early = !node->is_traceable();  // Only LibTorch's own operators are.
+    for (uint32_t i = 0; i < node->num_inputs(); ++i) junction.entries.emplace_back(node, i);
+    junctions.push_back(std::move(junction));
+  }
+  return junctions;
+}
+
+/// Junctions that share a weight with another are early, and so are those that share one with these.
+void find_early(std::vector<Junction>& junctions) {
+  std::unordered_map<Node*, int> num_users;
+  for (const Junction& junction : junctions)
+    for (const Edge& weight : junction.weights) ++num_users[weight.function.get()];
+  for (Junction& junction : junctions)
+    junction.early = junction.early || std::any_of(junction.weights.begin(), junction.weights.end(),
+                                                   [&](const Edge& weight) { return num_users[weight.function.get()] > 1; });
+}
+
+/// Hands gradients to weights whose tensor hooks have run already (the engine runs them where it captures). A node, so that hooks that run
+/// after the accumulation find themselves inside of a backward. It owns the gradients: `.grad` takes those that nobody else holds,
+/// uncopied.
+struct Deliver : Node {
+  Deliver(const edge_list& weights, variable_list gradients)
+      : Node(std::numeric_limits<uint64_t>::max()), weights_(weights), gradients_(std::move(gradients)) {}
+  variable_list apply(variable_list&&) override {
+    for (size_t i = 0; i < weights_.size(); ++i) {
+      if (!gradients_[i].defined()) continue;
+      variable_list one;
+      one.push_back(std::move(gradients_[i]));
+      (*weights_[i].function)(std::move(one));
+    }
+    return {};
+  }
+  std::string name() const override { return "cohort::Deliver"; }
+
+ private:
+  edge_list weights_;
+  variable_list gradients_;
+};
+
+void deliver(const edge_list& weights, variable_list gradients) {
+  if (weights.empty()) return;
+  const auto node = c10::make_intrusive<Deliver>(weights, std::move(gradients));
+  const at::Tensor start = at::zeros({1});
+  node->add_input_metadata(start);
+  Engine::get_default_engine().execute({Edge(node, 0)}, {start}, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);
+}
+
+/// Gradients of `inputs`, junctions and early weights, in one pass of the engine.
+variable_list run_input_part(const edge_list& roots, const variable_list& gradients, const edge_list& inputs,
+                             std::vector<Junction>& junctions) {
+  edge_list wanted = inputs, early;
+  std::unordered_set<Node*> taken;
+  for (const Junction& junction : junctions) {
+    if (junction.node && !junction.early) wanted.insert(wanted.end(), junction.entries.begin(), junction.entries.end());
+    for (const Edge& weight : junction.weights)
+      if (junction.early && taken.insert(weight.function.get()).second) early.push_back(weight);
+  }
+  wanted.insert(wanted.end(), early.begin(), early.end());
+  variable_list found = Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/true, /*create_graph=*/false,
+                                                             /*accumulate_grad=*/false, wanted);
+  size_t next = inputs.size();
+  for (Junction& junction : junctions) {
+    if (junction.early || !junction.node) continue;
+    for (size_t i = 0; i < junction.entries.size(); ++i) junction.gradients.push_back(std::move(found[next++]));
+  }
+  deliver(early, {std::make_move_iterator(found.begin() + static_cast<int64_t>(next)), std::make_move_iterator(found.end())});
+  found.resize(inputs.size());
+  return found;
+}
+
+/// Frees what no junction needs, and cuts junctions from what they lead to on the way.
+void free_way(const Graph& graph, const std::vector<Junction>& junctions) {
+  std::unordered_set<Node*> needed;
+  for (const Junction& junction : junctions) {
+    if (junction.early) continue;
+    needed.insert(junction.node.get());
+    for (const NodePointer& node : junction.side) needed.insert(node.get());
+  }
+  for (const NodePointer& node : graph.order())
+    if (needed.count(node.get()) == 0) node->release_variables();
+  for (const Junction& junction : junctions) {
+    if (junction.early || !junction.node) continue;
+    for (Edge& edge : junction.node->next_edges())
+      if (edge.is_valid() && graph.is_on_way(edge.function.get())) edge = Edge();
+  }
+}
+
+/// From all junctions to their weights. One pass of the engine: cut as they are, none leads to another.
+void run_weight_part(const std::vector<Junction>& junctions) {
+  edge_list roots, weights;
+  variable_list gradients;
+  for (const Junction& junction : junctions) {
+    for (size_t i = 0; i < junction.entries.size(); ++i) {
+      if (!junction.gradients[i].defined()) continue;
+      roots.push_back(junction.entries[i]);
+      gradients.push_back(junction.gradients[i]);
+    }
+    weights.insert(weights.end(), junction.weights.begin(), junction.weights.end());
+  }
+  if (roots.empty()) return;
+  Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true, weights);
+}
+
+}  // namespace
+
+struct SplitBackward::State {
+  std::vector<Junction> junctions;  ///< Those that are not early.
+};
+
+SplitBackward::SplitBackward() = default;
+SplitBackward::~SplitBackward() = default;
+SplitBackward::SplitBackward(SplitBackward&&) noexcept = default;
+SplitBackward& SplitBackward::operator=(SplitBackward&&) noexcept = default;
+
+std::vector<at::Tensor> SplitBackward::input_part(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& output_gradients,
+                                                  const std::vector<at::Tensor>& inputs) {
+  if (state_) fail(ErrorCode::kBadInput, "SplitBackward: input_part() again before weight_part() of the micro-batch before");
+  if (outputs.size() != output_gradients.size())
+    fail(ErrorCode::kBadInput, "SplitBackward: ", outputs.size(), " outputs but ", output_gradients.size(), " gradients of outputs");
+  edge_list roots, input_edges;
+  variable_list gradients;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].defined() || !outputs[i].requires_grad() || !output_gradients[i].defined()) continue;
+    roots.push_back(torch::autograd::impl::gradient_edge(outputs[i]));
+    gradients.push_back(output_gradients[i]);
+  }
+  std::vector<size_t> places;
+  std::unordered_set<Node*> input_nodes;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined() || !inputs[i].requires_grad()) continue;
+    if (!inputs[i].is_leaf())
+      fail(ErrorCode::kBadInput, "SplitBackward: input ", i, " of ", inputs.size(), ", of shape ", inputs[i].sizes(),
+           ", was computed from others; a stage's inputs are leaves (detach() it, then requires_grad_())");
+    places.push_back(i);
+    input_edges.push_back(torch::autograd::impl::gradient_edge(inputs[i]));
+    input_nodes.insert(input_edges.back().function.get());
+  }
+  std::vector<at::Tensor> result(inputs.size());
+  if (roots.empty()) return result;
+
+  const Graph graph(roots, input_nodes);
+  std::vector<Junction> junctions = find_junctions(graph, roots, gradients);
+  find_early(junctions);
+  const bool needs_pass = std::any_of(roots.begin(), roots.end(), [&](const Edge& root) { return graph.is_on_way(root.function.get()); });
+  if (needs_pass) {
+    variable_list found = run_input_part(roots, gradients, input_edges, junctions);
+    for (size_t i = 0; i < places.size(); ++i) result[places[i]] = std::move(found[i]);
+    free_way(graph, junctions);
+  }
+  std::erase_if(junctions, [](const Junction& junction) { return junction.early || junction.weights.empty(); });
+  for (Junction& junction : junctions) junction.side.clear();
+  if (!junctions.empty()) state_ = std::make_unique<State>(State{std::move(junctions)});
+  return result;
+}
+
+void SplitBackward::weight_part() {
+  if (!state_) return;
+  const std::unique_ptr<State> state = std::move(state_);  // Gone even where a hook throws.
+  run_weight_part(state->junctions);
+}
+
+}  // namespace cohort

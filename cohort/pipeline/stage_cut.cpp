@@ -1,0 +1,113 @@
+#include "cohort/pipeline/stage_cut.h"
+
+#include <algorithm>
+#include <set>
+
+#include "cohort/base/error.h"
+#include "cohort/base/text.h"
+
+namespace cohort {
+namespace {
+
+void add_edges(const LayerGraph& graph, StageCut& cut) {
+  std::map<std::pair<int, int>, std::set<int>> values;
+  for (size_t layer = 0; layer < graph.layers().size(); ++layer)
+    for (const int input : graph.layers()[layer].inputs) {
+      if (input == LayerGraph::kInput) continue;
+      const int from = cut.stage_of[static_cast<size_t>(input)], to = cut.stage_of[layer];
+      if (from > to)
+        fail(ErrorCode::kBadInput, "stages: layer '", graph.layers()[layer].name, "' of stage ", to, " reads layer '",
+             graph.layers()[static_cast<size_t>(input)].name, "' of the later stage ", from,
+             "; number the stages so that values flow from lower to higher ones");
+      if (from != to) values[{from, to}].insert(input);
+    }
+  for (const TiedWeight& weight : cut.tied) values[{weight.owner, weight.user}];
+  for (const auto& [ends, crossing] : values) cut.edges.push_back({ends.first, ends.second, {crossing.begin(), crossing.end()}});
+}
+
+void find_tied_weights(const LayerGraph& graph, StageCut& cut) {
+  struct Place {
+    std::string name;
+    int stage;
+  };
+  std::map<const void*, Place> first;
+  std::set<std::pair<const void*, int>> known;  // One use a stage is enough: inside of a stage autograd adds up.
+  for (size_t layer = 0; layer < graph.layers().size(); ++layer) {
+    if (!graph.layers()[layer].module) continue;
+    const int stage = cut.stage_of[layer];
+    for (const auto& parameter : graph.layers()[layer].module->named_parameters()) {
+      const void* const identity = parameter.value().unsafeGetTensorImpl();
+      const std::string name = graph.layers()[layer].name + "." + parameter.key();
+      const auto [owner, is_new] = first.emplace(identity, Place{name, stage});
+      if (is_new || owner->second.stage == stage || !known.insert({identity, stage}).second) continue;
+      cut.tied.push_back({owner->second.name, owner->second.stage, name, stage});
+    }
+  }
+  for (const TiedWeight& weight : cut.tied)
+    if (weight.owner > weight.user)
+      fail(ErrorCode::kBadInput, "stages: the shared weight ", weight.name, " of stage ", weight.owner, " is used by the earlier stage ",
+           weight.user, "; put the two into one stage");
+}
+
+}  // namespace
+
+bool StageCut::reads_input(const LayerGraph& graph, int stage) const {
+  const std::vector<int>& own = layers[static_cast<size_t>(stage)];
+  return std::any_of(own.begin(), own.end(), [&](int layer) {
+    const std::vector<int>& inputs = graph.layers()[static_cast<size_t>(layer)].inputs;
+    return std::find(inputs.begin(), inputs.end(), LayerGraph::kInput) != inputs.end();
+  });
+}
+
+std::vector<std::pair<int, int>> StageCut::stage_edges() const {
+  std::vector<std::pair<int, int>> pairs;
+  for (const StageEdge& edge : edges) pairs.emplace_back(edge.from, edge.to);
+  return pairs;
+}
+
+StageCut cut_graph(const LayerGraph& graph, std::vector<int> stage_of) {
+  StageCut cut;
+  cut.stage_of = std::move(stage_of);
+  const int num_stages = cut.stage_of.empty() ? 0 : 1 + *std::max_element(cut.stage_of.begin(), cut.stage_of.end());
+  cut.layers.resize(static_cast<size_t>(num_stages));
+  for (size_t layer = 0; layer < cut.stage_of.size(); ++layer)
+    cut.layers[static_cast<size_t>(cut.stage_of[layer])].push_back(static_cast<int>(layer));
+  for (int stage = 0; stage < num_stages; ++stage)
+    if (cut.layers[static_cast<size_t>(stage)].empty()) fail(ErrorCode::kBadInput, "stages: stage ", stage, " has no layer");
+  find_tied_weights(graph, cut);
+  add_edges(graph, cut);
+  return cut;
+}
+
+StageCut cut_at(const LayerGraph& graph, const std::vector<int>& first_layers) {
+  std::vector<int> stage_of(graph.layers().size());
+  for (size_t layer = 0; layer < stage_of.size(); ++layer)
+    stage_of[layer] =
+        static_cast<int>(std::upper_bound(first_layers.begin(), first_layers.end(), static_cast<int>(layer)) - first_layers.begin()) - 1;
+  return cut_graph(graph, std::move(stage_of));
+}
+
+StageCut cut_by_layout(const LayerGraph& graph, const Layout& layout) {
+  std::map<std::string, int> index;
+  std::vector<std::string> names;
+  for (size_t layer = 0; layer < graph.layers().size(); ++layer) {
+    index[graph.layers()[layer].name] = static_cast<int>(layer);
+    names.push_back(graph.layers()[layer].name);
+  }
+  std::vector<int> stage_of(names.size(), -1);
+  for (size_t stage = 0; stage < layout.stages.size(); ++stage)
+    for (const std::string& name : layout.stages[stage].layers) {
+      const auto found = index.find(name);
+      if (found == index.end())
+        fail(ErrorCode::kBadInput, "--layout: stage ", stage, " names layer '", name, "', which the model has not",
+             did_you_mean(name, names));
+      int& place = stage_of[static_cast<size_t>(found->second)];
+      if (place >= 0) fail(ErrorCode::kBadInput, "--layout: layer '", name, "' is in stage ", place, " and in stage ", stage);
+      place = static_cast<int>(stage);
+    }
+  for (size_t layer = 0; layer < stage_of.size(); ++layer)
+    if (stage_of[layer] < 0) fail(ErrorCode::kBadInput, "--layout: no stage has layer '", names[layer], "'; each layer is in one stage");
+  return cut_graph(graph, std::move(stage_of));
+}
+
+}  // namespace cohort

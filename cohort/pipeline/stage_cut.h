@@ -1,0 +1,49 @@
+#pragma once
+// A model cut into stages: which layers each has, and which values pass from stage to stage. Any set of edges may be cut, so skip
+// connections and parallel branches need nothing special.
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/layout.h"
+#include "cohort/models/layer_graph.h"
+
+namespace cohort {
+
+/// Outputs of layers of `from` that layers of `to` read, in rising order. May be empty where the two only share a weight.
+struct StageEdge {
+  int from = 0, to = 0;
+  std::vector<int> values;
+};
+
+/// A weight that layers of several stages use. It lives, and is trained, in the first; the others get its value before each step and hand
+/// their gradients back.
+struct TiedWeight {
+  std::string name;       ///< In the stage that owns it: the name under which the whole model saves it.
+  int owner = 0;          ///< Stage.
+  std::string user_name;  ///< In the stage that uses it.
+  int user = 0;
+};
+
+struct StageCut {
+  std::vector<int> stage_of;             ///< Of each layer.
+  std::vector<std::vector<int>> layers;  ///< Of each stage, rising.
+  std::vector<StageEdge> edges;          ///< By (from, to).
+  std::vector<TiedWeight> tied;
+
+  int num_stages() const { return static_cast<int>(layers.size()); }
+  int last_stage() const { return stage_of.back(); }
+  bool reads_input(const LayerGraph& graph, int stage) const;
+  std::vector<std::pair<int, int>> stage_edges() const;  ///< For a Schedule.
+};
+
+/// Error(kBadInput) where a value would flow from a higher stage to a lower one, or a stage has no layer.
+StageCut cut_graph(const LayerGraph& graph, std::vector<int> stage_of);
+/// Stages that are runs of layers, by the first layer of each ({0, 3, 7}).
+StageCut cut_at(const LayerGraph& graph, const std::vector<int>& first_layers);
+/// Stages of a layout file. Error(kBadInput) for a layer that is unknown, missing or named twice.
+StageCut cut_by_layout(const LayerGraph& graph, const Layout& layout);
+
+}  // namespace cohort

@@ -1,0 +1,30 @@
+#pragma once
+// Where this rank's parameters lie in the whole model: what makes a checkpoint the same whatever the layout.
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cohort/checkpoint/checkpoint.h"
+#include "cohort/checkpoint/parameter_shard.h"
+#include "cohort/parallel/flat_piece.h"
+
+namespace cohort {
+
+/// A value. The default: every parameter is whole here.
+struct ParameterPlaces {
+  std::map<std::string, ParameterShard> shards;  ///< By name; what is not there is whole on each rank of the tensor axis.
+  bool saves_whole = true;                       ///< Whether this rank saves parameters that are whole on several ranks,
+  bool saves_buffers = true;                     ///< and its buffers.
+  std::map<std::string, std::string> aliases;    ///< Of the whole model: other name -> name under which a tied weight is saved.
+
+  /// The shard that a piece ("model/NAME", "optimizer/NAME/SLOT") is a part of, or null: the piece is of a whole tensor.
+  const ParameterShard* shard_of(const FlatPiece& piece) const;
+  /// What this rank writes of `pieces`: boxes of the whole tensors. Memory of rows that had to be copied is in `scratch`.
+  std::vector<TensorPiece> to_save(const std::vector<FlatPiece>& pieces, std::vector<std::vector<char>>& scratch) const;
+};
+
+DType dtype_of(const FlatPiece& piece);
+
+}  // namespace cohort

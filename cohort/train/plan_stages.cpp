@@ -1,0 +1,222 @@
+#include "cohort/train/plan_stages.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "cohort/base/error.h"
+#include "cohort/base/json.h"
+#include "cohort/base/text.h"
+#include "cohort/comm/link.h"
+#include "cohort/pipeline/scheduler.h"
+#include "cohort/pipeline/stage_cut.h"
+#include "cohort/plan/branches.h"
+#include "cohort/plan/recompute_choice.h"
+#include "cohort/plan/split.h"
+#include "cohort/schedule/check.h"
+#include "cohort/schedule/simulate.h"
+#include "cohort/train/batch_tensors.h"
+#include "cohort/train/optimizer.h"
+#include "cohort/train/profile_layers.h"
+
+namespace cohort {
+namespace {
+
+/// A hand-over inside of a host: see docs/algorithms/handover.md for measurements.
+constexpr double kSharedLatencySeconds = 5e-6, kSharedBytesPerSecond = 4e9;
+
+struct Asked {
+  const Config& config;
+  const Layout& layout;
+  int num_stages;
+  int64_t micro_batch;
+};
+
+int64_t micro_batch_of(const Config& config, const Layout& layout) {
+  const int64_t pieces = static_cast<int64_t>(num_pipelines(layout)) * std::max(1, config.accumulate) * layout.microbatches;
+  return std::max<int64_t>(1, config.global_batch / pieces);
+}
+
+Profile measure(LayerGraph& model, const Asked& asked, const DataSource& data) {
+  std::vector<int64_t> indices(static_cast<size_t>(std::min(asked.micro_batch, data.num_samples())));
+  std::iota(indices.begin(), indices.end(), 0);
+  Batch batch;
+  data.read(indices, batch);
+  const BatchTensors tensors = as_tensors(batch, data.shape());
+  return profile_layers(model, tensors.input, {.precision = parse_precision(asked.config.precision)});
+}
+
+std::vector<int> stage_of_layers(const std::vector<int>& first_layer, size_t num_layers) {
+  std::vector<int> stage_of(num_layers);
+  for (size_t layer = 0; layer < num_layers; ++layer)
+    stage_of[layer] =
+        static_cast<int>(std::upper_bound(first_layer.begin(), first_layer.end(), static_cast<int>(layer)) - first_layer.begin()) - 1;
+  return stage_of;
+}
+
+/// Stages in the places that the named schedule gives them.
+std::vector<int> workers_of_schedule(const Layout& layout, int num_stages) {
+  std::vector<int> workers(static_cast<size_t>(num_stages));
+  const Schedule schedule = layout.schedule.ends_with(".json")
+                                ? read_schedule_file(layout.schedule)
+                                : make_schedule(layout.schedule, {.num_ranks = layout.pp, .num_micro_batches = 1});
+  const auto ranks = ranks_of_stages(schedule);
+  for (size_t stage = 0; stage < workers.size(); ++stage) workers[stage] = ranks[stage][0];
+  return workers;
+}
+
+SplitOptions split_options(const Asked& asked) {
+  const UpdateRule rule = update_rule(asked.config);
+  const bool adam = rule.kind == UpdateRule::Kind::kAdam || rule.kind == UpdateRule::Kind::kAdamW;
+  SplitOptions options;
+  options.num_stages = asked.num_stages;
+  options.num_micro_batches = asked.layout.microbatches;
+  options.num_ranks = asked.layout.pp;
+  options.memory_bytes = asked.config.memory_limit;
+  options.optimizer_bytes_factor = rule.kind == UpdateRule::Kind::kSgd ? 0 : adam ? 2 : 1;
+  return options;
+}
+
+/// The cut into runs of layers: by measurement, by count, or as given.
+Split choose_split(const Profile& profile, const Asked& asked, const SplitOptions& options) {
+  if (asked.layout.split == "even") return even_split(profile, options);
+  if (asked.layout.split == "auto") return best_split(profile, options);
+  std::vector<int> cuts;
+  for (const std::string& part : split(asked.layout.split, '/')) cuts.push_back(static_cast<int>(parse_integer(part).value_or(0)));
+  return given_split(profile, options, cuts);
+}
+
+/// Forwards and backwards of a step, from the layers' times and the schedule.
+double forecast(const LayerGraph& model, const Profile& profile, const StagePlan& plan, const Asked& asked) {
+  const StageCut cut = cut_graph(model, plan.stages.stage_of);
+  StageCosts costs;
+  costs.forward.resize(static_cast<size_t>(cut.num_stages()));
+  costs.backward_input = costs.backward_weight = costs.forward;
+  for (size_t layer = 0; layer < profile.layers.size(); ++layer) {
+    const auto stage = static_cast<size_t>(plan.stages.stage_of[layer]);
+    const LayerProfile& one = profile.layers[layer];
+    const bool again = !plan.recompute.empty() && plan.recompute[layer];
+    costs.forward[stage] += one.forward_seconds;
+    costs.backward_input[stage] += one.backward_input_seconds + (again ? one.forward_seconds : 0);
+    costs.backward_weight[stage] += one.backward_weight_seconds;
+  }
+  costs.transfer = [&](int from, int to) {
+    double bytes = 0;
+    for (const StageEdge& edge : cut.edges)
+      if (edge.from == from && edge.to == to)
+        for (const int value : edge.values) bytes += static_cast<double>(profile.layers[static_cast<size_t>(value)].output_bytes);
+    return profile.link_latency_seconds + (profile.link_bytes_per_second > 0 ? bytes / profile.link_bytes_per_second : 0);
+  };
+  const std::vector<int> degrees = asked.layout.data_degrees();
+  std::vector<std::vector<int>> ranks_of_worker, ranks_of_stage;
+  int next = 0;
+  for (const int degree : degrees) {
+    ranks_of_worker.emplace_back();
+    for (int replica = 0; replica < (asked.layout.is_even() ? 1 : degree); ++replica) ranks_of_worker.back().push_back(next++);
+  }
+  for (const int worker : plan.stages.worker_of_stage) ranks_of_stage.push_back(ranks_of_worker.at(static_cast<size_t>(worker)));
+  Scheduler scheduler(asked.layout, cut.stage_edges(), ranks_of_stage);
+  Schedule schedule = scheduler(asked.layout.microbatches);
+  schedule.edges = cut.stage_edges();
+  return simulate(schedule, costs).makespan * std::max(1, asked.config.accumulate);
+}
+
+/// recompute=auto: what fits the limit at the least cost; without a limit nothing recomputes.
+std::vector<bool> choose_recompute(const Profile& profile, const StagePlan& plan, const Asked& asked) {
+  std::vector<bool> chosen(profile.layers.size(), asked.layout.recompute == "all");
+  if (asked.layout.recompute != "auto" || asked.config.memory_limit == 0) return chosen;
+  const std::vector<int>& stage_of = plan.stages.stage_of;
+  const int num_layers = static_cast<int>(profile.layers.size()), num_stages = stage_of.empty() ? 1 : 1 + stage_of.back();
+  if (!std::is_sorted(stage_of.begin(), stage_of.end()))
+    fail(ErrorCode::kBadInput, "--layout: recompute=auto chooses for stages that are runs of layers; use recompute=all with these stages");
+  // Stages of one worker share its memory evenly.
+  const int stages_of_worker = std::max(1, num_stages / asked.layout.pp);
+  for (int stage = 0, first = 0; stage < num_stages; ++stage) {
+    int end = first;
+    while (end < num_layers && (stage_of.empty() || stage_of[static_cast<size_t>(end)] == stage)) ++end;
+    const RecomputeChoice choice =
+        choose_recompute(profile, {.first_layer = first,
+                                   .end_layer = end,
+                                   .kept_micro_batches = std::max(1, std::min(asked.layout.microbatches, num_stages - stage)),
+                                   .memory_bytes = asked.config.memory_limit / stages_of_worker,
+                                   .optimizer_bytes_factor = split_options(asked).optimizer_bytes_factor});
+    for (int layer = first; layer < end; ++layer) chosen[static_cast<size_t>(layer)] = choice.layers[static_cast<size_t>(layer)];
+    first = end;
+  }
+  return chosen;
+}
+
+StagePlan make_plan(LayerGraph& model, const Asked& asked, const DataSource& data, const LinkEstimate& link) {
+  StagePlan plan;
+  const Layout& layout = asked.layout;
+  const size_t num_layers = model.layers().size();
+  const bool pipelined = layout.pp > 1;
+  const bool measured = pipelined || (layout.recompute == "auto" && asked.config.memory_limit > 0);
+  Profile profile;
+  if (measured) {
+    profile = measure(model, asked, data);
+    profile.link_latency_seconds = link.latency_seconds;
+    profile.link_bytes_per_second = link.bytes_per_second;
+  }
+  if (!layout.stages.empty()) {
+    plan.stages.stage_of = cut_by_layout(model, layout).stage_of;
+    for (const LayoutStage& stage : layout.stages) plan.stages.worker_of_stage.push_back(stage.worker);
+  } else if (pipelined && layout.split == "branches") {
+    const BranchPlacement placement = place_branches(profile, layout.pp);
+    const int used = 1 + *std::max_element(placement.rank.begin(), placement.rank.end());
+    if (used < layout.pp)
+      fail(ErrorCode::kBadInput, "--layout: split=branches finds work for ", used, used == 1 ? " worker" : " workers", " of ", layout.pp,
+           ": a micro-batch takes ", 1e3 * placement.seconds, " ms there, ", 1e3 * placement.one_rank_seconds,
+           " ms on one; use split=auto, or name the stages in a layout file");
+    plan.stages = {stage_of_layers(placement.first_layer, num_layers), placement.rank};
+  } else if (pipelined) {
+    const Split split = choose_split(profile, asked, split_options(asked));
+    plan.stages = {stage_of_layers(split.first_layer, num_layers), workers_of_schedule(layout, asked.num_stages)};
+    plan.table = describe(profile, split);
+  }
+  if (layout.recompute != "none") {
+    plan.recompute.assign(num_layers, layout.recompute == "all");
+    if (measured) plan.recompute = choose_recompute(profile, plan, asked);
+  }
+  if (pipelined) plan.predicted_step_seconds = forecast(model, profile, plan, asked);
+  return plan;
+}
+
+Json to_json(const StagePlan& plan) {
+  return Json{{"stage_of", plan.stages.stage_of},
+              {"worker_of_stage", plan.stages.worker_of_stage},
+              {"recompute", plan.recompute},
+              {"predicted_step_seconds", plan.predicted_step_seconds},
+              {"table", plan.table}};
+}
+
+StagePlan plan_from_json(const Json& json) {
+  return {{json.at("stage_of").get<std::vector<int>>(), json.at("worker_of_stage").get<std::vector<int>>()},
+          json.at("recompute").get<std::vector<bool>>(),
+          json.at("predicted_step_seconds").get<double>(),
+          json.at("table").get<std::string>()};
+}
+
+}  // namespace
+
+StagePlan plan_stages(LayerGraph& model, const Config& config, const Layout& layout, const DataSource& data, Group& group) {
+  if (layout.pp == 1 && layout.recompute == "none") return {};
+  LinkEstimate link{kSharedLatencySeconds, kSharedBytesPerSecond};
+  if (layout.pp > 1 && !group.arena()) link = measure_link(group, 0.1);
+  std::string answer;
+  if (group.rank() == 0) {
+    try {
+      const int num_stages = !layout.stages.empty()               ? static_cast<int>(layout.stages.size())
+                             : layout.schedule.ends_with(".json") ? read_schedule_file(layout.schedule).num_stages
+                                                                  : num_stages_of(layout.schedule, layout.pp);
+      const Asked asked{config, layout, num_stages, micro_batch_of(config, layout)};
+      answer = to_json(make_plan(model, asked, data, link)).dump();
+    } catch (const Error& error) {
+      answer = Json{{"code", static_cast<int>(error.code())}, {"error", error.what()}}.dump();
+    }
+  }
+  const Json plan = Json::parse(group.all_gather_text(answer, "the plan of the stages").front());
+  if (plan.contains("error")) throw Error(static_cast<ErrorCode>(plan.at("code").get<int>()), plan.at("error").get<std::string>());
+  return plan_from_json(plan);
+}
+
+}  // namespace cohort
