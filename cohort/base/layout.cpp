@@ -146,6 +146,12 @@ bool parse_json(Layout& layout, const std::string& text, const std::string& wher
   return dp_given;
 }
 
+/// A schedule's file may end KEY=VALUE pairs too.
+bool is_file_name(const std::string& text) {
+  const bool has_key = std::find(kKeys.begin(), kKeys.end(), trim(text.substr(0, text.find('=')))) != kKeys.end();
+  return text.size() > 5 && text.ends_with(".json") && !has_key;
+}
+
 // One row for each thing that a layout can ask for and this version cannot do.
 void refuse_what_is_not_built(const Layout& layout) {
   const auto refuse = [](bool asked, const std::string& what, const std::string& instead) {
@@ -193,7 +199,7 @@ Layout parse_layout(const std::string& text, int workers) {
   }
   bool dp_given = true;
   if (text.front() == '{') dp_given = parse_json(layout, text, "{...}");
-  else if (text.size() > 5 && text.ends_with(".json")) dp_given = parse_json(layout, read_small_file(text, size_t{1} << 24), text);
+  else if (is_file_name(text)) dp_given = parse_json(layout, read_small_file(text, size_t{1} << 24), text);
   else if (text != "single") dp_given = parse_pairs(layout, text);
   if (!dp_given && workers % (static_cast<int64_t>(layout.pp) * layout.tp) == 0) layout.dp = std::max(1, workers / (layout.pp * layout.tp));
   refuse_what_is_not_built(layout);

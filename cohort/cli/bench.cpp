@@ -1,9 +1,5 @@
 #include <algorithm>
-#include <array>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <memory>
 
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
@@ -13,44 +9,15 @@
 #include "cohort/base/text.h"
 #include "cohort/cli/bench_collectives.h"
 #include "cohort/cli/bench_handover.h"
+#include "cohort/cli/bench_peer.h"
+#include "cohort/cli/bench_pipeline.h"
 #include "cohort/cli/verb.h"
 #include "cohort/train/bench_step.h"
+#include "cohort/train/bench_workload.h"
 #include "cohort/train/optimizer.h"
 
 namespace cohort {
 namespace {
-
-/// The folder with ddp.py and workloads.py: --peers, else bench/peers of the checkout this is run from. "" where there is none.
-std::string peers_folder(const Arguments& arguments) {
-  const std::string folder = arguments.option("peers", "bench/peers");
-  if (folder == "none") return "";
-  if (std::filesystem::exists(folder + "/ddp.py")) return folder;
-  if (arguments.options.contains("peers")) fail(ErrorCode::kBadInput, "--peers ", folder, ": no ddp.py there");
-  return "";
-}
-
-std::string shell_quote(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
-/// Seconds of a step of PyTorch in `mode` (ddp, fsdp, none), or -1 when it does not run here.
-double peer_step_seconds(const std::string& folder, const std::string& python, const std::string& workload, const std::string& mode,
-                         const std::string& optimizer, int workers, int64_t steps) {
-  const std::string command =
-      concat("cd ", shell_quote(folder), " && OMP_NUM_THREADS=1 ", shell_quote(std::filesystem::absolute(python).string()),
-             " -m torch.distributed.run --standalone --nproc-per-node ", workers, " ddp.py ", shell_quote(workload), " ", steps, " ", mode,
-             " ", optimizer == "adam" || optimizer == "adamw" ? "adam" : "momentum", " 2>/dev/null");
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
-  if (!pipe) return -1;
-  std::array<char, 4096> line;
-  while (std::fgets(line.data(), line.size(), pipe.get())) {
-    const Json json = Json::parse(line.data(), nullptr, false);
-    if (json.is_object() && json.contains("step_ms")) return json["step_ms"].get<double>() / 1e3;
-  }
-  return -1;
-}
 
 struct Measured {
   std::vector<double> step, floor, one_worker, exposed;
@@ -97,16 +64,10 @@ void print_results(const Arguments& arguments, const std::string& workload, int 
 int bench_step_verb(const Arguments& arguments) {
   const std::vector<std::string> workloads =
       arguments.options.contains("workload") ? split(arguments.option("workload", ""), ',') : bench_workloads();
-  for (const std::string& workload : workloads)
-    if (std::find(bench_workloads().begin(), bench_workloads().end(), workload) == bench_workloads().end())
-      fail(ErrorCode::kBadInput, "bench step: no workload '", workload, "'", did_you_mean(workload, bench_workloads()),
-           "; workloads: ", join(bench_workloads(), " "));
+  for (const std::string& workload : workloads) bench_workload(workload);
   const int64_t rounds = arguments.integer_option("rounds", 3, 1, 1000), steps = arguments.config.steps > 0 ? arguments.config.steps : 30;
   const int workers = arguments.config.workers > 0 ? arguments.config.workers : 2;
-  const std::string folder = peers_folder(arguments),
-                    python = arguments.option("python", std::filesystem::exists(".venv/bin/python") ? ".venv/bin/python" : "python3");
-  if (folder.empty() && arguments.option("peers", "") != "none")
-    log_info("no bench/peers here: PyTorch is not measured beside (--peers DIR names the folder)");
+  const std::string folder = peers_folder(arguments, "ddp.py"), python = peers_python(arguments);
   Config config = arguments.config;
   if (!arguments.was_given("optimizer")) config.optimizer = "momentum";
   const StrategyOptions strategy = strategy_options(config, parse_layout(config.layout, workers));
@@ -127,7 +88,8 @@ int bench_step_verb(const Arguments& arguments) {
       measured.exposed.push_back(times.exposed_seconds);
       measured.advice = times.advice;
       for (auto& [mode, seconds] : measured.peers) {
-        const double peer = peer_step_seconds(folder, python, workload, mode, config.optimizer, workers, steps);
+        const bool adam = config.optimizer == "adam" || config.optimizer == "adamw";
+        const double peer = peer_step_seconds(folder, python, workers, "ddp.py", {workload, concat(steps), mode, adam ? "adam" : "momentum"});
         if (peer > 0) seconds.push_back(peer);
         else if (round == 0) log_warning(concat("PyTorch (", mode, ") did not run with ", python, "; it is left out"));
       }
@@ -142,27 +104,29 @@ int run_bench(const Arguments& arguments) {
   if (what == "step") return bench_step_verb(arguments);
   if (what == "collectives") return bench_collectives_verb(arguments);
   if (what == "handover") return bench_handover_verb(arguments);
+  if (what == "pipeline") return bench_pipeline_verb(arguments);
   if (what == "sync" || what == "plan" || what == "forecast")
-    fail(ErrorCode::kBadInput, "bench ", what, " is not built yet; there are: bench step, bench collectives, bench handover");
-  fail(ErrorCode::kBadInput, "bench: say what to measure: bench step, bench collectives or bench handover");
+    fail(ErrorCode::kBadInput, "bench ", what, " is not built yet; there are: bench step, bench collectives, bench handover, bench pipeline");
+  fail(ErrorCode::kBadInput, "bench: say what to measure: bench step, bench collectives, bench handover or bench pipeline");
 }
 
 }  // namespace
 
 Verb bench_verb() {
-  std::vector<VerbOption> options = {{"workload", "NAMES", "step: mlp-small, mlp, cnn, gpt; several with commas (default: all)"},
+  std::vector<VerbOption> options = {{"workload", "NAMES", "step: mlp-small, mlp, cnn, gpt; several with commas (default: all). pipeline: one of them (default gpt)"},
                                      {"rounds", "N", "how often each system is measured, in turn (default 3)"},
-                                     {"peers", "DIR", "step: folder with ddp.py and workloads.py (default bench/peers; none: no peers)"},
-                                     {"python", "FILE", "step: the Python that has torch (default .venv/bin/python)"},
+                                     {"peers", "DIR", "step, pipeline: folder with ddp.py, pipeline.py and workloads.py (default bench/peers; none: no peers)"},
+                                     {"python", "FILE", "step, pipeline: the Python that has torch (default .venv/bin/python)"},
                                      {"fsdp", "", "step: measure PyTorch's FSDP too"}};
   for (VerbOption& option : bench_collectives_options()) options.push_back(std::move(option));
+  for (VerbOption& option : bench_pipeline_options()) options.push_back(std::move(option));
   return {
       .name = "bench",
       .summary = "Measures a training step, or the exchanges it is made of, beside their floor and beside peers, alternating in one run.",
       .examples = {"cohort bench step", "cohort bench step --workload mlp-small,cnn --rounds 5 --steps 50 --optimizer adam",
                    "cohort bench step --peers none --layout zero=2 --json", "cohort bench collectives --worker-counts 2,4",
-                   "cohort bench handover"},
-      .positional_help = "step, collectives or handover",
+                   "cohort bench handover", "cohort bench pipeline --schedules 1f1b,zb-h1", "cohort bench pipeline --delays"},
+      .positional_help = "step, collectives, handover or pipeline",
       .takes_settings = true,
       .options = std::move(options),
       .run = run_bench};

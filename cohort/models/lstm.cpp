@@ -5,6 +5,8 @@
 // n samples, t positions (the context). The state starts at zero in each sample. The paper's size is hidden=2048; the defaults are what
 // a small CPU trains. Where we differ: bytes instead of word pieces.
 
+#include <ATen/autocast_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/rnn.h>
 
@@ -16,6 +18,14 @@
 
 namespace cohort::families {
 
+/// Under fp16 autocast on a CPU it stays in fp32: LibTorch has no kernel for it there.
+static at::Tensor run_lstm(torch::nn::LSTMImpl& lstm, const at::Tensor& input) {
+  if (!input.is_cpu() || !at::autocast::is_autocast_enabled(at::kCPU) || at::autocast::get_autocast_dtype(at::kCPU) != at::kHalf)
+    return std::get<0>(lstm.forward(input));
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  return std::get<0>(lstm.forward(input.to(at::kFloat)));
+}
+
 static BuiltModel build_lstm(const ModelOptions& options) {
   const TextInput text = text_input(options, "lstm");
   const int64_t width = options.integer("width", 128);
@@ -25,7 +35,7 @@ static BuiltModel build_lstm(const ModelOptions& options) {
   auto graph = std::make_shared<LayerGraph>();
   graph->add("embedding", "embedding", torch::nn::Embedding(text.vocabulary, width));
   const auto lstm = torch::nn::LSTM(torch::nn::LSTMOptions(width, hidden).batch_first(true)).ptr();
-  graph->add_layer("lstm", "lstm", lstm, [lstm](const LayerGraph::Inputs& in) { return std::get<0>(lstm->forward(in[0])); }, {});
+  graph->add_layer("lstm", "lstm", lstm, [lstm](const LayerGraph::Inputs& in) { return run_lstm(*lstm, in[0]); }, {});
   if (dropout > 0.0) graph->add("dropout", "dropout", Dropout(dropout, 0));
   add_linear(*graph, "output", hidden, text.vocabulary);
   return graph;

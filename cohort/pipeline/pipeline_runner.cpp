@@ -37,6 +37,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Tensors = std::vector<at::Tensor>;
 
+double clock_seconds() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 double seconds_since(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
 
 /// One (stage, micro-batch) between its forward and the end of its backward.
@@ -80,6 +81,7 @@ struct PipelineRunner::State {
   std::map<PacketKey, Tensors> outgoing_gradients;
   int num_kept = 0;
   PipelineStatistics statistics;
+  std::vector<TimedAction>* recorded = nullptr;
 
   State(LayerGraph& graph_, StageCut cut_, ScheduleMaker maker, Group group_)
       : graph(graph_), cut(std::move(cut_)), make_schedule(std::move(maker)), group(group_), mail(group_) {}
@@ -89,6 +91,7 @@ struct PipelineRunner::State {
   void drop_others();
   const StageEdge& edge(int from, int to) const;
   void run(const Action& action);
+  void run_recorded(const Action& action);
   void forward(int stage, int k);
   std::map<int, at::Tensor> run_layers(int stage, const std::map<int, at::Tensor>& inputs, const std::function<at::Tensor()>& model_input);
   void collect_inputs(int stage, int k, InFlight& flight);
@@ -171,6 +174,12 @@ void PipelineRunner::State::run(const Action& action) {
     case ActionKind::kReceiveBackward:
       return mail.wait_for({PacketKey::kGradients, stage, other, k}, peer());
   }
+}
+
+void PipelineRunner::State::run_recorded(const Action& action) {
+  const double start = clock_seconds();
+  run(action);
+  recorded->push_back({action, start, clock_seconds()});
 }
 
 void PipelineRunner::State::collect_inputs(int stage, int k, InFlight& flight) {
@@ -327,7 +336,7 @@ void PipelineRunner::step(int num_micro_batches, const PipelineWork& work) {
   s.in_flight.clear(), s.mail.forget(), s.outgoing_gradients.clear();
   s.num_kept = 0;
   s.tied->lend(s.mail);
-  for (const Action& action : s.now->schedule.actions[static_cast<size_t>(s.group.rank())]) s.run(action);
+  for (const Action& action : s.now->schedule.actions[static_cast<size_t>(s.group.rank())]) s.recorded ? s.run_recorded(action) : s.run(action);
   s.tied->give_back(s.mail);
   s.mail.channels().flush();
   s.work = nullptr;
@@ -392,5 +401,6 @@ int PipelineRunner::num_own_micro_batches(int num_micro_batches) {
 }
 const Schedule& PipelineRunner::schedule(int num_micro_batches) { return state_->schedule_of(num_micro_batches).schedule; }
 const PipelineStatistics& PipelineRunner::statistics() const { return state_->statistics; }
+void PipelineRunner::record(std::vector<TimedAction>* actions) { state_->recorded = actions; }
 
 }  // namespace cohort

@@ -16,6 +16,7 @@
 #include "cohort/models/layer_graph.h"
 #include "cohort/pipeline/stage_cut.h"
 #include "cohort/schedule/schedule.h"
+#include "cohort/schedule/simulate.h"
 
 namespace cohort {
 
@@ -66,6 +67,9 @@ class PipelineRunner {
   bool runs(int stage, int micro_batch, int num_micro_batches);
   const Schedule& schedule(int num_micro_batches);
   const PipelineStatistics& statistics() const;
+  /// From now on step() appends what this rank did and when, transfers and waits included: seconds of the steady clock, which the ranks of
+  /// a host share. Null: no longer. `actions` must live until then.
+  void record(std::vector<TimedAction>* actions);
 
  private:
   struct State;

@@ -73,6 +73,23 @@ const Json* JsonLine::array(const char* key) const {
   return value;
 }
 
+const Json* JsonLine::object(const char* key) const {
+  const Json* value = find(key);
+  if (value && !value->is_object()) refuse(key, "an object", value);
+  return value;
+}
+
+std::vector<std::string> JsonLine::texts(const char* key) const {
+  std::vector<std::string> out;
+  const Json* list = array(key);
+  if (!list) return out;
+  for (const Json& value : *list) {
+    if (!value.is_string()) refuse(key, "strings", &value);
+    out.push_back(value.get<std::string>());
+  }
+  return out;
+}
+
 std::vector<int64_t> JsonLine::counts(const Json& array, const std::string& where, const std::string& what) {
   std::vector<int64_t> out;
   if (!array.is_array()) fail(ErrorCode::kBadInput, where, ": ", what, ": expected a list, found ", shown(array));

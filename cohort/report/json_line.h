@@ -27,6 +27,9 @@ class JsonLine {
   std::string required_text(const char* key) const;
   /// Null where the key is missing or null.
   const Json* array(const char* key) const;
+  const Json* object(const char* key) const;
+  /// A list of strings; empty where the key is missing or null.
+  std::vector<std::string> texts(const char* key) const;
   /// Every element a whole number from 0 up.
   static std::vector<int64_t> counts(const Json& array, const std::string& where, const std::string& what);
   const std::string& where() const { return where_; }

@@ -182,9 +182,59 @@ TEST_CASE("report: thousands of steps stay a small page, many classes become a l
   CHECK(contains(page, "The 60 hardest classes"));
 }
 
+const char kPipeline[] =
+    R"({"event":"pipeline","schedule":"zb-<h1>","stages":[{"layers":["conv<1>","relu1"],"worker":0,"forward_seconds":0.001,"backward_input_seconds":0.002,"backward_weight_seconds":0.003},{"layers":["out"],"worker":1,"forward_seconds":0.004,"backward_input_seconds":0.005,"backward_weight_seconds":0.006}],"microbatches":4,"predicted_step_seconds":0.05,"predicted_bubble":0.2,"chart_svg":"<svg width=\"100%\"><g><rect x=\"1\"/><title>F0.0</title></g></svg>\n"})";
+const char kParts[] =
+    R"({"event":"ranks","ranks":[{"rank":0,"compute_seconds":3,"exchange_seconds":1,"predicted_weight_bytes":1024,"predicted_gradient_bytes":2048,"predicted_optimizer_bytes":0,"peak_tensor_bytes":3145728,"memory_limit_bytes":4194304,"part":{"data":"1 of 1","pipe":"1 of 2","tensor":"1 of 1","layers":["conv<1>","relu1"],"stages":[0,2],"waited_seconds":0.5,"most_kept_micro_batches":7}},{"rank":1,"compute_seconds":1,"exchange_seconds":3,"part":{"data":"1 of 1","pipe":"2 of 2","tensor":"1 of 1","layers":["out"],"stages":[1]}}]})";
+
+TEST_CASE("report: who holds what, and the pipeline's forecast beside its measurement") {
+  const std::string page = Run().start("cnn", "x").line(kPipeline).steps(1, 10).line(kParts).page();
+  REQUIRE(contains(page, "<section id=\"parts\">"));
+  const std::string parts =
+      page.substr(page.find("<section id=\"parts\">"), page.find("<section id=\"workers\">") - page.find("<section id=\"parts\">"));
+  CHECK(contains(parts, "conv&lt;1&gt;, relu1"));
+  CHECK(contains(parts, "<td>0, 2</td>"));
+  CHECK(contains(parts, "50.0 ms"));  // 0.5 s in 10 steps.
+  CHECK(contains(parts, "<td class=\"number\">7</td>"));
+  CHECK(contains(parts, "3.0 MiB<small>75 % of 4.0 MiB</small>"));
+  CHECK(contains(parts, "\u2013"));  // Rank 1 tells less.
+  const size_t at = page.find("<section id=\"pipeline\">");
+  REQUIRE(at != std::string::npos);
+  CHECK(contains(page, "Schedule zb-&lt;h1&gt; with 4 micro-batches."));
+  CHECK(contains(page, "<td class=\"number\">50.0 ms</td><td class=\"number\">400 ms</td>"));
+  CHECK(contains(page, "<td class=\"number\">20.0 %</td><td class=\"number\">50.0 %</td>"));
+  CHECK(count(page, "<title>F0.0</title>") == 1);
+  CHECK(contains(page, "<td class=\"number\">5.00 ms</td>"));
+}
+
+TEST_CASE("report: only a plain drawing gets onto the page, and a resume forgets the plan before it") {
+  const std::string line = kPipeline;
+  const std::string evil = std::string(line).replace(line.find("<title>"), 7, "<script>x()</script><title>");
+  const std::string page = Run().start("cnn", "x").line(evil).steps(1, 2).page();
+  CHECK(contains(page, "<section id=\"pipeline\">"));
+  CHECK(!contains(page, "<title>F0.0"));
+  CHECK(count(page, "<script>") == 1);
+  CHECK(!contains(Run().start("cnn", "x").line(kPipeline).start("cnn", "x").steps(1, 2).page(), "id=\"pipeline\""));
+}
+
+TEST_CASE("report: a memory limit alone shows what ranks held, a run without either shows nothing") {
+  const std::string page =
+      Run().start("cnn", "x").line(R"({"event":"ranks","ranks":[{"rank":0,"peak_tensor_bytes":1024,"memory_limit_bytes":2048}]})").page();
+  CHECK(contains(page, "<section id=\"parts\">"));
+  CHECK(contains(page, "50 % of 2.0 KiB"));
+  CHECK(!contains(page, ">pipe</th>"));
+  CHECK(!contains(Run().start("cnn", "x").steps(1, 3).line(kRanks).page(), "id=\"parts\""));
+}
+
 TEST_CASE("report: damaged files end in an Error or a page, never in anything else") {
   Run run;
-  run.start("cnn", "x").steps(1, 3).line(R"({"event":"eval","step":3,"val_loss":0.2,"val_error":0.1})").line(kRanks).line(kDone);
+  run.start("cnn", "x")
+      .steps(1, 3)
+      .line(R"({"event":"eval","step":3,"val_loss":0.2,"val_error":0.1})")
+      .line(kRanks)
+      .line(kPipeline)
+      .line(kParts)
+      .line(kDone);
   run.line(R"({"event":"confusion","step":3,"classes":["a","b"],"counts":[[1,2],[3,4]]})");
   const std::string whole = run.metrics;
   size_t num_pages = 0, num_errors = 0;

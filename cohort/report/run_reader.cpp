@@ -56,6 +56,7 @@ void read_start(const JsonLine& line, const Json& object, RunRecord& run) {
   run.state = RunState::kOpen;
   run.done.reset();
   run.ranks.clear();
+  run.pipeline.reset();
 }
 
 void read_step(const JsonLine& line, RunRecord& run) {
@@ -96,6 +97,35 @@ void read_eval(const JsonLine& line, RunRecord& run) {
   run.evals.push_back(eval);
 }
 
+PartRecord read_part(const Json& object, const std::string& where) {
+  const JsonLine line(object, where);
+  PartRecord part;
+  part.data = line.text("data");
+  part.pipe = line.text("pipe");
+  part.tensor = line.text("tensor");
+  part.layers = line.texts("layers");
+  if (const Json* stages = line.array("stages")) part.stages = JsonLine::counts(*stages, where, "'stages'");
+  part.waited_seconds = line.number("waited_seconds");
+  part.most_kept_micro_batches = line.count("most_kept_micro_batches");
+  return part;
+}
+
+void read_pipeline(const JsonLine& line, RunRecord& run) {
+  PipelineRecord pipeline;
+  pipeline.schedule = line.text("schedule");
+  pipeline.micro_batches = line.count("microbatches");
+  pipeline.predicted_step_seconds = line.number("predicted_step_seconds");
+  pipeline.predicted_bubble = line.number("predicted_bubble");
+  pipeline.chart_svg = line.text("chart_svg");
+  if (const Json* stages = line.array("stages"))
+    for (const Json& element : *stages) {
+      const JsonLine one(element, line.where());
+      pipeline.stages.push_back({one.texts("layers"), one.count("worker"), one.number("forward_seconds"),
+                                 one.number("backward_input_seconds"), one.number("backward_weight_seconds")});
+    }
+  run.pipeline = std::move(pipeline);
+}
+
 void read_ranks(const JsonLine& line, RunRecord& run) {
   const Json* list = line.array("ranks");
   if (!list) fail(ErrorCode::kBadInput, line.where(), ": 'ranks': expected a list, found nothing");
@@ -108,9 +138,14 @@ void read_ranks(const JsonLine& line, RunRecord& run) {
     rank.pid = one.count("pid");
     rank.samples = one.count("samples");
     rank.peak_memory_bytes = one.count("peak_memory_bytes");
-    const auto weights = one.count("predicted_weight_bytes"), gradients = one.count("predicted_gradient_bytes"),
-               optimizer = one.count("predicted_optimizer_bytes");
-    if (weights && gradients && optimizer) rank.predicted_bytes = *weights + *gradients + *optimizer;
+    rank.weight_bytes = one.count("predicted_weight_bytes");
+    rank.gradient_bytes = one.count("predicted_gradient_bytes");
+    rank.optimizer_bytes = one.count("predicted_optimizer_bytes");
+    if (rank.weight_bytes && rank.gradient_bytes && rank.optimizer_bytes)
+      rank.predicted_bytes = *rank.weight_bytes + *rank.gradient_bytes + *rank.optimizer_bytes;
+    rank.peak_tensor_bytes = one.count("peak_tensor_bytes");
+    rank.memory_limit_bytes = one.count("memory_limit_bytes");
+    if (const Json* part = one.object("part")) rank.part = read_part(*part, line.where());
     rank.data_seconds = one.number("data_seconds");
     rank.compute_seconds = one.number("compute_seconds");
     rank.exchange_seconds = one.number("exchange_seconds");
@@ -125,10 +160,7 @@ void read_confusion(const JsonLine& line, RunRecord& run) {
   if (!classes || !counts) fail(ErrorCode::kBadInput, line.where(), ": a confusion matrix needs the lists 'classes' and 'counts'");
   ConfusionRecord confusion;
   confusion.step = line.required_count("step");
-  for (const Json& name : *classes) {
-    if (!name.is_string()) fail(ErrorCode::kBadInput, line.where(), ": 'classes': expected strings, found ", name.type_name());
-    confusion.classes.push_back(name.get<std::string>());
-  }
+  confusion.classes = line.texts("classes");
   const size_t size = confusion.classes.size();
   if (counts->size() != size) fail(ErrorCode::kBadInput, line.where(), ": 'counts' has ", counts->size(), " rows for ", size, " classes");
   for (const Json& row : *counts) {
@@ -164,6 +196,7 @@ void read_event(const Json& object, const std::string& where, RunRecord& run) {
   else if (event == "checkpoint") run.checkpoints.push_back({line.required_count("step"), line.text("path")});
   else if (event == "resume") read_resume(line, run);
   else if (event == "ranks") read_ranks(line, run);
+  else if (event == "pipeline") read_pipeline(line, run);
   else if (event == "confusion") read_confusion(line, run);
   else if (event == "sample") run.sample = SampleRecord{line.required_count("step"), line.text("prompt"), line.text("text")};
   else if (event == "exchange_advice") run.exchange_advice = line.text("sentence");

@@ -41,12 +41,38 @@ struct CheckpointRecord {
   std::string path;
 };
 
+/// What a rank holds of a model that is divided over ranks.
+struct PartRecord {
+  std::string data, pipe, tensor;   ///< Place on each axis: "1 of 2".
+  std::vector<std::string> layers;  ///< Of which it holds all, or its part of the tensors.
+  std::vector<int64_t> stages;      ///< Empty without pipeline workers.
+  double waited_seconds = kUnknown;
+  std::optional<int64_t> most_kept_micro_batches;
+};
+
+/// The plan of a pipeline and the forecast of its step.
+struct PipelineRecord {
+  struct Stage {
+    std::vector<std::string> layers;
+    std::optional<int64_t> worker;
+    double forward_seconds = kUnknown, backward_input_seconds = kUnknown, backward_weight_seconds = kUnknown;
+  };
+  std::string schedule;
+  std::vector<Stage> stages;
+  std::optional<int64_t> micro_batches;
+  double predicted_step_seconds = kUnknown, predicted_bubble = kUnknown;
+  std::string chart_svg;  ///< As it stands in the file: see plain_svg.h.
+};
+
 /// Totals of one rank since its process began.
 struct RankRecord {
   int64_t rank = 0;
   std::string host;
   std::optional<int64_t> pid, samples, peak_memory_bytes;
-  std::optional<int64_t> predicted_bytes;  ///< Weights, gradients and optimizer state, by the formula of the layout.
+  std::optional<int64_t> weight_bytes, gradient_bytes, optimizer_bytes;  ///< By the formula of the layout.
+  std::optional<int64_t> predicted_bytes;                                ///< The three together.
+  std::optional<int64_t> peak_tensor_bytes, memory_limit_bytes;          ///< As the allocator counted; with --memory-limit.
+  std::optional<PartRecord> part;                                        ///< None where every rank has the whole model.
   double data_seconds = kUnknown, compute_seconds = kUnknown, exchange_seconds = kUnknown, optimizer_seconds = kUnknown;
 };
 
@@ -89,7 +115,8 @@ struct RunRecord {
   std::vector<StepRecord> steps;  ///< Steps rise; what a resume undid is not here.
   std::vector<EvalRecord> evals;  ///< Steps rise.
   std::vector<CheckpointRecord> checkpoints, resumes;
-  std::vector<RankRecord> ranks;  ///< Of the last process.
+  std::vector<RankRecord> ranks;           ///< Of the last process.
+  std::optional<PipelineRecord> pipeline;  ///< Of the last process.
   std::optional<ConfusionRecord> confusion;
   std::optional<SampleRecord> sample;
   std::string exchange_advice;     ///< One sentence: whether compressing gradients would pay.

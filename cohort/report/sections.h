@@ -2,6 +2,7 @@
 // The sections of a report, each from a RunRecord to markup; "" where the run has nothing to show for it.
 
 #include <string>
+#include <vector>
 
 #include "cohort/report/curve.h"
 #include "cohort/report/run_reader.h"
@@ -18,6 +19,12 @@ std::string report_page(const RunRecord& run);
 std::string curves_section(const RunRecord& run, const Summary& summary);
 std::string step_time_section(const RunRecord& run, const Summary& summary);
 std::string workers_section(const RunRecord& run, const Summary& summary);
+/// A cell of a table: names that may take several lines.
+std::string layer_names(const std::vector<std::string>& names);
+/// What each rank held: of a model that is divided over ranks, or of a run with a memory limit.
+std::string parts_section(const RunRecord& run, const Summary& summary);
+/// The stages of a pipeline and its schedule as a chart, the forecast beside the measurement.
+std::string pipeline_section(const RunRecord& run, const Summary& summary);
 std::string confusion_section(const RunRecord& run);
 std::string sample_section(const RunRecord& run);
 std::string configuration_section(const RunRecord& run, const Summary& summary);

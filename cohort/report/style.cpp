@@ -80,6 +80,8 @@ linear-gradient(90deg,var(--shade),transparent) 0 0/.75rem 100% no-repeat,linear
 .scroll:focus-visible{outline:2px solid var(--train);outline-offset:3px}
 table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums}
 .scroll>table{min-width:min(100%,34rem)}
+.scroll>svg{display:block;min-width:40rem}
+.names{display:block;white-space:normal;min-width:14rem;max-width:36rem;overflow-wrap:anywhere}
 th,td{padding:.45rem 1.25rem .45rem 0;text-align:left;font-weight:400;border-bottom:1px solid var(--rule);white-space:nowrap;vertical-align:baseline}
 thead th{color:var(--soft);font-size:.8125rem}
 th:last-child,td:last-child{padding-right:0}

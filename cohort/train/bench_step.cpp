@@ -2,15 +2,11 @@
 
 #include <ATen/Parallel.h>
 #include <sys/mman.h>
-#include <torch/utils.h>
 
 #include <algorithm>
 #include <chrono>
 #include <functional>
 #include <new>
-
-#include <ATen/ops/randint.h>
-#include <ATen/ops/randn.h>
 
 #include "cohort/base/error.h"
 #include "cohort/base/memory.h"
@@ -18,6 +14,7 @@
 #include "cohort/comm/group.h"
 #include "cohort/models/registry.h"
 #include "cohort/train/batch_tensors.h"
+#include "cohort/train/bench_workload.h"
 #include "cohort/train/exchange_advice.h"
 #include "cohort/world/launch.h"
 
@@ -26,42 +23,20 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Batch and model of one rank; the same for every rank.
-struct Workload {
-  std::string model;
-  DataShape shape;
-  int64_t batch = 0;
-};
-
-Workload workload_named(const std::string& name) {
-  const DataShape pictures{DataShape::Kind::kImage, {1, 28, 28}, 10, {}}, text{DataShape::Kind::kText, {128}, 256, {}};
-  if (name == "mlp-small") return {"mlp-small", pictures, 16};
-  if (name == "mlp") return {"mlp", pictures, 64};
-  if (name == "cnn") return {"cnn-bench", pictures, 32};
-  if (name == "gpt") return {"gpt", text, 8};
-  fail(ErrorCode::kBadInput, "no workload '", name, "'; one of mlp-small mlp cnn gpt");
-}
-
 /// One model with its strategy, training on a fixed batch.
 class Trainee {
  public:
-  Trainee(const Workload& workload, Group group, const StrategyOptions& options, Precision precision)
+  Trainee(const BenchWorkload& workload, Group group, const StrategyOptions& options, Precision precision)
       : precision_(precision),
         model_(build_model(workload.model, workload.shape, 0)),
-        strategy_(make_strategy(*model_, std::move(group), options)) {
-    torch::manual_seed(1);
-    std::vector<int64_t> sizes{workload.batch};
-    sizes.insert(sizes.end(), workload.shape.input.begin(), workload.shape.input.end());
-    const bool pictures = workload.shape.kind == DataShape::Kind::kImage;
-    input_ = pictures ? at::randn(sizes) : at::randint(256, sizes, at::kLong);
-    target_ = at::randint(workload.shape.num_classes, pictures ? std::vector<int64_t>{workload.batch} : sizes, at::kLong);
-  }
+        strategy_(make_strategy(*model_, std::move(group), options)),
+        batch_(bench_batch(workload)) {}
   void step() {
     strategy_->zero_grad();
     at::Tensor loss;
     {
       const AutocastScope autocast(precision_, c10::DeviceType::CPU);
-      loss = cross_entropy(for_loss(model_->forward(input_)), target_);
+      loss = cross_entropy(for_loss(model_->forward(batch_.input)), batch_.target);
     }
     loss.backward();
     strategy_->finish_backward();
@@ -74,14 +49,14 @@ class Trainee {
   Precision precision_;
   std::shared_ptr<LayerGraph> model_;
   std::unique_ptr<Strategy> strategy_;
-  at::Tensor input_, target_;
+  BatchTensors batch_;
 };
 
 void measure(const BenchStepOptions& options, const World& world, StepTimes& out) {
   constexpr int kBlock = 5, kWarmUp = 5;
   keep_freed_memory();
   at::set_num_threads(1);
-  const Workload workload = workload_named(options.workload);
+  const BenchWorkload workload = bench_workload(options.workload);
   Group group = Group::create(world, {.backend = options.backend});
   StrategyOptions strategy = options.strategy;
   Trainee alone(workload, Group(), {.rule = strategy.rule}, options.precision), together(workload, group, strategy, options.precision);
@@ -117,13 +92,8 @@ void measure(const BenchStepOptions& options, const World& world, StepTimes& out
 
 }  // namespace
 
-const std::vector<std::string>& bench_workloads() {
-  static const std::vector<std::string> names = {"mlp-small", "mlp", "cnn", "gpt"};
-  return names;
-}
-
 StepTimes bench_step(const BenchStepOptions& options) {
-  workload_named(options.workload);
+  bench_workload(options.workload);
   // Rank 0 is another process: its result comes back through a shared page.
   void* const page = ::mmap(nullptr, sizeof(StepTimes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) throw std::bad_alloc();

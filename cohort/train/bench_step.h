@@ -2,7 +2,6 @@
 // Seconds of one data-parallel training step beside what it cannot be below: the same step without any exchange.
 
 #include <string>
-#include <vector>
 
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/train/precision.h"
@@ -18,7 +17,7 @@ struct StepTimes {
 };
 
 struct BenchStepOptions {
-  std::string workload = "mlp";  ///< mlp-small, mlp, cnn, gpt: models and batches of bench/peers/workloads.py.
+  std::string workload = "mlp";  ///< See bench_workload.h.
   StrategyOptions strategy;
   std::string backend = "auto";
   Precision precision = Precision::kFp32;
@@ -26,8 +25,6 @@ struct BenchStepOptions {
   int steps = 30;  ///< Of each kind; blocks of five alternate.
 };
 
-/// Names that `workload` may have.
-const std::vector<std::string>& bench_workloads();
 /// Forks its ranks; the calling process must have one thread. Error when a rank fails.
 StepTimes bench_step(const BenchStepOptions& options);
 

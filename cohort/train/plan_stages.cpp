@@ -7,13 +7,11 @@
 #include "cohort/base/json.h"
 #include "cohort/base/text.h"
 #include "cohort/comm/link.h"
-#include "cohort/pipeline/scheduler.h"
 #include "cohort/pipeline/stage_cut.h"
 #include "cohort/plan/branches.h"
 #include "cohort/plan/recompute_choice.h"
 #include "cohort/plan/split.h"
-#include "cohort/schedule/check.h"
-#include "cohort/schedule/simulate.h"
+#include "cohort/schedule/schedule.h"
 #include "cohort/train/batch_tensors.h"
 #include "cohort/train/optimizer.h"
 #include "cohort/train/profile_layers.h"
@@ -85,41 +83,6 @@ Split choose_split(const Profile& profile, const Asked& asked, const SplitOption
   return given_split(profile, options, cuts);
 }
 
-/// Forwards and backwards of a step, from the layers' times and the schedule.
-double forecast(const LayerGraph& model, const Profile& profile, const StagePlan& plan, const Asked& asked) {
-  const StageCut cut = cut_graph(model, plan.stages.stage_of);
-  StageCosts costs;
-  costs.forward.resize(static_cast<size_t>(cut.num_stages()));
-  costs.backward_input = costs.backward_weight = costs.forward;
-  for (size_t layer = 0; layer < profile.layers.size(); ++layer) {
-    const auto stage = static_cast<size_t>(plan.stages.stage_of[layer]);
-    const LayerProfile& one = profile.layers[layer];
-    const bool again = !plan.recompute.empty() && plan.recompute[layer];
-    costs.forward[stage] += one.forward_seconds;
-    costs.backward_input[stage] += one.backward_input_seconds + (again ? one.forward_seconds : 0);
-    costs.backward_weight[stage] += one.backward_weight_seconds;
-  }
-  costs.transfer = [&](int from, int to) {
-    double bytes = 0;
-    for (const StageEdge& edge : cut.edges)
-      if (edge.from == from && edge.to == to)
-        for (const int value : edge.values) bytes += static_cast<double>(profile.layers[static_cast<size_t>(value)].output_bytes);
-    return profile.link_latency_seconds + (profile.link_bytes_per_second > 0 ? bytes / profile.link_bytes_per_second : 0);
-  };
-  const std::vector<int> degrees = asked.layout.data_degrees();
-  std::vector<std::vector<int>> ranks_of_worker, ranks_of_stage;
-  int next = 0;
-  for (const int degree : degrees) {
-    ranks_of_worker.emplace_back();
-    for (int replica = 0; replica < (asked.layout.is_even() ? 1 : degree); ++replica) ranks_of_worker.back().push_back(next++);
-  }
-  for (const int worker : plan.stages.worker_of_stage) ranks_of_stage.push_back(ranks_of_worker.at(static_cast<size_t>(worker)));
-  Scheduler scheduler(asked.layout, cut.stage_edges(), ranks_of_stage);
-  Schedule schedule = scheduler(asked.layout.microbatches);
-  schedule.edges = cut.stage_edges();
-  return simulate(schedule, costs).makespan * std::max(1, asked.config.accumulate);
-}
-
 /// recompute=auto: what fits the limit at the least cost; without a limit nothing recomputes.
 std::vector<bool> choose_recompute(const Profile& profile, const StagePlan& plan, const Asked& asked) {
   std::vector<bool> chosen(profile.layers.size(), asked.layout.recompute == "all");
@@ -177,22 +140,24 @@ StagePlan make_plan(LayerGraph& model, const Asked& asked, const DataSource& dat
     plan.recompute.assign(num_layers, layout.recompute == "all");
     if (measured) plan.recompute = choose_recompute(profile, plan, asked);
   }
-  if (pipelined) plan.predicted_step_seconds = forecast(model, profile, plan, asked);
+  if (!pipelined) return plan;
+  plan.pipeline = forecast_pipeline(model, profile, layout, plan.stages, plan.recompute);
+  plan.predicted_step_seconds = plan.pipeline.step_seconds * std::max(1, asked.config.accumulate);
+  if (plan.table.empty()) plan.table = describe(plan.pipeline);
   return plan;
 }
 
 Json to_json(const StagePlan& plan) {
-  return Json{{"stage_of", plan.stages.stage_of},
-              {"worker_of_stage", plan.stages.worker_of_stage},
-              {"recompute", plan.recompute},
-              {"predicted_step_seconds", plan.predicted_step_seconds},
-              {"table", plan.table}};
+  return Json{{"stage_of", plan.stages.stage_of},   {"worker_of_stage", plan.stages.worker_of_stage},
+              {"recompute", plan.recompute},        {"predicted_step_seconds", plan.predicted_step_seconds},
+              {"pipeline", to_json(plan.pipeline)}, {"table", plan.table}};
 }
 
 StagePlan plan_from_json(const Json& json) {
   return {{json.at("stage_of").get<std::vector<int>>(), json.at("worker_of_stage").get<std::vector<int>>()},
           json.at("recompute").get<std::vector<bool>>(),
           json.at("predicted_step_seconds").get<double>(),
+          pipeline_forecast_from_json(json.at("pipeline")),
           json.at("table").get<std::string>()};
 }
 

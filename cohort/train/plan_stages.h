@@ -11,6 +11,7 @@
 #include "cohort/data/source.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/pipeline/model_parallel.h"
+#include "cohort/train/pipeline_forecast.h"
 
 namespace cohort {
 
@@ -18,6 +19,7 @@ struct StagePlan {
   StageAssignment stages;             ///< Empty without pipeline workers.
   std::vector<bool> recompute;        ///< One a layer; empty: none.
   double predicted_step_seconds = 0;  ///< Forwards and backwards of a step; 0: no forecast.
+  PipelineForecast pipeline;          ///< Of one micro-step; without stages where there are no pipeline workers.
   std::string table;                  ///< What each stage got, for people; empty where nothing was measured.
 };
 

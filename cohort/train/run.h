@@ -81,6 +81,7 @@ class Run {
   std::vector<double> step_seconds_;
   StepMetrics totals_;
   int64_t samples_ = 0;
+  double load_seconds_ = 0;         // Of the checkpoint that the run goes on from.
   double first_step_seconds_ = -1;  // From the command to the end of the first step.
   Evaluation last_evaluation_;
   TrainResult result_;

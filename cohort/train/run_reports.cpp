@@ -50,12 +50,18 @@ void Run::write_start() {
                        {"torch", COHORT_BUILT_WITH_TORCH},
                        {"host", world_.host},
                        {"started", utc_now()}});
-  if (config_.resume) metrics_->event(Json{{"event", "resume"}, {"step", first_step_}, {"from", config_.run + "/checkpoints/latest"}});
+  if (config_.resume)
+    metrics_->event(Json{{"event", "resume"},
+                         {"step", first_step_},
+                         {"from", config_.run + "/checkpoints/latest"},
+                         {"seconds", load_seconds_}});
+  if (!plan_.pipeline.stages.empty()) metrics_->event(to_json(plan_.pipeline), /*to_stdout_too=*/false);
   metrics_->flush();
   progress_->note(concat("training ", config_.model, " (", with_commas(num_parameters_), " parameters) on ", config_.data, " (",
                          with_commas(data_.train->num_samples()), " samples), ", world_.size, world_.size == 1 ? " worker" : " workers",
                          ", ", total_steps_, " steps of ", config_.global_batch, " samples",
                          config_.resume ? concat(", going on after step ", first_step_) : ""));
+  if (!config_.json && !plan_.table.empty()) progress_->note(plan_.table.substr(0, plan_.table.find_last_not_of('\n') + 1));
 }
 
 /// Whether compressing would pay, for exchanges over a network.

@@ -53,13 +53,12 @@ int threads_of_rank(const Config& config, const World& world) {
 }
 
 /// Every third number up, the others down.
-void nudge(torch::nn::Module& model) {
+void nudge(torch::nn::Module& model, double unit) {
   at::NoGradGuard no_grad;
-  constexpr double kUnit = std::numeric_limits<float>::epsilon();
   for (const at::Tensor& parameter : model.parameters()) {
     if (!parameter.is_floating_point()) continue;
     const at::Tensor up = at::arange(parameter.numel()).remainder(3).eq(0).view(parameter.sizes());
-    parameter.mul_(at::where(up, 1 + kUnit, 1 - kUnit).to(parameter.scalar_type()));
+    parameter.mul_(at::where(up, 1 + unit, 1 - unit).to(parameter.scalar_type()));
   }
 }
 
@@ -81,7 +80,7 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
   if (config_.run.empty()) config_.run = group_.all_gather_text(default_run_folder(config_), "the run folder").front();
   check_same_text(group_, to_toml(config_), "the configuration", "start all ranks with the same options and config.toml");
   model_ = build_model(config.model, data.train->shape(), config.seed);
-  if (options.nudge_weights) nudge(*model_);
+  if (options.nudge_weights > 0) nudge(*model_, options.nudge_weights);
   model_->to(device_);
   const int64_t steps_per_epoch = Sampler(data.train->num_samples(), config.global_batch, config.seed).steps_per_epoch();
   total_steps_ = config.steps > 0
@@ -95,7 +94,9 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
   if (config_.eval_every == 0) config_.eval_every = std::min(steps_per_epoch, std::max<int64_t>(1, total_steps_));
   if (config.resume) {
     Json extra;
+    const auto loading = std::chrono::steady_clock::now();
     first_step_ = saved_step_ = state_->load_latest(&extra);
+    load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - loading).count();
     if (extra.contains("loss_scaler")) step_->load(extra["loss_scaler"]);
   }
   warn();
@@ -228,10 +229,12 @@ void Run::evaluate_now(int64_t step, bool last) {
 
 void Run::save(int64_t step) {
   if (saved_step_ == step) return;
+  const auto began = std::chrono::steady_clock::now();
   const std::string path = state_->save(step, Json{{"loss_scaler", step_->state()}});
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   saved_step_ = step;
   if (!reports_here()) return;
-  metrics_->event(Json{{"event", "checkpoint"}, {"step", step}, {"path", path}});
+  metrics_->event(Json{{"event", "checkpoint"}, {"step", step}, {"path", path}, {"seconds", seconds}});
   metrics_->flush();
 }
 

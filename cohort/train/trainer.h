@@ -22,8 +22,8 @@ struct TrainResult {
 
 struct TrainOptions {
   bool reports = true;  ///< false: no metrics, evaluation, progress or report; the run folder gets checkpoints only.
-  bool nudge_weights =
-      false;  ///< Initial weights move by a unit in the last place, up or down: how much does this training amplify rounding?
+  /// Initial weights move by this part of themselves, up or down: how much does this training amplify rounding? 0: not.
+  double nudge_weights = 0;
 };
 
 /// Trains as `config` says, into runs/MODEL-YYYYMMDD-HHMMSS where config.run is empty; every rank of the job calls it with the same

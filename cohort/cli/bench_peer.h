@@ -1,0 +1,22 @@
+#pragma once
+// PyTorch's side of a benchmark: the scripts of bench/peers, run as a user would.
+
+#include <string>
+#include <vector>
+
+#include "cohort/cli/verb.h"
+
+namespace cohort {
+
+/// The folder with `script` and workloads.py: --peers, else bench/peers of the checkout this is run from. "" where there is none or none is
+/// wanted. Error(kBadInput) for a folder without it.
+std::string peers_folder(const Arguments& arguments, const std::string& script);
+/// --python, else that of .venv, else python3.
+std::string peers_python(const Arguments& arguments);
+
+/// Seconds of a step as `script` in `folder` prints them ("step_ms"), started with `workers` ranks and these words; -1 when it does not run
+/// here.
+double peer_step_seconds(const std::string& folder, const std::string& python, int workers, const std::string& script,
+                         const std::vector<std::string>& words);
+
+}  // namespace cohort

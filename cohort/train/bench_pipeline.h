@@ -1,0 +1,53 @@
+#pragma once
+// Seconds of a training step through a pipeline, schedule by schedule, beside one worker alone and beside the forecast.
+
+#include <string>
+#include <vector>
+
+#include "cohort/base/layout.h"
+#include "cohort/parallel/update_rule.h"
+#include "cohort/schedule/simulate.h"
+
+namespace cohort {
+
+struct PipelineTimes {
+  Layout layout;
+  double step_seconds = 0;       ///< Median of the steps, optimizer included.
+  double predicted_seconds = 0;  ///< The same from the layers' times: see bench_pipeline.cpp.
+  double bubble = 0;             ///< Measured, median: idle time / (ranks x time from the first action to the last).
+  double predicted_bubble = 0;
+  double theoretical_bubble = 0;  ///< The schedule's own: all parts of all stages equal, transfers that take no time.
+  std::string trace;              ///< The last measured step as Chrome trace events.
+};
+
+struct BenchPipelineOptions {
+  std::string workload = "gpt";  ///< See bench_workload.h.
+  std::vector<std::string> schedules = {"1f1b"};
+  std::string split = "auto";  ///< As in a layout: auto, even, or first layers (3/5).
+  UpdateRule rule;
+  std::string backend = "auto";
+  int num_ranks = 2, num_micro_batches = 4;
+  int steps = 20;  ///< Of each kind; blocks of five alternate.
+};
+
+struct BenchPipelineTimes {
+  double one_worker_seconds = 0;          ///< Rank 0 with the whole batch in one piece and no pipeline, while the others wait idle.
+  std::vector<PipelineTimes> schedules;  ///< In the order asked for.
+};
+
+/// Forks its ranks; the calling process must have one thread. Error when a rank fails.
+BenchPipelineTimes bench_pipeline(const BenchPipelineOptions& options);
+
+struct BenchDelaysOptions {
+  std::vector<std::string> schedules = {"1f1b"};
+  std::string backend = "auto";
+  int num_ranks = 2, num_micro_batches = 8;
+  double part_seconds = 0.012;  ///< Of a rank's whole share of a micro-batch: forward, input part and weight part take so long each.
+  int steps = 3;
+};
+
+/// The same with layers that sleep: what is left is the runtime itself, on any number of ranks. predicted_seconds is the schedule's
+/// simulation with these very delays.
+std::vector<PipelineTimes> bench_pipeline_delays(const BenchDelaysOptions& options);
+
+}  // namespace cohort

@@ -1,0 +1,121 @@
+"""Pipelines, tensor parallelism and meshes give the training that one process gives (a part of the matrix of scripts/verify-matrix), are refused with a sentence where
+they do not go together, leave checkpoints that any other layout reads, and fit into less memory."""
+import json
+
+from support import Folder, check, run, run_ok
+from verify_matrix import IMAGES, MODELS, OPTIONS, TEXT, cases, command
+
+PARTS = 4  # Each option takes one of so many parts of the layouts, by turns, so that every layout and every option is in.
+
+
+def verify_part(model):
+    for number, option in enumerate(OPTIONS):
+        arguments = command(model, option)
+        if arguments is None:
+            continue
+        layouts = [layout for place, (_, layout) in enumerate(cases(model, option)) if place % PARTS == number % PARTS]
+        lines = [line for line in run_ok(["verify", *arguments, "--layouts", ";".join(layouts), "--json"], timeout=300) if line["event"] == "verify"]
+        check(len(lines) == len(layouts), f"{model} {option}: {len(lines)} of {len(layouts)} layouts")
+        for layout, line in zip(layouts, lines):
+            check(line["ok"] and line["repeats_bitwise"] and line["max_relative_difference"] <= line["bound"], f"{model} {option} {layout}: {line}")
+            pipeline_alone = line["layout"]["dp"] == 1 and line["layout"]["tp"] == 1
+            check(not pipeline_alone or line["accumulated_max_relative_difference"] == 0, f"a pipeline adds up in the order of one process: {line}")
+
+
+def test_cnn():
+    verify_part("cnn")
+
+
+def test_resnet8():
+    verify_part("resnet8")
+
+
+def test_lstm():
+    verify_part("lstm")
+
+
+def test_transformer():
+    verify_part("transformer")
+
+
+def test_batch_norm_and_dropout():
+    for norm in ("vgg11:width=4,hidden=16,norm=ghost,ghost=4", "vgg11:width=4,hidden=16,norm=group"):
+        lines = run_ok(["verify", "--model", norm, *IMAGES, "--lr", "0.01", "--steps", "2", "--layouts", "pp=3,microbatches=3;tp=2;dp=2,pp=2,schedule=zb-h1,microbatches=3", "--json"])
+        check(all(line["ok"] for line in lines if line["event"] == "verify"), lines[-1])
+    dropout = ["--model", "transformer:width=32,layers=2,heads=2,dropout=0.2", *TEXT, "--steps", "2"]
+    lines = run_ok(["verify", *dropout, "--layouts", "pp=2,microbatches=4,recompute=all;tp=2;tp=2,sequence=1;dp=2,pp=2,microbatches=2,schedule=zb-v", "--json"])
+    check(all(line["ok"] for line in lines if line["event"] == "verify"), lines[-1])
+
+
+def test_batch_norm_over_ranks_in_a_pipeline():
+    lines = run_ok(["verify", "--model", "vgg11:width=4,hidden=16,norm=batch", *IMAGES, "--lr", "0.01", "--steps", "2", "--sync-batch-norm",
+                    "--layouts", "pp=2,microbatches=2;dp=2,pp=2,microbatches=2", "--json"])
+    check(all(line["ok"] for line in lines if line["event"] == "verify"), lines[-1])
+
+
+def test_over_gloo_and_any_rank_order():
+    for order in ("dp-tp-pp", "pp-tp-dp", "tp-pp-dp"):
+        lines = run_ok(["verify", *MODELS["cnn"], "--steps", "2", "--backend", "gloo", "--layouts", f"dp=2,pp=2,tp=2,microbatches=2,order={order}", "--json"])
+        check(lines[-1]["ok"], lines[-1])
+
+
+def test_what_does_not_go_together_is_refused_with_a_sentence():
+    for arguments, sentence in (
+        (["--layout", "pp=2,compress=int8"], "compress=none"),
+        (["--layout", "pp=2,schedule=1f2b"], "1f1b"),
+        (["--layout", "pp=9"], "stage"),
+        (["--layout", "pp=2,split=40"], "split"),
+        (["--layout", "microbatches=4"], "--accumulate"),
+        (["--layout", "pp=2,sync=async"], "sync=step"),
+        (["--layout", "tp=2", "--shares", "2:1"], "equal"),
+        (["--layout", "pp=2,split=branches"], "branches"),
+        (["--layout", "pp=2", "--sync-batch-norm"], "batch norm"),
+        (["--layout", "pp=2", "--workers", "3"], "--workers 2"),
+        (["--layout", "no-such-layout.json"], "no-such-layout.json"),
+    ):
+        code, _, err = run(["train", *MODELS["cnn"], "--steps", "1", "--quiet", "--run", "never", *arguments])
+        check(code == 2, f"{arguments}: exit code {code}: {err}")
+        lines = [line for line in err.splitlines() if "error" in line]
+        check(lines and sentence in lines[0], f"{arguments}: {err}")
+
+
+def test_a_checkpoint_of_any_layout_loads_under_any_other():
+    with Folder() as folder:
+        base = ["train", *MODELS["transformer"], "--quiet", "--json", "--threads", "1"]
+        run_ok([*base, "--run", folder / "whole", "--steps", "7"])
+        layouts = ("pp=2,microbatches=2", "dp=2,tp=2,zero=2", "pp=3,schedule=zb-h1,microbatches=3", "single", "tp=4", "dp=2,pp=2,tp=2,microbatches=2,zero=3", "dp=3,zero=1")
+        for steps, layout in enumerate(layouts, 1):
+            run_ok([*base, "--run", folder / "moved", "--steps", steps, "--layout", layout, *(["--resume"] if steps > 1 else [])])
+        one, other = last_loss(folder / "whole"), last_loss(folder / "moved")
+        check(abs(one - other) < 1e-4 * abs(one), (one, other))
+        latest = folder / "moved" / "checkpoints" / "latest"
+        run_ok(["checkpoint", "verify", latest, "--json"])
+        run_ok(["checkpoint", "export", latest, "--out", folder / "moved.safetensors", "--json"])
+        run_ok(["checkpoint", "export", folder / "whole" / "checkpoints" / "latest", "--out", folder / "whole.safetensors", "--json"])
+        check((folder / "moved.safetensors").stat().st_size == (folder / "whole.safetensors").stat().st_size, "the merged model has the whole model's tensors")
+
+
+def last_loss(path):
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in lines if line["event"] == "step"][-1]
+
+
+def test_less_memory_than_one_worker_needs():
+    model = ["--model", "transformer:width=192,layers=6,heads=4", "--data", "synthetic:text,samples=64", "--context", "64", "--global-batch", "16", "--optimizer", "adam",
+             "--steps", "2", "--quiet", "--json", "--memory-limit", str(40 << 20), "--sample-bytes", "0"]
+    with Folder() as folder:
+        code, _, err = run(["train", *model, "--run", folder / "alone"])
+        check(code == 4 and "memory" in err and "limit" in err, f"{code}: {err}")
+        for layout in ("pp=4,microbatches=8,recompute=auto", "dp=2,tp=2,zero=1", "dp=4,zero=3"):
+            run_ok(["train", *model, "--layout", layout, "--run", folder / layout.replace("=", "").replace(",", "-")])
+            lines = [json.loads(line) for line in (folder / layout.replace("=", "").replace(",", "-") / "metrics.jsonl").read_text().splitlines()]
+            ranks = [line for line in lines if line["event"] == "ranks"][-1]["ranks"]
+            check(all(0 < rank["peak_tensor_bytes"] <= 40 << 20 for rank in ranks), ranks)
+            if "pp" in layout or "tp" in layout:
+                check(all(rank["part"]["layers"] for rank in ranks), "who holds what")
+
+
+def test_the_forecast_stands_beside_the_measurement():
+    with Folder() as folder:
+        done = run_ok(["train", *MODELS["transformer"], "--steps", "3", "--quiet", "--json", "--layout", "pp=2,microbatches=4", "--run", folder / "run"])[-1]
+        check(done["event"] == "done" and done["predicted_step_seconds"] > 0 and done["measured_step_seconds"] > 0, done)
