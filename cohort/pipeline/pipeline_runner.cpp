@@ -34,11 +34,9 @@
 namespace cohort {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Tensors = std::vector<at::Tensor>;
 
-double clock_seconds() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
-double seconds_since(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
+double clock_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 /// One (stage, micro-batch) between its forward and the end of its backward.
 struct InFlight {
@@ -91,7 +89,6 @@ struct PipelineRunner::State {
   void drop_others();
   const StageEdge& edge(int from, int to) const;
   void run(const Action& action);
-  void run_recorded(const Action& action);
   void forward(int stage, int k);
   std::map<int, at::Tensor> run_layers(int stage, const std::map<int, at::Tensor>& inputs, const std::function<at::Tensor()>& model_input);
   void collect_inputs(int stage, int k, InFlight& flight);
@@ -174,12 +171,6 @@ void PipelineRunner::State::run(const Action& action) {
     case ActionKind::kReceiveBackward:
       return mail.wait_for({PacketKey::kGradients, stage, other, k}, peer());
   }
-}
-
-void PipelineRunner::State::run_recorded(const Action& action) {
-  const double start = clock_seconds();
-  run(action);
-  recorded->push_back({action, start, clock_seconds()});
 }
 
 void PipelineRunner::State::collect_inputs(int stage, int k, InFlight& flight) {
@@ -328,7 +319,7 @@ PipelineRunner::~PipelineRunner() = default;
 
 void PipelineRunner::step(int num_micro_batches, const PipelineWork& work) {
   State& s = *state_;
-  const auto began = Clock::now();
+  const double began = clock_seconds();
   const double waited_before = s.mail.channels().waited_seconds();
   const int64_t sent_before = s.mail.channels().sent_bytes();
   s.now = &s.schedule_of(num_micro_batches);
@@ -336,12 +327,16 @@ void PipelineRunner::step(int num_micro_batches, const PipelineWork& work) {
   s.in_flight.clear(), s.mail.forget(), s.outgoing_gradients.clear();
   s.num_kept = 0;
   s.tied->lend(s.mail);
-  for (const Action& action : s.now->schedule.actions[static_cast<size_t>(s.group.rank())]) s.recorded ? s.run_recorded(action) : s.run(action);
+  for (const Action& action : s.now->schedule.actions[static_cast<size_t>(s.group.rank())]) {
+    const double start = clock_seconds();
+    s.run(action);
+    if (s.recorded) s.recorded->push_back({action, start, clock_seconds()});
+  }
   s.tied->give_back(s.mail);
   s.mail.channels().flush();
   s.work = nullptr;
   s.statistics.waited_seconds = s.mail.channels().waited_seconds() - waited_before;
-  s.statistics.compute_seconds = seconds_since(began) - s.statistics.waited_seconds;
+  s.statistics.compute_seconds = clock_seconds() - began - s.statistics.waited_seconds;
   s.statistics.sent_bytes = s.mail.channels().sent_bytes() - sent_before;
 }
 

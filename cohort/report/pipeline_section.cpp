@@ -62,7 +62,9 @@ std::string pipeline_section(const RunRecord& run, const Summary& summary) {
   std::string intro = "Schedule " + pipeline.schedule;
   if (pipeline.micro_batches)
     intro += " with " + count_text(pipeline.micro_batches) + (*pipeline.micro_batches == 1 ? " micro-batch" : " micro-batches");
-  intro += ". The forecast simulates it with each layer's time, measured alone before the run; idle is waiting for other ranks.";
+  intro +=
+      ". The forecast simulates it with each layer's time, measured alone before the run; idle is waiting for other ranks. "
+      "Times of stages are those of one micro-batch.";
   std::string chart;
   if (is_plain_svg(pipeline.chart_svg))
     chart = element("div", {{"class", "scroll"}, {"tabindex", "0"}, {"role", "region"}, {"aria-label", "The schedule, simulated"}},

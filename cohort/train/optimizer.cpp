@@ -21,11 +21,14 @@ UpdateRule update_rule(const Config& config) {
 }
 
 StrategyOptions strategy_options(const Config& config, const Layout& layout) {
+  // Units of ZeRO and buckets are held whole several times over: small ones where memory is short.
+  int64_t bucket_bytes = config.bucket_bytes;
+  if (bucket_bytes == 0 && config.memory_limit > 0) bucket_bytes = std::clamp<int64_t>(config.memory_limit / 64, 64 << 10, 8 << 20);
   return {.zero = layout.zero,
           .rule = update_rule(config),
           .compress = layout.compress,
           .share_weights = config.weights != "private",
-          .bucket_bytes = config.bucket_bytes,
+          .bucket_bytes = bucket_bytes,
           .seed = config.seed};
 }
 

@@ -31,10 +31,14 @@ std::vector<PipelineForecast::Stage> stages_of(const StageCut& cut, const Profil
 
 StageCosts costs_of(const std::vector<PipelineForecast::Stage>& stages, const StageCut& cut, const Profile& profile) {
   StageCosts costs;
-  for (const PipelineForecast::Stage& stage : stages) {
-    costs.forward.push_back(stage.forward_seconds);
-    costs.backward_input.push_back(stage.backward_input_seconds);
-    costs.backward_weight.push_back(stage.backward_weight_seconds);
+  for (int stage = 0; stage < cut.num_stages(); ++stage) {
+    const PipelineForecast::Stage& its = stages[static_cast<size_t>(stage)];
+    // A stage that gets nothing from others owes no gradients: all of its backward is in the weight part (split_backward.h).
+    const bool owes =
+        std::any_of(cut.edges.begin(), cut.edges.end(), [&](const StageEdge& edge) { return edge.to == stage && !edge.values.empty(); });
+    costs.forward.push_back(its.forward_seconds);
+    costs.backward_input.push_back(owes ? its.backward_input_seconds : 0);
+    costs.backward_weight.push_back(its.backward_weight_seconds + (owes ? 0 : its.backward_input_seconds));
   }
   costs.transfer = [&cut, &profile](int from, int to) {
     int64_t bytes = 0;

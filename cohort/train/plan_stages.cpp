@@ -51,6 +51,29 @@ std::vector<int> stage_of_layers(const std::vector<int>& first_layer, size_t num
   return stage_of;
 }
 
+/// A user's table says for how many ranks and micro-batches it is.
+int num_stages_of_file(const Layout& layout) {
+  const Schedule schedule = read_schedule_file(layout.schedule);
+  const std::vector<int> degrees = layout.data_degrees();
+  const int num_ranks = layout.is_even() ? layout.pp : std::accumulate(degrees.begin(), degrees.end(), 0);
+  if (schedule.num_ranks() != num_ranks)
+    fail(ErrorCode::kBadInput, "--layout: schedule=", layout.schedule, " is for ", schedule.num_ranks(),
+         " ranks, and the pipeline of this layout has ", num_ranks);
+  if (schedule.num_micro_batches != layout.microbatches)
+    fail(ErrorCode::kBadInput, "--layout: schedule=", layout.schedule, " is for ", schedule.num_micro_batches,
+         " micro-batches; say microbatches=", schedule.num_micro_batches);
+  const int named = static_cast<int>(layout.stages.size());
+  if (named > 0 && named != schedule.num_stages)
+    fail(ErrorCode::kBadInput, "--layout: schedule=", layout.schedule, " is for ", schedule.num_stages, " stages, and the layout names ",
+         named);
+  return schedule.num_stages;
+}
+
+int count_stages(const Layout& layout) {
+  if (layout.schedule.ends_with(".json")) return num_stages_of_file(layout);
+  return layout.stages.empty() ? num_stages_of(layout.schedule, layout.pp) : static_cast<int>(layout.stages.size());
+}
+
 /// Stages in the places that the named schedule gives them.
 std::vector<int> workers_of_schedule(const Layout& layout, int num_stages) {
   std::vector<int> workers(static_cast<size_t>(num_stages));
@@ -170,10 +193,7 @@ StagePlan plan_stages(LayerGraph& model, const Config& config, const Layout& lay
   std::string answer;
   if (group.rank() == 0) {
     try {
-      const int num_stages = !layout.stages.empty()               ? static_cast<int>(layout.stages.size())
-                             : layout.schedule.ends_with(".json") ? read_schedule_file(layout.schedule).num_stages
-                                                                  : num_stages_of(layout.schedule, layout.pp);
-      const Asked asked{config, layout, num_stages, micro_batch_of(config, layout)};
+      const Asked asked{config, layout, count_stages(layout), micro_batch_of(config, layout)};
       answer = to_json(make_plan(model, asked, data, link)).dump();
     } catch (const Error& error) {
       answer = Json{{"code", static_cast<int>(error.code())}, {"error", error.what()}}.dump();

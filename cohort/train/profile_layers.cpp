@@ -4,7 +4,7 @@
 //   forward          the layer's function, with gradients recorded.
 //   backward, input  gradients of the inputs alone (those that are the model's input need none); LibTorch leaves out the weights' kernels.
 //   backward, weight gradients of inputs and weights together, less the former: what a split backward is left with. Weights alone would
-//                    count the way through a layer of several operators twice.
+//                    count the way through a layer of several operators twice. Then the addition to what earlier micro-batches left.
 //   stash            first what the layer itself keeps: its result is dropped, its graph kept, and the blocks that it allocated and that
 //                    are still held are summed. Then what others keep of it: its output, where a layer that reads it holds on to it. So a
 //                    storage belongs to the layer that made it, and a stage's stash is the sum over its layers.
@@ -222,6 +222,7 @@ class LayerProfiler {
   void measure_times(int index, LayerProfile& cost) {
     const LayerGraph::Layer& layer = model_.layers()[index];
     std::vector<double> forward_seconds, input_seconds, whole_seconds;
+    std::vector<at::Tensor> sums;  // Of the gradients of weights.
     for (int run = 0; run <= options_.repeats; ++run) {
       Arguments arguments(layer, input_, outputs_);
       at::Tensor output;
@@ -232,13 +233,16 @@ class LayerProfiler {
         const std::vector<at::Tensor> weights = weights_of_graph(output, arguments.leaves);
         if (run == 0) cost.weight_bytes = bytes_of_weights(layer, weights);
         const at::Tensor gradient = at::randn_like(output.detach());
+        std::vector<at::Tensor> made;
         const auto backward = [&] {
-          torch::autograd::grad({output}, wanted, {gradient}, /*retain_graph=*/true, false, /*allow_unused=*/true);
+          made = torch::autograd::grad({output}, wanted, {gradient}, /*retain_graph=*/true, false, /*allow_unused=*/true);
         };
         if (!wanted.empty()) input_time = whole_time = seconds_of(backward);
         if (!weights.empty()) {
           wanted.insert(wanted.end(), weights.begin(), weights.end());
           whole_time = seconds_of(backward);
+          made.erase(made.begin(), made.begin() + static_cast<int64_t>(arguments.leaves.size()));
+          whole_time += add_up(made, sums);
         }
       } else if (run == 0) {
         cost.weight_bytes = bytes_of_weights(layer, {});
@@ -250,6 +254,16 @@ class LayerProfiler {
     cost.forward_seconds = median(forward_seconds);
     cost.backward_input_seconds = median(input_seconds);
     cost.backward_weight_seconds = std::max(0.0, median(whole_seconds) - cost.backward_input_seconds);
+  }
+
+  /// Seconds of adding gradients to those of the runs before, as backward() does in `.grad`.
+  double add_up(std::vector<at::Tensor>& gradients, std::vector<at::Tensor>& sums) const {
+    const c10::AutoGradMode no_gradients(false);
+    if (sums.empty()) return sums.swap(gradients), 0;
+    return seconds_of([&] {
+      for (size_t i = 0; i < sums.size(); ++i)
+        if (sums[i].defined()) sums[i].add_(gradients[i]);
+    });
   }
 
   template <typename Call>

@@ -87,9 +87,9 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
                      ? config.steps
                      : static_cast<int64_t>(std::ceil((config.epochs > 0 ? config.epochs : 1.0) * static_cast<double>(steps_per_epoch)));
   shares_ = parse_shares(config.shares, world_.size);
-  if (is_first()) prepare_run_folder(config_);
   spread_model();
   build_strategy();
+  if (is_first()) prepare_run_folder(config_);  // Not before the layout is known to fit.
   state_ = std::make_unique<RunState>(config_, layout_, *model_, *strategy_, group_, places(), data.train->num_samples());
   if (config_.eval_every == 0) config_.eval_every = std::min(steps_per_epoch, std::max<int64_t>(1, total_steps_));
   if (config.resume) {
@@ -142,7 +142,8 @@ void Run::build_strategy() {
     std::iota(everybody.begin(), everybody.end(), 0);
     // Layers wait for each other in an order of their own, so they get a group of their own.
     const int converted = convert_sync_batch_norm(*model_, data_group.size() > 1 ? data_group.split(everybody, "batch norm") : data_group);
-    if (converted == 0 && !(parallel_ && parallel_->pipeline()))
+    const std::vector<std::string> everywhere = group_.all_gather_text(converted > 0 ? "some" : "", "which ranks have batch norm");
+    if (std::all_of(everywhere.begin(), everywhere.end(), [](const std::string& some) { return some.empty(); }))
       fail(ErrorCode::kBadInput, "--sync-batch-norm: the model ", config_.model, " has no batch norm layers; leave the option out");
     // Statistics are those of a whole micro-batch on any number of ranks, one included.
     model_->set_sample_granularity(1);
@@ -199,6 +200,10 @@ void Run::rebalance(Loader& loader, int64_t number, const StepMetrics& metrics, 
 
 EvaluationOptions Run::evaluation_options() {
   EvaluationOptions options{.index = world_.rank, .count = world_.size, .finish = [this] { strategy_->finish_evaluation(); }};
+  // Forward alone keeps less than training does; a chunk of a step's size fits where the step did.
+  const int num_shares = parallel_ ? parallel_->num_pipelines() : world_.size;
+  if (config_.memory_limit > 0)
+    options.batch_size = std::clamp<int64_t>(config_.global_batch / num_shares / config_.accumulate, 1, options.batch_size);
   if (!parallel_) return options;
   options.index = parallel_->pipeline_index();
   options.count = parallel_->num_pipelines();

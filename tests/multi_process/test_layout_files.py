@@ -17,7 +17,7 @@ def write(path, value):
 
 
 def verify(arguments, layout, ranks):
-    lines = run_ok(["verify", *arguments, "--steps", "3", "--layout", layout, "--workers", ranks, "--json"], timeout=200)
+    lines = run_ok(["verify", *arguments, "--steps", "2", "--layout", layout, "--workers", ranks, "--json"], timeout=200)
     result = [line for line in lines if line["event"] == "verify"][0]
     check(result["ok"] and result["repeats_bitwise"] and result["max_relative_difference"] <= result["bound"], f"{layout}: {result}")
 
@@ -80,9 +80,13 @@ def test_bad_files_are_refused_with_a_sentence():
     def stages(*layers, **keys):
         return {"stages": [{"layers": list(one), **keys} for one in layers]}
 
-    schedule = {"stages": 2, "micro_batches": 2, "ranks": [["F0.0", "F0.1", "B0.0", "B0.1"], ["B1.0", "F1.0", "F1.1", "B1.1"]]}
+    def schedule(*ranks, stages=2):
+        return str(write(folder / f"schedule{len(ranks)}{stages}{ranks[0][0]}.json", {"stages": stages, "micro_batches": 2, "ranks": ranks}))
+
+    first, second = ["F0.0", "F0.1", "B0.0", "B0.1"], ["F1.0", "B1.0", "F1.1", "B1.1"]
     with Folder() as folder:
-        bad_schedule, three = write(folder / "bad_schedule.json", schedule), write(folder / "three.json", {**schedule, "ranks": [*schedule["ranks"], []]})
+        bad, two, three = schedule(first[::-1], second), schedule(first, second), schedule(first, second, [])
+        four = schedule(["F0.0", "F1.0", "F0.1", "F1.1", "B1.0", "B0.0", "B1.1", "B0.1"], ["F2.0", "F3.0", "B3.0", "B2.0", "F2.1", "F3.1", "B3.1", "B2.1"], stages=4)
         for layout, words in (
                 (stages(CNN_STAGES[0], CNN_STAGES[1]), "no stage has layer 'flatten'"),
                 (stages([*CNN_STAGES[0], "conv22"], CNN_STAGES[1] + CNN_STAGES[2]), "did you mean 'conv2'"),
@@ -95,9 +99,10 @@ def test_bad_files_are_refused_with_a_sentence():
                 ({**good, "stages": [{**good["stages"][0], "dp": 0}, good["stages"][1]]}, "stages[0].dp is 0"),
                 ({**good, "dp": 3, "stages": [{**good["stages"][0], "dp": 2}, good["stages"][1]]}, "degrees of their own"),
                 ({**good, "microbatch": 2}, "did you mean 'microbatches'"),
-                ({"pp": 2, "microbatches": 2, "schedule": str(bad_schedule)}, "comes before what it needs"),
-                ({"pp": 2, "microbatches": 2, "schedule": str(three)}, "3 ranks"),
-                ({"pp": 2, "microbatches": 3, "schedule": str(bad_schedule)}, "is for 2 micro-batches"),
+                ({"pp": 2, "microbatches": 2, "schedule": bad}, "comes before what it needs"),
+                ({"pp": 2, "microbatches": 2, "schedule": three}, "is for 3 ranks, and the pipeline of this layout has 2"),
+                ({"pp": 2, "microbatches": 3, "schedule": two}, "is for 2 micro-batches; say microbatches=2"),
+                ({**good, "schedule": four}, "is for 4 stages, and the layout names 2"),
                 ({"pp": 2, "schedule": str(folder / "none.json")}, "none.json")):
             path = write(folder / "layout.json", layout)
             code, _, err = run(["train", *CNN, "--layout", path, "--workers", "2", "--steps", "1", "--threads", "1", "--quiet", "--run", folder / "run"])
