@@ -1,8 +1,7 @@
 // Times a workload through a pipeline.
 //
 // In forked ranks: all of them profile the layers at the same time, so that they get in each other's way as they will in training (rank 0's
-// figures count); the loss is profiled as a part of the last layer, the optimizer's update of the whole model and of the pieces in which
-// micro-batches' gradients are added up beside them. Then blocks of five steps alternate: one rank alone with the whole batch and no
+// figures count), the loss as a part of the last one; the optimizer's update is that of the rank alone. Then blocks of five steps alternate: one rank alone with the whole batch and no
 // pipeline, then each schedule. A step is zero_grad, forwards, backwards, update, between two barriers.
 //
 // Forecast of a step: the simulation of the schedule (schedule/simulate.h) and the update of the rank that has most weights.
@@ -23,6 +22,7 @@
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/pipeline/model_parallel.h"
 #include "cohort/plan/split.h"
+#include "cohort/train/auto_split.h"
 #include "cohort/train/bench_ranks.h"
 #include "cohort/train/bench_workload.h"
 #include "cohort/train/pipeline_forecast.h"
@@ -134,22 +134,20 @@ Profile profile_of(const BenchWorkload& workload, int num_micro_batches, Group& 
   return profile_from_json(Json::parse(group.all_gather_text(to_json(profile).dump(), "the profile").front()));
 }
 
-StageAssignment assign_stages(const Profile& profile, const Layout& layout) {
+StageAssignment assign_stages(const LayerGraph& model, const Profile& profile, const Layout& layout) {
   const SplitOptions options{.num_stages = num_stages_of(layout.schedule, layout.pp),
                              .num_micro_batches = layout.microbatches,
                              .num_ranks = layout.pp};
   std::vector<int> cuts;
   if (layout.split != "auto" && layout.split != "even")
     for (const std::string& part : split(layout.split, '/')) cuts.push_back(static_cast<int>(parse_integer(part).value_or(0)));
-  const Split cut = layout.split == "auto"   ? best_split(profile, options)
-                    : layout.split == "even" ? even_split(profile, options)
-                                             : given_split(profile, options, cuts);
   StageAssignment stages;
-  for (int layer = 0; layer < static_cast<int>(profile.layers.size()); ++layer)
-    stages.stage_of.push_back(
-        static_cast<int>(std::upper_bound(cut.first_layer.begin(), cut.first_layer.end(), layer) - cut.first_layer.begin()) - 1);
   for (const std::vector<int>& ranks : ranks_of_stages(make_schedule(layout.schedule, {.num_ranks = layout.pp, .num_micro_batches = 1})))
     stages.worker_of_stage.push_back(ranks.front());
+  const Split cut = layout.split == "auto"   ? auto_split(model, profile, layout, options, stages.worker_of_stage)
+                    : layout.split == "even" ? even_split(profile, options)
+                                             : given_split(profile, options, cuts);
+  stages.stage_of = stage_of_layers(cut.first_layer, profile.layers.size());
   return stages;
 }
 
@@ -184,14 +182,15 @@ double theoretical_bubble(const std::string& schedule, int num_ranks, int num_mi
 Json measure(const BenchPipelineOptions& options, const World& world, Group& group) {
   const BenchWorkload workload = bench_workload(options.workload);
   const Profile profile = profile_of(workload, options.num_micro_batches, group);
+  const auto whole = build_model(workload.model, workload.shape, 0);
   AloneTrainee alone(workload, options.rule);
   std::vector<PipelineForecast> forecasts;
   std::vector<double> update_shares;
   std::vector<std::unique_ptr<PipelineTrainee>> trainees;
   for (const std::string& schedule : options.schedules) {
     const Layout layout = layout_of(options, schedule);
-    const StageAssignment stages = assign_stages(profile, layout);
-    forecasts.push_back(forecast_pipeline(*build_model(workload.model, workload.shape, 0), profile, layout, stages, {}));
+    const StageAssignment stages = assign_stages(*whole, profile, layout);
+    forecasts.push_back(forecast_pipeline(*whole, profile, layout, stages, {}));
     update_shares.push_back(largest_weight_share(profile, stages, layout.pp));
     trainees.push_back(std::make_unique<PipelineTrainee>(workload, options.rule, group, layout, stages));
   }

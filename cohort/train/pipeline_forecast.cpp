@@ -86,6 +86,12 @@ PipelineForecast forecast_pipeline(const LayerGraph& model, const Profile& profi
   return forecast;
 }
 
+double forecast_step_seconds(const LayerGraph& model, const Profile& profile, const Layout& layout, const StageAssignment& stages,
+                             const std::vector<bool>& recompute) {
+  const StageCut cut = cut_graph(model, stages.stage_of);
+  return simulate(schedule_of(layout, cut, stages), costs_of(stages_of(cut, profile, stages, recompute), cut, profile)).makespan;
+}
+
 Json to_json(const PipelineForecast& forecast) {
   Json stages = Json::array();
   for (const PipelineForecast::Stage& stage : forecast.stages)

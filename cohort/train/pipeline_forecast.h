@@ -32,6 +32,10 @@ struct PipelineForecast {
 PipelineForecast forecast_pipeline(const LayerGraph& model, const Profile& profile, const Layout& layout, const StageAssignment& stages,
                                    const std::vector<bool>& recompute);
 
+/// Its step_seconds alone.
+double forecast_step_seconds(const LayerGraph& model, const Profile& profile, const Layout& layout, const StageAssignment& stages,
+                             const std::vector<bool>& recompute);
+
 /// The event "pipeline" of metrics.jsonl (docs/formats/metrics.md).
 Json to_json(const PipelineForecast& forecast);
 /// Of what to_json() wrote.

@@ -12,6 +12,7 @@
 #include "cohort/plan/recompute_choice.h"
 #include "cohort/plan/split.h"
 #include "cohort/schedule/schedule.h"
+#include "cohort/train/auto_split.h"
 #include "cohort/train/batch_tensors.h"
 #include "cohort/train/optimizer.h"
 #include "cohort/train/profile_layers.h"
@@ -41,14 +42,6 @@ Profile measure(LayerGraph& model, const Asked& asked, const DataSource& data) {
   data.read(indices, batch);
   const BatchTensors tensors = as_tensors(batch, data.shape());
   return profile_layers(model, tensors.input, {.precision = parse_precision(asked.config.precision)});
-}
-
-std::vector<int> stage_of_layers(const std::vector<int>& first_layer, size_t num_layers) {
-  std::vector<int> stage_of(num_layers);
-  for (size_t layer = 0; layer < num_layers; ++layer)
-    stage_of[layer] =
-        static_cast<int>(std::upper_bound(first_layer.begin(), first_layer.end(), static_cast<int>(layer)) - first_layer.begin()) - 1;
-  return stage_of;
 }
 
 /// A user's table says for how many ranks and micro-batches it is.
@@ -98,9 +91,10 @@ SplitOptions split_options(const Asked& asked) {
 }
 
 /// The cut into runs of layers: by measurement, by count, or as given.
-Split choose_split(const Profile& profile, const Asked& asked, const SplitOptions& options) {
+Split choose_split(const LayerGraph& model, const Profile& profile, const Asked& asked, const std::vector<int>& workers) {
+  const SplitOptions options = split_options(asked);
   if (asked.layout.split == "even") return even_split(profile, options);
-  if (asked.layout.split == "auto") return best_split(profile, options);
+  if (asked.layout.split == "auto") return auto_split(model, profile, asked.layout, options, workers);
   std::vector<int> cuts;
   for (const std::string& part : split(asked.layout.split, '/')) cuts.push_back(static_cast<int>(parse_integer(part).value_or(0)));
   return given_split(profile, options, cuts);
@@ -155,8 +149,9 @@ StagePlan make_plan(LayerGraph& model, const Asked& asked, const DataSource& dat
            " ms on one; use split=auto, or name the stages in a layout file");
     plan.stages = {stage_of_layers(placement.first_layer, num_layers), placement.rank};
   } else if (pipelined) {
-    const Split split = choose_split(profile, asked, split_options(asked));
-    plan.stages = {stage_of_layers(split.first_layer, num_layers), workers_of_schedule(layout, asked.num_stages)};
+    const std::vector<int> workers = workers_of_schedule(layout, asked.num_stages);
+    const Split split = choose_split(model, profile, asked, workers);
+    plan.stages = {stage_of_layers(split.first_layer, num_layers), workers};
     plan.table = describe(profile, split);
   }
   if (layout.recompute != "none") {

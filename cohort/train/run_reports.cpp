@@ -51,10 +51,8 @@ void Run::write_start() {
                        {"host", world_.host},
                        {"started", utc_now()}});
   if (config_.resume)
-    metrics_->event(Json{{"event", "resume"},
-                         {"step", first_step_},
-                         {"from", config_.run + "/checkpoints/latest"},
-                         {"seconds", load_seconds_}});
+    metrics_->event(
+        Json{{"event", "resume"}, {"step", first_step_}, {"from", config_.run + "/checkpoints/latest"}, {"seconds", load_seconds_}});
   if (!plan_.pipeline.stages.empty()) metrics_->event(to_json(plan_.pipeline), /*to_stdout_too=*/false);
   metrics_->flush();
   progress_->note(concat("training ", config_.model, " (", with_commas(num_parameters_), " parameters) on ", config_.data, " (",

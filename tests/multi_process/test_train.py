@@ -108,7 +108,7 @@ def test_bad_input_is_exit_code_2_and_one_line():
             (["train", "--model", "transformer", *TINY[2:]], "transformer"),
             (["train", *TINY, "--workers", "two"], "two"),
             (["train", *TINY, "--workers", 2, "--layout", "dp=3"], "dp=3"),
-            (["train", *TINY, "--layout", "pp=2"], "not built yet"),
+            (["train", *TINY, "--layout", "sync=async"], "use sync=step"),
             (["train", *TINY, "--no-such-option"], "no-such-option"),
             (["train", *TINY, "--resume", "--run", folder / "no-run"], "no run"),
             (["train", *TINY, "--plugin", folder / "plugin.so"], "plugin.so"),

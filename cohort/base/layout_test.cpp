@@ -1,0 +1,71 @@
+#include "cohort/base/layout.h"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <string>
+
+#include "cohort/base/error.h"
+#include "cohort/base/file.h"
+#include "cohort/base/json.h"
+
+namespace cohort {
+namespace {
+
+TEST_CASE("layout: keys, and the data degree that is left") {
+  const Layout layout = parse_layout("pp=2,tp=2,microbatches=4,schedule=zb-h1,zero=1,recompute=auto,split=3,order=tp-pp-dp,sequence=1", 12);
+  CHECK(layout.dp == 3);
+  CHECK(layout.num_ranks() == 12);
+  CHECK(layout.is_model_parallel());
+  CHECK(layout.is_even());
+  CHECK(num_pipelines(layout) == 3);
+  CHECK(to_json(parse_layout(to_text(layout), 12)) == to_json(layout));
+  CHECK(to_json(parse_layout(to_json(layout).dump(), 12)) == to_json(layout));
+}
+
+TEST_CASE("layout: a schedule's file may end the keys, a layout's file is one whatever its name") {
+  CHECK(parse_layout("pp=2,schedule=mine.json", 2).schedule == "mine.json");
+  CHECK(parse_layout("schedule=mine.json", 1).schedule == "mine.json");
+  const TemporaryFolder folder;
+  for (const char* name : {"a.json", "lr=1.json"}) {
+    std::ofstream(folder / name) << R"({"pp": 2, "microbatches": "3", "sequence": false})";
+    const Layout layout = parse_layout(folder / name, 4);
+    CHECK(layout.dp == 2);
+    CHECK(layout.microbatches == 3);
+  }
+}
+
+TEST_CASE("layout: stages of a file") {
+  const Layout even =
+      parse_layout(R"({"dp": 2, "stages": [{"layers": ["a", "b"]}, {"layers": ["c"]}, {"layers": ["d"], "worker": 0}]})", 4);
+  CHECK(even.pp == 2);
+  CHECK(even.data_degrees() == std::vector<int>{2, 2});
+  CHECK(num_pipelines(even) == 2);
+  const Layout uneven = parse_layout(R"({"tp": 2, "stages": [{"layers": ["a"], "dp": 3}, {"layers": ["b"]}]})", 8);
+  CHECK(!uneven.is_even());
+  CHECK(uneven.data_degrees() == std::vector<int>{3, 1});
+  CHECK(num_pipelines(uneven) == 1);
+  CHECK(uneven.num_ranks() == 8);
+  CHECK(parse_layout(to_text(uneven), 8).stages == uneven.stages);
+}
+
+TEST_CASE("layout: what is refused says what to do") {
+  for (const auto& [text, words] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"microbatch=2", "did you mean 'microbatches'"},
+           {"pp=0", "from 1 to"},
+           {"pp=2,split=3/3", "rising layer numbers"},
+           {"sequence=1", "use tp=N"},
+           {"microbatches=2", "--accumulate N"},
+           {"pp=2,compress=int8", "compress=none"},
+           {"sync=async", "sync=step"},
+           {R"({"stages": []})", "not a list of stages"},
+           {R"({"stages": [{"layers": ["a"]}, {"layers": ["b"], "worker": 2}]})", "without gaps"},
+           {R"({"stages": [{"layers": ["a"], "dp": 2}, {"layers": ["b"], "worker": 0}]})", "stages[1].dp is 1, but worker 0 has 2"},
+           {R"({"order": "pp-dp-tp", "stages": [{"layers": ["a"], "dp": 2}, {"layers": ["b"]}]})", "leave order out"},
+           {R"({"pp": 2.5})", "neither a string nor a whole number"},
+           {R"([])", "layout"}})
+    CHECK_THROWS_WITH_AS(parse_layout(text, 0), doctest::Contains(words), Error);
+}
+
+}  // namespace
+}  // namespace cohort
