@@ -89,7 +89,8 @@ int bench_step_verb(const Arguments& arguments) {
       measured.advice = times.advice;
       for (auto& [mode, seconds] : measured.peers) {
         const bool adam = config.optimizer == "adam" || config.optimizer == "adamw";
-        const double peer = peer_step_seconds(folder, python, workers, "ddp.py", {workload, concat(steps), mode, adam ? "adam" : "momentum"});
+        const double peer =
+            peer_step_seconds(folder, python, workers, "ddp.py", {workload, concat(steps), mode, adam ? "adam" : "momentum"});
         if (peer > 0) seconds.push_back(peer);
         else if (round == 0) log_warning(concat("PyTorch (", mode, ") did not run with ", python, "; it is left out"));
       }
@@ -106,18 +107,20 @@ int run_bench(const Arguments& arguments) {
   if (what == "handover") return bench_handover_verb(arguments);
   if (what == "pipeline") return bench_pipeline_verb(arguments);
   if (what == "sync" || what == "plan" || what == "forecast")
-    fail(ErrorCode::kBadInput, "bench ", what, " is not built yet; there are: bench step, bench collectives, bench handover, bench pipeline");
+    fail(ErrorCode::kBadInput, "bench ", what,
+         " is not built yet; there are: bench step, bench collectives, bench handover, bench pipeline");
   fail(ErrorCode::kBadInput, "bench: say what to measure: bench step, bench collectives, bench handover or bench pipeline");
 }
 
 }  // namespace
 
 Verb bench_verb() {
-  std::vector<VerbOption> options = {{"workload", "NAMES", "step: mlp-small, mlp, cnn, gpt; several with commas (default: all). pipeline: one of them (default gpt)"},
-                                     {"rounds", "N", "how often each system is measured, in turn (default 3)"},
-                                     {"peers", "DIR", "step, pipeline: folder with ddp.py, pipeline.py and workloads.py (default bench/peers; none: no peers)"},
-                                     {"python", "FILE", "step, pipeline: the Python that has torch (default .venv/bin/python)"},
-                                     {"fsdp", "", "step: measure PyTorch's FSDP too"}};
+  std::vector<VerbOption> options = {
+      {"workload", "NAMES", "step: mlp-small, mlp, cnn, gpt; several with commas (default: all). pipeline: one of them (default gpt)"},
+      {"rounds", "N", "how often each system is measured, in turn (default 3)"},
+      {"peers", "DIR", "step, pipeline: folder with ddp.py, pipeline.py and workloads.py (default bench/peers; none: no peers)"},
+      {"python", "FILE", "step, pipeline: the Python that has torch (default .venv/bin/python)"},
+      {"fsdp", "", "step: measure PyTorch's FSDP too"}};
   for (VerbOption& option : bench_collectives_options()) options.push_back(std::move(option));
   for (VerbOption& option : bench_pipeline_options()) options.push_back(std::move(option));
   return {

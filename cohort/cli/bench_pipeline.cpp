@@ -27,13 +27,13 @@ double forecast_error(const PipelineTimes& times) { return std::abs(times.predic
 /// Medians over rounds, number by number.
 PipelineTimes median_of(const std::vector<PipelineTimes>& rounds) {
   PipelineTimes middle = rounds.back();
-  const auto middle_of = [&](double PipelineTimes::*number) {
+  const auto middle_of = [&](double PipelineTimes::* number) {
     std::vector<double> values;
     for (const PipelineTimes& round : rounds) values.push_back(round.*number);
     middle.*number = median(values);
   };
-  for (double PipelineTimes::*number : {&PipelineTimes::step_seconds, &PipelineTimes::predicted_seconds, &PipelineTimes::bubble,
-                                        &PipelineTimes::predicted_bubble, &PipelineTimes::theoretical_bubble})
+  for (double PipelineTimes::* number : {&PipelineTimes::step_seconds, &PipelineTimes::predicted_seconds, &PipelineTimes::bubble,
+                                         &PipelineTimes::predicted_bubble, &PipelineTimes::theoretical_bubble})
     middle_of(number);
   return middle;
 }
@@ -98,7 +98,8 @@ int run_delays(const Arguments& arguments, const BenchDelaysOptions& defaults) {
   if (json)
     print_line({{"event", "delays"}, {"median_forecast_error", median(errors)}, {"median_bubble_difference", median(bubble_differences)}});
   else
-    std::printf("median over all: steps are %.2f %% off their simulation, bubbles %.4f\n", 100 * median(errors), median(bubble_differences));
+    std::printf("median over all: steps are %.2f %% off their simulation, bubbles %.4f\n", 100 * median(errors),
+                median(bubble_differences));
   return 0;
 }
 
@@ -139,8 +140,8 @@ void print_results(const Arguments& arguments, const BenchPipelineOptions& optio
   const double one = median(measured.one_worker), ideal = one / options.num_ranks;
   const bool json = arguments.config.json;
   if (!json) {
-    std::printf("%s, %d workers, %d micro-batches: one worker takes %.3f ms, %d at best %.3f ms\n", options.workload.c_str(), options.num_ranks,
-                options.num_micro_batches, 1e3 * one, options.num_ranks, 1e3 * ideal);
+    std::printf("%s, %d workers, %d micro-batches: one worker takes %.3f ms, %d at best %.3f ms\n", options.workload.c_str(),
+                options.num_ranks, options.num_micro_batches, 1e3 * one, options.num_ranks, 1e3 * ideal);
     print_head();
   }
   for (const std::vector<PipelineTimes>& rounds : measured.schedules) {

@@ -39,7 +39,8 @@ struct StepOutcome {
 };
 
 /// What follows from the gradient's squared norm over all ranks of a strategy, before StepOptions::gradient_factor: whether to skip the
-/// update, and the norm of the whole model. Multiplies what clipping asks for into `*factor`, which holds gradient_factor. The same on every rank for the same number.
+/// update, and the norm of the whole model. Multiplies what clipping asks for into `*factor`, which holds gradient_factor. The same on
+/// every rank for the same number.
 StepOutcome judge_gradient(double norm_squared, const StepOptions& options, double* factor);
 
 /// Bytes that the formula of a strategy predicts for one rank (for shared memory: its part).

@@ -389,11 +389,6 @@ bool PipelineRunner::runs(int stage, int micro_batch, int num_micro_batches) {
   return state_->schedule_of(num_micro_batches).rank_of[static_cast<size_t>(stage)][static_cast<size_t>(micro_batch)] ==
          state_->group.rank();
 }
-int PipelineRunner::num_own_micro_batches(int num_micro_batches) {
-  int count = 0;
-  for (int k = 0; k < num_micro_batches; ++k) count += runs(state_->own_stages.front(), k, num_micro_batches);
-  return count;
-}
 const Schedule& PipelineRunner::schedule(int num_micro_batches) { return state_->schedule_of(num_micro_batches).schedule; }
 const PipelineStatistics& PipelineRunner::statistics() const { return state_->statistics; }
 void PipelineRunner::record(std::vector<TimedAction>* actions) { state_->recorded = actions; }

@@ -62,8 +62,7 @@ class PipelineRunner {
   const std::vector<int>& own_stages() const;
   bool has_first_stage() const;  ///< Whether it reads the model's input,
   bool has_last_stage() const;   ///< and makes its output.
-  /// Micro-batches that this rank runs in a step of so many.
-  int num_own_micro_batches(int num_micro_batches);
+  /// Whether this rank runs a stage for a micro-batch of a step of so many.
   bool runs(int stage, int micro_batch, int num_micro_batches);
   const Schedule& schedule(int num_micro_batches);
   const PipelineStatistics& statistics() const;

@@ -33,9 +33,9 @@ struct LayerPlacement {
 struct ShardedModel {
   std::map<std::string, ParameterShard> shards;  ///< By name in the graph, a tied parameter by each of its names; parameters and buffers
                                                  ///< that are not there are whole on each rank.
-  std::vector<LayerPlacement> placements;  ///< In the graph's order.
-  bool logits_divided = false;             ///< The graph's output holds only this rank's classes of the last dimension.
-  std::string sequence_reason;             ///< Why positions stay whole although sequence_parallel was asked for; else "".
+  std::vector<LayerPlacement> placements;        ///< In the graph's order.
+  bool logits_divided = false;                   ///< The graph's output holds only this rank's classes of the last dimension.
+  std::string sequence_reason;                   ///< Why positions stay whole although sequence_parallel was asked for; else "".
 };
 
 /// Replaces modules and functions of `graph` (built alike on all ranks from one seed): divided parameters become this rank's part of the

@@ -1,8 +1,9 @@
 // Times a workload through a pipeline.
 //
 // In forked ranks: all of them profile the layers at the same time, so that they get in each other's way as they will in training (rank 0's
-// figures count), the loss as a part of the last one; the optimizer's update is that of the rank alone. Then blocks of five steps alternate: one rank alone with the whole batch and no
-// pipeline, then each schedule. A step is zero_grad, forwards, backwards, update, between two barriers.
+// figures count), the loss as a part of the last one; the optimizer's update is that of the rank alone. Then blocks of five steps
+// alternate: one rank alone with the whole batch and no pipeline, then each schedule. A step is zero_grad, forwards, backwards, update,
+// between two barriers.
 //
 // Forecast of a step: the simulation of the schedule (schedule/simulate.h) and the update of the rank that has most weights.
 
@@ -135,9 +136,8 @@ Profile profile_of(const BenchWorkload& workload, int num_micro_batches, Group& 
 }
 
 StageAssignment assign_stages(const LayerGraph& model, const Profile& profile, const Layout& layout) {
-  const SplitOptions options{.num_stages = num_stages_of(layout.schedule, layout.pp),
-                             .num_micro_batches = layout.microbatches,
-                             .num_ranks = layout.pp};
+  const SplitOptions options{
+      .num_stages = num_stages_of(layout.schedule, layout.pp), .num_micro_batches = layout.microbatches, .num_ranks = layout.pp};
   std::vector<int> cuts;
   if (layout.split != "auto" && layout.split != "even")
     for (const std::string& part : split(layout.split, '/')) cuts.push_back(static_cast<int>(parse_integer(part).value_or(0)));

@@ -31,7 +31,7 @@ struct BenchPipelineOptions {
 };
 
 struct BenchPipelineTimes {
-  double one_worker_seconds = 0;          ///< Rank 0 with the whole batch in one piece and no pipeline, while the others wait idle.
+  double one_worker_seconds = 0;         ///< Rank 0 with the whole batch in one piece and no pipeline, while the others wait idle.
   std::vector<PipelineTimes> schedules;  ///< In the order asked for.
 };
 

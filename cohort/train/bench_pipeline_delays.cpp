@@ -90,7 +90,8 @@ std::shared_ptr<LayerGraph> sleeping_model(const std::vector<Delays>& delays) {
   auto graph = std::make_shared<LayerGraph>();
   for (size_t stage = 0; stage < delays.size(); ++stage) {
     const auto layer = std::make_shared<SleepLayer>(delays[stage]);
-    graph->add_layer(concat("sleep", stage), "sleep", layer, [layer](const LayerGraph::Inputs& in) { return layer->forward(in.at(0)); }, {});
+    graph->add_layer(concat("sleep", stage), "sleep", layer, [layer](const LayerGraph::Inputs& in) { return layer->forward(in.at(0)); },
+                     {});
   }
   return graph;
 }
@@ -147,8 +148,8 @@ std::vector<PipelineTimes> bench_pipeline_delays(const BenchDelaysOptions& optio
   for (const std::string& schedule : options.schedules) {
     const Timeline expected = simulated(schedule, options, false);
     const double theory = simulated(schedule, options, true).bubble;
-    const Json measured = measure_in_ranks(options.num_ranks, options.backend,
-                                           [&](const World&, Group& group) { return measure(schedule, options, group); });
+    const Json measured =
+        measure_in_ranks(options.num_ranks, options.backend, [&](const World&, Group& group) { return measure(schedule, options, group); });
     times.push_back({layout_of(schedule, options), measured.at("step_seconds").get<double>(), expected.makespan,
                      measured.at("bubble").get<double>(), expected.bubble, theory, measured.at("trace").get<std::string>()});
   }

@@ -14,9 +14,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// What keeps this rank's processor busy; a receive waits.
-bool is_work(const Action& action) {
-  return action.kind != ActionKind::kReceiveForward && action.kind != ActionKind::kReceiveBackward;
-}
+bool is_work(const Action& action) { return action.kind != ActionKind::kReceiveForward && action.kind != ActionKind::kReceiveBackward; }
 
 Json to_json(const TimedAction& timed) {
   const Action& action = timed.action;
@@ -57,7 +55,8 @@ PipelineMeter::Result PipelineMeter::result() {
   for (const Span& span : spans_) own["spans"].push_back({span.start, span.end, span.busy});
   for (const TimedAction& timed : actions_) own["last"].push_back(to_json(timed));
   std::vector<Json> ranks;
-  for (const std::string& text : group_.all_gather_text(own.dump(), "the times of the pipeline's actions")) ranks.push_back(Json::parse(text));
+  for (const std::string& text : group_.all_gather_text(own.dump(), "the times of the pipeline's actions"))
+    ranks.push_back(Json::parse(text));
 
   Result result;
   result.step_seconds = median(ranks.front().at("steps").get<std::vector<double>>());

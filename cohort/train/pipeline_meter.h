@@ -11,7 +11,8 @@
 
 namespace cohort {
 
-/// One thread; every rank of `group` makes the same calls. References must outlive it. The ranks must be on one host, whose clock they share.
+/// One thread; every rank of `group` makes the same calls. References must outlive it. The ranks must be on one host, whose clock they
+/// share.
 class PipelineMeter {
  public:
   PipelineMeter(PipelineRunner& pipeline, Group group);

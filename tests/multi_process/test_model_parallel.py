@@ -38,6 +38,11 @@ def test_transformer():
     verify_part("transformer")
 
 
+def test_more_stages_than_layers_are_refused():
+    code, _, err = run(["verify", *MODELS["lstm"], "--steps", "1", "--layouts", "pp=4"])
+    check(code == 2 and "3 layers can not be cut into 4 stages" in err, f"{code}: {err}")
+
+
 def test_batch_norm_and_dropout():
     for norm in ("resnet50:width=8,blocks=1-1,norm=ghost,ghost=4", "resnet50:width=8,blocks=1-1,norm=group", "inception:width=8"):
         lines = run_ok(["verify", "--model", norm, *IMAGES, "--lr", "0.01", "--steps", "1", "--layouts", "pp=3,microbatches=3;tp=2;dp=2,pp=2,schedule=zb-h1,microbatches=3", "--json"])

@@ -36,6 +36,15 @@ LAYOUTS = {
     "dp=2 pp=2 tp=2 zb-h1": "dp=2,pp=2,tp=2,schedule=zb-h1,microbatches={m},order=tp-pp-dp",
 }
 
+# More stages than a model has layers are refused.
+NUM_LAYERS = {"lstm": 3}
+
+
+def num_stages(name):
+    workers = int(name.split("pp=")[1][0]) if "pp=" in name else 1
+    return workers * (2 if name.endswith(("interleaved", "bfs", "zb-v")) else 1)
+
+
 # What is added to a layout, what to the command, and the number of micro-batches.
 OPTIONS = {
     "plain": ("", [], 4),
@@ -54,12 +63,14 @@ OPTIONS = {
 }
 
 
-def cases(model, option):
+def cases(model, option, with_refused=False):
     """Layouts of one training: (name, layout)."""
     added, _, micro_batches = OPTIONS[option]
     for name, layout in LAYOUTS.items():
         if added.startswith("zero") and "dp" not in name:
             continue  # ZeRO divides over the data axis.
+        if num_stages(name) > NUM_LAYERS.get(model, 100) and not with_refused:
+            continue
         yield name, layout.format(m=micro_batches) + ("," + added if added else "")
 
 
