@@ -30,7 +30,7 @@ std::string stages_text(const PartRecord& part) {
 
 std::string peak_text(const RankRecord& rank) {
   if (!rank.peak_tensor_bytes) return "";
-  const std::string peak = escape_html(bytes_text(rank.peak_tensor_bytes));
+  std::string peak = escape_html(bytes_text(rank.peak_tensor_bytes));
   if (!rank.memory_limit_bytes || *rank.memory_limit_bytes == 0) return peak;
   const double share = static_cast<double>(*rank.peak_tensor_bytes) / static_cast<double>(*rank.memory_limit_bytes);
   return peak + element("small", {}, escape_html(percent_text(share, 0) + " of " + bytes_text(rank.memory_limit_bytes)));

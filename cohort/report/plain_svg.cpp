@@ -30,14 +30,18 @@ class Scanner {
   bool is_plain() {
     do {
       if (!tag()) return false;
-      while (at_ < text_.size() && text_[at_] != '<')
-        if (text_[at_++] == '>' || (open_.empty() && text_[at_ - 1] != '\n')) return false;
+      for (; at_ < text_.size() && text_[at_] != '<'; ++at_)
+        if (text_[at_] == '>' || (open_.empty() && text_[at_] != '\n')) return false;
     } while (!open_.empty());
     return at_ == text_.size();
   }
 
  private:
-  bool take(char c) { return at_ < text_.size() && text_[at_] == c && ++at_ > 0; }
+  bool take(char c) {
+    if (at_ == text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
   std::string_view name() {
     const size_t begin = at_;
     while (at_ < text_.size() && is_letter(text_[at_])) ++at_;
@@ -47,8 +51,8 @@ class Scanner {
   /// No character of a value has a meaning in markup, and none is an escape of one.
   bool attribute() {
     if (!is_one_of(kAttributes, name()) || !take('=') || !take('"')) return false;
-    while (at_ < text_.size() && text_[at_] != '"')
-      if (text_[at_] == '<' || text_[at_] == '>' || text_[at_] == '&' || text_[at_] == '(' || text_[at_++] == '\\') return false;
+    for (; at_ < text_.size() && text_[at_] != '"'; ++at_)
+      if (std::string_view("<>&(\\").find(text_[at_]) != std::string_view::npos) return false;
     return take('"');
   }
 
