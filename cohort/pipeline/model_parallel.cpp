@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cohort/base/error.h"
+#include "cohort/base/text.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/pipeline/scheduler.h"
 #include "cohort/tensor/collective_ops.h"
@@ -51,8 +52,22 @@ void ModelParallel::make_pipeline(LayerGraph& model, const Layout& layout, const
     }
   std::vector<std::vector<int>> ranks_of_stage;
   for (const int worker : stages.worker_of_stage) ranks_of_stage.push_back(member_of.at(static_cast<size_t>(worker)));
+  pipeline_ranks_ = members;
   Scheduler scheduler(layout, cut.stage_edges(), std::move(ranks_of_stage));
   pipeline_ = std::make_unique<PipelineRunner>(model, std::move(cut), std::move(scheduler), part_of(world_, members, "pipeline"));
+}
+
+std::string ModelParallel::describe_groups() const {
+  const auto listed = [](const std::string& name, const std::vector<int>& ranks) {
+    std::string text = name + ": job ranks";
+    for (const int rank : ranks) text += concat(" ", rank);
+    return text;
+  };
+  std::vector<std::string> groups;
+  if (data_.size() > 1) groups.push_back(listed("data", mesh_.data_ranks(world_.rank())));
+  if (pipeline_) groups.push_back(listed("pipeline", pipeline_ranks_));
+  if (tensor_.size() > 1) groups.push_back(listed("tensor", mesh_.tensor_ranks(world_.rank())));
+  return join(groups, "; ");
 }
 
 at::Tensor ModelParallel::whole_output(const at::Tensor& output) const {

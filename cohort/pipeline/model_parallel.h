@@ -37,6 +37,8 @@ class ModelParallel {
   /// Null without pipeline workers.
   PipelineRunner* pipeline() { return pipeline_.get(); }
   const ShardedModel& sharded() const { return sharded_; }
+  /// "data: job ranks 0 2; pipeline: job ranks 0 1": messages of a group number its ranks from 0.
+  std::string describe_groups() const;
   bool makes_output() const { return !pipeline_ || pipeline_->has_last_stage(); }
 
   /// Where the global batch is cut: pipelines that run side by side, and which of them this rank is in.
@@ -63,6 +65,7 @@ class ModelParallel {
   void make_pipeline(LayerGraph& model, const Layout& layout, const StageAssignment& stages);
 
   Group world_, data_, tensor_;
+  std::vector<int> pipeline_ranks_;
   Mesh mesh_;
   MeshPoint here_;
   ShardedModel sharded_;

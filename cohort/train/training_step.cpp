@@ -145,6 +145,17 @@ void TrainingStep::agree(StepResult& out) {
 }
 
 StepResult TrainingStep::run(int64_t number, LoadedBatch& batch) {
+  if (!options_.parallel) return run_step(number, batch);
+  try {
+    return run_step(number, batch);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kEnvironment) throw;
+    throw Error(error.code(), concat(error.what(), " (job rank ", options_.rank,
+                                     "; a group numbers its ranks from 0: ", options_.parallel->describe_groups(), ")"));
+  }
+}
+
+StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   StepResult out;
   StepMetrics& m = out.metrics;
   const auto start = Clock::now();

@@ -44,6 +44,7 @@ class TrainingStep {
   void load(const Json& state);
 
  private:
+  StepResult run_step(int64_t number, LoadedBatch& batch);
   void forward_backward(LoadedBatch& batch, int64_t number);
   void run_pipeline(LoadedBatch& batch, int64_t number);
   /// The part of the step's loss that these samples are, not scaled.

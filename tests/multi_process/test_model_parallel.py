@@ -5,7 +5,7 @@ import json
 from support import Folder, check, main, run, run_ok
 from verify_matrix import IMAGES, MODELS, OPTIONS, TEXT, cases, command
 
-PARTS = 6  # Each option takes one of so many parts of the layouts, by turns, so that every layout and every option is in.
+PARTS = 9  # Each option takes one of so many parts of the layouts, by turns, so that every layout and every option is in.
 
 
 def verify_part(model):
@@ -123,6 +123,26 @@ def test_less_memory_than_one_worker_needs():
             check(all(0 < rank["peak_tensor_bytes"] <= LIMIT for rank in ranks), ranks)
             if "pp" in layout or "tp" in layout:
                 check(all(rank["part"]["layers"] for rank in ranks), "who holds what")
+
+
+def test_a_rank_that_is_late_is_found_by_its_number_in_the_job():
+    with Folder() as folder:
+        code, _, err = run(["train", *MODELS["cnn"], "--steps", "3", "--quiet", "--layout", "dp=2,pp=2,microbatches=2", "--inject", "pause:3:20", "--timeout", "2", "--run", folder / "run"])
+        check(code == 4, f"{code}: {err}")
+        check("job ranks 0 2" in err or "job ranks 1 3" in err or "job ranks 2 3" in err or "job ranks 0 1" in err, err)
+
+
+def test_nothing_leaks_over_a_thousand_steps():
+    base = ["train", "--model", "fc:hidden=32,layers=3", *IMAGES, "--quiet", "--json", "--memory-limit", str(1 << 30)]
+    with Folder() as folder:
+        for layout in ("pp=2,schedule=zb-h1,microbatches=4", "tp=2,recompute=all"):
+            peaks = []
+            for steps in (30, 1030):
+                run_ok([*base, "--layout", layout, "--steps", steps, "--eval-every", steps, "--run", folder / f"{layout[:2]}-{steps}"], timeout=300)
+                lines = [json.loads(line) for line in (folder / f"{layout[:2]}-{steps}" / "metrics.jsonl").read_text().splitlines()]
+                peaks.append([rank["peak_tensor_bytes"] for rank in [line for line in lines if line["event"] == "ranks"][-1]["ranks"]])
+            # One float kept a step and rank would be 4 kB: 1,000 of the smallest tensors 64 kB.
+            check(all(after - before < 16384 for before, after in zip(*peaks)), f"{layout}: {peaks}")
 
 
 def test_the_forecast_stands_beside_the_measurement():

@@ -8,23 +8,14 @@ MODELS = {
     "cnn": ["--model", "cnn:conv1=4,conv2=8,hidden=32", *IMAGES, "--optimizer", "momentum", "--lr", "0.02"],
     "resnet8": ["--model", "resnet8", *IMAGES, "--optimizer", "momentum", "--lr", "0.005"],
     "lstm": ["--model", "lstm:width=16,hidden=24", *TEXT, "--optimizer", "adam", "--lr", "0.001"],
-    "transformer": ["--model", "transformer:width=32,layers=4,heads=4", *TEXT, "--optimizer", "adamw", "--lr", "0.001"],
+    "transformer": ["--model", "transformer:width=32,layers=5,heads=4", *TEXT, "--optimizer", "adamw", "--lr", "0.001"],
 }
-TIED = ["--model", "transformer:width=32,layers=4,heads=4,tied=1", *TEXT, "--optimizer", "adamw", "--lr", "0.001"]
+TIED = ["--model", "transformer:width=32,layers=5,heads=4,tied=1", *TEXT, "--optimizer", "adamw", "--lr", "0.001"]
 
 # Each with what its step is made of. {m} is the number of micro-batches.
+SCHEDULES = {"gpipe": "gpipe", "1f1b": "1f1b", "interleaved": "interleaved:2", "bfs": "bfs:2", "zb-h1": "zb-h1", "zb-v": "zb-v"}
 LAYOUTS = {
-    "pp=2 gpipe": "pp=2,schedule=gpipe,microbatches={m}",
-    "pp=2 1f1b": "pp=2,microbatches={m}",
-    "pp=2 interleaved": "pp=2,schedule=interleaved:2,microbatches={m}",
-    "pp=2 bfs": "pp=2,schedule=bfs:2,microbatches={m}",
-    "pp=2 zb-h1": "pp=2,schedule=zb-h1,microbatches={m}",
-    "pp=2 zb-v": "pp=2,schedule=zb-v,microbatches={m}",
-    "pp=3 gpipe": "pp=3,schedule=gpipe,microbatches={m}",
-    "pp=3 1f1b": "pp=3,microbatches={m}",
-    "pp=3 zb-h1": "pp=3,schedule=zb-h1,microbatches={m}",
-    "pp=4 1f1b": "pp=4,microbatches={m}",
-    "pp=4 zb-h1": "pp=4,schedule=zb-h1,microbatches={m}",
+    **{f"pp={workers} {name}": f"pp={workers},schedule={schedule},microbatches={{m}}" for workers in (2, 3, 4) for name, schedule in SCHEDULES.items()},
     "tp=2": "tp=2",
     "tp=3": "tp=3",
     "tp=4": "tp=4",
