@@ -78,6 +78,7 @@ std::vector<int> workers_of_schedule(const Layout& layout, int num_stages) {
   return workers;
 }
 
+/// Tensor parallelism divides nearly all of a stage, and ZeRO its optimizer state: the profile knows whole layers.
 SplitOptions split_options(const Asked& asked) {
   const UpdateRule rule = update_rule(asked.config);
   const bool adam = rule.kind == UpdateRule::Kind::kAdam || rule.kind == UpdateRule::Kind::kAdamW;
@@ -85,14 +86,16 @@ SplitOptions split_options(const Asked& asked) {
   options.num_stages = asked.num_stages;
   options.num_micro_batches = asked.layout.microbatches;
   options.num_ranks = asked.layout.pp;
-  options.memory_bytes = asked.config.memory_limit;
+  options.memory_bytes = asked.config.memory_limit * asked.layout.tp;
   options.optimizer_bytes_factor = rule.kind == UpdateRule::Kind::kSgd ? 0 : adam ? 2 : 1;
+  if (asked.layout.zero > 0) options.optimizer_bytes_factor /= num_pipelines(asked.layout);
   return options;
 }
 
 /// The cut into runs of layers: by measurement, by count, or as given.
 Split choose_split(const LayerGraph& model, const Profile& profile, const Asked& asked, const std::vector<int>& workers) {
-  const SplitOptions options = split_options(asked);
+  SplitOptions options = split_options(asked);
+  if (asked.layout.recompute != "none") options.memory_bytes = 0;  // What does not fit then recomputes.
   if (asked.layout.split == "even") return even_split(profile, options);
   if (asked.layout.split == "auto") return auto_split(model, profile, asked.layout, options, workers);
   std::vector<int> cuts;
@@ -117,7 +120,7 @@ std::vector<bool> choose_recompute(const Profile& profile, const StagePlan& plan
         choose_recompute(profile, {.first_layer = first,
                                    .end_layer = end,
                                    .kept_micro_batches = std::max(1, std::min(asked.layout.microbatches, num_stages - stage)),
-                                   .memory_bytes = asked.config.memory_limit / stages_of_worker,
+                                   .memory_bytes = asked.config.memory_limit * asked.layout.tp / stages_of_worker,
                                    .optimizer_bytes_factor = split_options(asked).optimizer_bytes_factor});
     for (int layer = first; layer < end; ++layer) chosen[static_cast<size_t>(layer)] = choice.layers[static_cast<size_t>(layer)];
     first = end;
