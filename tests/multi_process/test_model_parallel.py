@@ -13,7 +13,9 @@ def verify_part(model):
         arguments = command(model, option)
         if arguments is None:
             continue
-        layouts = [layout for place, (_, layout) in enumerate(cases(model, option)) if place % PARTS == number % PARTS]
+        every = [layout for _, layout in cases(model, option)]
+        parts = min(PARTS, len(every))
+        layouts = [layout for place, layout in enumerate(every) if place % parts == number % parts]
         lines = [line for line in run_ok(["verify", *arguments, "--layouts", ";".join(layouts), "--json"], timeout=300) if line["event"] == "verify"]
         check(len(lines) == len(layouts), f"{model} {option}: {len(lines)} of {len(layouts)} layouts")
         for layout, line in zip(layouts, lines):
