@@ -79,12 +79,16 @@ StageCut cut_graph(const LayerGraph& graph, std::vector<int> stage_of) {
   return cut;
 }
 
-StageCut cut_at(const LayerGraph& graph, const std::vector<int>& first_layers) {
-  std::vector<int> stage_of(graph.layers().size());
-  for (size_t layer = 0; layer < stage_of.size(); ++layer)
+std::vector<int> stage_of_layers(const std::vector<int>& first_layers, size_t num_layers) {
+  std::vector<int> stage_of(num_layers);
+  for (size_t layer = 0; layer < num_layers; ++layer)
     stage_of[layer] =
         static_cast<int>(std::upper_bound(first_layers.begin(), first_layers.end(), static_cast<int>(layer)) - first_layers.begin()) - 1;
-  return cut_graph(graph, std::move(stage_of));
+  return stage_of;
+}
+
+StageCut cut_at(const LayerGraph& graph, const std::vector<int>& first_layers) {
+  return cut_graph(graph, stage_of_layers(first_layers, graph.layers().size()));
 }
 
 StageCut cut_by_layout(const LayerGraph& graph, const Layout& layout) {

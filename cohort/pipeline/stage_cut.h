@@ -41,7 +41,9 @@ struct StageCut {
 
 /// Error(kBadInput) where a value would flow from a higher stage to a lower one, or a stage has no layer.
 StageCut cut_graph(const LayerGraph& graph, std::vector<int> stage_of);
-/// Stages that are runs of layers, by the first layer of each ({0, 3, 7}).
+/// The stage of each layer where stages are runs of layers, by the first layer of each ({0, 3, 7}).
+std::vector<int> stage_of_layers(const std::vector<int>& first_layers, size_t num_layers);
+/// Stages that are runs of layers.
 StageCut cut_at(const LayerGraph& graph, const std::vector<int>& first_layers);
 /// Stages of a layout file. Error(kBadInput) for a layer that is unknown, missing or named twice.
 StageCut cut_by_layout(const LayerGraph& graph, const Layout& layout);

@@ -3,18 +3,11 @@
 #include <algorithm>
 #include <limits>
 
+#include "cohort/pipeline/stage_cut.h"
 #include "cohort/plan/improve_split.h"
 #include "cohort/train/pipeline_forecast.h"
 
 namespace cohort {
-
-std::vector<int> stage_of_layers(const std::vector<int>& first_layer, size_t num_layers) {
-  std::vector<int> stage_of(num_layers);
-  for (size_t layer = 0; layer < num_layers; ++layer)
-    stage_of[layer] =
-        static_cast<int>(std::upper_bound(first_layer.begin(), first_layer.end(), static_cast<int>(layer)) - first_layer.begin()) - 1;
-  return stage_of;
-}
 
 Split auto_split(const LayerGraph& model, const Profile& profile, const Layout& layout, const SplitOptions& options,
                  const std::vector<int>& worker_of_stage) {

@@ -1,7 +1,6 @@
 #pragma once
 // What split=auto means.
 
-#include <cstddef>
 #include <vector>
 
 #include "cohort/base/layout.h"
@@ -15,8 +14,5 @@ namespace cohort {
 /// within options.memory_bytes. `worker_of_stage`: where the schedule has the stages. Errors as best_split()'s.
 Split auto_split(const LayerGraph& model, const Profile& profile, const Layout& layout, const SplitOptions& options,
                  const std::vector<int>& worker_of_stage);
-
-/// Stage of each layer, from the first layer of each stage.
-std::vector<int> stage_of_layers(const std::vector<int>& first_layer, size_t num_layers);
 
 }  // namespace cohort

@@ -1,37 +1,31 @@
 #include "cohort/train/parameter_places.h"
 
-#include <c10/core/ScalarType.h>
+#include <utility>
 
 #include "cohort/base/error.h"
 #include "cohort/checkpoint/flat_range.h"
 
 namespace cohort {
 
+namespace {
+
+const std::vector<std::pair<at::ScalarType, DType>> kTypes = {
+    {at::kDouble, DType::kF64}, {at::kFloat, DType::kF32}, {at::kHalf, DType::kF16},  {at::kBFloat16, DType::kBF16},
+    {at::kLong, DType::kI64},   {at::kInt, DType::kI32},   {at::kShort, DType::kI16}, {at::kChar, DType::kI8},
+    {at::kByte, DType::kU8},    {at::kBool, DType::kBool}};
+
+}  // namespace
+
 DType dtype_of(const FlatPiece& piece) {
-  switch (piece.values.scalar_type()) {
-    case at::kDouble:
-      return DType::kF64;
-    case at::kFloat:
-      return DType::kF32;
-    case at::kHalf:
-      return DType::kF16;
-    case at::kBFloat16:
-      return DType::kBF16;
-    case at::kLong:
-      return DType::kI64;
-    case at::kInt:
-      return DType::kI32;
-    case at::kShort:
-      return DType::kI16;
-    case at::kChar:
-      return DType::kI8;
-    case at::kByte:
-      return DType::kU8;
-    case at::kBool:
-      return DType::kBool;
-    default:
-      fail(ErrorCode::kBadInput, "tensor ", piece.name, " has a type that checkpoints cannot hold");
-  }
+  for (const auto& [torch_type, type] : kTypes)
+    if (torch_type == piece.values.scalar_type()) return type;
+  fail(ErrorCode::kBadInput, "tensor ", piece.name, " has a type that checkpoints cannot hold");
+}
+
+std::optional<at::ScalarType> torch_type_of(int dtype) {
+  for (const auto& [torch_type, type] : kTypes)
+    if (static_cast<int>(type) == dtype) return torch_type;
+  return std::nullopt;
 }
 
 const ParameterShard* ParameterPlaces::shard_of(const FlatPiece& piece) const {

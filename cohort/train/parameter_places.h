@@ -1,8 +1,10 @@
 #pragma once
 // Where this rank's parameters lie in the whole model: what makes a checkpoint the same whatever the layout.
 
+#include <c10/core/ScalarType.h>
+
 #include <map>
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,9 @@ struct ParameterPlaces {
   std::vector<TensorPiece> to_save(const std::vector<FlatPiece>& pieces, std::vector<std::vector<char>>& scratch) const;
 };
 
+/// Error(kBadInput) naming the piece where checkpoints cannot hold its type.
 DType dtype_of(const FlatPiece& piece);
+/// The reverse, of a DType as a number; empty for one that LibTorch has not.
+std::optional<at::ScalarType> torch_type_of(int dtype);
 
 }  // namespace cohort

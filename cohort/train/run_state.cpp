@@ -22,12 +22,6 @@
 namespace cohort {
 namespace {
 
-/// Types as receive_pieces() sends them.
-const std::vector<std::pair<at::ScalarType, DType>> kTypes = {
-    {at::kDouble, DType::kF64}, {at::kFloat, DType::kF32}, {at::kHalf, DType::kF16},  {at::kBFloat16, DType::kBF16},
-    {at::kLong, DType::kI64},   {at::kInt, DType::kI32},   {at::kShort, DType::kI16}, {at::kChar, DType::kI8},
-    {at::kByte, DType::kU8},    {at::kBool, DType::kBool}};
-
 std::string checkpoints_folder(const Config& config) { return config.run + "/checkpoints"; }
 
 /// What a checkpoint must agree in with the run that goes on from it, beside the tensors.
@@ -199,12 +193,11 @@ void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiec
   for (const Json& entry : list) {
     const std::string name = entry.at("name");
     const auto shape = entry.at("shape").get<std::vector<int64_t>>();
-    const auto type = std::find_if(kTypes.begin(), kTypes.end(),
-                                   [&](const auto& row) { return static_cast<int>(row.second) == entry.at("type").get<int>(); });
-    if (type == kTypes.end()) continue;
+    const std::optional<at::ScalarType> type = torch_type_of(entry.at("type").get<int>());
+    if (!type) continue;
     int64_t count = 1;
     for (const int64_t size : shape) count *= size;
-    at::Tensor whole = at::empty({count}, type->first);
+    at::Tensor whole = at::empty({count}, *type);
     if (checkpoint) checkpoint->read_whole(name, whole.data_ptr());
     group_.broadcast(whole, 0, name);
     const auto found = wanted.find(name);
