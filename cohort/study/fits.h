@@ -1,0 +1,71 @@
+#pragma once
+// Laws of steps against batch size, fitted by least squares in log S.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/study/data.h"
+#include "cohort/study/steps_to_result.h"
+
+namespace cohort::study {
+
+struct StepsPoint {
+  double batch_size = 0, steps = 0;
+};
+
+enum class Law { kHyperbola, kKnee, kLogLinear };
+const char* name_of(Law law);  ///< "hyperbola", "knee", "log-linear"
+Law parse_law(const std::string& name);
+
+/// hyperbola   S = Smin (1 + Bc / B)                      critical batch size Bc
+/// knee        S = Smin (1 + (Bc / B)^e)^(1/e)            Bc
+/// log-linear  log S = log(a + b / B)                     where S is 20 % above linear scaling from the reference batch: 1.2 Bref + 0.2 b /
+/// a
+struct Fit {
+  Law law = Law::kHyperbola;
+  std::vector<std::pair<std::string, double>> parameters;  ///< {"Smin", "Bc"}, with "e" for knee, {"a", "b"}.
+  double critical_batch_size = 0;
+  double rms_log = 0;                                          ///< Root of the mean squared residual of log S.
+  std::vector<double> residuals_log;                           ///< log measured - log fitted, one a point.
+  std::optional<std::pair<double, double>> interval;           ///< 95 % of the critical batch size, by bootstrap over trials.
+  std::vector<std::pair<double, double>> parameter_intervals;  ///< One a parameter, or empty.
+
+  double steps_at(double batch_size) const;
+};
+
+/// Error(kBadInput) with fewer distinct batch sizes than the law has parameters + 1, or values that are not positive.
+Fit fit_law(Law law, std::span<const StepsPoint> points, double reference_batch);
+
+/// Where regimes end. Rules: perfect to the largest B with B S(B) <= 1.25 x that of the smallest B; flat from the smallest B with
+/// S <= 1.2 x min S (none where the largest B still falls by more than that).
+struct Regimes {
+  std::optional<double> perfect_to, flat_from;
+  std::optional<std::pair<double, double>> perfect_interval, flat_interval;
+  std::vector<std::string> flags;  ///< Sentences of self_checks.h that speak against the result.
+  bool refused = false;            ///< The evidence does not carry a regime: perfect_to and flat_from are none.
+};
+Regimes find_regimes(std::span<const StepsPoint> points);
+
+/// Fits of all laws and the regimes of a study at a goal, with bootstrap intervals: each batch size's trials are drawn again with
+/// replacement `num_resamples` times, steps to result, fits and regimes made anew each time.
+struct Analysis {
+  GoalSpec goal;
+  std::vector<StepsToResult> steps;
+  std::vector<Fit> fits;  ///< Those that could be made.
+  Regimes regimes;
+};
+struct AnalysisOptions {
+  double reference_batch = 0;  ///< 0: the smallest batch size.
+  int num_resamples = 1000;
+  uint64_t seed = 1;
+};
+Analysis analyse(const StudyData& study, const GoalSpec& goal, const AnalysisOptions& options = {});
+
+/// `batch_size,steps` with a header; extra columns are ignored, empty steps (goal not reached) too. Error(kBadInput) with file and line.
+std::vector<StepsPoint> read_steps_table(const std::string& path);
+
+}  // namespace cohort::study

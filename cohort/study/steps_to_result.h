@@ -1,0 +1,45 @@
+#pragma once
+// Steps to result, as the paper's code defines it.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/study/data.h"
+
+namespace cohort::study {
+
+/// The trials that count: the first num_trials by id that are complete or censored. Indices into `trials`.
+std::vector<size_t> kept_trials(const BatchStudy& batch);
+
+/// The first evaluated step of one trial that is strictly better than the goal.
+std::optional<int64_t> steps_of_trial(const Trial& trial, const GoalSpec& goal);
+
+struct StepsToResult {
+  int64_t batch_size = 0;
+  std::optional<int64_t> steps;  ///< Minimum over the kept trials; none where no trial got there.
+  int64_t trial_id = -1;         ///< Of the minimum; ties to the lowest id.
+  int64_t num_kept = 0, num_reached = 0, num_infeasible = 0;
+  int64_t step_before = 0;  ///< The evaluated step before `steps` of that trial: the result lies in (step_before, steps].
+  /// Kept trials that were stopped before `steps` (or before any bound where there is none) without reaching this goal: a goal asked later
+  /// than the censoring knew; the true minimum may then be smaller. 0 proves it is not.
+  int64_t num_unknown = 0;
+  /// 95 % of the exact law of the minimum when as many trials are drawn with replacement; none where no trial reached; high is infinite
+  /// where the law's quantile lies among trials that did not.
+  std::optional<double> low, high;
+};
+StepsToResult steps_to_result(const BatchStudy& batch, const GoalSpec& goal);
+std::vector<StepsToResult> steps_to_result(const StudyData& study, const GoalSpec& goal);
+
+/// The other question: the best value of the goal's metric at or before a budget of steps (or epochs), over kept trials; the trial that has
+/// it.
+struct BestAtBudget {
+  int64_t batch_size = 0, trial_id = -1, step = 0;
+  std::optional<double> value;
+};
+std::vector<BestAtBudget> best_at_steps(const StudyData& study, Metric metric, int64_t budget_steps);
+/// Needs num_train_samples.
+std::vector<BestAtBudget> best_at_epochs(const StudyData& study, Metric metric, double budget_epochs);
+
+}  // namespace cohort::study
