@@ -48,6 +48,7 @@ Verb checkpoint_verb();
 Verb report_verb();
 Verb bench_verb();
 Verb simulate_verb();
+Verb study_verb();
 
 /// Ranks for a verb that trains: joins what a launcher started, else starts --workers ranks here. Returns the job's exit code.
 int run_job(const Arguments& arguments, const std::function<int(const struct World&)>& body);

@@ -1,0 +1,66 @@
+#include "cohort/cli/study.h"
+
+#include "cohort/base/error.h"
+#include "cohort/base/text.h"
+
+namespace cohort {
+namespace {
+
+struct Action {
+  const char* name;
+  int (*run)(const Arguments&);
+};
+constexpr Action kActions[] = {
+    {"run", study_run}, {"fit", study_fit}, {"report", study_report}, {"export", study_export}, {"import", study_import}};
+
+int run_action(const Arguments& arguments) {
+  const std::string name = arguments.positional.empty() ? "" : arguments.positional[0];
+  std::vector<std::string> names;
+  for (const Action& action : kActions) {
+    if (name == action.name) return action.run(arguments);
+    names.emplace_back(action.name);
+  }
+  fail(ErrorCode::kBadInput, "study: '", name, "' is not an action", did_you_mean(name, names), "; actions: ", join(names, " "));
+}
+
+}  // namespace
+
+Verb study_verb() {
+  return {
+      .name = "study",
+      .summary =
+          "How many training steps does each batch size need, where does a larger one stop helping, and how many workers is that worth? "
+          "run searches the metaparameters anew for every batch size; fit and report say what came out.",
+      .examples = {"cohort study run studies/quick.toml --out runs/quick --workers 2", "cohort study run studies/quick.toml --dry-run",
+                   "cohort study report runs/quick", "cohort study fit runs/quick --goal 'val_error<0.14'",
+                   "cohort study fit table.csv --law all --reference-batch 256", "mpirun -n 16 cohort study run SPEC.toml --out DIR",
+                   "cohort study export runs/quick --out archive", "cohort study import archive"},
+      .positional_help = "run SPEC.toml | fit TABLE.csv|DIR | report DIR... | export DIR | import FOLDER",
+      .options =
+          {{"out", "DIR",
+            "run: the study's folder, new or one to go on with; report: FILE.html (default DIR/report.html); export: the archive's root; "
+            "import: folder of the report"},
+           {"workers", "N",
+            "run: ranks on this machine (default: one a core); under mpirun, srun or torchrun theirs; report: step times are measured for "
+            "1 to N"},
+           {"dry-run", "", "run: trials, steps and hours beforehand; nothing is written"},
+           {"synthetic", "", "run: made-up data of the spec's shape in place of its own"},
+           {"batch-sizes", "B,B,...", "run: only these batch sizes of the spec"},
+           {"trials", "N", "run: so many trials count at each batch size"},
+           {"steps", "N", "run: budget of a trial at every batch size"},
+           {"seed", "S", "run: another seed of points, weights and data order"},
+           {"no-censoring", "", "run: every trial uses its whole budget"},
+           {"censor-margin", "X", "run: a trial may go on to X times the best steps so far (default 1, or as the spec says)"},
+           {"halving", "", "run: successive halving of trials. Biased: slow starters are cut; results say so"},
+           {"goal", "GOAL", "fit, report: such as 'val_error<0.14' (default: the spec's first)"},
+           {"law", "NAME", "fit: hyperbola, knee, log-linear or all (default all)"},
+           {"reference-batch", "B", "fit, report: linear scaling is taken from here (default: the smallest)"},
+           {"no-times", "", "report: no step times are measured; those of an earlier report are used"},
+           {"backend", "NAME", "run: auto, shm, gloo or mpi, for batches divided over workers"},
+           {"timeout", "SECONDS", "run: the longest an exchange may take (default 60)"},
+           {"json", "", "one JSON object a line"},
+           {"quiet", "", "no progress bar"}},
+      .run = run_action};
+}
+
+}  // namespace cohort

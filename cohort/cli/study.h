@@ -1,0 +1,14 @@
+#pragma once
+// The actions of `cohort study`, one file each; study.cpp has the table of their options.
+
+#include "cohort/cli/verb.h"
+
+namespace cohort {
+
+int study_run(const Arguments& arguments);     ///< SPEC.toml --out DIR
+int study_fit(const Arguments& arguments);     ///< TABLE.csv | DIR
+int study_report(const Arguments& arguments);  ///< DIR...
+int study_export(const Arguments& arguments);  ///< DIR --out FOLDER
+int study_import(const Arguments& arguments);  ///< FOLDER
+
+}  // namespace cohort
