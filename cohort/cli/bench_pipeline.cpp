@@ -103,6 +103,33 @@ int run_delays(const Arguments& arguments, const BenchDelaysOptions& defaults) {
   return 0;
 }
 
+/// split=even beside split=auto, alternating.
+int run_split_delays(const Arguments& arguments, BenchDelaysOptions options) {
+  const std::string& model = arguments.config.model;
+  options.num_ranks = arguments.config.workers > 0 ? arguments.config.workers : 4;
+  const int64_t rounds = arguments.integer_option("rounds", 3, 1, 1000);
+  std::vector<std::vector<PipelineTimes>> by_split(2);
+  for (int64_t round = 0; round < rounds; ++round) {
+    const std::vector<PipelineTimes> both = bench_split_delays(model, options);
+    for (size_t i = 0; i < both.size(); ++i) by_split[i].push_back(both[i]);
+  }
+  if (!arguments.config.json)
+    std::printf("%s, %d workers that sleep as long as its layers compute, %d micro-batches\n", model.c_str(), options.num_ranks,
+                options.num_micro_batches),
+        print_head();
+  std::vector<double> seconds;
+  for (const std::vector<PipelineTimes>& all : by_split) {
+    const PipelineTimes times = median_of(all);
+    seconds.push_back(times.step_seconds);
+    if (arguments.config.json) print_line(line_of(model, times));
+    else print_row("split=" + times.layout.split, times);
+  }
+  if (arguments.config.json)
+    print_line({{"event", "split"}, {"model", model}, {"workers", options.num_ranks}, {"auto_of_even", seconds[1] / seconds[0]}});
+  else std::printf("auto takes %.3f of even\n", seconds[1] / seconds[0]);
+  return 0;
+}
+
 struct Peer {
   std::string schedule;
   std::vector<double> seconds;
@@ -175,7 +202,9 @@ std::vector<VerbOption> bench_pipeline_options() {
   return {{"microbatches", "M", "pipeline: micro-batches of a step (default 4; with --delays 8)"},
           {"schedules", "LIST", concat("pipeline: schedules, with commas (default ", kSchedules, ")")},
           {"split", "HOW", "pipeline: where the model is cut: auto (default), even, or first layers of the stages (3/5)"},
-          {"delays", "", "pipeline: layers that sleep, on 2, 4 and 8 workers, beside their simulation"},
+          {"delays", "",
+           "pipeline: layers that sleep, on 2, 4 and 8 workers, beside their simulation; with --model NAME as long as that model's layers "
+           "compute here, split=even beside split=auto (default 4 workers)"},
           {"trace", "PREFIX", "pipeline: write each schedule's last step as PREFIX-SCHEDULE.json; Perfetto opens them"}};
 }
 
@@ -189,7 +218,7 @@ int bench_pipeline_verb(const Arguments& arguments) {
   if (delays) {
     BenchDelaysOptions options{.schedules = schedules, .backend = arguments.config.backend, .num_micro_batches = num_micro_batches};
     if (steps > 0) options.steps = static_cast<int>(std::min<int64_t>(steps, 1000));
-    return run_delays(arguments, options);
+    return arguments.was_given("model") ? run_split_delays(arguments, options) : run_delays(arguments, options);
   }
   Config config = arguments.config;
   if (!arguments.was_given("optimizer")) config.optimizer = "momentum";

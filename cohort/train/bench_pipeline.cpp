@@ -104,23 +104,6 @@ class PipelineTrainee {
   int num_micro_batches_;
 };
 
-/// What the loss adds to the last layer.
-void add_loss(const at::Tensor& output_like, const at::Tensor& target, LayerProfile& last) {
-  std::vector<double> forward, backward;
-  for (int run = 0; run <= 5; ++run) {
-    const at::Tensor output = output_like.detach().clone().requires_grad_();
-    auto start = Clock::now();
-    const at::Tensor loss = cross_entropy(output, target);
-    const double forward_seconds = seconds_since(start);
-    start = Clock::now();
-    loss.backward();
-    if (run == 0) continue;  // Warms up.
-    forward.push_back(forward_seconds), backward.push_back(seconds_since(start));
-  }
-  last.forward_seconds += median(forward);
-  last.backward_input_seconds += median(backward);
-}
-
 Profile profile_of(const BenchWorkload& workload, int num_micro_batches, Group& group) {
   // A hand-over inside of a host: docs/algorithms/handover.md.
   constexpr double kLatencySeconds = 5e-6, kBytesPerSecond = 4e9;
@@ -128,8 +111,9 @@ Profile profile_of(const BenchWorkload& workload, int num_micro_batches, Group& 
   const BatchTensors batch = bench_batch(workload);
   const int64_t size = workload.batch / num_micro_batches;
   group.barrier();
-  Profile profile = profile_layers(*model, batch.input.narrow(0, 0, size), {});
-  add_loss(model->forward(batch.input.narrow(0, 0, size)), batch.target.narrow(0, 0, size), profile.layers.back());
+  const at::Tensor target = batch.target.narrow(0, 0, size);
+  Profile profile = profile_layers(*model, batch.input.narrow(0, 0, size),
+                                   {.loss = [&target](const at::Tensor& output) { return cross_entropy(output, target); }});
   profile.link_latency_seconds = kLatencySeconds;
   profile.link_bytes_per_second = kBytesPerSecond;
   return profile_from_json(Json::parse(group.all_gather_text(to_json(profile).dump(), "the profile").front()));

@@ -50,4 +50,9 @@ struct BenchDelaysOptions {
 /// simulation with these very delays.
 std::vector<PipelineTimes> bench_pipeline_delays(const BenchDelaysOptions& options);
 
+/// 1F1B with stages that sleep as long as the layers of `model` (of pictures, 3x32x32, 16 a micro-batch) compute here, cut with split=even
+/// and with split=auto, in this order: what the cut is worth on more ranks than there are cores. options.schedules and part_seconds do not
+/// count.
+std::vector<PipelineTimes> bench_split_delays(const std::string& model, const BenchDelaysOptions& options);
+
 }  // namespace cohort

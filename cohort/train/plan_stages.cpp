@@ -1,5 +1,7 @@
 #include "cohort/train/plan_stages.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -41,7 +43,13 @@ Profile measure(LayerGraph& model, const Asked& asked, const DataSource& data) {
   Batch batch;
   data.read(indices, batch);
   const BatchTensors tensors = as_tensors(batch, data.shape());
-  return profile_layers(model, tensors.input, {.precision = parse_precision(asked.config.precision)});
+  return profile_layers(model, tensors.input, {.precision = parse_precision(asked.config.precision), .loss = [&](const at::Tensor& output) {
+                                                 return cross_entropy(for_loss(output), tensors.target);
+                                               }});
+}
+
+bool needs_profile(const Config& config, const Layout& layout) {
+  return layout.pp > 1 || (layout.recompute == "auto" && config.memory_limit > 0);
 }
 
 /// A user's table says for how many ranks and micro-batches it is.
@@ -132,8 +140,7 @@ StagePlan make_plan(LayerGraph& model, const Asked& asked, const DataSource& dat
   StagePlan plan;
   const Layout& layout = asked.layout;
   const size_t num_layers = model.layers().size();
-  const bool pipelined = layout.pp > 1;
-  const bool measured = pipelined || (layout.recompute == "auto" && asked.config.memory_limit > 0);
+  const bool pipelined = layout.pp > 1, measured = needs_profile(asked.config, layout);
   Profile profile;
   if (measured) {
     profile = measure(model, asked, data);
@@ -188,11 +195,16 @@ StagePlan plan_stages(LayerGraph& model, const Config& config, const Layout& lay
   if (layout.pp == 1 && layout.recompute == "none") return {};
   LinkEstimate link{kSharedLatencySeconds, kSharedBytesPerSecond};
   if (layout.pp > 1 && !group.arena()) link = measure_link(group, 0.1);
+  // Ranks that compute side by side share caches and memory, as they will in training. More ranks than cores would share those too.
+  const auto ranks_here = static_cast<long>(group.ranks_of_my_host().size());
+  const bool all_measure = needs_profile(config, layout) && ranks_here <= ::sysconf(_SC_NPROCESSORS_ONLN);
+  if (all_measure) group.barrier();
   std::string answer;
-  if (group.rank() == 0) {
+  if (group.rank() == 0 || all_measure) {
     try {
       const Asked asked{config, layout, count_stages(layout), micro_batch_of(config, layout)};
-      answer = to_json(make_plan(model, asked, data, link)).dump();
+      if (group.rank() == 0) answer = to_json(make_plan(model, asked, data, link)).dump();
+      else measure(model, asked, data);
     } catch (const Error& error) {
       answer = Json{{"code", static_cast<int>(error.code())}, {"error", error.what()}}.dump();
     }

@@ -10,7 +10,8 @@
 //                    storage belongs to the layer that made it, and a stage's stash is the sum over its layers.
 //   weights          distinct storages of the layer's parameters and of the leaves of its graph. A weight that two layers share counts in
 //                    both.
-// Times are medians. The gradient of every output is random, as the loss is not there.
+//   loss             where it is given: its forward and backward, alone, are added to the last layer's.
+// Times are medians. The gradient of every output is random.
 //
 // Allocations are seen through LibTorch's memory profiling hook of this thread, so no allocator is replaced. What a library allocates by
 // itself (oneDNN's scratch space) is not seen.
@@ -165,10 +166,25 @@ class LayerProfiler {
         if (source >= 0 && last_use_[source] == i) outputs_[source].reset();
       }
     }
+    if (options_.loss) add_loss(outputs_.back(), profile.layers.back());
     return profile;
   }
 
  private:
+  void add_loss(const at::Tensor& model_output, LayerProfile& last) const {
+    std::vector<double> forward_seconds, backward_seconds;
+    for (int run = 0; run <= options_.repeats; ++run) {
+      const at::Tensor output = model_output.detach().clone().requires_grad_();
+      at::Tensor loss;
+      const double forward_time = seconds_of([&] { loss = options_.loss(output); });
+      const double backward_time = seconds_of([&] { torch::autograd::grad({loss}, {output}); });
+      if (run == 0) continue;  // Warms up.
+      forward_seconds.push_back(forward_time), backward_seconds.push_back(backward_time);
+    }
+    last.forward_seconds += median(forward_seconds);
+    last.backward_input_seconds += median(backward_seconds);
+  }
+
   at::Tensor forward(const LayerGraph::Layer& layer, const LayerGraph::Inputs& inputs) const {
     const AutocastScope autocast(options_.precision, input_.device().type());
     at::Tensor output = layer.function(inputs);

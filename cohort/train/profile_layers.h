@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+
 #include "cohort/models/layer_graph.h"
 #include "cohort/plan/profile.h"
 #include "cohort/train/precision.h"
@@ -12,6 +14,8 @@ namespace cohort {
 struct ProfileOptions {
   int repeats = 5;  ///< Medians of so many runs, after one that warms up.
   Precision precision = Precision::kFp32;
+  /// From the model's output; its time is a part of the last layer's. Empty: not counted.
+  std::function<at::Tensor(const at::Tensor& output)> loss;
 };
 
 /// Runs forward and backward layer by layer on `input` (one micro-batch, at least one sample), in training mode, on the device that it lies
