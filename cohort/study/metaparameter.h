@@ -28,7 +28,7 @@ void check_metaparameter(const Metaparameter& parameter);
 /// Where `unit` in [0, 1] lies: kLog rises; kReverseLog falls, from maximum at 0 to minimum at 1 (the published direction: [0.9, 0.9999] is
 /// 0.9999, 0.99684, 0.9 at 0, 0.5, 1). Integers and choices have cells of equal size (integers on their scale).
 double value_at(const Metaparameter& parameter, double unit);
-/// The other way, for choices and integers the middle of the cell; in [0, 1] for values inside of the space.
+/// The other way, for choices and integers the middle of the cell; values outside of the space count as its nearest end or choice.
 double unit_of(const Metaparameter& parameter, double value);
 
 Parameters point_at(const SearchSpace& space, const std::vector<double>& units);

@@ -1,6 +1,8 @@
 #pragma once
 // What authors of such studies check by eye, each with its evidence and what to do.
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,8 +13,10 @@
 namespace cohort::study {
 
 struct Flag {
-  std::string rule;  ///< "bound", "few-trials", "steps-rise", "examples-fall", "budget", "infeasible", "coarse", "not-reached", "censored"
-  int64_t batch_size = 0;  ///< 0: of the whole study.
+  /// "bound", "instability-wall", "few-trials", "few-batch-sizes", "steps-rise", "examples-fall", "budget", "infeasible", "coarse",
+  /// "not-reached", "censored".
+  std::string rule;
+  int64_t batch_size = 0;  ///< The one to look after; 0: the whole study.
   std::string evidence;    ///< A sentence with the numbers.
   std::string advice;      ///< What to do.
   bool refuses = false;    ///< With this no regime may be named.
@@ -22,7 +26,13 @@ struct Flag {
 /// Rules and limits: docs/algorithms/batch_size_study.md. `steps` is steps_to_result(study, goal).
 std::vector<Flag> self_checks(const StudyData& study, const GoalSpec& goal, const std::vector<StepsToResult>& steps);
 
-/// The space widened at the bounds that best trials touch, by one decade (log scales) or half its width (linear); empty where none does.
+/// The checks of S(B) alone: steps-rise, examples-fall, few-batch-sizes.
+std::vector<Flag> check_curve(const std::vector<StepsToResult>& steps);
+
+/// The space widened at the bounds that best trials touch, by one decade (log scales) or half its width (linear), as
+/// far as the metaparameter has values there; empty where none does, and where the bound is an instability wall.
 SearchSpace widened_space(const BatchStudy& batch, const GoalSpec& goal, const StepsToResult& steps);
+/// The same as text to put into a copy of the spec, one [batch.N.search] for each batch size; empty where none.
+std::string widened_search_text(const StudyData& study, const GoalSpec& goal, const std::vector<StepsToResult>& steps);
 
 }  // namespace cohort::study

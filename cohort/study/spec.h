@@ -54,21 +54,36 @@ struct StudySpec {
 /// of the budget), end_factor, warmup_steps.
 const std::vector<std::string>& trial_parameters();
 
-/// Error(kBadInput) with file, line and what is wrong: unknown keys (with the nearest known), wrong types, missing keys, a metaparameter
-/// that the optimizer does not have, batch sizes that do not rise, goals that are none.
+bool is_whole_parameter(const std::string& name);  ///< Counts steps. Error(kBadInput) for an unknown name.
+
+/// What read_spec checks of a spec, for specs that were made or changed in code. Error(kBadInput) with what is wrong.
+void check_spec(const StudySpec& spec);
+/// Its parts: one metaparameter (its name, its optimizer, its range), the space of one batch size, a goal (that the study measures).
+void check_trial_parameter(const StudySpec& spec, const Metaparameter& parameter);
+void check_space(const StudySpec& spec, const SearchSpace& space);
+void check_goal(const StudySpec& spec, const GoalSpec& goal);
+
+/// Metaparameters of a space come in the order of trial_parameters(), whatever the order in the file. Error(kBadInput) with file, line and
+/// what is wrong: unknown keys (with the nearest known), wrong types, missing keys, a metaparameter that the optimizer does not have, batch
+/// sizes that do not rise, goals that are none.
 StudySpec read_spec(const std::string& path);
 StudySpec parse_spec(const std::string& toml, const std::string& name_in_errors);
 /// What read_spec reads back to the same value.
 std::string to_toml(const StudySpec& spec);
 /// What decides a trial's result, as one line of text: two specs with the same one can go on from each other's store. Budget and number of
-/// trials of a batch size may grow, batch sizes and goals may be added; anything else that changed is named by explain_difference.
+/// trials of a batch size may grow (the budget not where decay_fraction is searched: it would change each trial), batch sizes and goals may
+/// be added; anything else that changed is named by explain_difference. So a study can go on exactly where that returns "", though the
+/// fingerprints differ. Names, `unknown`, [machine] and max_draws_factor decide no result and are not in it.
 std::string fingerprint(const StudySpec& spec);
+/// One sentence, or "". Error(kBadInput) where the first is no fingerprint.
 std::string explain_difference(const std::string& fingerprint_of_store, const std::string& fingerprint_now);
 
-/// Steps at which a trial is evaluated: 0, 1, ... up to and including `train_steps`, each ceil(ratio x the one before).
+/// Steps at which a trial is evaluated: 0, 1, ... up to and including `train_steps`, each ceil(ratio x the one before), at least one more.
+/// Error(kBadInput) above a million of them.
 std::vector<int64_t> evaluation_steps(double ratio, int64_t train_steps);
 
-/// The point of trial `id` at this batch size: Halton point `id` of (dimensions, seed), the same units at every batch size.
+/// The point of trial `id` at this batch size. Each name of trial_parameters() has its own dimension of the Halton sequence of spec.seed,
+/// so the units are the same at every batch size, whatever else is searched there.
 Parameters parameters_of_trial(const StudySpec& spec, const BatchSpec& batch, int64_t id);
 
 }  // namespace cohort::study

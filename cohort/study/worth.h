@@ -31,15 +31,21 @@ struct WorthRow {
   double next_gain = 0;  ///< 1 - time with the next number of workers / this time; 0 for the last.
 };
 struct Worth {
-  std::vector<WorthCell> cells;  ///< Every (batch size that reached the goal) x (workers that were measured).
-  std::vector<WorthRow> rows;    ///< Workers rise.
-  int num_worth_having = 1;      ///< The largest number whose last doubling (or step) still saved at least `least_gain` of the time.
+  std::vector<WorthCell>
+      cells;                   ///< Every (batch size that reached the goal) x (workers that were measured); batch sizes, then workers rise.
+  std::vector<WorthRow> rows;  ///< Workers rise. Empty where nothing was measured.
+  /// The largest number that still saved at least `least_gain` of the time per doubling (a smaller step is held to its part of that),
+  /// against the number before it that did.
+  int num_worth_having = 1;
 };
+/// Only pairs that were measured. Error(kBadInput) for step times that are not positive.
 Worth worth_of_workers(const std::vector<StepsToResult>& steps, const std::vector<StepTime>& times, double least_gain = 0.1);
 
-/// batch_size,steps,steps_low,steps_high,trial,goal,... : docs/formats/study.md. What a planner reads.
+/// CSV files that a study's report leaves and a planner reads: docs/formats/steps_curve.md. Writing replaces a file whole; reading gives
+/// Error(kBadInput) with file, line and what is wrong.
 void write_steps_curve(const std::string& path, const Analysis& analysis);
-std::vector<StepsToResult> read_steps_curve(const std::string& path);
+/// Batch sizes rise. `goal`: also what was to be reached, as GoalSpec::text() has it.
+std::vector<StepsToResult> read_steps_curve(const std::string& path, std::string* goal = nullptr);
 void write_step_times(const std::string& path, const std::vector<StepTime>& times);
 std::vector<StepTime> read_step_times(const std::string& path);
 
