@@ -74,6 +74,7 @@ void read_step(const JsonLine& line, RunRecord& run) {
   if (!run.steps.empty() && run.steps.back().step >= step.step) {
     drop_after(run.steps, step.step - 1);
     drop_after(run.evals, step.step - 1);
+    drop_after(run.noise, step.step - 1);
     drop_after(run.checkpoints, step.step - 1);
     drop_after(run.resumes, step.step - 1);
   }
@@ -84,6 +85,7 @@ void read_resume(const JsonLine& line, RunRecord& run) {
   const int64_t step = line.required_count("step");
   drop_after(run.steps, step);
   drop_after(run.evals, step);
+  drop_after(run.noise, step);
   drop_after(run.checkpoints, step);
   drop_after(run.resumes, step);
   run.resumes.push_back({step, line.text("from")});
@@ -95,6 +97,19 @@ void read_eval(const JsonLine& line, RunRecord& run) {
   const EvalRecord eval{line.required_count("step"), line.number("val_loss"), line.number("val_error")};
   drop_after(run.evals, eval.step - 1);
   run.evals.push_back(eval);
+}
+
+void read_noise(const JsonLine& line, RunRecord& run) {
+  const NoiseRecord noise{.step = line.required_count("step"),
+                          .small_batch = line.number("small_batch"),
+                          .large_batch = line.number("large_batch"),
+                          .small_squared = line.number("small_squared"),
+                          .large_squared = line.number("large_squared"),
+                          .gradient_squared = line.number("gradient_squared"),
+                          .trace = line.number("trace"),
+                          .noise_scale = line.number("noise_scale")};
+  drop_after(run.noise, noise.step - 1);
+  run.noise.push_back(noise);
 }
 
 PartRecord read_part(const Json& object, const std::string& where) {
@@ -193,6 +208,7 @@ void read_event(const Json& object, const std::string& where, RunRecord& run) {
   if (event == "start") read_start(line, object, run);
   else if (event == "step") read_step(line, run);
   else if (event == "eval") read_eval(line, run);
+  else if (event == "noise_scale") read_noise(line, run);
   else if (event == "checkpoint") run.checkpoints.push_back({line.required_count("step"), line.text("path")});
   else if (event == "resume") read_resume(line, run);
   else if (event == "ranks") read_ranks(line, run);

@@ -35,6 +35,13 @@ struct EvalRecord {
   double val_error = kUnknown;  ///< A fraction.
 };
 
+/// A measurement of the gradient noise scale: what the step measured, and the running means after it.
+struct NoiseRecord {
+  int64_t step = 0;
+  double small_batch = kUnknown, large_batch = kUnknown, small_squared = kUnknown, large_squared = kUnknown;
+  double gradient_squared = kUnknown, trace = kUnknown, noise_scale = kUnknown;
+};
+
 /// A checkpoint that was written, or that a run went on from.
 struct CheckpointRecord {
   int64_t step = 0;
@@ -114,6 +121,7 @@ struct RunRecord {
   std::optional<StartRecord> start;
   std::vector<StepRecord> steps;  ///< Steps rise; what a resume undid is not here.
   std::vector<EvalRecord> evals;  ///< Steps rise.
+  std::vector<NoiseRecord> noise;  ///< Steps rise; empty without --noise-scale.
   std::vector<CheckpointRecord> checkpoints, resumes;
   std::vector<RankRecord> ranks;           ///< Of the last process.
   std::optional<PipelineRecord> pipeline;  ///< Of the last process.

@@ -1,0 +1,244 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+
+#include "cohort/base/error.h"
+#include "cohort/base/file.h"
+#include "cohort/base/json.h"
+#include "cohort/base/log.h"
+#include "cohort/base/strict_json.h"
+#include "cohort/base/text.h"
+#include "cohort/cli/study.h"
+#include "cohort/report/study_page.h"
+#include "cohort/study/archive.h"
+#include "cohort/study/store.h"
+#include "cohort/train/step_times.h"
+
+namespace cohort {
+namespace {
+
+namespace fs = std::filesystem;
+using study::StudyData;
+using study::StudySpec;
+
+/// What the folders of the command line hold.
+struct Found {
+  std::vector<ReportedStudy> studies;
+  std::string first_folder;
+  bool first_is_store = false;
+  std::optional<StudySpec> first_spec;  ///< None of an archive, or a store made from one.
+  std::vector<NoiseScaleNote> noise_scales;
+  std::vector<std::string> warnings;
+};
+
+bool is_store(const std::string& folder) { return fs::exists(fs::path(folder) / "study.db"); }
+
+std::optional<StudySpec> spec_of(const study::Store& store) {
+  try {
+    return store.spec();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kBadInput) throw;
+    return std::nullopt;
+  }
+}
+
+/// The note "noise_scale": a list of {"noise_scale": samples, "step": n, "loss": x}.
+std::vector<NoiseScaleNote> noise_scales_of(const study::Store& store, const std::string& folder) {
+  std::vector<NoiseScaleNote> out;
+  const auto text = store.note("noise_scale");
+  if (!text) return out;
+  const Json list = Json::parse(*text, nullptr, false);
+  if (!list.is_array()) fail(ErrorCode::kBadInput, folder, ": the note noise_scale is no list");
+  for (const Json& one : list) {
+    if (!one.is_object() || !one.contains("noise_scale") || !one["noise_scale"].is_number()) continue;
+    NoiseScaleNote note{.noise_scale = one["noise_scale"].get<double>()};
+    if (one.contains("step") && one["step"].is_number()) note.step = static_cast<int64_t>(one["step"].get<double>());
+    if (one.contains("loss") && one["loss"].is_number()) note.loss = one["loss"].get<double>();
+    if (std::isfinite(note.noise_scale)) out.push_back(note);
+  }
+  return out;
+}
+
+/// The store is closed again before anything forks.
+void read_store(const std::string& folder, Found& found) {
+  const study::Store store = study::Store::open_readonly(folder);
+  const bool is_first = found.studies.empty();
+  found.studies.push_back({store.read(), folder});
+  if (!is_first) return;
+  found.first_spec = spec_of(store);
+  found.noise_scales = noise_scales_of(store, folder);
+  if (const auto note = store.note("halving")) {
+    const Json text = Json::parse(*note, nullptr, false);
+    if (text.is_string()) found.warnings.push_back(text.get<std::string>());
+  }
+}
+
+Found read_folders(const Arguments& arguments) {
+  Found found;
+  if (arguments.positional.size() < 2) fail(ErrorCode::kBadInput, "study report: give a study's folder: cohort study report DIR...");
+  for (size_t i = 1; i < arguments.positional.size(); ++i) {
+    const std::string& folder = arguments.positional[i];
+    if (i == 1) found.first_folder = folder, found.first_is_store = is_store(folder);
+    if (is_store(folder)) {
+      read_store(folder, found);
+    } else if (study::is_archive(folder)) {
+      for (StudyData& data : study::import_archive(folder)) {
+        std::string name = join({data.dataset, data.model, data.optimizer}, "/");
+        found.studies.push_back({std::move(data), std::move(name)});
+      }
+    } else {
+      fail(ErrorCode::kBadInput, folder, ": neither a study (study.db) nor an archive of studies (study.json)");
+    }
+  }
+  if (found.studies.empty()) fail(ErrorCode::kBadInput, found.first_folder, ": the archive holds no study");
+  return found;
+}
+
+int64_t bytes_of(const Found& found) {
+  std::error_code error;
+  int64_t total = 0;
+  if (found.first_is_store) {
+    for (const char* name : {"study.db", "study.db-wal"}) {
+      const auto size = fs::file_size(fs::path(found.first_folder) / name, error);
+      if (!error) total += static_cast<int64_t>(size);
+    }
+    return total;
+  }
+  for (const auto& entry : fs::recursive_directory_iterator(found.first_folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name != "study.json" && name != "metadata.json" && name != "measurements.csv") continue;
+    const auto size = entry.file_size(error);
+    if (!error) total += static_cast<int64_t>(size);
+  }
+  return total;
+}
+
+/// As a shell takes it.
+std::string quoted(const std::string& text) {
+  constexpr char kPlain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=,+-";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string out = "'";
+  for (const char character : text) out += character == '\'' ? "'\\''" : std::string(1, character);
+  return out + "'";
+}
+
+std::vector<std::string> commands_of(const Found& found, const Arguments& arguments) {
+  std::string report = "cohort study report";
+  if (!found.first_spec) {
+    for (size_t i = 1; i < arguments.positional.size(); ++i) report += " " + quoted(arguments.positional[i]);
+    return {report};
+  }
+  std::string folder = found.first_folder;
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  const std::string again = quoted(folder + "-again");
+  return {"cohort study run " + quoted(folder + "/study.toml") + " --out " + again, report + " " + again};
+}
+
+std::vector<int64_t> reached_sizes(const StudyData& data, const study::GoalSpec& goal) {
+  std::vector<int64_t> sizes;
+  for (const study::StepsToResult& result : study::steps_to_result(data, goal)) {
+    if (result.steps) sizes.push_back(result.batch_size);
+  }
+  return sizes;
+}
+
+/// Measured now for one store's own workload; else what an earlier report left.
+std::vector<study::StepTime> step_times(const Found& found, const Arguments& arguments, const std::optional<study::GoalSpec>& goal) {
+  const StudyData& data = found.studies.front().data;
+  const bool may_measure = arguments.positional.size() == 2 && found.first_spec && !arguments.options.contains("no-times");
+  const std::string path = found.first_folder + "/step_times.csv";
+  if (!may_measure) return found.first_is_store && fs::exists(path) ? study::read_step_times(path) : std::vector<study::StepTime>();
+  const auto& goals = found.first_spec->goals;
+  const std::vector<int64_t> sizes = goal || !goals.empty() ? reached_sizes(data, goal ? *goal : goals.front()) : std::vector<int64_t>();
+  if (sizes.empty() || found.first_spec->is_noisy_quadratic()) return {};
+  if (!arguments.options.contains("quiet"))
+    log_info(concat("measuring step times of ", sizes.size(), " batch sizes, two minutes at most; --no-times leaves it out"));
+  // 0: as many as there are cores.
+  return measure_step_times(*found.first_spec, sizes, {.max_workers = static_cast<int>(arguments.integer_option("workers", 0, 0, 4096))});
+}
+
+Json optional_number(const std::optional<double>& value) { return value && std::isfinite(*value) ? Json(*value) : Json(nullptr); }
+
+void print_lines(const StudyReport& report) {
+  Json flags = Json::array();
+  for (const study::Flag& flag : report.flags)
+    flags.push_back({{"rule", flag.rule}, {"batch_size", flag.batch_size}, {"text", flag.text()}, {"refuses", flag.refuses}});
+  if (report.has_goal) {
+    const Json line = {{"event", "regimes"},
+                       {"goal", report.analysis.goal.text()},
+                       {"perfect_to", optional_number(report.analysis.regimes.perfect_to)},
+                       {"flat_from", optional_number(report.analysis.regimes.flat_from)},
+                       {"refused", report.analysis.regimes.refused},
+                       {"flags", flags}};
+    std::printf("%s\n", line.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+  }
+  for (const study::WorthRow& row : report.worth.rows) {
+    const Json line = {{"event", "worth"},
+                       {"workers", row.num_workers},
+                       {"batch_size", row.best.batch_size},
+                       {"steps", row.best.steps},
+                       {"step_seconds", row.best.step_seconds},
+                       {"seconds", row.best.seconds},
+                       {"seconds_low", optional_number(row.best.seconds_low)},
+                       {"seconds_high", optional_number(row.best.seconds_high)},
+                       {"speed_up", row.speed_up},
+                       {"next_gain", row.next_gain},
+                       {"worth_having", row.num_workers <= report.worth.num_worth_having}};
+    std::printf("%s\n", line.dump().c_str());
+  }
+  const Json line = {{"event", "report"}, {"path", report.path}, {"plots", report.plots}};
+  std::printf("%s\n", line.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+}
+
+void print_text(const StudyReport& report) {
+  for (const std::string& sentence : report.sentences) std::printf("%s\n", printable(sentence).c_str());
+  for (const study::Flag& flag : report.flags) std::printf("- %s\n", printable(flag.text()).c_str());
+  for (const study::WorthRow& row : report.worth.rows) {
+    std::string next;
+    if (&row != &report.worth.rows.back())
+      next = row.next_gain > 0 ? concat("; the next number saves ", std::lround(100 * row.next_gain), " %") : "; the next number is slower";
+    std::printf("%d worker%s: batch size %s, %s to the goal%s\n", row.num_workers, row.num_workers == 1 ? "" : "s",
+                with_commas(row.best.batch_size).c_str(), human_seconds(row.best.seconds).c_str(), next.c_str());
+  }
+  if (!report.worth.rows.empty())
+    std::printf("%d worker%s worth having\n", report.worth.num_worth_having, report.worth.num_worth_having == 1 ? " is" : "s are");
+  std::printf("%s\n", printable(report.path).c_str());
+}
+
+double reference_batch(const Arguments& arguments) {
+  if (!arguments.options.contains("reference-batch")) return 0;
+  const std::string text = arguments.option("reference-batch", "");
+  const auto value = parse_number(text);
+  if (!value || !(*value > 0) || !std::isfinite(*value))
+    fail(ErrorCode::kBadInput, "--reference-batch ", text, ": expected a number above 0");
+  return *value;
+}
+
+}  // namespace
+
+int study_report(const Arguments& arguments) {
+  StudyReportOptions options{.reference_batch = reference_batch(arguments)};
+  if (arguments.options.contains("goal")) options.goal = study::parse_goal_spec(arguments.option("goal", ""));
+  Found found = read_folders(arguments);
+  options.path = arguments.option("out", found.first_folder + "/report.html");
+  if (fs::is_directory(options.path))
+    fail(ErrorCode::kBadInput, "--out ", options.path, " is a folder; give a file, such as ", options.path, "/report.html");
+  options.times = step_times(found, arguments, options.goal);
+  options.noise_scales = std::move(found.noise_scales);
+  options.warnings = std::move(found.warnings);
+  options.raw_bytes = bytes_of(found);
+  options.commands = commands_of(found, arguments);
+  options.studies = std::move(found.studies);
+  const StudyReport report = write_study_report(options);
+  // A planner looks for these in the study's folder, wherever the page went.
+  const std::string folder = found.first_is_store ? found.first_folder : parent_folder(options.path);
+  if (report.has_goal) study::write_steps_curve(folder + "/steps_curve.csv", report.analysis);
+  if (!options.times.empty()) study::write_step_times(folder + "/step_times.csv", options.times);
+  if (arguments.options.contains("json")) print_lines(report);
+  else print_text(report);
+  return 0;
+}
+
+}  // namespace cohort
