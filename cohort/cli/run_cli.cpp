@@ -4,8 +4,8 @@
 namespace cohort {
 
 int run_cli(int argc, char** argv) {
-  static const std::vector<Verb> verbs = {train_verb(),  verify_verb(), launch_verb(),   checkpoint_verb(),
-                                          report_verb(), bench_verb(),  simulate_verb(), doctor_verb()};
+  static const std::vector<Verb> verbs = {train_verb(), verify_verb(),   launch_verb(), checkpoint_verb(), report_verb(),
+                                          bench_verb(), simulate_verb(), study_verb(),  doctor_verb()};
   return run_verbs(verbs, argc, argv);
 }
 

@@ -20,13 +20,13 @@ BatchTensors as_tensors(Batch& batch, const DataShape& shape) {
   return tensors;
 }
 
-at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target, bool sum) {
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target, bool sum, double label_smoothing) {
   if (logits.numel() / logits.size(-1) != target.numel())
     fail(ErrorCode::kBadInput, "the model's output has ", logits.numel() / logits.size(-1), " rows of ", logits.size(-1),
          " logits, the data has ", target.numel(),
          " targets; the last dimension of the output must be the classes and the others those of the targets");
   return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), target.reshape({-1}), {},
-                                sum ? at::Reduction::Sum : at::Reduction::Mean);
+                                sum ? at::Reduction::Sum : at::Reduction::Mean, /*ignore_index=*/-100, label_smoothing);
 }
 
 }  // namespace cohort

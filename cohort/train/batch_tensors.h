@@ -15,7 +15,8 @@ struct BatchTensors {
 /// Wraps the batch's memory without a copy; the batch must outlive the tensors.
 BatchTensors as_tensors(Batch& batch, const DataShape& shape);
 
-/// Cross-entropy of logits {..., classes} and targets {...}: the mean over all targets, or their sum.
-at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target, bool sum = false);
+/// Cross-entropy of logits {..., classes} and targets {...}: the mean over all targets, or their sum. With `label_smoothing` e each target
+/// is 1 - e of its class and e spread evenly over all classes (Szegedy et al. 2016, section 7).
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target, bool sum = false, double label_smoothing = 0);
 
 }  // namespace cohort

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -105,6 +106,20 @@ void Metrics::evaluation(int64_t step, double loss, double error) {
   events_->scalar("validation/loss", step, loss, now);
   events_->scalar("validation/error", step, error, now);
   flush();
+}
+
+void Metrics::noise_scale(const NoiseReading& reading) {
+  const bool known = std::isfinite(reading.noise_scale);
+  event(Json{{"event", "noise_scale"},
+             {"step", reading.step},
+             {"small_batch", reading.small_batch},
+             {"large_batch", reading.large_batch},
+             {"small_squared", reading.small_squared},
+             {"large_squared", reading.large_squared},
+             {"gradient_squared", reading.gradient_squared},
+             {"trace", reading.trace},
+             {"noise_scale", known ? Json(reading.noise_scale) : Json(nullptr)}});
+  if (known) events_->scalar("train/noise_scale", reading.step, reading.noise_scale, wall_seconds());
 }
 
 void Metrics::flush() {

@@ -20,6 +20,15 @@ struct StepMetrics {
   double gradient_norm = -1;  ///< -1: not computed.
 };
 
+/// A measurement of the gradient noise scale.
+struct NoiseReading {
+  int64_t step = 0;                             ///< From 1.
+  double small_batch = 0, large_batch = 0;      ///< Samples.
+  double small_squared = 0, large_squared = 0;  ///< Squared norms of the mean gradients, as measured in this step.
+  double gradient_squared = 0, trace = 0;       ///< Estimates of |G|^2 and tr(Sigma) per sample, averaged over the last measurements.
+  double noise_scale = 0;                       ///< trace / gradient_squared, samples; NaN where there is no estimate.
+};
+
 /// One thread. Lines are written whole.
 class Metrics {
  public:
@@ -31,6 +40,7 @@ class Metrics {
 
   void step(const StepMetrics& metrics);
   void evaluation(int64_t step, double loss, double error);
+  void noise_scale(const NoiseReading& reading);
   /// Any other event; `to_stdout_too` false for what only the report reads.
   void event(const Json& line, bool to_stdout_too = true);
   void flush();

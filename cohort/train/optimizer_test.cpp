@@ -22,6 +22,10 @@ TEST_CASE("learning-rate schedules") {
   config.schedule_lr = "cosine";
   CHECK(learning_rate_at(config, 54, 104) == doctest::Approx(1.1));
   CHECK(learning_rate_at(config, 29, 104) == doctest::Approx(2 * (0.1 + 0.9 * 0.5 * (1 + std::sqrt(0.5)))));
+  config.decay_steps = 20;  // Ends there, and stays.
+  CHECK(learning_rate_at(config, 14, 104) == doctest::Approx(1.1));
+  CHECK(learning_rate_at(config, 24, 104) == doctest::Approx(0.2));
+  CHECK(learning_rate_at(config, 90, 104) == doctest::Approx(0.2));
 }
 
 }  // namespace

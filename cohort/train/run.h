@@ -20,6 +20,7 @@
 #include "cohort/train/balance.h"
 #include "cohort/train/evaluate.h"
 #include "cohort/train/metrics.h"
+#include "cohort/train/noise_meter.h"
 #include "cohort/train/plan_stages.h"
 #include "cohort/train/run_state.h"
 #include "cohort/train/trainer.h"
@@ -70,6 +71,7 @@ class Run {
   int64_t num_parameters_ = 0;                  // Of the whole model.
   std::unique_ptr<ModelParallel> parallel_;     // Null where every rank has the whole model.
   std::unique_ptr<Strategy> strategy_;
+  std::unique_ptr<NoiseMeter> noise_;  // Null where the noise scale is not asked for.
   std::unique_ptr<TrainingStep> step_;
   Shares shares_;
   std::unique_ptr<Balance> balance_;

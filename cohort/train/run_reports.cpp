@@ -136,17 +136,19 @@ void Run::write_rank_totals() {
     metrics_->event(
         Json{{"event", "interrupted"}, {"step", result_.steps}, {"checkpoint", config_.run + "/checkpoints/latest"}, {"run", config_.run}});
   } else {
-    metrics_->event(Json{{"event", "done"},
-                         {"step", result_.steps},
-                         {"loss", trained ? finite(result_.loss) : Json(nullptr)},
-                         {"val_loss", finite(result_.val_loss)},
-                         {"val_error", finite(result_.val_error)},
-                         {"seconds", result_.seconds},
-                         {"predicted_step_seconds", plan_.predicted_step_seconds > 0 ? Json(plan_.predicted_step_seconds) : Json(nullptr)},
-                         {"measured_step_seconds", trained ? Json(result_.step_seconds) : Json(nullptr)},
-                         {"first_step_seconds", trained ? Json(first_step_seconds_) : Json(nullptr)},
-                         {"peak_memory_bytes", peaks},
-                         {"run", config_.run}});
+    Json done{{"event", "done"},
+              {"step", result_.steps},
+              {"loss", trained ? finite(result_.loss) : Json(nullptr)},
+              {"val_loss", finite(result_.val_loss)},
+              {"val_error", finite(result_.val_error)},
+              {"seconds", result_.seconds},
+              {"predicted_step_seconds", plan_.predicted_step_seconds > 0 ? Json(plan_.predicted_step_seconds) : Json(nullptr)},
+              {"measured_step_seconds", trained ? Json(result_.step_seconds) : Json(nullptr)},
+              {"first_step_seconds", trained ? Json(first_step_seconds_) : Json(nullptr)},
+              {"peak_memory_bytes", peaks},
+              {"run", config_.run}};
+    if (noise_) done["noise_scale"] = finite(noise_->recent().noise_scale());
+    metrics_->event(done);
   }
   metrics_->flush();
 }

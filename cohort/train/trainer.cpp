@@ -98,6 +98,7 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
     first_step_ = saved_step_ = state_->load_latest(&extra);
     load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - loading).count();
     if (extra.contains("loss_scaler")) step_->load(extra["loss_scaler"]);
+    if (noise_ && extra.contains("noise_scale")) noise_->load(extra["noise_scale"]);
   }
   warn();
   if (reports_here()) {
@@ -151,6 +152,11 @@ void Run::build_strategy() {
   check_shares();
   strategy_ = make_strategy(*model_, data_group, strategy_options(config_, layout_));
   if (parallel_) strategy_->set_counted_elsewhere(parallel_->counted_elsewhere(*model_));
+  if (config_.noise_scale > 0 && options_.reports) {
+    check_noise_scale(config_, layout_, world_.size);
+    noise_ = std::make_unique<NoiseMeter>(*model_, *strategy_, data_group,
+                                          NoiseMeterOptions{.every = config_.noise_scale, .exchange_exactly = layout_.compress != "none"});
+  }
   step_ = std::make_unique<TrainingStep>(config_, data_.train->shape(), *model_, *strategy_,
                                          TrainingStepOptions{.rank = world_.rank,
                                                              .num_ranks = world_.size,
@@ -159,7 +165,8 @@ void Run::build_strategy() {
                                                              .slow_factor = injection_.slow_factor,
                                                              .parallel = parallel_.get(),
                                                              .microbatches = layout_.microbatches,
-                                                             .empty_forward = config_.sync_batch_norm});
+                                                             .empty_forward = config_.sync_batch_norm,
+                                                             .noise = noise_.get()});
 }
 
 /// What a user should know before the training starts.
@@ -235,7 +242,9 @@ void Run::evaluate_now(int64_t step, bool last) {
 void Run::save(int64_t step) {
   if (saved_step_ == step) return;
   const auto began = std::chrono::steady_clock::now();
-  const std::string path = state_->save(step, Json{{"loss_scaler", step_->state()}});
+  Json extra{{"loss_scaler", step_->state()}};
+  if (noise_) extra["noise_scale"] = noise_->state();
+  const std::string path = state_->save(step, extra);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   saved_step_ = step;
   if (!reports_here()) return;
@@ -272,6 +281,7 @@ TrainResult Run::train() {
       totals_.optimizer_seconds += step.metrics.optimizer_seconds;
       const bool last = number + 1 == total_steps_;
       if (reports_here() && ((number + 1) % config_.log_every == 0 || last || stop)) metrics_->step(step.metrics);
+      if (reports_here() && step.noise) metrics_->noise_scale(*step.noise);
       if ((number + 1) % config_.eval_every == 0 || last) evaluate_now(number + 1, last);
       if (reports_here()) {
         const std::optional<double> error = evaluated_step_ >= 0 ? std::optional<double>(result_.val_error) : std::nullopt;

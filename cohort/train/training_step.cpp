@@ -49,7 +49,8 @@ at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const at::Tenso
   if (count == 0) return output.sum() * 0;
   const at::Tensor logits = for_loss(output);
   const bool divided = options_.parallel && options_.parallel->sharded().logits_divided;
-  const at::Tensor mean = divided ? divided_cross_entropy(logits, target, options_.parallel->tensor()) : cross_entropy(logits, target);
+  const at::Tensor mean = divided ? divided_cross_entropy(logits, target, options_.parallel->tensor())
+                                  : cross_entropy(logits, target, /*sum=*/false, config_.label_smoothing);
   return mean * (static_cast<double>(count) / static_cast<double>(global_samples));
 }
 
@@ -130,6 +131,7 @@ void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
     if (scaler_.scale() != 1) loss = loss * scaler_.scale();
     strategy_.set_sync(piece == last);
     strategy_.set_control(kLoss, static_cast<float>(loss_sum));
+    if (options_.noise) options_.noise->begin_piece(count);
     loss.backward();
   }
 }
@@ -165,6 +167,7 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   strategy_.zero_grad();
   strategy_.set_buffer_share(static_cast<double>(batch.num_local_samples()) / static_cast<double>(batch.global_samples));
   strategy_.set_control(kStop, stop_requested() ? 1 : 0);
+  if (options_.noise) options_.noise->begin_step(number, batch.global_samples, scaler_.gradient_factor());
   forward_backward(batch, number);
   if (options_.slow_factor > 1)
     std::this_thread::sleep_for(std::chrono::duration<double>((options_.slow_factor - 1) * seconds_between(start, Clock::now())));
@@ -177,11 +180,13 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
          ". The weights of the last checkpoint are untouched");
   std::function<double(double)> add_other_parts;
   if (options_.parallel) add_other_parts = [this](double norm) { return options_.parallel->add_other_parts(norm); };
-  const StepOutcome outcome = strategy_.step({.learning_rate = m.learning_rate,
-                                              .clip_norm = config_.clip_norm,
-                                              .gradient_factor = scaler_.gradient_factor(),
-                                              .check_finite = needs_loss_scale(precision_),
-                                              .add_other_parts = std::move(add_other_parts)});
+  const StepOutcome outcome =
+      strategy_.step({.learning_rate = m.learning_rate,
+                      .clip_norm = options_.noise ? options_.noise->clip_norm(config_.clip_norm) : config_.clip_norm,
+                      .gradient_factor = scaler_.gradient_factor(),
+                      .check_finite = needs_loss_scale(precision_),
+                      .add_other_parts = std::move(add_other_parts)});
+  if (options_.noise) out.noise = options_.noise->end_step(outcome);
   scaler_.update(outcome.skipped);
   const double seconds = seconds_between(start, Clock::now());
   if (config_.clip_norm > 0) m.gradient_norm = outcome.gradient_norm;

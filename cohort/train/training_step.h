@@ -2,6 +2,7 @@
 // One step of training on one rank: forward and backward of its micro-batches, the exchange, the update.
 
 #include <cstdint>
+#include <optional>
 
 #include "cohort/base/config.h"
 #include "cohort/base/json_fwd.h"
@@ -11,6 +12,7 @@
 #include "cohort/pipeline/model_parallel.h"
 #include "cohort/train/loss_scaler.h"
 #include "cohort/train/metrics.h"
+#include "cohort/train/noise_meter.h"
 #include "cohort/train/precision.h"
 
 namespace cohort {
@@ -23,12 +25,14 @@ struct TrainingStepOptions {
   double slow_factor = 1;             ///< Injected: this rank computes so many times longer.
   ModelParallel* parallel = nullptr;  ///< Where ranks hold different parts of the model.
   int microbatches = 1;               ///< Of a pipeline, each micro-step (times its replicas where stages have replicas of their own).
-  bool empty_forward = false;  ///< A rank without samples in a micro-step runs it with none: its layers exchange (batch norm over ranks).
+  bool empty_forward = false;   ///< A rank without samples in a micro-step runs it with none: its layers exchange (batch norm over ranks).
+  NoiseMeter* noise = nullptr;  ///< Measures, where the noise scale is asked for.
 };
 
 struct StepResult {
   StepMetrics metrics;
   bool stop = false;  ///< A rank was asked to stop.
+  std::optional<NoiseReading> noise;
 };
 
 /// One thread. References must outlive it.

@@ -1,0 +1,125 @@
+// study export, study import: between a study's folder and the public layout of raw data.
+
+#include <algorithm>
+#include <cstdio>
+
+#include "cohort/base/error.h"
+#include "cohort/base/json.h"
+#include "cohort/base/text.h"
+#include "cohort/cli/study.h"
+#include "cohort/study/archive.h"
+#include "cohort/study/store.h"
+
+namespace cohort {
+namespace {
+
+using study::ArchivedWorkload;
+using study::BatchStudy;
+using study::StudyData;
+using study::Trial;
+using study::TrialStatus;
+
+struct Counts {
+  int64_t trials = 0, complete = 0, censored = 0, infeasible = 0, incomplete = 0, measurements = 0;
+
+  explicit Counts(const BatchStudy& batch) {
+    const auto count = [&](TrialStatus status) {
+      return std::count_if(batch.trials.begin(), batch.trials.end(), [&](const Trial& trial) { return trial.status == status; });
+    };
+    trials = static_cast<int64_t>(batch.trials.size());
+    complete = count(TrialStatus::kComplete);
+    censored = count(TrialStatus::kCensored);
+    infeasible = count(TrialStatus::kInfeasible);
+    incomplete = count(TrialStatus::kIncomplete);
+    for (const Trial& trial : batch.trials) measurements += static_cast<int64_t>(trial.measurements.size());
+  }
+};
+
+const std::string& only_folder(const Arguments& arguments, const char* action, const char* what) {
+  if (arguments.positional.size() != 2) fail(ErrorCode::kBadInput, "study ", action, ": give one ", what);
+  return arguments.positional[1];
+}
+
+void print_batch(const StudyData& study, const BatchStudy& batch, const char* event, bool is_json) {
+  const Counts counts(batch);
+  if (is_json) {
+    std::printf("%s\n", Json{{"event", event},
+                             {"dataset", study.dataset},
+                             {"model", study.model},
+                             {"optimizer", study.optimizer},
+                             {"batch_size", batch.batch_size},
+                             {"trials", counts.trials},
+                             {"complete", counts.complete},
+                             {"censored", counts.censored},
+                             {"infeasible", counts.infeasible},
+                             {"incomplete", counts.incomplete},
+                             {"measurements", counts.measurements}}
+                            .dump(-1, ' ', true, Json::error_handler_t::replace)
+                            .c_str());
+  } else {
+    std::printf("%10s %8s %9s %9s %11s %11s %13s\n", with_commas(batch.batch_size).c_str(), with_commas(counts.trials).c_str(),
+                with_commas(counts.complete).c_str(), with_commas(counts.censored).c_str(), with_commas(counts.infeasible).c_str(),
+                with_commas(counts.incomplete).c_str(), with_commas(counts.measurements).c_str());
+  }
+}
+
+void print_heading(const StudyData& study, bool is_json) {
+  if (is_json) return;
+  std::printf("%s\n", printable(concat(study.dataset, " / ", study.model, " / ", study.optimizer)).c_str());
+  std::printf("%10s %8s %9s %9s %11s %11s %13s\n", "batch size", "trials", "complete", "censored", "infeasible", "incomplete",
+              "measurements");
+}
+
+/// One batch size in memory at a time.
+void check_workload(const ArchivedWorkload& workload, bool is_json) {
+  std::string name;
+  std::vector<int64_t> sizes;
+  for (const std::string& folder : workload.batch_folders) {
+    const StudyData part = study::import_batch(folder);
+    const std::string part_name = concat(part.dataset, '/', part.model, '/', part.optimizer);
+    if (name.empty()) print_heading(part, is_json);
+    else if (name != part_name)
+      fail(ErrorCode::kBadInput, folder, "/study.json: is of ", printable(part_name), ", but its neighbours of ", printable(name));
+    name = part_name;
+    const int64_t size = part.batches.front().batch_size;
+    if (std::find(sizes.begin(), sizes.end(), size) != sizes.end())
+      fail(ErrorCode::kBadInput, workload.folder, ": batch size ", size, " is there twice");
+    sizes.push_back(size);
+    print_batch(part, part.batches.front(), "batch", is_json);
+  }
+}
+
+}  // namespace
+
+int study_export(const Arguments& arguments) {
+  const std::string& folder = only_folder(arguments, "export", "folder of a study");
+  const std::string out = arguments.option("out", "");
+  if (out.empty()) fail(ErrorCode::kBadInput, "study export: --out FOLDER is missing: the archive's root");
+  const bool is_json = arguments.options.contains("json");
+  const StudyData study = study::read_study(folder);
+  const std::string workload = study::export_archive(study, out);
+  print_heading(study, is_json);
+  for (const BatchStudy& batch : study.batches) print_batch(study, batch, "export", is_json);
+  if (!is_json) std::printf("wrote %s: %zu batch sizes\n", workload.c_str(), study.batches.size());
+  return 0;
+}
+
+int study_import(const Arguments& arguments) {
+  const std::string& folder = only_folder(arguments, "import", "folder of an archive");
+  const std::string out = arguments.option("out", "");
+  const bool is_json = arguments.options.contains("json");
+  const std::vector<ArchivedWorkload> workloads = study::find_workloads(folder);
+  if (!out.empty() && workloads.size() != 1)
+    fail(ErrorCode::kBadInput, "study import --out: ", folder, " holds ", workloads.size(), " workloads, but a study is of one; give ",
+         workloads.front().folder, " or another of them");
+  for (const ArchivedWorkload& workload : workloads) {
+    check_workload(workload, is_json);
+    if (!out.empty()) study::Store::create(out, study::import_workload(workload));
+  }
+  if (is_json) return 0;
+  if (out.empty()) std::printf("%zu workloads, all of it readable\n", workloads.size());
+  else std::printf("wrote %s\n", out.c_str());
+  return 0;
+}
+
+}  // namespace cohort

@@ -1,0 +1,118 @@
+#include <sched.h>
+
+#include <algorithm>
+
+#include "cohort/base/error.h"
+#include "cohort/base/log.h"
+#include "cohort/base/text.h"
+#include "cohort/cli/study.h"
+#include "cohort/study/store.h"
+#include "cohort/study/study_queue.h"
+#include "cohort/train/run_study.h"
+#include "cohort/world/launch.h"
+
+namespace cohort {
+namespace {
+
+using study::BatchSpec;
+using study::StudySpec;
+
+double number_option(const Arguments& arguments, const std::string& name, double fallback, double minimum) {
+  if (!arguments.options.contains(name)) return fallback;
+  const std::string text = arguments.option(name, "");
+  const auto value = parse_number(text);
+  if (!value || !(*value >= minimum) || !(*value < 1e9))
+    fail(ErrorCode::kBadInput, "--", name, " ", text, ": expected a number from ", minimum);
+  return *value;
+}
+
+void keep_batch_sizes(StudySpec& spec, const std::string& text) {
+  std::vector<BatchSpec> kept;
+  std::vector<std::string> names;
+  for (const BatchSpec& batch : spec.batches) names.push_back(std::to_string(batch.batch_size));
+  for (const std::string& part : split(text, ',')) {
+    const auto size = parse_integer(trim(part));
+    const auto found = std::find_if(spec.batches.begin(), spec.batches.end(), [&](const BatchSpec& one) { return size == one.batch_size; });
+    if (found == spec.batches.end())
+      fail(ErrorCode::kBadInput, "--batch-sizes: '", part, "' is not one of the spec's; it has ", join(names, " "));
+    kept.push_back(*found);
+  }
+  std::sort(kept.begin(), kept.end(), [](const BatchSpec& a, const BatchSpec& b) { return a.batch_size < b.batch_size; });
+  for (size_t i = 1; i < kept.size(); ++i)
+    if (kept[i].batch_size == kept[i - 1].batch_size) fail(ErrorCode::kBadInput, "--batch-sizes names ", kept[i].batch_size, " twice");
+  if (kept.empty()) fail(ErrorCode::kBadInput, "--batch-sizes names none");
+  spec.batches = std::move(kept);
+}
+
+StudySpec spec_of(const Arguments& arguments) {
+  if (arguments.positional.size() != 2) fail(ErrorCode::kBadInput, "study run takes one SPEC.toml: cohort study run SPEC.toml --out DIR");
+  StudySpec spec = study::read_spec(arguments.positional[1]);
+  if (arguments.options.contains("batch-sizes")) keep_batch_sizes(spec, arguments.option("batch-sizes", ""));
+  for (BatchSpec& batch : spec.batches) {
+    batch.num_trials = arguments.integer_option("trials", batch.num_trials, 1, 1'000'000);
+    batch.train_steps = arguments.integer_option("steps", batch.train_steps, 1, INT64_C(1) << 40);
+  }
+  spec.seed = static_cast<uint64_t>(arguments.integer_option("seed", static_cast<int64_t>(spec.seed), 0, INT64_C(1) << 53));
+  spec.censor_margin = number_option(arguments, "censor-margin", spec.censor_margin, 1);
+  if (arguments.options.contains("no-censoring")) spec.censor = false;
+  if (arguments.options.contains("halving")) spec.halving = true;
+  if (arguments.options.contains("synthetic")) {
+    if (spec.synthetic.empty() && !spec.is_noisy_quadratic())
+      fail(ErrorCode::kBadInput, arguments.positional[1], " names no made-up data (synthetic = \"synthetic:SHAPE,...\" in [workload])");
+    // Sizes of the real data mean nothing there.
+    if (!spec.is_noisy_quadratic()) spec.data = spec.synthetic, spec.val_samples = spec.train_samples = 0;
+  }
+  study::check_spec(spec);
+  return spec;
+}
+
+int num_cores() {
+  cpu_set_t set;
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+/// One a core, but no more than could ever have something to do.
+int default_workers(const StudySpec& spec) {
+  int64_t useful = 1;
+  for (const BatchSpec& batch : spec.batches) useful += batch.num_trials * study::team_size(spec, batch.batch_size, num_cores());
+  return static_cast<int>(std::min<int64_t>(num_cores(), useful));
+}
+
+}  // namespace
+
+int study_run(const Arguments& arguments) {
+  const StudySpec spec = spec_of(arguments);
+  const World world = world_from_environment();
+  const bool is_launched = world.launcher != "none", dry_run = arguments.options.contains("dry-run");
+  const int workers = static_cast<int>(arguments.integer_option("workers", is_launched ? world.size : default_workers(spec), 1, 4096));
+  if (is_launched && workers != world.size && !dry_run)
+    fail(ErrorCode::kBadInput, "--workers ", workers, " under ", world.launcher, ", which started ", world.size,
+         " ranks; leave --workers out");
+  StudyRunOptions options{.folder = arguments.option("out", ""),
+                          .json = arguments.options.contains("json"),
+                          .quiet = arguments.options.contains("quiet"),
+                          .timeout = number_option(arguments, "timeout", 60, 0.001),
+                          .backend = arguments.option("backend", "auto")};
+  if (options.folder.empty() && !dry_run)
+    fail(ErrorCode::kBadInput, "study run: --out DIR is missing: the study's folder, new or one to go on with");
+  if (dry_run) {
+    if (world.rank == 0) forecast_study(spec, open_study_workload(spec), options.folder, workers, options.json);
+    return 0;
+  }
+  const StudyWorkload workload = open_study_workload(spec);
+  // What is wrong with DIR is said before ranks are started; closed again, for a store does not live through a fork.
+  if (world.rank == 0) study::Store::open(options.folder, spec);
+  if (is_launched) {
+    if (world.size > 1) set_log_rank(world.rank);
+    return guarded(world, [&](const World& rank) { return run_study(spec, workload, rank, options); });
+  }
+  if (options.backend == "mpi" || options.backend == "shm+mpi")
+    fail(ErrorCode::kBadInput, "--backend ", options.backend, " exchanges over the MPI that started the ranks; start them with mpirun -n ",
+         std::max(2, workers), " cohort study run ...");
+  if (workers == 1) return guarded(world, [&](const World& rank) { return run_study(spec, workload, rank, options); });
+  LinkPairs links(workers);
+  options.links = &links;
+  return run_ranks({.num_ranks = workers}, [&](const World& rank) { return run_study(spec, workload, rank, options); });
+}
+
+}  // namespace cohort

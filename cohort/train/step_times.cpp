@@ -1,0 +1,160 @@
+// How: the ranks of one number of workers are forked, train every batch size for a while by the trainer's own path (loader, strategy,
+// exchange; training_step.h) and end; numbers of workers take turns, kRounds times, so that what else runs on the machine meets all of
+// them. The steps of all rounds together give median and quartiles. A step's time is rank 0's, the wait for data included, as `train`
+// prints it.
+#include "cohort/train/step_times.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <thread>
+
+#include "cohort/base/error.h"
+#include "cohort/base/json.h"
+#include "cohort/base/layout.h"
+#include "cohort/data/loader.h"
+#include "cohort/models/registry.h"
+#include "cohort/train/balance.h"
+#include "cohort/train/bench_ranks.h"
+#include "cohort/train/optimizer.h"
+#include "cohort/train/training_step.h"
+
+namespace cohort {
+namespace {
+
+using study::StepTime;
+using study::StudySpec;
+
+constexpr int kRounds = 3, kWarmUpSteps = 3, kProbeSteps = 2, kLeastSteps = 4, kMostSteps = 2000;  // Steps: of a cell in one round.
+
+/// What `train` would be asked for. The numbers of the optimizer do not change what a step costs.
+Config config_of(const StudySpec& spec, int64_t batch_size, int num_workers) {
+  Config config;
+  config.model = spec.model;
+  config.context = spec.context;
+  config.global_batch = batch_size;
+  const int64_t per_worker = (batch_size + num_workers - 1) / num_workers;
+  if (spec.max_microbatch > 0) config.accumulate = static_cast<int>((per_worker + spec.max_microbatch - 1) / spec.max_microbatch);
+  config.optimizer = spec.optimizer;
+  config.lr = 1e-6;
+  config.weight_decay = spec.weight_decay;
+  config.seed = spec.seed;
+  return config;
+}
+
+/// One rank's view of one batch size.
+class Cell {
+ public:
+  Cell(const Config& config, const DataSet& data, LayerGraph& model, Strategy& strategy, const World& world)
+      : config_(config),
+        step_(config_, data.train->shape(), model, strategy,
+              {.rank = world.rank, .num_ranks = world.size, .total_steps = std::numeric_limits<int32_t>::max()}),
+        loader_(data.train, {.global_batch = config.global_batch,
+                             .seed = config.seed,
+                             .rank = world.rank,
+                             .num_ranks = world.size,
+                             .granularity = model.sample_granularity(),
+                             .pieces = config.accumulate}) {}
+  /// Seconds of each of the next `count` steps.
+  std::vector<double> run(int count) {
+    std::vector<double> seconds;
+    for (int i = 0; i < count; ++i) {
+      LoadedBatch batch = loader_.next();
+      seconds.push_back(step_.run(number_++, batch).metrics.step_seconds);
+      loader_.recycle(std::move(batch.batch));
+    }
+    return seconds;
+  }
+
+ private:
+  Config config_;
+  TrainingStep step_;
+  Loader loader_;
+  int64_t number_ = 0;
+};
+
+/// As the trainer refuses it: a rank would have nothing to do.
+bool leaves_nothing(const Config& config, const DataSet& data, const LayerGraph& model, const World& world) {
+  const int64_t batch = std::min(config.global_batch, data.train->num_samples());
+  return share_of_rank(batch, world.size - 1, world.size, model.sample_granularity()).size() == 0;
+}
+
+/// On every rank: seconds of the steps of each batch size, in this round; none where it does not go round.
+Json measure_round(const StudySpec& spec, const DataSet& data, const std::vector<int64_t>& batch_sizes, double seconds, const World& world,
+                   Group& group) {
+  const std::shared_ptr<LayerGraph> model = build_model(spec.model, data.train->shape(), spec.seed);
+  const std::unique_ptr<Strategy> strategy =
+      make_strategy(*model, group, strategy_options(config_of(spec, 1, world.size), parse_layout("auto", world.size)));
+  Json measured = Json::array();
+  for (const int64_t batch_size : batch_sizes) {
+    const Config config = config_of(spec, batch_size, world.size);
+    measured.push_back(Json::array());
+    if (leaves_nothing(config, data, *model, world)) continue;
+    Cell cell(config, data, *model, *strategy, world);
+    cell.run(kWarmUpSteps);
+    const std::vector<double> probe = cell.run(kProbeSteps);
+    // All ranks must go on for as many steps: as the slowest of them would have it.
+    const std::vector<double> slowest = gather_numbers(group, *std::min_element(probe.begin(), probe.end()), "the ranks' step times");
+    const double steps = seconds / *std::max_element(slowest.begin(), slowest.end());
+    measured.back() = cell.run(static_cast<int>(std::clamp(steps, double{kLeastSteps}, double{kMostSteps})));
+  }
+  return measured;
+}
+
+int num_cores() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
+
+/// 1 to 8, then 12, 16, 24, 32, ..., and the last.
+std::vector<int> numbers_of_workers(int most) {
+  std::vector<int> numbers;
+  for (int number = 1; number < most; number += number < 8 ? 1 : (number & (number - 1)) == 0 ? number / 2 : number / 3)
+    numbers.push_back(number);
+  numbers.push_back(most);
+  return numbers;
+}
+
+/// Between the nearest two, as most programs have it.
+double quantile(const std::vector<double>& sorted, double share) {
+  const double place = share * static_cast<double>(sorted.size() - 1);
+  const size_t below = static_cast<size_t>(place), above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (place - std::floor(place)) * (sorted[above] - sorted[below]);
+}
+
+}  // namespace
+
+std::vector<StepTime> measure_step_times(const StudySpec& spec, const std::vector<int64_t>& batch_sizes, const StepTimesOptions& options) {
+  if (spec.is_noisy_quadratic() || batch_sizes.empty()) return {};
+  const int most = options.max_workers > 0 ? options.max_workers : num_cores();
+  if (most > num_cores())
+    fail(ErrorCode::kBadInput, "step times for ", most, " workers on ", num_cores(),
+         " cores: workers that share a core say nothing about a machine that has more; ask for at most ", num_cores());
+  const std::string source = options.synthetic ? spec.synthetic : spec.data;
+  const DataSet data = open_data(source, {.context = spec.context, .validation_samples = spec.val_samples});
+  const std::vector<int> numbers = numbers_of_workers(most);
+  const double num_cells = static_cast<double>(numbers.size() * batch_sizes.size());
+  const double seconds = std::min(options.cell_seconds, options.total_seconds / num_cells) / kRounds;
+
+  std::map<std::pair<int64_t, int>, std::vector<double>> measured;
+  for (int round = 0; round < kRounds; ++round) {
+    for (const int number : numbers) {
+      const Json all = measure_in_ranks(number, options.backend, [&](const World& world, Group& group) {
+        return measure_round(spec, data, batch_sizes, seconds, world, group);
+      });
+      for (size_t i = 0; i < batch_sizes.size(); ++i)
+        for (const Json& step : all[i]) measured[{batch_sizes[i], number}].push_back(step.get<double>());
+    }
+  }
+  std::vector<StepTime> times;
+  for (const int64_t batch_size : batch_sizes) {
+    for (const int number : numbers) {
+      std::vector<double>& steps = measured[{batch_size, number}];
+      if (steps.empty()) continue;
+      std::sort(steps.begin(), steps.end());
+      times.push_back({batch_size, number, quantile(steps, 0.5), quantile(steps, 0.25), quantile(steps, 0.75)});
+    }
+  }
+  return times;
+}
+
+}  // namespace cohort
