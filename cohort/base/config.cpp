@@ -88,6 +88,18 @@ Setting flag_setting(const std::string& group, const std::string& name, const st
   return setting;
 }
 
+/// A number, or `auto`, which is kept as 0.
+Setting global_batch_setting(const std::string& group) {
+  Setting setting = number_setting(group, "global-batch", "B", "samples of one optimizer step, over all ranks; auto: as --study has it",
+                                   &Config::global_batch, 1, 1e9);
+  setting.set = [set = setting.set](Config& config, const std::string& text) {
+    if (text == "auto") config.global_batch = 0;
+    else set(config, text);
+  };
+  setting.get = [get = setting.get](const Config& config) { return config.global_batch == 0 ? toml_string("auto") : get(config); };
+  return setting;
+}
+
 constexpr double kMany = 1e15;
 
 std::vector<Setting> make_settings() {
@@ -114,7 +126,9 @@ std::vector<Setting> make_settings() {
       number_setting(how, "threads", "N", "compute threads of a rank (0: cores / ranks on this machine)", &Config::threads, 0, 1024),
       number_setting(how, "bucket-bytes", "N", "gradients exchanged together (0: chosen)", &Config::bucket_bytes, 0, 1e12),
       number_setting(how, "timeout", "SECONDS", "the longest any exchange may take", &Config::timeout, 0.1, 86400),
-      number_setting(step, "global-batch", "B", "samples of one optimizer step, over all ranks", &Config::global_batch, 1, 1e9),
+      global_batch_setting(step),
+      text_setting(step, "study", "DIR",
+                   "a study with its report: its best trial's metaparameters, and with --global-batch auto its batch size", &Config::study),
       number_setting(step, "accumulate", "N", "micro-steps between exchanges", &Config::accumulate, 1, 1e6),
       text_setting(step, "optimizer", "NAME", "sgd, momentum, nesterov, adam, adamw", &Config::optimizer,
                    {"sgd", "momentum", "nesterov", "adam", "adamw"}),
@@ -125,9 +139,13 @@ std::vector<Setting> make_settings() {
       number_setting(step, "eps", "X", "of adam and adamw", &Config::eps, 0, 1),
       text_setting(step, "schedule-lr", "NAME", "constant, linear, cosine", &Config::schedule_lr, {"constant", "linear", "cosine"}),
       number_setting(step, "lr-end-factor", "X", "linear and cosine end at lr times this", &Config::lr_end_factor, 0, 1),
+      number_setting(step, "decay-steps", "N", "linear and cosine end N steps after the warm-up (0: with the run)", &Config::decay_steps, 0,
+                     kMany),
       number_setting(step, "warmup-steps", "N", "learning rate rises linearly over N steps", &Config::warmup_steps, 0, kMany),
       number_setting(step, "weight-decay", "X", "L2 term of sgd, momentum, nesterov, adam; decoupled in adamw", &Config::weight_decay, 0,
                      1e3),
+      number_setting(step, "label-smoothing", "X", "part of each target that is spread over all classes, in training",
+                     &Config::label_smoothing, 0, 0.999999),
       number_setting(step, "clip-norm", "X", "largest global norm of the gradient (0: no clipping)", &Config::clip_norm, 0, 1e12),
       text_setting(step, "precision", "NAME", "of the arithmetic: fp32, bf16, fp16; weights stay fp32", &Config::precision,
                    {"fp32", "bf16", "fp16"}),
@@ -146,6 +164,9 @@ std::vector<Setting> make_settings() {
       text_setting(other, "inject", "FAULT", "slow:RANK:FACTOR, pause:RANK:SECONDS, kill:RANK:STEP; several with commas", &Config::inject),
       text_setting(other, "prompt", "TEXT", "how the text sample at the end begins", &Config::prompt),
       number_setting(other, "sample-bytes", "N", "length of the text sample at the end", &Config::sample_bytes, 0, 1e6),
+      number_setting(other, "noise-scale", "N",
+                     "every N steps the gradient noise scale is measured (0: never); needs workers or --accumulate", &Config::noise_scale,
+                     0, kMany),
       number_setting(other, "log-every", "N", "steps between lines of metrics", &Config::log_every, 1, kMany),
       flag_setting(other, "json", "stdout carries one JSON object a line and nothing else", &Config::json),
       flag_setting(other, "quiet", "no progress bar", &Config::quiet),
@@ -214,6 +235,9 @@ std::string to_toml(const Config& config) {
 void check_config(const Config& config) {
   if (config.steps > 0 && config.epochs > 0)
     fail(ErrorCode::kBadInput, "both --steps ", config.steps, " and --epochs ", config.epochs, " are given; give one of them");
+  if (config.global_batch == 0) fail(ErrorCode::kBadInput, "--global-batch auto is for `cohort train --study DIR`; give a number here");
+  if (config.decay_steps > 0 && config.schedule_lr == "constant")
+    fail(ErrorCode::kBadInput, "--decay-steps ", config.decay_steps, " with --schedule-lr constant; use linear or cosine, or leave it out");
   if (config.loss_scale > 0 && config.precision != "fp16")
     fail(ErrorCode::kBadInput, "--loss-scale ", config.loss_scale, " is for --precision fp16 alone; ", config.precision, " needs none");
   if (!config.goal.empty()) parse_goal(config.goal);

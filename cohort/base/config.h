@@ -19,8 +19,9 @@ struct Config {
   std::string layout = "auto";
   std::string backend = "auto";
   std::string device = "cpu";
-  int threads = 0;  ///< Compute threads a rank; 0: cores / local ranks.
-  int64_t global_batch = 128;
+  int threads = 0;             ///< Compute threads a rank; 0: cores / local ranks.
+  int64_t global_batch = 128;  ///< 0: auto, from `study`; train() never sees it.
+  std::string study;           ///< Folder of the batch-size study that batch and metaparameters are, or were, taken from.
   int64_t steps = 0;
   double epochs = 0;  ///< Used where steps is 0; both 0: one epoch.
   int accumulate = 1;
@@ -30,9 +31,11 @@ struct Config {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   std::string schedule_lr = "constant";
   double lr_end_factor = 0.0;  ///< Linear and cosine end at lr x this.
+  int64_t decay_steps = 0;     ///< Linear and cosine end so many steps after the warm-up; 0: with the run.
   int64_t warmup_steps = 0;
   double weight_decay = 0.0;
-  double clip_norm = 0.0;  ///< 0: no clipping.
+  double clip_norm = 0.0;        ///< 0: no clipping.
+  double label_smoothing = 0.0;  ///< Of the training loss; evaluation is unsmoothed.
   std::string precision = "fp32";
   double loss_scale = 0;         ///< fp16: fixed loss scale; 0: dynamic.
   std::string weights = "auto";  ///< auto: one copy a host where its ranks share memory; private: one a rank.
@@ -47,7 +50,8 @@ struct Config {
   int64_t eval_every = 0;        ///< 0: once an epoch, and at the end.
   int64_t checkpoint_every = 0;  ///< 0: at the end only.
   int64_t keep_checkpoints = 2;
-  int64_t log_every = 1;  ///< Step lines of metrics.jsonl and --json.
+  int64_t noise_scale = 0;  ///< Steps between measurements of the gradient noise scale; 0: never.
+  int64_t log_every = 1;    ///< Step lines of metrics.jsonl and --json.
   bool resume = false;
   std::string run;  ///< Folder; empty: runs/MODEL-DATE-TIME.
   std::string plugin;

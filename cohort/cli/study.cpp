@@ -39,7 +39,7 @@ Verb study_verb() {
       .options =
           {{"out", "DIR",
             "run: the study's folder, new or one to go on with; report: FILE.html (default DIR/report.html); export: the archive's root; "
-            "import: folder of the report"},
+            "import: a study's folder to make of the archive's one workload"},
            {"workers", "N",
             "run: ranks on this machine (default: one a core); under mpirun, srun or torchrun theirs; report: step times are measured for "
             "1 to N"},
@@ -55,7 +55,8 @@ Verb study_verb() {
            {"goal", "GOAL", "fit, report: such as 'val_error<0.14' (default: the spec's first)"},
            {"law", "NAME", "fit: hyperbola, knee, log-linear or all (default all)"},
            {"reference-batch", "B", "fit, report: linear scaling is taken from here (default: the smallest)"},
-           {"no-times", "", "report: no step times are measured; those of an earlier report are used"},
+           {"noise-run", "RUN", "report: a run of the same workload made with `train --noise-scale N`: its gradient noise scale is shown beside the fits"},
+                      {"no-times", "", "report: no step times are measured; those of an earlier report are used"},
            {"backend", "NAME", "run: auto, shm, gloo or mpi, for batches divided over workers"},
            {"timeout", "SECONDS", "run: the longest an exchange may take (default 60)"},
            {"json", "", "one JSON object a line"},

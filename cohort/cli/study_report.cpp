@@ -11,6 +11,7 @@
 #include "cohort/base/strict_json.h"
 #include "cohort/base/text.h"
 #include "cohort/cli/study.h"
+#include "cohort/report/noise_run.h"
 #include "cohort/report/study_page.h"
 #include "cohort/study/archive.h"
 #include "cohort/study/store.h"
@@ -75,9 +76,20 @@ void read_store(const std::string& folder, Found& found) {
   }
 }
 
+/// --noise-run RUN: kept with the study, so that later reports have it too.
+void keep_noise_run(const Arguments& arguments) {
+  const std::string run = arguments.option("noise-run", "");
+  if (run.empty()) return;
+  const std::string& folder = arguments.positional[1];
+  if (!is_store(folder)) fail(ErrorCode::kBadInput, "study report: --noise-run keeps a note in a study's folder, and ", folder, " is none");
+  const std::string note = page::noise_note(page::read_noise_run(run));
+  study::Store::open_existing(folder).set_note("noise_scale", note);
+}
+
 Found read_folders(const Arguments& arguments) {
   Found found;
   if (arguments.positional.size() < 2) fail(ErrorCode::kBadInput, "study report: give a study's folder: cohort study report DIR...");
+  keep_noise_run(arguments);
   for (size_t i = 1; i < arguments.positional.size(); ++i) {
     const std::string& folder = arguments.positional[i];
     if (i == 1) found.first_folder = folder, found.first_is_store = is_store(folder);

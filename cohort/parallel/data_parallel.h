@@ -70,7 +70,7 @@ class DataParallel {
   void exchange_without_backward();
 
   /// Numbers that travel with the gradients at no extra message; control_sum(slot) is the sum over the ranks after the exchange.
-  static constexpr int kNumControls = 3;
+  static constexpr int kNumControls = 4;
   void set_control(int slot, float value);
   float control_sum(int slot) const;
 

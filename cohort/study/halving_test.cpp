@@ -31,9 +31,8 @@ TEST_CASE("a third of a third reaches the budget, the best ones") {
   int seen = 0;
   for (uint64_t world = 0; world < 6; ++world) {
     const QueueRun run = run_queue(spec, world, 1, 1);
-    const int64_t late = std::count_if(run.stored.begin(), run.stored.end(), [](const Trial& trial) {
-      return trial.status == TrialStatus::kInfeasible && trial.steps > 110;
-    });
+    const int64_t late = std::count_if(run.stored.begin(), run.stored.end(),
+                                       [](const Trial& trial) { return trial.status == TrialStatus::kInfeasible && trial.steps > 110; });
     CHECK(count_steps(run.stored, 100, 300) == 12);
     if (late > 0) continue;  // A survivor diverged: it is not replaced.
     ++seen;
@@ -44,7 +43,8 @@ TEST_CASE("a third of a third reaches the budget, the best ones") {
       if (trial.status == TrialStatus::kInfeasible) continue;
       const auto at = std::find_if(trial.measurements.begin(), trial.measurements.end(), [](const auto& one) { return one.step >= 100; });
       REQUIRE(at != trial.measurements.end());
-      (trial.steps >= 300 ? worst_kept : best_cut) = trial.steps >= 300 ? std::max(worst_kept, at->values[kValLoss]) : std::min(best_cut, at->values[kValLoss]);
+      (trial.steps >= 300 ? worst_kept : best_cut) =
+          trial.steps >= 300 ? std::max(worst_kept, at->values[kValLoss]) : std::min(best_cut, at->values[kValLoss]);
       CHECK(trial.status == (trial.steps == 900 ? TrialStatus::kComplete : TrialStatus::kCensored));
     }
     CHECK(worst_kept <= best_cut);

@@ -51,7 +51,7 @@ RateSchedule schedule_of(const TrialOrder& order) {
 }
 
 void check_parameters(const Parameters& parameters) {
-  static const std::vector<std::string> known = {"learning_rate", "momentum",   "weight_decay", "decay_steps",
+  static const std::vector<std::string> known = {"learning_rate",  "momentum",   "weight_decay", "decay_steps",
                                                  "decay_fraction", "end_factor", "warmup_steps"};
   for (const auto& [name, value] : parameters)
     if (std::find(known.begin(), known.end(), name) == known.end())

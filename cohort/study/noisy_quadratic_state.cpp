@@ -135,8 +135,7 @@ class ExactState : public QuadraticState {
     double sum = 0;
     for (size_t block = 0; block < moments.size(); ++block)
       for (size_t lane = 0; lane < kLanes; ++lane)
-        if (curvatures_.of_block[block][lane] > 0)
-          sum += curvatures_.of_block[block][lane] * moments[block][measured()][measured()][lane];
+        if (curvatures_.of_block[block][lane] > 0) sum += curvatures_.of_block[block][lane] * moments[block][measured()][measured()][lane];
     return sum / 2;
   }
 

@@ -95,7 +95,7 @@ TEST_CASE("noisy quadratic: perfect scaling, a flat end, and what moves the crit
   const NoisyQuadratic model{.num_dimensions = 64, .curvature_power = 2};
   const double goal = 0.002;
   const auto steps = [&](double batch) { return static_cast<double>(fewest_steps(model, "sgd", 0, batch, goal)->steps); };
-  CHECK(steps(0.5) / steps(1) == doctest::Approx(2).epsilon(0.05));  // Small batches: twice the batch, half the steps.
+  CHECK(steps(0.5) / steps(1) == doctest::Approx(2).epsilon(0.05));    // Small batches: twice the batch, half the steps.
   CHECK(steps(1 << 20) == doctest::Approx(steps(1e9)).epsilon(0.05));  // Large ones: no gain.
   double previous = 1e18, previous_rate = 0;
   for (double batch = 1; batch <= 1e6; batch *= 8) {

@@ -26,12 +26,15 @@ inline StudySpec queue_spec(int64_t num_trials, int64_t train_steps, const std::
 class CurveTrial {
  public:
   CurveTrial(const StudySpec& spec, uint64_t world, int64_t id)
-      : rule_(spec), evaluations_(spec.batches[0].train_steps < 2 ? std::vector<int64_t>{0, 1} : grid(spec.batches[0].train_steps)), own_(rule_.none_reached()) {
+      : rule_(spec),
+        evaluations_(spec.batches[0].train_steps < 2 ? std::vector<int64_t>{0, 1} : grid(spec.batches[0].train_steps)),
+        own_(rule_.none_reached()) {
     trial_.id = id;
     rate_ = 0.0005 + 0.02 * unit_interval(random_bits(world, id, 1));
     rate_error_ = 0.0005 + 0.02 * unit_interval(random_bits(world, id, 2));
     if (unit_interval(random_bits(world, id, 3)) < 0.45)  // Mostly early.
-      diverges_at_ = 1 + static_cast<int64_t>(std::pow(unit_interval(random_bits(world, id, 4)), 3) * static_cast<double>(spec.batches[0].train_steps));
+      diverges_at_ = 1 + static_cast<int64_t>(std::pow(unit_interval(random_bits(world, id, 4)), 3) *
+                                              static_cast<double>(spec.batches[0].train_steps));
   }
 
   /// Goes on to the next evaluation under this bound; true when it ended.

@@ -12,9 +12,9 @@ namespace cohort::study {
 /// How many ranks train a batch of this size together: enough that none has more than spec.max_batch_per_worker, as far as there are.
 int team_size(const StudySpec& spec, int64_t batch_size, int num_ranks);
 
-/// Batch sizes with equal teams are one phase; phases go by rising teams. Inside a phase a free team gets the batch size on which the fewest
-/// teams work, because trials one after the other censor better than trials side by side; ties to the one with most work left, so that all
-/// end together. Which trials are stored, and with what, does not depend on it.
+/// Batch sizes with equal teams are one phase; phases go by rising teams. Inside a phase a free team gets the batch size on which the
+/// fewest teams work, because trials one after the other censor better than trials side by side; ties to the one with most work left, so
+/// that all end together. Which trials are stored, and with what, does not depend on it.
 class StudyQueue {
  public:
   StudyQueue(const StudySpec& spec, int num_ranks);
@@ -44,8 +44,8 @@ class StudyQueue {
   StudySpec spec_;
   CensorRule rule_;
   std::vector<std::unique_ptr<BatchQueue>> batches_;
-  std::vector<int> teams_;    ///< By batch.
-  std::vector<int> running_;  ///< Trials by batch.
+  std::vector<int> teams_;                      ///< By batch.
+  std::vector<int> running_;                    ///< Trials by batch.
   double ended_steps_ = 0, ended_budgets_ = 0;  ///< Of trials that ended: how much of its budget a trial uses.
 };
 

@@ -64,7 +64,7 @@ Json to_json(const TrialOrder& order) {
 
 TrialOrder order_from_json(const Json& json, const std::string& what) {
   return checked(what, [&] {
-    return TrialOrder{json.at("batch_size").get<int64_t>(),     json.at("id").get<int64_t>(),    json.at("train_steps").get<int64_t>(),
+    return TrialOrder{json.at("batch_size").get<int64_t>(),    json.at("id").get<int64_t>(),    json.at("train_steps").get<int64_t>(),
                       json.at("parameters").get<Parameters>(), json.at("seed").get<uint64_t>(), json.at("snapshot").get<std::string>()};
   });
 }
