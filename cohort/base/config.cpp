@@ -9,25 +9,10 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/text.h"
+#include "cohort/base/toml_text.h"
 
 namespace cohort {
 namespace {
-
-std::string toml_string(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\', out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", c);
-      out += escape;
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
 
 /// Shortest text that reads back as the same double, with a point or exponent so that TOML sees a float.
 std::string toml_number(double value) {
