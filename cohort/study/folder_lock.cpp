@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <thread>
 
 #include "cohort/base/text.h"
@@ -40,10 +41,17 @@ bool is_same_file(int descriptor, const std::string& path) {
 }  // namespace
 
 FolderLock::FolderLock(const std::string& path, const std::string& what) : path_(path) {
+  using Clock = std::chrono::steady_clock;
+  // Ranks of a launcher that was killed a moment ago are still on their way out.
+  const Clock::time_point patience = Clock::now() + std::chrono::seconds(1);
   for (;;) {
     file_ = open_file(path, O_RDWR | O_CREAT);
     if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno == EWOULDBLOCK) fail_in_use(what, file_.get());
+      if (errno == EWOULDBLOCK && Clock::now() > patience) fail_in_use(what, file_.get());
+      if (errno == EWOULDBLOCK) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        continue;
+      }
       if (errno != EINTR) fail_errno(ErrorCode::kEnvironment, "lock", path, errno);
     } else if (is_same_file(file_.get(), path)) {
       break;  // Else its holder removed it after we had opened it: the lock of a file without a name keeps no one out.

@@ -11,7 +11,8 @@ namespace cohort::study {
 /// removed with the lock; one that a killed process left is taken over. Also held by processes forked meanwhile, until they end.
 class FolderLock {
  public:
-  /// Error(kBadInput) "WHAT is in use by process PID on HOST ..." where another holder has it, also one of this process.
+  /// Error(kBadInput) "WHAT is in use by process PID on HOST ..." where another holder keeps it for over a second, also one of this
+  /// process.
   FolderLock(const std::string& path, const std::string& what);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
