@@ -11,6 +11,7 @@
 #include "cohort/cli/bench_handover.h"
 #include "cohort/cli/bench_peer.h"
 #include "cohort/cli/bench_pipeline.h"
+#include "cohort/cli/bench_study.h"
 #include "cohort/cli/verb.h"
 #include "cohort/train/bench_step.h"
 #include "cohort/train/bench_workload.h"
@@ -106,10 +107,11 @@ int run_bench(const Arguments& arguments) {
   if (what == "collectives") return bench_collectives_verb(arguments);
   if (what == "handover") return bench_handover_verb(arguments);
   if (what == "pipeline") return bench_pipeline_verb(arguments);
+  if (what == "study") return bench_study_verb(arguments);
   if (what == "sync" || what == "plan" || what == "forecast")
     fail(ErrorCode::kBadInput, "bench ", what,
-         " is not built yet; there are: bench step, bench collectives, bench handover, bench pipeline");
-  fail(ErrorCode::kBadInput, "bench: say what to measure: bench step, bench collectives, bench handover or bench pipeline");
+         " is not built yet; there are: bench step, bench collectives, bench handover, bench pipeline, bench study");
+  fail(ErrorCode::kBadInput, "bench: say what to measure: bench step, bench collectives, bench handover, bench pipeline or bench study");
 }
 
 }  // namespace
@@ -118,18 +120,21 @@ Verb bench_verb() {
   std::vector<VerbOption> options = {
       {"workload", "NAMES", "step: mlp-small, mlp, cnn, gpt; several with commas (default: all). pipeline: one of them (default gpt)"},
       {"rounds", "N", "how often each system is measured, in turn (default 3)"},
-      {"peers", "DIR", "step, pipeline: folder with ddp.py, pipeline.py and workloads.py (default bench/peers; none: no peers)"},
-      {"python", "FILE", "step, pipeline: the Python that has torch (default .venv/bin/python)"},
+      {"peers", "DIR",
+       "step, pipeline, study: folder with ddp.py, pipeline.py, study.py and workloads.py (default bench/peers; none: no peers)"},
+      {"python", "FILE", "step, pipeline, study: the Python that has torch (default .venv/bin/python)"},
       {"fsdp", "", "step: measure PyTorch's FSDP too"}};
   for (VerbOption& option : bench_collectives_options()) options.push_back(std::move(option));
   for (VerbOption& option : bench_pipeline_options()) options.push_back(std::move(option));
+  for (VerbOption& option : bench_study_options()) options.push_back(std::move(option));
   return {
       .name = "bench",
       .summary = "Measures a training step, or the exchanges it is made of, beside their floor and beside peers, alternating in one run.",
       .examples = {"cohort bench step", "cohort bench step --workload mlp-small,cnn --rounds 5 --steps 50 --optimizer adam",
                    "cohort bench step --peers none --layout zero=2 --json", "cohort bench collectives --worker-counts 2,4",
-                   "cohort bench handover", "cohort bench pipeline --schedules 1f1b,zb-h1", "cohort bench pipeline --delays"},
-      .positional_help = "step, collectives, handover or pipeline",
+                   "cohort bench handover", "cohort bench pipeline --schedules 1f1b,zb-h1", "cohort bench pipeline --delays",
+                   "cohort bench study"},
+      .positional_help = "step, collectives, handover, pipeline or study",
       .takes_settings = true,
       .options = std::move(options),
       .run = run_bench};
