@@ -4,7 +4,7 @@
     bench/study_forecast.py STUDY_DIR [--program build/release/bin/cohort] [--workers 1,2] [--batch-sizes 64,512] [--seeds 1,2,3]
 
 For each number of workers, batch size and seed it trains with the best trial's metaparameters (`cohort train --study DIR --global-batch B`)
-until an evaluation reaches the goal, one compute thread a worker, as step times were measured. Default: the study's seed, and for each number of
+until an evaluation reaches the goal, one compute thread a worker, as step times were measured. Default: the best trial's seed, and for each number of
 workers the two batch sizes that are soonest there. Prints a JSON line for each run: predicted steps, step and seconds; measured steps
 (evaluations are a twentieth of the predicted steps apart), median step, seconds of all steps together, and apart from them other_seconds:
 evaluations, metrics, checkpoint. Another seed is another training: the study's steps are those of its luckiest trial.
@@ -15,7 +15,6 @@ import json
 import pathlib
 import subprocess
 import tempfile
-import tomllib
 
 
 def rows(path):
@@ -26,7 +25,6 @@ def rows(path):
 class Study:
     def __init__(self, folder):
         self.folder = folder
-        self.seed = tomllib.loads((folder / "study.toml").read_text())["study"].get("seed", 1)
         curve = [row for row in rows(folder / "steps_curve.csv") if row["steps"]]
         self.goal = curve[0]["goal"] if curve else None
         self.steps = {int(row["batch_size"]): int(row["steps"]) for row in curve}
@@ -42,7 +40,7 @@ class Study:
 
 def train(options, study, batch, workers, seed):
     with tempfile.TemporaryDirectory() as folder:
-        command = [options.program, "train", "--study", study.folder, "--global-batch", batch, "--workers", workers, "--threads", 1, "--seed", seed, "--quiet", "--json", "--run", folder + "/run"]
+        command = [options.program, "train", "--study", study.folder, "--global-batch", batch, "--workers", workers, "--threads", 1, "--quiet", "--json", "--run", folder + "/run"] + (["--seed", seed] if seed else [])
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
         if done.returncode != 0:
             raise SystemExit(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
@@ -79,12 +77,12 @@ def main():
     study = Study(options.study)
     if not study.goal or "<" not in study.goal:
         raise SystemExit(f"{options.study}: no batch size reached a goal that `train` measures ({study.goal})")
-    for seed in options.seeds.split(",") if options.seeds else [study.seed]:
+    for seed in options.seeds.split(","):  # "": the best trial's.
         for workers in map(int, options.workers.split(",")):
             for batch in map(int, options.batch_sizes.split(",")) if options.batch_sizes else study.soonest(workers, 2):
                 if batch not in study.steps or (batch, workers) not in study.step_seconds:
                     raise SystemExit(f"{options.study}: no steps to the goal or no step time for batch size {batch} on {workers} workers; run `cohort study report {options.study}`")
-                print(json.dumps(compare(options, study, batch, workers, int(seed))), flush=True)
+                print(json.dumps(compare(options, study, batch, workers, seed)), flush=True)
 
 
 if __name__ == "__main__":

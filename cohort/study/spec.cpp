@@ -8,6 +8,7 @@
 #include <set>
 
 #include "cohort/base/error.h"
+#include "cohort/base/random.h"
 #include "cohort/base/strict_json.h"
 #include "cohort/base/text.h"
 #include "cohort/study/halton.h"
@@ -160,6 +161,8 @@ std::vector<int64_t> evaluation_steps(double ratio, int64_t train_steps) {
   }
   return steps;
 }
+
+uint64_t seed_of_trial(const StudySpec& spec, int64_t id) { return random_bits(spec.seed, id) >> 12; }
 
 Parameters parameters_of_trial(const StudySpec& spec, const BatchSpec& batch, int64_t id) {
   const std::vector<double> point = Halton(kNumDimensions, spec.seed).point(id);

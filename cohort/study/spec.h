@@ -82,6 +82,9 @@ std::string explain_difference(const std::string& fingerprint_of_store, const st
 /// Error(kBadInput) above a million of them.
 std::vector<int64_t> evaluation_steps(double ratio, int64_t train_steps);
 
+/// Of weights, data order and dropout of trial `id`, the same at every batch size; small enough for `train --seed`.
+uint64_t seed_of_trial(const StudySpec& spec, int64_t id);
+
 /// The point of trial `id` at this batch size. Each name of trial_parameters() has its own dimension of the Halton sequence of spec.seed,
 /// so the units are the same at every batch size, whatever else is searched there.
 Parameters parameters_of_trial(const StudySpec& spec, const BatchSpec& batch, int64_t id);

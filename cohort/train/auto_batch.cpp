@@ -213,6 +213,7 @@ AutoBatch resolve_auto_batch(const Config& config, const std::function<bool(cons
   take_metaparameters(spec, trial_schedule(spec, parameters_of_trial(spec, *batch, row.trial_id), batch->train_steps), settings);
   take_length(*batch, *row.steps, curve.goal, settings);
   settings.take("threads", int64_t{1});
+  settings.take("seed", static_cast<int64_t>(seed_of_trial(spec, row.trial_id)));  // The trial once more, but for rounding.
   const int64_t per_worker = (batch_size + num_workers - 1) / num_workers;
   if (spec.max_microbatch > 0) settings.take("accumulate", (per_worker + spec.max_microbatch - 1) / spec.max_microbatch);
   return {settings.taken(), concat(sentence, "; metaparameters of trial ", row.trial_id, ": learning rate ", settings.taken().lr)};

@@ -19,8 +19,8 @@ struct AutoBatch {
 /// setting was an option of the command; a value that differs from the default (in a file) counts as given too. Given model, data,
 /// optimizer, context and validation samples must be the study's; other given settings (learning rate, goal, steps, threads, ...) win over
 /// it. Left to it: --goal is the study's, --steps the trial's budget, --eval-every a twentieth of the expected steps, --threads what step
-/// times were measured with, 1. No weights, no ranks. Error(kBadInput) that says what to run where a file or the number of workers is
-/// missing, and what contradicts what.
+/// times were measured with, 1, --seed the trial's. No weights, no ranks. Error(kBadInput) that says what to run where a file or the number
+/// of workers is missing, and what contradicts what.
 AutoBatch resolve_auto_batch(const Config& config, const std::function<bool(const std::string& setting)>& was_given, const Layout& layout);
 
 }  // namespace cohort

@@ -16,7 +16,6 @@
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
 #include "cohort/base/log.h"
-#include "cohort/base/random.h"
 #include "cohort/base/strict_json.h"
 #include "cohort/study/trial_messages.h"
 #include "cohort/train/study_summary.h"
@@ -162,7 +161,7 @@ void StudyCoordinator::hand_out() {
                      .id = pick->id,
                      .train_steps = batch.train_steps,
                      .parameters = parameters_of_trial(spec_, batch, pick->id),
-                     .seed = random_bits(spec_.seed, pick->id),
+                     .seed = seed_of_trial(spec_, pick->id),
                      .snapshot = in_progress_->snapshot(batch.batch_size, pick->id, batch.train_steps)};
     worker->running = running;
     tell(*worker, {{"do", "run"}, {"order", to_json(running.order)}, {"bound", to_json(running.told)}});
