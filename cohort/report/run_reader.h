@@ -119,8 +119,8 @@ struct RunRecord {
   std::vector<ConfigValue> config;  ///< In the order of the file; empty where the run has none.
   RunState state = RunState::kOpen;
   std::optional<StartRecord> start;
-  std::vector<StepRecord> steps;  ///< Steps rise; what a resume undid is not here.
-  std::vector<EvalRecord> evals;  ///< Steps rise.
+  std::vector<StepRecord> steps;   ///< Steps rise; what a resume undid is not here.
+  std::vector<EvalRecord> evals;   ///< Steps rise.
   std::vector<NoiseRecord> noise;  ///< Steps rise; empty without --noise-scale.
   std::vector<CheckpointRecord> checkpoints, resumes;
   std::vector<RankRecord> ranks;           ///< Of the last process.

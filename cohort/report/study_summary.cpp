@@ -173,7 +173,7 @@ std::string steps_table(const StudyData& study, const StudyReport& report) {
     const std::string none = "\u2013";
     std::string steps = none, range = none, cell = none;
     if (result.steps) {
-      steps = count_text(*result.steps) + (result.num_unknown > 0 ? " or fewer" : "");
+      steps = count_text(result.steps) + (result.num_unknown > 0 ? " or fewer" : "");
       cell = "\u00b1 " + significant(static_cast<double>(*result.steps - result.step_before) / 2, 3);
     }
     if (result.low && result.high) range = plain_number(*result.low, 4) + " to " + plain_number(*result.high, 4);
