@@ -14,6 +14,9 @@ constexpr Action kActions[] = {
     {"run", study_run}, {"fit", study_fit}, {"report", study_report}, {"export", study_export}, {"import", study_import}};
 
 int run_action(const Arguments& arguments) {
+  Config config;
+  config.plugin = arguments.option("plugin", "");
+  load_plugin(config);
   const std::string name = arguments.positional.empty() ? "" : arguments.positional[0];
   std::vector<std::string> names;
   for (const Action& action : kActions) {
@@ -60,6 +63,7 @@ Verb study_verb() {
            {"no-times", "", "report: no step times are measured; those of an earlier report are used"},
            {"backend", "NAME", "run: auto, shm, gloo or mpi, for batches divided over workers"},
            {"timeout", "SECONDS", "run: the longest an exchange may take (default 60)"},
+           {"plugin", "FILE.so", "run, report: loads the models that a shared library registers"},
            {"json", "", "one JSON object a line"},
            {"quiet", "", "no progress bar"}},
       .run = run_action};

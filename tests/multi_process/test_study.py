@@ -89,6 +89,16 @@ def kill_session(process):
     wait_for(lambda: not session_members(process.pid), "killed processes end")
 
 
+def test_models_of_a_plug_in():
+    library = COHORT.parent / "examples" / "squares.so"
+    if not library.exists():
+        skip("the example plug-in is not built")
+    with Folder() as folder:
+        spec = write(folder, MODEL.replace("fc:hidden=16", "squares"), max_batch=8192)
+        run_ok(["study", "run", spec, "--out", folder / "study", "--plugin", library, "--workers", 2, "--steps", 50, "--trials", 2, "--quiet"])
+        check(num_stored(folder / "study") >= 4, "trials of the plug-in's model")
+
+
 def test_one_worker_and_three_store_the_same():
     with Folder() as folder:
         spec = write(folder, QUADRATIC, steps=2000, more="")
