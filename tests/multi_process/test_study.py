@@ -1,6 +1,7 @@
 """cohort study run: what is stored does not depend on how many ranks work, on who ends first, or on kills. Real processes, real signals."""
 import json
 import os
+import pathlib
 import random
 import shutil
 import signal
@@ -90,7 +91,7 @@ def kill_session(process):
 
 
 def test_models_of_a_plug_in():
-    library = COHORT.parent / "examples" / "squares.so"
+    library = pathlib.Path(COHORT).parent / "examples" / "squares.so"
     if not library.exists():
         skip("the example plug-in is not built")
     with Folder() as folder:
