@@ -41,6 +41,14 @@ def test_sleeping_layers_run_as_simulated():
     check(lines[-1]["median_forecast_error"] == errors[len(errors) // 2], lines)
 
 
+def test_a_models_own_times_sleep_as_simulated():
+    lines = run_ok(["bench", "pipeline", "--delays", "--model", "resnet8", "--workers", 3, "--steps", 1, "--rounds", 1, "--json"])
+    even, auto, last = lines
+    check([line["layout"]["split"] for line in (even, auto)] == ["even", "auto"] and last["event"] == "split", lines)
+    for line in (even, auto):
+        check(line["workers"] == 3 and line["step_seconds"] >= line["predicted_seconds"] > 0, line)
+
+
 def test_what_does_not_fit_is_refused():
     for arguments, word in ((["--workers", 1], "--workers 1"), (["--microbatches", 3], "3 micro-batches"), (["--workload", "huge"], "huge"),
                             (["--schedules", "1f2b"], "1f1b"), (["--peers", "/nowhere"], "/nowhere")):
