@@ -172,11 +172,11 @@ def test_killed_at_random_moments_it_loses_nothing():
 def test_control_c_saves_and_a_second_start_goes_on():
     with Folder() as folder:
         spec = write(folder, MODEL, max_batch=8192)
-        arguments = ["study", "run", spec, "--out", folder / "study", "--workers", 2, "--steps", 8000, "--no-censoring"]
+        arguments = ["study", "run", spec, "--out", folder / "study", "--workers", 2, "--steps", 60000, "--no-censoring"]
         process = start(arguments)
         wait_for(lambda: (folder / "study" / "in_progress").exists(), "the study begins")
         wait_for(lambda: num_stored(folder / "study") > 0, "the first trial ends")
-        time.sleep(0.3)
+        time.sleep(0.1)
         os.kill(process.pid, signal.SIGINT)
         code, _, err = finish(process, timeout=40)
         check(code == 130, f"exit code {code}\n{err}")
