@@ -60,6 +60,15 @@ def test_paper_text_starts():
     all_start(paper("text"), 8)
 
 
+def test_noisy_quadratic_needs_the_steps_that_are_known():
+    exact = {"sgd": {64: 3311, 1024: 695}, "momentum": {64: 3092, 1024: 193}, "nesterov": {64: 2879, 1024: 147}}  # docs/algorithms/noisy_quadratic.md
+    with Folder() as folder:
+        for optimizer, known in exact.items():
+            lines = run_ok(["study", "run", STUDIES / "noisy_quadratic" / f"{optimizer}.toml", "--out", folder / optimizer, "--batch-sizes", "64,1024", "--workers", 1, "--json"])
+            steps = {line["batch_size"]: line["steps"] for line in lines if line["event"] == "steps_to_result"}
+            check(all(known[batch] <= steps[batch] <= 1.06 * known[batch] for batch in known), f"{optimizer}: {steps}, known {known}")
+
+
 def test_a_wrong_spec_is_one_line():
     with Folder() as folder:
         spec = folder / "wrong.toml"
