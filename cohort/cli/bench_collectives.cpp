@@ -12,6 +12,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
 #include "cohort/base/log.h"
+#include "cohort/base/shell_text.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text.h"
 #include "cohort/comm/bench_collectives.h"
@@ -105,12 +106,6 @@ void print_json(const CollectiveTime& time, int workers) {
                   .c_str());
 }
 
-std::string quoted_for_shell(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 /// This program again, under that MPI's mpirun. An empty result where it does not run here.
 CollectiveTimes run_peer(const Plan& plan, const std::string& peer, int workers) {
   std::array<char, 4096> buffer;
@@ -123,8 +118,8 @@ CollectiveTimes run_peer(const Plan& plan, const std::string& peer, int workers)
   const std::string launcher =
       peer == "open-mpi" ? "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun.openmpi --oversubscribe" : "mpirun.mpich";
   const std::string command =
-      concat("timeout -k 5 1800 ", launcher, " -n ", workers, " ", quoted_for_shell(program), " bench collectives --backends ", peer,
-             " --ops ", join(plan.ops, ","), " --sizes ", join(sizes, ","), " --json 2>/dev/null </dev/null");
+      concat("timeout -k 5 1800 ", launcher, " -n ", workers, " ", shell_quoted(program), " bench collectives --backends ", peer, " --ops ",
+             join(plan.ops, ","), " --sizes ", join(sizes, ","), " --json 2>/dev/null </dev/null");
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
   CollectiveTimes out;
   while (pipe && std::fgets(buffer.data(), static_cast<int>(buffer.size()), pipe.get())) {

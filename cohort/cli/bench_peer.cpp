@@ -9,17 +9,9 @@
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
 #include "cohort/base/log.h"
+#include "cohort/base/shell_text.h"
 
 namespace cohort {
-namespace {
-
-std::string shell_quote(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
-}  // namespace
 
 std::string peers_folder(const Arguments& arguments, const std::string& script) {
   const std::string folder = arguments.option("peers", "bench/peers");
@@ -37,9 +29,9 @@ std::string peers_python(const Arguments& arguments) {
 double peer_step_seconds(const std::string& folder, const std::string& python, int workers, const std::string& script,
                          const std::vector<std::string>& words) {
   const std::string program = python.find('/') == std::string::npos ? python : std::filesystem::absolute(python).string();
-  std::string command = concat("cd ", shell_quote(folder), " && OMP_NUM_THREADS=1 ", shell_quote(program),
+  std::string command = concat("cd ", shell_quoted(folder), " && OMP_NUM_THREADS=1 ", shell_quoted(program),
                                " -m torch.distributed.run --standalone --nproc-per-node ", workers, " ", script);
-  for (const std::string& word : words) command += " " + shell_quote(word);
+  for (const std::string& word : words) command += " " + shell_quoted(word);
   command += " 2>/dev/null";
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
   if (!pipe) return -1;

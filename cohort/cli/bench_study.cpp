@@ -96,8 +96,8 @@ std::vector<VerbOption> bench_study_options() {
 }
 
 int bench_study_verb(const Arguments& arguments) {
-  if (!arguments.config.data.starts_with("fashion-mnist") && !arguments.config.data.starts_with("mnist:"))
-    log_info("bench study: the PyTorch loop has Fashion-MNIST alone and is left out");
+  const bool has_data_of_peer = arguments.config.data.starts_with("fashion-mnist") || arguments.config.data.starts_with("mnist:");
+  if (!has_data_of_peer) log_info("bench study: the PyTorch loop has Fashion-MNIST alone and is left out");
   BenchStudyOptions options;
   if (arguments.was_given("model")) options.model = arguments.config.model;
   if (arguments.was_given("optimizer")) options.optimizer = arguments.config.optimizer;
@@ -106,8 +106,7 @@ int bench_study_verb(const Arguments& arguments) {
   const std::optional<double> ratio = parse_number(arguments.option("ratio", "2"));
   if (!ratio || !(*ratio >= 1)) fail(ErrorCode::kBadInput, "--ratio ", arguments.option("ratio", ""), ": expected a number of at least 1");
   options.evaluation_ratio = *ratio;
-  const bool has_peer = (arguments.config.data.starts_with("fashion-mnist") || arguments.config.data.starts_with("mnist:")) &&
-                        options.model == kPeerModel && options.optimizer == "sgd";
+  const bool has_peer = has_data_of_peer && options.model == kPeerModel && options.optimizer == "sgd";
   const std::string peers = has_peer ? peers_folder(arguments, "study.py") : "";
   std::vector<int64_t> batch_sizes;
   for (const std::string& text : split(arguments.option("batch", "8,64,512"), ',')) {

@@ -1,5 +1,8 @@
 #include "cohort/cli/study.h"
 
+#include <cmath>
+#include <optional>
+
 #include "cohort/base/error.h"
 #include "cohort/base/text.h"
 
@@ -27,6 +30,15 @@ int run_action(const Arguments& arguments) {
 }
 
 }  // namespace
+
+double reference_batch(const Arguments& arguments) {
+  const std::string text = arguments.option("reference-batch", "");
+  if (!arguments.options.contains("reference-batch")) return 0;
+  const std::optional<double> value = parse_number(text);
+  if (!value || !std::isfinite(*value) || *value <= 0)
+    fail(ErrorCode::kBadInput, "--reference-batch ", text, ": expected a batch size above 0");
+  return *value;
+}
 
 Verb study_verb() {
   return {

@@ -11,4 +11,7 @@ int study_report(const Arguments& arguments);  ///< DIR...
 int study_export(const Arguments& arguments);  ///< DIR --out FOLDER
 int study_import(const Arguments& arguments);  ///< FOLDER
 
+/// --reference-batch B; 0 where it is not given.
+double reference_batch(const Arguments& arguments);
+
 }  // namespace cohort

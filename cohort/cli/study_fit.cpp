@@ -32,12 +32,7 @@ Question read_question(const Arguments& arguments) {
          arguments.positional.size() - 1, " were given");
   Question question = {.path = arguments.positional[1], .goal = arguments.option("goal", "")};
   if (const std::string law = arguments.option("law", "all"); law != "all") question.law = study::parse_law(law);
-  if (const std::string text = arguments.option("reference-batch", ""); !text.empty()) {
-    const std::optional<double> value = parse_number(text);
-    if (!value || !std::isfinite(*value) || *value <= 0)
-      fail(ErrorCode::kBadInput, "--reference-batch ", text, ": expected a batch size above 0");
-    question.reference_batch = *value;
-  }
+  question.reference_batch = reference_batch(arguments);
   return question;
 }
 

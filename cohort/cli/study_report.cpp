@@ -8,6 +8,7 @@
 #include "cohort/base/file.h"
 #include "cohort/base/json.h"
 #include "cohort/base/log.h"
+#include "cohort/base/shell_text.h"
 #include "cohort/base/strict_json.h"
 #include "cohort/base/text.h"
 #include "cohort/cli/study.h"
@@ -127,25 +128,16 @@ int64_t bytes_of(const Found& found) {
   return total;
 }
 
-/// As a shell takes it.
-std::string quoted(const std::string& text) {
-  constexpr char kPlain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=,+-";
-  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
-  std::string out = "'";
-  for (const char character : text) out += character == '\'' ? "'\\''" : std::string(1, character);
-  return out + "'";
-}
-
 std::vector<std::string> commands_of(const Found& found, const Arguments& arguments) {
   std::string report = "cohort study report";
   if (!found.first_spec) {
-    for (size_t i = 1; i < arguments.positional.size(); ++i) report += " " + quoted(arguments.positional[i]);
+    for (size_t i = 1; i < arguments.positional.size(); ++i) report += " " + shell_quoted(arguments.positional[i]);
     return {report};
   }
   std::string folder = found.first_folder;
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
-  const std::string again = quoted(folder + "-again");
-  return {"cohort study run " + quoted(folder + "/study.toml") + " --out " + again, report + " " + again};
+  const std::string again = shell_quoted(folder + "-again");
+  return {"cohort study run " + shell_quoted(folder + "/study.toml") + " --out " + again, report + " " + again};
 }
 
 std::vector<int64_t> reached_sizes(const StudyData& data, const study::GoalSpec& goal) {
@@ -217,15 +209,6 @@ void print_text(const StudyReport& report) {
   if (!report.worth.rows.empty())
     std::printf("%d worker%s worth having\n", report.worth.num_worth_having, report.worth.num_worth_having == 1 ? " is" : "s are");
   std::printf("%s\n", printable(report.path).c_str());
-}
-
-double reference_batch(const Arguments& arguments) {
-  if (!arguments.options.contains("reference-batch")) return 0;
-  const std::string text = arguments.option("reference-batch", "");
-  const auto value = parse_number(text);
-  if (!value || !(*value > 0) || !std::isfinite(*value))
-    fail(ErrorCode::kBadInput, "--reference-batch ", text, ": expected a number above 0");
-  return *value;
 }
 
 }  // namespace
