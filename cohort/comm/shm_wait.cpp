@@ -1,7 +1,6 @@
 #include "cohort/comm/shm_wait.h"
 
 #include <linux/futex.h>
-#include <poll.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -18,6 +17,8 @@ namespace {
 constexpr int kSpins = 2000, kYields = 2000, kYieldsShared = 64;
 constexpr int kSpinsBetweenIdle = 128;
 constexpr long kSleepNanoseconds = 1'000'000, kSleepNanosecondsBusy = 50'000;
+// A look at a peer's process takes a microsecond, and a yield where other programs run may take much longer than a look.
+constexpr std::chrono::microseconds kBetweenLooks{500};
 
 /// Tells the processor that this is a waiting loop.
 inline void pause_briefly() {
@@ -53,15 +54,10 @@ void publish(ShmFlag& flag, uint64_t value) {
 }
 
 ShmWaiter::ShmWaiter(const std::vector<int>& pids, double timeout_seconds) : timeout_(timeout_seconds) {
-  for (const int pid : pids) pidfds_.push_back(pid == ::getpid() ? -1 : static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  for (const int pid : pids) lifelines_.push_back(pid == ::getpid() ? nullptr : std::make_unique<Lifeline>(pid));
   const bool own_cores = static_cast<long>(pids.size()) <= ::sysconf(_SC_NPROCESSORS_ONLN);
   num_spins_ = own_cores ? kSpins : 0;
   num_yields_ = own_cores ? kYields : kYieldsShared;
-}
-
-ShmWaiter::~ShmWaiter() {
-  for (const int fd : pidfds_)
-    if (fd >= 0) ::close(fd);
 }
 
 void ShmWaiter::set_lost_flags(std::vector<ShmFlag*> flags, int self) {
@@ -70,9 +66,8 @@ void ShmWaiter::set_lost_flags(std::vector<ShmFlag*> flags, int self) {
 }
 
 bool ShmWaiter::has_ended(int peer) const {
-  if (pidfds_[static_cast<size_t>(peer)] < 0) return false;
-  pollfd poll{pidfds_[static_cast<size_t>(peer)], POLLIN, 0};
-  return ::poll(&poll, 1, 0) > 0;
+  const auto& lifeline = lifelines_[static_cast<size_t>(peer)];
+  return lifeline && lifeline->is_cut();
 }
 
 void ShmWaiter::lose(int peer) const {
@@ -97,33 +92,37 @@ bool ShmWaiter::spin(const ShmFlag& flag, uint64_t value) const {
 
 void ShmWaiter::wait_slowly(std::vector<Awaited> missing, uint64_t value) const {
   const auto come = [&](const Awaited& awaited) { return has_reached(*awaited.flag, value); };
-  auto deadline = Clock::now() + timeout_;
+  const auto begin = Clock::now();
+  auto deadline = begin + timeout_;
+  auto next_look = begin + kBetweenLooks;
   for (int round = 0;; ++round) {
     std::erase_if(missing, come);
     if (missing.empty()) return;
     const Idle idle = run_idle();
-    if (idle == Idle::kMoved) deadline = Clock::now() + timeout_;
-    if (round < num_yields_) {
-      ::sched_yield();
-      continue;
-    }
-    for (const Awaited& awaited : missing)
-      // A peer may publish and end: only what it had not published is missing.
-      if (has_ended(awaited.peer) && !come(awaited)) lose(awaited.peer);
+    const auto now = Clock::now();
+    if (idle == Idle::kMoved) deadline = now + timeout_;
     ShmFlag& flag = *missing.front().flag;
     const uint64_t seen = flag.value.load(std::memory_order_seq_cst);
     if (seen >= value) continue;
-    check_lost();
-    if (Clock::now() > deadline)
-      throw std::runtime_error(concat("rank ", missing.front().peer, " did not come within ", timeout_.count(), " s"));
-    sleep_on(flag, seen, idle != Idle::kNothing ? kSleepNanosecondsBusy : kSleepNanoseconds);
+    if (now >= next_look) {
+      next_look = now + kBetweenLooks;
+      for (const Awaited& awaited : missing)
+        // A peer may publish and end: only what it had not published is missing.
+        if (has_ended(awaited.peer) && !come(awaited)) lose(awaited.peer);
+      check_lost();
+      if (now > deadline) throw std::runtime_error(concat("rank ", missing.front().peer, " did not come within ", timeout_.count(), " s"));
+    }
+    if (round < num_yields_) ::sched_yield();
+    else sleep_on(flag, seen, idle != Idle::kNothing ? kSleepNanosecondsBusy : kSleepNanoseconds);
   }
 }
 
 void ShmWaiter::wait_until(const std::function<bool()>& done, const std::function<bool()>& moved, ShmFlag* flag, int peer, int self,
                            const std::string& what) const {
-  auto deadline = Clock::now() + timeout_;
-  const int size = static_cast<int>(pidfds_.size());
+  const auto begin = Clock::now();
+  auto deadline = begin + timeout_;
+  auto next_look = begin + kBetweenLooks;
+  const int size = static_cast<int>(lifelines_.size());
   for (int round = 0;; ++round) {
     const uint64_t seen = flag ? flag->value.load(std::memory_order_seq_cst) : 0;
     if (done()) return;
@@ -135,17 +134,18 @@ void ShmWaiter::wait_until(const std::function<bool()>& done, const std::functio
       pause_briefly();
       continue;
     }
+    if (const auto now = Clock::now(); now >= next_look) {
+      next_look = now + kBetweenLooks;
+      int ended = 0, last_ended = -1;
+      for (int other = 0; other < size; ++other)
+        if (other != self && (peer < 0 || other == peer) && has_ended(other)) ++ended, last_ended = other;
+      // What an ended peer had written may have come since.
+      if (ended == (peer < 0 ? size - 1 : 1) && ended > 0 && !done() && !moved()) lose(last_ended);
+      if (now > deadline) throw std::runtime_error(concat(what, " within ", timeout_.count(), " s"));
+    }
     if (round < num_spins_ + num_yields_) {
       ::sched_yield();
-      continue;
-    }
-    int ended = 0, last_ended = -1;
-    for (int other = 0; other < size; ++other)
-      if (other != self && (peer < 0 || other == peer) && has_ended(other)) ++ended, last_ended = other;
-    // What an ended peer had written may have come since.
-    if (ended == (peer < 0 ? size - 1 : 1) && ended > 0 && !done() && !moved()) lose(last_ended);
-    if (Clock::now() > deadline) throw std::runtime_error(concat(what, " within ", timeout_.count(), " s"));
-    if (flag) {
+    } else if (flag) {
       sleep_on(*flag, seen, kSleepNanosecondsBusy);
     } else {
       const timespec limit{0, kSleepNanosecondsBusy};

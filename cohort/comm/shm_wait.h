@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "cohort/comm/lifeline.h"
 #include "cohort/comm/shm_arena.h"
 
 namespace cohort {
@@ -17,13 +19,12 @@ void publish(ShmFlag& flag, uint64_t value);
 /// Waits for peers of one arena. One thread at a time.
 ///
 /// A wait spins for some tens of microseconds (only where every rank can have a core of its own), then yields, then sleeps on a futex.
-/// Asleep it looks every few milliseconds whether a peer that it waits for has ended (pidfd), so a dead peer is found at once and a
-/// stopped one by the time-out.
+/// After the spins it looks once in a millisecond whether a peer that it waits for has ended (lifeline.h), so a dead peer is found at once
+/// and a stopped one by the time-out.
 class ShmWaiter {
  public:
   /// `pids`: process of each rank; those of this process itself (ranks as threads) are not watched.
   ShmWaiter(const std::vector<int>& pids, double timeout_seconds);
-  ~ShmWaiter();
   ShmWaiter(const ShmWaiter&) = delete;
 
   /// Returns once `flag` of rank `peer` is at least `value`; std::runtime_error "rank 2 has ended" or "rank 2 did not come within 5 s".
@@ -33,7 +34,7 @@ class ShmWaiter {
   /// The same for `flag_of(rank)` of every rank but `self`: any of those still missing that has ended is an error at once.
   template <typename FlagOf>
   void wait_all(int self, uint64_t value, FlagOf flag_of) const {
-    const int size = static_cast<int>(pidfds_.size());
+    const int size = static_cast<int>(lifelines_.size());
     for (int peer = 0; peer < size; ++peer) {
       if (peer == self || spin(flag_of(peer), value)) continue;
       std::vector<Awaited> missing;
@@ -72,7 +73,7 @@ class ShmWaiter {
   [[noreturn]] void lose(int peer) const;
   Idle run_idle() const { return idle_ ? idle_() : Idle::kNothing; }
 
-  std::vector<int> pidfds_;
+  std::vector<std::unique_ptr<Lifeline>> lifelines_;  // None to a rank of this process.
   std::chrono::duration<double> timeout_;
   int num_spins_, num_yields_;
   std::function<Idle()> idle_;

@@ -1,6 +1,7 @@
 #include "cohort/world/process.h"
 
 #include <fstream>
+#include <sstream>
 #include <string>
 
 namespace cohort {
@@ -10,7 +11,13 @@ char process_state(int pid) {
   std::string text;
   std::getline(file, text);
   const size_t close = text.rfind(')');  // The name before it may hold anything.
-  return close != std::string::npos && close + 2 < text.size() ? text[close + 2] : 'X';
+  if (close == std::string::npos || close + 2 >= text.size()) return 'X';
+  std::istringstream fields(text.substr(close + 2));
+  std::string state, virtual_bytes;
+  fields >> state;
+  for (int field = 4; field <= 23; ++field) fields >> virtual_bytes;
+  // While the memory of a killed process is being taken down, which takes milliseconds, its state is still that of a running one.
+  return fields && virtual_bytes == "0" ? 'Z' : state[0];
 }
 
 }  // namespace cohort
