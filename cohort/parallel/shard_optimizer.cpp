@@ -44,6 +44,22 @@ void ShardOptimizer::update(size_t index, int64_t offset, int64_t count, const v
   else typed(float{});
 }
 
+void ShardOptimizer::update_by_sum(size_t index, const std::vector<std::byte*>& gradients, double learning_rate,
+                                   double gradient_factor) const {
+  const Held& held = segments_[index];
+  const UpdateArguments arguments{learning_rate, gradient_factor, held.num_updates};
+  const auto typed = [&]<typename T>(T) {
+    T* slots[2] = {};
+    for (size_t slot = 0; slot < held.slots.size(); ++slot) slots[slot] = held.slots[slot].data_ptr<T>();
+    std::vector<const T*> arrays;
+    for (const std::byte* gradient : gradients) arrays.push_back(reinterpret_cast<const T*>(gradient));
+    cohort::update_by_sum(rule_, arguments, held.segment.weights.data_ptr<T>(), arrays.data(), arrays.size(), slots,
+                          static_cast<size_t>(held.segment.weights.numel()));
+  };
+  if (held.segment.weights.scalar_type() == at::kDouble) typed(double{});
+  else typed(float{});
+}
+
 void ShardOptimizer::update(size_t index, const at::Tensor& gradient, double learning_rate, double gradient_factor) {
   begin_update(index);
   const at::Tensor& weights = segments_[index].segment.weights;

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -34,6 +35,8 @@ class ShardOptimizer {
   /// Applies the rule to elements [offset, offset + count) of segment `index`; `gradient` has the weights' type and points to the first of
   /// these elements.
   void update(size_t index, int64_t offset, int64_t count, const void* gradient, double learning_rate, double gradient_factor) const;
+  /// The whole segment with the sum, in their order, of several such gradients.
+  void update_by_sum(size_t index, const std::vector<std::byte*>& gradients, double learning_rate, double gradient_factor) const;
   /// The whole segment with a contiguous gradient of its size: with as many threads as at::get_num_threads(), or by LibTorch's fused
   /// kernels where the weights are on another device.
   void update(size_t index, const at::Tensor& gradient, double learning_rate, double gradient_factor);

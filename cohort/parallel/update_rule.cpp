@@ -1,5 +1,6 @@
 #include "cohort/parallel/update_rule.h"
 
+#include <algorithm>
 #include <cmath>
 
 // One copy for each instruction set; the machine picks at load. Compiled without fused multiply-adds (CMakeLists.txt), so that a result
@@ -35,28 +36,36 @@ Numbers<T> numbers_of(const UpdateRule& rule, const UpdateArguments& arguments) 
           static_cast<T>(1 / std::sqrt(1 - std::pow(rule.beta2, t)))};
 }
 
-template <typename T>
-inline __attribute__((always_inline)) void sgd(const Numbers<T>& k, T* __restrict w, const T* __restrict g, size_t count) {
-  for (size_t i = 0; i < count; ++i) w[i] -= k.learning_rate * (g[i] * k.factor + k.decay * w[i]);
+/// Element i of the gradient: `g[i]`, or where it comes in two arrays their sum.
+template <bool kTwo, typename T>
+inline __attribute__((always_inline)) T element(const T* g, const T* h, size_t i) {
+  if constexpr (kTwo) return g[i] + h[i];
+  else return g[i];
 }
 
-template <bool kNesterov, typename T>
-inline __attribute__((always_inline)) void momentum(const Numbers<T>& k, T* __restrict w, const T* __restrict g, T* __restrict v,
-                                                    size_t count) {
+template <bool kTwo, typename T>
+inline __attribute__((always_inline)) void sgd(const Numbers<T>& k, T* __restrict w, const T* __restrict g, const T* __restrict h,
+                                               size_t count) {
+  for (size_t i = 0; i < count; ++i) w[i] -= k.learning_rate * (element<kTwo>(g, h, i) * k.factor + k.decay * w[i]);
+}
+
+template <bool kTwo, bool kNesterov, typename T>
+inline __attribute__((always_inline)) void momentum(const Numbers<T>& k, T* __restrict w, const T* __restrict g, const T* __restrict h,
+                                                    T* __restrict v, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    const T gradient = g[i] * k.factor + k.decay * w[i], velocity = k.momentum * v[i] + gradient;
+    const T gradient = element<kTwo>(g, h, i) * k.factor + k.decay * w[i], velocity = k.momentum * v[i] + gradient;
     v[i] = velocity;
     w[i] -= k.learning_rate * (kNesterov ? gradient + k.momentum * velocity : velocity);
   }
 }
 
-template <bool kDecoupled, typename T>
-inline __attribute__((always_inline)) void adam(const Numbers<T>& k, T* __restrict w, const T* __restrict g, T* __restrict a,
-                                                T* __restrict s, size_t count) {
+template <bool kTwo, bool kDecoupled, typename T>
+inline __attribute__((always_inline)) void adam(const Numbers<T>& k, T* __restrict w, const T* __restrict g, const T* __restrict h,
+                                                T* __restrict a, T* __restrict s, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    const T before = w[i];
+    const T before = w[i], sum = element<kTwo>(g, h, i) * k.factor;
     const T weight = kDecoupled ? before - k.learning_rate * k.decay * before : before;
-    const T gradient = kDecoupled ? g[i] * k.factor : g[i] * k.factor + k.decay * before;
+    const T gradient = kDecoupled ? sum : sum + k.decay * before;
     const T average = a[i] + (1 - k.beta1) * (gradient - a[i]), square = k.beta2 * s[i] + (1 - k.beta2) * gradient * gradient;
     a[i] = average;
     s[i] = square;
@@ -64,32 +73,70 @@ inline __attribute__((always_inline)) void adam(const Numbers<T>& k, T* __restri
   }
 }
 
-// target_clones does not work on templates: one function for each type.
-COHORT_VECTORISED void sgd_floats(const Numbers<float>& k, float* w, const float* g, size_t n) { sgd(k, w, g, n); }
-COHORT_VECTORISED void sgd_doubles(const Numbers<double>& k, double* w, const double* g, size_t n) { sgd(k, w, g, n); }
-COHORT_VECTORISED void momentum_floats(const Numbers<float>& k, float* w, const float* g, float* v, size_t n) {
-  momentum<false>(k, w, g, v, n);
+/// The arrays of one update; `h` null where the gradient comes in one array.
+template <typename T>
+struct Arrays {
+  T* w;
+  const T *g, *h;
+  T* const* slots;
+  size_t count;
+};
+
+template <bool kTwo, typename T>
+inline __attribute__((always_inline)) void update_with(UpdateRule::Kind kind, const Numbers<T>& k, const Arrays<T>& of) {
+  switch (kind) {
+    case UpdateRule::Kind::kSgd:
+      return sgd<kTwo>(k, of.w, of.g, of.h, of.count);
+    case UpdateRule::Kind::kMomentum:
+      return momentum<kTwo, false>(k, of.w, of.g, of.h, of.slots[0], of.count);
+    case UpdateRule::Kind::kNesterov:
+      return momentum<kTwo, true>(k, of.w, of.g, of.h, of.slots[0], of.count);
+    case UpdateRule::Kind::kAdam:
+      return adam<kTwo, false>(k, of.w, of.g, of.h, of.slots[0], of.slots[1], of.count);
+    case UpdateRule::Kind::kAdamW:
+      return adam<kTwo, true>(k, of.w, of.g, of.h, of.slots[0], of.slots[1], of.count);
+  }
 }
-COHORT_VECTORISED void momentum_doubles(const Numbers<double>& k, double* w, const double* g, double* v, size_t n) {
-  momentum<false>(k, w, g, v, n);
+
+template <typename T>
+inline __attribute__((always_inline)) void add(T* sum, const T* a, const T* b, size_t count) {
+  for (size_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
 }
-COHORT_VECTORISED void nesterov_floats(const Numbers<float>& k, float* w, const float* g, float* v, size_t n) {
-  momentum<true>(k, w, g, v, n);
+
+// target_clones does not work on templates: functions for each type.
+COHORT_VECTORISED void update_array(UpdateRule::Kind kind, const Numbers<float>& k, const Arrays<float>& of) {
+  update_with<false>(kind, k, of);
 }
-COHORT_VECTORISED void nesterov_doubles(const Numbers<double>& k, double* w, const double* g, double* v, size_t n) {
-  momentum<true>(k, w, g, v, n);
+COHORT_VECTORISED void update_array(UpdateRule::Kind kind, const Numbers<double>& k, const Arrays<double>& of) {
+  update_with<false>(kind, k, of);
 }
-COHORT_VECTORISED void adam_floats(const Numbers<float>& k, float* w, const float* g, float* a, float* s, size_t n) {
-  adam<false>(k, w, g, a, s, n);
+COHORT_VECTORISED void update_pair(UpdateRule::Kind kind, const Numbers<float>& k, const Arrays<float>& of) {
+  update_with<true>(kind, k, of);
 }
-COHORT_VECTORISED void adam_doubles(const Numbers<double>& k, double* w, const double* g, double* a, double* s, size_t n) {
-  adam<false>(k, w, g, a, s, n);
+COHORT_VECTORISED void update_pair(UpdateRule::Kind kind, const Numbers<double>& k, const Arrays<double>& of) {
+  update_with<true>(kind, k, of);
 }
-COHORT_VECTORISED void adamw_floats(const Numbers<float>& k, float* w, const float* g, float* a, float* s, size_t n) {
-  adam<true>(k, w, g, a, s, n);
-}
-COHORT_VECTORISED void adamw_doubles(const Numbers<double>& k, double* w, const double* g, double* a, double* s, size_t n) {
-  adam<true>(k, w, g, a, s, n);
+COHORT_VECTORISED void add_arrays(float* sum, const float* a, const float* b, size_t count) { add(sum, a, b, count); }
+COHORT_VECTORISED void add_arrays(double* sum, const double* a, const double* b, size_t count) { add(sum, a, b, count); }
+
+/// More than two gradients: all but the last are added up in tiles that stay in the first-level cache.
+template <typename T>
+void update_sum_of(const UpdateRule& rule, const UpdateArguments& arguments, T* weights, const T* const* gradients, size_t num_gradients,
+                   T* const* slots, size_t count) {
+  const auto k = numbers_of<T>(rule, arguments);
+  if (num_gradients == 1) return update_array(rule.kind, k, {weights, gradients[0], nullptr, slots, count});
+  if (num_gradients == 2) return update_pair(rule.kind, k, {weights, gradients[0], gradients[1], slots, count});
+  constexpr size_t kTile = 1024;
+  const size_t num_slots = rule.slots().size();
+  alignas(64) T partial[kTile];
+  for (size_t at = 0; at < count; at += kTile) {
+    const size_t length = std::min(kTile, count - at);
+    add_arrays(partial, gradients[0] + at, gradients[1] + at, length);
+    for (size_t i = 2; i + 1 < num_gradients; ++i) add_arrays(partial, partial, gradients[i] + at, length);
+    T* slots_at[2] = {};
+    for (size_t slot = 0; slot < num_slots; ++slot) slots_at[slot] = slots[slot] + at;
+    update_pair(rule.kind, k, {weights + at, partial, gradients[num_gradients - 1] + at, slots_at, length});
+  }
 }
 
 }  // namespace
@@ -110,36 +157,20 @@ std::vector<std::string> UpdateRule::slots() const {
 
 void update(const UpdateRule& rule, const UpdateArguments& arguments, float* weights, const float* gradient, float* const* slots,
             size_t count) {
-  const auto k = numbers_of<float>(rule, arguments);
-  switch (rule.kind) {
-    case UpdateRule::Kind::kSgd:
-      return sgd_floats(k, weights, gradient, count);
-    case UpdateRule::Kind::kMomentum:
-      return momentum_floats(k, weights, gradient, slots[0], count);
-    case UpdateRule::Kind::kNesterov:
-      return nesterov_floats(k, weights, gradient, slots[0], count);
-    case UpdateRule::Kind::kAdam:
-      return adam_floats(k, weights, gradient, slots[0], slots[1], count);
-    case UpdateRule::Kind::kAdamW:
-      return adamw_floats(k, weights, gradient, slots[0], slots[1], count);
-  }
+  update_array(rule.kind, numbers_of<float>(rule, arguments), {weights, gradient, nullptr, slots, count});
 }
-
 void update(const UpdateRule& rule, const UpdateArguments& arguments, double* weights, const double* gradient, double* const* slots,
             size_t count) {
-  const auto k = numbers_of<double>(rule, arguments);
-  switch (rule.kind) {
-    case UpdateRule::Kind::kSgd:
-      return sgd_doubles(k, weights, gradient, count);
-    case UpdateRule::Kind::kMomentum:
-      return momentum_doubles(k, weights, gradient, slots[0], count);
-    case UpdateRule::Kind::kNesterov:
-      return nesterov_doubles(k, weights, gradient, slots[0], count);
-    case UpdateRule::Kind::kAdam:
-      return adam_doubles(k, weights, gradient, slots[0], slots[1], count);
-    case UpdateRule::Kind::kAdamW:
-      return adamw_doubles(k, weights, gradient, slots[0], slots[1], count);
-  }
+  update_array(rule.kind, numbers_of<double>(rule, arguments), {weights, gradient, nullptr, slots, count});
+}
+
+void update_by_sum(const UpdateRule& rule, const UpdateArguments& arguments, float* weights, const float* const* gradients,
+                   size_t num_gradients, float* const* slots, size_t count) {
+  update_sum_of(rule, arguments, weights, gradients, num_gradients, slots, count);
+}
+void update_by_sum(const UpdateRule& rule, const UpdateArguments& arguments, double* weights, const double* const* gradients,
+                   size_t num_gradients, double* const* slots, size_t count) {
+  update_sum_of(rule, arguments, weights, gradients, num_gradients, slots, count);
 }
 
 }  // namespace cohort

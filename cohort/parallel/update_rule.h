@@ -38,4 +38,10 @@ void update(const UpdateRule& rule, const UpdateArguments& arguments, float* wei
 void update(const UpdateRule& rule, const UpdateArguments& arguments, double* weights, const double* gradient, double* const* slots,
             size_t count);
 
+/// The same with the gradient ((gradients[0] + gradients[1]) + gradients[2]) + ..., at least one array, in the same pass: no sum is stored.
+void update_by_sum(const UpdateRule& rule, const UpdateArguments& arguments, float* weights, const float* const* gradients,
+                   size_t num_gradients, float* const* slots, size_t count);
+void update_by_sum(const UpdateRule& rule, const UpdateArguments& arguments, double* weights, const double* const* gradients,
+                   size_t num_gradients, double* const* slots, size_t count);
+
 }  // namespace cohort
