@@ -11,7 +11,7 @@ namespace {
 /// A call that its caller waits for, added behind others.
 class BorrowedCall : public Task {
  public:
-  explicit BorrowedCall(Call& call) { call_ = call; }
+  explicit BorrowedCall(const Call& call) { call_ = call; }
   const Call& call() const { return call_; }
 };
 
@@ -60,20 +60,40 @@ void CallLane::run(Call& call) {
     transport_->start(call);
     transport_->finish(call);
   } catch (...) {
-    recorder_.end(ticket, true);
-    Queue ended;
-    std::exception_ptr error;
-    {
-      BorrowedCall failed(call);
-      break_off(describe(signature_of(call)), std::current_exception(), &failed, &ended);
-      error = failed.error();
-    }
-    stop_driving();
-    end_all(ended);
-    std::rethrow_exception(error);
+    fail_driven(call, ticket, std::current_exception());
   }
   recorder_.end(ticket);
   stop_driving();
+}
+
+/// Ends the group because of a call that no queue has, stops driving and throws.
+void CallLane::fail_driven(const Call& call, uint64_t ticket, const std::exception_ptr& error) {
+  recorder_.end(ticket, true);
+  BorrowedCall failed(call);
+  Queue ended;
+  break_off(describe(signature_of(call)), error, &failed, &ended);
+  stop_driving();
+  end_all(ended);
+  std::rethrow_exception(failed.error());
+}
+
+void CallLane::run_by_hand(Call& call, const std::function<void()>& exchange) {
+  uint64_t ticket = 0;
+  const auto begin = [&](Transport&) {
+    if (broken_.load(std::memory_order_relaxed)) std::rethrow_exception(refusal(call));
+    call.sequence = sequence_.load(std::memory_order_relaxed) + 1;
+    sequence_.store(call.sequence, std::memory_order_relaxed);
+    ticket = recorder_.start(call);
+  };
+  exclusively(begin);
+  try {
+    exchange();
+  } catch (...) {
+    const std::exception_ptr error = std::current_exception();
+    while (!try_drive()) wait_for_driver([] { return false; }, std::nullopt);
+    fail_driven(call, ticket, error);
+  }
+  exclusively([&](Transport&) { recorder_.end(ticket); });
 }
 
 void CallLane::run_queued(Call& call) {
@@ -197,6 +217,7 @@ void CallLane::poll_messages(Queue* ended) {
         ++i;
         continue;
       }
+      task->message_->wait();  // Has ended, perhaps with an error: the sender's may be of another size.
     } catch (...) {
       return break_off(describe_task(*task), std::current_exception(), task, ended);
     }
@@ -215,7 +236,8 @@ void CallLane::retire(Task* task, const std::exception_ptr& error, Queue* ended)
 
 /// The group has failed: whatever is under way or comes later fails too.
 void CallLane::break_off(const std::string& call, const std::exception_ptr& error, Task* culprit, Queue* ended) {
-  const std::exception_ptr explained = options_.explain(recorder_, call, error);
+  const std::optional<CallRecord> message = culprit->message_record();
+  const std::exception_ptr explained = options_.explain(recorder_, call, message ? &*message : nullptr, error);
   try {
     std::rethrow_exception(explained);
   } catch (const std::exception& exception) {
@@ -247,6 +269,16 @@ std::exception_ptr CallLane::refusal(const Call& call) const {
   return std::make_exception_ptr(
       Error(ErrorCode::kEnvironment,
             concat("the ", name_of(unnumbered.op), name, " was not run, because an exchange of this group failed before: ", failure_)));
+}
+
+std::optional<CallRecord> Task::message_record() const {
+  if (kind_ == CallRecord::Kind::kCollective) return std::nullopt;
+  CallRecord record;
+  record.kind = kind_;
+  record.signature.root = call_.root;
+  record.signature.count = call_.count;
+  record.tag = static_cast<int>(call_.handle);
+  return record;
 }
 
 std::string CallLane::describe_task(const Task& task) const {

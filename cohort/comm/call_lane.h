@@ -51,6 +51,8 @@ class Task {
 
  private:
   friend class CallLane;
+  /// Kind, peer, bytes and tag of a message; none for a collective call.
+  std::optional<CallRecord> message_record() const;
   std::shared_ptr<Message> message_;  // While under way.
   Task* next_ = nullptr;
   uint64_t ticket_ = 0;
@@ -61,8 +63,10 @@ class Task {
 class CallLane : public std::enable_shared_from_this<CallLane> {
  public:
   using Deadline = std::optional<std::chrono::steady_clock::time_point>;
-  /// Makes the final error of `error`, which the transport threw in `call`, described in words.
-  using Explain = std::function<std::exception_ptr(const Recorder&, const std::string& call, const std::exception_ptr& error)>;
+  /// Makes the final error of `error`, which the transport threw in `call`, described in words. `message`: what it is; null for a
+  /// collective.
+  using Explain = std::function<std::exception_ptr(const Recorder&, const std::string& call, const CallRecord* message,
+                                                   const std::exception_ptr& error)>;
   struct Options {
     Explain explain;
     /// Whether that rank (-1: any but this) is known to have ended; asked now and then while messages are polled. May be empty.
@@ -76,6 +80,8 @@ class CallLane : public std::enable_shared_from_this<CallLane> {
 
   /// Runs a call to its end in this thread. Throws why it failed. After a failure every later call fails at once.
   void run(Call& call);
+  /// Runs `exchange`, which moves data without the transport, as a call: numbered, recorded and explained alike. Nothing is held meanwhile.
+  void run_by_hand(Call& call, const std::function<void()>& exchange);
   /// Adds a task; it has been started when this returns, unless another thread drives. It is not finished here even where it could be: a
   /// rank that finishes a large call waits for its peers to do the same, who may be computing, or be waiting in another group.
   void add(Task& task);
@@ -118,6 +124,7 @@ class CallLane : public std::enable_shared_from_this<CallLane> {
   void expire_messages(Queue* ended);
   void break_off(const std::string& call, const std::exception_ptr& error, Task* culprit, Queue* ended);
   std::string describe_task(const Task& task) const;
+  [[noreturn]] void fail_driven(const Call& call, uint64_t ticket, const std::exception_ptr& error);
   // While not:
   void end_all(Queue ended);
   void wake();

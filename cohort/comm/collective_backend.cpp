@@ -13,7 +13,7 @@ using c10d::OpType;
 
 /// The exception that callers see: the transport's text and what the ranks found out together.
 std::exception_ptr explain_failure(const HangReporter& reporter, int rank, int size, const Recorder& recorder, const std::string& call,
-                                   const std::exception_ptr& error) {
+                                   const CallRecord* message, const std::exception_ptr& error) {
   ErrorCode code = ErrorCode::kEnvironment;
   std::string text = "unknown error";
   try {
@@ -28,8 +28,14 @@ std::exception_ptr explain_failure(const HangReporter& reporter, int rank, int s
     for (const char* chatter : {". This may indicate", ". This is typically caused"}) text = text.substr(0, text.find(chatter));
   } catch (...) {
   }
+  if (message && code == ErrorCode::kFailed) {
+    // The sender has got rid of its message and knows nothing of this; nobody is waited for.
+    const std::string calls = reporter.leave(recorder, call, text);
+    return std::make_exception_ptr(Error(code, concat("the ", call, " failed on rank ", rank, " of ", size, ": ", text,
+                                                      "; give both ends tensors of the same size and type; ", calls)));
+  }
   const bool mismatch = code == ErrorCode::kFailed;
-  const std::string verdict = reporter.explain(recorder, call, text, mismatch);
+  const std::string verdict = reporter.explain(recorder, call, text, mismatch, message);
   // A mismatch reads the same on all ranks.
   if (mismatch) return std::make_exception_ptr(Error(code, text + "; " + verdict));
   return std::make_exception_ptr(Error(code, concat("the ", call, " failed on rank ", rank, " of ", size, ": ", verdict, " [", text, "]")));
@@ -40,8 +46,9 @@ std::shared_ptr<CallLane> make_lane(std::unique_ptr<Transport> transport, const 
   const auto reporter = std::make_shared<HangReporter>(options.store, options.peers, rank, size, options.timeout_seconds);
   CallLane::Options lane;
   lane.timeout_seconds = options.timeout_seconds;
-  lane.explain = [reporter, rank, size](const Recorder& recorder, const std::string& call, const std::exception_ptr& error) {
-    return explain_failure(*reporter, rank, size, recorder, call, error);
+  lane.explain = [reporter, rank, size](const Recorder& recorder, const std::string& call, const CallRecord* message,
+                                        const std::exception_ptr& error) {
+    return explain_failure(*reporter, rank, size, recorder, call, message, error);
   };
   lane.has_ended = [peers = options.peers, rank](int peer) {
     for (int each = 0; each < peers.size(); ++each)

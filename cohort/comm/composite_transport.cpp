@@ -2,9 +2,12 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "cohort/base/error.h"
+#include "cohort/base/text.h"
 #include "cohort/comm/reduce.h"
 
 namespace cohort {
@@ -32,17 +35,49 @@ struct Outcome {
   char text[512] = {};
 };
 
-/// A received message, its source numbered as in the whole group.
-class FromPeer : public Message {
+/// `text` of a host's own transport, whose ranks are places: "rank 1 has ended" with the group's numbers.
+std::string renumbered(const std::string& text, const std::vector<int>& ranks) {
+  constexpr std::string_view kWord = "rank ";
+  std::string result;
+  size_t done = 0;
+  for (size_t at = text.find(kWord); at != std::string::npos; at = text.find(kWord, done)) {
+    const size_t begin = at + kWord.size(), end = std::min(text.find_first_not_of("0123456789", begin), text.size());
+    const auto place = parse_integer(std::string_view(text).substr(begin, end - begin));
+    const bool known = place && *place < static_cast<int64_t>(ranks.size());
+    result.append(text, done, begin - done);
+    result += known ? std::to_string(ranks[static_cast<size_t>(*place)]) : text.substr(begin, end - begin);
+    done = end;
+  }
+  return result.append(text, done);
+}
+
+/// Runs `body`; errors name the group's ranks instead of places.
+template <typename Body>
+auto with_ranks(const std::vector<int>& ranks, Body body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    throw Error(error.code(), renumbered(error.what(), ranks));
+  } catch (const std::exception& error) {
+    throw std::runtime_error(renumbered(error.what(), ranks));
+  }
+}
+
+/// A message between two ranks of a host.
+class InsideMessage : public Message {
  public:
-  FromPeer(std::shared_ptr<Message> message, int peer) : message_(std::move(message)), peer_(peer) {}
-  bool done() override { return message_->done(); }
-  void wait() override { message_->wait(); }
-  int source() override { return peer_; }
+  InsideMessage(std::shared_ptr<Message> message, std::vector<int> ranks) : message_(std::move(message)), ranks_(std::move(ranks)) {}
+  bool done() override {
+    return with_ranks(ranks_, [this] { return message_->done(); });
+  }
+  void wait() override {
+    with_ranks(ranks_, [this] { message_->wait(); });
+  }
+  int source() override { return ranks_[static_cast<size_t>(message_->source())]; }
 
  private:
   std::shared_ptr<Message> message_;
-  int peer_;
+  std::vector<int> ranks_;
 };
 
 /// data *= factor, for averages.
@@ -81,8 +116,10 @@ CompositeTransport::CompositeTransport(int rank, HostMap hosts, Parts parts, std
 
 void CompositeTransport::run_inside(Call call) {
   call.sequence = ++inside_sequence_;
-  parts_.inside->start(call);
-  parts_.inside->finish(call);
+  with_ranks(hosts_.ranks_of(host_), [&] {
+    parts_.inside->start(call);
+    parts_.inside->finish(call);
+  });
 }
 
 Call CompositeTransport::inside_call(Op op, size_t bytes, const void* input, void* output, int root_place) const {
@@ -329,27 +366,29 @@ void CompositeTransport::scatter(const Call& call) {
 
 // --- Messages ----------------------------------------------------------------------------------------------------------------------------
 
-Transport& CompositeTransport::way_to(int peer, int* peer_there) const {
+bool CompositeTransport::is_near(int peer) const {
   if (peer < 0 || peer >= size() || peer == rank())
-    fail(ErrorCode::kBadInput, "point-to-point message between rank ", rank(), " and rank ", peer, " in ", group_, " of ", size(),
-         " ranks over ", name_, ": name another rank of the group");
+    fail(ErrorCode::kBadInput, "point-to-point message between rank ", rank(), " and ",
+         peer == -1 ? std::string("any rank") : concat("rank ", peer), " in ", group_, " of ", size(), " ranks over ", name_,
+         ": name another rank of the group", peer == -1 ? "; what it sends may come by shared memory or by the network" : "");
   const bool near = hosts_.host_of(peer) == host_;
   if (!near && !parts_.all)
     fail(ErrorCode::kBadInput, "this group has no way for messages between ranks ", rank(), " and ", peer, ": they are on two hosts");
-  *peer_there = near ? hosts_.place_of(peer) : peer;
-  return near ? *parts_.inside : *parts_.all;
+  return near;
 }
 
 std::shared_ptr<Message> CompositeTransport::send(const void* data, size_t bytes, int peer, int tag) {
-  int peer_there = 0;
-  Transport& way = way_to(peer, &peer_there);
-  return way.send(data, bytes, peer_there, tag);
+  if (!is_near(peer)) return parts_.all->send(data, bytes, peer, tag);
+  const std::vector<int>& here = hosts_.ranks_of(host_);
+  return with_ranks(here,
+                    [&] { return std::make_shared<InsideMessage>(parts_.inside->send(data, bytes, hosts_.place_of(peer), tag), here); });
 }
 
 std::shared_ptr<Message> CompositeTransport::receive(void* data, size_t bytes, int peer, int tag) {
-  int peer_there = 0;
-  Transport& way = way_to(peer, &peer_there);
-  return std::make_shared<FromPeer>(way.receive(data, bytes, peer_there, tag), peer);
+  if (!is_near(peer)) return parts_.all->receive(data, bytes, peer, tag);
+  const std::vector<int>& here = hosts_.ranks_of(host_);
+  return with_ranks(here,
+                    [&] { return std::make_shared<InsideMessage>(parts_.inside->receive(data, bytes, hosts_.place_of(peer), tag), here); });
 }
 
 }  // namespace cohort

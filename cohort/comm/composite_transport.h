@@ -76,7 +76,7 @@ class CompositeTransport final : public Transport {
   void gather(const Call& call);
   void scatter(const Call& call);
   void all_to_all(const Call& call, const CountMatrix& counts);
-  Transport& way_to(int peer, int* peer_there) const;
+  bool is_near(int peer) const;
 
   HostMap hosts_;
   int host_, place_;

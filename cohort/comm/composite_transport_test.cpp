@@ -42,7 +42,8 @@ std::unique_ptr<CompositeTransport> connect(const c10::intrusive_ptr<c10d::Store
   return std::make_unique<CompositeTransport>(rank, hosts, std::move(parts));
 }
 
-std::vector<std::string> run_on(const Hosts& host_of_rank, const std::function<void(CompositeTransport&)>& body, bool share_memory = true) {
+std::vector<std::string> run_on(const Hosts& host_of_rank, const std::function<void(CompositeTransport&)>& body, bool share_memory = true,
+                                double timeout_seconds = 20) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const HostMap hosts(host_of_rank);
   std::vector<std::string> texts(host_of_rank.size());
@@ -50,7 +51,7 @@ std::vector<std::string> run_on(const Hosts& host_of_rank, const std::function<v
   for (int rank = 0; rank < hosts.num_ranks(); ++rank)
     threads.emplace_back([&, rank] {
       try {
-        body(*connect(store, rank, hosts, 20, share_memory));
+        body(*connect(store, rank, hosts, timeout_seconds, share_memory));
       } catch (const std::exception& error) {
         texts[static_cast<size_t>(rank)] = error.what();
       }
@@ -94,7 +95,12 @@ TEST_CASE("every operation gives the oracle's answer, wherever the ranks are") {
   check_all_pass({0, 1, 0, 1}, [&](CompositeTransport& transport) { check_transport(transport, brief); });
   check_all_pass({0, 1, 0}, [&](CompositeTransport& transport) { check_transport(transport, brief); }, false);
   check_all_pass({1, 0, 0, 2, 1}, [&](CompositeTransport& transport) { check_transport(transport, brief); });
+  check_all_pass({0, 1, 2, 0, 0, 2, 1, 1}, [](CompositeTransport& transport) {
+    check_transport(transport, {.counts = {5, 6}, .types = {at::kFloat}, .from_any = false});  // 8 pieces fit into a frame, or not.
+  });
   check_all_pass({0, 1, 1}, [](CompositeTransport& transport) {
+    constexpr size_t kThreshold = NetworkTransport::kSmallBytes / 4;
+    check_transport(transport, {.counts = {kThreshold - 1, kThreshold, kThreshold + 1}, .types = {at::kInt}, .from_any = false});
     check_transport(transport, {.counts = {9001}, .types = {at::kHalf, at::kComplexFloat}, .from_any = false});
   });
 }
@@ -164,12 +170,48 @@ TEST_CASE("a lost host is named on every rank that is left") {
   CHECK(texts[1] == texts[0]);
 }
 
+TEST_CASE("errors inside a host name the ranks of the group, not their places in the host") {
+  // Ranks 1 and 3 are the places 0 and 1 of their host.
+  const auto texts = run_on(
+      {0, 1, 0, 1},
+      [](CompositeTransport& transport) {
+        std::vector<float> values(50000);
+        Call call = all_reduce_of(values);
+        if (transport.rank() != 3) transport.finish(call);
+      },
+      true, 0.3);
+  CHECK(texts[1].find("rank 3 did not come within") == 0);
+  CHECK(texts[0].find("host 1 (ranks 1 and 3)") != std::string::npos);
+  CHECK(texts[2] == texts[0]);
+
+  check_all_pass({0, 1, 0, 1}, [](CompositeTransport& transport) {
+    std::vector<char> data(9);
+    if (transport.rank() == 1) transport.send(data.data(), 5, 3, 7)->wait();
+    std::string text;
+    try {
+      if (transport.rank() == 3) transport.receive(data.data(), 9, 1, 7)->wait();
+    } catch (const std::exception& error) {
+      text = error.what();
+    }
+    if (transport.rank() == 3 && text != "rank 1 sent 5 bytes with tag 7, rank 3 expects 9") throw std::runtime_error(text);
+  });
+}
+
 TEST_CASE("parts that do not fit, and messages without a way, are refused") {
   CHECK_THROWS_AS(CompositeTransport(0, HostMap({0, 0}), {}), Error);
   CHECK_THROWS_AS(CompositeTransport(0, HostMap({0, 1}), {}), Error);
   CompositeTransport alone(0, HostMap({0}), {});
   CHECK_THROWS_AS(alone.send(nullptr, 0, 0, 0), Error);
   CHECK_THROWS_AS(alone.receive(nullptr, 0, -1, 0), Error);
+  check_all_pass({0, 1, 1}, [](CompositeTransport& transport) {
+    std::string text;
+    try {
+      transport.receive(nullptr, 0, -1, 0);
+    } catch (const Error& error) {
+      text = error.what();
+    }
+    if (text.find("any rank") == std::string::npos || text.find("name another rank") == std::string::npos) throw std::runtime_error(text);
+  });
   check_transport(alone, {.counts = {0, 1009}, .types = {at::kFloat}, .from_any = false});
 }
 

@@ -12,6 +12,8 @@
 
 #include "cohort/base/error.h"
 #include "cohort/comm/collective_backend.h"
+#include "cohort/comm/device_exchange.h"
+#include "cohort/comm/group_private.h"
 #include "cohort/comm/group_transport.h"
 #include "cohort/comm/store.h"
 
@@ -28,93 +30,24 @@ struct Group::State {
   std::vector<int> world_ranks;                   // This group's in the job.
   ShmTransport* shm = nullptr;                    // Of the backend, where all ranks share memory.
   c10::intrusive_ptr<CollectiveBackend> backend;  // Of one rank: made when asked for.
+  std::shared_ptr<const DeviceLink> link;         // With `device`.
+  std::shared_ptr<DeviceExchange> device;         // Null: host memory alone.
   c10::intrusive_ptr<c10d::ProcessGroup> process_group;
   std::map<std::string, int> num_splits;  // By who and what.
   std::mutex mutex;                       // Of the three above.
+
+  void make_device();
+  /// Of what lies on the device that is exchanged; null for host memory.
+  DeviceExchange* device_of(const at::Tensor& tensor) const { return device && tensor.device() == link->device ? device.get() : nullptr; }
 };
+
+void Group::State::make_device() {
+  device =
+      std::make_shared<DeviceExchange>(link->make(c10::make_intrusive<c10d::PrefixStore>("device", store), rank, size, timeout_seconds),
+                                       backend->lane(), DeviceExchange::Options{name, link->backend, timeout_seconds, peers});
+}
 
 namespace {
-
-void check_memory(const char* operation, const at::Tensor& tensor, const std::string& what) {
-  if (!tensor.device().is_cpu() || !tensor.is_contiguous())
-    fail(ErrorCode::kBadInput, operation, " of ", what, ": a contiguous CPU tensor is wanted");
-}
-
-/// The call over one or two tensors; `name` must outlive it.
-Call call_of(Op op, const at::Tensor& output, const at::Tensor& input, const std::string& name) {
-  check_memory(name_of(op), input, name);
-  if (!output.is_same(input)) check_memory(name_of(op), output, name);
-  Call call;
-  call.op = op;
-  call.type = input.scalar_type();
-  call.input = input.data_ptr();
-  call.output = output.data_ptr();
-  call.count = static_cast<size_t>(input.numel());
-  call.name = name.c_str();
-  return call;
-}
-
-/// An exchange under way.
-class PendingCall : public Pending, public Task {
- public:
-  PendingCall(std::shared_ptr<CallLane> lane, std::string what, at::Tensor output, at::Tensor input)
-      : lane_(std::move(lane)), what_(std::move(what)), output_(std::move(output)), input_(std::move(input)) {}
-  ~PendingCall() override {
-    if (has_ended()) return;
-    // The memory of the call goes away with this. While an exception passes, the others may never come: all of the group ends.
-    if (std::uncaught_exceptions() == 0) {
-      try {
-        lane_->wait(*this);
-        return;
-      } catch (const std::exception&) {
-      }
-    }
-    lane_->close();
-  }
-
-  /// Starts the call; count and reduction may have been changed before.
-  void start(Op op, size_t count) {
-    call_ = call_of(op, output_, input_, what_);
-    call_.count = count;
-    lane_->add(*this);
-  }
-  void wait() override {
-    lane_->wait(*this);
-    if (error()) std::rethrow_exception(error());
-  }
-
- private:
-  std::shared_ptr<CallLane> lane_;
-  std::string what_;
-  at::Tensor output_, input_;
-};
-
-class NothingPending : public Pending {
- public:
-  void wait() override {}
-};
-
-/// A message that its caller waits for.
-class BlockingMessage : public Task {
- public:
-  BlockingMessage(CallRecord::Kind kind, const at::Tensor& tensor, int peer, int tag, const std::string& what)
-      : tag_(tag), data_(tensor.data_ptr()) {
-    kind_ = kind;
-    call_.root = peer;
-    call_.count = tensor.nbytes();
-    call_.handle = static_cast<uint64_t>(tag);
-    call_.name = what.c_str();
-  }
-  int source() const { return source_; }
-
- private:
-  std::shared_ptr<Message> post(Transport& transport) override {
-    return kind_ == CallRecord::Kind::kSend ? transport.send(data_, call_.count, call_.root, tag_)
-                                            : transport.receive(data_, call_.count, call_.root, tag_);
-  }
-  int tag_;
-  void* data_;
-};
 
 bool overlap(const at::Tensor& a, const at::Tensor& b) {
   const char *first = static_cast<const char*>(a.data_ptr()), *second = static_cast<const char*>(b.data_ptr());
@@ -128,18 +61,33 @@ Group::Group(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 Group Group::create(const World& world, const GroupOptions& options) {
   if (world.size == 1) return Group();
-  return create(make_store(world, options.timeout_seconds), world.rank, world.size, options);
+  return create(next_group_store(world, options.timeout_seconds), world.rank, world.size, options);
 }
 
 Group Group::create(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const GroupOptions& options) {
+  const bool wants_device = options.backend == "nccl";
+  if (wants_device && !options.device)
+    fail(ErrorCode::kBadInput,
+         "backend nccl moves tensors that lie on GPUs, and these do not: use --backend auto, or train with --device cuda");
   if (size == 1) return Group();
   auto state = std::make_shared<State>();
   state->rank = rank;
   state->size = size;
   for (int each = 0; each < size; ++each) state->world_ranks.push_back(each);
-  state->requested_backend = options.backend;
+  state->requested_backend = wants_device ? "auto" : options.backend;
   state->timeout_seconds = options.timeout_seconds;
-  return connect(std::move(store), std::move(state));
+  Group group = connect(std::move(store), std::move(state));
+  if (options.device && (wants_device || options.backend == "auto")) group.connect_device(options);
+  return group;
+}
+
+void Group::connect_device(const GroupOptions& options) {
+  const std::string& name = options.device->backend;
+  const std::string why_not = why_no_device_exchange(all_gather_text(device_offer(*options.device), "the ranks' devices"), name);
+  if (!why_not.empty() && options.backend != "auto") fail(ErrorCode::kBadInput, "backend ", name, ": ", why_not);
+  if (!why_not.empty()) return;
+  state_->link = options.device;
+  state_->make_device();
 }
 
 Group Group::connect(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<State> state) {
@@ -190,12 +138,22 @@ Group Group::split(const std::vector<int>& ranks, const std::string& what) const
   state->timeout_seconds = state_->timeout_seconds;
   state->peers = state_->peers.subset(ranks);
   for (const int each : ranks) state->world_ranks.push_back(state_->world_ranks[static_cast<size_t>(each)]);
-  return connect(c10::make_intrusive<c10d::PrefixStore>(prefix, state_->store), std::move(state));
+  state->link = state_->link;
+  Group group = connect(c10::make_intrusive<c10d::PrefixStore>(prefix, state_->store), std::move(state));
+  if (group.state_->link) group.state_->make_device();
+  return group;
 }
 
 int Group::rank() const { return state_->rank; }
 int Group::size() const { return state_->size; }
 const std::string& Group::backend_name() const { return state_->backend_name; }
+std::string Group::device_backend_name() const { return state_->device ? state_->device->name() : ""; }
+
+bool Group::exchanges(const c10::Device& device) const {
+  return device.is_cpu() || size() == 1 || (state_->device && state_->link->device == device);
+}
+
+at::Tensor Group::exchangeable(const at::Tensor& tensor) const { return exchanges(tensor.device()) ? tensor : tensor.cpu(); }
 
 std::string Group::describe_missing() const { return size() == 1 ? "" : state_->peers.describe_missing(rank()); }
 
@@ -213,6 +171,8 @@ at::Tensor Group::allocate(int64_t num_elements, at::TensorOptions options) {
 
 void Group::all_reduce(at::Tensor tensor, Reduction reduction, const std::string& what) {
   if (size() == 1) return;
+  if (DeviceExchange* const device = state_->device_of(tensor))
+    return device->start(Op::kAllReduce, tensor, tensor, what, reduction)->wait();
   Call call = call_of(Op::kAllReduce, tensor, tensor, what);
   call.reduction = reduction;
   state_->backend->run(call);
@@ -221,6 +181,8 @@ void Group::all_reduce(at::Tensor tensor, Reduction reduction, const std::string
 void Group::broadcast(at::Tensor tensor, int root, const std::string& what) {
   if (root < 0 || root >= size()) fail(ErrorCode::kBadInput, "broadcast of ", what, ": there is no rank ", root, " in a group of ", size());
   if (size() == 1) return;
+  if (DeviceExchange* const device = state_->device_of(tensor))
+    return device->start(Op::kBroadcast, tensor, tensor, what, Reduction::kSum, root)->wait();
   Call call = call_of(Op::kBroadcast, tensor, tensor, what);
   call.root = root;
   state_->backend->run(call);
@@ -228,6 +190,7 @@ void Group::broadcast(at::Tensor tensor, int root, const std::string& what) {
 
 std::unique_ptr<Pending> Group::all_reduce_sum(at::Tensor flat, std::string what) {
   if (size() == 1) return std::make_unique<NothingPending>();
+  if (DeviceExchange* const device = state_->device_of(flat)) return device->start(Op::kAllReduce, flat, flat, std::move(what));
   const size_t count = static_cast<size_t>(flat.numel());
   auto pending = std::make_unique<PendingCall>(state_->backend->lane(), std::move(what), flat, flat);
   pending->start(Op::kAllReduce, count);
@@ -244,6 +207,7 @@ std::unique_ptr<Pending> Group::reduce_scatter_sum(at::Tensor output, at::Tensor
   }
   const size_t count = static_cast<size_t>(output.numel());
   if (overlap(input, output)) input = input.clone();
+  if (DeviceExchange* const device = state_->device_of(input)) return device->start(Op::kReduceScatter, output, input, std::move(what));
   auto pending = std::make_unique<PendingCall>(state_->backend->lane(), std::move(what), std::move(output), std::move(input));
   pending->start(Op::kReduceScatter, count);
   return pending;
@@ -273,6 +237,7 @@ std::unique_ptr<Pending> Group::start_all_gather(at::Tensor output, at::Tensor i
   }
   const size_t count = static_cast<size_t>(input.numel());
   if (misplaced(output, input, rank())) input = input.clone();
+  if (DeviceExchange* const device = state_->device_of(input)) return device->start(Op::kAllGather, output, input, std::move(what));
   auto pending = std::make_unique<PendingCall>(state_->backend->lane(), std::move(what), std::move(output), std::move(input));
   pending->start(Op::kAllGather, count);
   return pending;
@@ -285,6 +250,7 @@ void Group::all_gather(at::Tensor output, at::Tensor input, const std::string& w
     return;
   }
   if (misplaced(output, input, rank())) input = input.clone();
+  if (DeviceExchange* const device = state_->device_of(input)) return device->start(Op::kAllGather, output, input, what)->wait();
   Call call = call_of(Op::kAllGather, output, input, what);
   state_->backend->run(call);
 }
@@ -336,6 +302,16 @@ std::vector<std::string> Group::all_gather_text(const std::string& text, const s
 std::shared_ptr<ShmArena> Group::arena() const { return state_->shm ? state_->shm->arena() : nullptr; }
 const ShmWaiter* Group::waiter() const { return state_->shm ? &state_->shm->waiter() : nullptr; }
 
+void Group::run_by_hand(Op op, size_t count, at::ScalarType type, const std::string& what, const std::function<void()>& exchange) const {
+  if (size() == 1) return exchange();
+  Call call;
+  call.op = op;
+  call.type = type;
+  call.count = count;
+  call.name = what.c_str();
+  state_->backend->lane()->run_by_hand(call, exchange);
+}
+
 c10::intrusive_ptr<c10d::Backend> Group::c10d_backend() const {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   if (!state_->backend) state_->backend = c10::make_intrusive<CollectiveBackend>(make_lone_transport(), CollectiveBackend::Options{});
@@ -348,6 +324,8 @@ c10::intrusive_ptr<c10d::ProcessGroup> Group::process_group() const {
   if (!state_->process_group) {
     state_->process_group = c10::make_intrusive<c10d::ProcessGroup>(state_->store, rank(), size());
     state_->process_group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, backend);
+    if (state_->device)
+      state_->process_group->setBackend(state_->link->device.type(), c10d::ProcessGroup::BackendType::CUSTOM, state_->device->backend());
     state_->process_group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
     state_->process_group->setGroupName("cohort:" + state_->name);
   }

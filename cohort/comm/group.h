@@ -5,6 +5,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,9 +24,21 @@ namespace cohort {
 class ShmArena;
 class ShmWaiter;
 
+/// How tensors on this rank's device are exchanged: over a backend that moves them there (nccl.h makes one).
+struct DeviceLink {
+  std::string backend = "nccl";
+  c10::Device device = c10::Device(c10::DeviceType::CPU);
+  std::string identity;  ///< Of the device, different for any two in the job.
+  std::string why_not;   ///< Not empty: this rank cannot, and why.
+  std::function<c10::intrusive_ptr<c10d::Backend>(c10::intrusive_ptr<c10d::Store>, int rank, int size, double timeout_seconds)> make;
+};
+
 struct GroupOptions {
-  std::string backend = "auto";   ///< shm (ranks of one host), gloo, shm+gloo (inside + between hosts), or auto: the best that works here.
-  double timeout_seconds = 60.0;  ///< The longest any exchange may take.
+  /// shm (ranks of one host), gloo, shm+gloo (inside + between hosts), or auto: the best that works here. nccl: auto, and `device` must be
+  /// used; with auto it is used where all ranks can.
+  std::string backend = "auto";
+  double timeout_seconds = 60.0;                  ///< The longest any exchange may take.
+  std::shared_ptr<const DeviceLink> device = {};  ///< Null: only host memory is exchanged.
 };
 
 /// An exchange that is under way.
@@ -37,16 +50,17 @@ class Pending {
   virtual void wait() = 0;
 };
 
-/// All members call the same operations in the same order, from one thread at a time. Tensors are dense, contiguous CPU memory and must
-/// live until the operation has ended. Every operation ends within the time-out or throws: Error(kFailed), the same text on all ranks,
-/// where they make different calls; Error(kEnvironment) where a peer is lost, stopped or late. Both name the operation, the tensor, the
-/// guilty rank and what each rank called last (hang_report.h). After that every operation of the group fails. A group of one rank does
-/// nothing and leaves tensors unchanged.
+/// All members call the same operations in the same order, from one thread at a time. Tensors are dense, contiguous CPU memory, or lie on
+/// the device that the group exchanges (no messages then, and sums in that backend's order); they must live until the operation has ended.
+/// Every operation ends within the time-out or throws: Error(kFailed), the same text on all ranks, where they make different calls;
+/// Error(kEnvironment) where a peer is lost, stopped or late. Both name the operation, the tensor, the guilty rank and what each rank
+/// called last (hang_report.h). After that every operation of the group fails. A group of one rank does nothing and leaves tensors
+/// unchanged.
 class Group {
  public:
   /// One rank, no exchange.
   Group();
-  /// All ranks of the job. Collective: every rank calls it.
+  /// All ranks of the job. Collective: every rank calls it, as often and in the same order as the others.
   static Group create(const World& world, const GroupOptions& options = {});
   /// For tests and programs of their own: ranks that meet over `store`, all on this host.
   static Group create(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const GroupOptions& options = {});
@@ -55,6 +69,12 @@ class Group {
   int size() const;
   /// What carries the exchange: none, shm, gloo, shm+gloo, ...
   const std::string& backend_name() const;
+  /// What carries the exchange of tensors on this rank's device ("nccl"), or "".
+  std::string device_backend_name() const;
+  /// Whether tensors of that device can be given to the operations below.
+  bool exchanges(const c10::Device& device) const;
+  /// `tensor` itself where exchanges(), else a copy in host memory.
+  at::Tensor exchangeable(const at::Tensor& tensor) const;
   /// In the order of ranks, this one among them.
   std::vector<int> ranks_of_my_host() const;
   int num_hosts() const;
@@ -92,6 +112,10 @@ class Group {
   /// Waits for counters in that memory; its errors name the rank that is missing. Null with arena().
   const ShmWaiter* waiter() const;
 
+  /// Runs `exchange`, made by hand through the two above, as a call of this group: `op` on `count` elements of `type` called `what`. Its
+  /// failure is explained, and ends the group, like that of any call. Collective.
+  void run_by_hand(Op op, size_t count, at::ScalarType type, const std::string& what, const std::function<void()>& exchange) const;
+
   /// This group for c10d's own code: what Reducer and functional collectives talk to. Both share this group's order of calls. A caller
   /// includes c10d's Backend.hpp or ProcessGroup.hpp itself.
   c10::intrusive_ptr<c10d::Backend> c10d_backend() const;
@@ -105,6 +129,7 @@ class Group {
 
  private:
   static Group connect(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<State> state);
+  void connect_device(const GroupOptions& options);
   explicit Group(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
 };

@@ -11,7 +11,6 @@
 #include "cohort/comm/composite_transport.h"
 #include "cohort/comm/gloo_transport.h"
 #include "cohort/comm/mpi_transport.h"
-#include "cohort/comm/nccl.h"
 
 namespace cohort {
 namespace {
@@ -82,11 +81,6 @@ std::unique_ptr<Transport> make_composite(const TransportRequest& request) {
 }  // namespace
 
 GroupTransport make_group_transport(const TransportRequest& request) {
-  if (request.backend == "nccl")
-    fail(ErrorCode::kBadInput, "backend nccl: ",
-         why_no_nccl().empty() ? "groups exchange host memory, and NCCL moves a GPU's; make_nccl_backend() gives c10d's backend, and "
-                                 "training takes --backend auto"
-                               : why_no_nccl());
   if (std::find(kBackends.begin(), kBackends.end(), request.backend) == kBackends.end())
     fail(ErrorCode::kBadInput, "backend '", request.backend, "' is not built; use ", join(kBackends, ", "));
   const bool automatic = request.backend == "auto", one_machine = request.peers.on_one_machine();

@@ -98,20 +98,21 @@ std::string describe_slip(const std::map<uint64_t, Signature>& odd, const std::m
   return "";
 }
 
+/// The last of `calls` as others know it: the time that a call took differs from rank to rank; only what it was is told.
+std::string last_call(const std::vector<CallRecord>& calls) {
+  if (calls.empty()) return "none";
+  const CallRecord& record = calls.back();
+  const std::string text = describe(record);
+  return (record.kind == CallRecord::Kind::kCollective ? describe(record.signature) : text.substr(0, text.find("),") + 1)) +
+         (record.state == CallRecord::State::kDone ? " (done)" : "");
+}
+
 /// "last calls: ranks 0 and 1 all-reduce #7 ..., rank 2 unknown".
 std::string last_calls(const FailureEvidence& evidence) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (size_t rank = 0; rank < evidence.reports.size(); ++rank) {
     const auto& report = evidence.reports[rank];
-    std::string call = "unknown";
-    if (report && report->calls.empty()) call = "none";
-    if (report && !report->calls.empty()) {
-      // The time that a call took differs from rank to rank; only what it was is told.
-      CallRecord record = report->calls.back();
-      call = record.kind == CallRecord::Kind::kCollective ? describe(record.signature)
-                                                          : describe(record).substr(0, describe(record).find("),") + 1);
-      call += record.state == CallRecord::State::kDone ? " (done)" : "";
-    }
+    const std::string call = report ? last_call(report->calls) : "unknown";
     const auto same = std::find_if(groups.begin(), groups.end(), [&](const auto& group) { return group.first == call; });
     if (same == groups.end()) groups.push_back({call, {static_cast<int>(rank)}});
     else same->second.push_back(static_cast<int>(rank));
@@ -190,14 +191,65 @@ std::vector<int> silent_ranks(const FailureEvidence& evidence) {
   return missed.empty() ? silent : missed;
 }
 
+/// Messages of that kind with `peer` and `tag`, oldest first.
+std::vector<CallRecord> messages_with(const std::vector<CallRecord>& calls, CallRecord::Kind kind, int peer, int tag) {
+  std::vector<CallRecord> result;
+  for (const CallRecord& record : calls)
+    if (record.kind == kind && record.signature.root == peer && record.tag == tag) result.push_back(record);
+  return result;
+}
+
+/// The other end of `message` of rank `rank` among what its peer has recorded: messages of one pair and tag meet in order. None where a
+/// ring may have forgotten some.
+std::optional<CallRecord> counterpart(const CallRecord& message, int rank, const FailureReport& mine, const FailureReport& theirs) {
+  const bool sends = message.kind == CallRecord::Kind::kSend;
+  const auto here = messages_with(mine.calls, message.kind, message.signature.root, message.tag);
+  const auto there = messages_with(theirs.calls, sends ? CallRecord::Kind::kReceive : CallRecord::Kind::kSend, rank, message.tag);
+  if (mine.calls.size() >= kCallsExchanged || theirs.calls.size() >= kCallsExchanged) return std::nullopt;
+  const size_t num_done = static_cast<size_t>(
+      std::count_if(here.begin(), here.end(), [](const CallRecord& record) { return record.state == CallRecord::State::kDone; }));
+  return num_done < there.size() ? std::optional(there[num_done]) : std::nullopt;
+}
+
+/// What the peer of the message that failed has to do with it, or "".
+std::string judge_message(const FailureEvidence& evidence) {
+  const CallRecord& message = *evidence.message;
+  const int peer = message.signature.root;
+  if (peer < 0) return "";
+  const bool sends = message.kind == CallRecord::Kind::kSend;
+  const auto &mine = evidence.reports[evidence.rank], &theirs = evidence.reports[peer];
+  const std::string& name = evidence.names[peer];
+  if (mine && theirs) {
+    const auto other = counterpart(message, evidence.rank, *mine, *theirs);
+    if (!other) return "";
+    if (other->signature.count == message.signature.count) return "";
+    return concat(name, sends ? " awaits " : " sent ", other->signature.count, " bytes with tag ", message.tag, " where rank ",
+                  evidence.rank, sends ? " sends " : " awaits ", message.signature.count,
+                  ": give both ends tensors of the same size and type");
+  }
+  if (theirs) return "";
+  const std::string bytes = concat(message.signature.count, " bytes with tag ", message.tag);
+  if (evidence.states[peer] == "has ended")
+    return concat(name, " has ended without having ", sends ? "taken" : "sent", " a message of ", bytes);
+  if (!evidence.states[peer].empty()) return concat(name, " ", evidence.states[peer]);
+  return concat(
+      name, " has not come to its end of the ", evidence.call, sends ? ", the receive of " : ", the send of ", bytes,
+      ": it is slow, hangs in code of its own, has left the message out or uses another size or tag, or is on a host that cannot be "
+      "reached");
+}
+
 }  // namespace
 
 std::string judge(const FailureEvidence& evidence) {
   const int size = static_cast<int>(evidence.reports.size());
   std::vector<std::string> parts;
+  const int partner = evidence.message ? evidence.message->signature.root : -1;
+  if (evidence.message)
+    if (const std::string verdict = judge_message(evidence); !verdict.empty()) parts.push_back(verdict);
   // First causes: a rank that has ended or is stopped without having reported a failure of its own.
   for (int peer = 0; peer < size; ++peer)
-    if (!evidence.states[peer].empty() && !evidence.reports[peer]) parts.push_back(evidence.names[peer] + " " + evidence.states[peer]);
+    if (peer != partner && !evidence.states[peer].empty() && !evidence.reports[peer])
+      parts.push_back(evidence.names[peer] + " " + evidence.states[peer]);
   for (int peer = 0; peer < size; ++peer) {
     const auto& report = evidence.reports[peer];
     if (!report || peer == evidence.rank || !std::count(report->missing.begin(), report->missing.end(), evidence.rank)) continue;
@@ -227,15 +279,20 @@ struct Exchange {
   Peers peers;
   int rank, size;
   bool everyone_fails;
+  int partner = -1;  // Of the message that failed.
   double patience;
   FailureReport mine;
   FailureEvidence evidence;
 
+  void look_at_peers() {
+    for (int peer = 0; peer < peers.size(); ++peer) evidence.states[peer] = peers.state_of(peer, rank);
+  }
+
   bool collect() {
     bool complete = true;
+    look_at_peers();
     for (int peer = 0; peer < size; ++peer) {
       auto& report = evidence.reports[peer];
-      if (peers.size() > 0) evidence.states[peer] = peers.state_of(peer, rank);
       if (!report && store->check({key_of(peer)})) report = decode(store->get(key_of(peer)));
       complete = complete && (report || !evidence.states[peer].empty());
     }
@@ -247,9 +304,10 @@ struct Exchange {
     store->set(key_of(rank), encode(mine));
     for (;;) {
       const bool complete = collect();
-      // Who died without a word explains all the rest, unless the failure is one that all ranks see.
+      // Who died without a word explains all the rest, unless the failure is one that all ranks see, or a message between others.
       bool dead = false;
-      for (int peer = 0; peer < size; ++peer) dead = dead || (evidence.states[peer] == "has ended" && !evidence.reports[peer]);
+      for (int peer = 0; peer < size; ++peer)
+        dead = dead || ((partner < 0 || peer == partner) && evidence.states[peer] == "has ended" && !evidence.reports[peer]);
       if (complete || (dead && !everyone_fails) || Clock::now() > deadline) return;
       std::this_thread::sleep_for(std::chrono::microseconds(300));
     }
@@ -258,19 +316,22 @@ struct Exchange {
 
 }  // namespace
 
-std::string HangReporter::explain(const Recorder& recorder, const std::string& call, const std::string& text, bool everyone_fails) const {
+std::string HangReporter::explain(const Recorder& recorder, const std::string& call, const std::string& text, bool everyone_fails,
+                                  const CallRecord* message) const {
   auto exchange = std::make_shared<Exchange>();
   exchange->store = store_;
   exchange->peers = peers_;
   exchange->rank = rank_;
   exchange->size = size_;
   exchange->everyone_fails = everyone_fails;
+  exchange->partner = message ? message->signature.root : -1;
   exchange->patience = patience_;
   exchange->mine = {call, text, everyone_fails ? std::vector<int>{} : ranks_named_in(text, rank_, size_), recorder.last(kCallsExchanged)};
   FailureEvidence& evidence = exchange->evidence;
   evidence.rank = rank_;
   evidence.mismatch = everyone_fails;
   evidence.call = call;
+  if (message) evidence.message = *message;
   evidence.reports.resize(static_cast<size_t>(size_));
   evidence.reports[static_cast<size_t>(rank_)] = exchange->mine;
   evidence.states.resize(static_cast<size_t>(size_));
@@ -284,7 +345,8 @@ std::string HangReporter::explain(const Recorder& recorder, const std::string& c
         exchange->run();
         promise.set_value(true);
       } catch (...) {
-        promise.set_value(true);  // The store is gone: what was collected has to do.
+        exchange->look_at_peers();  // The store is gone, with rank 0 as a rule: what can be seen from here has to do.
+        promise.set_value(true);
       }
     });
     if (done.wait_for(std::chrono::duration<double>(patience_ + 1)) == std::future_status::ready) {
@@ -295,6 +357,25 @@ std::string HangReporter::explain(const Recorder& recorder, const std::string& c
   }
   for (int peer = 0; peer < size_ && peers_.size() > 0; ++peer) alone.states[peer] = peers_.state_of(peer, rank_);
   return judge(alone);
+}
+
+std::string HangReporter::leave(const Recorder& recorder, const std::string& call, const std::string& text) const {
+  const std::vector<CallRecord> calls = recorder.last(kCallsExchanged);
+  if (store_) {
+    std::promise<void> promise;
+    const std::future<void> done = promise.get_future();
+    std::thread thread(
+        [store = store_, key = key_of(rank_), record = encode({call, text, {}, calls}), promise = std::move(promise)]() mutable {
+          try {
+            store->set(key, record);
+          } catch (...) {
+          }
+          promise.set_value();
+        });
+    if (done.wait_for(std::chrono::duration<double>(patience_)) == std::future_status::ready) thread.join();
+    else thread.detach();
+  }
+  return "last call: " + last_call(calls);
 }
 
 }  // namespace cohort

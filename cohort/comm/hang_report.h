@@ -4,7 +4,8 @@
 //
 // Steps: 1. a rank whose exchange fails writes {what failed, its last calls}; 2. it reads what the others have written until all have or
 // kPatienceSeconds (or the time-out) are over; a rank that is dead is not waited for; 3. it judges: who is dead, stopped or did not come;
-// where the rings first differ, and whether that rank left a call out, made one twice, or called with another shape or type.
+// where the rings first differ, and whether that rank left a call out, made one twice, or called with another shape or type. Of a message
+// its peer is judged first, and what that rank sent or awaited itself; others may have ended because they had nothing more to do.
 //
 // Cost: one record of some kilobytes a rank, written once, when a group has failed for good.
 
@@ -37,6 +38,7 @@ struct FailureEvidence {
   std::vector<std::optional<FailureReport>> reports;  ///< Of each rank, its own too; none: it has not failed, or could not say so.
   std::vector<std::string> states;                    ///< "has ended", "is stopped" or "" of each rank.
   std::vector<std::string> names;                     ///< "rank 1 (pid 77)".
+  std::optional<CallRecord> message;                  ///< What failed, where it is one: its kind, peer, bytes and tag.
 };
 
 /// The sentence: "rank 1 (pid 77) has ended; last calls: ...".
@@ -61,7 +63,11 @@ class HangReporter {
 
   /// The verdict on the failure of `call` ("all-reduce #7 of conv1.weight (100 Float, sum)"), of which the transport said `text`.
   /// `everyone_fails`: a mismatch, which all ranks see. Ends within kPatienceSeconds and a second more, whatever the store does.
-  std::string explain(const Recorder& recorder, const std::string& call, const std::string& text, bool everyone_fails) const;
+  /// `message`: see FailureEvidence.
+  std::string explain(const Recorder& recorder, const std::string& call, const std::string& text, bool everyone_fails,
+                      const CallRecord* message = nullptr) const;
+  /// Leaves this rank's record for the others without waiting for theirs; "last call: ...". For a failure that explains itself.
+  std::string leave(const Recorder& recorder, const std::string& call, const std::string& text) const;
 
  private:
   c10::intrusive_ptr<c10d::Store> store_;

@@ -17,6 +17,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/comm/group.h"
+#include "cohort/comm/thread_ranks.h"
 
 namespace cohort {
 namespace {
@@ -220,6 +221,103 @@ TEST_CASE("a rank that dies before it sends is named by the receiver, also where
   }
 }
 
+CallRecord message_record(CallRecord::Kind kind, int peer, uint64_t bytes, CallRecord::State state = CallRecord::State::kRunning) {
+  CallRecord record;
+  record.kind = kind;
+  record.state = state;
+  record.signature.root = peer;
+  record.signature.count = bytes;
+  record.tag = 4;
+  return record;
+}
+
+TEST_CASE("of a message its peer is judged first, and what it sent") {
+  using Kind = CallRecord::Kind;
+  const auto begins = [](const FailureEvidence& evidence, const std::string& text) {
+    const std::string verdict = judge(evidence);
+    CHECK_MESSAGE(verdict.find(text) == 0, verdict);
+  };
+  FailureEvidence evidence;
+  evidence.call = "receive of x from rank 1 (4000 bytes)";
+  evidence.message = message_record(Kind::kReceive, 1, 4000);
+  evidence.reports = {
+      FailureReport{evidence.call, "", {}, {message_record(Kind::kReceive, 1, 8, CallRecord::State::kDone), *evidence.message}},
+      std::nullopt, std::nullopt};
+  evidence.names = {"rank 0 (pid 5)", "rank 1 (pid 6)", "rank 2 (pid 7)"};
+  // Rank 2 had no more to do.
+  evidence.states = {"", "", "has ended"};
+  begins(evidence,
+         "rank 1 (pid 6) has not come to its end of the receive of x from rank 1 (4000 bytes), the send of 4000 bytes with tag 4");
+  evidence.states[1] = "is stopped";
+  begins(evidence, "rank 1 (pid 6) is stopped; rank 2 (pid 7) has ended");
+  evidence.states[1] = "has ended";
+  begins(evidence, "rank 1 (pid 6) has ended without having sent a message of 4000 bytes with tag 4");
+  // The first message arrived; the second has another size.
+  evidence.states = {"", "", ""};
+  evidence.reports[1] = FailureReport{"barrier #1", "", {}, {message_record(Kind::kSend, 0, 8), message_record(Kind::kSend, 0, 3996)}};
+  begins(evidence, "rank 1 (pid 6) sent 3996 bytes with tag 4 where rank 0 awaits 4000: give both ends tensors of the same size");
+  evidence.reports[1]->calls.pop_back();
+  CHECK(judge(evidence).find("bytes with tag 4 where") == std::string::npos);
+}
+
+TEST_CASE("a message of another size is an error that names both sizes and the sender") {
+  for (const char* backend : {"shm", "gloo"}) {
+    const bool gloo = std::string(backend) == "gloo";
+    auto store = c10::make_intrusive<c10d::HashStore>();
+    std::vector<std::string> texts(2);
+    std::vector<ErrorCode> codes(2, ErrorCode::kInterrupted);
+    std::vector<std::thread> threads;
+    at::Tensor target = torch::full({1000}, 7.0f);
+    for (int rank = 0; rank < 2; ++rank)
+      threads.emplace_back([&, rank] {
+        try {
+          Group group = Group::create(store, rank, 2, {.backend = backend, .timeout_seconds = 0.5});
+          if (rank == 1) group.send(torch::ones({999}), 0, 4, "activations");
+          else group.receive(target, 1, 4, "activations");
+          group.barrier();
+        } catch (const Error& error) {
+          texts[static_cast<size_t>(rank)] = error.what();
+          codes[static_cast<size_t>(rank)] = error.code();
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    CHECK_MESSAGE(texts[0].find("the receive of activations from rank 1 (4000 bytes) failed on rank 0 of 2: rank 1 ") == 0, texts[0]);
+    CHECK_MESSAGE(texts[0].find(gloo ? "sent 3996 bytes with tag 4 where rank 0 awaits 4000"
+                                     : "sent 3996 bytes with tag 4, rank 0 expects 4000") != std::string::npos,
+                  texts[0]);
+    CHECK(texts[0].find("give both ends tensors of the same size") != std::string::npos);
+    CHECK(codes[0] == (gloo ? ErrorCode::kEnvironment : ErrorCode::kFailed));
+    CHECK(target.eq(7).all().item<bool>());
+  }
+}
+
+TEST_CASE("an exchange made by hand is a call of its group: numbered, recorded, explained") {
+  run_thread_ranks(
+      3,
+      [](Group& group) {
+        group.run_by_hand(Op::kAllGather, 5, at::kFloat, "weights", [] {});
+        group.barrier();
+        std::string text;
+        try {
+          group.run_by_hand(Op::kReduceScatter, 9, at::kFloat, "gradients",
+                            [] { throw std::runtime_error("rank 1 did not come within 1 s"); });
+        } catch (const Error& error) {
+          text = error.what();
+        }
+        const std::string call = concat("the reduce-scatter #3 of gradients (9 Float, sum) failed on rank ", group.rank(), " of 3: ");
+        if (text.find(call) != 0 || text.find("last calls: ranks 0, 1 and 2 reduce-scatter #3 of gradients") == std::string::npos)
+          FAIL(text);
+        text.clear();
+        try {
+          group.run_by_hand(Op::kAllGather, 5, at::kFloat, "weights", [] { FAIL("ran"); });
+        } catch (const Error& error) {
+          text = error.what();
+        }
+        if (text.find("the all-gather of weights was not run, because an exchange of this group failed before") != 0) FAIL(text);
+      },
+      {.backend = "shm", .timeout_seconds = 1});
+}
+
 TEST_CASE("a store that is gone or hangs does not keep the report") {
   class DeadStore : public c10d::HashStore {
    public:
@@ -229,6 +327,22 @@ TEST_CASE("a store that is gone or hangs does not keep the report") {
   const HangReporter reporter(c10::make_intrusive<DeadStore>(), Peers(), 0, 2, 0.1);
   CHECK(reporter.explain(recorder, "barrier #1", "rank 1 did not come within 1 s", false).find("rank 1 has not come to the barrier #1") ==
         0);
+  // The store has gone with its rank: who has died on this host is still seen.
+  const int store_fd = ::memfd_create("store", 0);
+  const auto store = c10::make_intrusive<c10d::FileStore>(concat("/proc/", ::getpid(), "/fd/", store_fd), 2);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    Peers::exchange(*store, 1, 2);
+    ::_exit(0);
+  }
+  const Peers peers = Peers::exchange(*store, 0, 2);
+  siginfo_t ended{};
+  ::waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOWAIT);
+  CHECK(HangReporter(c10::make_intrusive<DeadStore>(), peers, 0, 2, 0.1)
+            .explain(recorder, "barrier #1", "rank 1 did not come within 1 s", false)
+            .find(concat("rank 1 (pid ", pid, ") has ended; ")) == 0);
+  ::waitpid(pid, nullptr, 0);
+  ::close(store_fd);
   CHECK(HangReporter(nullptr, Peers(), 0, 2, 0.1).explain(recorder, "barrier #1", "", false).find("rank 1 has not come") == 0);
 }
 

@@ -141,8 +141,8 @@ class MpiMessage final : public Message {
     place_.peer = outcome.source;
     if (outcome.bytes == bytes) return;
     under_way_.pop_front();
-    throw std::runtime_error(
-        concat("a message with tag ", place_.tag, " from ", peer_name_, " has ", outcome.bytes, " bytes where ", bytes, " were expected"));
+    fail(ErrorCode::kFailed, "a message with tag ", place_.tag, " from ", peer_name_, " has ", outcome.bytes, " bytes where ", bytes,
+         " were expected");
   }
 
   std::shared_ptr<MpiGroup> group_;

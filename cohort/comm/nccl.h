@@ -1,20 +1,27 @@
 #pragma once
-// NCCL's collectives on GPUs, where the LibTorch that Cohort is built against has them.
+// NCCL's collectives on GPUs, where the LibTorch that Cohort is built against has them. nccl.cpp is the one file with CUDA's names in it.
 
+#include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <memory>
 #include <string>
+
+#include "cohort/comm/group.h"
 
 namespace cohort {
 
-/// "" where this build can use NCCL; else why not, and what to do instead.
+/// "" where this build has NCCL; else why not, and what to do instead. Touches no GPU, so that ranks may still be forked.
 std::string why_no_nccl();
 
-/// A NCCL backend for `size` ranks, each with a GPU of its own, that meet over `store`. Tensors must be on the GPU that is current in the
-/// calling thread. NCCL connects in the first exchange; each exchange ends within the time-out. Error(kEnvironment) with why_no_nccl()
-/// where there is no NCCL or no GPU.
+/// A NCCL backend for `size` ranks, each with a GPU of its own, that meet over `store`. NCCL connects in the first exchange, which has no
+/// time-out of ours. wait() of its works blocks the caller and throws in it: there is no thread that ends the process (sets
+/// TORCH_NCCL_BLOCKING_WAIT, where it is not set). Error(kEnvironment) with why_no_nccl(), or where this process sees no GPU.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, double timeout_seconds);
+
+/// For GroupOptions: tensors on `device` over NCCL. Where that cannot be, the link says why.
+std::shared_ptr<const DeviceLink> make_nccl_link(c10::Device device);
 
 }  // namespace cohort

@@ -87,7 +87,7 @@ void NetworkTransport::run(const Call& call) {
     case Op::kReduceScatter:
       return network_reduce_scatter(*this, call);
     case Op::kAllGather:
-      return all_gather(call.output, call.input, piece_bytes(call));
+      return all_gather(call);
     case Op::kBroadcast:
       return broadcast(call);
     case Op::kAllToAll:
@@ -102,6 +102,15 @@ void NetworkTransport::run(const Call& call) {
       return all_gather(all.data(), &nothing, 1);
     }
   }
+}
+
+void NetworkTransport::all_gather(const Call& call) {
+  const size_t bytes = piece_bytes(call);
+  if (call.input != call.output || rank() == 0) return all_gather(call.output, call.input, bytes);
+  // At the beginning of the output rank 0's piece would come over it before it has left.
+  std::byte* const mine = static_cast<std::byte*>(call.output) + index(rank()) * bytes;
+  copy_bytes(mine, call.input, bytes);
+  all_gather(call.output, mine, bytes);
 }
 
 void NetworkTransport::broadcast(const Call& call) {

@@ -70,6 +70,7 @@ class NetworkTransport : public Transport {
 
  private:
   void check_peer(int peer, int tag, bool any_allowed) const;
+  void all_gather(const Call& call);
   void broadcast(const Call& call);
   void broadcast_by_tree(std::byte* data, size_t bytes, int root);
   void broadcast_by_slices(std::byte* data, size_t bytes, int root);

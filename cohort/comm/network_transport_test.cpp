@@ -61,13 +61,14 @@ TEST_CASE("gloo: every operation, type and size gives the oracle's answer") {
   check(1, {.counts = {0, 1009}});
   check(2, {.counts = {1, 1009}});
   check(3, {.counts = {0, 46, 1009}, .types = {at::kFloat, at::kComplexFloat}});
-  check(4, {.counts = {7}, .types = {at::kInt}});
+  check(4, {.counts = {11, 12}, .types = {at::kInt}});
   check(5, {.counts = {1009}, .types = {at::kFloat}});
+  for (const int num_ranks : {6, 7, 8}) check(num_ranks, {.counts = {1, 5, 7}, .types = {at::kHalf}});
 }
 
 TEST_CASE("gloo: sizes around those at which the algorithm changes") {
   constexpr size_t kThreshold = NetworkTransport::kSmallBytes / 4;
-  const OracleOptions options{.counts = {kThreshold, kThreshold + 1}, .types = {at::kFloat}};
+  const OracleOptions options{.counts = {kThreshold - 1, kThreshold, kThreshold + 1}, .types = {at::kFloat}};
   check_all_pass(3, [&](NetworkTransport& transport) { check_transport(transport, options); });
 }
 

@@ -69,7 +69,7 @@ class ShmMessages::Handle : public Message {
   }
   void wait() override {
     if (!done()) messages_->wait(*this);
-    if (receiving_ && !receiving_->error.empty()) throw std::runtime_error(receiving_->error);
+    if (receiving_ && !receiving_->error.empty()) throw Error(ErrorCode::kFailed, receiving_->error);
   }
   int source() override { return receiving_ ? receiving_->source : messages_->board_->rank(); }
 

@@ -23,12 +23,12 @@ namespace {
 
 constexpr size_t kLargeBytes = 1 << 20, kLargestFlatBytes = 64 << 10, kSmallestFlatBytes = 1 << 10;
 constexpr int kRounds = 5;
-constexpr double kMostSeconds = 6e-3;
 
 class Tuner {
  public:
-  explicit Tuner(ShmTransport& transport)
+  Tuner(ShmTransport& transport, double most_seconds)
       : transport_(transport),
+        most_seconds_(most_seconds),
         private_(kLargeBytes / sizeof(float)),
         shared_(reinterpret_cast<float*>(transport.arena()->allocate_local(kLargestFlatBytes))) {}
   ~Tuner() { transport_.arena()->release_local(reinterpret_cast<std::byte*>(shared_), kLargestFlatBytes); }
@@ -49,7 +49,7 @@ class Tuner {
 
   /// Rank 0's answer on all ranks.
   Answer agree(bool yes) {
-    const bool late = std::chrono::duration<double>(Clock::now() - began_).count() > kMostSeconds;
+    const bool late = std::chrono::duration<double>(Clock::now() - began_).count() > most_seconds_;
     Answer answer = late ? Answer::kTimeIsUp : yes ? Answer::kYes : Answer::kNo;
     Call call{.op = Op::kBroadcast, .input = &answer, .output = &answer, .count = sizeof answer, .name = "tuning"};
     transport_.finish(call);
@@ -105,6 +105,7 @@ class Tuner {
   }
 
   ShmTransport& transport_;
+  const double most_seconds_;
   std::vector<float> private_;
   float* shared_;
   Clock::time_point began_ = Clock::now();
@@ -118,13 +119,13 @@ std::string ShmTuning::text() const {
                 measured ? ", measured" : ", not measured");
 }
 
-ShmTuning tune(ShmTransport& transport) {
+ShmTuning tune(ShmTransport& transport, double most_seconds) {
   const bool own_cores = transport.size() <= ::sysconf(_SC_NPROCESSORS_ONLN);
   // Ranks may be bound to different numbers of cores; rank 0's view counts.
   uint8_t worth_it = own_cores && transport.size() > 1;
   Call call{.op = Op::kBroadcast, .input = &worth_it, .output = &worth_it, .count = 1, .name = "tuning"};
   transport.finish(call);
-  if (worth_it) transport.set_tuning(Tuner(transport).run());
+  if (worth_it) transport.set_tuning(Tuner(transport, most_seconds).run());
   return transport.tuning();
 }
 

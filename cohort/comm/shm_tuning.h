@@ -18,9 +18,9 @@ struct ShmTuning {
   std::string text() const;
 };
 
-/// Measures on this machine with this group: collective, at most some 6 ms of rank 0. Rank 0's figures count for all; the transport uses
-/// them from then on. Where ranks have to share cores nothing is measured, since figures would be those of the scheduler: the defaults
-/// stay. No call may be under way.
-ShmTuning tune(ShmTransport& transport);
+/// Measures on this machine with this group: collective, at most some `most_seconds` of rank 0 (enough where nothing else runs). Rank 0's
+/// figures count for all; the transport uses them from then on. Where ranks have to share cores nothing is measured, since figures would be
+/// those of the scheduler: the defaults stay. No call may be under way.
+ShmTuning tune(ShmTransport& transport, double most_seconds = 6e-3);
 
 }  // namespace cohort

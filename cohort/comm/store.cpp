@@ -1,11 +1,16 @@
 #include "cohort/comm/store.h"
 
+#include <c10/util/Logging.h>
 #include <netdb.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -40,6 +45,28 @@ int listen_on(const std::string& address, int port) {
   fail(ErrorCode::kEnvironment, "rank 0 cannot listen on ", address, ":", port, ": ", std::strerror(error), "; choose another MASTER_PORT");
 }
 
+/// While one lives, LibTorch does not write to stderr what it also throws, with the stack of each attempt. TORCH_CPP_LOG_LEVEL overrules
+/// it.
+class QuietConnecting {
+ public:
+  QuietConnecting() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (num_++ == 0) level_ = FLAGS_caffe2_log_level;
+    if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+  }
+  ~QuietConnecting() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (--num_ == 0) FLAGS_caffe2_log_level = level_;
+  }
+  QuietConnecting(const QuietConnecting&) = delete;
+
+ private:
+  inline static std::mutex mutex_;
+  inline static int num_ = 0, level_ = 0;
+};
+
+bool meets_at_address(const World& world) { return !world.master_address.empty() && world.master_port != 0; }
+
 c10::intrusive_ptr<c10d::Store> tcp_store(const World& world, double timeout_seconds) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(world.master_port);
@@ -48,9 +75,11 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const World& world, double timeout_sec
   options.isServer = world.rank == 0 && !world.agent_store;
   if (options.isServer) options.masterListenFd = listen_on(world.master_address, world.master_port);
   try {
+    const QuietConnecting quiet;
     auto store = c10::make_intrusive<c10d::TCPStore>(world.master_address, options);
-    // One store may serve several attempts of a torchrun job, each with its own keys.
-    return c10::make_intrusive<c10d::PrefixStore>("cohort/" + world.job_id, store);
+    // One store may serve several attempts of a torchrun job, each with its own keys. Hydra gives a job no name that all hosts know.
+    const bool named_alike = world.launcher != "mpich";
+    return c10::make_intrusive<c10d::PrefixStore>("cohort/" + (named_alike ? world.job_id : world.launcher), store);
   } catch (const std::exception& error) {
     const std::string text = error.what();
     fail(ErrorCode::kEnvironment, "rank ", world.rank, " cannot reach the store at ", world.master_address, ":", world.master_port, ": ",
@@ -65,12 +94,75 @@ c10::intrusive_ptr<c10d::Store> file_store(int fd, int size, double timeout_seco
   return store;
 }
 
+/// The stores of the jobs whose ranks this process is: one, but for ranks as threads.
+class JobStores {
+ public:
+  /// Ends what serves other ranks.
+  void end_servers() {
+    // A forked process has its parent's stores in memory, but not the threads that serve them.
+    if (pid_ != ::getpid()) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (auto& [job, meeting] : meetings_)
+      if (meeting.may_serve) meeting.store.reset();
+  }
+
+  c10::intrusive_ptr<c10d::Store> next(const World& world, double timeout_seconds) {
+    const std::string job = key_of(world);
+    int number;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      number = meetings_[job].num_groups++;
+    }
+    c10::intrusive_ptr<c10d::Store> store = stored(job);
+    if (!store) store = keep(job, make_store(world, timeout_seconds), world);  // Unlocked: ranks as threads wait for each other here.
+    store->setTimeout(std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1e3)));
+    return c10::make_intrusive<c10d::PrefixStore>(concat("group-", number), store);
+  }
+
+ private:
+  struct Meeting {
+    c10::intrusive_ptr<c10d::Store> store;
+    int num_groups = 0;
+    bool may_serve = false;
+  };
+
+  static std::string key_of(const World& world) {
+    struct stat file{};
+    if (world.store_fd >= 0) ::fstat(world.store_fd, &file);  // A descriptor's number may come again.
+    return concat(::getpid(), " ", world.rank, " ", world.store_fd, " ", file.st_ino, " ", world.master_address, ":", world.master_port,
+                  " ", world.job_id);
+  }
+  c10::intrusive_ptr<c10d::Store> stored(const std::string& job) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return meetings_[job].store;
+  }
+  c10::intrusive_ptr<c10d::Store> keep(const std::string& job, c10::intrusive_ptr<c10d::Store> store, const World& world) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    meetings_[job].may_serve = world.store_fd < 0 && meets_at_address(world);
+    return meetings_[job].store = std::move(store);
+  }
+
+  std::mutex mutex_;
+  std::map<std::string, Meeting> meetings_;
+  const pid_t pid_ = ::getpid();
+};
+
 }  // namespace
+
+c10::intrusive_ptr<c10d::Store> next_group_store(const World& world, double timeout_seconds) {
+  // Never destroyed: a store over a file would look at it once more, and its descriptor may be closed by then.
+  static JobStores& stores = *new JobStores;
+  struct AtExit {
+    ~AtExit() { stores.end_servers(); }
+  };
+  static const AtExit at_exit;
+  return stores.next(world, timeout_seconds);
+}
 
 c10::intrusive_ptr<c10d::Store> make_store(const World& world, double timeout_seconds) {
   if (world.size == 1) return c10::make_intrusive<c10d::HashStore>();
   if (world.store_fd >= 0) return file_store(world.store_fd, world.size, timeout_seconds);
-  if (!world.master_address.empty() && world.master_port != 0) return tcp_store(world, timeout_seconds);
+  if (meets_at_address(world)) return tcp_store(world, timeout_seconds);
   if (world.local_size == world.size) return file_store(share_memory_file(world, timeout_seconds), world.size, timeout_seconds);
   fail(ErrorCode::kEnvironment, world.launcher, " started ", world.size,
        " ranks on several hosts and named no meeting point: set MASTER_ADDR to an address "

@@ -18,4 +18,9 @@ namespace cohort {
 /// Blocks until the store answers; Error(kEnvironment) naming the address after `timeout_seconds`.
 c10::intrusive_ptr<c10d::Store> make_store(const World& world, double timeout_seconds);
 
+/// A part of the job's store for the next group of all its ranks. The store is made by the first call and kept until the process ends (rank
+/// 0 may host it for ranks that have not read all of it); the n-th call of every rank gets the same part, so all ranks call this equally
+/// often.
+c10::intrusive_ptr<c10d::Store> next_group_store(const World& world, double timeout_seconds);
+
 }  // namespace cohort

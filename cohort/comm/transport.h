@@ -59,8 +59,9 @@ void check_signatures(const Signature* signatures, int size, const char* group);
 class Message {
  public:
   virtual ~Message() = default;
-  virtual bool done() = 0;   ///< Makes progress without waiting.
-  virtual void wait() = 0;   ///< std::runtime_error naming the peer when it has ended or the time-out has passed.
+  virtual bool done() = 0;  ///< Makes progress without waiting.
+  /// std::runtime_error naming the peer when it has ended or the time-out has passed; Error(kFailed) when the sender's size is another.
+  virtual void wait() = 0;
   virtual int source() = 0;  ///< Of a received message, after it is done.
 };
 

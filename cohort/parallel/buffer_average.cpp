@@ -15,7 +15,7 @@ void BufferAverage::average(double share) {
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> pieces;
   for (const NamedTensor& buffer : buffers_) pieces.push_back(buffer.tensor.reshape({-1}).to(at::kFloat).mul(share));
-  const at::Tensor flat = at::cat(pieces).cpu();
+  const at::Tensor flat = group_.exchangeable(at::cat(pieces));
   group_.all_reduce_sum(flat, "the buffers")->wait();
   int64_t offset = 0;
   for (const NamedTensor& buffer : buffers_) {

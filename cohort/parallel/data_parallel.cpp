@@ -112,14 +112,9 @@ class GradientHook : public torch::autograd::PostAccumulateGradHook {
 
 DataParallel::State::State(torch::nn::Module& module, Group group_, DataParallelOptions options_)
     : group(std::move(group_)), options(options_) {
-  std::vector<NamedTensor> all = distinct_parameters(module);
+  const std::vector<NamedTensor> all = distinct_parameters(module);
   check_same_model(group, all);
-  for (NamedTensor& parameter : all) {
-    if (!parameter.tensor.requires_grad()) continue;
-    if (!parameter.tensor.is_contiguous())
-      fail(ErrorCode::kBadInput, "parameter ", parameter.name, " is not contiguous; make it contiguous before it is trained in parallel");
-    parameters.push_back(parameter);
-  }
+  parameters = trained_parameters(all);
   if (options.broadcast_model) broadcast_model(module, group);
   buffers = std::make_unique<BufferAverage>(module, group);
   // What a compressor keeps belongs to a bucket, so those must not change.
@@ -128,7 +123,9 @@ DataParallel::State::State(torch::nn::Module& module, Group group_, DataParallel
   if (on_device && options.compress != "none")
     fail(ErrorCode::kBadInput, "compress=", options.compress,
          " works on gradients in the host's memory; use compress=none with this device");
-  if ((order_learnt || on_device) && group.size() > 1) worker = std::make_unique<OrderedWorker>();
+  const bool through_host =
+      std::any_of(parameters.begin(), parameters.end(), [this](const NamedTensor& one) { return !group.exchanges(one.tensor.device()); });
+  if ((order_learnt || through_host) && group.size() > 1) worker = std::make_unique<OrderedWorker>();
   // Until the first step shows the true order: the last layer's gradient comes first.
   std::vector<int> order(parameters.size());
   std::iota(order.rbegin(), order.rend(), 0);
@@ -260,7 +257,7 @@ void DataParallel::State::start(Bucket& bucket) {
 
 std::unique_ptr<Pending> DataParallel::State::exchange(Bucket& bucket) {
   if (!worker) return group.all_reduce_sum(bucket.flat, bucket_name(bucket));
-  if (!bucket.flat.is_cpu()) {
+  if (!group.exchanges(bucket.flat.device())) {
     // Through this host's memory: any backend, and two ranks may share one device.
     return worker->run([this, &bucket, name = bucket_name(bucket)] {
       at::NoGradGuard no_grad;
@@ -364,6 +361,7 @@ void DataParallel::set_control(int slot, float value) {
 float DataParallel::control_sum(int slot) const { return state_->control_sums.at(static_cast<size_t>(slot)); }
 const ExchangeStatistics& DataParallel::statistics() const { return state_->statistics; }
 Group& DataParallel::group() { return state_->group; }
+GradientMean DataParallel::mean() const { return state_->options.mean; }
 
 std::vector<FlatPiece> DataParallel::compressor_state(bool saving) {
   std::vector<FlatPiece> pieces;

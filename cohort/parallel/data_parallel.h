@@ -76,6 +76,7 @@ class DataParallel {
 
   const ExchangeStatistics& statistics() const;
   Group& group();
+  GradientMean mean() const;
   /// What compression left out so far, to be saved or filled in place: "compress/bucket-N/SLOT". A residual is this rank's row of a tensor
   /// {ranks, elements}; other slots are the same on all ranks (rank 0's list has them when `saving`).
   std::vector<FlatPiece> compressor_state(bool saving);

@@ -19,7 +19,7 @@ void broadcast_model(const torch::nn::Module& module, Group& group) {
   for (auto& [type, tensors] : by_type) {
     std::vector<at::Tensor> flattened;
     for (const at::Tensor& tensor : tensors) flattened.push_back(tensor.detach().reshape({-1}));
-    at::Tensor flat = at::cat(flattened).cpu();
+    at::Tensor flat = group.exchangeable(at::cat(flattened));
     group.broadcast(flat, 0, "the initial parameters");
     int64_t offset = 0;
     for (at::Tensor& tensor : tensors) {

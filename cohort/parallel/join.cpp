@@ -16,6 +16,13 @@
 
 namespace cohort {
 
+Join::Join(torch::nn::Module& module, DataParallel& parallel) : module_(module), parallel_(parallel) {
+  if (parallel.mean() == GradientMean::kRanks)
+    fail(ErrorCode::kBadInput,
+         "Join: a DataParallel with GradientMean::kRanks divides by all ranks, also by those that have run out of data; make it with "
+         "GradientMean::kSamples, or with kSum and losses divided by JointStep::num_samples");
+}
+
 JointStep Join::announce(int64_t samples) {
   Group& group = parallel_.group();
   at::Tensor sums = at::empty({2}, at::kDouble);  // Exact up to 2^53 samples.

@@ -27,11 +27,11 @@ struct JointStep {
   int64_t num_samples = 0;  ///< Of all of them: what GradientMean::kSum divides each loss by.
 };
 
-/// One per model and rank; module and parallel must outlive it. The mean of `parallel` must be kSamples or kSum: with kRanks the zeros of
-/// ranks without data would count. One thread.
+/// One per model and rank; module and parallel must outlive it. One thread.
 class Join {
  public:
-  Join(torch::nn::Module& module, DataParallel& parallel) : module_(module), parallel_(parallel) {}
+  /// Error(kBadInput) where the mean of `parallel` is kRanks: the zeros of ranks without data would count.
+  Join(torch::nn::Module& module, DataParallel& parallel);
 
   /// Announces a step with `samples` (at least 1) of this rank: before the step's last backward(), which exchanges. Sets the local samples
   /// of `parallel`. Collective with the other ranks' step() and finish(). Cost: one sum of 16 bytes.

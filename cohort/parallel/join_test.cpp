@@ -131,10 +131,20 @@ TEST_CASE("join: statistics of batch norm are those of the ranks that have data,
   for (const torch::Tensor& mean : means) CHECK(torch::allclose(mean, alone->norm->running_mean, 1e-5, 1e-6));
 }
 
-TEST_CASE("join: a step without samples is refused; a rank that never finishes is not waited for without end") {
+TEST_CASE("join: a mean over ranks and a step without samples are refused; a rank that never finishes is not waited for without end") {
   Net net(false);
   Group alone;
   DataParallel parallel(*net, alone, {.mean = GradientMean::kSamples});
+  std::string refusal;
+  try {
+    Net other(false);
+    DataParallel over_ranks(*other, alone);  // kRanks, unless said otherwise.
+    const Join join(*other, over_ranks);
+  } catch (const Error& error) {
+    refusal = error.what();
+    CHECK(error.code() == ErrorCode::kBadInput);
+  }
+  CHECK(refusal.find("GradientMean::kSamples") != std::string::npos);
   CHECK_THROWS_WITH_AS(Join(*net, parallel).step(0), "Join: a step of 0 samples; a rank without data calls finish()", Error);
   std::atomic<bool> ended = false;
   const auto one_leaves = [&] {

@@ -3,6 +3,8 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "cohort/base/error.h"
+
 namespace cohort {
 namespace {
 
@@ -27,6 +29,17 @@ std::vector<NamedTensor> distinct_parameters(const torch::nn::Module& module, st
 
 std::vector<NamedTensor> distinct_buffers(const torch::nn::Module& module, std::map<std::string, std::string>* aliases) {
   return distinct(module.named_buffers(/*recurse=*/true), aliases);
+}
+
+std::vector<NamedTensor> trained_parameters(const std::vector<NamedTensor>& all) {
+  std::vector<NamedTensor> trained;
+  for (const NamedTensor& parameter : all) {
+    if (!parameter.tensor.requires_grad()) continue;
+    if (!parameter.tensor.is_contiguous())
+      fail(ErrorCode::kBadInput, "parameter ", parameter.name, " is not contiguous; make it contiguous before it is trained");
+    trained.push_back(parameter);
+  }
+  return trained;
 }
 
 std::string signature(const std::vector<NamedTensor>& parameters) {

@@ -21,6 +21,9 @@ std::vector<NamedTensor> distinct_parameters(const torch::nn::Module& module, st
 /// The same for buffers (batch-norm statistics, counters).
 std::vector<NamedTensor> distinct_buffers(const torch::nn::Module& module, std::map<std::string, std::string>* aliases = nullptr);
 
+/// Those that training changes. Error(kBadInput) where one is not contiguous: they are exchanged and updated as flat memory.
+std::vector<NamedTensor> trained_parameters(const std::vector<NamedTensor>& all);
+
 /// One line a tensor: "conv1.weight Float [32, 1, 5, 5] trained". Ranks may only train together when theirs are equal.
 std::string signature(const std::vector<NamedTensor>& parameters);
 

@@ -4,27 +4,16 @@
 
 #include <chrono>
 
-#include "cohort/base/error.h"
 #include "cohort/parallel/tensor_alias.h"
 #include "cohort/parallel/tile_sum.h"
 
 namespace cohort {
 namespace {
 
-std::vector<NamedTensor> trained_of(const std::vector<NamedTensor>& all) {
-  std::vector<NamedTensor> trained;
-  for (const NamedTensor& parameter : all)
-    if (parameter.tensor.requires_grad()) trained.push_back(parameter);
-  return trained;
-}
-
 std::vector<Segment> whole_segments(const std::vector<NamedTensor>& parameters) {
   std::vector<Segment> segments;
-  for (const auto& [name, tensor] : parameters) {
-    if (!tensor.is_contiguous())
-      fail(ErrorCode::kBadInput, "parameter ", name, " is not contiguous; make it contiguous before it is trained");
+  for (const auto& [name, tensor] : parameters)
     segments.push_back({name, tensor.sizes().vec(), 0, alias_of(tensor.detach(), 0, {tensor.numel()})});
-  }
   return segments;
 }
 
@@ -43,7 +32,7 @@ DataParallelOptions summed(DataParallelOptions options) {
 Replicated::Replicated(torch::nn::Module& module, Group group, UpdateRule rule, DataParallelOptions options)
     : group_(group),
       all_(distinct_parameters(module)),
-      trained_(trained_of(all_)),
+      trained_(trained_parameters(all_)),
       parallel_(module, std::move(group), summed(options)),
       optimizer_(rule, whole_segments(trained_)) {}
 

@@ -4,8 +4,8 @@
 // consecutive shares, one a rank. Steps, p ranks, n elements, after backward() has left gradients in shared memory (gradient_memory.h):
 //   1. finish_backward(): rank r writes where its gradients lie (and its control numbers) to its table, publishes "arrived" and waits
 //      until all have.
-//   2. step(): rank r adds the gradients of its share over all ranks, in rank order, in tiles that stay in the first-level cache, and
-//      applies the optimizer to its share of the weights in place; publishes "finished" and waits until all have.
+//   2. step(): in one pass over its share rank r adds the gradients of all ranks, in rank order, and applies the optimizer to its share of
+//      the weights in place; publishes "finished" and waits until all have.
 // Clipping and checks for infinities need the sum before the update: then step 2 is two passes, the sum is kept in the rank's own gradient,
 // and the partial norms are exchanged between them.
 //
@@ -77,6 +77,7 @@ struct SharedDataParallel::State {
   std::vector<at::Tensor> small_places;    ///< One a parameter; undefined for large ones.
   std::vector<at::Tensor> held_gradients;  ///< What the table points to, until all have finished.
   uint64_t num_steps = 0;
+  int64_t num_elements = 0;  ///< Trained, of the whole model.
   double buffer_share = -1;
   bool arrived = false;
   std::array<float, DataParallel::kNumControls> controls{}, control_sums{};
@@ -92,7 +93,7 @@ struct SharedDataParallel::State {
 
   void write_table();
   void arrive();
-  void wait_all(ShmCounter RankPage::* counter, const char* what);
+  void wait_all(ShmCounter RankPage::* counter, Op op, int64_t count, const char* what);
   std::vector<std::byte*> addends(const Share& share) const;
   void add_and_update(double learning_rate, double factor);
   double add_and_measure(const std::function<bool(const std::string&)>& counts);
@@ -162,6 +163,7 @@ void SharedDataParallel::State::divide(const UpdateRule& rule) {
   constexpr int64_t kAlign = 16;
   int64_t total = 0;
   for (const NamedTensor& parameter : trained) total += parameter.tensor.numel();
+  num_elements = total;
   const auto cut_before = [&](int rank) { return rank == group.size() ? total : total / kAlign * rank / group.size() * kAlign; };
   const int64_t from = cut_before(group.rank()), to = cut_before(group.rank() + 1);
   std::vector<Segment> segments;
@@ -231,14 +233,12 @@ void SharedDataParallel::State::write_table() {
   }
 }
 
-void SharedDataParallel::State::wait_all(ShmCounter RankPage::* counter, const char* what) {
-  try {
+/// Recorded as the operation that it stands for, so that a failure is told like that of any exchange.
+void SharedDataParallel::State::wait_all(ShmCounter RankPage::* counter, Op op, int64_t count, const char* what) {
+  const at::ScalarType type = trained.empty() ? at::kFloat : trained.front().tensor.scalar_type();
+  group.run_by_hand(op, static_cast<size_t>(count), type, what, [&] {
     group.waiter()->wait_all(group.rank(), num_steps, [&](int peer) -> ShmCounter& { return page(peer).*counter; });
-  } catch (const std::exception& error) {
-    const std::string missing = group.describe_missing();
-    fail(ErrorCode::kEnvironment, "the exchange of gradients (step ", num_steps, ", ", what, ") failed on rank ", group.rank(), " of ",
-         group.size(), ": ", missing.empty() ? error.what() : missing);
-  }
+  });
 }
 
 void SharedDataParallel::State::arrive() {
@@ -249,7 +249,7 @@ void SharedDataParallel::State::arrive() {
   RankPage& mine = page(group.rank());
   std::copy(controls.begin(), controls.end(), mine.controls);
   publish(mine.arrived, ++num_steps);
-  wait_all(&RankPage::arrived, "gradients");
+  wait_all(&RankPage::arrived, Op::kReduceScatter, num_elements, "gradients");
   for (int slot = 0; slot < DataParallel::kNumControls; ++slot) {
     double sum = 0;
     for (int rank = 0; rank < group.size(); ++rank) sum += page(rank).controls[slot];
@@ -275,9 +275,7 @@ void SharedDataParallel::State::add_and_update(double learning_rate, double fact
     const std::vector<std::byte*> arrays = addends(shares[i]);
     if (arrays.empty()) continue;
     optimizer->begin_update(i);
-    for_each_tile_sum(
-        arrays, shares[i].count, trained[shares[i].parameter].tensor.scalar_type(),
-        [&](int64_t offset, int64_t count, const void* sum) { optimizer->update(i, offset, count, sum, learning_rate, factor); });
+    optimizer->update_by_sum(i, arrays, learning_rate, factor);
   }
 }
 
@@ -305,7 +303,7 @@ StepOutcome SharedDataParallel::State::agree(double norm_squared, const StepOpti
   RankPage& mine = page(group.rank());
   mine.norm_squared = norm_squared;
   publish(mine.summed, num_steps);
-  wait_all(&RankPage::summed, "norm");
+  wait_all(&RankPage::summed, Op::kAllReduce, 1, "gradient norm");
   double total = 0;
   for (int rank = 0; rank < group.size(); ++rank) total += page(rank).norm_squared;
   return judge_gradient(total, options, factor);
@@ -348,7 +346,7 @@ StepOutcome SharedDataParallel::step(const StepOptions& options) {
   const auto updated = Clock::now();
   outcome.update_seconds = std::chrono::duration<double>(updated - began).count();
   publish(s.page(s.group.rank()).finished, s.num_steps);
-  s.wait_all(&RankPage::finished, "update");
+  s.wait_all(&RankPage::finished, Op::kAllGather, s.num_elements, "weights");
   s.statistics.exposed_seconds += std::chrono::duration<double>(Clock::now() - updated).count();
   return outcome;
 }

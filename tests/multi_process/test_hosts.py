@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
@@ -158,6 +159,35 @@ def test_a_host_whose_link_is_cut_is_named_after_the_time_out():
         for process in processes[2:]:
             code, _, err = finish(process, timeout=60)
             check(code == 4, f"exit code {code}\n{err}")
+
+
+def train_pair(arguments, hidden_from_rank_1=None):
+    """Two ranks of this machine; to rank 1 the folder `hidden_from_rank_1` looks empty."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    processes = []
+    for rank in (0, 1):
+        environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        hide = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none "{hidden_from_rank_1}" && exec "$0" "$@"'] if hidden_from_rank_1 and rank == 1 else []
+        command = [*hide, COHORT, "train", *map(str, arguments)]
+        processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment))
+    return losses_in(lines_of(processes))
+
+
+def test_a_rank_that_cannot_read_the_checkpoint_gets_what_compression_left_out():
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
+        skip("mount name spaces need root")
+    with Folder() as folder:
+        for spec in ("topk:0.05", "powersgd:1"):      # What they leave for later is most of a gradient.
+            base = [*TINY, "--layout", f"compress={spec}", "--json"]
+            train_pair([*base, "--steps", 6, "--run", folder / spec])
+            shutil.copytree(folder / spec, folder / f"{spec}-all")
+            resumed = ["--resume", "--steps", 12]
+            expected = train_pair([*base, *resumed, "--run", folder / f"{spec}-all"])
+            hidden = folder / spec / "checkpoints" / "step-000000006"
+            found = train_pair([*base, *resumed, "--run", folder / spec], hidden)
+            check(len(expected) == 6 and found == expected, f"{spec}: {found}, with the folder on both ranks {expected}")
 
 
 def test_nothing_is_left_behind():
