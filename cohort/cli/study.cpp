@@ -20,6 +20,8 @@ int run_action(const Arguments& arguments) {
   Config config;
   config.plugin = arguments.option("plugin", "");
   load_plugin(config);
+  // Whatever the action makes of it: a wrong number is refused where nothing is measured too.
+  arguments.integer_option("workers", 1, 1, 4096);
   const std::string name = arguments.positional.empty() ? "" : arguments.positional[0];
   std::vector<std::string> names;
   for (const Action& action : kActions) {
@@ -73,7 +75,7 @@ Verb study_verb() {
            {"noise-run", "RUN",
             "report: a run of the same workload made with `train --noise-scale N`: its gradient noise scale is shown beside the fits"},
            {"no-times", "", "report: no step times are measured; those of an earlier report are used"},
-           {"backend", "NAME", "run: auto, shm, gloo or mpi, for batches divided over workers"},
+           {"backend", "NAME", "run: auto, shm, gloo, mpi, shm+gloo or shm+mpi, for batches divided over workers"},
            {"timeout", "SECONDS", "run: the longest an exchange may take (default 60)"},
            {"plugin", "FILE.so", "run, report: loads the models that a shared library registers"},
            {"json", "", "one JSON object a line"},

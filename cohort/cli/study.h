@@ -1,6 +1,9 @@
 #pragma once
 // The actions of `cohort study`, one file each; study.cpp has the table of their options.
 
+#include <string>
+#include <vector>
+
 #include "cohort/cli/verb.h"
 
 namespace cohort {
@@ -10,6 +13,9 @@ int study_fit(const Arguments& arguments);     ///< TABLE.csv | DIR
 int study_report(const Arguments& arguments);  ///< DIR...
 int study_export(const Arguments& arguments);  ///< DIR --out FOLDER
 int study_import(const Arguments& arguments);  ///< FOLDER
+
+/// What makes a study's results less than they seem (study/study_warnings.h): before the results on standard output, one line each.
+void print_warnings(const std::vector<std::string>& warnings, bool is_json);
 
 /// --reference-batch B; 0 where it is not given.
 double reference_batch(const Arguments& arguments);

@@ -9,6 +9,8 @@
 #include "cohort/cli/study.h"
 #include "cohort/study/archive.h"
 #include "cohort/study/store.h"
+#include "cohort/study/study_warnings.h"
+#include "cohort/study/writable_folder.h"
 
 namespace cohort {
 namespace {
@@ -97,7 +99,9 @@ int study_export(const Arguments& arguments) {
   if (out.empty()) fail(ErrorCode::kBadInput, "study export: --out FOLDER is missing: the archive's root");
   const bool is_json = arguments.options.contains("json");
   const StudyData study = study::read_study(folder);
+  study::check_writable_folder(out);
   const std::string workload = study::export_archive(study, out);
+  print_warnings(study::warnings_of(folder), is_json);
   print_heading(study, is_json);
   for (const BatchStudy& batch : study.batches) print_batch(study, batch, "export", is_json);
   if (!is_json) std::printf("wrote %s: %zu batch sizes\n", workload.c_str(), study.batches.size());
@@ -112,6 +116,7 @@ int study_import(const Arguments& arguments) {
   if (!out.empty() && workloads.size() != 1)
     fail(ErrorCode::kBadInput, "study import --out: ", folder, " holds ", workloads.size(), " workloads, but a study is of one; give ",
          workloads.front().folder, " or another of them");
+  if (!out.empty()) study::check_writable_folder(out);
   for (const ArchivedWorkload& workload : workloads) {
     check_workload(workload, is_json);
     if (!out.empty()) study::Store::create(out, study::import_workload(workload));

@@ -10,6 +10,7 @@
 #include "cohort/study/fits.h"
 #include "cohort/study/self_checks.h"
 #include "cohort/study/store.h"
+#include "cohort/study/study_warnings.h"
 
 namespace cohort {
 namespace {
@@ -21,16 +22,17 @@ using Interval = std::optional<std::pair<double, double>>;
 
 struct Question {
   std::string path;
-  std::optional<study::Law> law;  ///< None: all.
-  double reference_batch = 0;     ///< 0: the smallest.
-  std::string goal;               ///< Empty: the study's first.
+  std::optional<study::Law> law;        ///< None: all.
+  double reference_batch = 0;           ///< 0: the smallest.
+  std::optional<study::GoalSpec> goal;  ///< None: the study's first.
 };
 
 Question read_question(const Arguments& arguments) {
   if (arguments.positional.size() != 2)
     fail(ErrorCode::kBadInput, "study fit takes one table (columns batch_size,steps) or one study's folder; ",
          arguments.positional.size() - 1, " were given");
-  Question question = {.path = arguments.positional[1], .goal = arguments.option("goal", "")};
+  Question question = {.path = arguments.positional[1]};
+  if (arguments.options.contains("goal")) question.goal = study::parse_goal_spec(arguments.option("goal", ""));
   if (const std::string law = arguments.option("law", "all"); law != "all") question.law = study::parse_law(law);
   question.reference_batch = reference_batch(arguments);
   return question;
@@ -45,7 +47,7 @@ struct Answer {
 };
 
 Answer answer_table(const Question& question) {
-  if (!question.goal.empty()) fail(ErrorCode::kBadInput, "--goal is for a study's folder; ", question.path, " is a table of steps");
+  if (question.goal) fail(ErrorCode::kBadInput, "--goal is for a study's folder; ", question.path, " is a table of steps");
   const std::vector<study::StepsPoint> points = study::read_steps_table(question.path);
   // Says what is wrong with the table where it cannot be fitted at all.
   study::fit_law(question.law.value_or(study::Law::kHyperbola), points, question.reference_batch);
@@ -54,9 +56,9 @@ Answer answer_table(const Question& question) {
 
 Answer answer_study(const Question& question) {
   const study::StudyData data = study::read_study(question.path);
-  if (question.goal.empty() && data.goals.empty())
+  if (!question.goal && data.goals.empty())
     fail(ErrorCode::kBadInput, question.path, " says no goal (an archive has none): give --goal, such as --goal 'val_error<0.1'");
-  const study::GoalSpec goal = question.goal.empty() ? data.goals.front() : study::parse_goal_spec(question.goal);
+  const study::GoalSpec goal = question.goal ? *question.goal : data.goals.front();
   Answer answer = {.analysis = study::analyse(data, goal, {.reference_batch = question.reference_batch}), .has_trials = true};
   answer.title = concat(question.path, ": ", data.dataset, ", ", data.model, ", ", data.optimizer, ", to ", goal.text());
   answer.widened = study::widened_search_text(data, goal, answer.analysis.steps);
@@ -191,7 +193,9 @@ void print_checks(const Answer& answer) {
     std::printf("  %s (%s): %s\n    %s\n", flag.rule.c_str(), flag.refuses ? "refused" : "look", flag.evidence.c_str(),
                 flag.advice.c_str());
   if (!answer.widened.empty())
-    std::printf("\nwider spaces, for a copy of the spec (bounds move by a decade, or half of a linear width):\n%s", answer.widened.c_str());
+    std::printf(
+        "\nwider spaces, for a copy of the spec (bounds move by a decade or half of a linear width, lists get two more values):\n%s",
+        answer.widened.c_str());
 }
 
 void print_text(const Answer& answer) {
@@ -209,6 +213,7 @@ int study_fit(const Arguments& arguments) {
   const Question question = read_question(arguments);
   Answer answer = std::filesystem::is_directory(question.path) ? answer_study(question) : answer_table(question);
   if (question.law) std::erase_if(answer.analysis.fits, [&](const Fit& fit) { return fit.law != *question.law; });
+  print_warnings(study::warnings_of(question.path), arguments.options.contains("json"));
   arguments.options.contains("json") ? print_json(answer.analysis) : print_text(answer);
   return 0;
 }

@@ -16,6 +16,8 @@
 #include "cohort/report/study_page.h"
 #include "cohort/study/archive.h"
 #include "cohort/study/store.h"
+#include "cohort/study/study_warnings.h"
+#include "cohort/study/writable_folder.h"
 #include "cohort/train/step_times.h"
 
 namespace cohort {
@@ -63,18 +65,15 @@ std::vector<NoiseScaleNote> noise_scales_of(const study::Store& store, const std
   return out;
 }
 
-/// The store is closed again before anything forks.
-void read_store(const std::string& folder, Found& found) {
+/// The store is closed again before anything forks. `names_it`: a warning says of which study it is.
+void read_store(const std::string& folder, bool names_it, Found& found) {
   const study::Store store = study::Store::open_readonly(folder);
   const bool is_first = found.studies.empty();
   found.studies.push_back({store.read(), folder});
+  for (const std::string& warning : study::warnings_of(store)) found.warnings.push_back((names_it ? folder + ": " : "") + warning);
   if (!is_first) return;
   found.first_spec = spec_of(store);
   found.noise_scales = noise_scales_of(store, folder);
-  if (const auto note = store.note("halving")) {
-    const Json text = Json::parse(*note, nullptr, false);
-    if (text.is_string()) found.warnings.push_back(text.get<std::string>());
-  }
 }
 
 /// --noise-run RUN: kept with the study, so that later reports have it too.
@@ -95,7 +94,7 @@ Found read_folders(const Arguments& arguments) {
     const std::string& folder = arguments.positional[i];
     if (i == 1) found.first_folder = folder, found.first_is_store = is_store(folder);
     if (is_store(folder)) {
-      read_store(folder, found);
+      read_store(folder, arguments.positional.size() > 2, found);
     } else if (study::is_archive(folder)) {
       for (StudyData& data : study::import_archive(folder)) {
         std::string name = join({data.dataset, data.model, data.optimizer}, "/");
@@ -163,21 +162,32 @@ std::vector<study::StepTime> step_times(const Found& found, const Arguments& arg
   return measure_step_times(*found.first_spec, sizes, {.max_workers = static_cast<int>(arguments.integer_option("workers", 0, 0, 4096))});
 }
 
-Json optional_number(const std::optional<double>& value) { return value && std::isfinite(*value) ? Json(*value) : Json(nullptr); }
+Json optional_number(const std::optional<double>& value) { return value ? finite_json(*value) : Json(nullptr); }
 
-void print_lines(const StudyReport& report) {
+void print_line(const Json& line) { std::printf("%s\n", line.dump(-1, ' ', false, Json::error_handler_t::replace).c_str()); }
+
+void print_regimes(const StudyReport& report) {
+  if (!report.has_goal) return;
   Json flags = Json::array();
   for (const study::Flag& flag : report.flags)
     flags.push_back({{"rule", flag.rule}, {"batch_size", flag.batch_size}, {"text", flag.text()}, {"refuses", flag.refuses}});
-  if (report.has_goal) {
-    const Json line = {{"event", "regimes"},
-                       {"goal", report.analysis.goal.text()},
-                       {"perfect_to", optional_number(report.analysis.regimes.perfect_to)},
-                       {"flat_from", optional_number(report.analysis.regimes.flat_from)},
-                       {"refused", report.analysis.regimes.refused},
-                       {"flags", flags}};
-    std::printf("%s\n", line.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
-  }
+  print_line({{"event", "regimes"},
+              {"study", report.name},
+              {"goal", report.analysis.goal.text()},
+              {"perfect_to", optional_number(report.analysis.regimes.perfect_to)},
+              {"flat_from", optional_number(report.analysis.regimes.flat_from)},
+              {"refused", report.analysis.regimes.refused},
+              {"flags", flags}});
+}
+
+/// Tables for planners; empty where none was written.
+struct PlannerFiles {
+  std::string steps_curve, step_times;
+};
+
+void print_lines(const StudyReport& report, const PlannerFiles& files) {
+  print_regimes(report);
+  for (const StudyReport& other : report.others) print_regimes(other);
   for (const study::WorthRow& row : report.worth.rows) {
     const Json line = {{"event", "worth"},
                        {"workers", row.num_workers},
@@ -190,15 +200,27 @@ void print_lines(const StudyReport& report) {
                        {"speed_up", row.speed_up},
                        {"next_gain", row.next_gain},
                        {"worth_having", row.num_workers <= report.worth.num_worth_having}};
-    std::printf("%s\n", line.dump().c_str());
+    print_line(line);
   }
-  const Json line = {{"event", "report"}, {"path", report.path}, {"plots", report.plots}};
-  std::printf("%s\n", line.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+  Json line = {{"event", "report"}, {"path", report.path}, {"plots", report.plots}};
+  if (!files.steps_curve.empty()) line["steps_curve"] = files.steps_curve;
+  if (!files.step_times.empty()) line["step_times"] = files.step_times;
+  print_line(line);
+}
+
+void print_result(const StudyReport& report) {
+  for (const std::string& sentence : report.sentences) std::printf("%s\n", printable(sentence).c_str());
+  for (const study::Flag& flag : report.flags) std::printf("- %s\n", printable(flag.text()).c_str());
 }
 
 void print_text(const StudyReport& report) {
-  for (const std::string& sentence : report.sentences) std::printf("%s\n", printable(sentence).c_str());
-  for (const study::Flag& flag : report.flags) std::printf("- %s\n", printable(flag.text()).c_str());
+  if (!report.others.empty()) std::printf("%s\n", printable(report.name).c_str());
+  print_result(report);
+  for (const StudyReport& other : report.others) {
+    std::printf("\n%s\n", printable(other.name).c_str());
+    print_result(other);
+  }
+  if (!report.others.empty()) std::printf("\n");
   for (const study::WorthRow& row : report.worth.rows) {
     std::string next;
     if (&row != &report.worth.rows.back())
@@ -211,7 +233,29 @@ void print_text(const StudyReport& report) {
   std::printf("%s\n", printable(report.path).c_str());
 }
 
+/// A planner looks for them in the study's folder, wherever the page went; where nothing can be written there, or there is none, they stand
+/// beside the page.
+PlannerFiles write_planner_files(const Found& found, const StudyReport& report, const std::vector<study::StepTime>& times, bool quiet) {
+  const std::string beside = parent_folder(report.path);
+  const bool in_study = found.first_is_store && study::is_writable_folder(found.first_folder);
+  const std::string folder = in_study ? found.first_folder : beside;
+  PlannerFiles files;
+  if (report.has_goal) study::write_steps_curve(files.steps_curve = folder + "/steps_curve.csv", report.analysis);
+  if (!times.empty()) study::write_step_times(files.step_times = folder + "/step_times.csv", times);
+  if (found.first_is_store && !in_study && !files.steps_curve.empty() && !quiet)
+    log_info(concat("nothing can be written into ", found.first_folder, ": steps_curve.csv", times.empty() ? "" : " and step_times.csv",
+                    " went to ", folder));
+  return files;
+}
+
 }  // namespace
+
+void print_warnings(const std::vector<std::string>& warnings, bool is_json) {
+  for (const std::string& warning : warnings) {
+    if (is_json) print_line({{"event", "warning"}, {"text", warning}});
+    else std::printf("warning: %s\n", printable(warning).c_str());
+  }
+}
 
 int study_report(const Arguments& arguments) {
   StudyReportOptions options{.reference_batch = reference_batch(arguments)};
@@ -220,6 +264,7 @@ int study_report(const Arguments& arguments) {
   options.path = arguments.option("out", found.first_folder + "/report.html");
   if (fs::is_directory(options.path))
     fail(ErrorCode::kBadInput, "--out ", options.path, " is a folder; give a file, such as ", options.path, "/report.html");
+  study::check_writable_folder(parent_folder(options.path));  // Before step times are measured for minutes.
   options.times = step_times(found, arguments, options.goal);
   options.noise_scales = std::move(found.noise_scales);
   options.warnings = std::move(found.warnings);
@@ -227,11 +272,10 @@ int study_report(const Arguments& arguments) {
   options.commands = commands_of(found, arguments);
   options.studies = std::move(found.studies);
   const StudyReport report = write_study_report(options);
-  // A planner looks for these in the study's folder, wherever the page went.
-  const std::string folder = found.first_is_store ? found.first_folder : parent_folder(options.path);
-  if (report.has_goal) study::write_steps_curve(folder + "/steps_curve.csv", report.analysis);
-  if (!options.times.empty()) study::write_step_times(folder + "/step_times.csv", options.times);
-  if (arguments.options.contains("json")) print_lines(report);
+  const PlannerFiles files = write_planner_files(found, report, options.times, arguments.options.contains("quiet"));
+  const bool is_json = arguments.options.contains("json");
+  print_warnings(report.warnings, is_json);
+  if (is_json) print_lines(report, files);
   else print_text(report);
   return 0;
 }

@@ -44,6 +44,16 @@ void keep_batch_sizes(StudySpec& spec, const std::string& text) {
   spec.batches = std::move(kept);
 }
 
+/// Those of comm/group_transport.h. Checked before anything else, for most studies never need one: teams do, and they may come late.
+std::string backend_of(const Arguments& arguments) {
+  static const std::vector<std::string> names = {"auto", "shm", "gloo", "mpi", "shm+gloo", "shm+mpi"};
+  const std::string backend = arguments.option("backend", "auto");
+  if (std::find(names.begin(), names.end(), backend) == names.end())
+    fail(ErrorCode::kBadInput, "--backend '", printable(backend), "'", did_you_mean(backend, names), ": expected one of ",
+         join(names, " "));
+  return backend;
+}
+
 StudySpec spec_of(const Arguments& arguments) {
   if (arguments.positional.size() != 2) fail(ErrorCode::kBadInput, "study run takes one SPEC.toml: cohort study run SPEC.toml --out DIR");
   StudySpec spec = study::read_spec(arguments.positional[1]);
@@ -81,6 +91,7 @@ int default_workers(const StudySpec& spec) {
 }  // namespace
 
 int study_run(const Arguments& arguments) {
+  const std::string backend = backend_of(arguments);
   const StudySpec spec = spec_of(arguments);
   const World world = world_from_environment();
   const bool is_launched = world.launcher != "none", dry_run = arguments.options.contains("dry-run");
@@ -92,7 +103,7 @@ int study_run(const Arguments& arguments) {
                           .json = arguments.options.contains("json"),
                           .quiet = arguments.options.contains("quiet"),
                           .timeout = number_option(arguments, "timeout", 60, 0.001),
-                          .backend = arguments.option("backend", "auto")};
+                          .backend = backend};
   if (options.folder.empty() && !dry_run)
     fail(ErrorCode::kBadInput, "study run: --out DIR is missing: the study's folder, new or one to go on with");
   if (dry_run) {
@@ -112,7 +123,10 @@ int study_run(const Arguments& arguments) {
   if (workers == 1) return guarded(world, [&](const World& rank) { return run_study(spec, workload, rank, options); });
   LinkPairs links(workers);
   options.links = &links;
-  return run_ranks({.num_ranks = workers}, [&](const World& rank) { return run_study(spec, workload, rank, options); });
+  const int code =
+      run_ranks({.num_ranks = workers, .counts_steps = false}, [&](const World& rank) { return run_study(spec, workload, rank, options); });
+  if (code == static_cast<int>(ErrorCode::kEnvironment)) log_info(concat("the same command goes on with ", options.folder));
+  return code;
 }
 
 }  // namespace cohort

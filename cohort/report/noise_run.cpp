@@ -41,19 +41,18 @@ std::vector<NoisePoint> read_noise_run(const std::string& run) {
 }
 
 std::string noise_note(const std::vector<NoisePoint>& points) {
-  const auto known = [](double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); };
   Json list = Json::array();
   for (const NoisePoint& point : points)
-    list.push_back(Json{{"loss", known(point.loss)},
-                        {"noise_scale", known(point.window.noise_scale)},
-                        {"batch", known(point.window.batch)},
+    list.push_back(Json{{"loss", finite_json(point.loss)},
+                        {"noise_scale", finite_json(point.window.noise_scale)},
+                        {"batch", finite_json(point.window.batch)},
                         {"step", point.window.last_step},
                         {"first_step", point.window.first_step},
-                        {"standard_error", known(point.window.standard_error)},
-                        {"gradient_squared", known(point.window.mean.gradient_squared)},
-                        {"trace", known(point.window.mean.trace)},
-                        {"val_loss", known(point.val_loss)},
-                        {"val_error", known(point.val_error)}});
+                        {"standard_error", finite_json(point.window.standard_error)},
+                        {"gradient_squared", finite_json(point.window.mean.gradient_squared)},
+                        {"trace", finite_json(point.window.mean.trace)},
+                        {"val_loss", finite_json(point.val_loss)},
+                        {"val_error", finite_json(point.val_error)}});
   return list.dump();
 }
 

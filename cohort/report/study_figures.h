@@ -15,6 +15,11 @@
 
 namespace cohort::page {
 
+using study::BatchStudy;
+using study::GoalSpec;
+using study::StudyData;
+using study::Trial;
+
 struct Figure {
   std::string id;  ///< Of the section, and the CSV's name: "fig1_steps".
   std::string heading, intro;
@@ -24,8 +29,6 @@ struct Figure {
 
 // --- What figures share (study_goals.cpp).
 
-const study::BatchStudy* find_batch(const study::StudyData& study, int64_t batch_size);
-const study::Trial* find_trial(const study::BatchStudy& batch, int64_t id);
 /// Batch size, id, parameters, status and trained steps.
 std::vector<Field> trial_fields(const study::BatchStudy& batch, const study::Trial& trial);
 /// Fields of a result: steps to the goal, its interval, and the trial's.
@@ -50,8 +53,8 @@ std::vector<study::GoalSpec> several_goals(const study::StudyData& study, const 
 
 Figure figure_steps(const study::StudyData& study, const study::Analysis& analysis);  ///< 1
 Figure figure_goals(const study::StudyData& study, const study::GoalSpec& goal);      ///< 2
-/// 3 to 6: groups of studies that differ in one thing, and studies that differ in nothing but their seed. `goal` where one was asked for;
-/// else each study's own.
+/// 3 to 6: groups of studies that differ in one thing, and studies that differ in nothing but their seed; where that leaves one out, all
+/// studies over each other too. `goal` where one was asked for and is measured; else the group's first study's, or each one's own.
 struct NamedStudy {
   const study::StudyData* study = nullptr;
   std::string name;  ///< For studies whose workloads have the same names: the folder.
@@ -59,8 +62,15 @@ struct NamedStudy {
 std::vector<Figure> figures_of_studies(const std::vector<NamedStudy>& studies, const std::optional<study::GoalSpec>& goal);
 Figure figure_label_smoothing(const study::StudyData& study, const study::GoalSpec& goal);  ///< 7
 Figure figure_parameters(const study::StudyData& study, const study::Analysis& analysis);   ///< 8
-/// 9 at a budget of steps, 10 at one of epochs: those that the batch size in the middle needs twice.
+/// 9 at a budget of steps and (fig10_scatter_epochs) of epochs: those that the batch size in the middle needs twice.
 std::vector<Figure> figures_scatter(const study::StudyData& study, const study::Analysis& analysis);
+struct AnalysedStudy {
+  const study::StudyData* study = nullptr;
+  std::string name;
+  const study::Analysis* analysis = nullptr;
+};
+/// 10: the same at a few batch sizes of several studies, such as models, each within its own budget of steps. No panels for one study.
+Figure figure_scatter_studies(const std::vector<AnalysedStudy>& studies);
 Figure figure_budgets(const study::StudyData& study, const study::GoalSpec& goal);  ///< 11
 Figure figure_worth(const study::Worth& worth, const study::GoalSpec& goal);        ///< Time to the goal.
 

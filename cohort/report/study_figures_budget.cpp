@@ -9,10 +9,7 @@
 namespace cohort::page {
 namespace {
 
-using study::BatchStudy;
 using study::BestAtBudget;
-using study::StudyData;
-using study::Trial;
 
 constexpr size_t kMaxBudgets = 6;
 constexpr int64_t kLeastSteps = 10;

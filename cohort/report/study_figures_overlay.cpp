@@ -8,13 +8,12 @@
 #include "cohort/base/text.h"
 #include "cohort/report/format.h"
 #include "cohort/report/study_figures.h"
+#include "cohort/study/measured_metrics.h"
 
 namespace cohort::page {
 namespace {
 
-using study::GoalSpec;
 using study::StepsToResult;
-using study::StudyData;
 
 enum Thing { kModel, kOptimizer, kDataset, kSamples, kSeed, kAll, kNumThings };
 struct Kind {
@@ -63,15 +62,17 @@ std::vector<std::vector<NamedStudy>> groups_by(const std::vector<NamedStudy>& st
 }
 
 struct Curve {
+  const StudyData* study;
   std::string name;
   GoalSpec goal;
   PlotSeries series;
 };
 
-/// The goal of a group: what was asked for, else the first study's (so that all answer the same question), else each one's own.
+/// The goal of a group: what was asked for (where it is measured), else the first study's (so that all answer the same question), else each
+/// one's own.
 std::optional<GoalSpec> goal_for(const StudyData& study, const std::vector<NamedStudy>& group, Thing thing,
                                  const std::optional<GoalSpec>& asked) {
-  if (asked) return asked;
+  if (asked && study::may_answer(study, *asked)) return asked;
   const StudyData& owner = has_own_goals(thing) ? study : *group.front().study;
   return owner.goals.empty() ? automatic_goal(owner) : owner.goals.front();
 }
@@ -83,7 +84,7 @@ std::vector<Curve> curves_of(const std::vector<NamedStudy>& group, Thing thing, 
   for (const NamedStudy& named : group) {
     const auto goal = goal_for(*named.study, group, thing, asked);
     if (!goal) continue;
-    Curve curve{.name = things_of(named)[thing], .goal = *goal};
+    Curve curve{.study = named.study, .name = things_of(named)[thing], .goal = *goal};
     if (num_named[curve.name] > 1 && thing != kSeed) curve.name += " (" + named.name + ")";
     if (thing == kSeed) curve.name += ", seed " + std::to_string(named.study->seed);
     if (has_own_goals(thing)) curve.name += ", " + goal->text();
@@ -156,9 +157,12 @@ std::string title_of(const std::vector<NamedStudy>& group, const std::vector<Cur
   return join(parts, ", ") + (thing == kDataset ? "" : ": " + curves.front().goal.text());
 }
 
-void add_panels(Figure& figure, const std::vector<NamedStudy>& group, const Kind& kind, const std::optional<GoalSpec>& asked) {
+/// Adds the studies that it draws to `shown`.
+void add_panels(Figure& figure, const std::vector<NamedStudy>& group, const Kind& kind, const std::optional<GoalSpec>& asked,
+                std::set<const StudyData*>& shown) {
   const std::vector<Curve> curves = curves_of(group, kind.thing, asked);
   if (curves.size() < 2) return;
+  for (const Curve& curve : curves) shown.insert(curve.study);
   const std::string id = figure.id + "-" + std::to_string(figure.panels.size());
   figure.panels.push_back(raw_panel(curves, id, title_of(group, curves, kind.thing)));
   if (const auto batch = common_batch(curves)) figure.panels.push_back(normalised_panel(curves, *batch, id + "-relative"));
@@ -169,16 +173,19 @@ void add_panels(Figure& figure, const std::vector<NamedStudy>& group, const Kind
 std::vector<Figure> figures_of_studies(const std::vector<NamedStudy>& studies, const std::optional<GoalSpec>& goal) {
   std::vector<Figure> figures;
   if (studies.size() < 2) return figures;
+  std::set<const StudyData*> shown;
   for (const Kind& kind : kKinds) {
     Figure figure{.id = kind.id, .heading = kind.heading, .intro = kind.intro};
-    for (const auto& group : groups_by(studies, kind.thing)) add_panels(figure, group, kind, goal);
+    for (const auto& group : groups_by(studies, kind.thing)) add_panels(figure, group, kind, goal, shown);
     if (!figure.panels.empty()) figures.push_back(std::move(figure));
   }
-  if (!figures.empty()) return figures;
+  // One that differs from every other in several things is in no group: it is to be seen beside them all.
+  const bool shows_all = std::all_of(studies.begin(), studies.end(), [&](const NamedStudy& named) { return shown.contains(named.study); });
+  if (shows_all) return figures;
   Figure all{.id = "fig3_studies",
              .heading = "Studies laid over each other",
-             .intro = "These studies differ in more than one thing; each has its own goal."};
-  add_panels(all, studies, {kAll, "", "", ""}, goal);
+             .intro = "All studies; some differ from every other in more than one thing. Each has its own goal."};
+  add_panels(all, studies, {kAll, "", "", ""}, goal, shown);
   if (!all.panels.empty()) figures.push_back(std::move(all));
   return figures;
 }

@@ -11,11 +11,6 @@
 namespace cohort::page {
 namespace {
 
-using study::BatchStudy;
-using study::GoalSpec;
-using study::StudyData;
-using study::Trial;
-
 constexpr char kSmoothing[] = "label_smoothing";
 constexpr size_t kMaxSmoothings = 6;  // More values than that are a range, not a choice.
 

@@ -1,4 +1,5 @@
-// Figures 9 and 10: every trial as a point of its metaparameters: did it reach the goal within a budget?
+// Figures 9 and 10: every trial as a point of its metaparameters: did it reach the goal within a budget? 9 for one study, within steps and
+// within epochs; 10 for several studies beside each other.
 
 #include <algorithm>
 #include <cmath>
@@ -9,12 +10,8 @@
 namespace cohort::page {
 namespace {
 
-using study::BatchStudy;
-using study::GoalSpec;
-using study::StudyData;
-using study::Trial;
-
 enum Outcome { kReached, kNotReached, kStopped, kInfeasible, kNumOutcomes };
+constexpr size_t kMaxSizes = 4;  // Batch sizes of each study that stands beside others.
 struct OutcomeLook {
   const char* name;
   int look;  ///< Its shape differs too: circle, square, diamond, cross.
@@ -94,16 +91,52 @@ void share_axes(std::vector<StudyChart>& panels, bool has_momentum) {
   }
 }
 
-}  // namespace
+struct Budget {
+  study::StepsToResult middle;  ///< Of the batch sizes that reached the goal.
+  double steps;                 ///< What it needs twice, rounded up.
+};
 
-std::vector<Figure> figures_scatter(const StudyData& study, const study::Analysis& analysis) {
+std::optional<Budget> budget_of(const study::Analysis& analysis) {
   std::vector<study::StepsToResult> reached;
   for (const study::StepsToResult& result : analysis.steps) {
     if (result.steps) reached.push_back(result);
   }
-  if (reached.empty()) return {};
+  if (reached.empty()) return std::nullopt;
   const study::StepsToResult& middle = reached[reached.size() / 2];
-  const double budget_steps = round_digits(2 * static_cast<double>(*middle.steps), 2, true);
+  return Budget{middle, round_digits(2 * static_cast<double>(*middle.steps), 2, true)};
+}
+
+std::vector<int64_t> sizes_with_trials(const StudyData& study) {
+  std::vector<int64_t> sizes;
+  for (const BatchStudy& batch : study.batches) {
+    if (!batch.trials.empty()) sizes.push_back(batch.batch_size);
+  }
+  return sizes;
+}
+
+/// At most kMaxSizes, the first and the last among them.
+std::vector<int64_t> spread(const std::vector<int64_t>& sizes) {
+  if (sizes.size() <= kMaxSizes) return sizes;
+  std::vector<int64_t> out;
+  for (size_t i = 0; i < kMaxSizes; ++i) out.push_back(sizes[i * (sizes.size() - 1) / (kMaxSizes - 1)]);
+  return out;
+}
+
+std::vector<int64_t> common_sizes(const std::vector<AnalysedStudy>& studies) {
+  std::vector<int64_t> common = sizes_with_trials(*studies.front().study);
+  for (const AnalysedStudy& one : studies) {
+    const std::vector<int64_t> sizes = sizes_with_trials(*one.study);
+    std::erase_if(common, [&](int64_t size) { return std::find(sizes.begin(), sizes.end(), size) == sizes.end(); });
+  }
+  return common;
+}
+
+}  // namespace
+
+std::vector<Figure> figures_scatter(const StudyData& study, const study::Analysis& analysis) {
+  const std::optional<Budget> budget = budget_of(analysis);
+  if (!budget) return {};
+  const auto& [middle, budget_steps] = *budget;
   const double budget_samples = budget_steps * static_cast<double>(middle.batch_size);
   const double epochs =
       study.num_train_samples > 0 ? round_digits(budget_samples / static_cast<double>(study.num_train_samples), 2, true) : 0;
@@ -132,6 +165,42 @@ std::vector<Figure> figures_scatter(const StudyData& study, const study::Analysi
     figures.push_back(std::move(*figure));
   }
   return figures;
+}
+
+Figure figure_scatter_studies(const std::vector<AnalysedStudy>& studies) {
+  Figure figure{.id = "fig10_scatter_studies",
+                .heading = "Trials of several studies",
+                .intro =
+                    "The trials of each study at a few batch sizes, those that all have where there are any: which metaparameters reach "
+                    "its goal within twice the steps that its middle batch size needs?",
+                .shares_legend = true};
+  if (studies.size() < 2) return figure;
+  const bool has_momentum =
+      std::all_of(studies.begin(), studies.end(), [](const AnalysedStudy& one) { return is_searched(*one.study, "momentum"); });
+  const bool is_one_metric = std::all_of(studies.begin(), studies.end(), [&](const AnalysedStudy& one) {
+    return one.analysis->goal.metric == studies.front().analysis->goal.metric;
+  });
+  const std::vector<int64_t> common = common_sizes(studies);
+  for (size_t i = 0; i < studies.size(); ++i) {
+    const auto& [study, name, analysis] = studies[i];
+    const std::optional<Budget> budget = budget_of(*analysis);
+    if (!budget) continue;
+    const Plane plane{has_momentum, analysis->goal};
+    for (const int64_t size : spread(common.empty() ? sizes_with_trials(*study) : common)) {
+      StudyChart chart =
+          panel(*find_batch(*study, size), plane, "fig10-study" + std::to_string(i + 1), static_cast<int64_t>(budget->steps));
+      chart.title = name + ", batch " + count_text(size) + ", " + count_text(static_cast<int64_t>(budget->steps)) + " steps";
+      for (PlotSeries& series : chart.series) {
+        for (Mark& mark : series.marks) mark.fields.insert(mark.fields.begin(), text_field("study", name));
+      }
+      figure.panels.push_back(std::move(chart));
+    }
+  }
+  share_axes(figure.panels, has_momentum);
+  if (!has_momentum && !is_one_metric) {  // Best values of several metrics have no axis in common.
+    for (StudyChart& chart : figure.panels) chart.y.range.reset();
+  }
+  return figure;
 }
 
 }  // namespace cohort::page

@@ -9,9 +9,7 @@ namespace cohort::page {
 namespace {
 
 using study::Analysis;
-using study::GoalSpec;
 using study::StepsToResult;
-using study::StudyData;
 
 constexpr int kCurvePoints = 48;
 constexpr char kHollowNote[] =

@@ -128,6 +128,34 @@ TEST_CASE("figures 3 to 6: studies are grouped by the one thing in which they di
         std::vector<std::string>{"fig3_models", "fig4_optimizers"});
 }
 
+TEST_CASE("figures 3 to 6: one that differs from the others in several things is seen beside them all") {
+  MadeUp what;
+  const StudyData first = made_up_study(what);
+  StudyData smaller = first;
+  smaller.num_train_samples = 1000;
+  what.model = "cnn";
+  what.dataset = "mnist";
+  const StudyData other = made_up_study(what);
+  const std::vector<Figure> figures = figures_of_studies({{&first, "a"}, {&smaller, "b"}, {&other, "c"}}, {});
+  REQUIRE(figures.size() == 2);
+  CHECK(figures[0].id == "fig6_data_sizes");
+  CHECK(figures[1].id == "fig3_studies");
+  REQUIRE(figures[1].panels.size() == 2);
+  CHECK(figures[1].panels[0].series.size() == 3);
+  CHECK(find_series(figures[1].panels[0], "mnist, cnn, momentum, val_error<0.12") != nullptr);
+  // Also one whose curve a group could not show, for it never reaches the group's goal.
+  StudyData slow = first;
+  slow.model = "slow";
+  slow.goals = {{study::kValError, 0.3}};
+  for (study::BatchStudy& batch : slow.batches) {
+    for (study::Trial& trial : batch.trials)
+      std::erase_if(trial.measurements, [](const auto& one) { return one.values[study::kValError] < 0.2; });
+  }
+  const std::vector<Figure> with_slow = figures_of_studies({{&first, "a"}, {&smaller, "b"}, {&slow, "c"}}, {});
+  REQUIRE(with_slow.size() == 2);
+  CHECK(find_series(with_slow[1].panels[0], "fashion-mnist, slow, momentum, val_error<0.3") != nullptr);
+}
+
 TEST_CASE("figures 3 to 6: normalised to the smallest batch size that all have") {
   MadeUp what;
   const StudyData first = made_up_study(what);
@@ -207,6 +235,39 @@ TEST_CASE("figures 9 and 10: every trial that counts or diverged is one point of
       }
     }
   }
+}
+
+TEST_CASE("figure 10: trials of several studies at batch sizes that all have, each within its own budget") {
+  MadeUp what;
+  const StudyData first = made_up_study(what);
+  what.model = "cnn";
+  what.min_steps = 800;
+  StudyData second = made_up_study(what);
+  second.batches.erase(second.batches.begin());
+  const study::Analysis of_first = analysis_of(first), of_second = analysis_of(second);
+  CHECK(figure_scatter_studies({{&first, "fc", &of_first}}).panels.empty());
+  const Figure figure = figure_scatter_studies({{&first, "fc", &of_first}, {&second, "cnn", &of_second}});
+  CHECK(figure.id == "fig10_scatter_studies");
+  REQUIRE(figure.panels.size() == 8);
+  size_t num_trials = 0;
+  for (size_t i = 0; i < 8; ++i) {
+    const StudyData& study = i < 4 ? first : second;
+    const std::vector<int64_t> sizes = {16, 64, 256, 1024};
+    CHECK(figure.panels[i].title.starts_with(std::string(i < 4 ? "fc" : "cnn") + ", batch "));
+    CHECK(figure.panels[i].id == "fig10-study" + std::to_string(1 + i / 4) + "-" + std::to_string(sizes[i % 4]));
+    CHECK(figure.panels[i].x.range == figure.panels[0].x.range);
+    CHECK(figure.panels[i].y.range == figure.panels[0].y.range);
+    num_trials += find_batch(study, sizes[i % 4])->trials.size();
+  }
+  CHECK(num_marks(figure) == num_trials);
+  const auto budget = [](const StudyChart& chart) { return std::stod(field(chart.series[0].marks.at(0), "budget (steps)")); };
+  CHECK(budget(figure.panels[1]) < budget(figure.panels[5]));
+  CHECK(field(figure.panels[5].series[0].marks[0], "study") == "cnn");
+  // Without a batch size in common each has its own.
+  StudyData third = second;
+  for (study::BatchStudy& batch : third.batches) batch.batch_size += 1;
+  const study::Analysis of_third = analysis_of(third);
+  CHECK(figure_scatter_studies({{&first, "fc", &of_first}, {&third, "odd", &of_third}}).panels.size() == 8);
 }
 
 TEST_CASE("figure 11: only batch sizes whose budget reaches so far, censored ones hollow") {

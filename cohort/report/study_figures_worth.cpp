@@ -21,8 +21,8 @@ Figure figure_worth(const study::Worth& worth, const study::GoalSpec& goal) {
                    number_field("steps", cell.steps),
                    number_field("seconds a step", cell.step_seconds),
                    number_field("seconds to the goal", cell.seconds),
-                   number_field("low", cell.seconds_low),
-                   number_field("high", cell.seconds_high)};
+                   number_field("seconds low", cell.seconds_low),
+                   number_field("seconds high", cell.seconds_high)};
     lines[cell.num_workers].marks.push_back(std::move(mark));
   }
   if (lines.empty()) return figure;

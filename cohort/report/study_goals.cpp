@@ -8,11 +8,6 @@
 namespace cohort::page {
 namespace {
 
-using study::BatchStudy;
-using study::GoalSpec;
-using study::StudyData;
-using study::Trial;
-
 constexpr size_t kMaxGoals = 6;
 constexpr int64_t kAnyStep = std::numeric_limits<int64_t>::max();
 constexpr size_t kTrialsAtGoal = 5;  // Fewer say little about a minimum.
@@ -58,20 +53,6 @@ bool is_reached_at_once(const StudyData& study, const GoalSpec& goal) {
 
 }  // namespace
 
-const BatchStudy* find_batch(const StudyData& study, int64_t batch_size) {
-  for (const BatchStudy& batch : study.batches) {
-    if (batch.batch_size == batch_size) return &batch;
-  }
-  return nullptr;
-}
-
-const Trial* find_trial(const BatchStudy& batch, int64_t id) {
-  for (const Trial& trial : batch.trials) {
-    if (trial.id == id) return &trial;
-  }
-  return nullptr;
-}
-
 std::vector<Field> trial_fields(const BatchStudy& batch, const Trial& trial) {
   std::vector<Field> fields = {number_field("batch size", static_cast<double>(batch.batch_size)),
                                number_field("trial", static_cast<double>(trial.id))};
@@ -84,8 +65,8 @@ std::vector<Field> trial_fields(const BatchStudy& batch, const Trial& trial) {
 std::vector<Field> result_fields(const BatchStudy& batch, const study::StepsToResult& result, const GoalSpec& goal) {
   std::vector<Field> fields = {text_field("goal", goal.text())};
   if (result.steps) fields.push_back(number_field("steps", static_cast<double>(*result.steps)));
-  if (result.low) fields.push_back(number_field("low", *result.low));
-  if (result.high) fields.push_back(number_field("high", *result.high));
+  if (result.low) fields.push_back(number_field("steps low", *result.low));
+  if (result.high) fields.push_back(number_field("steps high", *result.high));
   if (const Trial* trial = find_trial(batch, result.trial_id)) {
     for (Field& field : trial_fields(batch, *trial)) fields.push_back(std::move(field));
   }

@@ -1,6 +1,6 @@
 #include "cohort/report/study_page.h"
 
-#include <cerrno>
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
@@ -11,13 +11,13 @@
 #include "cohort/report/page.h"
 #include "cohort/report/study_csv.h"
 #include "cohort/report/study_figures.h"
+#include "cohort/report/study_further.h"
 #include "cohort/report/study_style.h"
 #include "cohort/report/study_summary.h"
+#include "cohort/study/writable_folder.h"
 
 namespace cohort::page {
 namespace {
-
-using study::StudyData;
 
 std::string paragraphs(const std::vector<std::string>& sentences) {
   std::string out;
@@ -62,9 +62,9 @@ std::string headline(const StudyReport& report) {
   return out.empty() ? "Steps to " + report.analysis.goal.text() : out;
 }
 
-std::string header(const StudyData& study, const StudyReport& report, const std::vector<std::string>& warnings) {
+std::string header(const StudyData& study, const StudyReport& report) {
   std::string banners;
-  for (const std::string& warning : warnings) banners += "<p class=\"banner\">" + escape_html(warning) + "</p>\n";
+  for (const std::string& warning : report.warnings) banners += "<p class=\"banner\">" + escape_html(warning) + "</p>\n";
   return "<header>\n<div class=\"top\"><span class=\"brand\">Cohort</span><span>batch-size study</span></div>\n<h1><span class=\"what\">" +
          escape_html(workload_name(study)) + "</span> " + escape_html(headline(report)) + "</h1>\n" + banners + "</header>\n";
 }
@@ -79,34 +79,71 @@ std::string data_section(const StudyReportOptions& options) {
   return section("data", "Work and raw data", "", prose(out));
 }
 
-std::vector<NamedStudy> named(const std::vector<ReportedStudy>& studies) {
-  std::vector<NamedStudy> out;
-  for (const ReportedStudy& study : studies) out.push_back({&study.data, study.name});
-  return out;
-}
-
-/// Figures in their order; without a goal there is nothing to draw.
-std::vector<Figure> all_figures(const StudyReportOptions& options, const StudyReport& report) {
-  std::vector<Figure> figures;
-  if (!report.has_goal) return figures;
-  const StudyData& study = options.studies.front().data;
-  const study::GoalSpec& goal = report.analysis.goal;
-  figures.push_back(figure_goals(study, goal));
-  for (Figure& figure : figures_of_studies(named(options.studies), options.goal)) figures.push_back(std::move(figure));
-  figures.push_back(figure_label_smoothing(study, goal));
-  figures.push_back(figure_parameters(study, report.analysis));
-  for (Figure& figure : figures_scatter(study, report.analysis)) figures.push_back(std::move(figure));
-  figures.push_back(figure_budgets(study, goal));
+/// Those of several studies together: 3 to 6, 10, repeats, all.
+std::vector<Figure> joint_figures(const StudyReportOptions& options, const StudyReport& report) {
+  std::vector<NamedStudy> named;
+  std::vector<AnalysedStudy> analysed;
+  for (size_t i = 0; i < options.studies.size(); ++i) {
+    const ReportedStudy& study = options.studies[i];
+    named.push_back({&study.data, study.name});
+    if (i > report.others.size()) continue;
+    const StudyReport& one = i == 0 ? report : report.others[i - 1];
+    if (one.has_goal) analysed.push_back({&study.data, label_of(study), &one.analysis});
+  }
+  std::vector<Figure> figures = figures_of_studies(named, options.goal);
+  figures.push_back(figure_scatter_studies(analysed));
   std::erase_if(figures, [](const Figure& figure) { return figure.panels.empty(); });
   return figures;
 }
 
-std::string body(const StudyReportOptions& options, const StudyReport& report, const Figure& steps, const Figure& worth,
-                 const std::vector<Figure>& others) {
+/// All figures of the page, in the order of its sections.
+struct Figures {
+  std::vector<Figure> first, joint;
+  Figure worth;
+  std::vector<std::vector<Figure>> others;  ///< [study - 1].
+
+  Figures(const StudyReportOptions& options, const StudyReport& report) {
+    const ReportedStudy& study = options.studies.front();
+    first = own_figures(study.data, report);
+    if (options.studies.size() > 1) {
+      for (Figure& figure : first) figure.heading += ": " + label_of(study);
+    }
+    worth = figure_worth(report.worth, report.analysis.goal);
+    joint = joint_figures(options, report);
+    for (size_t i = 0; i < report.others.size(); ++i) others.push_back(further_figures(options.studies[i + 1], report.others[i], i + 2));
+  }
+
+  std::vector<const Figure*> all() const {
+    std::vector<const Figure*> out = {&worth};
+    for (const Figure& figure : first) out.push_back(&figure);
+    for (const Figure& figure : joint) out.push_back(&figure);
+    for (const std::vector<Figure>& study : others) {
+      for (const Figure& figure : study) out.push_back(&figure);
+    }
+    std::erase_if(out, [](const Figure* figure) { return figure->panels.empty(); });
+    return out;
+  }
+};
+
+/// What came out of the second study, the third, ..., and its figures.
+std::string further_sections(const ReportedStudy& study, const StudyReport& report, const std::vector<Figure>& figures, size_t number) {
+  std::string text = paragraphs(report.sentences);
+  if (report.has_goal) text += flags_section(study.data, report);
+  std::string out =
+      section("summary" + suffix_of(study, number), label_of(study) + ": what came out", workload_name(study.data),
+              prose(text + paragraphs(work_sentences(study.data))) + (report.has_goal ? steps_table(study.data, report) : ""));
+  for (const Figure& figure : figures) out += figure_section(figure);
+  return out;
+}
+
+std::string body(const StudyReportOptions& options, const StudyReport& report, const Figures& figures) {
   const StudyData& study = options.studies.front().data;
-  std::string out = mark_shapes() + "<main>\n" + header(study, report, options.warnings);
+  std::string out = mark_shapes() + "<main>\n" + header(study, report);
   out += section("summary", "What came out", "", prose(paragraphs(report.sentences)));
-  out += figure_section(steps);
+  const auto add_first = [&](bool is_steps) {
+    for (const Figure& figure : figures.first) out += (figure.id == "fig1_steps") == is_steps ? figure_section(figure) : "";
+  };
+  add_first(true);
   if (report.has_goal) {
     out += section("checks", "Self-checks", "What the authors of such studies check by eye, with the evidence and what to do.",
                    prose(flags_section(study, report)));
@@ -117,10 +154,13 @@ std::string body(const StudyReportOptions& options, const StudyReport& report, c
   }
   if (const std::string text = worth_text(report); !text.empty())
     out += section("worth", "How many workers", "Steps to the goal joined with step times measured on this machine.",
-                   prose(text) + (worth.panels.empty() ? "" : figure_markup(worth)));
+                   prose(text) + (figures.worth.panels.empty() ? "" : figure_markup(figures.worth)));
   if (const auto sentences = noise_sentences(options.noise_scales, report.analysis); !sentences.empty())
     out += section("noise", "Gradient noise scale", "", prose(paragraphs(sentences)));
-  for (const Figure& figure : others) out += figure_section(figure);
+  for (const Figure& figure : figures.joint) out += figure_section(figure);
+  add_first(false);
+  for (size_t i = 0; i < report.others.size(); ++i)
+    out += further_sections(options.studies[i + 1], report.others[i], figures.others[i], i + 2);
   return out + data_section(options) +
          "<footer>Written by <code>cohort study report</code> from the raw data of the study.</footer>\n</main>\n";
 }
@@ -128,7 +168,8 @@ std::string body(const StudyReportOptions& options, const StudyReport& report, c
 void make_folder(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) fail(ErrorCode::kFailed, "cannot make the folder ", folder, ": ", error.message());
+  const ErrorCode code = error == std::errc::no_space_on_device ? ErrorCode::kFailed : ErrorCode::kBadInput;
+  if (error) fail(code, "cannot make the folder ", folder, ": ", error.message());
 }
 
 }  // namespace
@@ -138,35 +179,24 @@ namespace cohort {
 
 StudyReport write_study_report(const StudyReportOptions& options) {
   if (options.studies.empty()) fail(ErrorCode::kBadInput, "study report: give at least one study");
-  const study::StudyData& study = options.studies.front().data;
-  StudyReport report{.path = options.path};
-  std::optional<study::GoalSpec> goal = options.goal;
-  if (!goal && !study.goals.empty()) goal = study.goals.front();
-  const bool is_automatic = !goal;
-  if (!goal) goal = page::automatic_goal(study);
-  page::Figure steps, worth;
-  report.has_goal = goal.has_value() && !study.batches.empty();
-  if (report.has_goal) {
-    report.analysis = study::analyse(study, *goal, {.reference_batch = options.reference_batch, .num_resamples = options.num_resamples});
-    report.flags = study::self_checks(study, *goal, report.analysis.steps);
-    report.worth = study::worth_of_workers(report.analysis.steps, options.times);
-    steps = page::figure_steps(study, report.analysis);
-    worth = page::figure_worth(report.worth, *goal);
-  }
-  report.sentences = page::summary_sentences(study, report, is_automatic);
-  const std::vector<page::Figure> others = page::all_figures(options, report);
   const std::string folder = parent_folder(options.path) + "/plots";
+  study::check_writable_folder(folder);
+  StudyReport report = page::analyse_reported(options.studies.front(), options.goal, options);
+  report.path = options.path;
+  if (report.has_goal) report.worth = study::worth_of_workers(report.analysis.steps, options.times);
+  for (size_t i = 1; i < std::min(options.studies.size(), page::kMaxOwnFigures); ++i)
+    report.others.push_back(page::analyse_reported(options.studies[i], options.goal, options));
+  report.warnings = options.warnings;
+  for (std::string& warning : page::warnings_of_several(options, report)) report.warnings.push_back(std::move(warning));
+  const page::Figures figures(options, report);
   page::make_folder(folder);
-  const auto write_csv = [&](const page::Figure& figure) {
-    if (figure.panels.empty()) return;
-    report.plots.push_back(folder + "/" + figure.id + ".csv");
-    write_file_atomically(report.plots.back(), page::plot_csv(figure.panels));
-  };
-  write_csv(steps);
-  write_csv(worth);
-  for (const page::Figure& figure : others) write_csv(figure);
-  const std::string title = page::headline(report) + ": " + page::workload_name(study);
-  write_file_atomically(options.path, page::study_document(title, page::body(options, report, steps, worth, others)));
+  for (const page::Figure* figure : figures.all()) {
+    report.plots.push_back(folder + "/" + figure->id + ".csv");
+    write_file_atomically(report.plots.back(), page::plot_csv(figure->panels));
+  }
+  page::remove_old_plots(folder, report.plots);
+  const std::string title = page::headline(report) + ": " + page::workload_name(options.studies.front().data);
+  write_file_atomically(options.path, page::study_document(title, page::body(options, report, figures)));
   return report;
 }
 

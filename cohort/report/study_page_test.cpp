@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <regex>
@@ -10,6 +11,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
 #include "cohort/base/text.h"
+#include "cohort/report/study_csv.h"
 #include "cohort/report/study_summary.h"
 #include "cohort/report/study_test_data.h"
 
@@ -96,9 +98,161 @@ TEST_CASE("study page: CSVs hold the points of their plots") {
   page.write();
   const std::string csv = read_small_file(page.folder / "plots/fig1_steps.csv", 1 << 20);
   const std::vector<std::string> lines = split(csv, '\n');
-  CHECK(lines[0].starts_with("panel,series,x,y,low,high,goal,steps,low,high,batch size,trial,learning_rate,momentum,status"));
+  CHECK(lines[0].starts_with("panel,series,x,y,low,high,goal,steps,steps low,steps high,batch size,trial,learning_rate,momentum,status"));
   const auto& first = page.report.analysis.steps.front();
   CHECK(contains(lines[1], ",8," + std::to_string(*first.steps) + "," + std::to_string(*first.steps)));
+}
+
+/// The headings of a CSV's columns.
+std::vector<std::string> columns_of(const std::string& csv) { return split(csv.substr(0, csv.find('\n')), ','); }
+
+TEST_CASE("study page: no CSV has two columns of one name, whatever metaparameters are called") {
+  MadeUp what;
+  what.has_smoothing = true;
+  Page page(what);
+  what.model = "cnn";
+  page.options.studies.push_back({made_up_study(what), "runs/cnn"});
+  page.options.times = {{8, 1, 0.001, 0.0009, 0.0011}, {8, 2, 0.0008, 0.0007, 0.0009}};
+  for (study::BatchStudy& batch : page.options.studies[0].data.batches) {
+    for (study::Trial& trial : batch.trials) trial.parameters["x"] = trial.parameters["low"] = 1;
+  }
+  page.write();
+  CHECK(page.report.plots.size() == 1 + 7 + 2 + 7);  // Time, one study's own, models and scatter, the other's own.
+  for (const std::string& plot : page.report.plots) {
+    CAPTURE(plot);
+    const std::vector<std::string> columns = columns_of(read_small_file(plot, 16 << 20));
+    CHECK(std::set<std::string>(columns.begin(), columns.end()).size() == columns.size());
+  }
+  // In the relative panel y, low and high are shares, the steps stay steps.
+  const std::vector<std::string> lines = split(read_small_file(page.folder / "plots/fig3_models.csv", 1 << 20), '\n');
+  const std::vector<std::string> columns = columns_of(lines[0]);
+  const auto cell = [&](const std::string& line, const std::string& name) {
+    const std::string plain = std::regex_replace(line, std::regex("\"[^\"]*\""), "quoted");
+    return split(plain, ',')[static_cast<size_t>(std::find(columns.begin(), columns.end(), name) - columns.begin())];
+  };
+  const auto relative = std::find_if(lines.begin(), lines.end(), [](const std::string& line) { return line.starts_with("Relative"); });
+  REQUIRE(relative != lines.end());
+  CHECK(cell(*relative, "y") == "1");
+  CHECK(cell(*relative, "low") == "1");
+  CHECK(cell(*relative, "steps low") == cell(lines[1], "low"));
+  CHECK(std::stod(cell(*relative, "steps high")) == doctest::Approx(std::stod(cell(*relative, "high")) * std::stod(cell(lines[1], "y"))));
+}
+
+TEST_CASE("study page: every study of several has figures of its own, named after it") {
+  MadeUp what;
+  Page page(what);
+  what.seed = 2;
+  page.options.studies.push_back({made_up_study(what), "/somewhere/else/quick 2/"});
+  what.model = "cnn";
+  what.dataset = "mnist";
+  what.optimizer = "sgd";
+  page.options.studies.push_back({made_up_study(what), "mnist/cnn/sgd"});
+  page.options.warnings = {"biased"};
+  const std::string html = page.write();
+  CHECK(is_balanced(html));
+  REQUIRE(page.report.others.size() == 2);
+  CHECK(page.report.others[1].analysis.steps.size() == 8);
+  for (const char* figure :
+       {"fig1_steps", "fig2_goals", "fig8_parameters", "fig9_scatter_steps", "fig10_scatter_epochs", "fig11_budgets"}) {
+    for (const char* suffix : {"", "-2-quick_2", "-3-mnist_cnn_sgd"}) {
+      CAPTURE(suffix);
+      CHECK(contains(html, "<section id=\"" + std::string(figure) + suffix + "\">"));
+      CHECK(std::filesystem::exists(page.folder / ("plots/" + std::string(figure) + suffix + ".csv")));
+    }
+  }
+  CHECK(contains(html, "Steps to the goal: quick<"));
+  CHECK(contains(html, "Steps to the goal: mnist/cnn/sgd<"));
+  for (const char* figure : {"fig1_repeats", "fig3_studies", "fig10_scatter_studies"})
+    CHECK(contains(html, "<section id=\"" + std::string(figure)));
+  CHECK(contains(html, "class=\"banner\">biased"));
+  std::multiset<std::string> ids;
+  const std::regex id_pattern(" id=\"([^\"]*)\"");
+  for (std::sregex_iterator at(html.begin(), html.end(), id_pattern), end; at != end; ++at) ids.insert((*at)[1]);
+  for (const std::string& id : ids) CHECK_MESSAGE(ids.count(id) == 1, id);
+  // A report of one study takes the figures of the others away again.
+  page.options.studies.resize(1);
+  page.write();
+  for (const auto& entry : std::filesystem::directory_iterator(page.folder / "plots")) CHECK_FALSE(contains(entry.path(), "-2-"));
+}
+
+TEST_CASE("study page: names of figures are told from somebody's own") {
+  for (const char* name : {"fig1_steps", "fig1_steps-2-quick2", "worth_time-12-a-b"}) CHECK(is_figure_name(name));
+  for (const char* name : {"", "fig1", "fig1_steps2", "fig1_steps-old", "fig1_steps-2", "fig1_steps-a-2", "mine"})
+    CHECK_FALSE(is_figure_name(name));
+}
+
+TEST_CASE("study page: of very many studies the first have figures of their own, and the page says so") {
+  Page page(MadeUp{.num_batches = 3, .num_trials = 4, .num_measurements = 30});
+  for (int i = 1; i < 14; ++i) page.options.studies.push_back({page.options.studies[0].data, "runs/" + std::to_string(i)});
+  const std::string html = page.write();
+  CHECK(page.report.others.size() == 11);
+  CHECK(contains(html, "of 14 studies the first 12 have figures of their own"));
+  CHECK(contains(html, "<section id=\"fig1_steps-12-11\">"));
+  CHECK_FALSE(contains(html, "fig1_steps-13"));
+}
+
+TEST_CASE("study page: a goal that the first study does not measure is refused, another study's is said") {
+  Page page;
+  page.options.goal = study::GoalSpec{study::kTestPrecision, 0.5};
+  CHECK_THROWS_WITH_AS(page.write(), doctest::Contains("this study does not measure test_precision; measured: val_loss, val_error"), Error);
+  CHECK_FALSE(std::filesystem::exists(page.options.path));
+  page.options.goal = study::GoalSpec{study::kValError, 0.12};
+  page.options.studies.push_back({made_up_study(), "runs/loss"});
+  study::StudyData& other = page.options.studies[1].data;
+  other.goals = {{study::kValLoss, 0.36}};
+  for (study::BatchStudy& batch : other.batches) {
+    for (study::Trial& trial : batch.trials) {
+      for (study::Measurement& measurement : trial.measurements) measurement.values[study::kValError] = std::nan("");
+    }
+  }
+  const std::string html = page.write();
+  CHECK(contains(html, "runs/loss does not measure val_error: the goal val_error&lt;0.12 is not asked of it, but its own"));
+  REQUIRE(page.report.others.size() == 1);
+  CHECK(page.report.others[0].analysis.goal.metric == study::kValLoss);
+}
+
+TEST_CASE("study page: a place that can not be written is bad input, said before anything is made") {
+  Page page;
+  write_file_atomically(page.folder / "file", "");
+  for (const std::string place : {"file/report.html", "file/below/report.html"}) {
+    page.options.path = page.folder / place;
+    try {
+      page.write();
+      FAIL("it was written");
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::kBadInput);
+      CHECK(contains(error.what(), "Not a directory"));
+    }
+  }
+  std::filesystem::rename(page.folder / "file", page.folder / "plots");
+  page.options.path = page.folder / "report.html";
+  CHECK_THROWS_AS(page.write(), Error);
+}
+
+TEST_CASE("study page: CSVs of figures that are no longer made go, and nothing else does") {
+  Page page;
+  page.options.times = {{8, 1, 0.001, 0.0009, 0.0011}, {8, 2, 0.0008, 0.0007, 0.0009}};
+  page.write();
+  const std::vector<std::string> before = page.report.plots;
+  for (const std::string& plot : before)
+    CHECK(std::count(figure_names().begin(), figure_names().end(), std::filesystem::path(plot).stem()) == 1);
+  const std::string plots = page.folder / "plots", worth = read_small_file(plots + "/worth_time.csv", 1 << 20);
+  // A copy under a name of one's own, a table of one's own under a name of ours, another kind of file, a folder.
+  write_file_atomically(plots + "/mine.csv", worth);
+  write_file_atomically(plots + "/fig7_label_smoothing.csv", "panel,mine\n");
+  write_file_atomically(plots + "/worth_time.txt", worth);
+  std::filesystem::create_directory(plots + "/fig4_optimizers.csv");
+  write_file_atomically(plots + "/fig1_steps-old.csv", worth);
+  write_file_atomically(plots + "/fig5_datasets.csv", worth);  // As a report of several studies leaves it.
+  write_file_atomically(plots + "/fig1_steps-2-other.csv", worth);
+  page.options.times.clear();
+  page.write();
+  CHECK(page.report.plots.size() + 1 == before.size());
+  std::set<std::string> left;
+  for (const auto& entry : std::filesystem::directory_iterator(plots)) left.insert(entry.path().string());
+  for (const char* name : {"mine.csv", "fig7_label_smoothing.csv", "worth_time.txt", "fig4_optimizers.csv", "fig1_steps-old.csv"})
+    CHECK(left.erase(plots + "/" + name) == 1);
+  CHECK(left == std::set<std::string>(page.report.plots.begin(), page.report.plots.end()));
 }
 
 TEST_CASE("study page: the same page from the same data") {

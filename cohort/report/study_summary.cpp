@@ -12,13 +12,10 @@
 namespace cohort::page {
 namespace {
 
-using study::BatchStudy;
 using study::Fit;
 using study::Law;
 using study::Regimes;
 using study::StepsToResult;
-using study::StudyData;
-using study::Trial;
 
 std::string number(double value) { return plain_number(value, 3); }
 std::string interval(const std::optional<std::pair<double, double>>& range) {
@@ -90,16 +87,6 @@ void add_regimes(const study::Analysis& analysis, std::vector<std::string>& out)
   else if (regimes.perfect_to)
     out.push_back("Where a larger batch brings nothing is not reached: steps still fall at the largest batch size" +
                   std::string(flat_rule));
-}
-
-std::string parameters_text(const Trial* trial) {
-  if (trial == nullptr) return "\u2013";
-  std::string out;
-  for (const auto& [name, value] : trial->parameters) {
-    if (!out.empty()) out += ", ";
-    out += name + " " + significant(value, 3);
-  }
-  return out;
 }
 
 }  // namespace
@@ -177,9 +164,10 @@ std::string steps_table(const StudyData& study, const StudyReport& report) {
       cell = "\u00b1 " + significant(static_cast<double>(*result.steps - result.step_before) / 2, 3);
     }
     if (result.low && result.high) range = plain_number(*result.low, 4) + " to " + plain_number(*result.high, 4);
-    out.rows.push_back({count_text(result.batch_size), steps, range, cell, trial == nullptr ? none : count_text(result.trial_id),
-                        "<span class=\"names\">" + escape_html(parameters_text(trial)) + "</span>", count_text(result.num_kept),
-                        count_text(result.num_reached), count_text(result.num_infeasible)});
+    out.rows.push_back(
+        {count_text(result.batch_size), steps, range, cell, trial == nullptr ? none : count_text(result.trial_id),
+         "<span class=\"names\">" + escape_html(trial == nullptr ? none : study::parameters_text(trial->parameters)) + "</span>",
+         count_text(result.num_kept), count_text(result.num_reached), count_text(result.num_infeasible)});
   }
   out.columns[3].heading = "Resolution";
   return out.rows.empty() ? "" : table(out, "Steps to the goal at each batch size");

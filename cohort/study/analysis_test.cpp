@@ -57,7 +57,7 @@ TEST_CASE("analysis: the same again with the same seed, another with another") {
 TEST_CASE("analysis: intervals hold the truth about as often as they say, and are no wider than of use") {
   // 95 % of 40 are 38; fewer than 33 has odds of 1 in 200 even at 90 %.
   constexpr int kStudies = 40, kLeast = 33;
-  int num_hyperbola = 0, num_log_linear = 0, num_perfect = 0, num_flat = 0, num_knee = 0;
+  int num_hyperbola = 0, num_log_linear = 0, num_perfect = 0, num_flat = 0, num_knee = 0, num_sharp_flat = 0;
   double width = 0;
   for (uint64_t seed = 0; seed < kStudies; ++seed) {
     const Analysis smooth = analyse(make_study(400, 100, 1, 40, seed), kGoal, {.reference_batch = 4, .num_resamples = 40});
@@ -69,12 +69,13 @@ TEST_CASE("analysis: intervals hold the truth about as often as they say, and ar
     width += std::log(hyperbola.interval->second / hyperbola.interval->first) / kStudies;
   }
   for (uint64_t seed = 0; seed < kStudies; ++seed) {
-    const Analysis sharp = analyse(make_study(400, 100, 3, 40, 1000 + seed), kGoal, {.num_resamples = 40});
+    const Analysis sharp = analyse(make_study(400, 100, 3, 20, 1000 + seed), kGoal, {.num_resamples = 40});
     num_knee += holds(fit_of(sharp, Law::kKnee).interval, 100);
+    num_sharp_flat += sharp.regimes.refused || holds(sharp.regimes.flat_interval, 128);
   }
   MESSAGE("of ", kStudies, ": hyperbola ", num_hyperbola, ", log-linear ", num_log_linear, ", knee ", num_knee, ", perfect to ",
-          num_perfect, ", flat from ", num_flat, "; mean width of the hyperbola's: ", std::exp(width), " times");
-  for (const int count : {num_hyperbola, num_log_linear, num_perfect, num_flat, num_knee}) CHECK(count >= kLeast);
+          num_perfect, ", flat from ", num_flat, " and ", num_sharp_flat, "; mean width of the hyperbola's: ", std::exp(width), " times");
+  for (const int count : {num_hyperbola, num_log_linear, num_perfect, num_flat, num_knee, num_sharp_flat}) CHECK(count >= kLeast);
   CHECK(std::exp(width) < 1.6);
 }
 

@@ -10,6 +10,7 @@
 #include "cohort/base/json.h"
 #include "cohort/base/strict_json.h"
 #include "cohort/study/archive.h"
+#include "cohort/study/archive_names.h"
 #include "cohort/study/measurements_csv.h"
 #include "cohort/study/parameter_configs.h"
 
@@ -50,7 +51,7 @@ Json study_json(const StudyData& study, const BatchStudy& batch) {
           {"dataset", study.dataset},
           {"early_stopping", batch.early_stopping},
           {"model", study.model},
-          {"optimizer", study.optimizer},
+          {"optimizer", archive_optimizer(study.optimizer)},
           {"parameter_configs", to_json(batch.space)},
           {"train_steps", batch.train_steps}};
 }
@@ -111,7 +112,7 @@ std::string export_archive(const StudyData& study, const std::string& folder) {
   check_name(study.model, "model");
   check_name(study.optimizer, "optimizer");
   if (study.batches.empty()) fail(ErrorCode::kBadInput, "export: the study has no batch size");
-  const std::string workload = concat(folder, '/', study.dataset, '/', study.model, '/', study.optimizer);
+  const std::string workload = concat(folder, '/', study.dataset, '/', study.model, '/', archive_optimizer(study.optimizer));
   for (const BatchStudy& batch : study.batches)
     if (const std::string path = concat(workload, '/', batch.batch_size); fs::exists(fs::symlink_status(path)))
       fail(ErrorCode::kBadInput, "export: ", path, " is there already; give another folder, or remove it");

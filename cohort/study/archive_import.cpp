@@ -13,6 +13,7 @@
 #include "cohort/base/strict_json.h"
 #include "cohort/base/text.h"
 #include "cohort/study/archive.h"
+#include "cohort/study/archive_names.h"
 #include "cohort/study/measurements_csv.h"
 #include "cohort/study/parameter_configs.h"
 
@@ -131,7 +132,10 @@ Trial import_trial(const std::string& folder, int64_t id, const ParameterConfigs
   const auto status = json.find("cohort_status");
   const std::string status_name = text_of(json, path, status == json.end() ? "status" : "cohort_status");
   trial.status = in_file(path, [&] { return parse_trial_status(status_name); });
-  trial.steps = whole_of(json, path, "steps", 0);
+  // Such a trial is ignored, and no one may know how far it came.
+  const auto steps = json.find("steps");
+  const bool has_steps = trial.status != TrialStatus::kIncomplete || (steps != json.end() && !steps->is_null());
+  trial.steps = has_steps ? whole_of(json, path, "steps", 0) : 0;
   if (const auto seconds = json.find("cohort_seconds"); seconds != json.end()) {
     if (!seconds->is_number()) fail(ErrorCode::kBadInput, path, ": \"cohort_seconds\" is not a number");
     trial.seconds = seconds->get<double>();
@@ -153,8 +157,9 @@ bool same_workload(const StudyData& a, const StudyData& b) {
 StudyData import_batch(const std::string& batch_folder) {
   const std::string path = batch_folder + "/study.json";
   const Json json = object_of(path);
-  StudyData study{
-      .dataset = text_of(json, path, "dataset"), .model = text_of(json, path, "model"), .optimizer = text_of(json, path, "optimizer")};
+  StudyData study{.dataset = text_of(json, path, "dataset"),
+                  .model = text_of(json, path, "model"),
+                  .optimizer = our_optimizer(text_of(json, path, "optimizer"))};
   BatchStudy& batch = study.batches.emplace_back();
   batch.batch_size = whole_of(json, path, "batch_size", 1);
   batch.train_steps = whole_of(json, path, "train_steps", 0);

@@ -182,15 +182,15 @@ TEST_CASE("archive: a study that is exported is imported again, to the bit") {
   const TestFolder folder;
   const StudyData study = any_study();
   const std::string root = folder / "archive";
-  CHECK(export_archive(study, root) == root + "/fashion_mnist/fc_64x3/nesterov");
+  CHECK(export_archive(study, root) == root + "/fashion_mnist/fc_64x3/nesterov_momentum");
   CHECK(is_archive(root));
   const auto read = import_archive(root);
   REQUIRE(read.size() == 1);
   check_same(read[0], study);
   // From any folder on the way too, and through read_study.
   check_same(import_archive(root + "/fashion_mnist").at(0), study);
-  check_same(read_study(root + "/fashion_mnist/fc_64x3/nesterov"), study);
-  CHECK(import_archive(root + "/fashion_mnist/fc_64x3/nesterov/64").at(0).batches.size() == 1);
+  check_same(read_study(root + "/fashion_mnist/fc_64x3/nesterov_momentum"), study);
+  CHECK(import_archive(root + "/fashion_mnist/fc_64x3/nesterov_momentum/64").at(0).batches.size() == 1);
   // Twice through files changes nothing.
   const TestFolder again;
   export_archive(read[0], again.path());
@@ -232,7 +232,7 @@ TEST_CASE("archive: one that others wrote is read") {
   REQUIRE(studies.size() == 1);
   const StudyData& study = studies[0];
   CHECK(study.dataset == "imagenet");
-  CHECK(study.optimizer == "nesterov_momentum");
+  CHECK(study.optimizer == "nesterov");  // Their nesterov_momentum.
   CHECK(study.goals.empty());
   REQUIRE(study.batches.size() == 2);
   CHECK(study.batches[0].batch_size == 64);
@@ -270,6 +270,37 @@ TEST_CASE("archive: one that others wrote is read") {
   REQUIRE(batch.trials[2].measurements.size() == 2);
   CHECK(batch.trials[2].measurements[0].step == 1);
   CHECK(batch.trials[2].measurements[1].values[kValError] == 0.5);
+}
+
+TEST_CASE("archive: what other writers of JSON and CSV make of nothing and of infinity") {
+  const TestFolder folder;
+  const std::string root = make_foreign_archive(folder);
+  const std::string batch = root + "/subsets/imagenet/resnet_50/nesterov_momentum/256";
+  std::string text = study_json("256");
+  text.replace(text.find(R"("scale": "")"), 11, R"("scale": null)");
+  put(batch + "/study.json", text);
+  put(batch + "/1/measurements.csv",
+      "step,val/cross_entropy_error\n0,Infinity\n1,-Infinity\n2,+inf\n3,INF\n4,-inf\n5,NaN\n6,infinity\n7,1e400\n");
+  CHECK(error_of([&] { (void)import_archive(root); }).find(":9: \"1e400\" is not a number") != std::string::npos);
+  put(batch + "/1/measurements.csv", "step,val/cross_entropy_error\n0,Infinity\n1,-Infinity\n2,+inf\n3,INF\n4,-inf\n5,NaN\n6,infinity\n");
+  std::string unfinished = trial_json(2, "INCOMPLETE");
+  put(batch + "/2/metadata.json", unfinished.replace(unfinished.find("600000"), 6, "null"));
+  const BatchStudy read = import_batch(batch).batches.at(0);
+  CHECK(read.space.at(3).scale == Metaparameter::Scale::kLinear);
+  std::vector<double> losses;
+  for (const Measurement& measurement : read.trials.at(0).measurements) losses.push_back(measurement.values[kValLoss]);
+  REQUIRE(losses.size() == 7);
+  CHECK(std::isnan(losses[5]));
+  losses[5] = 0;
+  CHECK(losses == std::vector<double>{INFINITY, -INFINITY, INFINITY, INFINITY, -INFINITY, 0, INFINITY});
+  CHECK(read.trials.at(1).status == TrialStatus::kIncomplete);
+  CHECK(read.trials.at(1).steps == 0);
+  // Of a trial that counts, or that diverged, steps are needed.
+  for (const char* status : {"COMPLETE", "INFEASIBLE"}) {
+    std::string ended = trial_json(2, status);
+    put(batch + "/2/metadata.json", ended.replace(ended.find("600000"), 6, "null"));
+    CHECK(error_of([&] { (void)import_batch(batch); }).find("\"steps\" is not a whole number") != std::string::npos);
+  }
 }
 
 TEST_CASE("archive: what is wrong is one line with its file") {
@@ -329,7 +360,7 @@ TEST_CASE("archive: an export is whole or not at all, and overwrites nothing") {
   study.batches.resize(1);
   export_archive(study, folder.path());
   const StudyData both = any_study();
-  CHECK(error_of([&] { export_archive(both, folder.path()); }).find("nesterov/8 is there already") != std::string::npos);
+  CHECK(error_of([&] { export_archive(both, folder.path()); }).find("nesterov_momentum/8 is there already") != std::string::npos);
   CHECK(import_archive(folder.path()).at(0).batches.size() == 1);  // Nothing of the other batch sizes, and no temporary folder.
   study.batches = {both.batches[2]};
   export_archive(study, folder.path());  // Beside it is fine.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstdio>
 
 #include "cohort/base/error.h"
 #include "cohort/base/text.h"
@@ -80,6 +81,28 @@ GoalSpec parse_goal_spec(const std::string& text) {
   if (!is_loss(goal.metric) && (*value < 0 || *value > 1))
     fail(ErrorCode::kBadInput, "goal '", shown, "': ", name, " is a share from 0 to 1");
   return goal;
+}
+
+const BatchStudy* find_batch(const StudyData& study, int64_t batch_size) {
+  for (const BatchStudy& batch : study.batches)
+    if (batch.batch_size == batch_size) return &batch;
+  return nullptr;
+}
+
+const Trial* find_trial(const BatchStudy& batch, int64_t id) {
+  for (const Trial& trial : batch.trials)
+    if (trial.id == id) return &trial;
+  return nullptr;
+}
+
+std::string parameters_text(const Parameters& parameters) {
+  std::vector<std::string> parts;
+  for (const auto& [name, value] : parameters) {
+    char number[32];
+    std::snprintf(number, sizeof number, "%.4g", value);
+    parts.push_back(name + " " + number);
+  }
+  return join(parts, ", ");
 }
 
 }  // namespace cohort::study

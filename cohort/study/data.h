@@ -42,7 +42,7 @@ struct Trial {
   Parameters parameters;
   TrialStatus status = TrialStatus::kIncomplete;
   int64_t steps = 0;                      ///< Trained; where it diverged, for kInfeasible.
-  double seconds = 0;                     ///< Of all workers together: processor time that it held; 0 where unknown.
+  double seconds = 0;                     ///< Of all workers and sessions together: processor time that it held; 0 where unknown.
   std::vector<Measurement> measurements;  ///< Steps rise.
 };
 
@@ -75,5 +75,11 @@ struct StudyData {
   uint64_t seed = 0;
   std::vector<BatchStudy> batches;  ///< Batch sizes rise.
 };
+
+/// Null where there is none.
+const BatchStudy* find_batch(const StudyData& study, int64_t batch_size);
+const Trial* find_trial(const BatchStudy& batch, int64_t id);
+/// "learning_rate 0.0123, momentum 0.9", for people: four digits.
+std::string parameters_text(const Parameters& parameters);
 
 }  // namespace cohort::study

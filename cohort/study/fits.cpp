@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
 #include "cohort/study/fit_search.h"
 
 namespace cohort::study {
@@ -30,19 +27,6 @@ Fit fit_without_residuals(Law law, std::span<const StepsPoint> points, double re
       break;
   }
   return fit_log_linear(points, reference_batch > 0 ? reference_batch : smallest_batch(points));
-}
-
-size_t column_of(const std::vector<std::string>& header, const std::string& name, const std::string& path) {
-  for (size_t i = 0; i < header.size(); ++i)
-    if (trim(header[i]) == name) return i;
-  fail(ErrorCode::kBadInput, path, ":1: no column '", name, "'; the first line names the columns, such as batch_size,steps");
-}
-
-double positive_number(const std::string& text, const char* what, const std::string& where) {
-  const std::optional<double> value = parse_number(text);
-  if (!value || !std::isfinite(*value) || *value <= 0)
-    fail(ErrorCode::kBadInput, where, what, " '", printable(text), "' is not a positive number");
-  return *value;
 }
 
 }  // namespace
@@ -78,35 +62,6 @@ std::vector<StepsPoint> points_of(const std::vector<StepsToResult>& steps) {
   for (const StepsToResult& result : steps)
     if (result.steps && *result.steps > 0)
       points.push_back({.batch_size = static_cast<double>(result.batch_size), .steps = static_cast<double>(*result.steps)});
-  return points;
-}
-
-std::vector<StepsPoint> read_steps_table(const std::string& path) {
-  std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path)) fail(ErrorCode::kBadInput, "cannot read ", path, ": no such file");
-  std::string line;
-  std::vector<std::string> header;
-  std::vector<StepsPoint> points;
-  size_t batch_column = 0, steps_column = 0;
-  for (int number = 1; std::getline(file, line); ++number) {
-    if (number == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);  // A byte order mark, as spreadsheets write it.
-    if (trim(line).empty()) continue;
-    const std::vector<std::string> cells = split(line, ',');
-    if (header.empty()) {
-      header = cells;
-      batch_column = column_of(header, "batch_size", path);
-      steps_column = column_of(header, "steps", path);
-      continue;
-    }
-    const std::string where = concat(path, ":", number, ": ");
-    if (cells.size() != header.size())
-      fail(ErrorCode::kBadInput, where, cells.size(), " columns, but the first line names ", header.size());
-    const double batch_size = positive_number(trim(cells[batch_column]), "batch_size", where);
-    if (trim(cells[steps_column]).empty()) continue;
-    points.push_back({.batch_size = batch_size, .steps = positive_number(trim(cells[steps_column]), "steps", where)});
-  }
-  if (header.empty()) fail(ErrorCode::kBadInput, path, " is empty; it needs a line batch_size,steps and one line for each batch size");
-  std::sort(points.begin(), points.end(), [](const StepsPoint& a, const StepsPoint& b) { return a.batch_size < b.batch_size; });
   return points;
 }
 

@@ -48,7 +48,7 @@ Fit fit_law(Law law, std::span<const StepsPoint> points, double reference_batch)
 /// S <= 1.2 x min S (none where the largest B still falls by more than that).
 struct Regimes {
   std::optional<double> perfect_to, flat_from;  ///< perfect_to the largest batch size: perfect scaling is not left.
-  /// 95 %, by bootstrap over trials; an infinite end of flat_interval: not reached.
+  /// 95 %, by bootstrap over trials; an infinite end of flat_interval: not reached. flat_interval with half the draws, corrected for bias.
   std::optional<std::pair<double, double>> perfect_interval, flat_interval;
   std::vector<std::string> flags;  ///< Sentences of self_checks.h that speak against the result.
   bool refused = false;            ///< The evidence does not carry a regime: perfect_to and flat_from are none.
@@ -69,13 +69,15 @@ struct AnalysisOptions {
   int num_resamples = 1000;
   uint64_t seed = 1;
 };
+/// Error(kBadInput) where the study does not measure the goal's metric (measured_metrics.h).
 Analysis analyse(const StudyData& study, const GoalSpec& goal, const AnalysisOptions& options = {});
 /// The same of a table without trials: no intervals, and only the checks that need no trials.
 Analysis analyse_table(std::span<const StepsPoint> points, double reference_batch = 0);
 /// Those that have steps.
 std::vector<StepsPoint> points_of(const std::vector<StepsToResult>& steps);
 
-/// `batch_size,steps` with a header; extra columns are ignored, empty steps (goal not reached) too. Error(kBadInput) with file and line.
+/// `batch_size,steps` with a header, fields in quotes or not; extra columns are ignored, empty steps (or NA: goal not reached) too.
+/// Error(kBadInput) with file and line.
 std::vector<StepsPoint> read_steps_table(const std::string& path);
 
 }  // namespace cohort::study

@@ -142,6 +142,14 @@ TEST_CASE("data that do not bound the law get a sentence, not a number") {
   CHECK(corner.note.find("sharper") != std::string::npos);
   CHECK(value_of(corner, "Bc") == doctest::Approx(8).epsilon(0.02));
   CHECK(fit_law(Law::kHyperbola, points_on(Law::kHyperbola, 50, 1e5, 1), 0).note.find("extrapolated") != std::string::npos);
+  // Log-linear has no Bc: its note is about the 20 % critical batch size, which may be measured where b / a is not.
+  const auto note = [](double ratio, double reference) {
+    return fit_law(Law::kLogLinear, points_on(Law::kLogLinear, 50, ratio, 1), reference).note;
+  };
+  CHECK(note(20'000, 4) == "");  // 0.2 x 20,000 + 5 is measured.
+  CHECK(note(1e5, 4) == "the 20 % critical batch size lies above the largest batch size measured: extrapolated");
+  CHECK(note(100, 8000) == "the 20 % critical batch size lies above the largest batch size measured: extrapolated");
+  CHECK(note(0, 64).find("do not fall from the smallest batch size, 4, on: b is 0") != std::string::npos);
 }
 
 TEST_CASE("points at one batch size, and awkward units, do not matter") {
@@ -200,6 +208,18 @@ TEST_CASE("tables of steps") {
   CHECK_THROWS_WITH_AS(read("batch,steps\n8,100\n"), doctest::Contains("no column 'batch_size'"), Error);
   CHECK_THROWS_WITH_AS(read(""), doctest::Contains("is empty"), Error);
   CHECK_THROWS_AS(read_steps_table(folder / "none.csv"), Error);
+  // As R's write.csv writes it, with row names; all that quotes may hold; line numbers count line ends inside of them.
+  const std::vector<StepsPoint> quoted =
+      read("\"\",\"batch_size\",\"steps\"\r\n\"1\",64,23000\r\n\"two,\r\nlines \"\"and quotes\"\"\", \"8\" ,\"4.6e4\"\r\n\"3\",16,NA\r\n");
+  REQUIRE(quoted.size() == 2);
+  CHECK(quoted[0].batch_size == 8);
+  CHECK(quoted[0].steps == 46000);
+  CHECK(quoted[1].steps == 23000);
+  CHECK(read("batch_size,steps\n8,\"\"\n").empty());
+  CHECK_THROWS_WITH_AS(read("\"batch_size\",\"steps\"\n\"8\",100\n\"1\n6\",\"9\"\n"), doctest::Contains(":3: batch_size '1 6'"), Error);
+  CHECK_THROWS_WITH_AS(read("\"a\nb\",batch_size,steps\n0,8,x\n"), doctest::Contains(":3: steps 'x'"), Error);
+  CHECK_THROWS_WITH_AS(read("batch_size,steps\n8,\"100\n"), doctest::Contains(":2: a quote is opened and never closed"), Error);
+  CHECK_THROWS_WITH_AS(read("batch_size,steps\n\"8\"0,100\n"), doctest::Contains(":2: '0' after a closing quote"), Error);
   CHECK_THROWS_AS(read_steps_table(folder.path()), Error);
 }
 

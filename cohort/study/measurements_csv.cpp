@@ -50,9 +50,10 @@ std::optional<double> parse_field(std::string_view field) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (field.empty() || equals_ignoring_case(field, "nan")) return std::numeric_limits<double>::quiet_NaN();
   if (const auto number = parse_number(field)) return number;
-  if (equals_ignoring_case(field, "inf")) return kInfinity;
-  if (equals_ignoring_case(field, "-inf")) return -kInfinity;
-  return std::nullopt;
+  const bool is_negative = field.starts_with('-');
+  field.remove_prefix(is_negative || field.starts_with('+') ? 1 : 0);
+  if (!equals_ignoring_case(field, "inf") && !equals_ignoring_case(field, "infinity")) return std::nullopt;
+  return is_negative ? -kInfinity : kInfinity;
 }
 
 /// What each column holds: a Metric, kStepColumn or kUnknownColumn.

@@ -16,8 +16,8 @@ const char* csv_column(Metric metric);
 std::string to_csv(const std::vector<Measurement>& measurements, const std::vector<Metric>& metrics);
 
 /// Columns in any order; unknown ones are passed over. Lines in any order; the result is sorted by step. Empty fields and "nan" are not
-/// measured; "inf" is infinite. Error(kBadInput) "PATH:LINE: ..." for a missing step column, a column or a step that comes twice, a line
-/// with another number of fields, and what is not a number.
+/// measured; "inf" and "Infinity" are infinite. Error(kBadInput) "PATH:LINE: ..." for a missing step column, a column or a step that comes
+/// twice, a line with another number of fields, and what is not a number.
 std::vector<Measurement> parse_csv(std::string_view text, const std::string& path);
 
 }  // namespace cohort::study

@@ -9,6 +9,7 @@
 #include "cohort/base/json.h"
 #include "cohort/base/strict_json.h"
 #include "cohort/base/text.h"
+#include "cohort/study/archive_names.h"
 
 namespace cohort::study {
 namespace {
@@ -17,22 +18,6 @@ using Type = Metaparameter::Type;
 using Scale = Metaparameter::Scale;
 constexpr size_t kMostChoices = 100'000;
 constexpr double kExactIntegers = 9007199254740992.0;  // 2^53: beyond it a double is no longer any one whole number.
-
-/// The names of the published archive and ours where they differ: what a trial knows is one name for one thing.
-constexpr std::pair<const char*, const char*> kNames[] = {{"learning_rate_decay_steps", "decay_steps"},
-                                                          {"end_learning_rate_factor", "end_factor"}};
-
-std::string archive_name(const std::string& name) {
-  for (const auto& [theirs, ours] : kNames)
-    if (name == ours) return theirs;
-  return name;
-}
-
-std::string our_name(const std::string& name) {
-  for (const auto& [theirs, ours] : kNames)
-    if (name == theirs) return ours;
-  return name;
-}
 
 const char* archive_name(Type type) { return type == Type::kDouble ? "DOUBLE" : type == Type::kInteger ? "INTEGER" : "DISCRETE"; }
 
@@ -45,9 +30,10 @@ Json number_json(double value, bool is_integer) {
   return value;
 }
 
+/// Upper case, without UNIT_; "" for none and for null.
 std::string string_of(const Json& json, const std::string& where, const char* key) {
   const auto found = json.find(key);
-  if (found == json.end()) return "";
+  if (found == json.end() || found->is_null()) return "";
   if (!found->is_string()) fail(ErrorCode::kBadInput, where, ": \"", key, "\" is not a text");
   std::string text = found->get<std::string>();
   for (char& character : text) character = static_cast<char>(std::toupper(static_cast<unsigned char>(character)));
@@ -93,7 +79,7 @@ void read_choices(const Json& json, const std::string& where, bool is_categorica
 Metaparameter read_config(const std::string& name, const Json& json, const std::string& where, std::vector<std::string>& categories) {
   if (!json.is_object()) fail(ErrorCode::kBadInput, where, " is not an object");
   Metaparameter parameter;
-  parameter.name = our_name(name);
+  parameter.name = our_parameter(name);
   const std::string type = string_of(json, where, "type");
   if (type == "DISCRETE" || type == "CATEGORICAL") {
     parameter.type = Type::kDiscrete;
@@ -129,7 +115,7 @@ Json to_json(const SearchSpace& space) {
       config["scale"] = archive_name(parameter.scale);
     }
     config["type"] = archive_name(parameter.type);
-    json[archive_name(parameter.name)] = std::move(config);
+    json[archive_parameter(parameter.name)] = std::move(config);
   }
   return json;
 }
@@ -149,7 +135,7 @@ Json to_json(const Parameters& parameters, const SearchSpace& space) {
   Json json = Json::object();
   for (const auto& [name, value] : parameters) {
     const auto found = std::find_if(space.begin(), space.end(), [&](const Metaparameter& parameter) { return parameter.name == name; });
-    json[archive_name(name)] = number_json(value, found != space.end() && found->type == Type::kInteger);
+    json[archive_parameter(name)] = number_json(value, found != space.end() && found->type == Type::kInteger);
   }
   return json;
 }
@@ -158,7 +144,7 @@ Parameters parse_parameters(const Json& json, const ParameterConfigs& configs, c
   if (!json.is_object()) fail(ErrorCode::kBadInput, where, ": \"parameters\" is not an object");
   Parameters parameters;
   for (const auto& [theirs, value] : json.items()) {
-    const std::string name = our_name(theirs);
+    const std::string name = our_parameter(theirs);
     const auto categories = configs.categories.find(name);
     std::optional<double> number;
     if (categories == configs.categories.end()) {

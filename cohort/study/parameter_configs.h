@@ -18,9 +18,8 @@ struct ParameterConfigs {
 };
 
 Json to_json(const SearchSpace& space);
-/// Types DOUBLE, INTEGER, DISCRETE and CATEGORICAL; scales LINEAR_SCALE, LOG_SCALE and REVERSE_LOG_SCALE, also as UNIT_..., in any case,
-/// and
-/// "" or none for linear. Error(kBadInput) beginning with `where`.
+/// Types DOUBLE, INTEGER, DISCRETE and CATEGORICAL; scales LINEAR_SCALE, LOG_SCALE and REVERSE_LOG_SCALE, also as UNIT_..., in any case;
+/// "", null or none is linear. Error(kBadInput) beginning with `where`.
 ParameterConfigs parse_parameter_configs(const Json& json, const std::string& where);
 
 /// {"learning_rate": 0.1, ...}; INTEGER ones of the space without a point.

@@ -134,7 +134,8 @@ class BatchChecks {
   BatchChecks(const BatchStudy& batch, const GoalSpec& goal, const StepsToResult& steps) : batch_(batch), goal_(goal), steps_(steps) {}
 
   std::vector<Flag> all() {
-    steps_.steps ? check_reached() : check_not_reached();
+    const bool can_widen = check_bounds();
+    steps_.steps ? check_reached() : check_not_reached(can_widen);
     check_unknown();
     check_infeasible();
     return std::move(flags_);
@@ -148,7 +149,6 @@ class BatchChecks {
   std::string here() const { return at_batch(batch_.batch_size); }
 
   void check_reached() {
-    for (const BoundHit& hit : bounds_touched(batch_, goal_, steps_)) add_bound(hit);
     // Trials that were stopped might have reached it later: they do not speak against the search.
     const int64_t num_maybe = steps_.num_reached + steps_.num_stopped;
     if (num_maybe < kFewReached)
@@ -163,32 +163,64 @@ class BatchChecks {
     check_grid();
   }
 
+  /// "the lower bound 0.1", "0.1, the smallest of its 6 values".
+  static std::string end_text(const Metaparameter& parameter, const BoundHit& hit) {
+    if (hit.beyond.empty()) return concat("the ", hit.at_maximum ? "upper" : "lower", " bound ", value_text(hit.end));
+    return concat(value_text(hit.end), ", the ", hit.at_maximum ? "largest" : "smallest", " of its ", parameter.values.size(), " values");
+  }
+
+  std::string where_text(const Metaparameter& parameter, const BoundHit& hit) const {
+    const std::string end = end_text(parameter, hit);
+    const std::string of_name = hit.beyond.empty() ? concat(end, " of ", parameter.name) : concat(parameter.name, " ", end);
+    if (hit.reason == BoundReason::kDiverged)
+      return concat("all ", steps_.num_infeasible, " trials ", here(), " diverged, down to ", of_name);
+    if (hit.reason == BoundReason::kFeasible)
+      return concat("the ", steps_.num_kept, " trials that count ", here(), ", of ", steps_.num_kept + steps_.num_infeasible,
+                    ", all lie in the quarter of the space at ", of_name, "; those elsewhere diverged");
+    const std::string trial = hit.reason == BoundReason::kBest ? "the best trial " : concat("the trial nearest to ", goal_.text(), " ");
+    const std::string has = concat(trial, here(), " (id ", hit.trial_id, ") has ", parameter.name, " ");
+    return hit.beyond.empty() ? concat(has, value_text(hit.best_value), ", within 5 % of ", end) : has + end;
+  }
+
+  std::string widening_text(const Metaparameter& parameter, const BoundHit& hit) const {
+    const std::string again = concat(" and search ", batch_.batch_size, " again");
+    if (hit.beyond.empty()) {
+      const double low = hit.at_maximum ? parameter.minimum : hit.widened, high = hit.at_maximum ? hit.widened : parameter.maximum;
+      return concat("widen ", parameter.name, " to [", value_text(low), ", ", value_text(high), "]", again);
+    }
+    std::vector<std::string> values;
+    for (const double value : hit.beyond) values.push_back(value_text(value));
+    return concat("add ", join(values, " and "), " to the values of ", parameter.name, again);
+  }
+
   void add_bound(const BoundHit& hit) {
     const Metaparameter& parameter = batch_.space[hit.index];
-    const std::string where = concat("the best trial ", here(), " (id ", steps_.trial_id, ") has ", parameter.name, " ",
-                                     number(hit.best_value), ", within 5 % of the ", hit.at_maximum ? "upper" : "lower", " bound ",
-                                     number(hit.at_maximum ? parameter.maximum : parameter.minimum));
+    const std::string where = where_text(parameter, hit);
     if (hit.is_wall) {
       add("instability-wall", false, concat(where, ", where ", hit.num_infeasible, " of ", hit.num_neighbours, " other trials diverged"),
           "this is where training becomes unstable, not a bound to widen: warm-up or clipping may move it");
       return;
     }
-    const double low = hit.at_maximum ? parameter.minimum : hit.widened, high = hit.at_maximum ? hit.widened : parameter.maximum;
+    const std::string rise =
+        hit.reason == BoundReason::kBest ? "steps do not clearly rise" : concat(name_of(goal_.metric), " does not clearly get worse");
     const std::string trend =
-        hit.is_only_one || hit.is_evidence()
-            ? ""
-            : concat(" (steps do not clearly rise away from it, p = ", number(hit.chance_of_trend), ": it may not matter)");
-    add("bound", hit.is_evidence(), where + trend,
-        concat("widen ", parameter.name, " to [", number(low), ", ", number(high), "] and search ", batch_.batch_size, " again"));
+        hit.is_evidence() ? "" : concat(" (", rise, " away from it, p = ", number(hit.chance_of_trend), ": it may not matter)");
+    // Without steps there is no point that could mislead the regimes.
+    add("bound", hit.is_evidence() && hit.reason == BoundReason::kBest, where + trend, widening_text(parameter, hit));
   }
 
   void check_grid() {
+    if (*steps_.steps == 0) {
+      add("coarse", false, concat(goal_.text(), " is met ", here(), " at step 0, before any training"),
+          "take a harder goal: this one says nothing of batch sizes");
+      return;
+    }
     const auto best =
         std::find_if(batch_.trials.begin(), batch_.trials.end(), [&](const Trial& trial) { return trial.id == steps_.trial_id; });
     const auto num_evaluations = std::count_if(best->measurements.begin(), best->measurements.end(), [&](const Measurement& measurement) {
       return measurement.step > 0 && measurement.step <= *steps_.steps;
     });
-    const double cell = static_cast<double>(*steps_.steps - steps_.step_before) / std::max<double>(1, static_cast<double>(*steps_.steps));
+    const double cell = static_cast<double>(*steps_.steps - steps_.step_before) / static_cast<double>(*steps_.steps);
     if (num_evaluations >= kFewEvaluations && cell <= kWideCell) return;
     add("coarse", false,
         concat("steps ", here(), ", ", *steps_.steps, ", are evaluation ", num_evaluations, " of that trial; the one before was at ",
@@ -197,7 +229,17 @@ class BatchChecks {
                                                                : "evaluate more often (evaluation_ratio), or take a harder goal");
   }
 
-  void check_not_reached() {
+  /// Returns whether a wider space is worth a search.
+  bool check_bounds() {
+    bool can_widen = false;
+    for (const BoundHit& hit : bounds_touched(batch_, goal_, steps_)) {
+      add_bound(hit);
+      can_widen |= hit.is_evidence();
+    }
+    return can_widen;
+  }
+
+  void check_not_reached(bool can_widen) {
     if (steps_.num_kept == 0) {
       add("not-reached", false, concat("no trial counts ", here(), ": ", steps_.num_infeasible, " diverged"),
           "lower the learning rates of the space");
@@ -217,7 +259,8 @@ class BatchChecks {
     add("not-reached", false,
         concat("none of ", steps_.num_kept, " trials ", here(), " reached ", goal_.text(), " in up to ", longest, " steps (", nearest,
                "): steps to result are above, not known"),
-        "raise train_steps, search more points, or take an easier goal");
+        can_widen ? "search the wider space first; then raise train_steps, search more points, or take an easier goal"
+                  : "raise train_steps, search more points, or take an easier goal");
   }
 
   void check_unknown() {

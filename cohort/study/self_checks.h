@@ -29,8 +29,9 @@ std::vector<Flag> self_checks(const StudyData& study, const GoalSpec& goal, cons
 /// The checks of S(B) alone: steps-rise, examples-fall, few-batch-sizes.
 std::vector<Flag> check_curve(const std::vector<StepsToResult>& steps);
 
-/// The space widened at the bounds that best trials touch, by one decade (log scales) or half its width (linear), as
-/// far as the metaparameter has values there; empty where none does, and where the bound is an instability wall.
+/// The space widened at the bounds that good trials touch (widened_space.h), by one decade (log scales), half its width (linear) or two
+/// values (lists of numbers), as far as the metaparameter has values there; empty where none does, and where the bound is an instability
+/// wall.
 SearchSpace widened_space(const BatchStudy& batch, const GoalSpec& goal, const StepsToResult& steps);
 /// The same as text to put into a copy of the spec, one [batch.N.search] for each batch size; empty where none.
 std::string widened_search_text(const StudyData& study, const GoalSpec& goal, const std::vector<StepsToResult>& steps);

@@ -255,25 +255,13 @@ TEST_CASE("self-checks: best at a bound, evidence or chance, wall") {
   CHECK(widened_space(study.batches[0], kGoal, steps_to_result(study.batches[0], kGoal)).empty());
 }
 
-TEST_CASE("bounds move by a decade or half a width, and only where there is room") {
-  using Scale = Metaparameter::Scale;
-  using Type = Metaparameter::Type;
-  const Metaparameter rate = {.name = "learning_rate", .scale = Scale::kLog, .minimum = 1e-4, .maximum = 10};
-  CHECK(*widened_end(rate, true) == doctest::Approx(100));
-  CHECK(*widened_end(rate, false) == doctest::Approx(1e-5));
-  const Metaparameter momentum = {.name = "momentum", .scale = Scale::kReverseLog, .minimum = 0.9, .maximum = 0.9999};
-  CHECK(*widened_end(momentum, true) == doctest::Approx(0.99999));
-  CHECK(*widened_end(momentum, false) == doctest::Approx(0));
-  CHECK_FALSE(widened_end({.name = "momentum", .scale = Scale::kReverseLog, .minimum = 0, .maximum = 0.9}, false).has_value());
-  CHECK(*widened_end({.name = "momentum", .minimum = 0.5, .maximum = 0.9}, true) == doctest::Approx(0.95));
-  CHECK(*widened_end({.name = "momentum", .minimum = 0.1, .maximum = 0.9}, false) == doctest::Approx(0.05));
-  CHECK_FALSE(widened_end({.name = "end_factor", .scale = Scale::kLog, .minimum = 1e-4, .maximum = 1}, true).has_value());
-  CHECK(*widened_end({.name = "end_factor", .scale = Scale::kLog, .minimum = 1e-4, .maximum = 0.1}, true) == doctest::Approx(1));
-  CHECK_FALSE(widened_end({.name = "decay_fraction", .minimum = 0.5, .maximum = 1}, true).has_value());
-  const Metaparameter decay = {.name = "decay_steps", .type = Type::kInteger, .minimum = 300, .maximum = 601};
-  CHECK(*widened_end(decay, true) == 752);
-  CHECK(*widened_end(decay, false) == 150);
-  CHECK_FALSE(widened_end({.name = "n", .type = Type::kInteger, .scale = Scale::kLog, .minimum = 1, .maximum = 64}, false).has_value());
+TEST_CASE("self-checks: a goal that is met before any training") {
+  StudyData study = scaling({{8, 4000}, {16, 2000}, {32, 1000}});
+  for (Trial& trial : study.batches[1].trials) trial.measurements[0].values[kValError] = 0.05;
+  const std::vector<Flag> flags = flags_of(study);
+  REQUIRE(find(flags, "coarse", 16) != nullptr);
+  CHECK(find(flags, "coarse", 16)->evidence == "val_error<0.1 is met at batch size 16 at step 0, before any training");
+  CHECK(find(flags, "coarse", 16)->advice.find("harder goal") != std::string::npos);
 }
 
 TEST_CASE("rank correlation: chance of a rise") {

@@ -91,8 +91,8 @@ void check_trial_parameter(const StudySpec& spec, const Metaparameter& parameter
   if (!optimizers.empty() && !contains(optimizers, spec.optimizer))
     fail(ErrorCode::kBadInput, rule.name, ": the optimizer ", quote_text(spec.optimizer), " has none; it belongs to ",
          join(optimizers, " and "));
-  if (spec.is_noisy_quadratic() && parameter.name != "learning_rate" && parameter.name != "momentum")
-    fail(ErrorCode::kBadInput, rule.name, ": the noisy quadratic model knows learning_rate and momentum only");
+  if (spec.is_noisy_quadratic() && parameter.name == "label_smoothing")
+    fail(ErrorCode::kBadInput, rule.name, ": the noisy quadratic model has no classes, so there are no targets to smooth");
   check_metaparameter(parameter);
   check_values(parameter, rule);
 }

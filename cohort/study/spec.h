@@ -70,13 +70,16 @@ StudySpec read_spec(const std::string& path);
 StudySpec parse_spec(const std::string& toml, const std::string& name_in_errors);
 /// What read_spec reads back to the same value.
 std::string to_toml(const StudySpec& spec);
-/// What decides a trial's result, as one line of text: two specs with the same one can go on from each other's store. Budget and number of
-/// trials of a batch size may grow (the budget not where decay_fraction is searched: it would change each trial), batch sizes and goals may
-/// be added; anything else that changed is named by explain_difference. So a study can go on exactly where that returns "", though the
-/// fingerprints differ. Names, `unknown`, [machine] and max_draws_factor decide no result and are not in it.
+/// What decides a trial's result, as one line of text: two specs with the same one can go on from each other's store. The budget of a batch
+/// size may grow (not where decay_fraction is searched: it would change each trial), goals may be added, batch sizes be added or left out,
+/// and trials be more or fewer; anything else that changed is named by explain_difference. So a study can go on exactly where that returns
+/// "", though the fingerprints differ. Names, `unknown`, [machine] and max_draws_factor decide no result and are not in it.
 std::string fingerprint(const StudySpec& spec);
 /// One sentence, or "". Error(kBadInput) where the first is no fingerprint.
 std::string explain_difference(const std::string& fingerprint_of_store, const std::string& fingerprint_now);
+/// What a store was asked for in all, when a run of `now` goes on with a store of `before`: as `now`, with the batch sizes that it leaves
+/// out, and the larger numbers of trials. For specs between which explain_difference finds nothing.
+StudySpec merge_specs(const StudySpec& before, StudySpec now);
 
 /// Steps at which a trial is evaluated: 0, 1, ... up to and including `train_steps`, each ceil(ratio x the one before), at least one more.
 /// Error(kBadInput) above a million of them.

@@ -41,16 +41,13 @@ void compare_spaces(const std::string& batch, const Json& before, const Json& no
 
 void compare_batches(const Json& before, const Json& now, std::vector<std::string>& differences) {
   for (const auto& [size, was] : before.items()) {
-    if (!now.contains(size)) {
-      differences.push_back(concat("batch size ", size, " is gone"));
-      continue;
-    }
+    if (!now.contains(size)) continue;  // Not asked for this time: it stays as it is.
     const Json& is = now[size];
-    for (const char* key : {"trials", "steps"})
-      if (is.at(key).get<int64_t>() < was.at(key).get<int64_t>())
-        differences.push_back(concat(key, " at batch size ", size, " were ", was.at(key).dump(), " and are only ", is.at(key).dump()));
-    if (was.at("space").contains("decay_fraction") && is.at("steps").get<int64_t>() > was.at("steps").get<int64_t>())
-      differences.push_back(concat("steps at batch size ", size, " were ", was.at("steps").dump(), " and are ", is.at("steps").dump(),
+    const auto steps_before = was.at("steps").get<int64_t>(), steps_now = is.at("steps").get<int64_t>();
+    if (steps_now < steps_before)
+      differences.push_back(concat("steps at batch size ", size, " were ", steps_before, " and are only ", steps_now));
+    if (was.at("space").contains("decay_fraction") && steps_now > steps_before)
+      differences.push_back(concat("steps at batch size ", size, " were ", steps_before, " and are ", steps_now,
                                    ", which moves every learning-rate decay, for decay_fraction is a part of them"));
     compare_spaces(size, was.at("space"), is.at("space"), differences);
   }
@@ -103,6 +100,16 @@ std::string explain_difference(const std::string& fingerprint_of_store, const st
   } catch (const Json::exception& error) {
     fail(ErrorCode::kBadInput, "what the store says of its study cannot be compared: ", error.what());
   }
+}
+
+StudySpec merge_specs(const StudySpec& before, StudySpec now) {
+  for (const BatchSpec& batch : before.batches) {
+    const auto at = std::lower_bound(now.batches.begin(), now.batches.end(), batch.batch_size,
+                                     [](const BatchSpec& one, int64_t size) { return one.batch_size < size; });
+    if (at == now.batches.end() || at->batch_size != batch.batch_size) now.batches.insert(at, batch);
+    else at->num_trials = std::max(at->num_trials, batch.num_trials);
+  }
+  return now;
 }
 
 }  // namespace cohort::study

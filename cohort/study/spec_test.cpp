@@ -140,8 +140,11 @@ TEST_CASE("spec: the noisy quadratic model measures its loss alone") {
   CHECK(error_of(spec).find("does not measure val_error; measured: val_loss") != std::string::npos);
   spec.goals = {{kValLoss, 0.1}};
   CHECK(error_of(spec) == "");
+  for (BatchSpec& batch : spec.batches)  // What its trials know.
+    for (const char* name : {"weight_decay", "decay_steps", "end_factor", "warmup_steps"}) batch.space.push_back(fixed(name, 1));
+  CHECK(error_of(spec) == "");
   for (BatchSpec& batch : spec.batches) batch.space.push_back(fixed("label_smoothing", 0.1));
-  CHECK(error_of(spec).find("knows learning_rate and momentum only") != std::string::npos);
+  CHECK(error_of(spec).find("no targets to smooth") != std::string::npos);
 }
 
 }  // namespace

@@ -89,6 +89,8 @@ TEST_CASE("fingerprint: a study may grow") {
   CHECK(fingerprint(parsed()).find('\n') == std::string::npos);
   CHECK(difference([](StudySpec& spec) { spec.batches[1].num_trials = 50, spec.batches[1].train_steps = 200; }) == "");
   CHECK(difference([](StudySpec& spec) { spec.batches.push_back({1024, 5, 5, spec.batches[1].space}); }) == "");
+  CHECK(difference([](StudySpec& spec) { spec.batches.erase(spec.batches.begin() + 1); }) == "");
+  CHECK(difference([](StudySpec& spec) { --spec.batches[0].num_trials; }) == "");
   CHECK(difference([](StudySpec& spec) { spec.goals.insert(spec.goals.begin(), {kValLoss, 1.5}); }) == "");
   CHECK(difference([](StudySpec& spec) { spec.name = "x", spec.max_microbatch = 8, spec.unknown = {}, spec.dataset_name = "y"; }) == "");
 }
@@ -110,8 +112,6 @@ TEST_CASE("fingerprint: anything else that changed is named") {
   named("val_samples was", [](StudySpec& spec) { spec.val_samples = 5; });
   named("diverged_above was", [](StudySpec& spec) { spec.diverged_above = 5; });
   named("the goal val_error<0.1 is gone", [](StudySpec& spec) { spec.goals.pop_back(); });
-  named("batch size 64 is gone", [](StudySpec& spec) { spec.batches.erase(spec.batches.begin() + 1); });
-  named("trials at batch size 8 were 20 and are only 19", [](StudySpec& spec) { --spec.batches[0].num_trials; });
   named("steps at batch size 8 were 100 and are only 99", [](StudySpec& spec) { --spec.batches[0].train_steps; });
   named("learning_rate at batch size 64 was double log 0.001 to 3.2 and is double log 0.001 to 3",
         [](StudySpec& spec) { spec.batches[1].space[0].maximum = 3; });
@@ -121,6 +121,33 @@ TEST_CASE("fingerprint: anything else that changed is named") {
     spec.batches[1].space.push_back({"decay_fraction", Metaparameter::Type::kDiscrete, Metaparameter::Scale::kLinear, 0, 0, {0.5}});
   });
   named("; ", [](StudySpec& spec) { spec.seed = 2, spec.context = 32; });
+}
+
+TEST_CASE("fingerprint: what two runs asked for, together") {
+  const StudySpec all = parsed();
+  REQUIRE(all.batches.size() == 3);
+  for (size_t left_out = 0; left_out < 3; ++left_out) {
+    StudySpec part = all;
+    part.batches.erase(part.batches.begin() + static_cast<std::ptrdiff_t>(left_out));
+    CHECK(to_toml(merge_specs(all, part)) == to_toml(all));
+    CHECK(to_toml(merge_specs(part, all)) == to_toml(all));
+  }
+  StudySpec now = all;
+  now.batches = {all.batches[1], {1024, 5, 50, all.batches[1].space}};
+  now.batches[0].num_trials = 3, now.batches[0].train_steps = 200;
+  now.goals.push_back({kValLoss, 1.5});
+  now.max_microbatch = 8;
+  const StudySpec both = merge_specs(all, now);
+  REQUIRE(both.batches.size() == 4);
+  CHECK(both.batches[0].batch_size == 8);
+  CHECK(both.batches[1].num_trials == 20);    // The larger,
+  CHECK(both.batches[1].train_steps == 200);  // and of all else the later.
+  CHECK(both.batches[3].batch_size == 1024);
+  CHECK(both.goals.size() == all.goals.size() + 1);
+  CHECK(both.max_microbatch == 8);
+  CHECK_NOTHROW(check_spec(both));
+  CHECK(explain_difference(fingerprint(all), fingerprint(both)) == "");
+  CHECK(explain_difference(fingerprint(now), fingerprint(both)) == "");
 }
 
 TEST_CASE("fingerprint: a budget that decides where the learning rate falls may not grow") {

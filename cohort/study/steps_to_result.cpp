@@ -96,9 +96,9 @@ std::vector<double> steps_of_kept_trials(const BatchStudy& batch, const GoalSpec
   return values;
 }
 
-size_t index_of_minimum(double unit, size_t num_trials) {
+size_t index_of_minimum(double unit, size_t num_trials, double share) {
   const double count = static_cast<double>(num_trials);
-  const auto index = static_cast<size_t>(count * -std::expm1(std::log1p(-unit) / count));
+  const auto index = static_cast<size_t>(count * -std::expm1(std::log1p(-unit) / (share * count)));
   return std::min(index, num_trials - 1);
 }
 

@@ -19,9 +19,9 @@ std::optional<int64_t> steps_of_trial(const Trial& trial, const GoalSpec& goal);
 /// Of every kept trial, sorted; infinite for those that did not get there (or were stopped before).
 std::vector<double> steps_of_kept_trials(const BatchStudy& batch, const GoalSpec& goal);
 
-/// The law of the minimum of `num_trials` draws with replacement from as many sorted values, by inversion: the index of the minimum that
-/// belongs to `unit` in [0, 1). Its P(index >= r) is (1 - r / num_trials)^num_trials.
-size_t index_of_minimum(double unit, size_t num_trials);
+/// The law of the minimum of m = `share` x `num_trials` draws with replacement from `num_trials` sorted values, by inversion: the index of
+/// the minimum that belongs to `unit` in [0, 1). Its P(index >= r) is (1 - r / num_trials)^m.
+size_t index_of_minimum(double unit, size_t num_trials, double share = 1);
 
 struct StepsToResult {
   int64_t batch_size = 0;

@@ -116,6 +116,12 @@ TEST_CASE("the law of the minimum is that of all draws with replacement") {
     below = above;
   }
   CHECK(index_of_minimum(0, 1) == 0);
+  // Half the draws: P(index >= r) = (1 - r / 10)^5.
+  for (const int index : {1, 4, 9}) {
+    const double above = 1 - std::pow(1 - index / 10.0, 5);
+    CHECK(index_of_minimum(above - 1e-9, 10, 0.5) == static_cast<size_t>(index - 1));
+    CHECK(index_of_minimum(above + 1e-9, 10, 0.5) == static_cast<size_t>(index));
+  }
   CHECK(index_of_minimum(std::nextafter(1.0, 0.0), 3) == 2);
 }
 

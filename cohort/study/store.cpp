@@ -19,6 +19,7 @@
 #include "cohort/study/parameter_configs.h"
 #include "cohort/study/sqlite.h"
 #include "cohort/study/store_schema.h"
+#include "cohort/study/writable_folder.h"
 
 namespace cohort::study {
 namespace {
@@ -31,6 +32,7 @@ void make_folder(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) fail(ErrorCode::kBadInput, "cannot make the folder ", folder, ": ", error.message());
+  check_writable_folder(folder);
 }
 
 bool file_holds(const std::string& path, const std::string& content) {
@@ -226,15 +228,17 @@ Store::~Store() {
 
 Store Store::open(const std::string& folder, const StudySpec& spec) {
   std::unique_ptr<State> state = State::open_writer(folder);
-  if (value_of(state->database, kStudyValue, "spec")) {
+  const auto toml_before = value_of(state->database, kStudyValue, "spec");
+  if (toml_before) {
     const std::string difference = explain_difference(state->required_value("fingerprint"), fingerprint(spec));
     if (!difference.empty())
       fail(ErrorCode::kBadInput, folder, " holds another study: ", difference, "; give a new folder, or the spec it was begun with");
   } else if (value_of(state->database, kStudyValue, "dataset")) {
     fail(ErrorCode::kBadInput, folder, " holds a study that was imported from an archive; no run can go on with it: give a new folder");
   }
-  const std::string toml = to_toml(spec), path = folder + kSpecName;
-  if (value_of(state->database, kStudyValue, "spec") != toml) state->write_study(spec);
+  const StudySpec all = toml_before ? merge_specs(parse_spec(*toml_before, state->database.path()), spec) : spec;
+  const std::string toml = to_toml(all), path = folder + kSpecName;
+  if (toml_before != toml) state->write_study(all);
   state->load_spaces();
   if (!file_holds(path, toml)) write_file_atomically(path, toml);
   return Store(std::move(state));

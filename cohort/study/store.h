@@ -21,7 +21,7 @@ class Store {
  public:
   /// Opens or makes DIR/study.db for this spec and writes DIR/study.toml. Error(kBadInput) where DIR holds another study
   /// (explain_difference), a file that is no study, or a store of a later version. A store of the same study is gone on with, and takes
-  /// over what was added to the spec.
+  /// over what was added to the spec; what the spec leaves out stays (merge_specs).
   static Store open(const std::string& folder, const StudySpec& spec);
   /// Reads only; Error(kBadInput) where there is none.
   static Store open_readonly(const std::string& folder);
@@ -34,7 +34,7 @@ class Store {
   Store(Store&&) noexcept;
   ~Store();
 
-  /// Error(kBadInput) where there is none: see create().
+  /// All that was asked for so far. Error(kBadInput) where there is none: see create().
   StudySpec spec() const;
   /// Writes an ended trial with all its measurements in one transaction. Error(kFailed) when it is there already: nothing is run twice.
   /// A trial of 0.4 s or more is also synced to the disk; shorter ones may be lost, whole, by a loss of power (never by a kill).

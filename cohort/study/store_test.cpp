@@ -127,6 +127,23 @@ TEST_CASE("store: a study may grow, all else that changed is refused by name") {
   CHECK(study.batches[0].num_trials == 9);
   CHECK(study.batches[0].trials.size() == 1);
   CHECK(study.goals.size() == 3);
+  // A run of a part: the others stay, and so does the larger number of trials.
+  StudySpec part = grown;
+  part.batches = {grown.batches[0]};
+  part.batches[0].num_trials = 4;
+  {
+    Store store = Store::open(path, part);
+    store.add(8, trial_of(1, 3));
+    CHECK(to_toml(store.spec()) == to_toml(grown));
+  }
+  const StudyData after = read_study(path);
+  REQUIRE(after.batches.size() == 3);
+  CHECK(after.batches[0].num_trials == 9);
+  CHECK(after.batches[0].trials.size() == 2);
+  CHECK(after.batches[2].trials.size() == 1);
+  CHECK(read_small_file(path + "/study.toml", 1 << 20) == to_toml(grown));
+  part.seed = 2;
+  CHECK(error_of([&] { Store::open(path, part); }).find("holds another study: seed was ") != std::string::npos);
   StudySpec other = grown;
   other.seed = 2;
   const std::string text = error_of([&] { Store::open(path, other); });

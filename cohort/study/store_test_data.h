@@ -8,7 +8,7 @@
 #include <functional>
 #include <string>
 
-#include "cohort/base/error.h"
+#include "cohort/base/test_errors.h"
 #include "cohort/base/file.h"
 #include "cohort/study/store.h"
 
@@ -62,17 +62,6 @@ inline bool same(const Trial& a, const Trial& b) {
       if (!same_bits(a.measurements[i].values[metric], b.measurements[i].values[metric])) return false;
   }
   return true;
-}
-
-inline std::string error_of(const std::function<void()>& action, ErrorCode code = ErrorCode::kBadInput) {
-  try {
-    action();
-  } catch (const Error& error) {
-    CHECK(error.code() == code);
-    CHECK(std::string(error.what()).find('\n') == std::string::npos);
-    return error.what();
-  }
-  return "no error";
 }
 
 }  // namespace cohort::study

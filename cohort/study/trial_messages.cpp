@@ -1,6 +1,6 @@
 #include "cohort/study/trial_messages.h"
 
-#include <cmath>
+#include <limits>
 
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
@@ -8,7 +8,6 @@
 namespace cohort::study {
 namespace {
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 double number(const Json& json) { return json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>(); }
 
 /// The library's own exceptions name neither file nor field.
@@ -27,13 +26,13 @@ Json to_json(const Trial& trial) {
   Json measurements = Json::array();
   for (const Measurement& measurement : trial.measurements) {
     Json row = Json::array({measurement.step});
-    for (const double value : measurement.values) row.push_back(number(value));
+    for (const double value : measurement.values) row.push_back(finite_json(value));
     measurements.push_back(std::move(row));
   }
   return {{"id", trial.id},
           {"status", name_of(trial.status)},
           {"steps", trial.steps},
-          {"seconds", number(trial.seconds)},
+          {"seconds", finite_json(trial.seconds)},
           {"parameters", trial.parameters},
           {"measurements", std::move(measurements)}};
 }

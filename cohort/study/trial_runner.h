@@ -31,7 +31,8 @@ struct TrialOutcome {
   TrialStatus status =
       TrialStatus::kIncomplete;  ///< kComplete: the budget is used up; kCensored: `measured` asked to stop before; or kInfeasible.
   int64_t steps = 0;
-  double seconds = 0;  ///< Wall clock of this call.
+  double seconds = 0;         ///< Wall clock of this call.
+  double seconds_before = 0;  ///< Of the calls before whose work the snapshot held, times their teams' ranks. Known on the first rank.
 };
 
 /// One thread. A runner of a team of ranks (a batch divided over workers): all ranks of the team call run() with the same order, and

@@ -79,6 +79,21 @@ def num_stored(folder):
         return 0
 
 
+def reported_sizes(folder):
+    run_ok(["study", "report", folder, "--no-times"])
+    return [int(line.split(",")[0]) for line in (folder / "steps_curve.csv").read_text().splitlines()[1:]]
+
+
+def set_first_digit_of_seconds(snapshot, digit):
+    """A time that the trial can not take here, so that a sum shows; False where the file says none."""
+    content, key = snapshot.read_bytes(), b'"seconds":"'
+    at = content.find(key) + len(key)
+    if at < len(key):
+        return False
+    snapshot.write_bytes(content[:at] + digit + content[at + 1:])
+    return True
+
+
 def kill_session(process):
     """SIGKILL to all of it at once; returns when the last one is gone."""
     for pid in session_members(process.pid):
@@ -124,6 +139,40 @@ def test_one_worker_and_three_store_the_same():
         run_ok(["study", "run", spec, "--out", folder / "one", "--workers", 2, "--quiet", "--trials", 9])
         more = stored(folder / "one")
         check(len(more) > len(expected) and all(trial in more for trial in expected), "trials changed when more were asked for")
+
+
+def test_some_batch_sizes_now_and_the_others_later():
+    """Whatever a folder was asked for in which order, it holds the trials that one run of it all would have stored."""
+    with Folder() as folder:
+        spec = write(folder, QUADRATIC, steps=2000, more="")
+        whole, parts = folder / "whole", folder / "parts"
+        run_ok(["study", "run", spec, "--out", whole, "--workers", 1, "--quiet"])
+        expected = stored(whole)
+        command = ["study", "run", spec, "--out", parts, "--workers", 2]
+        of_sizes = lambda *sizes: [trial for trial in expected if trial[0][0] in sizes]
+        lines = run_ok([*command, "--batch-sizes", "8", "--json"])
+        check(stored(parts) == of_sizes(8) and [l["batch_size"] for l in lines if l["event"] == "steps_to_result"] == [8], lines)
+        # Others, though the folder holds one that is not asked for now; then the rest.
+        code, out, err = run([*command, "--batch-sizes", "1"])
+        check(code == 0 and stored(parts) == of_sizes(1, 8) and "left as it is: batch size 8" in err, f"{code} {out} {err}")
+        check(reported_sizes(parts) == [1, 8], "the report has other batch sizes than those that are there")
+        run_ok([*command, "--quiet"])
+        check(stored(parts) == expected, "a study in parts holds other trials")
+        check(reported_sizes(parts) == [1, 8, 64] and run_ok(["study", "fit", parts, "--json"]) == run_ok(["study", "fit", whole, "--json"]), "another study")
+        # All at hand: a part asks for nothing, and so do fewer trials; more of one batch size leave the others.
+        code, _, err = run([*command, "--batch-sizes", "64,8"])
+        check(code == 0 and "nothing is left to do" in err and stored(parts) == expected, f"{code} {err}")
+        code, _, err = run([*command, "--trials", 3])
+        check(code == 0 and "nothing is left to do" in err and stored(parts) == expected, f"{code} {err}")
+        run_ok([*command, "--batch-sizes", "64", "--trials", 10, "--quiet"])
+        grown = stored(parts)
+        check(all(trial in grown for trial in expected) and {trial[0][0] for trial in grown if trial not in expected} == {64}, "more trials changed the others")
+        check("trials = [7, 7, 10]" in (parts / "study.toml").read_text(), (parts / "study.toml").read_text())
+        # The words of the spec that was kept: the same study again.
+        run_ok(["study", "run", parts / "study.toml", "--out", folder / "again", "--workers", 2, "--quiet"])
+        check(stored(folder / "again") == grown, "study.toml is another study")
+        refused([*command[2:], "--batch-sizes", "64", "--seed", 9], "holds another study", "seed")
+        refused([*command[2:], "--batch-sizes", "64", "--steps", 500], "holds another study", "steps at batch size 64 were 2000 and are only 500")
 
 
 def test_censoring_gives_the_same_minimum_for_less_work():
@@ -182,6 +231,8 @@ def test_control_c_saves_and_a_second_start_goes_on():
         check(code == 130, f"exit code {code}\n{err}")
         snapshots = list((folder / "study" / "in_progress").glob("*.snapshot"))
         check(snapshots, f"no running trial was saved\n{err}")
+        saved = [path.name.split("_")[:2] for path in snapshots if set_first_digit_of_seconds(path, b"9")]
+        check(saved, "no snapshot says how long the trial took so far")
         check("goes on" in err, err)
         before = stored(folder / "study")
         run_ok(arguments + ["--quiet"])
@@ -189,6 +240,10 @@ def test_control_c_saves_and_a_second_start_goes_on():
         run_ok(arguments + ["--quiet"])
         check(len(before) < len(stored(folder / "whole")) == len(stored(folder / "study")), "the interrupted study was done already")
         check(stored(folder / "study") == stored(folder / "whole"), "Ctrl-C changed what is stored")
+        with sqlite3.connect(f"file:{folder}/study/study.db?mode=ro", uri=True) as database:
+            for batch_size, trial in saved:
+                seconds = database.execute("SELECT seconds FROM trials WHERE batch_size = ? AND id = ?", (batch_size, trial)).fetchone()[0]
+                check(seconds > 9, f"trial {trial} of batch size {batch_size}: {seconds} s, without those before the stop")
 
 
 def test_divided_batches_train_in_teams():
@@ -271,9 +326,13 @@ def test_what_is_refused():
         refused([spec, *out, "--trials", 0], "--trials")
         refused([spec, *out, "--censor-margin", 0.5], "--censor-margin")
         refused([spec, *out, "--backend", "mpi"], "mpirun")
-        refused([folder / "none.toml", *out], "none.toml")
         tiny = folder / "tiny.toml"
         tiny.write_text(MODEL.format(max_batch=8192))
+        for more in ([spec, *out], [spec, "--dry-run"], [tiny, "--out", folder / "x", "--workers", 2], [tiny, "--dry-run"]):
+            refused([*more, "--backend", "foo"], "'foo'", "auto shm gloo mpi shm+gloo shm+mpi")
+        refused([spec, *out, "--backend", "glo"], "did you mean 'gloo'?")
+        refused([spec, "--dry-run", "--backend", ""], "expected one of")
+        refused([folder / "none.toml", *out], "none.toml")
         refused([tiny, "--out", folder / "x", "--synthetic"], "made-up data")
         (folder / "file").write_text("not a folder")
         code, _, err = run(["study", "run", spec, "--out", folder / "file", "--workers", 1])
@@ -285,6 +344,7 @@ def test_what_a_trial_throws_ends_the_study_with_its_sentence():
         spec = write(folder, MODEL.replace("fc:hidden=16", "lstm"), max_batch=8192)   # Reads text.
         code, _, err = run(["study", "run", spec, "--out", folder / "study", "--workers", 2, "--quiet"], timeout=60)
         check(code == 2 and "text" in err, f"{code} {err}")
+        check("first step" not in err, f"trials are no steps of the job: {err}")
 
 
 def test_a_second_writer_is_refused():

@@ -51,6 +51,22 @@ def test_the_published_table_gives_every_digit():
     check(lines[3] == {"event": "regimes", "perfect_to": 512, "diminishing_to": 4096, "flags": []}, lines[3])
 
 
+def test_a_table_as_r_writes_it():
+    with Folder() as folder:
+        table = folder / "quoted.csv"
+        table.write_text('"","batch_size","steps"\n' + "".join(f'"{row}",{batch},{count}\n' for row, (batch, count) in enumerate(PUBLISHED.items())))
+        plain = run_ok(["study", "fit", write_table(folder, PUBLISHED), "--json"])
+        check(run_ok(["study", "fit", table, "--json"]) == plain, "quotes change the fit")
+
+
+def test_the_note_of_a_law_names_what_the_law_has():
+    with Folder() as folder:
+        text = run_ok(["study", "fit", write_table(folder, {batch: 1000 + 10**8 // batch for batch in (8, 16, 32, 64, 128, 256)}), "--reference-batch", 128])
+    lines = text.splitlines()
+    note = lines[next(i for i, line in enumerate(lines) if line.startswith("log-linear")) + 1]
+    check("the 20 % critical batch size lies above the largest" in note and "Bc" not in note, text)
+
+
 def test_one_law_and_its_reference():
     with Folder() as folder:
         table = write_table(folder, PUBLISHED)
@@ -122,6 +138,8 @@ def test_wrong_usage_is_refused_with_a_sentence():
             ([good, "--law", "cubic"], "none of hyperbola, knee, log-linear"),
             ([good, "--reference-batch", "0"], "above 0"),
             ([good, "--goal", "val_error<0.1"], "is a table"),
+            ([good, "--goal", ""], "goal '' is not METRIC<VALUE"),
+            ([folder, "--goal", ""], "goal '' is not METRIC<VALUE"),
         ):
             code, out, err = run(["study", "fit", *arguments])
             check(code == 2 and word in err and not out, (arguments, code, out, err))

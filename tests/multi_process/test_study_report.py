@@ -1,6 +1,8 @@
 """The report of a batch-size study by the real program: page, CSVs and lines, from a store and from its archive; what a browser makes of it."""
 import csv
 import html.parser
+import json
+import os
 import shutil
 import subprocess
 
@@ -81,6 +83,102 @@ def test_several_studies_are_laid_over_each_other():
         check(not (study / "report.html").exists(), "--out was not followed")
 
 
+def test_every_study_of_several_has_its_figures():
+    """Two that differ in their seed, and one that differs from both in model and optimizer: no one drops out."""
+    with Folder() as folder:
+        study = make_study(folder)
+        run_ok(["study", "run", folder / "tiny.toml", "--out", folder / "b", "--seed", "4", "--workers", "1", "--quiet"])
+        (folder / "other.toml").write_text(SPEC.replace("dimensions=50", "dimensions=40").replace('"sgd"', '"momentum"\nmodel_name = "small"') + "momentum = { value = 0.9 }\n")
+        run_ok(["study", "run", folder / "other.toml", "--out", folder / "c", "--workers", "1", "--quiet"])
+        lines = run_ok(["study", "report", study, folder / "b", folder / "c", "--no-times", "--json", "--out", folder / "out" / "page.html"])
+        check([line["study"] for line in lines if line["event"] == "regimes"] == [str(study), str(folder / "b"), str(folder / "c")], lines)
+        sections = Page((folder / "out" / "page.html").read_text()).sections
+        for figure in ("fig1_steps", "fig2_goals", "fig8_parameters", "fig9_scatter_steps", "fig11_budgets"):
+            for name in (figure, f"{figure}-2-b", f"{figure}-3-c"):
+                check(name in sections and (folder / "out" / "plots" / f"{name}.csv").exists(), (name, sections))
+        check({"fig1_repeats", "fig3_studies", "fig10_scatter_studies"} < set(sections), sections)
+        curves = {row["series"] for row in csv.DictReader(open(folder / "out" / "plots" / "fig3_studies.csv", newline=""))} - {"ideal"}
+        check(len(curves) == 3, curves)
+
+
+def test_no_table_of_a_plot_has_a_column_twice():
+    with Folder() as folder:
+        study = make_study(folder)
+        run_ok(["study", "run", folder / "tiny.toml", "--out", folder / "b", "--seed", "4", "--workers", "1", "--quiet"])
+        run_ok(["study", "report", study, folder / "b", "--no-times", "--quiet"])
+        tables = list((study / "plots").glob("*.csv"))
+        check(len(tables) > 10, tables)
+        for table in tables:
+            columns = rows_of(table)[0]
+            check(len(set(columns)) == len(columns), (table.name, columns))
+
+
+def test_the_warning_of_halving_stands_in_every_result():
+    with Folder() as folder:
+        (folder / "tiny.toml").write_text(SPEC)
+        run_ok(["study", "run", folder / "tiny.toml", "--out", folder / "a", "--workers", "1", "--quiet", "--halving"])
+        out = run_ok(["study", "report", folder / "a", "--no-times", "--quiet"])
+        check(out.startswith("warning: successive halving is biased"), out)
+        check("biased" in (folder / "a" / "report.html").read_text(), "the page does not say so")
+        lines = run_ok(["study", "report", folder / "a", "--no-times", "--json"])
+        check(lines[0]["event"] == "warning" and "biased" in lines[0]["text"], lines)
+        out = run_ok(["study", "fit", folder / "a"])
+        check(out.startswith("warning: successive halving is biased"), out)
+        out = run_ok(["study", "export", folder / "a", "--out", folder / "archive"])
+        check(out.startswith("warning: successive halving is biased"), out)
+        lines = run_ok(["study", "export", folder / "a", "--out", folder / "archive2", "--json"])
+        check(lines[0]["event"] == "warning" and "biased" in lines[0]["text"], lines)
+        run_ok(["study", "run", folder / "tiny.toml", "--out", folder / "b", "--workers", "1", "--quiet"])
+        check("biased" not in run_ok(["study", "report", folder / "b", "--no-times", "--quiet"]), "a study without halving is warned of")
+
+
+def test_a_goal_on_what_was_never_measured_is_refused():
+    with Folder() as folder:
+        study = make_study(folder)
+        for action in ("report", "fit"):
+            code, out, err = run(["study", action, study, "--goal", "val_error<0.1"])
+            check(code == 2 and "this study does not measure val_error; measured: val_loss" in err, (action, code, out, err))
+
+
+def run_beside_read_only(folder, arguments, **options):
+    """The program where `folder` is mounted read-only, which stops root too; skipped where no name space can be made."""
+    if not shutil.which("unshare"):
+        skip("no unshare here")
+    words = ["unshare", "--mount", "--map-root-user", "sh", "-c", 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" || exit 77; exec "$@"']
+    process = subprocess.run([*words, str(folder), os.environ["COHORT_BIN"], *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    if process.returncode == 77 or "unshare" in process.stderr:
+        skip(f"no read-only mount here: {process.stderr.strip()}")
+    return process.returncode, process.stdout, process.stderr
+
+
+def test_a_read_only_study_is_reported_elsewhere():
+    with Folder() as folder:
+        study = make_study(folder)
+        before = sorted(path.name for path in study.iterdir())
+        page = folder / "out" / "page.html"
+        code, out, err = run_beside_read_only(study, ["study", "report", study, "--no-times", "--json", "--out", page])
+        check(code == 0, (code, out, err))
+        check((folder / "out" / "steps_curve.csv").exists() and json.loads(out.splitlines()[-1])["steps_curve"] == str(folder / "out" / "steps_curve.csv"), out)
+        check(f"nothing can be written into {study}" in err and str(folder / "out") in err, err)
+        check(sorted(path.name for path in study.iterdir()) == before, "the study's folder changed")
+        for arguments in (["report", study, "--no-times"], ["run", folder / "tiny.toml", "--out", study, "--workers", "1", "--quiet"],
+                          ["export", study, "--out", study / "archive"], ["run", folder / "tiny.toml", "--out", study / "new", "--workers", "1"]):
+            code, out, err = run_beside_read_only(study, ["study", *arguments])
+            check(code == 2 and "Read-only file system" in err and len(err.strip().splitlines()) == 1, (arguments, code, out, err))
+
+
+def test_a_place_that_can_not_be_written_is_bad_input_everywhere():
+    with Folder() as folder:
+        study = make_study(folder)
+        run_ok(["study", "export", study, "--out", folder / "archive"])
+        (folder / "file").write_text("")
+        for arguments in (["run", folder / "tiny.toml", "--workers", "1", "--out", folder / "file"], ["run", folder / "tiny.toml", "--workers", "1", "--out", folder / "file" / "a"],
+                          ["export", study, "--out", folder / "file"], ["export", study, "--out", folder / "file" / "a"],
+                          ["import", folder / "archive", "--out", folder / "file"], ["report", study, "--no-times", "--out", folder / "file" / "page.html"]):
+            code, out, err = run(["study", *arguments])
+            check(code == 2 and "Not a directory" in err and len(err.strip().splitlines()) == 1, (arguments, code, out, err))
+
+
 def test_what_can_not_be_reported_is_one_sentence():
     with Folder() as folder:
         for arguments, words in (([], "give a study's folder"), ([folder], "neither a study"), ([folder, "--goal", "speed<1"], "speed")):
@@ -89,6 +187,9 @@ def test_what_can_not_be_reported_is_one_sentence():
         study = make_study(folder)
         code, out, err = run(["study", "report", study, "--out", folder])
         check(code == 2 and "is a folder" in err, (code, err))
+        for workers in ("0", "99999", "two"):  # Also where nothing is measured.
+            code, out, err = run(["study", "report", study, "--no-times", "--workers", workers])
+            check(code == 2 and "--workers" in err and not (study / "report.html").exists(), (workers, code, err))
 
 
 def test_a_browser_draws_it():
