@@ -229,30 +229,45 @@ void check_config(const Config& config) {
   injection_for_rank(config.inject, 0);
 }
 
-Injection injection_for_rank(const std::string& text, int rank) {
-  Injection injection;
+namespace {
+
+struct Fault {
+  std::string kind;
+  int64_t rank = 0;
+  double value = 0;
+};
+
+std::vector<Fault> parse_faults(const std::string& text) {
+  std::vector<Fault> faults;
   for (const std::string& part : split(text, ',')) {
     const std::vector<std::string> fields = split(part, ':');
-    const auto bad = [&] {
+    const bool is_fault = fields.size() == 3 && (fields[0] == "slow" || fields[0] == "pause" || fields[0] == "kill");
+    const auto rank = is_fault ? parse_integer(fields[1]) : std::nullopt;
+    const auto value = is_fault ? parse_number(fields[2]) : std::nullopt;
+    if (!rank || !value || *rank < 0 || *value < (fields[0] == "slow" ? 1 : 0))
       fail(ErrorCode::kBadInput, "--inject ", part, ": expected slow:RANK:FACTOR, pause:RANK:SECONDS or kill:RANK:STEP");
-    };
-    if (fields.size() != 3) bad();
-    const auto target = parse_integer(fields[1]);
-    const auto value = parse_number(fields[2]);
-    if (!target || !value || *target < 0 || *value < 0) bad();
-    const bool mine = *target == rank;
-    if (fields[0] == "slow") {
-      if (*value < 1) bad();
-      if (mine) injection.slow_factor = *value;
-    } else if (fields[0] == "pause") {
-      if (mine) injection.pause_seconds = *value;
-    } else if (fields[0] == "kill") {
-      if (mine) injection.kill_step = static_cast<int64_t>(*value);
-    } else {
-      bad();
-    }
+    faults.push_back({fields[0], *rank, *value});
+  }
+  return faults;
+}
+
+}  // namespace
+
+Injection injection_for_rank(const std::string& text, int rank) {
+  Injection injection;
+  for (const Fault& fault : parse_faults(text)) {
+    if (fault.rank != rank) continue;
+    if (fault.kind == "slow") injection.slow_factor = fault.value;
+    else if (fault.kind == "pause") injection.pause_seconds = fault.value;
+    else injection.kill_step = static_cast<int64_t>(fault.value);
   }
   return injection;
+}
+
+int64_t last_injected_rank(const std::string& text) {
+  int64_t last = -1;
+  for (const Fault& fault : parse_faults(text)) last = std::max(last, fault.rank);
+  return last;
 }
 
 Goal parse_goal(const std::string& text) {

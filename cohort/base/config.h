@@ -86,6 +86,8 @@ struct Injection {
   int64_t kill_step = -1;
 };
 Injection injection_for_rank(const std::string& text, int rank);
+/// The highest rank that `--inject` names, -1 for none.
+int64_t last_injected_rank(const std::string& text);
 
 /// `val_error<0.12`: metric is val_error or val_loss or loss.
 struct Goal {

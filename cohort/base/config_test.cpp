@@ -105,6 +105,8 @@ TEST_CASE("goals and injections") {
   CHECK(injection_for_rank(text, 1).slow_factor == 2.5);
   CHECK(injection_for_rank(text, 2).kill_step == 7);
   CHECK(injection_for_rank(text, 3).kill_step == -1);
+  CHECK(last_injected_rank(text) == 2);
+  CHECK(last_injected_rank("") == -1);
 }
 
 TEST_CASE("layouts") {

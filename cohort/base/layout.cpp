@@ -63,11 +63,14 @@ bool set_key(Layout& layout, const std::string& key, const std::string& value) {
 
 bool parse_pairs(Layout& layout, const std::string& text) {
   bool dp_given = false;
+  std::set<std::string> given;
   for (const std::string& part : split(text, ',')) {
     const size_t equals = part.find('=');
     if (equals == std::string::npos)
       fail(ErrorCode::kBadInput, "--layout: '", part, "' is not KEY=VALUE; a layout is auto, single, FILE.json, or for example dp=2");
-    dp_given |= set_key(layout, trim(part.substr(0, equals)), trim(part.substr(equals + 1)));
+    const std::string key = trim(part.substr(0, equals));
+    dp_given |= set_key(layout, key, trim(part.substr(equals + 1)));
+    if (!given.insert(key).second) fail(ErrorCode::kBadInput, "--layout ", text, ": ", key, " is given twice");
   }
   return dp_given;
 }

@@ -26,6 +26,7 @@ TEST_CASE("layout: keys, and the data degree that is left") {
 TEST_CASE("layout: a schedule's file may end the keys, a layout's file is one whatever its name") {
   CHECK(parse_layout("pp=2,schedule=mine.json", 2).schedule == "mine.json");
   CHECK(parse_layout("schedule=mine.json", 1).schedule == "mine.json");
+  CHECK_THROWS_WITH_AS(parse_layout("dp=2, dp=2", 2), doctest::Contains("dp is given twice"), Error);
   const TemporaryFolder folder;
   for (const char* name : {"a.json", "lr=1.json"}) {
     std::ofstream(folder / name) << R"({"pp": 2, "microbatches": "3", "sequence": false})";

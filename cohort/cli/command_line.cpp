@@ -108,7 +108,8 @@ int64_t Arguments::integer_option(const std::string& name, int64_t fallback, int
   if (found == options.end()) return fallback;
   const auto value = parse_integer(found->second);
   if (!value || *value < minimum || *value > maximum)
-    fail(ErrorCode::kBadInput, "--", name, " ", found->second, ": expected a whole number from ", minimum, " to ", maximum);
+    fail(ErrorCode::kBadInput, name.size() == 1 ? "-" : "--", name, " ", found->second, ": expected a whole number from ", minimum, " to ",
+         maximum);
   return *value;
 }
 

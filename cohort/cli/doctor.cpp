@@ -30,7 +30,7 @@ namespace {
 struct Finding {
   std::string name, value;
   bool works = true;
-  std::string advice;
+  std::string advice;  ///< What to do where it does not work.
 };
 
 bool library_loads(const char* name) {
@@ -47,8 +47,10 @@ bool gloo_works() {
          }) == 0;
 }
 
-/// Two ranks share memory and measure at which sizes the ways of moving data change; "" where they cannot.
+/// Two ranks share memory and measure at which sizes the ways of moving data change, with much more patience than a job has; "" where they
+/// cannot share memory.
 std::string shm_tuning_text() {
+  constexpr double kMostSeconds = 2;
   constexpr size_t kBytes = 256;
   void* const page = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return "";
@@ -59,8 +61,11 @@ std::string shm_tuning_text() {
     auto arena = ShmArena::create(*store, world.rank, world.size);
     if (!arena) return 1;
     ShmTransport transport(std::move(arena), peers.pids(), 10);
-    const std::string measured = tune(transport).text();
-    if (world.rank == 0) measured.copy(text, kBytes - 1);
+    const ShmTuning tuning = tune(transport, kMostSeconds);
+    const char* const why = tuning.measured                       ? ""
+                            : ::sysconf(_SC_NPROCESSORS_ONLN) < 2 ? ": two ranks would share one core"
+                                                                  : ": other programs kept the cores busy for too long, try again later";
+    if (world.rank == 0) concat(tuning.text(), why).copy(text, kBytes - 1);
     return 0;
   });
   const std::string result = code == 0 ? text : "";
@@ -88,7 +93,11 @@ std::vector<Finding> findings(const Config& config) {
   const bool cuda = torch::cuda::is_available();
   out.push_back({"cuda", cuda ? concat(torch::cuda::device_count(), " devices") : "no device", cuda, "use --device cpu"});
   const std::string no_nccl = why_no_nccl();
-  out.push_back({"nccl", no_nccl.empty() ? "works" : "not in this build", no_nccl.empty(), no_nccl});
+  out.push_back({"nccl",
+                 !no_nccl.empty() ? "not in this build"
+                 : cuda ? concat("in this build: exchanges gradients of up to ", torch::cuda::device_count(), " ranks here, one a GPU")
+                        : "in this build, without a GPU to use it on",
+                 no_nccl.empty() && cuda, no_nccl.empty() ? "use --device cpu" : no_nccl});
   out.push_back({"fashion-mnist", std::filesystem::exists("/usr/share/datasets/fashion-mnist") ? "installed" : "not installed",
                  std::filesystem::exists("/usr/share/datasets/fashion-mnist"), "apt-get install dataset-fashion-mnist"});
   load_plugin(config);
@@ -100,15 +109,13 @@ std::vector<Finding> findings(const Config& config) {
 
 int run_doctor(const Arguments& arguments) {
   for (const Finding& finding : findings(arguments.config)) {
+    const std::string advice = finding.works ? "" : finding.advice;
     if (arguments.config.json)
-      std::printf(
-          "%s\n",
-          Json{{"event", "finding"}, {"name", finding.name}, {"value", finding.value}, {"works", finding.works}, {"advice", finding.advice}}
-              .dump()
-              .c_str());
-    else
-      std::printf("%-14s %s%s\n", finding.name.c_str(), finding.value.c_str(),
-                  finding.works || finding.advice.empty() ? "" : ("  -> " + finding.advice).c_str());
+      std::printf("%s\n",
+                  Json{{"event", "finding"}, {"name", finding.name}, {"value", finding.value}, {"works", finding.works}, {"advice", advice}}
+                      .dump()
+                      .c_str());
+    else std::printf("%-14s %s%s\n", finding.name.c_str(), finding.value.c_str(), advice.empty() ? "" : ("  -> " + advice).c_str());
   }
   return 0;
 }

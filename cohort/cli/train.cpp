@@ -33,6 +33,8 @@ int run_train(const Arguments& given) {
   load_plugin(config);
   // Read before ranks are forked: once for all of them, and a bad file ends the command before anything is started.
   const DataSet data = open_data(config.data, {.context = config.context, .validation_samples = config.val_samples, .seed = config.seed});
+  if (!config.prompt.empty() && data.train->shape().kind != DataShape::Kind::kText)
+    fail(ErrorCode::kBadInput, "--prompt is for text, and ", config.data, " holds pictures; leave it out");
   return run_job(arguments, [&](const World& world) {
     return train(config, data, world).interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0;
   });

@@ -12,9 +12,11 @@
 #include <initializer_list>
 #include <string>
 
-#include "cohort/base/error.h"
+#include "cohort/base/test_errors.h"
 
 namespace cohort::testing {
+
+using cohort::error_of;
 
 /// A fresh folder that goes with the object.
 class TempFolder {
@@ -76,19 +78,6 @@ inline std::string idx_labels(uint32_t count) {
   std::string out = big_endian({0x801, count});
   for (uint32_t i = 0; i < count; ++i) out += static_cast<char>(i % 10);
   return out;
-}
-
-/// The text of the Error(code) that `action` must throw.
-inline std::string error_of(const std::function<void()>& action, ErrorCode code = ErrorCode::kBadInput) {
-  try {
-    action();
-  } catch (const Error& error) {
-    CHECK(error.code() == code);
-    CHECK(std::string(error.what()).find('\n') == std::string::npos);
-    return error.what();
-  }
-  FAIL_CHECK("expected an Error");
-  return "";
 }
 
 inline bool contains(const std::string& text, const std::string& part) {

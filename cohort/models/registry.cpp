@@ -56,6 +56,8 @@ Specification parse(const std::string& text) {
   }
 }
 
+}  // namespace
+
 const ModelEntry& find_model(const std::string& name) {
   const auto& models = registered_models();
   if (const auto found = models.find(name); found != models.end()) return found->second;
@@ -67,8 +69,6 @@ const ModelEntry& find_model(const std::string& name) {
   }
   fail(ErrorCode::kBadInput, "there is no model '", name, "'", did_you_mean(name, names), "; models:", list);
 }
-
-}  // namespace
 
 void register_model(const std::string& name, const std::string& help, ModelFactory factory) {
   if (name.empty() || name.find_first_of(":,= \t\n") != std::string::npos) {

@@ -53,6 +53,8 @@ struct ModelEntry {
 };
 /// Built-in and registered models, sorted by name.
 const std::map<std::string, ModelEntry>& registered_models();
+/// Error(kBadInput) that suggests the nearest name, where there is none.
+const ModelEntry& find_model(const std::string& name);
 
 /// Builds `NAME[:key=value,...]` for this data with weights initialised from `seed` (the same on every rank and every layout). An unknown
 /// name or key: Error(kBadInput) that suggests the nearest.

@@ -1,20 +1,10 @@
 #include "cohort/train/bench_study.h"
 
-#include <ctime>
-
+#include "cohort/base/cpu_time.h"
 #include "cohort/base/error.h"
 #include "cohort/train/model_trial.h"
 
 namespace cohort {
-namespace {
-
-double cpu_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-}  // namespace
 
 study::StudySpec bench_study_spec(const BenchStudyOptions& options) {
   study::StudySpec spec;
@@ -30,14 +20,14 @@ std::shared_ptr<const TrialData> bench_study_data(const DataSet& data) { return 
 TrialTime bench_trial(const BenchStudyOptions& options, std::shared_ptr<const TrialData> data) {
   const auto runner = make_model_runner(bench_study_spec(options), std::move(data), Group(), {.use_dense_chain = options.use_dense_chain});
   TrialTime time;
-  const double before = cpu_seconds();
+  const double before = process_cpu_seconds();
   const study::TrialOrder order{
       .batch_size = options.batch_size, .train_steps = options.steps, .parameters = {{"learning_rate", options.learning_rate}}, .seed = 1};
   const study::TrialOutcome outcome = runner->run(order, {[&](const study::Measurement& measurement) {
                                                     time.val_error = measurement.values[study::kValError];
                                                     return options.steps;
                                                   }});
-  time.cpu_seconds = cpu_seconds() - before;
+  time.cpu_seconds = process_cpu_seconds() - before;
   time.seconds = outcome.seconds;
   if (outcome.status != study::TrialStatus::kComplete)
     fail(ErrorCode::kFailed, "bench study: the trial of batch ", options.batch_size, " did not complete; use another learning rate");

@@ -1,34 +1,85 @@
 #include "cohort/train/check_run.h"
 
 #include "cohort/base/error.h"
+#include "cohort/comm/nccl.h"
+#include "cohort/models/registry.h"
 #include "cohort/parallel/compressor.h"
 #include "cohort/schedule/check.h"
 #include "cohort/train/balance.h"
 #include "cohort/train/noise_meter.h"
 
 namespace cohort {
+namespace {
 
-static void check_model_parallel(const Config& config, const Layout& layout) {
+/// What only pipelines have would be taken and do nothing.
+void check_no_pipeline(const Layout& layout) {
+  const Layout none;
+  const auto refuse = [](const std::string& key, const std::string& value, const std::string& standard) {
+    if (value != standard)
+      fail(ErrorCode::kBadInput, "--layout: ", key, "=", value, " without pipeline workers does nothing; add pp=N, or leave it out");
+  };
+  refuse("schedule", layout.schedule, none.schedule);
+  refuse("split", layout.split, none.split);
+}
+
+void check_model_parallel(const Config& config, const Layout& layout) {
+  if (layout.pp == 1) check_no_pipeline(layout);
   if (!layout.is_model_parallel()) return;
-  const auto refuse = [](bool asked, const std::string& what, const std::string& instead) {
-    if (asked) fail(ErrorCode::kBadInput, what, " with pp or tp is not supported; ", instead);
+  const auto refuse = [](bool asked, const std::string& what, const std::string& instead, const std::string& with = "pp or tp") {
+    if (asked) fail(ErrorCode::kBadInput, what, " with ", with, " is not supported; ", instead);
   };
   refuse(config.device != "cpu", "--device " + config.device,
          "stages and divided layers exchange through the host's memory: use --device cpu");
   refuse(config.shares != "equal", "--shares " + config.shares,
          "use equal shares, or stages with more replicas in a layout file ({\"stages\": [{\"layers\": [...], \"dp\": 2}, ...]})");
-  refuse(config.sync_batch_norm && layout.tp > 1, "--sync-batch-norm", "use norm=ghost, group or none, or dp and pp alone");
+  refuse(config.sync_batch_norm && layout.tp > 1, "--sync-batch-norm", "use norm=ghost, group or none, or dp and pp alone", "tp");
   refuse(config.label_smoothing > 0 && layout.tp > 1, concat("--label-smoothing ", config.label_smoothing),
-         "the loss over divided classes is not smoothed: use dp and pp alone");
+         "the loss over divided classes is not smoothed: use dp and pp alone", "tp");
   if (layout.pp == 1) return;
   if (layout.schedule.ends_with(".json")) check_schedule(read_schedule_file(layout.schedule));
   else num_stages_of(layout.schedule, layout.pp);  // Refuses what is no schedule.
 }
 
+/// What the ranks would find too late to say it once. Touches no GPU: ranks are still to be forked.
+void check_device(const Config& config, const Layout& layout) {
+  if (config.device == "cpu") {
+    if (config.backend == "nccl")
+      fail(ErrorCode::kBadInput, "--backend nccl moves tensors that lie on GPUs: add --device cuda, or use --backend auto");
+    return;
+  }
+  if (config.backend == "nccl" && !why_no_nccl().empty()) fail(ErrorCode::kBadInput, "--backend nccl: ", why_no_nccl());
+  if (layout.zero > 0)
+    fail(ErrorCode::kBadInput, "zero=", layout.zero, " with --device ", config.device,
+         " is not supported: it shards weights in the host's memory; use zero=0, or --device cpu");
+  if (layout.compress != "none")
+    fail(ErrorCode::kBadInput, "compress=", layout.compress, " with --device ", config.device,
+         " is not supported: it works on gradients in the host's memory; use compress=none, or --device cpu");
+}
+
+void check_faults(const Config& config, int num_ranks) {
+  if (const int64_t rank = last_injected_rank(config.inject); rank >= num_ranks)
+    fail(ErrorCode::kBadInput, "--inject ", config.inject, ": there is no rank ", rank, ", the last of ", num_ranks, " is rank ",
+         num_ranks - 1);
+}
+
+/// The ranks know how many samples a model's norm keeps together; this is what no model can do.
+void check_batch(const Config& config, const Layout& layout) {
+  const int num_shares = num_pipelines(layout);
+  if (config.shares == "equal" && config.global_batch < num_shares)
+    fail(ErrorCode::kBadInput, "--global-batch ", config.global_batch, " leaves some of ", num_shares,
+         layout.is_model_parallel() ? " replicas" : " ranks", " without samples; use ", num_shares, " or more, or fewer workers");
+}
+
+}  // namespace
+
 void check_run(const Config& config, const Layout& layout, int num_ranks) {
+  find_model(config.model.substr(0, config.model.find(':')));
+  check_batch(config, layout);
+  check_faults(config, num_ranks);
   check_compressor(layout.compress);
   parse_shares(config.shares, num_ranks);
   check_model_parallel(config, layout);
+  check_device(config, layout);
   check_noise_scale(config, layout, num_ranks);
   if (layout.compress == "none") return;
   const std::string what = concat("compress=", layout.compress);

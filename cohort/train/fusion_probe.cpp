@@ -1,28 +1,17 @@
 #include "cohort/train/fusion_probe.h"
 
 #include <algorithm>
-#include <ctime>
 #include <limits>
 #include <optional>
 #include <vector>
 
+#include "cohort/base/cpu_time.h"
 #include "cohort/base/statistics.h"
 #include "cohort/models/registry.h"
 #include "cohort/train/fused_trials.h"
 #include "cohort/train/trial_step.h"
 
 namespace cohort {
-namespace {
-
-/// Of this thread: the machine may have other work.
-double cpu_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-}  // namespace
-
 FusionProbe probe_fusion(const study::StudySpec& spec, const TrialData& data, int64_t batch_size, int64_t num_trials) {
   constexpr int kWarmUp = 2, kRounds = 5, kMostSteps = 50;
   constexpr double kSecondsOfRound = 0.03;
@@ -42,10 +31,11 @@ FusionProbe probe_fusion(const study::StudySpec& spec, const TrialData& data, in
     unfused.update(number++);
   };
   // A round of each in turn, so that both see the same disturbances.
+  // Of this thread: the machine may have other work.
   const auto seconds_of = [&](int steps, const auto& step) {
-    const double start = cpu_seconds();
+    const double start = thread_cpu_seconds();
     for (int i = 0; i < steps; ++i) step();
-    return (cpu_seconds() - start) / steps;
+    return (thread_cpu_seconds() - start) / steps;
   };
   const auto steps_for = [&](double seconds) { return std::clamp(static_cast<int>(kSecondsOfRound / seconds), 1, kMostSteps); };
   const auto fused_step = [&] { fused->step(); };

@@ -74,7 +74,8 @@ class ModelRunner : public study::TrialRunner {
     std::string description;
     TrialProgress progress;
     std::optional<TrialOutcome> ended;
-    Clock::time_point last_snapshot = Clock::now();
+    double seconds_before = 0;
+    Clock::time_point start = Clock::now(), last_snapshot = start;
   };
   void begin(const TrialSchedule& schedule, int64_t batch_size, uint64_t seed);
   void restore(Running& running);
@@ -166,6 +167,7 @@ void ModelRunner::evaluate_at(Running& running, int64_t step) {
 }
 
 void ModelRunner::save(Running& running) {
+  running.progress.seconds = running.seconds_before + seconds_since(running.start) * team_.size();
   if (is_first() && !running.order.snapshot.empty())
     save_trial_snapshot(running.order.snapshot, running.description, running.progress, step_.weights(), step_.buffers());
   running.last_snapshot = Clock::now();
@@ -184,12 +186,12 @@ void ModelRunner::train_step(Running& running, const TrialSchedule& schedule) {
 }
 
 TrialOutcome ModelRunner::run(const TrialOrder& order, const TrialWatch& watch) {
-  const auto start = Clock::now();
   const TrialSchedule schedule = trial_schedule(spec_, order.parameters, order.train_steps);
   Running running{.order = order, .watch = watch, .description = describe_trial(spec_, order, schedule)};
   TrialProgress& progress = running.progress;
   begin(schedule, order.batch_size, order.seed);
   restore(running);
+  running.seconds_before = progress.seconds;
   const std::vector<int64_t> grid = study::evaluation_steps(spec_.evaluation_ratio, order.train_steps);
   const int64_t last_measured = progress.measurements.empty() ? -1 : progress.measurements.back().step;
   auto next = std::upper_bound(grid.begin(), grid.end(), last_measured);
@@ -207,7 +209,8 @@ TrialOutcome ModelRunner::run(const TrialOrder& order, const TrialWatch& watch) 
     const bool is_due = seconds_since(running.last_snapshot) >= options_.snapshot_seconds;
     if (running.ended ? running.ended->status == TrialStatus::kIncomplete : is_due) save(running);
   }
-  running.ended->seconds = seconds_since(start);
+  running.ended->seconds = seconds_since(running.start);
+  running.ended->seconds_before = running.seconds_before;
   return *running.ended;
 }
 

@@ -3,8 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
@@ -148,6 +150,44 @@ TEST_CASE("a stopped trial goes on from its snapshot with the same bits") {
   CHECK(!std::filesystem::is_empty(folder.path()));
 }
 
+TEST_CASE("a trial knows how long it took over all its starts") {
+  const TemporaryFolder folder;
+  const study::StudySpec spec = tiny_spec(kFc);
+  study::TrialOrder order = tiny_order(0.02);
+  order.snapshot = folder / "snapshot";
+  // Each start makes two steps, of 5 ms at least, and stops.
+  const auto next_outcome = [&] {
+    int calls = 0;
+    const auto stop = [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return ++calls == 2;
+    };
+    return run_trial(*make_model_runner(spec, data_of(spec), Group(), {.stop = stop}), order).outcome;
+  };
+  const double kRounding = 1e-6;
+  double sum = 0;
+  for (int start = 0; start < 3; ++start) {
+    const study::TrialOutcome outcome = next_outcome();
+    CHECK(outcome.steps == 2 * (start + 1));
+    CHECK(outcome.seconds_before >= 0.01 * start - kRounding);
+    CHECK(outcome.seconds_before <= sum + kRounding);  // Less than that: the last look at the clock is before the file is written.
+    sum += outcome.seconds;
+  }
+  // Another number in the file, and a file of before, which had none.
+  std::string content = read_small_file(order.snapshot, 1 << 20);
+  const size_t at = content.find("\"seconds\":\"0");
+  REQUIRE(at != std::string::npos);
+  std::string more = content, none = content;
+  more[at + 11] = '7';
+  none[at + 1] = 'S';
+  write_file_atomically(order.snapshot, more);
+  CHECK(next_outcome().seconds_before > 7);
+  write_file_atomically(order.snapshot, none);
+  const study::TrialOutcome outcome = next_outcome();
+  CHECK(outcome.seconds_before == 0);
+  CHECK(outcome.steps == 8);
+}
+
 TEST_CASE("a snapshot is written now and then, and the watch may stop at what it holds") {
   const TemporaryFolder folder;
   const study::StudySpec spec = tiny_spec(kFc);
@@ -225,12 +265,19 @@ TEST_CASE("a team stops, saves and goes on together") {
     saved.snapshot = folder / "snapshot";
     // The second rank alone wishes it.
     int calls = 0;
-    const auto stopping = make_model_runner(spec, data, team, {.stop = [&] { return team.rank() == 1 && ++calls == 5; }});
+    const auto stop = [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      return team.rank() == 1 && ++calls == 5;
+    };
+    const auto stopping = make_model_runner(spec, data, team, {.stop = stop});
     const HeardTrial part = run_trial(*stopping, saved);
     if (part.outcome.status != study::TrialStatus::kIncomplete || part.outcome.steps != 5) FAIL("the ranks do not stop together");
     team.barrier();
     const auto runner = make_model_runner(spec, data, team);
     const HeardTrial rest = run_trial(*runner, saved);
+    const double before = rest.outcome.seconds_before;
+    if (team.rank() == 0 && !(before >= 2 * 0.01 && before <= 2 * part.outcome.seconds + 1e-6))
+      FAIL("the seconds of both ranks are not kept");
     if (team.rank() == 0) resumed = rest.val_losses();
     study::TrialOrder censored = order;
     if (run_trial(*runner, censored, 7).outcome.steps != 7) FAIL("the ranks are not censored together");

@@ -26,10 +26,14 @@ void prepare_run_folder(const Config& config) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) fail(ErrorCode::kBadInput, "--run ", config.run, ": cannot make the folder: ", error.message());
+  if (!config.resume) write_run_config(config);
+}
+
+void write_run_config(const Config& config) {
   Config lasting = config;  // Without what belongs to this call alone.
   lasting.resume = lasting.json = lasting.quiet = false;
   lasting.inject.clear();
-  write_file_atomically((folder / "config.toml").string(), to_toml(lasting));
+  write_file_atomically((fs::path(config.run) / "config.toml").string(), to_toml(lasting));
 }
 
 std::string utc_now() {

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cmath>
 
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
@@ -25,31 +24,27 @@
 #include "cohort/version.h"
 
 namespace cohort {
-namespace {
-
-/// A JSON number, or null where it is not finite (JSON has no such numbers).
-Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
-}  // namespace
 
 void Run::write_start() {
   if (!reports_here()) return;
-  metrics_->event(Json{{"event", "start"},
-                       {"world_size", world_.size},
-                       {"layout", to_json(layout_)},
-                       {"parameters", num_parameters_},
-                       {"train_samples", data_.train->num_samples()},
-                       {"val_samples", data_.validation->num_samples()},
-                       {"model", config_.model},
-                       {"data", config_.data},
-                       {"global_batch", config_.global_batch},
-                       {"steps", total_steps_},
-                       {"backend", group_.backend_name()},
-                       {"launcher", world_.launcher},
-                       {"version", COHORT_VERSION},
-                       {"torch", COHORT_BUILT_WITH_TORCH},
-                       {"host", world_.host},
-                       {"started", utc_now()}});
+  Json start{{"event", "start"},
+             {"world_size", world_.size},
+             {"layout", to_json(layout_)},
+             {"parameters", num_parameters_},
+             {"train_samples", data_.train->num_samples()},
+             {"val_samples", data_.validation->num_samples()},
+             {"model", config_.model},
+             {"data", config_.data},
+             {"global_batch", config_.global_batch},
+             {"steps", total_steps_},
+             {"backend", group_.backend_name()},
+             {"launcher", world_.launcher},
+             {"version", COHORT_VERSION},
+             {"torch", COHORT_BUILT_WITH_TORCH},
+             {"host", world_.host},
+             {"started", utc_now()}};
+  if (const std::string name = group_.device_backend_name(); !name.empty()) start["device_backend"] = name;
+  metrics_->event(start);
   if (config_.resume)
     metrics_->event(
         Json{{"event", "resume"}, {"step", first_step_}, {"from", config_.run + "/checkpoints/latest"}, {"seconds", load_seconds_}});
@@ -138,16 +133,16 @@ void Run::write_rank_totals() {
   } else {
     Json done{{"event", "done"},
               {"step", result_.steps},
-              {"loss", trained ? finite(result_.loss) : Json(nullptr)},
-              {"val_loss", finite(result_.val_loss)},
-              {"val_error", finite(result_.val_error)},
+              {"loss", trained ? finite_json(result_.loss) : Json(nullptr)},
+              {"val_loss", finite_json(result_.val_loss)},
+              {"val_error", finite_json(result_.val_error)},
               {"seconds", result_.seconds},
               {"predicted_step_seconds", plan_.predicted_step_seconds > 0 ? Json(plan_.predicted_step_seconds) : Json(nullptr)},
               {"measured_step_seconds", trained ? Json(result_.step_seconds) : Json(nullptr)},
               {"first_step_seconds", trained ? Json(first_step_seconds_) : Json(nullptr)},
               {"peak_memory_bytes", peaks},
               {"run", config_.run}};
-    if (noise_) done["noise_scale"] = finite(noise_->recent().noise_scale());
+    if (noise_) done["noise_scale"] = finite_json(noise_->recent().noise_scale());
     metrics_->event(done);
   }
   metrics_->flush();

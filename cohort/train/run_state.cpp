@@ -56,6 +56,9 @@ at::Tensor part_of_whole(const at::Tensor& whole, const ParameterShard& shard, c
   return at::cat(rows, shard.dim).reshape({-1}).narrow(0, piece.begin, piece.values.numel());
 }
 
+bool of_compressor(const std::string& name) { return name.starts_with("compress/"); }
+bool is_residual(const std::string& name) { return of_compressor(name) && name.ends_with("/residual"); }
+
 void check_piece(const Checkpoint& checkpoint, const FlatPiece& piece, const std::vector<int64_t>& whole_shape) {
   if (!checkpoint.has(piece.name)) fail(ErrorCode::kBadInput, "--resume: ", checkpoint.path(), " has no tensor ", piece.name);
   if (checkpoint.shape(piece.name) != whole_shape || checkpoint.dtype(piece.name) != dtype_of(piece))
@@ -152,7 +155,7 @@ void RunState::read_compressor_state(const Checkpoint& checkpoint, FlatPiece& pi
   const int64_t count = piece.values.numel();
   if (!checkpoint.has(piece.name) || checkpoint.dtype(piece.name) != dtype_of(piece)) return;
   const std::vector<int64_t>& shape = checkpoint.shape(piece.name);
-  if (!piece.name.ends_with("/residual")) {
+  if (!is_residual(piece.name)) {
     if (shape == piece.shape) checkpoint.read_whole(piece.name, piece.values.data_ptr());
     return;
   }
@@ -167,7 +170,7 @@ void RunState::read_compressor_state(const Checkpoint& checkpoint, FlatPiece& pi
 
 void RunState::read_pieces(const Checkpoint& checkpoint, std::vector<FlatPiece>& pieces) const {
   for (FlatPiece& piece : pieces) {
-    if (piece.name.starts_with("compress/")) {
+    if (of_compressor(piece.name)) {
       read_compressor_state(checkpoint, piece);
       continue;
     }
@@ -180,6 +183,20 @@ void RunState::read_pieces(const Checkpoint& checkpoint, std::vector<FlatPiece>&
   }
 }
 
+/// read_compressor_state() for a residual of rank 0's `checkpoint`, a row at a time. `piece` is null where the run has no such bucket.
+void RunState::receive_residual(const Checkpoint* checkpoint, const std::string& name, const std::vector<int64_t>& shape,
+                                FlatPiece* piece) {
+  const int64_t count = shape.at(1);
+  const bool fits = piece && piece->values.numel() == count;
+  at::Tensor row = at::empty({count}, at::kFloat);
+  if (fits) piece->values.zero_();
+  for (int64_t old_rank = 0; old_rank < shape.at(0); ++old_rank) {
+    if (checkpoint) checkpoint->read_range(name, old_rank * count, (old_rank + 1) * count, row.data_ptr());
+    group_.broadcast(row, 0, name);
+    if (fits && old_rank % group_.size() == group_.rank()) piece->values.add_(row);
+  }
+}
+
 /// Rank 0 (which has `checkpoint`) sends every tensor to all; each keeps what it needs. One whole tensor at a time.
 void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiece>& pieces) {
   Json list = Json::array();
@@ -188,27 +205,35 @@ void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiec
       list.push_back(Json{{"name", name}, {"type", static_cast<int>(checkpoint->dtype(name))}, {"shape", checkpoint->shape(name)}});
   list = Json::parse(group_.all_gather_text(checkpoint ? list.dump() : "", "the list of tensors").front());
   std::map<std::string, FlatPiece*> wanted;
-  for (FlatPiece& piece : pieces)
-    if (!piece.name.starts_with("compress/")) wanted[piece.name] = &piece;  // Residuals start again from zero.
+  for (FlatPiece& piece : pieces) wanted[piece.name] = &piece;
   for (const Json& entry : list) {
     const std::string name = entry.at("name");
     const auto shape = entry.at("shape").get<std::vector<int64_t>>();
     const std::optional<at::ScalarType> type = torch_type_of(entry.at("type").get<int>());
     if (!type) continue;
+    const auto found = wanted.find(name);
+    if (is_residual(name) && shape.size() == 2 && *type == at::kFloat) {
+      receive_residual(checkpoint, name, shape, found == wanted.end() ? nullptr : found->second);
+      continue;
+    }
     int64_t count = 1;
     for (const int64_t size : shape) count *= size;
     at::Tensor whole = at::empty({count}, *type);
     if (checkpoint) checkpoint->read_whole(name, whole.data_ptr());
     group_.broadcast(whole, 0, name);
-    const auto found = wanted.find(name);
     if (found == wanted.end()) continue;
     FlatPiece& piece = *found->second;
+    if (of_compressor(name)) {
+      if (shape == piece.shape && whole.scalar_type() == piece.values.scalar_type()) piece.values.copy_(whole);
+      continue;
+    }
     const ParameterShard* const shard = places_.shard_of(piece);
     if (shape != (shard ? shard->whole_shape : piece.shape) || whole.scalar_type() != piece.values.scalar_type())
       fail(ErrorCode::kBadInput, "--resume: tensor ", name, " of the checkpoint has another shape or type than the model's");
     piece.values.copy_(shard ? part_of_whole(whole, *shard, piece) : whole.narrow(0, piece.begin, piece.values.numel()));
     wanted.erase(found);
   }
+  std::erase_if(wanted, [](const auto& entry) { return of_compressor(entry.first); });  // Other buckets start without.
   if (!wanted.empty()) fail(ErrorCode::kBadInput, "--resume: the checkpoint has no tensor ", wanted.begin()->first);
 }
 

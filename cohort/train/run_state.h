@@ -37,6 +37,7 @@ class RunState {
   std::string newest_checkpoint() const;
   void read_pieces(const Checkpoint& checkpoint, std::vector<FlatPiece>& pieces) const;
   void read_compressor_state(const Checkpoint& checkpoint, FlatPiece& piece) const;
+  void receive_residual(const Checkpoint* checkpoint, const std::string& name, const std::vector<int64_t>& shape, FlatPiece* piece);
   void receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiece>& pieces);
   Json describe(int64_t step, const Json& extra) const;
 

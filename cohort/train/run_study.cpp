@@ -108,11 +108,13 @@ int run_study(const study::StudySpec& spec, const StudyWorkload& workload, const
   LinkPairs::Ends ends = options.links ? options.links->take(world.rank) : connect_ranks(world, options.timeout);
   std::optional<CoordinatorThread> coordinator;
   if (world.rank == 0)
-    coordinator.emplace(
-        spec,
-        CoordinatorOptions{
-            .folder = options.folder, .json = options.json, .quiet = options.quiet, .num_train_samples = workload.num_train_samples},
-        std::move(ends.to_workers));
+    coordinator.emplace(spec,
+                        CoordinatorOptions{.folder = options.folder,
+                                           .json = options.json,
+                                           .quiet = options.quiet,
+                                           .num_train_samples = workload.num_train_samples,
+                                           .timeout = options.timeout},
+                        std::move(ends.to_workers));
   StudyWorker worker(
       spec, world, {.backend = options.backend, .timeout = options.timeout},
       [&](const Group& team, std::function<bool()> stop) {

@@ -17,7 +17,9 @@
 #include "cohort/base/json.h"
 #include "cohort/base/log.h"
 #include "cohort/base/strict_json.h"
+#include "cohort/base/text.h"
 #include "cohort/study/trial_messages.h"
+#include "cohort/train/silence_watch.h"
 #include "cohort/train/study_summary.h"
 #include "cohort/world/stop.h"
 
@@ -39,7 +41,10 @@ struct StudyCoordinator::Worker {
   int rank = 0;
   bool leads = false, ready = false, said_bye = false;  ///< Of its team in this phase.
   std::optional<Running> running;
+  SilenceWatch silence;  ///< While it runs a trial, or is to get ready for them.
 };
+
+static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 StudyCoordinator::StudyCoordinator(study::StudySpec spec, CoordinatorOptions options, std::vector<MessageLink> links)
     : spec_(std::move(spec)),
@@ -47,9 +52,8 @@ StudyCoordinator::StudyCoordinator(study::StudySpec spec, CoordinatorOptions opt
       queue_(spec_, static_cast<int>(links.size())),
       progress_(!options_.quiet && !options_.json) {
   for (size_t rank = 0; rank < links.size(); ++rank) {
-    workers_.push_back(std::make_unique<Worker>());
-    workers_.back()->link = std::move(links[rank]);
-    workers_.back()->rank = static_cast<int>(rank);
+    workers_.push_back(std::make_unique<Worker>(
+        Worker{.link = std::move(links[rank]), .rank = static_cast<int>(rank), .silence = SilenceWatch(options_.timeout)}));
   }
 }
 
@@ -63,10 +67,14 @@ void StudyCoordinator::open() {
   std::map<int64_t, size_t> index;
   for (size_t i = 0; i < spec_.batches.size(); ++i) index[spec_.batches[i].batch_size] = i;
   int64_t num_stored = 0;
+  std::vector<std::string> others;
   {
     const study::StudyData stored = store_->read();
     for (const study::BatchStudy& batch : stored.batches) {
-      if (!index.contains(batch.batch_size)) continue;
+      if (!index.contains(batch.batch_size)) {
+        others.push_back(std::to_string(batch.batch_size));
+        continue;
+      }
       restore_batch(index[batch.batch_size], batch.trials);
       num_stored += static_cast<int64_t>(batch.trials.size());
     }
@@ -75,16 +83,21 @@ void StudyCoordinator::open() {
   in_progress_->restore(
       [&](int64_t batch_size, int64_t id, int64_t train_steps) {
         const auto at = index.find(batch_size);
-        return at != index.end() && train_steps == spec_.batches[at->second].train_steps && !queue_.batch(at->second).done() &&
+        if (at == index.end()) return true;  // For a run that asks for it again.
+        return train_steps == spec_.batches[at->second].train_steps && !queue_.batch(at->second).done() &&
                id >= queue_.batch(at->second).num_taken();
       },
       [&](int64_t batch_size, const Trial& trial) {
+        if (!index.contains(batch_size)) return;
         queue_.ended(index[batch_size], summarise(trial, queue_.rule(), spec_.goals.front().metric));
         ++num_ended;
       });
   for (size_t i = 0; i < spec_.batches.size(); ++i) store_decided(i, nullptr);
-  if (num_stored + num_ended > 0 && !options_.quiet)
-    log_info(concat("going on with ", options_.folder, ": ", num_stored + num_ended, " trials are done"));
+  if (options_.quiet) return;
+  if (num_stored + num_ended > 0)
+    log_info(concat("going on with ", options_.folder, ": ", num_stored + num_ended, " trials are done",
+                    queue_.phase() ? "" : "; nothing is left to do, it holds all that is asked for"));
+  if (!others.empty()) log_info(concat("not asked for, and left as it is: batch size ", join(others, ", ")));
 }
 
 void StudyCoordinator::restore_batch(size_t index, const std::vector<Trial>& stored) {
@@ -132,6 +145,8 @@ int StudyCoordinator::run_phases() {
     if (phase && phase == current) hand_out();
     show_progress();
     listen(0.1);
+    if (!broken_.empty()) end_without();
+    warn_of_silence();
   }
 }
 
@@ -141,11 +156,14 @@ int StudyCoordinator::num_running() const {
 
 void StudyCoordinator::start_phase(int team) {
   const int num_ranks = static_cast<int>(workers_.size());
+  team_ = team;
+  if (team_ > 1 && !lost_.empty()) end_without();
   if (const int idle = num_ranks % team; idle > 0)
     log_info(concat("batches that need ", team, " ranks together leave ", idle, " of ", num_ranks, " ranks idle"));
   for (auto& worker : workers_) {
     worker->leads = worker->rank % team == 0 && worker->rank + team <= num_ranks;
     worker->ready = false;
+    worker->silence.begin(now());
     tell(*worker, {{"do", "phase"}, {"team", team}});
   }
 }
@@ -164,6 +182,7 @@ void StudyCoordinator::hand_out() {
                      .seed = seed_of_trial(spec_, pick->id),
                      .snapshot = in_progress_->snapshot(batch.batch_size, pick->id, batch.train_steps)};
     worker->running = running;
+    worker->silence.begin(now());
     tell(*worker, {{"do", "run"}, {"order", to_json(running.order)}, {"bound", to_json(running.told)}});
   }
 }
@@ -194,6 +213,7 @@ void StudyCoordinator::listen(double seconds) {
 }
 
 void StudyCoordinator::hear(Worker& worker, const std::string& message) {
+  if (worker.running) worker.silence.heard(now());
   try {
     obey(worker, parse_strict_ordered_json(message, {.path = worker.link.peer()}));
   } catch (const nlohmann::json::exception&) {
@@ -201,9 +221,27 @@ void StudyCoordinator::hear(Worker& worker, const std::string& message) {
   }
 }
 
+/// A rank that is gone closes its link; one that is stopped or hangs is waited for, and that has to be said.
+void StudyCoordinator::warn_of_silence() {
+  for (auto& worker : workers_) {
+    const bool is_expected = worker->running || (worker->leads && !worker->ready);
+    if (!worker->link || !is_expected) continue;
+    const std::optional<double> seconds = worker->silence.overdue(now());
+    if (!seconds) continue;
+    const double usual = worker->silence.usual_seconds();
+    progress_.note(concat("nothing has come from rank ", worker->rank, " for ", human_seconds(*seconds),
+                          usual < 0 ? "" : concat(" (usually every ", human_seconds(usual), ")"), "; ",
+                          worker->running ? concat("it runs trial ", worker->running->pick.id, " of batch size ",
+                                                   worker->running->order.batch_size, " and is waited for")
+                                          : "it has not begun",
+                          ". Where it is stopped or hangs, end it: the same command goes on with ", options_.folder),
+                   LogLevel::kWarning);
+  }
+}
+
 void StudyCoordinator::obey(Worker& worker, const Json& json) {
   const std::string is = json.value("is", "");
-  if (is == "bye") worker.said_bye = true;
+  if (is == "bye" || is == "failed") worker.said_bye = true;
   if (deaf_ || is == "bye") return;
   if (is == "ready") {
     worker.ready = true;
@@ -218,9 +256,14 @@ void StudyCoordinator::obey(Worker& worker, const Json& json) {
     worker.running.reset();
     request_stop();
   } else if (is == "failed") {
+    const auto code = static_cast<ErrorCode>(json.at("code").get<int>());
+    const std::string text = concat("rank ", worker.rank, ": ", json.at("error").get<std::string>());
+    if (team_ > 1 && code == ErrorCode::kEnvironment) {
+      broken_ = text;
+      return;
+    }
     failed_rank_ = worker.rank;
-    throw Error(static_cast<ErrorCode>(json.at("code").get<int>()),
-                concat("rank ", worker.rank, ": ", json.at("error").get<std::string>()));
+    throw Error(code, text);
   } else {
     fail(ErrorCode::kFailed, "rank ", worker.rank, " said '", is, "', which is not understood");
   }
@@ -289,6 +332,11 @@ void StudyCoordinator::lose(Worker& worker, const std::string& why) {
   if (!worker.link) return;
   worker.link.close();
   if (worker.said_bye || ending_) return;
+  lost_.push_back(why);
+  if (team_ > 1 && worker.rank / team_ < static_cast<int>(workers_.size()) / team_) {
+    broken_ = why;
+    return;
+  }
   if (worker.running) {
     queue_.lost(worker.running->pick);
     progress_.note(
@@ -301,6 +349,16 @@ void StudyCoordinator::lose(Worker& worker, const std::string& why) {
     fail(ErrorCode::kEnvironment, "no rank is left that could train: ", why);
 }
 
+/// A team needs all its ranks. Those that are left of one say so first, in the team's numbers: waits for links that close, to name who is
+/// gone in the job's.
+void StudyCoordinator::end_without() {
+  deaf_ = true;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+  while (std::chrono::steady_clock::now() < deadline) listen(0.05);
+  fail(ErrorCode::kEnvironment, lost_.empty() ? broken_ : join(lost_, ", "), "; a team of ", team_,
+       " ranks needs all of them; the same command goes on with ", options_.folder);
+}
+
 /// Tells all workers to end, and hears them out for so long. What ends meanwhile is kept.
 void StudyCoordinator::end(int code, const std::string& why, double drain_seconds) {
   ending_ = true;
@@ -310,12 +368,6 @@ void StudyCoordinator::end(int code, const std::string& why, double drain_second
     return std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) { return !worker->link || worker->said_bye; });
   };
   while (!all_gone() && std::chrono::steady_clock::now() < deadline) listen(0.05);
-}
-
-void StudyCoordinator::report(size_t batch, const Trial& trial) {
-  if (!options_.json) return;
-  std::printf("%s\n", trial_line(spec_.batches[batch].batch_size, trial).c_str());
-  std::fflush(stdout);
 }
 
 void StudyCoordinator::show_progress() {
@@ -335,19 +387,6 @@ void StudyCoordinator::show_progress() {
     state.work_left = std::max(0.0, state.work_left - done);
   }
   progress_.update(state);
-}
-
-void StudyCoordinator::conclude(int code) {
-  const study::StudyData data = store_->read();
-  store_->set_note("work_saved", work_saved(data, spec_).dump());
-  if (code != 0) {
-    log_info(concat("stopped; the same command goes on with ", options_.folder));
-    return;
-  }
-  in_progress_->remove_all();
-  if (!options_.summary) return;
-  if (options_.json) print_steps_lines(data, spec_);
-  else print_steps_table(data, spec_, options_.folder);
 }
 
 }  // namespace cohort

@@ -23,6 +23,7 @@ struct CoordinatorOptions {
   bool summary = true;  ///< Prints the steps to result at the end, as a table or as lines.
   int64_t num_train_samples = 0;
   double stop_seconds = 20;  ///< After Ctrl-C workers may finish their step and save for so long.
+  double timeout = 60;       ///< A worker that runs a trial may be silent for so long at least before that is remarked on.
 };
 
 /// Made and run on one thread: all calls of SQLite are on it.
@@ -48,15 +49,18 @@ class StudyCoordinator {
   void hand_out();
   void listen(double seconds);
   void hear(Worker& worker, const std::string& message);
+  void warn_of_silence();
   void obey(Worker& worker, const Json& json);
   void trial_ended(Worker& worker, const Json& json);
   void store_decided(size_t batch, const study::Trial* just_ended);
   void push_bounds(size_t batch);
   void tell(Worker& worker, const Json& message);
   void lose(Worker& worker, const std::string& why);
+  [[noreturn]] void end_without();
   void end(int code, const std::string& why, double drain_seconds);
   void report(size_t batch, const study::Trial& trial);
   void show_progress();
+  void remove_files();
   void conclude(int code);
   int num_running() const;
 
@@ -67,6 +71,9 @@ class StudyCoordinator {
   std::unique_ptr<study::InProgress> in_progress_;
   study::StudyQueue queue_;
   StudyProgress progress_;
+  int team_ = 1;                   ///< Ranks of a team in the current phase.
+  std::vector<std::string> lost_;  ///< "rank 3 is gone" for each rank that is lost.
+  std::string broken_;             ///< Why a team can not go on; "" while all can.
   double work_done_ = 0;
   int failed_rank_ = -1;
   bool ending_ = false, deaf_ = false;  ///< deaf_: what workers still say does not matter.

@@ -1,6 +1,7 @@
 #include "cohort/train/study_coordinator.h"
 
 #include <doctest/doctest.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <filesystem>
@@ -178,6 +179,34 @@ TEST_CASE("a trial that ended while a lower id ran is not run again") {
   CHECK(same_study(folder / "a", folder / "b"));
 }
 
+TEST_CASE("a run of some batch sizes leaves the others, and what an interrupted run left of them") {
+  const TemporaryFolder folder;
+  const StudySpec spec = quadratic_spec();
+  REQUIRE(spec.batches.size() == 2);
+  StudySpec first = spec, second = spec;
+  first.batches.pop_back();
+  second.batches.erase(second.batches.begin());
+  CHECK(run_with(first, folder / "a", {{}}) == 0);
+  CHECK(run_with(spec, folder / "b", {{}}) == 0);
+  const int64_t size = second.batches[0].batch_size;
+  // A trial of the other batch size that ended out of turn, as a killed run leaves it.
+  const Trial ended = Store::open_readonly(folder / "b").read().batches[1].trials[1];
+  InProgress(folder / "a").keep(size, second.batches[0].train_steps, ended);
+  CHECK(run_with(first, folder / "a", {{}}) == 0);
+  CHECK(Store::open_readonly(folder / "a").trials(size).empty());
+  CHECK(InProgress(folder / "a").read(size, ended.id, second.batches[0].train_steps).steps == ended.steps);
+  std::atomic<bool> again{false};
+  const Odd watch = [&](int, MessageLink&, const TrialOrder& order) {
+    if (order.batch_size != size || order.id == ended.id) again = true;
+    return false;
+  };
+  CHECK(run_with(second, folder / "a", {watch}) == 0);
+  CHECK_FALSE(again);
+  CHECK(same_study(folder / "a", folder / "b"));
+  CHECK_FALSE(std::filesystem::exists(folder / "a/in_progress"));
+  CHECK(Store::open_readonly(folder / "a").note("work_saved") == Store::open_readonly(folder / "b").note("work_saved"));
+}
+
 TEST_CASE("nonsense from a worker ends the study with a sentence") {
   const TemporaryFolder folder;
   const StudySpec spec = quadratic_spec();
@@ -189,4 +218,130 @@ TEST_CASE("nonsense from a worker ends the study with a sentence") {
     };
     CHECK_THROWS_AS(run_with(spec, folder / "a", {odd}), Error);
   }
+}
+
+namespace {
+
+/// Both ends of a link; the coordinator's names the rank.
+std::pair<MessageLink, MessageLink> link_to(int rank) {
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  return {MessageLink(UniqueDescriptor(ends[0]), concat("rank ", rank)), MessageLink(UniqueDescriptor(ends[1]), "rank 0")};
+}
+
+constexpr double kPatienceSeconds = 120;
+
+StudySpec team_spec() {
+  return parse_spec(
+      "[workload]\nname = \"test\"\ndata = \"synthetic:4,classes=2,samples=64\"\nmodel = \"fc:hidden=4\"\noptimizer = \"sgd\"\n"
+      "[study]\ngoals = [\"val_error<0.1\"]\nbatch_sizes = [4, 8]\ntrials = 2\nsteps = 10\n"
+      "[search]\nlearning_rate = { scale = \"log\", min = 1e-3, max = 8 }\n[machine]\nmax_batch_per_worker = 4\n",
+      "test");
+}
+
+/// Ends every trial of batch size 4 at once. Returns the first message of another kind: the phase of teams, or the end.
+Json work_alone(MessageLink& link) {
+  for (;;) {
+    const auto text = link.receive(kPatienceSeconds);
+    if (!text) throw std::runtime_error("rank 0 is silent");
+    const Json message = Json::parse(*text);
+    if (message.at("do") == "run") {
+      const TrialOrder order = order_from_json(message.at("order"), "order");
+      Trial trial{.id = order.id, .parameters = order.parameters, .status = TrialStatus::kComplete, .steps = order.train_steps};
+      trial.measurements.resize(1);
+      trial.measurements[0].step = order.train_steps;
+      trial.measurements[0].values[kValError] = 0.5;
+      link.send(Json{{"is", "ended"}, {"trial", to_json(trial)}}.dump());
+    } else if (message.at("do") == "phase" && message.at("team") == 1) {
+      link.send(R"({"is":"ready"})");
+    } else if (message.at("do") != "bound") {
+      return message;
+    }
+  }
+}
+
+/// The error that the study ends with.
+std::string wait_for_end(MessageLink& link, Json message) {
+  while (message.at("do") != "end") message = Json::parse(link.receive(kPatienceSeconds).value());
+  return message.at("error");
+}
+
+/// The coordinator of three ranks, of which `rank_1` and `rank_2` do something odd; what it threw, and the last word rank 0 heard.
+std::pair<std::string, std::string> run_teams(const std::string& folder, const std::function<void(MessageLink&)>& rank_0,
+                                              const std::function<void(MessageLink&)>& rank_1,
+                                              const std::function<void(MessageLink&)>& rank_2) {
+  std::vector<MessageLink> links;
+  std::vector<std::thread> threads;
+  std::string last_word, thrown;
+  for (const auto* rank : {&rank_0, &rank_1, &rank_2}) {
+    auto [here, there] = link_to(static_cast<int>(links.size()));
+    links.push_back(std::move(here));
+    threads.emplace_back([&last_word, rank, is_first = rank == &rank_0, link = std::move(there)]() mutable {
+      try {
+        Json message = work_alone(link);
+        (*rank)(link);
+        if (!link || !is_first) return;
+        last_word = wait_for_end(link, std::move(message));
+      } catch (const std::exception& error) {
+        if (is_first) last_word = error.what();
+      }
+    });
+  }
+  try {
+    StudyCoordinator(team_spec(), {.folder = folder, .quiet = true, .summary = false}, std::move(links)).run();
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kEnvironment) thrown = error.what();
+  }
+  for (std::thread& thread : threads) thread.join();
+  return {thrown, last_word};
+}
+
+}  // namespace
+
+TEST_CASE("a rank that a team has lost is named with its number in the job, whoever speaks first") {
+  const TemporaryFolder folder;
+  const auto says = [](MessageLink& link) { link.send(R"({"is":"failed","code":4,"error":"rank 7 of my team has ended"})"); };
+  const auto waits = [](MessageLink& link) { wait_for_end(link, {{"do", "phase"}}); };
+  const auto dies = [](MessageLink& link) { link.close(); };
+  const auto dies_later = [](MessageLink& link) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    link.close();
+  };
+  int number = 0;
+  for (const auto& rank_1 : {std::function<void(MessageLink&)>(dies), std::function<void(MessageLink&)>(dies_later)}) {
+    const std::string path = folder / concat("study", number++);
+    const auto [thrown, last_word] = run_teams(path, says, rank_1, waits);
+    CHECK(thrown == concat("rank 1 is gone; a team of 2 ranks needs all of them; the same command goes on with ", path));
+    CHECK(last_word == thrown);
+    CHECK(Store::open_readonly(path).trials(4).size() == 2);
+  }
+  // Nobody's link closes, as when a host is cut off: the team's own words are all there is.
+  const auto [thrown, last_word] = run_teams(folder / "cut", says, waits, waits);
+  CHECK(thrown.starts_with("rank 0: rank 7 of my team has ended; a team of 2 ranks"));
+  CHECK(last_word == thrown);
+}
+
+TEST_CASE("a rank that is lost before its team is made ends the study there") {
+  const TemporaryFolder folder;
+  std::vector<MessageLink> links;
+  std::vector<std::thread> threads;
+  std::string last_word;
+  for (const bool is_lost : {false, true}) {
+    auto [here, there] = link_to(static_cast<int>(links.size()));
+    links.push_back(std::move(here));
+    threads.emplace_back([&last_word, is_lost, link = std::move(there)]() mutable {
+      if (is_lost) return;
+      try {
+        last_word = work_alone(link).value("error", "no end");
+      } catch (const std::exception& error) {
+        last_word = error.what();
+      }
+    });
+  }
+  StudyCoordinator coordinator(team_spec(), {.folder = folder / "study", .quiet = true, .summary = false}, std::move(links));
+  CHECK_THROWS_AS(coordinator.run(), Error);
+  for (std::thread& thread : threads) thread.join();
+  CHECK(last_word.starts_with("rank 1 is gone"));
+  CHECK(last_word.find("; a team of 2 ranks needs all of them; the same command goes on with ") != std::string::npos);
+  CHECK(Store::open_readonly(folder / "study").trials(4).size() == 2);
 }

@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "cohort/base/error.h"
-#include "cohort/base/log.h"
 #include "cohort/base/text.h"
 
 namespace cohort {
@@ -55,9 +54,9 @@ void StudyProgress::update(const State& state) {
   if (shown_at_ < 0 || output_.clock() - shown_at_ >= (output_.is_terminal ? kRedrawSeconds : kPlainSeconds)) show();
 }
 
-void StudyProgress::note(const std::string& text) {
+void StudyProgress::note(const std::string& text, LogLevel level) {
   if (drawn_ && !finished_) output_.write("\r\x1b[K");
-  log_info(text);
+  log_line(level, text);
   if (drawn_ && !finished_) show();
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "cohort/base/log.h"
 #include "cohort/report/progress.h"
 
 namespace cohort {
@@ -27,7 +28,7 @@ class StudyProgress {
   /// At most ten redraws a second on a terminal, a line every 10 seconds elsewhere.
   void update(const State& state);
   /// A line above the bar, also where the progress itself is not shown.
-  void note(const std::string& text);
+  void note(const std::string& text, LogLevel level = LogLevel::kInfo);
   /// Leaves the line. Later calls do nothing.
   void finish();
 

@@ -16,8 +16,6 @@ using study::BatchStudy;
 using study::StudyData;
 using study::StudySpec;
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
 /// Only batch sizes of this run; the store may hold more.
 bool is_asked_for(const StudySpec& spec, int64_t batch_size) {
   return std::any_of(spec.batches.begin(), spec.batches.end(), [&](const auto& batch) { return batch.batch_size == batch_size; });
@@ -27,17 +25,6 @@ std::string short_number(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.4g", value);
   return text;
-}
-
-/// Parameters of the best trial that were searched.
-std::string parameters_text(const BatchStudy& batch, int64_t id) {
-  const auto trial = std::find_if(batch.trials.begin(), batch.trials.end(), [&](const auto& one) { return one.id == id; });
-  if (trial == batch.trials.end()) return "";
-  std::vector<std::string> parts;
-  for (const study::Metaparameter& searched : batch.space)
-    if (const auto at = trial->parameters.find(searched.name); at != trial->parameters.end())
-      parts.push_back(searched.name + " " + short_number(at->second));
-  return join(parts, ", ");
 }
 
 }  // namespace
@@ -55,9 +42,9 @@ std::string trial_line(int64_t batch_size, const study::Trial& trial) {
                   {"trial", trial.id},
                   {"status", name_of(trial.status)},
                   {"steps", trial.steps},
-                  {"seconds", number(trial.seconds)},
+                  {"seconds", finite_json(trial.seconds)},
                   {"parameters", trial.parameters},
-                  {"best_val_error", number(best)}};
+                  {"best_val_error", finite_json(best)}};
   return line.dump();
 }
 
@@ -104,11 +91,11 @@ void print_steps_table(const StudyData& data, const StudySpec& spec, const std::
   std::printf("  %10s %12s %14s %8s %8s %11s   %s\n", "batch size", "steps", "samples", "trials", "reached", "infeasible", "best trial");
   for (const study::StepsToResult& result : steps_to_result(data, spec.goals.front())) {
     if (!is_asked_for(spec, result.batch_size)) continue;
-    const auto batch =
-        std::find_if(data.batches.begin(), data.batches.end(), [&](const BatchStudy& one) { return one.batch_size == result.batch_size; });
     const std::string steps = result.steps ? with_commas(*result.steps) : "not reached";
     const std::string samples = result.steps ? with_commas(*result.steps * result.batch_size) : "";
-    const std::string best = result.steps ? concat(result.trial_id, ": ", parameters_text(*batch, result.trial_id)) : "";
+    const BatchStudy* batch = find_batch(data, result.batch_size);
+    const study::Trial* trial = batch && result.steps ? find_trial(*batch, result.trial_id) : nullptr;
+    const std::string best = trial ? concat(trial->id, ": ", study::parameters_text(trial->parameters)) : "";
     std::printf("  %10s %12s %14s %8lld %8lld %11lld   %s\n", with_commas(result.batch_size).c_str(), steps.c_str(), samples.c_str(),
                 static_cast<long long>(result.num_kept), static_cast<long long>(result.num_reached),
                 static_cast<long long>(result.num_infeasible), best.c_str());

@@ -19,8 +19,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr double kLookSeconds = 0.05, kSaySeconds = 1.0;
 constexpr double kForever = 1e8;
-const char* const kWait = "";        ///< Orders inside of a team: nothing to do yet,
-const char* const kLeave = "leave";  ///< the phase is over; else a TrialOrder.
+constexpr double kLastWordSeconds = 5;  ///< Rank 0 waits half a second for all who are gone.
+const char* const kWait = "";           ///< Orders inside of a team: nothing to do yet,
+const char* const kLeave = "leave";     ///< the phase is over; else a TrialOrder.
 
 double seconds_since(Clock::time_point time) { return std::chrono::duration<double>(Clock::now() - time).count(); }
 
@@ -39,17 +40,40 @@ int StudyWorker::run() {
   try {
     return obey();
   } catch (const std::exception& error) {
+    if (heard_end_) throw;
     const auto* own = dynamic_cast<const Error*>(&error);
-    const std::string text = error.what();
-    try {
-      link_.send(Json{{"is", "failed"},
-                      {"code", own ? static_cast<int>(own->code()) : static_cast<int>(ErrorCode::kFailed)},
-                      {"error", text.substr(0, text.find('\n'))}}
-                     .dump(-1, ' ', true, Json::error_handler_t::replace));
-    } catch (const Error&) {
-      // Rank 0 is gone, which may be what is being told.
+    std::string text = error.what();
+    text = text.substr(0, text.find('\n'));
+    const int first = world_.rank - team_.rank();
+    if (team_.size() > 1 && first > 0) text += concat("; rank r of this team is rank r + ", first, " of the job");
+    tell_failure(static_cast<int>(own ? own->code() : ErrorCode::kFailed), text);
+    if (!own || own->code() != ErrorCode::kEnvironment || world_.rank == 0) throw;
+    const std::string cause = last_word();
+    fail(ErrorCode::kEnvironment, cause.empty() ? text : cause);
+  }
+}
+
+void StudyWorker::tell_failure(int code, const std::string& text) {
+  try {
+    link_.send(Json{{"is", "failed"}, {"code", code}, {"error", text}}.dump(-1, ' ', true, Json::error_handler_t::replace));
+  } catch (const Error&) {
+    // Rank 0 is gone, which may be what is being told.
+  }
+}
+
+/// A rank that loses another knows less than rank 0, which sees who is gone: what that one says at the end, or that it is gone itself; ""
+/// where it says nothing.
+std::string StudyWorker::last_word() {
+  const auto start = Clock::now();
+  try {
+    for (double left = kLastWordSeconds; left > 0; left = kLastWordSeconds - seconds_since(start)) {
+      const Json message = next_message(left);
+      if (!message.is_null() && message.value("do", "") == "end" && !message.at("error").get<std::string>().empty())
+        return concat("the study was ended: ", message.at("error").get<std::string>());
     }
-    throw;
+    return "";
+  } catch (const Error& error) {
+    return concat(error.what(), "; the same command goes on with the study");
   }
 }
 
@@ -63,6 +87,7 @@ int StudyWorker::obey() {
       if (team_.rank() == 0 && in_team_) lead();
       else if (in_team_) follow();
     } else if (what == "end") {
+      heard_end_ = true;
       const int code = message.at("code").get<int>();
       const std::string error = message.at("error").get<std::string>();
       link_.send(Json{{"is", "bye"}}.dump());
@@ -144,14 +169,16 @@ void StudyWorker::run_trial(const Json& message) {
   const bool is_short =
       outcome.status == study::TrialStatus::kIncomplete || (outcome.status == study::TrialStatus::kCensored && stopped_short_);
   if (is_short && !unneeded) {
-    if (!stop_requested() && !pending_)
+    // One rank's wish ends the team's trial; this one may not have been asked yet.
+    const bool wished_by_other = team_.size() > 1 && outcome.status == study::TrialStatus::kIncomplete;
+    if (!stop_requested() && !pending_ && !wished_by_other)
       fail(ErrorCode::kFailed, "trial ", order.id, " of batch size ", order.batch_size, " ended by itself");
     link_.send(Json{{"is", "interrupted"}}.dump());
     return;
   }
   trial_.status = outcome.status;
   trial_.steps = outcome.steps;
-  trial_.seconds = outcome.seconds * team_.size();
+  trial_.seconds = outcome.seconds_before + outcome.seconds * team_.size();
   link_.send(Json{{"is", "ended"}, {"trial", to_json(trial_)}}.dump());
   trial_ = {};
 }

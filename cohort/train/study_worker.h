@@ -33,6 +33,8 @@ class StudyWorker {
 
  private:
   int obey();
+  void tell_failure(int code, const std::string& text);
+  std::string last_word();
   void join_phase(int team_size);
   void lead();
   void follow();
@@ -52,7 +54,7 @@ class StudyWorker {
   study::CensorRule rule_;
   std::optional<Group> job_;  ///< All ranks; made when a phase first needs teams.
   Group team_;
-  bool in_team_ = false;
+  bool in_team_ = false, heard_end_ = false;
   std::unique_ptr<study::TrialRunner> runner_;
   bool asks_stop_ = false;              ///< The runner asks after each step whether it is to stop.
   std::optional<std::string> pending_;  ///< Heard during a trial, to be obeyed after it.

@@ -75,7 +75,7 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
   at::set_num_threads(threads_of_rank(config, world));
   if (config.memory_limit > 0) limit_memory(config.memory_limit);
   if (world.status_fd >= 0) status_ = StatusPage::open(::dup(world.status_fd), world.size);
-  group_ = Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout});
+  group_ = Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout, .device = link_of_device(device_)});
   // The clocks of ranks differ, so rank 0's folder is everybody's.
   if (config_.run.empty()) config_.run = group_.all_gather_text(default_run_folder(config_), "the run folder").front();
   check_same_text(group_, to_toml(config_), "the configuration", "start all ranks with the same options and config.toml");
@@ -91,7 +91,6 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
   build_strategy();
   if (is_first()) prepare_run_folder(config_);  // Not before the layout is known to fit.
   state_ = std::make_unique<RunState>(config_, layout_, *model_, *strategy_, group_, places(), data.train->num_samples());
-  if (config_.eval_every == 0) config_.eval_every = std::min(steps_per_epoch, std::max<int64_t>(1, total_steps_));
   if (config.resume) {
     Json extra;
     const auto loading = std::chrono::steady_clock::now();
@@ -99,7 +98,9 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
     load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - loading).count();
     if (extra.contains("loss_scaler")) step_->load(extra["loss_scaler"]);
     if (noise_ && extra.contains("noise_scale")) noise_->load(extra["noise_scale"]);
+    if (is_first()) write_run_config(config_);
   }
+  if (config_.eval_every == 0) config_.eval_every = std::min(steps_per_epoch, std::max<int64_t>(1, total_steps_));
   warn();
   if (reports_here()) {
     metrics_ = std::make_unique<Metrics>(config_.run, first_step_, config_.json);
@@ -175,9 +176,12 @@ void Run::warn() {
   if (world_.size > 1 && shares_.automatic)
     balance_ = std::make_unique<Balance>(shares_.weights, std::max<int64_t>(1, config_.global_batch / pieces / granularity));
   if (!reports_here()) return;
-  const int64_t per_statistic = config_.global_batch / pieces / (config_.sync_batch_norm ? 1 : world_.size);
-  for (const std::string& warning : {small_batch_warning(*model_, std::max<int64_t>(1, per_statistic)),
-                                     precision_warning(parse_precision(config_.precision), device_.type())})
+  const int64_t num_shares = config_.sync_batch_norm ? 1 : parallel_ ? parallel_->num_pipelines() : world_.size;
+  // Norms over groups keep those together: no statistic has more samples than that (kWholeBatch is more than any batch).
+  int64_t per_statistic = std::max<int64_t>(1, config_.global_batch / (pieces * layout_.microbatches) / num_shares);
+  if (granularity > 1) per_statistic = std::min(per_statistic, granularity);
+  for (const std::string& warning :
+       {small_batch_warning(*model_, per_statistic), precision_warning(parse_precision(config_.precision), device_.type())})
     if (!warning.empty()) log_warning(warning);
 }
 
@@ -233,9 +237,10 @@ void Run::evaluate_now(int64_t step, bool last) {
   evaluated_step_ = step;
   result_.val_loss = last_evaluation_.loss;
   result_.val_error = last_evaluation_.error;
-  if (!is_first()) return;
-  metrics_->evaluation(step, last_evaluation_.loss, last_evaluation_.error);
-  if (!last)
+  if (is_first()) metrics_->evaluation(step, last_evaluation_.loss, last_evaluation_.error);
+  // The sums are everybody's, so all ranks end here; what this step made of the weights is not saved.
+  step_->check_finite("the validation loss", last_evaluation_.loss, std::max<int64_t>(1, step) - 1);
+  if (is_first() && !last)
     progress_->note(concat("step ", step, ": validation loss ", last_evaluation_.loss, ", error ", 100 * last_evaluation_.error, " %"));
 }
 

@@ -146,6 +146,15 @@ void TrainingStep::agree(StepResult& out) {
   out.stop = agreed.stop;
 }
 
+void TrainingStep::check_finite(const std::string& which, double loss, int64_t number) const {
+  if (std::isfinite(loss)) return;
+  // The sign of a NaN says nothing, and "-nan" looks as if it did.
+  fail(ErrorCode::kFailed, which, " is not finite (", std::isnan(loss) ? std::string("nan") : concat(loss), ") at step ", number + 1,
+       "; use a smaller --lr (now ", learning_rate_at(config_, number, options_.total_steps), "), --warmup-steps or --clip-norm",
+       precision_ == Precision::kFp16 ? ", or --precision bf16, which has the range of fp32" : "",
+       ". The weights of the last checkpoint are untouched");
+}
+
 StepResult TrainingStep::run(int64_t number, LoadedBatch& batch) {
   if (!options_.parallel) return run_step(number, batch);
   try {
@@ -174,10 +183,7 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   strategy_.finish_backward();
   m.learning_rate = learning_rate_at(config_, number, options_.total_steps);
   agree(out);
-  if (!std::isfinite(m.loss))
-    fail(ErrorCode::kFailed, "the loss is not finite (", m.loss, ") at step ", number + 1, "; use a smaller --lr (now ", m.learning_rate,
-         "), --warmup-steps or --clip-norm", precision_ == Precision::kFp16 ? ", or --precision bf16, which has the range of fp32" : "",
-         ". The weights of the last checkpoint are untouched");
+  check_finite("the loss", m.loss, number);
   std::function<double(double)> add_other_parts;
   if (options_.parallel) add_other_parts = [this](double norm) { return options_.parallel->add_other_parts(norm); };
   const StepOutcome outcome =

@@ -43,6 +43,9 @@ class TrainingStep {
   /// Collective. `number` counts from 0. Error(kFailed) when the loss is not finite.
   StepResult run(int64_t number, LoadedBatch& batch);
 
+  /// Error(kFailed) in one line with advice, where a loss after this step's forward is not finite; `which`: "the loss".
+  void check_finite(const std::string& which, double loss, int64_t number) const;
+
   /// The loss scale, for checkpoints.
   Json state() const;
   void load(const Json& state);

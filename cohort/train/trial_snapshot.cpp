@@ -1,10 +1,11 @@
 // Tensors of the file: "weights" and "slot0", "slot1" (flat arrays), "updates" (a count for each parameter), "buffer/NAME", "steps" and
-// "values" (the measurements); metadata: version, trial, step, and a checksum over all the data, in the order of writing.
+// "values" (the measurements); metadata: version, trial, step, seconds, and a checksum over all the data, in the order of writing.
 
 #include "cohort/train/trial_snapshot.h"
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 
@@ -95,7 +96,8 @@ void read(const SafetensorsFile& file, TrialProgress& progress, TrialWeights& we
   for (size_t i = 0; i < places.size(); ++i)
     std::memcpy(const_cast<void*>(places[i].data), found[i].data, static_cast<size_t>(found[i].num_bytes()));
   for (size_t i = 0; i < tables.updates.size(); ++i) weights.segments()[i].num_updates = tables.updates[i];
-  progress = {.step = *step};
+  const double seconds = parse_number(metadata(file, "seconds")).value_or(0);
+  progress = {.step = *step, .seconds = std::isfinite(seconds) ? std::max(0.0, seconds) : 0};
   for (size_t i = 0; i < tables.steps.size(); ++i) {
     study::Measurement measurement;
     measurement.step = tables.steps[i];
@@ -112,7 +114,11 @@ void save_trial_snapshot(const std::string& path, const std::string& trial, cons
   const std::vector<TensorView> views = views_of(weights, buffers, tables);
   std::string content;
   write_safetensors([&](const void* data, size_t size) { content.append(static_cast<const char*>(data), size); }, path, views,
-                    {{"version", kVersion}, {"trial", trial}, {"step", concat(progress.step)}, {"checksum", checksum_of(views)}});
+                    {{"version", kVersion},
+                     {"trial", trial},
+                     {"step", concat(progress.step)},
+                     {"seconds", std::to_string(progress.seconds)},
+                     {"checksum", checksum_of(views)}});
   write_file_atomically(path, content);
 }
 

@@ -13,7 +13,8 @@ namespace cohort {
 
 /// What a trial has besides its weights and buffers.
 struct TrialProgress {
-  int64_t step = 0;  ///< Updates done.
+  int64_t step = 0;    ///< Updates done.
+  double seconds = 0;  ///< That it took so far, of all workers together; 0 in files of versions that did not keep it.
   std::vector<study::Measurement> measurements;
 };
 

@@ -67,7 +67,7 @@ int free_port() {
 int launch(const LaunchOptions& options, const std::function<void(int rank, int store_fd, int status_fd)>& start) {
   StatusPage status = StatusPage::create(options.num_ranks);
   const int store_fd = make_store_file();
-  Supervisor supervisor(status, {options.grace_seconds, options.stop_seconds});
+  Supervisor supervisor(status, {options.grace_seconds, options.stop_seconds, options.counts_steps});
   const pid_t launcher = ::getpid();
   std::fflush(nullptr);  // What is still buffered would be written by every rank again.
   for (int rank = 0; rank < options.num_ranks; ++rank) {

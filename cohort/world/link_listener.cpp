@@ -7,6 +7,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -64,10 +65,16 @@ bool equal_tokens(const std::string& a, const std::string& b) {
   return differences == 0;
 }
 
-void send_at_once(int socket) {
-  const int on = 1;
-  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+/// Sends at once. A host that is cut off sends no end of the connection: when its kernel has answered nothing for so long, neither data nor
+/// the probes of an idle link, the peer is gone.
+void prepare(int socket, double silence_seconds) {
+  const auto set = [&](int level, int name, int value) { ::setsockopt(socket, level, name, &value, sizeof value); };
+  const int probe_seconds = static_cast<int>(std::clamp(silence_seconds / 3, 1.0, 3600.0));
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, probe_seconds);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, probe_seconds);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(std::clamp(silence_seconds * 1e3, 1.0, 1e9)));
 }
 
 struct Stranger {
@@ -138,7 +145,7 @@ std::vector<MessageLink> LinkListener::accept_ranks(int num_ranks, double timeou
     while (strangers.size() < kMaxStrangers) {
       UniqueDescriptor socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!socket) break;
-      send_at_once(socket.get());
+      prepare(socket.get(), timeout_seconds);
       strangers.push_back({MessageLink(std::move(socket), "a stranger"), Clock::now()});
       strangers.back().link.limit_message_bytes(kGreetingBytes);
     }
@@ -159,7 +166,7 @@ MessageLink connect_link(const std::string& ticket, int rank, double timeout_sec
     const timeval limit{static_cast<time_t>(timeout_seconds) + 1, 0};
     if (socket) ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     if (socket && ::connect(socket.get(), at->ai_addr, at->ai_addrlen) == 0) {
-      send_at_once(socket.get());
+      prepare(socket.get(), timeout_seconds);
       MessageLink link(std::move(socket), "rank 0, which holds the study,");
       link.send(concat(parts[2], " ", rank), timeout_seconds);
       return link;

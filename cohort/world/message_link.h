@@ -66,7 +66,7 @@ class LinkListener {
   /// "ADDRESS PORT TOKEN" for connect_link; 128 random bits of token. To be published to the job alone.
   std::string ticket() const;
   /// The links of ranks 1 to num_ranks - 1, in their order; the listener is closed then. Error(kEnvironment) naming the ranks that did not
-  /// come in time.
+  /// come in time. A rank whose host can not be reached for so long later is gone, too.
   std::vector<MessageLink> accept_ranks(int num_ranks, double timeout_seconds);
 
  private:
@@ -74,7 +74,7 @@ class LinkListener {
   std::string address_, token_;
   int port_ = 0;
 };
-/// Error(kEnvironment) with the address.
+/// Error(kEnvironment) with the address. Rank 0 is gone when its host can not be reached for so long.
 MessageLink connect_link(const std::string& ticket, int rank, double timeout_seconds);
 
 }  // namespace cohort

@@ -99,14 +99,24 @@ const Supervisor::Rank* Supervisor::first_cause() const {
   return own_reason ? own_reason : any;
 }
 
+/// What the user asked for cannot be done, found before any training: which of the ranks said so first tells nothing.
+bool Supervisor::is_bad_input(const Rank& rank) const {
+  const RankStatus& status = status_[rank.rank];
+  return WIFEXITED(rank.wait_status) && status.error_code == static_cast<int>(ErrorCode::kBadInput) && status.last_step < 0;
+}
+
 int Supervisor::exit_code_of(const Rank& rank) const {
   return WIFSIGNALED(rank.wait_status) ? static_cast<int>(ErrorCode::kEnvironment) : WEXITSTATUS(rank.wait_status);
 }
 
+std::string Supervisor::when_of(const Rank& rank) const {
+  const int64_t step = status_[rank.rank].last_step;
+  return !limits_.counts_steps ? "" : step < 0 ? " before its first step" : concat(" after step ", step);
+}
+
 std::string Supervisor::how_it_ended(const Rank& rank) const {
   const RankStatus& status = status_[rank.rank];
-  const int64_t step = status.last_step;
-  const std::string when = step < 0 ? " before its first step" : concat(" after step ", step);
+  const std::string when = when_of(rank);
   if (WIFSIGNALED(rank.wait_status)) {
     const int signal = WTERMSIG(rank.wait_status);
     const bool out_of_memory = signal == SIGKILL && oom_kills_before_ >= 0 && num_oom_kills() > oom_kills_before_;
@@ -129,8 +139,7 @@ int Supervisor::wait() {
     if (failed && seconds_since(failed_at) > limits_.grace_seconds) {
       for (const Rank& rank : ranks_)
         if (!rank.ended && process_state(rank.pid) == 'T')
-          stopped_ranks += concat("; rank ", rank.rank, " (pid ", rank.pid, ") was stopped (SIGSTOP), its last step was ",
-                                  status_[rank.rank].last_step.load());
+          stopped_ranks += concat("; rank ", rank.rank, " (pid ", rank.pid, ") was stopped (SIGSTOP)", when_of(rank));
       kill_all();
       break;
     }
@@ -155,6 +164,10 @@ int Supervisor::wait() {
   kill_all();
   const Rank* cause = first_cause();
   if (cause) {
+    if (is_bad_input(*cause)) {
+      log_error(status_[cause->rank].message);
+      return exit_code_of(*cause);
+    }
     std::string text = how_it_ended(*cause) + stopped_ranks;
     if (ranks_.size() > 1) text += "; the other ranks were ended";
     log_error(text);

@@ -16,6 +16,7 @@ class Supervisor {
  public:
   struct Limits {
     double grace_seconds, stop_seconds;
+    bool counts_steps = true;  ///< Else what is said of a rank's end names no step.
   };
   Supervisor(const StatusPage& status, Limits limits);
   ~Supervisor();
@@ -40,7 +41,10 @@ class Supervisor {
   void signal_all(int signal);
   bool all_ended() const;
   const Rank* first_cause() const;
+  /// " after step 7", or "" where ranks count none.
+  std::string when_of(const Rank& rank) const;
   std::string how_it_ended(const Rank& rank) const;
+  bool is_bad_input(const Rank& rank) const;
   int exit_code_of(const Rank& rank) const;
 
   const StatusPage& status_;

@@ -14,6 +14,7 @@ LAYOUTS = {
     "int8": ["--workers", 2, "--layout", "dp=2,compress=int8"],
     "clipped": ["--workers", 2, "--clip-norm", 0.1],
     "fp16": ["--workers", 2, "--precision", "fp16"],
+    "bf16, zero 3": ["--workers", 2, "--precision", "bf16", "--layout", "dp=2,zero=3", "--accumulate", 2],
     "alone": ["--workers", 1, "--accumulate", 2],
 }
 
@@ -52,6 +53,22 @@ def test_layouts_agree():
     by_hand = first["one copy"]
     trace = (by_hand["small_squared"] - by_hand["large_squared"]) / (1 / 16 - 1 / 32)
     check(math.isclose(by_hand["trace"], trace, rel_tol=1e-9), f"{by_hand}")
+
+
+def test_half_precision_measures_the_same():
+    """Norms are of gradients as they reach the weights, whose type is fp32: what is rounded to bf16 on the way moves a norm by less than its steps of 2^-8 (fp16: 2^-11,
+    without the loss scale), the noise scale, made from a difference of two, by several times as much."""
+    for layout in (["--workers", 2], ["--workers", 2, "--layout", "dp=2,zero=2"], ["--workers", 1, "--accumulate", 2]):
+        lines = {}
+        for precision in ("fp32", "bf16", "fp16"):
+            with Folder() as folder:
+                lines[precision] = noise(run_ok(["train", *TINY, "--steps", 3, "--quiet", "--json", *layout, "--precision", precision, "--noise-scale", 1, "--run", folder / "run"]))
+        for precision, squares, scale in (("bf16", 2 * 2**-8 * 2, 0.1), ("fp16", 2 * 2**-11 * 2, 0.0125)):
+            for exact, rounded in zip(lines["fp32"], lines[precision]):
+                for key in ("small_squared", "large_squared"):
+                    check(math.isclose(exact[key], rounded[key], rel_tol=squares), f"{layout} {precision} {key}: {exact} {rounded}")
+                check(math.isclose(exact["noise_scale"], rounded["noise_scale"], rel_tol=scale), f"{layout} {precision}: {exact} {rounded}")
+            check(len(lines[precision]) == 3 and lines[precision] != lines["fp32"], f"{precision} changed nothing")
 
 
 def test_averages_survive_a_resume():

@@ -83,10 +83,58 @@ def test_an_existing_run_is_not_overwritten():
         check((folder / "run/metrics.jsonl").read_bytes() == before, "untouched")
 
 
+def test_a_refused_resume_changes_nothing():
+    with Folder() as folder:
+        run_ok(["train", *TINY, "--steps", 2, "--quiet", "--run", folder / "run"])
+        before = {path.name: path.read_bytes() for path in (folder / "run").iterdir() if path.is_file()}
+        code, _, err = run(["train", folder / "run/config.toml", "--resume", "--model", "fc:hidden=17"])
+        check(code == 2 and "fc:hidden=17" in err, err)
+        check({path.name: path.read_bytes() for path in (folder / "run").iterdir() if path.is_file()} == before, "the run's files changed")
+        run_ok(["train", folder / "run/config.toml", "--resume", "--steps", 3, "--quiet"])
+        check("steps = 3\n" in (folder / "run/config.toml").read_text(), "what it went on with is written")
+
+
 def test_a_loss_that_is_not_finite_ends_the_run():
     with Folder() as folder:
-        code, _, err = run(["train", *TINY, "--workers", 2, "--lr", "1e6", "--steps", 200, "--run", folder / "run"])
+        code, _, err = run(["train", *TINY[:6], "--workers", 2, "--lr", "1e6", "--steps", 200, "--run", folder / "run"])
         check(code == 1 and "not finite" in err and "--lr" in err, f"{code} {err}")
+
+
+def test_a_validation_loss_that_is_not_finite_ends_the_run_and_keeps_what_was_saved():
+    with Folder() as folder:
+        # The second step ruins the weights for good, and no training loss is computed from those.
+        base = ["train", "--model", "cnn:conv1=4,conv2=8,hidden=32", "--data", "synthetic:1x12x12,samples=400", "--global-batch", 31, "--lr", "1e6", "--steps", 2, "--checkpoint-every", 1, "--quiet"]
+        for workers in (1, 2):
+            run_folder = folder / str(workers)
+            code, _, err = run([*base, "--workers", workers, "--run", run_folder])
+            check(code == 1 and "the validation loss is not finite (nan) at step 2;" in err and "done" not in err, f"{code} {err}")
+            kept = sorted(path.name for path in (run_folder / "checkpoints").iterdir())
+            check(kept == ["latest", "step-000000001"], kept)
+
+
+def test_how_few_samples_a_norm_has_is_said_as_it_is():
+    with Folder() as folder:
+        for batch in (16, 64):  # Groups of 4 stay together, whatever the batch.
+            code, _, err = run(["train", "--model", "resnet50:width=1,norm=ghost,ghost=4", "--data", "synthetic:1x12x12,samples=128", "--global-batch", batch, "--workers", 2, "--steps", 1, "--run", folder / str(batch)])
+            check(code == 0 and "from 4 samples; below 16" in err, err)
+
+
+def test_a_rank_that_is_stopped_before_its_first_step():
+    script = "if [ $RANK = 1 ]; then kill -STOP $$; else sleep 0.2; exit 3; fi"
+    code, _, err = run(["launch", "-n", 2, "sh", "-c", script])
+    check(code == 3 and "(SIGSTOP) before its first step; the other ranks were ended" in err, f"{code} {err}")
+
+
+def test_the_last_of_two_options_counts():
+    with Folder() as folder:
+        run_ok(["train", *TINY, "--workers", 2, "--workers", 1, "--steps=9", "--steps", 1, "--quiet", "--run", folder / "run"])
+        written = (folder / "run/config.toml").read_text()
+        check("workers = 1\n" in written and "steps = 1\n" in written, written)
+        # The file and the command line are two places, and what a program that is launched takes is its own.
+        (folder / "c.toml").write_text("workers = 3\nsteps = 1\n")
+        run_ok(["train", folder / "c.toml", *TINY, "--workers", 2, "--quiet", "--run", folder / "two"])
+        check("workers = 2\n" in (folder / "two/config.toml").read_text(), "the command line counts")
+        run_ok(["launch", "-n", 2, "sh", "-c", "test $# = 4", "sh", "-n", "1", "-n", "2"])
 
 
 def test_bad_input_is_exit_code_2_and_one_line():
@@ -96,6 +144,7 @@ def test_bad_input_is_exit_code_2_and_one_line():
         (folder / "broken/train-images-idx3-ubyte").write_bytes(b"\x00\x00\x08\x03\x00\x00\x00\x05\x00\x00\x00\x1c\x00\x00\x00\x1c" + bytes(100))
         (folder / "broken/train-labels-idx1-ubyte").write_bytes(b"\x00\x00\x08\x01\x00\x00\x00\x05" + bytes(5))
         (folder / "plugin.so").write_text("not a library")
+        run_ok(["train", *TINY, "--steps", 1, "--quiet", "--run", folder / "tiny"])
         (folder / "bad.toml").write_text("steps = 3\nlearning_rate = 1\n")
         for arguments, expected in [
             (["train", "--data", f"mnist:{folder}/nowhere"], "nowhere"),
@@ -109,6 +158,20 @@ def test_bad_input_is_exit_code_2_and_one_line():
             (["train", *TINY, "--workers", "two"], "two"),
             (["train", *TINY, "--workers", 2, "--layout", "dp=3"], "dp=3"),
             (["train", *TINY, "--layout", "sync=async"], "use sync=step"),
+            (["train", *TINY, "--layout", "schedule=x"], "schedule=x without pipeline workers"),
+            (["train", *TINY, "--layout", "schedule=gpipe"], "schedule=gpipe without pipeline workers"),
+            (["train", *TINY, "--layout", "split=3/7", "--workers", 2], "split=3/7 without pipeline workers"),
+            (["train", *TINY, "--layout", "dp=2,dp=2"], "dp is given twice"),
+            (["train", *TINY, "--workers", 2, "--inject", "kill:9:1"], "there is no rank 9, the last of 2 is rank 1"),
+            (["train", *TINY, "--prompt", "Once"], "--prompt is for text"),
+            (["train", *TINY, "--layout", "tp=2", "--label-smoothing", "0.1"], "with tp is not supported"),
+            (["train", "--model", "cnnn", *TINY[2:], "--workers", 2], "error: there is no model 'cnnn'"),
+            (["train", "--model", "fc:hiden=3", *TINY[2:], "--workers", 2], "error: model fc"),
+            (["train", *TINY[:4], "--global-batch", 1, "--workers", 2], "error: --global-batch 1 leaves some of 2 ranks without samples"),
+            (["train", "--model", "resnet50:width=1,norm=ghost,ghost=8", *TINY[2:4], "--global-batch", 8, "--workers", 2], "error: a global batch of 8 leaves rank 1"),
+            (["checkpoint", "export", folder / "tiny", "--out", "/proc/x"], "/proc"),
+            (["checkpoint", "export", folder / "tiny", "--out", folder / "none" / "x"], "none"),
+            (["checkpoint", "export", folder / "tiny", "--out", folder / "empty"], "empty"),
             (["train", *TINY, "--no-such-option"], "no-such-option"),
             (["train", *TINY, "--resume", "--run", folder / "no-run"], "no run"),
             (["train", *TINY, "--plugin", folder / "plugin.so"], "plugin.so"),
@@ -120,6 +183,7 @@ def test_bad_input_is_exit_code_2_and_one_line():
             (["checkpoint", "info", folder / "empty"], "empty"),
             (["launch", "-n", 2, "./no-such-program"], "no-such-program"),
             (["launch", "./x"], "-n N"),
+            (["launch", "-n", 0, "true"], "error: -n 0:"),
             (["bench", "nothing"], "bench"),
             (["bench", "step", "--workload", "huge"], "huge"),
         ]:

@@ -50,6 +50,8 @@ OPTIONS = {
     "zero=3 clip": ("zero=3", ["--clip-norm", "0.1"], 2),
     "recompute": ("recompute=all", [], 2),
     "uneven": ("", [], 5),  # 24 samples, and 24 / 2 a replica, do not divide by 5.
+    "smoothing": ("", ["--label-smoothing", "0.1"], 2),
+    "decay": ("", ["--schedule-lr", "linear", "--decay-steps", "2", "--lr-end-factor", "0.1"], 2),
     "tied": ("", [], 2),    # The Transformer whose output layer uses the embedding's table.
 }
 
@@ -60,6 +62,8 @@ def cases(model, option, with_refused=False):
     for name, layout in LAYOUTS.items():
         if added.startswith("zero") and "dp" not in name:
             continue  # ZeRO divides over the data axis.
+        if option == "smoothing" and "tp=" in name and not with_refused:
+            continue  # The loss over divided classes is not smoothed.
         if num_stages(name) > NUM_LAYERS.get(model, 100) and not with_refused:
             continue
         yield name, layout.format(m=micro_batches) + ("," + added if added else "")
