@@ -101,8 +101,10 @@ struct Hooks : at::PrivateUse1HooksInterface {
 
 }  // namespace test_device_ops
 
-/// Tells LibTorch's autograd that there is such a device; before its first backward. Other tests of the process see it too.
+/// Tells LibTorch that there is such a device; each test that uses it calls this first. Not at the start of the program: a process with
+/// devices can no longer fork once autograd has run, and other tests do.
 inline void use_test_device() {
+  static const c10::impl::DeviceGuardImplRegistrar guard(c10::DeviceType::PrivateUse1, new test_device_ops::Guard);
   static test_device_ops::Hooks hooks;
   static const bool once = [] {
     at::RegisterPrivateUse1HooksInterface(&hooks);
@@ -111,8 +113,6 @@ inline void use_test_device() {
   }();
   (void)once;
 }
-
-C10_REGISTER_GUARD_IMPL(PrivateUse1, test_device_ops::Guard);
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("empty.memory_format", test_device_ops::empty);

@@ -109,6 +109,7 @@ TEST_CASE("training on devices that exchange by themselves, or through the host 
 }
 
 TEST_CASE("a group takes host memory to the control plane and its device to the device's backend, its splits too") {
+  use_test_device();
   const BackendRanks devices(3, RankKind::kThread);
   const auto hub_of_pair = std::make_unique<BackendRanks>(2, RankKind::kThread);
   const auto store = c10::make_intrusive<c10d::HashStore>();
@@ -160,6 +161,7 @@ TEST_CASE("a group takes host memory to the control plane and its device to the 
 }
 
 TEST_CASE("nccl that was asked for and cannot be is refused on all ranks alike; auto goes through the host") {
+  use_test_device();
   const auto errors_of = [](const std::string& backend, const std::function<DeviceLink(int)>& link_of) {
     const auto store = c10::make_intrusive<c10d::HashStore>();
     return BackendRanks(2, RankKind::kThread).run([&](CollectiveBackend& self) {
@@ -181,6 +183,7 @@ TEST_CASE("nccl that was asked for and cannot be is refused on all ranks alike; 
 }
 
 TEST_CASE("what works on gradients in host memory alone is refused on a device") {
+  use_test_device();
   Net net(1, test_device(0));
   Group group;
   CHECK_THROWS_WITH_AS(make_strategy(net, group, {.zero = 1}), doctest::Contains("use zero=0"), Error);

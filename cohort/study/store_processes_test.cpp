@@ -184,5 +184,5 @@ TEST_CASE("store: a folder where nothing can be written is read, and refused to 
   const std::string text = read_to_end(child.output.get());
   wait_for(child);
   ::chmod(path.c_str(), 0755);
-  CHECK(text == "1cannot create " + path + "/study.lock: Permission denied");
+  CHECK(text == "1cannot write into " + path + ": Permission denied");
 }

@@ -34,7 +34,9 @@ int reason_against(const std::string& place) {
 
 void check_writable_folder(const std::string& folder) {
   const std::string place = nearest_existing(folder);
-  if (const int reason = reason_against(place)) fail_errno(ErrorCode::kBadInput, "write into " + folder + ":", place, reason);
+  const int reason = reason_against(place);
+  if (reason == 0) return;
+  fail_errno(ErrorCode::kBadInput, place == folder ? "write into" : "write into " + folder + ":", place, reason);
 }
 
 bool is_writable_folder(const std::string& folder) { return reason_against(nearest_existing(folder)) == 0; }
