@@ -8,8 +8,8 @@
 #include <functional>
 #include <string>
 
-#include "cohort/base/test_errors.h"
 #include "cohort/base/file.h"
+#include "cohort/base/test_errors.h"
 #include "cohort/study/store.h"
 
 namespace cohort::study {
