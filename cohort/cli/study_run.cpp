@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cohort/base/backend_names.h"
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text.h"
@@ -44,13 +45,12 @@ void keep_batch_sizes(StudySpec& spec, const std::string& text) {
   spec.batches = std::move(kept);
 }
 
-/// Those of comm/group_transport.h. Checked before anything else, for most studies never need one: teams do, and they may come late.
+/// Checked before anything else, for most studies never need one: teams do, and they may come late.
 std::string backend_of(const Arguments& arguments) {
-  static const std::vector<std::string> names = {"auto", "shm", "gloo", "mpi", "shm+gloo", "shm+mpi"};
   const std::string backend = arguments.option("backend", "auto");
-  if (std::find(names.begin(), names.end(), backend) == names.end())
-    fail(ErrorCode::kBadInput, "--backend '", printable(backend), "'", did_you_mean(backend, names), ": expected one of ",
-         join(names, " "));
+  if (std::find(kBackendNames.begin(), kBackendNames.end(), backend) == kBackendNames.end())
+    fail(ErrorCode::kBadInput, "--backend '", printable(backend), "'", did_you_mean(backend, kBackendNames), ": expected one of ",
+         join(kBackendNames, " "));
   return backend;
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "cohort/base/backend_names.h"
 #include "cohort/base/error.h"
 #include "cohort/base/text.h"
 #include "cohort/comm/composite_transport.h"
@@ -14,8 +15,6 @@
 
 namespace cohort {
 namespace {
-
-const std::vector<std::string> kBackends = {"auto", "shm", "gloo", "mpi", "shm+gloo", "shm+mpi"};
 
 c10::intrusive_ptr<c10d::Store> part_of(const TransportRequest& request, const std::string& prefix) {
   return c10::make_intrusive<c10d::PrefixStore>(prefix, request.store);
@@ -81,8 +80,8 @@ std::unique_ptr<Transport> make_composite(const TransportRequest& request) {
 }  // namespace
 
 GroupTransport make_group_transport(const TransportRequest& request) {
-  if (std::find(kBackends.begin(), kBackends.end(), request.backend) == kBackends.end())
-    fail(ErrorCode::kBadInput, "backend '", request.backend, "' is not built; use ", join(kBackends, ", "));
+  if (std::find(kBackendNames.begin(), kBackendNames.end(), request.backend) == kBackendNames.end())
+    fail(ErrorCode::kBadInput, "backend '", request.backend, "' is not built; use ", join(kBackendNames, ", "));
   const bool automatic = request.backend == "auto", one_machine = request.peers.on_one_machine();
   GroupTransport result;
   if ((automatic || request.backend == "shm") && one_machine) {
