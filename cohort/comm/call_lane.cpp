@@ -172,8 +172,9 @@ void CallLane::start_all(Queue* ended) {
 }
 
 void CallLane::start(Task* task, Queue* ended) {
-  task->call_.sequence = sequence_.load(std::memory_order_relaxed) + 1;
-  sequence_.store(task->call_.sequence, std::memory_order_relaxed);
+  const uint64_t sequence = sequence_.load(std::memory_order_relaxed) + 1;
+  std::atomic_ref(task->call_.sequence).store(sequence, std::memory_order_relaxed);
+  sequence_.store(sequence, std::memory_order_relaxed);
   task->ticket_ = recorder_.start(task->call_);
   task->started_ = true;
   try {

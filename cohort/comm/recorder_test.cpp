@@ -63,7 +63,11 @@ TEST_CASE("records survive JSON, and what is no record is refused") {
   Json json = Json::parse(recorder.json().dump());
   REQUIRE(json.at("calls").size() == 2);
   const CallRecord back = call_record_from_json(json["calls"][0]);
-  CHECK(describe(back) == describe(recorder.last()[0]));
+  // Not the seconds: each reading knows the length of a tick a little better.
+  const CallRecord there = recorder.last()[0];
+  CHECK(same_call(back.signature, there.signature, /*compare_sequence=*/true));
+  CHECK(back.state == there.state);
+  CHECK(back.seconds == doctest::Approx(there.seconds).epsilon(0.5));
   CHECK(describe(call_record_from_json(json["calls"][1])).find("receive #1 from any rank (5 bytes, tag 2)") == 0);
   json["calls"][0]["op"] = "all-reduse";
   CHECK_THROWS_WITH_AS(call_record_from_json(json["calls"][0]), doctest::Contains("all-reduse"), Error);

@@ -1,6 +1,7 @@
 #include "cohort/comm/signature.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "cohort/base/error.h"
@@ -106,7 +107,8 @@ void copy_name(char* to, const char* name) {
 Signature signature_of(const Call& call) {
   Signature signature;
   signature.op = call.op;
-  signature.sequence = call.sequence;
+  // Read by a thread whose wait has timed out, too, while the lane's own thread may be numbering the call.
+  signature.sequence = std::atomic_ref(const_cast<uint64_t&>(call.sequence)).load(std::memory_order_relaxed);
   // What an operation does not use must not make two calls differ.
   if (reduces(call.op)) signature.reduction = call.reduction;
   if (has_root(call.op)) signature.root = call.root;
