@@ -10,6 +10,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/text.h"
 #include "cohort/comm/call_lane.h"
+#include "cohort/comm/group_private.h"
 
 namespace cohort {
 namespace {
@@ -30,17 +31,8 @@ class SignatureGather : public Task {
     call_.count = sizeof mine_;
     call_.name = name_.c_str();
   }
-  /// Its memory goes away: it ends in time, or the group does.
   ~SignatureGather() override {
-    if (!added_ || has_ended()) return;
-    if (std::uncaught_exceptions() == 0) {
-      try {
-        lane_->wait(*this);
-        return;
-      } catch (const std::exception&) {
-      }
-    }
-    lane_->close();
+    if (added_) end_with_memory(*lane_, *this);
   }
 
   void start() {

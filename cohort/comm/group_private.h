@@ -1,5 +1,5 @@
 #pragma once
-// The calls of one group under way. Inside of group.cpp.
+// The calls of one group under way. For group.cpp and device_exchange.cpp alone.
 
 #include <ATen/core/Tensor.h>
 
@@ -33,23 +33,25 @@ inline Call call_of(Op op, const at::Tensor& output, const at::Tensor& input, co
   return call;
 }
 
+/// Before the memory of a call goes away: it ends, or all of the group does. While an exception passes, the others may never come.
+inline void end_with_memory(CallLane& lane, Task& task) {
+  if (task.has_ended()) return;
+  if (std::uncaught_exceptions() == 0) {
+    try {
+      lane.wait(task);
+      return;
+    } catch (const std::exception&) {
+    }
+  }
+  lane.close();
+}
+
 /// An exchange under way.
 class PendingCall : public Pending, public Task {
  public:
   PendingCall(std::shared_ptr<CallLane> lane, std::string what, at::Tensor output, at::Tensor input)
       : lane_(std::move(lane)), what_(std::move(what)), output_(std::move(output)), input_(std::move(input)) {}
-  ~PendingCall() override {
-    if (has_ended()) return;
-    // The memory of the call goes away with this. While an exception passes, the others may never come: all of the group ends.
-    if (std::uncaught_exceptions() == 0) {
-      try {
-        lane_->wait(*this);
-        return;
-      } catch (const std::exception&) {
-      }
-    }
-    lane_->close();
-  }
+  ~PendingCall() override { end_with_memory(*lane_, *this); }
 
   /// Starts the call; count and reduction may have been changed before.
   void start(Op op, size_t count) {
