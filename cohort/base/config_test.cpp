@@ -25,7 +25,7 @@ struct File {
   std::string path = "/tmp/cohort-config-XXXXXX";
 };
 
-std::string error_of(const std::string& toml) {
+std::string refusal_of(const std::string& toml) {
   const File file(toml);
   Config config;
   try {
@@ -68,13 +68,13 @@ TEST_CASE("dashes and underscores both work") {
 }
 
 TEST_CASE("mistakes name file and line") {
-  CHECK(error_of("lr = 0.1\nlearning_rate = 2\n").find(":2: unknown setting 'learning_rate'") != std::string::npos);
-  CHECK(error_of("\n\noptimizer = \"adan\"\n").find(":3: --optimizer adan (did you mean 'adam'?)") != std::string::npos);
-  CHECK(error_of("global_batch = 0\n").find("whole number from 1") != std::string::npos);
-  CHECK(error_of("global_batch = 1.5\n").find("global-batch") != std::string::npos);
-  CHECK(error_of("lr = nan\n").find("lr") != std::string::npos);
-  CHECK(error_of("lr = [1]\n").find("table or a list") != std::string::npos);
-  CHECK(error_of("lr = \n").find(":1") != std::string::npos);
+  CHECK(refusal_of("lr = 0.1\nlearning_rate = 2\n").find(":2: unknown setting 'learning_rate'") != std::string::npos);
+  CHECK(refusal_of("\n\noptimizer = \"adan\"\n").find(":3: --optimizer adan (did you mean 'adam'?)") != std::string::npos);
+  CHECK(refusal_of("global_batch = 0\n").find("whole number from 1") != std::string::npos);
+  CHECK(refusal_of("global_batch = 1.5\n").find("global-batch") != std::string::npos);
+  CHECK(refusal_of("lr = nan\n").find("lr") != std::string::npos);
+  CHECK(refusal_of("lr = [1]\n").find("table or a list") != std::string::npos);
+  CHECK(refusal_of("lr = \n").find(":1") != std::string::npos);
   Config config;
   CHECK_THROWS_AS(read_config_file("/nonexistent.toml", config), Error);
 }

@@ -8,26 +8,15 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
+
+#include "cohort/base/test_errors.h"
+#include "cohort/base/test_text.h"
 
 using namespace cohort;
 
 namespace {
-
-std::string error_of(const std::function<void()>& action, ErrorCode code) {
-  try {
-    action();
-  } catch (const Error& error) {
-    CHECK(error.code() == code);
-    return error.what();
-  }
-  FAIL("no error");
-  return {};
-}
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
@@ -54,14 +43,14 @@ TEST_CASE("write_fully goes on after EINTR and short writes and stops at errors"
     return -1;
   };
   const std::string text = error_of([&] { write_fully(full, "abc", 3, "some/file"); }, ErrorCode::kFailed);
-  CHECK(has(text, "some/file"));
-  CHECK(has(text, std::strerror(ENOSPC)));
-  CHECK(has(error_of([&] { write_fully([](const void*, size_t) { return 0L; }, "abc", 3, "f"); }, ErrorCode::kFailed), "0 of 3 bytes"));
+  CHECK(contains(text, "some/file"));
+  CHECK(contains(text, std::strerror(ENOSPC)));
+  CHECK(contains(error_of([&] { write_fully([](const void*, size_t) { return 0L; }, "abc", 3, "f"); }, ErrorCode::kFailed), "0 of 3 bytes"));
 }
 
 TEST_CASE("write_all reports a full device") {
   const UniqueDescriptor full = open_file("/dev/full", O_WRONLY);
-  CHECK(has(error_of([&] { write_all(full.get(), "abc", 3, "/dev/full"); }, ErrorCode::kFailed), std::strerror(ENOSPC)));
+  CHECK(contains(error_of([&] { write_all(full.get(), "abc", 3, "/dev/full"); }, ErrorCode::kFailed), std::strerror(ENOSPC)));
 }
 
 TEST_CASE("read_small_file bounds what it reads and refuses what is no file") {
@@ -69,13 +58,13 @@ TEST_CASE("read_small_file bounds what it reads and refuses what is no file") {
   const std::string path = folder / "a";
   write_file_atomically(path, std::string("he\0lo", 5));
   CHECK(read_small_file(path, 5) == std::string("he\0lo", 5));
-  CHECK(has(error_of([&] { read_small_file(path, 4); }, ErrorCode::kBadInput), "5 bytes, at most 4"));
-  CHECK(has(error_of([&] { read_small_file("/proc/self/status", 10); }, ErrorCode::kBadInput), "more than the 10 bytes"));
+  CHECK(contains(error_of([&] { read_small_file(path, 4); }, ErrorCode::kBadInput), "5 bytes, at most 4"));
+  CHECK(contains(error_of([&] { read_small_file("/proc/self/status", 10); }, ErrorCode::kBadInput), "more than the 10 bytes"));
   CHECK(read_small_file("/proc/self/status", 1 << 20).size() > 10);
-  CHECK(has(error_of([&] { read_small_file(folder / "none", 4); }, ErrorCode::kBadInput), std::strerror(ENOENT)));
-  CHECK(has(error_of([&] { read_small_file(folder.path(), 4); }, ErrorCode::kBadInput), "not a regular file"));
+  CHECK(contains(error_of([&] { read_small_file(folder / "none", 4); }, ErrorCode::kBadInput), std::strerror(ENOENT)));
+  CHECK(contains(error_of([&] { read_small_file(folder.path(), 4); }, ErrorCode::kBadInput), "not a regular file"));
   REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
-  CHECK(has(error_of([&] { read_small_file(folder / "pipe", 4); }, ErrorCode::kBadInput), "not a regular file"));
+  CHECK(contains(error_of([&] { read_small_file(folder / "pipe", 4); }, ErrorCode::kBadInput), "not a regular file"));
   write_file_atomically(folder / "empty", "");
   CHECK(read_small_file(folder / "empty", 0).empty());
 }

@@ -12,7 +12,7 @@
 namespace cohort::study {
 namespace {
 
-Json to_json(const SearchSpace& space) {
+Json readable(const SearchSpace& space) {
   Json json = Json::object();
   for (const Metaparameter& parameter : space) {
     std::string text;
@@ -90,7 +90,7 @@ std::string fingerprint(const StudySpec& spec) {
   json["batches"] = Json::object();
   for (const BatchSpec& batch : spec.batches)
     json["batches"][std::to_string(batch.batch_size)] = {
-        {"trials", batch.num_trials}, {"steps", batch.train_steps}, {"space", to_json(batch.space)}};
+        {"trials", batch.num_trials}, {"steps", batch.train_steps}, {"space", readable(batch.space)}};
   return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 

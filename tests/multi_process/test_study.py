@@ -272,8 +272,8 @@ def test_under_mpirun_the_same_is_stored():
 
 def test_a_killed_rank_ends_the_job_and_a_second_start_goes_on():
     with Folder() as folder:
-        spec = write(folder, QUADRATIC, steps=6000, more=",sampled=1")
-        arguments = ["study", "run", spec, "--out", folder / "study", "--workers", 3, "--quiet"]
+        spec = write(folder, QUADRATIC.replace("dimensions=50", "dimensions=500"), steps=6000, more=",sampled=1")  # Seconds, so that the kill finds it at work.
+        arguments = ["study", "run", spec, "--out", folder / "study", "--workers", 3, "--quiet", "--no-censoring"]
         process = start(arguments)
         victim = wait_for(lambda: len(children(process.pid)) == 3 and children(process.pid)[2], "ranks start")
         wait_for(lambda: (folder / "study" / "in_progress").exists(), "the study begins")
@@ -281,7 +281,7 @@ def test_a_killed_rank_ends_the_job_and_a_second_start_goes_on():
         code, _, err = finish(process)
         check(code == 4 and "rank 2" in err and "SIGKILL" in err, f"{code} {err}")
         run_ok(arguments)
-        run_ok(["study", "run", spec, "--out", folder / "whole", "--workers", 1, "--quiet"])
+        run_ok(["study", "run", spec, "--out", folder / "whole", "--workers", 1, "--quiet", "--no-censoring"])
         check(stored(folder / "study") == stored(folder / "whole"), "a lost rank changed what is stored")
 
 
