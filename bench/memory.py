@@ -3,10 +3,11 @@
 
     bench/memory.py [--workers 2,4] [--workloads mlp,cnn,gpt] [--optimizer adam] [--steps 40] [--json]
 
-Each job runs alone; ten times a second the proportional set sizes (Pss: a page that k processes share counts 1/k in each) of all its processes are added up, and the largest sum is the job's peak. A job of
-one tiny model gives what the processes need anyway (interpreter, libraries); `beyond_start_bytes` is the peak without that. Needs a built tree; PyTorch from .venv.
+Each job runs alone; some thirty times a second the proportional set size (Pss: a page that k processes share counts 1/k in each) of each of its processes is read. The largest of each process, added up, is the job's peak: what the
+host needs when all are at their peak together (whether they were at the moment of a reading is chance). A job of one tiny model gives what the processes need anyway (interpreter, libraries); `beyond_start_bytes` is the peak without that. Needs a built tree; PyTorch from .venv.
 """
 import argparse
+import collections
 import json
 import os
 import pathlib
@@ -43,14 +44,15 @@ def pss_bytes(pid):
 
 
 def peak(command, cwd=None):
-    """Largest sum of Pss of the command and its descendants; None when it fails."""
+    """The largest Pss of the command and of each of its descendants, added up; None when it fails."""
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     process = subprocess.Popen([str(part) for part in command], cwd=cwd, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    largest = 0
+    largest = collections.Counter()
     while process.poll() is None:
-        largest = max(largest, sum(pss_bytes(pid) for pid in children(process.pid)))
-        time.sleep(0.1)
-    return largest if process.returncode == 0 else None
+        for pid in children(process.pid):
+            largest[pid] = max(largest[pid], pss_bytes(pid))
+        time.sleep(0.03)
+    return sum(largest.values()) if process.returncode == 0 else None
 
 
 def cohort(workload, workers, layout, options):

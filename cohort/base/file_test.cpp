@@ -16,9 +16,7 @@
 
 using namespace cohort;
 
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("write_fully goes on after EINTR and short writes and stops at errors") {
   const std::string data = "the quick brown fox jumps over the lazy dog";
@@ -45,7 +43,8 @@ TEST_CASE("write_fully goes on after EINTR and short writes and stops at errors"
   const std::string text = error_of([&] { write_fully(full, "abc", 3, "some/file"); }, ErrorCode::kFailed);
   CHECK(contains(text, "some/file"));
   CHECK(contains(text, std::strerror(ENOSPC)));
-  CHECK(contains(error_of([&] { write_fully([](const void*, size_t) { return 0L; }, "abc", 3, "f"); }, ErrorCode::kFailed), "0 of 3 bytes"));
+  CHECK(
+      contains(error_of([&] { write_fully([](const void*, size_t) { return 0L; }, "abc", 3, "f"); }, ErrorCode::kFailed), "0 of 3 bytes"));
 }
 
 TEST_CASE("write_all reports a full device") {

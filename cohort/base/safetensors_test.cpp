@@ -12,6 +12,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
 #include "cohort/base/mutation.h"
+#include "cohort/base/test_text.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -43,14 +44,12 @@ std::string with_header(const std::string& header, const std::string& data = "")
   return file + header + data;
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 std::string refusal_of(const std::function<void()>& action) {
   try {
     action();
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::kBadInput);
-    CHECK(!has(error.what(), "\n"));
+    CHECK(!contains(error.what(), "\n"));
     return error.what();
   }
   return "accepted";
@@ -73,7 +72,7 @@ TEST_CASE("dtypes have the names and sizes of the format") {
   for (const DType type : kAllTypes) CHECK(dtype_from_name(dtype_name(type)) == type);
   CHECK(dtype_bytes(DType::kBF16) == 2);
   CHECK(dtype_bytes(DType::kBool) == 1);
-  CHECK(has(refusal_of([] { dtype_from_name("F8_E4M3"); }), "\"F8_E4M3\" is not one of F64, F32"));
+  CHECK(contains(refusal_of([] { dtype_from_name("F8_E4M3"); }), "\"F8_E4M3\" is not one of F64, F32"));
   CHECK(checked_num_elements({}) == 1);
   CHECK(checked_num_elements({2, 3}) == 6);
   CHECK(checked_num_elements({INT64_MAX, INT64_MAX, 0}) == 0);
@@ -130,15 +129,15 @@ TEST_CASE("safetensors: what is written is read, for every type, awkward shape a
 
 TEST_CASE("safetensors: the writer refuses before it writes") {
   const float values[2] = {1.0f, -2.0f};
-  CHECK(has(refusal_of([&] { bytes_of({{"x", DType::kF32, {2}, values}, {"x", DType::kI8, {2}, values}}); }),
-            "tensor \"x\": the name comes twice"));
-  CHECK(has(refusal_of([&] { bytes_of({{"__metadata__", DType::kF32, {2}, values}}); }), "reserved"));
-  CHECK(has(refusal_of([&] { bytes_of({{"x", DType::kF32, {2, -1}, values}}); }), "[2, -1]"));
-  CHECK(has(refusal_of([&] { bytes_of({{"x", DType::kF32, {INT64_MAX / 2}, values}}); }), "more than 2^63-1 bytes"));
-  CHECK(has(refusal_of([&] { bytes_of({{"x", DType::kF32, {2}, nullptr}}); }), "no data"));
-  CHECK(has(refusal_of([&] { bytes_of({{"\xff", DType::kF32, {2}, values}}); }), "not UTF-8"));
-  CHECK(has(refusal_of([&] { bytes_of({{"x", DType::kI8, {INT64_MAX}, values}, {"y", DType::kI8, {1}, values}}); }),
-            "more than 2^63-1 bytes"));
+  CHECK(contains(refusal_of([&] { bytes_of({{"x", DType::kF32, {2}, values}, {"x", DType::kI8, {2}, values}}); }),
+                 "tensor \"x\": the name comes twice"));
+  CHECK(contains(refusal_of([&] { bytes_of({{"__metadata__", DType::kF32, {2}, values}}); }), "reserved"));
+  CHECK(contains(refusal_of([&] { bytes_of({{"x", DType::kF32, {2, -1}, values}}); }), "[2, -1]"));
+  CHECK(contains(refusal_of([&] { bytes_of({{"x", DType::kF32, {INT64_MAX / 2}, values}}); }), "more than 2^63-1 bytes"));
+  CHECK(contains(refusal_of([&] { bytes_of({{"x", DType::kF32, {2}, nullptr}}); }), "no data"));
+  CHECK(contains(refusal_of([&] { bytes_of({{"\xff", DType::kF32, {2}, values}}); }), "not UTF-8"));
+  CHECK(contains(refusal_of([&] { bytes_of({{"x", DType::kI8, {INT64_MAX}, values}, {"y", DType::kI8, {1}, values}}); }),
+                 "more than 2^63-1 bytes"));
 }
 
 TEST_CASE("safetensors: a full disk is an error with path and reason") {
@@ -149,7 +148,7 @@ TEST_CASE("safetensors: a full disk is an error with path and reason") {
     FAIL("no error");
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::kFailed);
-    CHECK(has(error.what(), std::strerror(ENOSPC)));
+    CHECK(contains(error.what(), std::strerror(ENOSPC)));
   }
 }
 
@@ -205,11 +204,11 @@ TEST_CASE("safetensors: malformed files are refused in one line that names file 
   for (const auto& item : cases) {
     put_file(path, item.content);
     const std::string text = refusal_of([&] { SafetensorsFile file(path); });
-    CHECK_MESSAGE(has(text, item.expected), text);
-    CHECK(has(text, path));
+    CHECK_MESSAGE(contains(text, item.expected), text);
+    CHECK(contains(text, path));
   }
-  CHECK(has(refusal_of([&] { SafetensorsFile file(folder / "none"); }), "none: No such file"));
-  CHECK(has(refusal_of([&] { SafetensorsFile file(folder.path()); }), "not a regular file"));
+  CHECK(contains(refusal_of([&] { SafetensorsFile file(folder / "none"); }), "none: No such file"));
+  CHECK(contains(refusal_of([&] { SafetensorsFile file(folder.path()); }), "not a regular file"));
 }
 
 TEST_CASE("safetensors: a file made by Python's package (0.8.0, torch.save_file)") {

@@ -50,6 +50,8 @@ std::string trim(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(kSpace) - begin + 1));
 }
 
+std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
+
 std::string nearest_name(std::string_view text, const std::vector<std::string>& names) {
   std::string best;
   size_t best_distance = std::clamp<size_t>(text.size() / 2, 1, 3) + 1;

@@ -16,6 +16,8 @@ std::optional<double> parse_number(std::string_view text);
 std::vector<std::string> split(std::string_view text, char separator);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 std::string trim(std::string_view text);
+/// All before the first newline: what to show of an exception of LibTorch, which appends a C++ stack trace.
+std::string first_line(std::string_view text);
 /// The name of `names` nearest to `text` by edit distance where it is near enough to be a slip of the finger, else "".
 std::string nearest_name(std::string_view text, const std::vector<std::string>& names);
 /// " (did you mean 'x'?)" or "".

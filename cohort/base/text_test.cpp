@@ -27,6 +27,9 @@ TEST_CASE("splitting, joining, trimming") {
   CHECK(split("", ',').empty());
   CHECK(join({"a", "b"}, ", ") == "a, b");
   CHECK(trim(" \t a b\r\n") == "a b");
+  CHECK(first_line("a b\nc\nd") == "a b");
+  CHECK(first_line("a b") == "a b");
+  for (const char* text : {"", "\n", "\na"}) CHECK(first_line(text).empty());
 }
 
 TEST_CASE("the nearest name, where one is near") {

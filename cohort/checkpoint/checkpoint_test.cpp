@@ -12,6 +12,7 @@
 
 #include "cohort/base/mutation.h"
 #include "cohort/base/random.h"
+#include "cohort/base/test_text.h"
 #include "cohort/checkpoint/names.h"
 #include "cohort/checkpoint/test_support.h"
 #include "cohort/checkpoint/writer_process.h"
@@ -71,8 +72,8 @@ TEST_CASE("a checkpoint gives back what was saved, whole and in boxes") {
   CHECK(checkpoint->contiguous_data("model/weight") == nullptr);
   CHECK(*static_cast<const int64_t*>(checkpoint->contiguous_data("optimizer/weight/count")) == 7);
   checkpoint->read("model/weight", {4, 0}, {0, 3}, nullptr);
-  CHECK(has(error_text([&] { checkpoint->read("model/weight", {2, 1}, {3, 2}, box.data()); }), "leaves the tensor"));
-  CHECK(has(error_text([&] { checkpoint->read_whole("none", box.data()); }), "holds no tensor \"none\""));
+  CHECK(contains(error_text([&] { checkpoint->read("model/weight", {2, 1}, {3, 2}, box.data()); }), "leaves the tensor"));
+  CHECK(contains(error_text([&] { checkpoint->read_whole("none", box.data()); }), "holds no tensor \"none\""));
 }
 
 TEST_CASE("several pieces of one tensor in one shard, odd names, empty tensors, an empty shard") {
@@ -114,11 +115,11 @@ TEST_CASE("commit refuses shards that do not hold every element exactly once, an
     return text;
   };
   const TensorPiece low{{"w", DType::kF32, {1, 3}, values.data()}, {2, 3}, {0, 0}};
-  CHECK(has(attempt({{low}}), "tensor \"w\": the pieces hold 3 of 6 elements"));
-  CHECK(has(attempt({{low}, {low}}), "tensor \"w\": pieces at [0, 0] and at [0, 0] overlap"));
-  CHECK(has(attempt({{low}, {{{"w", DType::kF64, {1, 3}, values.data()}, {2, 3}, {1, 0}}}}),
-            "F32 [2, 3] in one piece, F64 [2, 3] in rank-00001"));
-  CHECK(has(attempt({{low}, {{{"w", DType::kF32, {1, 3}, values.data()}, {3, 3}, {1, 0}}}}), "F32 [3, 3] in rank-00001"));
+  CHECK(contains(attempt({{low}}), "tensor \"w\": the pieces hold 3 of 6 elements"));
+  CHECK(contains(attempt({{low}, {low}}), "tensor \"w\": pieces at [0, 0] and at [0, 0] overlap"));
+  CHECK(contains(attempt({{low}, {{{"w", DType::kF64, {1, 3}, values.data()}, {2, 3}, {1, 0}}}}),
+                 "F32 [2, 3] in one piece, F64 [2, 3] in rank-00001"));
+  CHECK(contains(attempt({{low}, {{{"w", DType::kF32, {1, 3}, values.data()}, {3, 3}, {1, 0}}}}), "F32 [3, 3] in rank-00001"));
 }
 
 TEST_CASE("commit misses a shard that is not in the folder") {
@@ -127,9 +128,9 @@ TEST_CASE("commit misses a shard that is not in the folder") {
   writer.begin();
   const ShardInfo shard = writer.write_shard(0, {});
   fs::resize_file(space / "step-000000001.tmp.n/rank-00000.safetensors", 20);
-  CHECK(has(error_text([&] { writer.commit({shard}, Json::object()); }, ErrorCode::kFailed), "has 20 bytes, its rank wrote"));
+  CHECK(contains(error_text([&] { writer.commit({shard}, Json::object()); }, ErrorCode::kFailed), "has 20 bytes, its rank wrote"));
   fs::remove(space / "step-000000001.tmp.n/rank-00000.safetensors");
-  CHECK(has(error_text([&] { writer.commit({shard}, Json::object()); }, ErrorCode::kFailed), "do all ranks see the same folder?"));
+  CHECK(contains(error_text([&] { writer.commit({shard}, Json::object()); }, ErrorCode::kFailed), "do all ranks see the same folder?"));
 }
 
 TEST_CASE("the newest two are kept, a damaged one does not count, a later one is never removed") {
@@ -212,7 +213,7 @@ TEST_CASE("a damaged newest checkpoint is skipped with its reason: every bit of 
       std::vector<std::string> skipped;
       CHECK(latest_mark(space.path(), &skipped) == 5000);
       REQUIRE(skipped.size() == 1);
-      CHECK(has(skipped[0], file));
+      CHECK(contains(skipped[0], file));
       ++flips;
     }
     for (const size_t size : {size_t{0}, size_t{7}, good.size() / 2, good.size() - 1}) {
@@ -245,9 +246,9 @@ TEST_CASE("swapped and foreign shards, a renamed folder and a link out of it are
   std::vector<std::string> skipped;
   CHECK(latest_mark(space.path(), &skipped) == -1);
   REQUIRE(skipped.size() == 1);
-  CHECK(has(skipped[0], "it is of step 50, its folder says 60"));
+  CHECK(contains(skipped[0], "it is of step 50, its folder says 60"));
   CHECK(latest_mark(space / "none") == -1);
-  CHECK(has(error_text([&] { Checkpoint::open_latest(space / "step-000000060/manifest.json"); }), "Not a directory"));
+  CHECK(contains(error_text([&] { Checkpoint::open_latest(space / "step-000000060/manifest.json"); }), "Not a directory"));
 }
 
 TEST_CASE("names of folders, nonces and shards") {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/base/log.h"
+#include "cohort/base/test_text.h"
 #include "cohort/checkpoint/names.h"
 #include "cohort/checkpoint/test_support.h"
 
@@ -24,7 +25,7 @@ std::vector<std::string> leftovers(const std::string& folder) {
   std::vector<std::string> found;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename();
-    if (has(name, ".tmp.") || has(name, ".old.")) found.push_back(name);
+    if (contains(name, ".tmp.") || contains(name, ".old.")) found.push_back(name);
   }
   return found;
 }
@@ -63,8 +64,8 @@ void fail_everywhere(int reason, bool again) {
     const int after = latest_mark(folder);
     const std::string text = error.empty() && !warned.empty() ? warned[0] : error;
     if (!text.empty()) {
-      CHECK(has(text, io.failed_path()));
-      CHECK(has(text, std::strerror(reason)));
+      CHECK(contains(text, io.failed_path()));
+      CHECK(contains(text, std::strerror(reason)));
     }
     if (error.empty()) {
       CHECK(after == 20000);
@@ -76,7 +77,7 @@ void fail_everywhere(int reason, bool again) {
     }
     // Nothing half-visible: what has a final name is whole, and the next save clears whatever was left.
     for (const std::string& name : list_checkpoints(folder)) {
-      if (!has(name, ".old.")) CHECK_NOTHROW(Checkpoint::open(folder + "/" + name));
+      if (!contains(name, ".old.")) CHECK_NOTHROW(Checkpoint::open(folder + "/" + name));
     }
     CHECK(save(folder, 150, 15000, "second").empty());
     CHECK(latest_mark(folder) == 15000);

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "cohort/base/random.h"
+#include "cohort/base/test_text.h"
 #include "cohort/checkpoint/test_support.h"
 
 using namespace cohort;
@@ -77,9 +78,9 @@ TEST_CASE("flat range: known answers, large shapes, and ranges that leave the te
   CHECK(boxes_of_range({INT64_MAX}, 1, INT64_MAX)[0].shape[0] == INT64_MAX - 1);
   CHECK(boxes_of_range({1 << 20, 1 << 20, 1 << 20}, 1, (INT64_C(1) << 60) - 1).size() == 5);
   CHECK(error_text([] { boxes_of_range({2, 3}, 2, 7); }) == "elements 2 to 7 leave the tensor of shape [2, 3]");
-  CHECK(has(error_text([] { boxes_of_range({2, 3}, -1, 2); }), "leave the tensor"));
-  CHECK(has(error_text([] { boxes_of_range({2, 3}, 3, 2); }), "leave the tensor"));
-  CHECK(has(error_text([] { boxes_of_range({INT64_MAX, 2}, 0, 0); }), "leave the tensor"));
+  CHECK(contains(error_text([] { boxes_of_range({2, 3}, -1, 2); }), "leave the tensor"));
+  CHECK(contains(error_text([] { boxes_of_range({2, 3}, 3, 2); }), "leave the tensor"));
+  CHECK(contains(error_text([] { boxes_of_range({INT64_MAX, 2}, 0, 0); }), "leave the tensor"));
 }
 
 TEST_CASE("flat range: what p ranks wrote with any cuts, q ranks read with any others") {
@@ -114,8 +115,8 @@ TEST_CASE("flat range: what p ranks wrote with any cuts, q ranks read with any o
       }
     }
     if (seed == 0) {
-      CHECK(has(error_text([&] { checkpoint.read_range("t2", 5, 14, nullptr); }), "tensor \"t2\": elements 5 to 14 leave the tensor"));
-      CHECK(has(error_text([&] { checkpoint.read_range("none", 0, 0, nullptr); }), "holds no tensor \"none\""));
+      CHECK(contains(error_text([&] { checkpoint.read_range("t2", 5, 14, nullptr); }), "tensor \"t2\": elements 5 to 14 leave the tensor"));
+      CHECK(contains(error_text([&] { checkpoint.read_range("none", 0, 0, nullptr); }), "holds no tensor \"none\""));
     }
   }
 }

@@ -14,6 +14,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
 #include "cohort/base/json.h"
+#include "cohort/base/test_text.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/io.h"
 
@@ -22,8 +23,6 @@ namespace cohort::testing {
 /// Where files are cheap: thousands of small ones are made, and a disk would take a millisecond for each.
 inline std::string memory_folder() { return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : ""; }
 
-inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 /// The text of the Error that `action` throws, "no error" where it throws none.
 template <typename Action>
 std::string error_text(const Action& action, ErrorCode code = ErrorCode::kBadInput) {
@@ -31,7 +30,7 @@ std::string error_text(const Action& action, ErrorCode code = ErrorCode::kBadInp
     action();
   } catch (const Error& error) {
     CHECK(error.code() == code);
-    CHECK(!has(error.what(), "\n"));
+    CHECK(!contains(error.what(), "\n"));
     return error.what();
   }
   return "no error";

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/test_text.h"
 #include "cohort/checkpoint/test_support.h"
 
 using namespace cohort;
@@ -48,9 +49,9 @@ TEST_CASE("info describes the newest valid checkpoint from a run, its checkpoint
   fs::remove(folder + "/step-000000100/rank-00000.safetensors");
   CHECK(checkpoint_info(folder)["step"] == 50);
   CHECK(checkpoint_info(folder)["checkpoints"][0]["ok"] == false);
-  CHECK(has(error_text([&] { checkpoint_info(folder + "/step-000000100"); }), "rank-00000.safetensors"));
-  CHECK(has(error_text([&] { checkpoint_info(space / "none"); }), "does not exist"));
-  CHECK(has(error_text([&] { checkpoint_info(space.path()); }), "holds no checkpoint"));
+  CHECK(contains(error_text([&] { checkpoint_info(folder + "/step-000000100"); }), "rank-00000.safetensors"));
+  CHECK(contains(error_text([&] { checkpoint_info(space / "none"); }), "does not exist"));
+  CHECK(contains(error_text([&] { checkpoint_info(space.path()); }), "holds no checkpoint"));
 }
 
 TEST_CASE("info cuts a long state") {
@@ -76,7 +77,7 @@ TEST_CASE("verify names what is wrong with each checkpoint") {
   CHECK(found["checkpoints"][0]["ok"] == true);
   CHECK(found["checkpoints"][0]["tensors"] == 3);
   CHECK(found["checkpoints"][1]["ok"] == false);
-  CHECK(has(found["checkpoints"][1]["error"], "XXH64"));
+  CHECK(contains(found["checkpoints"][1]["error"], "XXH64"));
   // Info does not read the data.
   CHECK(checkpoint_info(space.path())["checkpoints"][1]["ok"] == true);
 }
@@ -107,12 +108,12 @@ TEST_CASE("export takes the previous checkpoint when the newest is damaged, and 
   CHECK(checkpoint_export(folder, out).step == 50);
   const std::string before = read_small_file(out, 1 << 20);
   damage(folder + "/step-000000050/rank-00000.safetensors");
-  CHECK(has(error_text([&] { checkpoint_export(folder, out); }), "no valid checkpoint"));
+  CHECK(contains(error_text([&] { checkpoint_export(folder, out); }), "no valid checkpoint"));
   CHECK(read_small_file(out, 1 << 20) == before);
   save(folder, 150, 15000, "n");
-  CHECK(has(error_text([&] { checkpoint_export(folder, space / "none/x"); }, ErrorCode::kFailed), "No such file"));
+  CHECK(contains(error_text([&] { checkpoint_export(folder, space / "none/x"); }, ErrorCode::kFailed), "No such file"));
   fs::create_directory(space / "taken");
-  CHECK(has(error_text([&] { checkpoint_export(folder, space / "taken"); }, ErrorCode::kFailed), "taken"));
+  CHECK(contains(error_text([&] { checkpoint_export(folder, space / "taken"); }, ErrorCode::kFailed), "taken"));
   size_t entries = 0;
   for ([[maybe_unused]] const auto& entry : fs::directory_iterator(space.path())) ++entries;
   CHECK(entries == 3);  // checkpoints, model.safetensors, taken; no temporary file.
@@ -136,8 +137,8 @@ TEST_CASE("export writes aliases as copies, or leaves them out") {
   }
   CHECK(checkpoint_export(space.path(), space / "b.safetensors", {.with_aliases = false}).num_tensors == 1);
   write({{"head", "none"}});
-  CHECK(has(error_text([&] { checkpoint_export(space.path(), space / "c.safetensors"); }),
-            "alias \"head\" stands for a tensor that is not stored"));
+  CHECK(contains(error_text([&] { checkpoint_export(space.path(), space / "c.safetensors"); }),
+                 "alias \"head\" stands for a tensor that is not stored"));
   write(Json::array());
-  CHECK(has(error_text([&] { checkpoint_export(space.path(), space / "c.safetensors"); }), "not an object"));
+  CHECK(contains(error_text([&] { checkpoint_export(space.path(), space / "c.safetensors"); }), "not an object"));
 }

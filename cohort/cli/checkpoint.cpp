@@ -1,31 +1,14 @@
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
 #include "cohort/base/json.h"
 #include "cohort/base/text.h"
+#include "cohort/base/writable_place.h"
 #include "cohort/checkpoint/tools.h"
 #include "cohort/cli/verb.h"
 
 namespace cohort {
 namespace {
-
-/// A place that takes no file is the user's mistake, unlike a disk that is full: found by making one there.
-void check_place(const std::string& out) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(out, ignored)) fail_errno(ErrorCode::kBadInput, "write", out, EISDIR);
-  const std::string folder = parent_folder(out);
-  std::string probe = folder + "/.cohort-XXXXXX";
-  const UniqueDescriptor descriptor(::mkostemp(probe.data(), O_CLOEXEC));
-  if (!descriptor) fail_errno(ErrorCode::kBadInput, "write " + out + ": make a file in", folder, errno);
-  ::unlink(probe.c_str());
-}
 
 int run_checkpoint(const Arguments& arguments) {
   const std::string action = arguments.positional.empty() ? "" : arguments.positional[0];
@@ -47,7 +30,7 @@ int run_checkpoint(const Arguments& arguments) {
   }
   const std::string out = arguments.option("out", "");
   if (out.empty()) fail(ErrorCode::kBadInput, "checkpoint export: --out FILE.safetensors is missing");
-  check_place(out);
+  check_writable_file(out);
   const ExportResult result = checkpoint_export(path, out, {.with_aliases = !arguments.options.contains("without-aliases")});
   if (arguments.options.contains("json"))
     std::printf("%s\n",

@@ -14,7 +14,7 @@ int study_report(const Arguments& arguments);  ///< DIR...
 int study_export(const Arguments& arguments);  ///< DIR --out FOLDER
 int study_import(const Arguments& arguments);  ///< FOLDER
 
-/// What makes a study's results less than they seem (study/study_warnings.h): before the results on standard output, one line each.
+/// What makes a study's results less than they seem (StudyData::warnings): before the results on standard output, one line each.
 void print_warnings(const std::vector<std::string>& warnings, bool is_json);
 
 /// --reference-batch B; 0 where it is not given.

@@ -6,11 +6,10 @@
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
 #include "cohort/base/text.h"
+#include "cohort/base/writable_place.h"
 #include "cohort/cli/study.h"
 #include "cohort/study/archive.h"
 #include "cohort/study/store.h"
-#include "cohort/study/study_warnings.h"
-#include "cohort/study/writable_folder.h"
 
 namespace cohort {
 namespace {
@@ -79,9 +78,12 @@ void check_workload(const ArchivedWorkload& workload, bool is_json) {
   for (const std::string& folder : workload.batch_folders) {
     const StudyData part = study::import_batch(folder);
     const std::string part_name = concat(part.dataset, '/', part.model, '/', part.optimizer);
-    if (name.empty()) print_heading(part, is_json);
-    else if (name != part_name)
+    if (name.empty()) {
+      print_warnings(part.warnings, is_json);
+      print_heading(part, is_json);
+    } else if (name != part_name) {
       fail(ErrorCode::kBadInput, folder, "/study.json: is of ", printable(part_name), ", but its neighbours of ", printable(name));
+    }
     name = part_name;
     const int64_t size = part.batches.front().batch_size;
     if (std::find(sizes.begin(), sizes.end(), size) != sizes.end())
@@ -99,9 +101,9 @@ int study_export(const Arguments& arguments) {
   if (out.empty()) fail(ErrorCode::kBadInput, "study export: --out FOLDER is missing: the archive's root");
   const bool is_json = arguments.options.contains("json");
   const StudyData study = study::read_study(folder);
-  study::check_writable_folder(out);
+  check_writable_folder(out);
   const std::string workload = study::export_archive(study, out);
-  print_warnings(study::warnings_of(folder), is_json);
+  print_warnings(study.warnings, is_json);
   print_heading(study, is_json);
   for (const BatchStudy& batch : study.batches) print_batch(study, batch, "export", is_json);
   if (!is_json) std::printf("wrote %s: %zu batch sizes\n", workload.c_str(), study.batches.size());
@@ -116,7 +118,7 @@ int study_import(const Arguments& arguments) {
   if (!out.empty() && workloads.size() != 1)
     fail(ErrorCode::kBadInput, "study import --out: ", folder, " holds ", workloads.size(), " workloads, but a study is of one; give ",
          workloads.front().folder, " or another of them");
-  if (!out.empty()) study::check_writable_folder(out);
+  if (!out.empty()) check_writable_folder(out);
   for (const ArchivedWorkload& workload : workloads) {
     check_workload(workload, is_json);
     if (!out.empty()) study::Store::create(out, study::import_workload(workload));

@@ -10,7 +10,6 @@
 #include "cohort/study/fits.h"
 #include "cohort/study/self_checks.h"
 #include "cohort/study/store.h"
-#include "cohort/study/study_warnings.h"
 
 namespace cohort {
 namespace {
@@ -44,6 +43,7 @@ struct Answer {
   std::string title;
   bool has_trials = false;
   std::string widened;  ///< Spaces that should be searched, as TOML.
+  std::vector<std::string> warnings;
 };
 
 Answer answer_table(const Question& question) {
@@ -62,6 +62,7 @@ Answer answer_study(const Question& question) {
   Answer answer = {.analysis = study::analyse(data, goal, {.reference_batch = question.reference_batch}), .has_trials = true};
   answer.title = concat(question.path, ": ", data.dataset, ", ", data.model, ", ", data.optimizer, ", to ", goal.text());
   answer.widened = study::widened_search_text(data, goal, answer.analysis.steps);
+  answer.warnings = data.warnings;
   if (question.law) study::fit_law(*question.law, study::points_of(answer.analysis.steps), question.reference_batch);
   return answer;
 }
@@ -213,7 +214,7 @@ int study_fit(const Arguments& arguments) {
   const Question question = read_question(arguments);
   Answer answer = std::filesystem::is_directory(question.path) ? answer_study(question) : answer_table(question);
   if (question.law) std::erase_if(answer.analysis.fits, [&](const Fit& fit) { return fit.law != *question.law; });
-  print_warnings(study::warnings_of(question.path), arguments.options.contains("json"));
+  print_warnings(answer.warnings, arguments.options.contains("json"));
   arguments.options.contains("json") ? print_json(answer.analysis) : print_text(answer);
   return 0;
 }

@@ -11,13 +11,12 @@
 #include "cohort/base/shell_text.h"
 #include "cohort/base/strict_json.h"
 #include "cohort/base/text.h"
+#include "cohort/base/writable_place.h"
 #include "cohort/cli/study.h"
 #include "cohort/report/noise_run.h"
 #include "cohort/report/study_page.h"
 #include "cohort/study/archive.h"
 #include "cohort/study/store.h"
-#include "cohort/study/study_warnings.h"
-#include "cohort/study/writable_folder.h"
 #include "cohort/train/step_times.h"
 
 namespace cohort {
@@ -65,12 +64,11 @@ std::vector<NoiseScaleNote> noise_scales_of(const study::Store& store, const std
   return out;
 }
 
-/// The store is closed again before anything forks. `names_it`: a warning says of which study it is.
-void read_store(const std::string& folder, bool names_it, Found& found) {
+/// The store is closed again before anything forks.
+void read_store(const std::string& folder, Found& found) {
   const study::Store store = study::Store::open_readonly(folder);
   const bool is_first = found.studies.empty();
   found.studies.push_back({store.read(), folder});
-  for (const std::string& warning : study::warnings_of(store)) found.warnings.push_back((names_it ? folder + ": " : "") + warning);
   if (!is_first) return;
   found.first_spec = spec_of(store);
   found.noise_scales = noise_scales_of(store, folder);
@@ -94,7 +92,7 @@ Found read_folders(const Arguments& arguments) {
     const std::string& folder = arguments.positional[i];
     if (i == 1) found.first_folder = folder, found.first_is_store = is_store(folder);
     if (is_store(folder)) {
-      read_store(folder, arguments.positional.size() > 2, found);
+      read_store(folder, found);
     } else if (study::is_archive(folder)) {
       for (StudyData& data : study::import_archive(folder)) {
         std::string name = join({data.dataset, data.model, data.optimizer}, "/");
@@ -105,6 +103,9 @@ Found read_folders(const Arguments& arguments) {
     }
   }
   if (found.studies.empty()) fail(ErrorCode::kBadInput, found.first_folder, ": the archive holds no study");
+  for (const ReportedStudy& study : found.studies)
+    for (const std::string& warning : study.data.warnings)
+      found.warnings.push_back((found.studies.size() > 1 ? study.name + ": " : "") + warning);
   return found;
 }
 
@@ -237,7 +238,7 @@ void print_text(const StudyReport& report) {
 /// beside the page.
 PlannerFiles write_planner_files(const Found& found, const StudyReport& report, const std::vector<study::StepTime>& times, bool quiet) {
   const std::string beside = parent_folder(report.path);
-  const bool in_study = found.first_is_store && study::is_writable_folder(found.first_folder);
+  const bool in_study = found.first_is_store && is_writable_folder(found.first_folder);
   const std::string folder = in_study ? found.first_folder : beside;
   PlannerFiles files;
   if (report.has_goal) study::write_steps_curve(files.steps_curve = folder + "/steps_curve.csv", report.analysis);
@@ -264,7 +265,7 @@ int study_report(const Arguments& arguments) {
   options.path = arguments.option("out", found.first_folder + "/report.html");
   if (fs::is_directory(options.path))
     fail(ErrorCode::kBadInput, "--out ", options.path, " is a folder; give a file, such as ", options.path, "/report.html");
-  study::check_writable_folder(parent_folder(options.path));  // Before step times are measured for minutes.
+  check_writable_folder(parent_folder(options.path));  // Before step times are measured for minutes.
   options.times = step_times(found, arguments, options.goal);
   options.noise_scales = std::move(found.noise_scales);
   options.warnings = std::move(found.warnings);

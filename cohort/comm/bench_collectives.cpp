@@ -7,6 +7,7 @@
 //      for small whole numbers where p is a power of two, and no buffer has the same contents twice in a block.
 // The number of calls follows from a first, untimed try.
 #include "cohort/comm/bench_collectives.h"
+#include "cohort/base/clock.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
@@ -143,7 +144,7 @@ double RankBench::timed_block(const std::string& backend, int64_t block, int64_t
   const auto start = Clock::now();
   for (size_t i = 0, at = 0; i < static_cast<size_t>(calls); ++i, at = at + 1 == num_buffers ? 0 : at + 1)
     system.call(op_, buffers.whole[at], buffers.part[at]);
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  const double seconds = seconds_since(start);
   if (op_ != Op::kBarrier) check(backend, buffers, block, calls);
   return seconds / static_cast<double>(calls);
 }

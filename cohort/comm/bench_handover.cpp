@@ -16,6 +16,7 @@
 #include <memory>
 #include <new>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
@@ -94,7 +95,7 @@ class HandoverBench {
     messages_.barrier();
     const auto begin = Clock::now();
     for (trip_ = 0; trip_ < trips; ++trip_) way();
-    return std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(trips);
+    return seconds_since(begin) / static_cast<double>(trips);
   }
 
   /// As many as fill block_seconds; the same on both ranks.

@@ -7,6 +7,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/comm/bench_systems.h"
+#include "cohort/comm/mpi_library.h"
 
 namespace cohort {
 namespace {
@@ -71,26 +72,23 @@ class MpiSystem : public BenchSystem {
   int (*finalize_)();
 };
 
-/// Symbols must be global: Open MPI's plug-ins look for them. Never unloaded.
-void* open_library(std::initializer_list<const char*> names, const char* what) {
-  std::string reason;
-  for (const char* name : names) {
-    if (void* const library = ::dlopen(name, RTLD_NOW | RTLD_GLOBAL)) return library;
-    reason = ::dlerror();
-  }
-  fail(ErrorCode::kEnvironment, what, " is not installed here: ", reason);
+void* library_of(MpiKind kind, const char* what) {
+  void* const library = open_mpi_library(kind);
+  if (!library) fail(ErrorCode::kEnvironment, what, " is not installed here: ", ::dlerror());
+  if (kind_of(library) != kind) fail(ErrorCode::kEnvironment, what, " is not installed here: libmpi.so is another MPI's");
+  return library;
 }
 
 }  // namespace
 
 std::unique_ptr<BenchSystem> make_mpi_system(const std::string& name) {
   if (name == "open-mpi") {
-    void* const library = open_library({"libmpi.so.40", "libmpi.so"}, "Open MPI");
+    void* const library = library_of(MpiKind::kOpenMpi, "Open MPI");
     return std::make_unique<MpiSystem<void*>>(
         library, MpiHandles<void*>{look_up<void*>(library, "ompi_mpi_comm_world"), look_up<void*>(library, "ompi_mpi_float"),
                                    look_up<void*>(library, "ompi_mpi_op_sum"), reinterpret_cast<void*>(intptr_t{1})});
   }
-  void* const library = open_library({"libmpich.so.12", "libmpi.so.12"}, "MPICH");
+  void* const library = library_of(MpiKind::kMpich, "MPICH");
   return std::make_unique<MpiSystem<int>>(library,
                                           MpiHandles<int>{0x44000000, 0x4c00040a, 0x58000003, reinterpret_cast<void*>(intptr_t{-1})});
 }

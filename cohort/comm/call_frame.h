@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cohort/comm/call_bytes.h"
 #include "cohort/comm/transport.h"
 
 namespace cohort {
@@ -25,17 +26,6 @@ struct CallFrame {
   std::byte payload[kPayloadBytes] = {};
 };
 static_assert(sizeof(CallFrame) == 256);
-
-/// Bytes that a rank with this call hands in and gets out; 0 where it does not take part (the input of others than the root of a scatter).
-size_t input_bytes(const Call& call, int rank, int size);
-size_t output_bytes(const Call& call, int rank, int size);
-inline size_t piece_bytes(const Call& call) { return call.count * c10::elementSize(call.type); }
-
-/// An all-to-all with counts for each rank.
-bool is_uneven(const Call& call);
-
-/// Error(kBadInput) for a call that no rank could carry out: a root outside the group, counts for another number of ranks.
-void check_call(const Call& call, int size);
 
 CallFrame make_frame(const Call& call, int rank, int size);
 

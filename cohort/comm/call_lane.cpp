@@ -238,6 +238,7 @@ void CallLane::retire(Task* task, const std::exception_ptr& error, Queue* ended)
 /// The group has failed: whatever is under way or comes later fails too.
 void CallLane::break_off(const std::string& call, const std::exception_ptr& error, Task* culprit, Queue* ended) {
   const std::optional<CallRecord> message = culprit->message_record();
+  transport_->hang_up();
   const std::exception_ptr explained = options_.explain(recorder_, call, message ? &*message : nullptr, error);
   try {
     std::rethrow_exception(explained);

@@ -4,6 +4,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/comm/call_arguments.h"
+#include "cohort/comm/gloo.h"
 #include "cohort/comm/work_memory.h"
 
 namespace cohort {
@@ -22,10 +23,7 @@ std::exception_ptr explain_failure(const HangReporter& reporter, int rank, int s
     code = known.code();
     text = known.what();
   } catch (const std::exception& other) {
-    text = other.what();
-    text = text.substr(0, text.find('\n'));
-    // What Gloo advises is for readers of its source.
-    for (const char* chatter : {". This may indicate", ". This is typically caused"}) text = text.substr(0, text.find(chatter));
+    text = without_advice(other.what());
   } catch (...) {
   }
   if (message && code == ErrorCode::kFailed) {

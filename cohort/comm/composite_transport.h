@@ -51,6 +51,10 @@ class CompositeTransport final : public Transport {
   /// From any rank (-1): refused, since the message may come by either way.
   std::shared_ptr<Message> send(const void* data, size_t bytes, int peer, int tag) override;
   std::shared_ptr<Message> receive(void* data, size_t bytes, int peer, int tag) override;
+  void hang_up() override {
+    if (parts_.between) parts_.between->hang_up();
+    if (parts_.all) parts_.all->hang_up();
+  }
   at::Tensor allocate(int64_t num_elements, at::TensorOptions options) override { return parts_.inside->allocate(num_elements, options); }
 
  private:

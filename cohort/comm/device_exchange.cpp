@@ -76,8 +76,6 @@ c10d::ReduceOp reduce_op(Reduction reduction) {
   return c10d::ReduceOp::BXOR;
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 }  // namespace
 
 std::string device_offer(const DeviceLink& link) { return link.why_not.empty() ? kHasOne + link.identity : kHasNone + link.why_not; }

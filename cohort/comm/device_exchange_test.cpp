@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "cohort/base/test_text.h"
 #include "cohort/comm/backend_ranks.h"
 
 namespace cohort {
@@ -73,11 +74,6 @@ std::vector<std::string> run_bad(BadBackend::Kind kind) {
   });
 }
 
-bool has(const std::string& text, const std::string& part) {
-  if (text.find(part) == std::string::npos) MESSAGE(text);
-  return text.find(part) != std::string::npos;
-}
-
 TEST_CASE("ranks that have a device each exchange on it; others say why not") {
   const auto offer = [](const std::string& identity, const std::string& why_not) {
     DeviceLink link;
@@ -87,8 +83,8 @@ TEST_CASE("ranks that have a device each exchange on it; others say why not") {
   };
   CHECK(why_no_device_exchange({offer("GPU 0", ""), offer("GPU 1", "")}, "nccl") == "");
   const std::string shared = why_no_device_exchange({offer("GPU 0", ""), offer("GPU 1", ""), offer("GPU 0", "")}, "nccl");
-  CHECK(has(shared, "ranks 0 and 2 share one device (GPU 0), which nccl refuses"));
-  CHECK(has(shared, "--backend gloo"));
+  CHECK(mentions(shared, "ranks 0 and 2 share one device (GPU 0), which nccl refuses"));
+  CHECK(mentions(shared, "--backend gloo"));
   CHECK(why_no_device_exchange({offer("GPU 0", ""), offer("", "no driver")}, "nccl") == "rank 1: no driver");
   CHECK(why_no_device_exchange({"", offer("GPU 0", "")}, "nccl") == "rank 0: it has no device");
 }
@@ -131,8 +127,8 @@ TEST_CASE("ranks that make different calls are told so before the device's resul
   });
   for (const std::string& error : errors) {
     CHECK(error == errors[0]);
-    CHECK(has(error, "rank 2"));
-    CHECK(has(error, "weights"));
+    CHECK(mentions(error, "rank 2"));
+    CHECK(mentions(error, "weights"));
   }
 }
 
@@ -144,20 +140,20 @@ TEST_CASE("a rank that does not come to an exchange on a device is named within 
     if (control.getRank() == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     exchange->start(Op::kAllReduce, tensor, tensor, "second bucket")->wait();
   });
-  CHECK(has(errors[0], "second bucket"));
-  CHECK(has(errors[0], "rank 1"));
+  CHECK(mentions(errors[0], "second bucket"));
+  CHECK(mentions(errors[0], "rank 1"));
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(20));
 }
 
 TEST_CASE("a device's backend that hangs, fails or cannot start is named with rank, operation and tensor, and ends the group") {
   for (const std::string& error : run_bad(BadBackend::Kind::kHangs))
-    CHECK(has(error, "all ranks started it, and it did not end within 0.5 s"));
-  for (const std::string& error : run_bad(BadBackend::Kind::kFails)) CHECK(has(error, "nccl gave it up [remote process exited]"));
+    CHECK(mentions(error, "all ranks started it, and it did not end within 0.5 s"));
+  for (const std::string& error : run_bad(BadBackend::Kind::kFails)) CHECK(mentions(error, "nccl gave it up [remote process exited]"));
   const std::vector<std::string> errors = run_bad(BadBackend::Kind::kCannotStart);
   for (int rank = 0; rank < 2; ++rank) {
-    CHECK(has(errors[static_cast<size_t>(rank)], "it could not be started [unhandled system error]"));
-    CHECK(has(errors[static_cast<size_t>(rank)],
-              concat("the all-reduce #1 over nccl of gradient bucket 3 (3 Float) failed on rank ", rank, " of 2")));
+    CHECK(mentions(errors[static_cast<size_t>(rank)], "it could not be started [unhandled system error]"));
+    CHECK(mentions(errors[static_cast<size_t>(rank)],
+                   concat("the all-reduce #1 over nccl of gradient bucket 3 (3 Float) failed on rank ", rank, " of 2")));
   }
 }
 
@@ -175,8 +171,8 @@ TEST_CASE("an exception that passes an exchange on a device ends the group") {
          require(text == "the model failed", text);
          exchange->start(Op::kAllReduce, tensor, tensor, "next");
        })) {
-    CHECK(has(error, "next cannot start"));
-    CHECK(has(error, "abandoned"));
+    CHECK(mentions(error, "next cannot start"));
+    CHECK(mentions(error, "abandoned"));
   }
 }
 

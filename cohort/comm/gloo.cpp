@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "cohort/base/error.h"
+#include "cohort/base/text.h"
 #include "cohort/comm/crash_guard.h"
 
 namespace cohort {
@@ -46,6 +47,12 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> stor
   static std::once_flag tested;
   std::call_once(tested, self_test);
   return connect(std::move(store), rank, size, address, timeout_seconds);
+}
+
+std::string without_advice(std::string_view what) {
+  std::string text = first_line(what);
+  for (const char* advice : {". This may indicate", ". This is typically caused"}) text = text.substr(0, text.find(advice));
+  return text;
 }
 
 }  // namespace cohort

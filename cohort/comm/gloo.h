@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <string>
+#include <string_view>
 
 namespace cohort {
 
@@ -16,5 +17,8 @@ namespace cohort {
 /// versions) ends the process with exit code 4 and one line that says so, instead of a crash later.
 c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const std::string& address,
                                             double timeout_seconds);
+
+/// What an exception of c10d says: without its stack trace and without what Gloo advises, which is for readers of Gloo's source.
+std::string without_advice(std::string_view what);
 
 }  // namespace cohort

@@ -33,8 +33,8 @@ struct Connections : c10d::ProcessGroupGloo {
 };
 
 /// Gloo's text without its source file and its guesses: "[.../pair.cc:537] Connection closed. This is typically caused by ...".
-std::string brief(std::string text) {
-  text = text.substr(0, std::min(text.find('\n'), text.find(". This ")));
+std::string brief(std::string_view what) {
+  const std::string text = without_advice(what);
   const size_t place = text[0] == '[' ? text.find("] ") : std::string::npos;
   return place == std::string::npos ? text : text.substr(place + 2);
 }
@@ -94,6 +94,7 @@ class GlooTransport final : public NetworkTransport {
   }
 
   const char* name() const override { return "gloo"; }
+  void hang_up() override { context_.closeConnections(); }
   std::chrono::milliseconds timeout() const { return timeout_; }
 
  protected:

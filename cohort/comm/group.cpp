@@ -13,6 +13,7 @@
 #include "cohort/base/error.h"
 #include "cohort/comm/collective_backend.h"
 #include "cohort/comm/device_exchange.h"
+#include "cohort/comm/gloo.h"
 #include "cohort/comm/group_private.h"
 #include "cohort/comm/group_transport.h"
 #include "cohort/comm/store.h"
@@ -103,13 +104,10 @@ Group Group::connect(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<Stat
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    std::string text = error.what();
-    text = text.substr(0, text.find('\n'));
-    for (const char* chatter : {". This may indicate", ". This is typically caused"}) text = text.substr(0, text.find(chatter));
     const std::string missing = state->peers.size() > 0 ? state->peers.describe_missing(state->rank) : "";
     fail(ErrorCode::kEnvironment, "the start of group ", state->name, " failed on rank ", state->rank, " of ", state->size, ": ",
          missing.empty() ? concat("a peer did not answer within ", state->timeout_seconds, " s or closed its connection") : missing, " [",
-         text, "]");
+         without_advice(error.what()), "]");
   }
   return Group(std::move(state));
 }

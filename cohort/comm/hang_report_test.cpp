@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <future>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -288,6 +289,40 @@ TEST_CASE("a message of another size is an error that names both sizes and the s
     CHECK(texts[0].find("give both ends tensors of the same size") != std::string::npos);
     CHECK(codes[0] == (gloo ? ErrorCode::kEnvironment : ErrorCode::kFailed));
     CHECK(target.eq(7).all().item<bool>());
+  }
+}
+
+TEST_CASE("a rank that waits for one that has given up fails while that one can still say why") {
+  // Rank 2 does not come. Rank 0 waits for it a short time; rank 1 waits for rank 0 alone, for long.
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::string> texts(2);
+  std::promise<void> rank_1_knows;
+  std::future<void> known = rank_1_knows.get_future();
+  bool in_time = false;
+  std::promise<void> done;
+  const std::shared_future<void> all_done = done.get_future().share();
+  const auto run_rank = [&](int rank, double timeout_seconds) {
+    Group group = Group::create(store, rank, 3, {.backend = "gloo", .timeout_seconds = timeout_seconds});
+    group.barrier();
+    if (rank < 2) {
+      try {
+        group.receive(torch::ones({100}), rank == 0 ? 2 : 0, 4, "activations");
+      } catch (const std::exception& error) {
+        texts[static_cast<size_t>(rank)] = error.what();
+      }
+    }
+    if (rank == 1) rank_1_knows.set_value();
+    if (rank == 0) in_time = known.wait_for(std::chrono::seconds(20)) == std::future_status::ready;  // Its connections end with its group.
+    if (rank == 0) done.set_value();
+    if (rank == 2) all_done.wait();
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) threads.emplace_back(run_rank, rank, rank == 0 ? 0.3 : 60);
+  for (std::thread& thread : threads) thread.join();
+  CHECK(in_time);
+  for (const std::string& text : texts) {
+    CHECK_MESSAGE(text.find(concat("of 3: rank 2 (pid ", ::getpid(), ") has not come to")) != std::string::npos, text);
+    CHECK_MESSAGE(text.find("came too late") == std::string::npos, text);
   }
 }
 

@@ -6,14 +6,13 @@
 #include <chrono>
 #include <vector>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/statistics.h"
 
 namespace cohort {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// Seconds of each of `times` sums over the ranks.
 std::vector<double> time_sums(Group& group, const at::Tensor& buffer, int64_t count, int times) {

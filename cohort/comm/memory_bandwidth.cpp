@@ -10,15 +10,13 @@
 #include <cstring>
 #include <vector>
 
+#include "cohort/base/clock.h"
+
 namespace cohort {
 namespace {
 
 constexpr int64_t kElements = int64_t{16} << 20;  // 64 MiB an array: beyond the caches.
 constexpr int kRuns = 5;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 void triad(float* __restrict a, const float* __restrict b, const float* __restrict c, float factor) {
   constexpr int64_t kBlock = 1024;  // A fixed number of turns is what the compiler makes vector code of.

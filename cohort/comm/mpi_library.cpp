@@ -212,7 +212,7 @@ class LoadedMpi final : public MpiLibrary {
   int (*request_free_)(Mpi*);
 };
 
-/// The first of `names` that loads. RTLD_GLOBAL: Open MPI's plug-ins look for its symbols.
+/// The first of `names` that loads.
 void* open_first(std::initializer_list<const char*> names) {
   for (const char* name : names)
     if (void* library = dlopen(name, RTLD_NOW | RTLD_GLOBAL)) return library;
@@ -226,19 +226,24 @@ std::unique_ptr<MpiLibrary> load() {
   void* library = dlsym(RTLD_DEFAULT, "MPI_Init_thread") ? dlopen(nullptr, RTLD_NOW) : nullptr;  // The program is itself one of MPI.
   if (!library && !by_open_mpi && !by_mpich)
     fail(ErrorCode::kEnvironment, "--backend mpi: this process was not started by mpirun; ", kAdvice);
-  // Sonames of Open MPI 2 to 5; of MPICH, of Debian's MPICH, of Intel MPI.
-  if (!library)
-    library = by_open_mpi ? open_first({"libmpi.so.40", "libmpi.so"})
-                          : open_first({"libmpich.so.12", "libmpi.so.12", "libmpich.so", "libmpi.so"});
+  if (!library) library = open_mpi_library(by_open_mpi ? MpiKind::kOpenMpi : MpiKind::kMpich);
   if (!library)
     fail(ErrorCode::kEnvironment, "--backend mpi: started by ", by_open_mpi ? "Open MPI" : "MPICH", ", but its library (",
          by_open_mpi ? "libmpi.so.40" : "libmpich.so.12", ") cannot be loaded [", dlerror(), "]; put its folder into LD_LIBRARY_PATH, or ",
          kAdvice);
-  if (dlsym(library, "ompi_mpi_comm_world")) return std::make_unique<LoadedMpi<OpenMpi>>(library);
+  if (kind_of(library) == MpiKind::kOpenMpi) return std::make_unique<LoadedMpi<OpenMpi>>(library);
   return std::make_unique<LoadedMpi<Mpich>>(library);
 }
 
 }  // namespace
+
+void* open_mpi_library(MpiKind kind) {
+  // Sonames of Open MPI 2 to 5; of MPICH, of Debian's MPICH, of Intel MPI.
+  return kind == MpiKind::kOpenMpi ? open_first({"libmpi.so.40", "libmpi.so"})
+                                   : open_first({"libmpich.so.12", "libmpi.so.12", "libmpich.so", "libmpi.so"});
+}
+
+MpiKind kind_of(void* library) { return dlsym(library, "ompi_mpi_comm_world") ? MpiKind::kOpenMpi : MpiKind::kMpich; }
 
 MpiLibrary& MpiLibrary::instance() {
   static const std::unique_ptr<MpiLibrary> library = load();

@@ -11,6 +11,13 @@
 
 namespace cohort {
 
+enum class MpiKind { kOpenMpi, kMpich };  ///< Whose binary interface.
+
+/// A library of this kind where one is installed, else null, and dlerror() says more. It stays loaded, its symbols global, since Open MPI's
+/// plug-ins look for them. A name that both use may lead to the other kind: see kind_of().
+void* open_mpi_library(MpiKind kind);
+MpiKind kind_of(void* library);
+
 class MpiLibrary {
  public:
   using Handle = uint64_t;  ///< A communicator or a request of either library.

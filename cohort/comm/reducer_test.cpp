@@ -4,12 +4,12 @@
 #include <torch/torch.h>
 
 #include <cstdlib>
-#include <mutex>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "cohort/comm/group.h"
 #include "cohort/comm/shm_arena.h"
+#include "cohort/comm/test_threads.h"
 #include "cohort/comm/thread_ranks.h"
 
 namespace cohort {
@@ -18,9 +18,7 @@ namespace {
 constexpr int kSteps = 4, kSamples = 12;
 
 torch::nn::Sequential make_model() {
-  static std::mutex mutex;  // The global generator is shared by thread ranks.
-  const std::lock_guard<std::mutex> lock(mutex);
-  torch::manual_seed(3);
+  const SeededDraws draws(3);
   return torch::nn::Sequential(torch::nn::Linear(6, 9), torch::nn::Tanh(), torch::nn::Linear(9, 4));
 }
 

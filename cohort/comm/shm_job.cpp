@@ -5,12 +5,12 @@
 #include <numeric>
 
 #include "cohort/base/error.h"
+#include "cohort/comm/call_bytes.h"
 
 namespace cohort {
 namespace {
 
 size_t sum(const uint64_t* counts, int num) { return static_cast<size_t>(std::accumulate(counts, counts + num, uint64_t{0})); }
-size_t sum(const std::vector<size_t>& counts) { return std::accumulate(counts.begin(), counts.end(), size_t{0}); }
 
 }  // namespace
 
@@ -61,50 +61,14 @@ void fill_job(ShmJob& job, const Call& call, int rank, int size) {
   job.counts.clear();
 }
 
-size_t given_bytes(const Call& call, int rank, int size) {
-  const size_t element_bytes = c10::elementSize(call.type), piece = call.count * element_bytes, all = piece * static_cast<size_t>(size);
-  switch (call.op) {
-    case Op::kBarrier:
-      return 0;
-    case Op::kBroadcast:
-      return rank == call.root ? piece : 0;
-    case Op::kScatter:
-      return rank == call.root ? all : 0;
-    case Op::kReduceScatter:
-      return all;
-    case Op::kAllToAll:
-      return call.send_counts.empty() ? all : sum(call.send_counts) * element_bytes;
-    default:
-      return piece;
-  }
-}
-
-size_t taken_bytes(const Call& call, int rank, int size) {
-  const size_t element_bytes = c10::elementSize(call.type), piece = call.count * element_bytes, all = piece * static_cast<size_t>(size);
-  switch (call.op) {
-    case Op::kBarrier:
-      return 0;
-    case Op::kReduce:
-      return rank == call.root ? piece : 0;
-    case Op::kGather:
-      return rank == call.root ? all : 0;
-    case Op::kAllGather:
-      return all;
-    case Op::kAllToAll:
-      return call.receive_counts.empty() ? all : sum(call.receive_counts) * element_bytes;
-    default:
-      return piece;
-  }
-}
-
 bool overwrites_input(const Call& call, int rank, int size) {
   // Element for element over itself is harmless, and a broadcast's receivers give nothing.
   if (call.op == Op::kAllReduce || call.op == Op::kReduce || call.op == Op::kBroadcast) return false;
   const auto* const input = static_cast<const std::byte*>(call.input ? call.input : call.output);
   const auto* const output = static_cast<const std::byte*>(call.output);
-  const size_t given = given_bytes(call, rank, size), taken = taken_bytes(call, rank, size);
+  const size_t given = input_bytes(call, rank, size), taken = output_bytes(call, rank, size);
   if (given == 0 || taken == 0) return false;
-  const size_t own = static_cast<size_t>(rank) * call.count * c10::elementSize(call.type);
+  const size_t own = static_cast<size_t>(rank) * piece_bytes(call);
   if ((call.op == Op::kAllGather || call.op == Op::kGather) && input == output + own) return false;
   if (call.op == Op::kScatter && output == input + own) return false;
   const std::less<const std::byte*> before;

@@ -39,9 +39,6 @@ struct ShmJob {
 
 /// Sets everything but sources, targets and counts.
 void fill_job(ShmJob& job, const Call& call, int rank, int size);
-/// Bytes of a call's input that `rank` gives, and of its output that it takes.
-size_t given_bytes(const Call& call, int rank, int size);
-size_t taken_bytes(const Call& call, int rank, int size);
 /// Whether the output lies over the input so that a result would overwrite what others still need.
 bool overwrites_input(const Call& call, int rank, int size);
 /// Throws Error(kFailed), the same on all ranks, where one rank sends another a number of elements that it does not expect.

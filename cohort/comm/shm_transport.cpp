@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "cohort/base/error.h"
+#include "cohort/comm/call_bytes.h"
 #include "cohort/comm/reduce.h"
 #include "cohort/comm/shm_algorithms.h"
 #include "cohort/comm/shm_messages.h"
@@ -133,7 +134,7 @@ bool ShmTransport::is_shared(const Call& call, size_t given, ShmSlot::Offsets* o
 }
 
 void ShmTransport::place_input(const Call& call, ShmSlot& slot, uint64_t number) {
-  const size_t given = given_bytes(call, rank(), size());
+  const size_t given = input_bytes(call, rank(), size());
   const void* const input = call.input ? call.input : call.output;
   if (given == 0) {
     slot.source = ShmSource::kNothing;
@@ -272,7 +273,7 @@ void ShmTransport::move_data(const Call& call, uint64_t number) {
   }
   std::vector<std::byte> apart;
   if (overwrites_input(call, rank(), size())) {
-    apart.resize(taken_bytes(call, rank(), size()));
+    apart.resize(output_bytes(call, rank(), size()));
     job_.output = apart.data();
   }
   if (any_private) {

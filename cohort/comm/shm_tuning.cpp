@@ -7,6 +7,7 @@
 // machine) it asks no more.
 
 #include "cohort/comm/shm_tuning.h"
+#include "cohort/base/clock.h"
 
 #include <unistd.h>
 
@@ -49,7 +50,7 @@ class Tuner {
 
   /// Rank 0's answer on all ranks.
   Answer agree(bool yes) {
-    const bool late = std::chrono::duration<double>(Clock::now() - began_).count() > most_seconds_;
+    const bool late = seconds_since(began_) > most_seconds_;
     Answer answer = late ? Answer::kTimeIsUp : yes ? Answer::kYes : Answer::kNo;
     Call call{.op = Op::kBroadcast, .input = &answer, .output = &answer, .count = sizeof answer, .name = "tuning"};
     transport_.finish(call);
@@ -65,7 +66,7 @@ class Tuner {
       const auto began = Clock::now();
       Call call{.op = Op::kAllReduce, .type = at::kFloat, .input = data, .output = data, .count = bytes / sizeof(float), .name = "tuning"};
       transport_.finish(call);
-      least = std::min(least, std::chrono::duration<double>(Clock::now() - began).count());
+      least = std::min(least, seconds_since(began));
     }
     return least;
   }

@@ -17,6 +17,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "cohort/base/error.h"
+#include "cohort/base/text.h"
 #include "cohort/comm/local_rendezvous.h"
 
 namespace cohort {
@@ -81,9 +82,8 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const World& world, double timeout_sec
     const bool named_alike = world.launcher != "mpich";
     return c10::make_intrusive<c10d::PrefixStore>("cohort/" + (named_alike ? world.job_id : world.launcher), store);
   } catch (const std::exception& error) {
-    const std::string text = error.what();
     fail(ErrorCode::kEnvironment, "rank ", world.rank, " cannot reach the store at ", world.master_address, ":", world.master_port, ": ",
-         text.substr(0, text.find('\n')));
+         first_line(error.what()));
   }
 }
 

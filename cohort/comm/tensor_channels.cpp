@@ -5,6 +5,7 @@
 #include <chrono>
 #include <deque>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/comm/packet.h"
 #include "cohort/comm/packet_way.h"
@@ -13,8 +14,6 @@ namespace cohort {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 }  // namespace
 

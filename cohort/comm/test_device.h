@@ -1,7 +1,6 @@
 #pragma once
 // For tests: a device that is none. Its tensors lie in host memory, but LibTorch and Cohort take them for another device's: they cannot be
-// read as the host's, and what exchanges them must know them. So what is meant for GPUs runs where there is none. Included once in a
-// program.
+// read as the host's, and what exchanges them must know them. So what is meant for GPUs runs where there is none.
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -93,13 +92,37 @@ inline at::Tensor& set_storage(at::Tensor& tensor, c10::Storage storage, int64_t
 
 inline void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) { at::native::cpu_fallback(op, stack); }
 
-inline at::Scalar local_scalar(const at::Tensor& tensor) { return host_view(tensor).item(); }
+inline thread_local int num_scalars_read = 0;
+
+inline at::Scalar local_scalar(const at::Tensor& tensor) {
+  ++num_scalars_read;
+  return host_view(tensor).item();
+}
 
 struct Hooks : at::PrivateUse1HooksInterface {
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
 };
 
+/// For the life of the process.
+inline void register_operators() {
+  static auto* const library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  library->impl("empty.memory_format", empty);
+  library->impl("empty_strided", empty_strided);
+  library->impl("_copy_from", copy_from);
+  library->impl("_copy_from_and_resize", [](const at::Tensor& from, const at::Tensor& to) { return copy_from(from, to, false); });
+  library->impl("_local_scalar_dense", local_scalar);
+  library->impl("as_strided", at::native::as_strided_tensorimpl);
+  library->impl("set_.source_Storage_storage_offset", set_storage);
+  library->impl("view", at::native::view);
+  // Every other operator: on copies in host memory.
+  static auto* const others = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  others->fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
+}
+
 }  // namespace test_device_ops
+
+/// Times that this thread waited for a number of that device (Tensor::item()).
+inline int num_scalars_read() { return test_device_ops::num_scalars_read; }
 
 /// Tells LibTorch that there is such a device; each test that uses it calls this first. Not at the start of the program: a process with
 /// devices can no longer fork once autograd has run, and other tests do.
@@ -109,26 +132,10 @@ inline void use_test_device() {
   static const bool once = [] {
     at::RegisterPrivateUse1HooksInterface(&hooks);
     c10::register_privateuse1_backend("test_device");
+    test_device_ops::register_operators();
     return true;
   }();
   (void)once;
-}
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
-  library.impl("empty.memory_format", test_device_ops::empty);
-  library.impl("empty_strided", test_device_ops::empty_strided);
-  library.impl("_copy_from", test_device_ops::copy_from);
-  library.impl("_copy_from_and_resize",
-               [](const at::Tensor& from, const at::Tensor& to) { return test_device_ops::copy_from(from, to, false); });
-  library.impl("_local_scalar_dense", test_device_ops::local_scalar);
-  library.impl("as_strided", at::native::as_strided_tensorimpl);
-  library.impl("set_.source_Storage_storage_offset", test_device_ops::set_storage);
-  library.impl("view", at::native::view);
-}
-
-// Every other operator: on copies in host memory.
-TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&test_device_ops::run_on_host>());
 }
 
 /// What stands for NCCL: exchanges that device's tensors, and refuses the host's.

@@ -1,13 +1,6 @@
 #include "cohort/comm/thread_transport.h"
 
-#include <ATen/ops/add.h>
-#include <ATen/ops/bitwise_and.h>
-#include <ATen/ops/bitwise_or.h>
-#include <ATen/ops/bitwise_xor.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/maximum.h>
-#include <ATen/ops/minimum.h>
-#include <ATen/ops/mul.h>
 
 #include <atomic>
 #include <chrono>
@@ -20,6 +13,7 @@
 #include <thread>
 
 #include "cohort/base/error.h"
+#include "cohort/comm/naive_reduction.h"
 
 namespace cohort {
 
@@ -95,28 +89,6 @@ class SentMessage : public Message {
 
 at::Tensor over(const void* data, size_t count, at::ScalarType type) {
   return at::from_blob(const_cast<void*>(data), {static_cast<int64_t>(count)}, at::TensorOptions(type));
-}
-
-at::Tensor combined(const at::Tensor& a, const at::Tensor& b, Reduction reduction) {
-  const bool logical = a.scalar_type() == at::kBool;
-  switch (reduction) {
-    case Reduction::kSum:
-    case Reduction::kAverage:
-      return logical ? at::bitwise_or(a, b) : at::add(a, b);
-    case Reduction::kProduct:
-      return at::mul(a, b);
-    case Reduction::kMin:
-      return at::minimum(a, b);
-    case Reduction::kMax:
-      return at::maximum(a, b);
-    case Reduction::kBitAnd:
-      return at::bitwise_and(a, b);
-    case Reduction::kBitOr:
-      return at::bitwise_or(a, b);
-    case Reduction::kBitXor:
-      return at::bitwise_xor(a, b);
-  }
-  return a;
 }
 
 class ThreadTransport : public Transport {

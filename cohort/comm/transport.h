@@ -90,6 +90,10 @@ class Transport {
   virtual std::shared_ptr<Message> send(const void* data, size_t bytes, int peer, int tag) = 0;
   virtual std::shared_ptr<Message> receive(void* data, size_t bytes, int peer, int tag) = 0;
 
+  /// After a failure, before it is explained: ends the connections where the others would otherwise notice only when this process has
+  /// ended, and with it perhaps the store in which they could have read why. Nothing works afterwards.
+  virtual void hang_up() {}
+
   /// Memory in which all-reduce is cheapest; collective. Undefined where it makes no difference.
   virtual at::Tensor allocate(int64_t, at::TensorOptions) { return {}; }
 

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "cohort/base/error.h"
+#include "cohort/comm/naive_reduction.h"
 
 namespace cohort {
 namespace {
@@ -15,27 +16,6 @@ at::Tensor data_of(int rank, size_t count, at::ScalarType type, int salt) {
   for (size_t i = 0; i < count; ++i)
     values.data_ptr<int64_t>()[i] = 1 + static_cast<int64_t>((static_cast<size_t>(rank * 5 + salt) + i * 3) % 7) % 2;
   return type == at::kBool ? values.eq(1) : values.to(type);
-}
-
-at::Tensor combined(const at::Tensor& a, const at::Tensor& b, Reduction reduction) {
-  switch (reduction) {
-    case Reduction::kSum:
-    case Reduction::kAverage:
-      return a + b;
-    case Reduction::kProduct:
-      return a * b;
-    case Reduction::kMin:
-      return at::minimum(a, b);
-    case Reduction::kMax:
-      return at::maximum(a, b);
-    case Reduction::kBitAnd:
-      return at::bitwise_and(a, b);
-    case Reduction::kBitOr:
-      return at::bitwise_or(a, b);
-    case Reduction::kBitXor:
-      return at::bitwise_xor(a, b);
-  }
-  return a;
 }
 
 constexpr Reduction kOthers[] = {Reduction::kProduct, Reduction::kMin,   Reduction::kMax,

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "cohort/base/random.h"
+#include "cohort/base/test_text.h"
 #include "cohort/data/test_files.h"
 
 using namespace cohort;
@@ -34,33 +35,33 @@ TEST_CASE("idx: each fault has its own line") {
   const auto images_error = [&](const std::string& content) {
     const std::string path = folder.write("file", content);
     const std::string text = error_of([&] { read_idx_images(path); });
-    CHECK(contains(text, path));
+    CHECK(mentions(text, path));
     return text;
   };
   const auto labels_error = [&](const std::string& content) {
     const std::string path = folder.write("file", content);
     return error_of([&] { read_idx_labels(path, 10); });
   };
-  CHECK(contains(images_error(""), "is empty: expected an IDX file of images"));
-  CHECK(contains(images_error(gzip("")), "holds nothing"));
-  CHECK(contains(images_error(idx_labels(20)), "labels given as images (magic number at offset 0: expected 0x00000803, found 0x00000801)"));
-  CHECK(contains(labels_error(idx_images(1, 2, 2)), "images given as labels"));
-  CHECK(contains(images_error("GIF89a, not IDX at all"), "expected the magic number 0x00000803 at offset 0, found 0x47494638"));
+  CHECK(mentions(images_error(""), "is empty: expected an IDX file of images"));
+  CHECK(mentions(images_error(gzip("")), "holds nothing"));
+  CHECK(mentions(images_error(idx_labels(20)), "labels given as images (magic number at offset 0: expected 0x00000803, found 0x00000801)"));
+  CHECK(mentions(labels_error(idx_images(1, 2, 2)), "images given as labels"));
+  CHECK(mentions(images_error("GIF89a, not IDX at all"), "expected the magic number 0x00000803 at offset 0, found 0x47494638"));
   CHECK(
-      contains(images_error(idx_images(2, 3, 3).substr(0, 11)), "is truncated at offset 11: expected an IDX header of 16 bytes, found 11"));
-  CHECK(contains(images_error(idx_images(2, 3, 3).substr(0, 30)),
+      mentions(images_error(idx_images(2, 3, 3).substr(0, 11)), "is truncated at offset 11: expected an IDX header of 16 bytes, found 11"));
+  CHECK(mentions(images_error(idx_images(2, 3, 3).substr(0, 30)),
                  "is truncated at offset 30: expected 18 bytes from offset 16 (2 images of 3x3), found 14"));
-  CHECK(contains(images_error(gzip(idx_images(2, 3, 3).substr(0, 30))),
+  CHECK(mentions(images_error(gzip(idx_images(2, 3, 3).substr(0, 30))),
                  "is truncated at offset 30: expected 18 bytes from offset 16 (2 images of 3x3), found 14"));
-  CHECK(contains(images_error(idx_images(2, 3, 3) + "x"), "trailing bytes at offset 34"));
-  CHECK(contains(images_error(gzip(idx_images(2, 3, 3) + "x")), "trailing bytes at offset 34"));
-  CHECK(contains(images_error(idx_images(0, 3, 3)), "number of images at offset 4 is 0"));
-  CHECK(contains(images_error(idx_images(3, 0, 3)), "number of rows at offset 8 is 0"));
-  CHECK(contains(images_error(idx_images(3, 3, 0)), "number of columns at offset 12 is 0"));
-  CHECK(contains(labels_error(idx_labels(0)), "number of labels at offset 4 is 0"));
+  CHECK(mentions(images_error(idx_images(2, 3, 3) + "x"), "trailing bytes at offset 34"));
+  CHECK(mentions(images_error(gzip(idx_images(2, 3, 3) + "x")), "trailing bytes at offset 34"));
+  CHECK(mentions(images_error(idx_images(0, 3, 3)), "number of images at offset 4 is 0"));
+  CHECK(mentions(images_error(idx_images(3, 0, 3)), "number of rows at offset 8 is 0"));
+  CHECK(mentions(images_error(idx_images(3, 3, 0)), "number of columns at offset 12 is 0"));
+  CHECK(mentions(labels_error(idx_labels(0)), "number of labels at offset 4 is 0"));
   std::string bad_label = idx_labels(9);
   bad_label[8 + 6] = 10;
-  CHECK(contains(labels_error(bad_label), "label 10 at offset 14: expected 0 to 9"));
+  CHECK(mentions(labels_error(bad_label), "label 10 at offset 14: expected 0 to 9"));
 }
 
 TEST_CASE("idx: images and labels must be as many") {
@@ -80,12 +81,12 @@ TEST_CASE("idx: a hostile header is refused before memory is taken") {
   };
   for (const bool packed : {false, true}) {
     const auto file = [&](std::initializer_list<uint32_t> header) { return packed ? gzip(big_endian(header)) : big_endian(header); };
-    CHECK(contains(refusal(file({0x803, 0x7fffffff, 0x80000000, 0x80000000})),
+    CHECK(mentions(refusal(file({0x803, 0x7fffffff, 0x80000000, 0x80000000})),
                    "number of rows at offset 8 is 2147483648: expected at most 65536"));
-    CHECK(contains(refusal(file({0x803, 0xffffffff, 1, 1})), "number of images at offset 4 is 4294967295"));
-    CHECK(contains(refusal(file({0x803, 0x7fffffff, 65536, 65536})), "more than the limit of 17179869184 bytes"));
+    CHECK(mentions(refusal(file({0x803, 0xffffffff, 1, 1})), "number of images at offset 4 is 4294967295"));
+    CHECK(mentions(refusal(file({0x803, 0x7fffffff, 65536, 65536})), "more than the limit of 17179869184 bytes"));
     // Below the limit, but more than so small a file can hold.
-    CHECK(contains(refusal(file({0x803, 10000, 1000, 1000})), "expected 10000000000 bytes from offset 16 (10000 images of 1000x1000)"));
+    CHECK(mentions(refusal(file({0x803, 10000, 1000, 1000})), "expected 10000000000 bytes from offset 16 (10000 images of 1000x1000)"));
   }
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 
 namespace cohort {
@@ -131,7 +132,7 @@ LoadedBatch Loader::next() {
   LoadedBatch out = std::move(state.ready.front());
   state.ready.pop_front();
   state.room.notify_one();
-  out.waited_seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  out.waited_seconds = seconds_since(begin);
   ++state.next_step;
   return out;
 }

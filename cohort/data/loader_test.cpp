@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "cohort/base/test_text.h"
 #include "cohort/data/test_files.h"
 
 using namespace cohort;
@@ -66,7 +67,7 @@ TEST_CASE("loader: steps in order, as the sampler has them, for every rank") {
         REQUIRE(got.waited_seconds >= 0);
         if (step % 2) loader.recycle(std::move(got.batch));
       }
-      CHECK(contains(error_of([&] { loader.next(); }, ErrorCode::kFailed), "was asked for step 12, but ends before step 12"));
+      CHECK(mentions(error_of([&] { loader.next(); }, ErrorCode::kFailed), "was asked for step 12, but ends before step 12"));
     }
   }
 }
@@ -105,9 +106,9 @@ TEST_CASE("loader: weights that change hold from their step on, whatever was rea
     take(2);
     CHECK(loader.first_free_step() == 5);
     if (reader_is_ahead) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    CHECK(contains(error_of([&] { loader.set_weights(4, {3, 1}); }), "weights from step 4 on: steps below 5 may have been read already"));
-    CHECK(contains(error_of([&] { loader.set_weights(5, {3, 1, 1}); }), "3 weights for 2 ranks"));
-    CHECK(contains(error_of([&] { loader.set_weights(5, {3, 0}); }), "weight of rank 1"));
+    CHECK(mentions(error_of([&] { loader.set_weights(4, {3, 1}); }), "weights from step 4 on: steps below 5 may have been read already"));
+    CHECK(mentions(error_of([&] { loader.set_weights(5, {3, 1, 1}); }), "3 weights for 2 ranks"));
+    CHECK(mentions(error_of([&] { loader.set_weights(5, {3, 0}); }), "weight of rank 1"));
     loader.set_weights(5, {3, 1});
     loader.set_weights(9, {1, 1});
     loader.set_weights(7, {1, 3});  // Takes back what was said of step 9.
@@ -119,7 +120,7 @@ TEST_CASE("loader: weights that change hold from their step on, whatever was rea
 TEST_CASE("loader: an empty range of steps, and no end") {
   const auto source = std::make_shared<CountingSource>(5);
   Loader none(source, {.global_batch = 5, .first_step = 7, .end_step = 7});
-  CHECK(contains(error_of([&] { none.next(); }, ErrorCode::kFailed), "ends before step 7"));
+  CHECK(mentions(error_of([&] { none.next(); }, ErrorCode::kFailed), "ends before step 7"));
   Loader endless(source, {.global_batch = 5});
   for (int64_t step = 0; step < 300; ++step) REQUIRE(endless.next().step == step);
 }
@@ -173,12 +174,12 @@ TEST_CASE("loader: memory that is given back is used again") {
 
 TEST_CASE("loader: wrong options") {
   const auto source = std::make_shared<CountingSource>(10);
-  CHECK(contains(error_of([&] { Loader(source, {.global_batch = 0}); }), "global batch"));
-  CHECK(contains(error_of([&] { Loader(source, {.rank = 2, .num_ranks = 2}); }), "rank 2 of 2"));
-  CHECK(contains(error_of([&] { Loader(source, {.granularity = 0}); }), "units of 0"));
-  CHECK(contains(error_of([&] { Loader(source, {.first_step = -1}); }), "found -1"));
-  CHECK(contains(error_of([&] { Loader(source, {.read_ahead = 0}); }), "read-ahead"));
-  CHECK(contains(error_of([&] { Loader(source, {.pieces = 0}); }), "micro-steps of a step: expected at least 1, found 0"));
-  CHECK(contains(error_of([&] { Loader(source, {.num_ranks = 2, .weights = {1}}); }), "1 weights for 2 ranks"));
-  CHECK(contains(error_of([&] { Loader(nullptr, {}); }, ErrorCode::kFailed), "needs a source"));
+  CHECK(mentions(error_of([&] { Loader(source, {.global_batch = 0}); }), "global batch"));
+  CHECK(mentions(error_of([&] { Loader(source, {.rank = 2, .num_ranks = 2}); }), "rank 2 of 2"));
+  CHECK(mentions(error_of([&] { Loader(source, {.granularity = 0}); }), "units of 0"));
+  CHECK(mentions(error_of([&] { Loader(source, {.first_step = -1}); }), "found -1"));
+  CHECK(mentions(error_of([&] { Loader(source, {.read_ahead = 0}); }), "read-ahead"));
+  CHECK(mentions(error_of([&] { Loader(source, {.pieces = 0}); }), "micro-steps of a step: expected at least 1, found 0"));
+  CHECK(mentions(error_of([&] { Loader(source, {.num_ranks = 2, .weights = {1}}); }), "1 weights for 2 ranks"));
+  CHECK(mentions(error_of([&] { Loader(nullptr, {}); }, ErrorCode::kFailed), "needs a source"));
 }

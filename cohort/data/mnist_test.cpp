@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "cohort/base/test_text.h"
 #include "cohort/data/test_files.h"
 
 using namespace cohort;
@@ -44,29 +45,29 @@ TEST_CASE("mnist: the other common file names") {
 
 TEST_CASE("mnist: what is missing is named") {
   TempFolder folder;
-  CHECK(contains(error_of([&] { open_mnist(folder.path("none"), {}); }), "no folder " + folder.path("none")));
-  CHECK(contains(error_of([&] { open_mnist(folder.path(), {}); }), "has no IDX files: expected train-images-idx3-ubyte[.gz]"));
+  CHECK(mentions(error_of([&] { open_mnist(folder.path("none"), {}); }), "no folder " + folder.path("none")));
+  CHECK(mentions(error_of([&] { open_mnist(folder.path(), {}); }), "has no IDX files: expected train-images-idx3-ubyte[.gz]"));
   const std::string images = folder.write("train-images-idx3-ubyte", idx_images(20, 2, 2));
   write_pair(folder, "t10k", 30, false);  // Not taken in place of a half pair.
   CHECK(error_of([&] { open_mnist(folder.path(), {}); }) == images + " has no labels beside it: expected train-labels-idx1-ubyte[.gz]");
-  CHECK(contains(error_of([&] { open_mnist(images, {}); }), "is not a folder"));
+  CHECK(mentions(error_of([&] { open_mnist(images, {}); }), "is not a folder"));
 }
 
 TEST_CASE("mnist: swapped and unequal files") {
   TempFolder folder;
   folder.write("train-images-idx3-ubyte", idx_labels(20));
   folder.write("train-labels-idx1-ubyte", idx_labels(20));
-  CHECK(contains(error_of([&] { open_mnist(folder.path(), {}); }), "labels given as images"));
+  CHECK(mentions(error_of([&] { open_mnist(folder.path(), {}); }), "labels given as images"));
   folder.write("train-images-idx3-ubyte", idx_images(19, 2, 2));
-  CHECK(contains(error_of([&] { open_mnist(folder.path(), {}); }), "has 19 images but "));
+  CHECK(mentions(error_of([&] { open_mnist(folder.path(), {}); }), "has 19 images but "));
   folder.write("train-images-idx3-ubyte", idx_images(1, 2, 2));
   folder.write("train-labels-idx1-ubyte", idx_labels(1));
-  CHECK(contains(error_of([&] { open_mnist(folder.path(), {}); }), "expected at least 2 samples"));
+  CHECK(mentions(error_of([&] { open_mnist(folder.path(), {}); }), "expected at least 2 samples"));
 }
 
 TEST_CASE("fashion-mnist: Debian's data set, where it is installed") {
   if (!std::filesystem::exists("/usr/share/datasets/fashion-mnist")) {
-    CHECK(contains(error_of([] { open_fashion_mnist("", {}); }), "apt install dataset-fashion-mnist"));
+    CHECK(mentions(error_of([] { open_fashion_mnist("", {}); }), "apt install dataset-fashion-mnist"));
     return;
   }
   const DataSet data = open_fashion_mnist("", {});

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include "cohort/base/test_text.h"
 #include "cohort/data/source.h"
 #include "cohort/data/test_files.h"
 
@@ -24,12 +25,12 @@ TEST_CASE("open_data: each name reaches its kind of data") {
 
 TEST_CASE("open_data: wrong names and arguments") {
   const auto refusal = [](const std::string& specification) { return error_of([&] { open_data(specification); }); };
-  CHECK(contains(refusal("fashon-mnist"),
+  CHECK(mentions(refusal("fashon-mnist"),
                  "unknown data 'fashon-mnist' (did you mean 'fashion-mnist'?): expected fashion-mnist[:DIR], mnist:DIR"));
-  CHECK(contains(refusal("cifar:/x"), "did you mean 'cifar10'?"));
-  CHECK(contains(refusal(""), "unknown data ''"));
-  CHECK(contains(refusal("somethingelse"), "unknown data 'somethingelse': expected"));
+  CHECK(mentions(refusal("cifar:/x"), "did you mean 'cifar10'?"));
+  CHECK(mentions(refusal(""), "unknown data ''"));
+  CHECK(mentions(refusal("somethingelse"), "unknown data 'somethingelse': expected"));
   for (const char* name : {"mnist", "mnist:", "cifar10", "text:", "synthetic"})
-    CHECK(contains(refusal(name), concat("data '", name, "': expected ")));
-  CHECK(contains(refusal("fashion-mnist:"), "expected fashion-mnist[:DIR]"));
+    CHECK(mentions(refusal(name), concat("data '", name, "': expected ")));
+  CHECK(mentions(refusal("fashion-mnist:"), "expected fashion-mnist[:DIR]"));
 }

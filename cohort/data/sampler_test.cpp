@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "cohort/base/test_text.h"
 #include "cohort/data/test_files.h"
 
 using namespace cohort;
@@ -64,9 +65,9 @@ TEST_CASE("shares: known answers and wrong arguments") {
   CHECK(sizes(3, 3, 4) == std::vector<int64_t>{3, 0, 0});
   CHECK(sizes(2, 4, 1) == std::vector<int64_t>{1, 1, 0, 0});
   CHECK(share_of_rank(INT64_MAX, 1, 2, 1).end == INT64_MAX);
-  CHECK(contains(error_of([] { share_of_rank(4, 2, 2); }), "rank 2 of 2"));
-  CHECK(contains(error_of([] { share_of_rank(4, 0, 1, 0); }), "units of 0"));
-  CHECK(contains(error_of([] { share_of_rank(-1, 0, 1); }), "batch of -1"));
+  CHECK(mentions(error_of([] { share_of_rank(4, 2, 2); }), "rank 2 of 2"));
+  CHECK(mentions(error_of([] { share_of_rank(4, 0, 1, 0); }), "units of 0"));
+  CHECK(mentions(error_of([] { share_of_rank(-1, 0, 1); }), "batch of -1"));
 }
 
 TEST_CASE("shares by weight: contiguous, complete, whole units, each within one unit of its quota") {
@@ -124,13 +125,13 @@ TEST_CASE("shares by weight: known answers and wrong arguments") {
   CHECK(sizes(9, {3, 1e-6}, 4) == std::vector<int64_t>{9, 0});      // The part goes to the last rank that has units,
   CHECK(sizes(3, {1, 5, 2}, 4) == std::vector<int64_t>{0, 3, 0});   // or to one after it that is further below its quota.
   CHECK(shares_of_batch(INT64_MAX, {1, 2, 1e-12})[2].end == INT64_MAX);
-  CHECK(contains(error_of([] { shares_of_batch(4, {}); }), "for 0 ranks"));
-  CHECK(contains(error_of([] { shares_of_batch(-1, {1}); }), "batch of -1"));
-  CHECK(contains(error_of([] { shares_of_batch(4, {1}, 0); }), "units of 0"));
-  CHECK(contains(error_of([] { shares_of_batch(4, {1, 0}); }), "weight of rank 1: expected a positive number, found 0"));
-  CHECK(contains(error_of([] { shares_of_batch(4, {-2, 1}); }), "weight of rank 0"));
-  CHECK(contains(error_of([] { shares_of_batch(4, {1, std::nan("")}); }), "weight of rank 1"));
-  CHECK(contains(error_of([] { shares_of_batch(4, {1, INFINITY}); }), "weight of rank 1"));
+  CHECK(mentions(error_of([] { shares_of_batch(4, {}); }), "for 0 ranks"));
+  CHECK(mentions(error_of([] { shares_of_batch(-1, {1}); }), "batch of -1"));
+  CHECK(mentions(error_of([] { shares_of_batch(4, {1}, 0); }), "units of 0"));
+  CHECK(mentions(error_of([] { shares_of_batch(4, {1, 0}); }), "weight of rank 1: expected a positive number, found 0"));
+  CHECK(mentions(error_of([] { shares_of_batch(4, {-2, 1}); }), "weight of rank 0"));
+  CHECK(mentions(error_of([] { shares_of_batch(4, {1, std::nan("")}); }), "weight of rank 1"));
+  CHECK(mentions(error_of([] { shares_of_batch(4, {1, INFINITY}); }), "weight of rank 1"));
 }
 
 TEST_CASE("pieces: micro-step k of all ranks together is micro-step k of one process") {
@@ -161,7 +162,7 @@ TEST_CASE("pieces: micro-step k of all ranks together is micro-step k of one pro
       }
     }
   }
-  CHECK(contains(error_of([] { pieces_of_rank(4, 2, {1, 1}, 1); }), "rank 2 of 2"));
+  CHECK(mentions(error_of([] { pieces_of_rank(4, 2, {1, 1}, 1); }), "rank 2 of 2"));
 }
 
 TEST_CASE("sampler: every epoch is another permutation, the last step takes what is left") {
@@ -234,12 +235,12 @@ TEST_CASE("sampler: without shuffling, and with a batch larger than the data") {
 }
 
 TEST_CASE("sampler: wrong arguments") {
-  CHECK(contains(error_of([] { Sampler(0, 1, 0); }), "number of samples: expected 1 to 2147483647, found 0"));
-  CHECK(contains(error_of([] { Sampler(INT64_C(1) << 31, 1, 0); }), "found 2147483648"));
-  CHECK(contains(error_of([] { Sampler(5, 0, 0); }), "global batch: expected at least 1, found 0"));
+  CHECK(mentions(error_of([] { Sampler(0, 1, 0); }), "number of samples: expected 1 to 2147483647, found 0"));
+  CHECK(mentions(error_of([] { Sampler(INT64_C(1) << 31, 1, 0); }), "found 2147483648"));
+  CHECK(mentions(error_of([] { Sampler(5, 0, 0); }), "global batch: expected at least 1, found 0"));
   Sampler sampler(10, 4, 0);
-  CHECK(contains(error_of([&] { sampler.batch_at(-1); }), "step: expected at least 0"));
-  CHECK(contains(error_of([&] { sampler.samples(2, {0, 3}); }), "is not inside step 2, which has 2 samples"));
-  CHECK(contains(error_of([&] { sampler.samples(0, {-1, 3}); }), "is not inside"));
-  CHECK(contains(error_of([&] { sampler.samples(0, {3, 2}); }), "is not inside"));
+  CHECK(mentions(error_of([&] { sampler.batch_at(-1); }), "step: expected at least 0"));
+  CHECK(mentions(error_of([&] { sampler.samples(2, {0, 3}); }), "is not inside step 2, which has 2 samples"));
+  CHECK(mentions(error_of([&] { sampler.samples(0, {-1, 3}); }), "is not inside"));
+  CHECK(mentions(error_of([&] { sampler.samples(0, {3, 2}); }), "is not inside"));
 }

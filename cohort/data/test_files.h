@@ -80,12 +80,6 @@ inline std::string idx_labels(uint32_t count) {
   return out;
 }
 
-inline bool contains(const std::string& text, const std::string& part) {
-  const bool found = text.find(part) != std::string::npos;
-  if (!found) MESSAGE("'" << text << "' has no '" << part << "'");
-  return found;
-}
-
 /// Runs `action`, which may succeed or throw Error(kBadInput), but nothing else. True where it succeeded.
 inline bool succeeds_or_is_refused(const std::function<void()>& action) {
   try {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "cohort/base/test_text.h"
 #include "cohort/data/test_files.h"
 
 using namespace cohort;
@@ -84,13 +85,13 @@ TEST_CASE("text: train and validation share no byte and are as long as can be") 
 TEST_CASE("text: too short says how much is needed") {
   TempFolder folder;
   const std::string path = folder.write("text", counting_text(129));
-  CHECK(contains(error_of([&] { open_text(path, {.context = 64}); }), path + " has 129 bytes of text: expected at least 130"));
+  CHECK(mentions(error_of([&] { open_text(path, {.context = 64}); }), path + " has 129 bytes of text: expected at least 130"));
   folder.write("text", counting_text(130));
   CHECK(open_text(path, {.context = 64}).train->num_samples() == 1);
   folder.write("text", "");
-  CHECK(contains(error_of([&] { open_text(path, {.context = 64}); }), "has 0 bytes of text"));
+  CHECK(mentions(error_of([&] { open_text(path, {.context = 64}); }), "has 0 bytes of text"));
   for (const int64_t context : {int64_t{0}, int64_t{-3}, int64_t{1} << 40}) {
-    CHECK(contains(error_of([&] { open_text(path, {.context = context}); }), "context: expected 1 to 1048576 bytes"));
+    CHECK(mentions(error_of([&] { open_text(path, {.context = context}); }), "context: expected 1 to 1048576 bytes"));
   }
 }
 
@@ -116,17 +117,17 @@ TEST_CASE("text: a folder is all its files by path, each once") {
 
 TEST_CASE("text: what cannot be read is an error") {
   TempFolder folder;
-  CHECK(contains(error_of([&] { text_files(folder.path("none")); }), "no file or folder " + folder.path("none")));
-  CHECK(contains(error_of([&] { text_files(folder.path()); }), "has no files"));
+  CHECK(mentions(error_of([&] { text_files(folder.path("none")); }), "no file or folder " + folder.path("none")));
+  CHECK(mentions(error_of([&] { text_files(folder.path()); }), "has no files"));
   folder.write("fine", "text");
   fs::create_symlink("nowhere", folder.path("dangling"));
   CHECK(
-      contains(error_of([&] { text_files(folder.path()); }), "cannot read " + folder.path("dangling") + ", a symbolic link: No such file"));
+      mentions(error_of([&] { text_files(folder.path()); }), "cannot read " + folder.path("dangling") + ", a symbolic link: No such file"));
   fs::remove(folder.path("dangling"));
   if (::geteuid() != 0) {
     folder.write("locked/file", "x");
     fs::permissions(folder.path("locked"), fs::perms::none);
-    CHECK(contains(error_of([&] { text_files(folder.path()); }), "Permission denied"));
+    CHECK(mentions(error_of([&] { text_files(folder.path()); }), "Permission denied"));
     fs::permissions(folder.path("locked"), fs::perms::owner_all);
   }
 }

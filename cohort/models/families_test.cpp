@@ -1,6 +1,5 @@
 // What every built-in family must do, and the numbers of parameters that are known from the literature.
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -14,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/comm/test_threads.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/step_context.h"
 
@@ -29,8 +29,6 @@ const DataShape kTiny{DataShape::Kind::kImage, {2, 8, 9}, 5, {}};
 const DataShape kImageNet{DataShape::Kind::kImage, {3, 224, 224}, 1000, {}};
 const DataShape kText{DataShape::Kind::kText, {12}, 256, {}};
 const DataShape kBenchText{DataShape::Kind::kText, {128}, 256, {}};
-
-[[maybe_unused]] const bool kOneThread = (at::set_num_threads(1), true);
 
 at::Tensor input_of(const DataShape& data, int64_t samples) {
   torch::manual_seed(21);
@@ -252,7 +250,8 @@ TEST_CASE("inception: four branches of one input meet in the join, in the paper'
 TEST_CASE("inception: a pool after each second module, as long as there is something to pool") {
   const auto pools = [](const std::string& blocks, const DataShape& data) {
     std::string result;
-    for (const auto& layer : build_model("inception:width=2,blocks=" + blocks, data, 0)->layers()) {
+    const auto graph = build_model("inception:width=2,blocks=" + blocks, data, 0);
+    for (const auto& layer : graph->layers()) {
       if (layer.name.starts_with("pool")) result += layer.name + " ";
     }
     return result;

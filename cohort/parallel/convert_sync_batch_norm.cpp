@@ -111,15 +111,14 @@ at::Tensor batch_norm_kernel(const at::Tensor& input, const std::optional<at::Te
 
 /// The plain keys are for inference mode, where autograd's are left out.
 void register_kernel_once() {
-  static const bool registered = [] {
+  [[gnu::used]] static const auto* const libraries = [] {  // Used: so that leak checkers see who holds it.
+    auto* const made = new std::vector<torch::Library>;    // For the rest of the process: LibTorch's dispatcher may end before our statics.
     for (const c10::DispatchKey key :
          {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA, c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
-      auto* const library = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);  // for the rest of the process
-      library->impl("batch_norm", TORCH_FN(batch_norm_kernel));
+      made->emplace_back(torch::Library::IMPL, "aten", key, __FILE__, __LINE__).impl("batch_norm", TORCH_FN(batch_norm_kernel));
     }
-    return true;
+    return made;
   }();
-  static_cast<void>(registered);
 }
 
 template <typename Layer>

@@ -1,23 +1,20 @@
 #include "cohort/parallel/convert_sync_batch_norm.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
 #include <map>
-#include <mutex>
 #include <numeric>
 
 #include "cohort/base/error.h"
+#include "cohort/comm/test_threads.h"
 #include "cohort/comm/thread_ranks.h"
 #include "cohort/models/ghost_batch_norm.h"
 #include "cohort/models/parts.h"
 
 namespace cohort {
 namespace {
-
-[[maybe_unused]] const bool kOneThread = (at::set_num_threads(1), true);
 
 /// As users write them: typed members, a Sequential, a nested module, a layer without any tensor of its own.
 struct BlockImpl : torch::nn::Module {
@@ -63,13 +60,10 @@ std::shared_ptr<LayerGraph> residual_graph() {
   return graph;
 }
 
-std::mutex random_mutex;
-
-/// The same model for everybody: thread ranks share LibTorch's generator.
+/// The same model for everybody.
 template <typename Make>
 auto seeded(Make make) {
-  const std::lock_guard lock(random_mutex);
-  torch::manual_seed(5);
+  const SeededDraws draws(5);
   return make();
 }
 

@@ -40,6 +40,7 @@
 #include "cohort/parallel/initial_broadcast.h"
 #include "cohort/parallel/ordered_worker.h"
 #include "cohort/parallel/parameters.h"
+#include "cohort/parallel/staged_exchange.h"
 #include "cohort/parallel/tensor_alias.h"
 
 namespace cohort {
@@ -151,7 +152,7 @@ void DataParallel::State::build_buckets(const std::vector<int>& order) {
     const int64_t used = plan.num_elements + num_flags + (carries_control ? kNumControls + 1 : 0), multiple = 16 * group.size();
     const int64_t padded = (used + multiple - 1) / multiple * multiple;
     const at::TensorOptions type = first.options().requires_grad(false);
-    bucket.flat = first.is_cpu() ? group.allocate(padded, type) : at::zeros({padded}, type);
+    bucket.flat = exchanged_zeros(group, padded, type);
     bucket.parameters = plan.parameters;
     for (size_t place = 0; place < plan.parameters.size(); ++place) {
       const at::Tensor& parameter = parameters[plan.parameters[place]].tensor;
@@ -258,13 +259,8 @@ void DataParallel::State::start(Bucket& bucket) {
 std::unique_ptr<Pending> DataParallel::State::exchange(Bucket& bucket) {
   if (!worker) return group.all_reduce_sum(bucket.flat, bucket_name(bucket));
   if (!group.exchanges(bucket.flat.device())) {
-    // Through this host's memory: any backend, and two ranks may share one device.
-    return worker->run([this, &bucket, name = bucket_name(bucket)] {
-      at::NoGradGuard no_grad;
-      const at::Tensor here = bucket.flat.cpu();
-      group.all_reduce_sum(here, name)->wait();
-      bucket.flat.copy_(here);
-    });
+    // Through this host's memory. In the worker, so that backward does not wait for the copies.
+    return worker->run([this, &bucket, name = bucket_name(bucket)] { all_reduce_sum(group, bucket.flat, name)->wait(); });
   }
   return worker->run([this, &bucket, name = bucket_name(bucket)] {
     at::NoGradGuard no_grad;

@@ -4,9 +4,9 @@
 #include <torch/torch.h>
 
 #include <functional>
-#include <mutex>
 
 #include "cohort/base/error.h"
+#include "cohort/comm/test_threads.h"
 #include "cohort/comm/thread_ranks.h"
 #include "cohort/parallel/parameters.h"
 
@@ -17,18 +17,12 @@ namespace nn = torch::nn;
 
 /// Everything awkward in one model: a tied weight, a parameter used twice, a frozen one, an empty one, two types, and a branch that only
 /// some samples use.
-std::mutex& generator_mutex() {
-  static std::mutex mutex;  // Ranks as threads share LibTorch's generator: whoever seeds and draws holds this.
-  return mutex;
-}
-
 struct AwkwardImpl : nn::Module {
   nn::Linear first{nullptr}, second{nullptr}, branch{nullptr}, never{nullptr};
   torch::Tensor empty, frozen, twice, precise;
 
   explicit AwkwardImpl(uint64_t seed) {
-    const std::lock_guard<std::mutex> lock(generator_mutex());
-    torch::manual_seed(seed);
+    const SeededDraws draws(seed);
     first = register_module("first", nn::Linear(6, 5));
     second = register_module("second", nn::Linear(5, 6));
     second->weight.detach().copy_(first->weight.detach().t());
@@ -50,8 +44,7 @@ struct AwkwardImpl : nn::Module {
 TORCH_MODULE(Awkward);
 
 torch::Tensor samples(int64_t count, uint64_t seed) {
-  const std::lock_guard<std::mutex> lock(generator_mutex());
-  torch::manual_seed(seed);
+  const SeededDraws draws(seed);
   return torch::randn({count, 6});
 }
 

@@ -4,9 +4,9 @@
 #include <torch/torch.h>
 
 #include <map>
-#include <mutex>
 
-#include "cohort/comm/test_device.h"
+#include "cohort/comm/test_device_ranks.h"
+#include "cohort/comm/test_threads.h"
 #include "cohort/comm/thread_ranks.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/parallel/replicated.h"
@@ -16,17 +16,12 @@ namespace {
 
 namespace nn = torch::nn;
 
-/// How a rank of the test exchanges what lies on its device.
-enum class Way { kHost, kThroughHost, kDevice };
-
 /// Made on its device: Module::to() knows the devices of LibTorch alone.
 struct Net : nn::Module {
   torch::Tensor first, bias, second, unused;
   torch::Tensor mean;  // What batch norm would keep.
   Net(uint64_t seed, c10::Device device) {
-    static std::mutex generator;  // Ranks as threads share LibTorch's.
-    const std::lock_guard<std::mutex> lock(generator);
-    torch::manual_seed(seed);
+    const SeededDraws draws(seed);
     first = register_parameter("first", torch::randn({6, 40}).to(device));
     bias = register_parameter("bias", torch::randn({40}).to(device));
     second = register_parameter("second", torch::randn({40, 3}).to(device));
@@ -68,24 +63,11 @@ std::map<std::string, torch::Tensor> train(Group& group, c10::Device device) {
 
 /// The same training on two ranks; rank 0's model. `num_calls`: of each rank's device backend.
 std::map<std::string, torch::Tensor> train_in_ranks(Way way, std::vector<int>* num_calls = nullptr) {
-  const BackendRanks devices(2, RankKind::kThread);
   std::vector<std::map<std::string, torch::Tensor>> models(2);
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  const std::vector<std::string> errors = BackendRanks(2, RankKind::kThread).run([&](CollectiveBackend& self) {
-    const int rank = self.getRank();
-    at::set_num_threads(1);
-    c10::intrusive_ptr<TestDeviceBackend> backend;
-    auto link = std::make_shared<DeviceLink>();
-    link->backend = "test";
-    link->device = test_device(rank);
-    link->identity = concat("device ", way == Way::kDevice ? rank : 0);
-    link->make = [&](const auto&, int, int, double) { return backend = c10::make_intrusive<TestDeviceBackend>(devices.backend(rank)); };
-    GroupOptions options{.timeout_seconds = 20};
-    if (way != Way::kHost) options.device = link;
-    Group group = Group::create(store, rank, 2, options);
-    require(group.device_backend_name() == (way == Way::kDevice ? "test" : ""), "which backend");
-    models[static_cast<size_t>(rank)] = train(group, way == Way::kHost ? c10::Device(at::kCPU) : test_device(rank));
-    if (backend && num_calls) (*num_calls)[static_cast<size_t>(rank)] = backend->num_calls;
+  const std::vector<std::string> errors = run_device_ranks(2, way, [&](DeviceRank& one) {
+    const auto rank = static_cast<size_t>(one.group.rank());
+    models[rank] = train(one.group, one.device);
+    if (num_calls) (*num_calls)[rank] = one.num_device_calls();
   });
   for (const std::string& error : errors) CHECK(error == "");
   for (const auto& [name, tensor] : models[0]) CHECK_MESSAGE(torch::equal(tensor, models[1][name]), name);
@@ -186,7 +168,6 @@ TEST_CASE("what works on gradients in host memory alone is refused on a device")
   use_test_device();
   Net net(1, test_device(0));
   Group group;
-  CHECK_THROWS_WITH_AS(make_strategy(net, group, {.zero = 1}), doctest::Contains("use zero=0"), Error);
   CHECK_THROWS_WITH_AS(make_strategy(net, group, {.compress = "int8"}), doctest::Contains("use compress=none"), Error);
 }
 

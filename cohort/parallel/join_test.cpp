@@ -4,11 +4,11 @@
 #include <torch/torch.h>
 
 #include <atomic>
-#include <mutex>
 #include <thread>
 
 #include "cohort/base/error.h"
 #include "cohort/base/random.h"
+#include "cohort/comm/test_threads.h"
 #include "cohort/comm/thread_ranks.h"
 #include "cohort/parallel/parameters.h"
 
@@ -16,14 +16,11 @@ using namespace cohort;
 
 namespace {
 
-std::mutex generator_mutex;  // Ranks as threads share LibTorch's generator.
-
 struct NetImpl : torch::nn::Module {
   torch::nn::Linear first{nullptr}, second{nullptr}, sometimes{nullptr};
   torch::nn::BatchNorm1d norm{nullptr};
   explicit NetImpl(bool with_norm) {
-    const std::lock_guard lock(generator_mutex);
-    torch::manual_seed(3);
+    const SeededDraws draws(3);
     first = register_module("first", torch::nn::Linear(4, 6));
     second = register_module("second", torch::nn::Linear(6, 1));
     sometimes = register_module("sometimes", torch::nn::Linear(6, 1));
@@ -39,8 +36,7 @@ TORCH_MODULE(Net);
 
 /// Samples of `rank` in its `step`-th batch: as many as differ from rank to rank and step to step.
 torch::Tensor samples_of(int rank, int step) {
-  const std::lock_guard lock(generator_mutex);
-  torch::manual_seed(static_cast<int64_t>(random_bits(5, rank, step) >> 2));
+  const SeededDraws draws(static_cast<int64_t>(random_bits(5, rank, step) >> 2));
   return torch::randn({1 + (rank + step) % 3, 4});
 }
 

@@ -12,8 +12,6 @@ namespace cohort {
 std::unique_ptr<Strategy> make_strategy(torch::nn::Module& module, Group group, const StrategyOptions& options) {
   const std::vector<at::Tensor> parameters = module.parameters();
   const bool on_host = std::all_of(parameters.begin(), parameters.end(), [](const at::Tensor& parameter) { return parameter.is_cpu(); });
-  if (options.zero > 0 && !on_host)
-    fail(ErrorCode::kBadInput, "zero=", options.zero, " shards weights in the host's memory only; use zero=0 with this device");
   if (options.zero == 0 && on_host && options.share_weights && options.compress == "none" && group.arena())
     return std::make_unique<SharedDataParallel>(module, std::move(group), SharedDataParallelOptions{.rule = options.rule});
   if (options.zero > 0) {

@@ -6,9 +6,9 @@
 #include <torch/torch.h>
 
 #include <memory>
-#include <mutex>
 
 #include "cohort/base/error.h"
+#include "cohort/comm/test_threads.h"
 #include "cohort/comm/thread_ranks.h"
 #include "cohort/parallel/convert_sync_batch_norm.h"
 #include "cohort/parallel/data_parallel.h"
@@ -21,13 +21,6 @@ namespace {
 namespace nn = torch::nn;
 using Tensors = std::vector<at::Tensor>;
 
-[[maybe_unused]] const bool kOneThread = (at::set_num_threads(1), true);
-
-std::mutex& generator_mutex() {
-  static std::mutex mutex;  // Ranks as threads share LibTorch's generator: whoever seeds and draws holds this.
-  return mutex;
-}
-
 /// A table whose rows are the output layer's weights too, blocks, and a branch that only some ranks use.
 struct NetImpl : nn::Module {
   nn::Embedding table{nullptr};
@@ -36,8 +29,7 @@ struct NetImpl : nn::Module {
   bool recomputed;
 
   explicit NetImpl(bool recomputed_) : recomputed(recomputed_) {
-    const std::lock_guard<std::mutex> lock(generator_mutex());
-    torch::manual_seed(3);
+    const SeededDraws draws(3);
     table = register_module("table", nn::Embedding(20, 24));
     for (int i = 0; i < 4; ++i) blocks.push_back(register_module(concat("block", i), nn::Linear(24, 24)));
     branch = register_module("branch", nn::Linear(24, 24));

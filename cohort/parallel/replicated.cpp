@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "cohort/base/clock.h"
 #include "cohort/parallel/tensor_alias.h"
 #include "cohort/parallel/tile_sum.h"
 
@@ -60,7 +61,7 @@ StepOutcome Replicated::step(const StepOptions& options) {
   for (size_t i = 0; i < trained_.size() && !outcome.skipped; ++i)
     if (const at::Tensor& gradient = trained_[i].tensor.grad(); gradient.defined())
       optimizer_.update(i, gradient, options.learning_rate, factor);
-  outcome.update_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  outcome.update_seconds = seconds_since(began);
   return outcome;
 }
 

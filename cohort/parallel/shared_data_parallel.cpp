@@ -30,6 +30,7 @@
 #include <cstring>
 #include <functional>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/comm/shm_arena.h"
 #include "cohort/comm/shm_wait.h"
@@ -108,11 +109,10 @@ SharedDataParallel::State::State(torch::nn::Module& module, Group group_, const 
   at::NoGradGuard no_grad;
   all = distinct_parameters(module);
   check_same_model(group, all);
-  for (const NamedTensor& parameter : all) {
+  for (const NamedTensor& parameter : all)  // The frozen ones move to shared memory too.
     if (!parameter.tensor.is_contiguous())
       fail(ErrorCode::kBadInput, "parameter ", parameter.name, " is not contiguous; make it contiguous before it is trained in parallel");
-    if (parameter.tensor.requires_grad()) trained.push_back(parameter);
-  }
+  trained = trained_parameters(all);
   if (options.broadcast_model) broadcast_model(module, group);
   buffers = std::make_unique<BufferAverage>(module, group);
   page_offset = arena->reserve(sizeof(RankPage) + trained.size() * sizeof(uint64_t));
@@ -257,7 +257,7 @@ void SharedDataParallel::State::arrive() {
   }
   buffers->average(buffer_share >= 0 ? buffer_share : 1.0 / group.size());
   arrived = true;
-  statistics.exposed_seconds = std::chrono::duration<double>(Clock::now() - began).count();
+  statistics.exposed_seconds = seconds_since(began);
 }
 
 /// The gradients of a share on the ranks that have one, in rank order.
@@ -347,7 +347,7 @@ StepOutcome SharedDataParallel::step(const StepOptions& options) {
   outcome.update_seconds = std::chrono::duration<double>(updated - began).count();
   publish(s.page(s.group.rank()).finished, s.num_steps);
   s.wait_all(&RankPage::finished, Op::kAllGather, s.num_elements, "weights");
-  s.statistics.exposed_seconds += std::chrono::duration<double>(Clock::now() - updated).count();
+  s.statistics.exposed_seconds += seconds_since(updated);
   return outcome;
 }
 

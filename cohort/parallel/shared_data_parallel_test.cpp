@@ -7,6 +7,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/comm/shm_arena.h"
+#include "cohort/comm/test_threads.h"
 #include "cohort/comm/thread_ranks.h"
 #include "cohort/parallel/replicated.h"
 
@@ -15,22 +16,13 @@ namespace {
 
 namespace nn = torch::nn;
 
-// Kernels divide sums by threads, so all trainings use the same number.
-[[maybe_unused]] const bool kOneThread = (at::set_num_threads(1), true);
-
-std::mutex& generator_mutex() {
-  static std::mutex mutex;  // Ranks as threads share LibTorch's generator: whoever seeds and draws holds this.
-  return mutex;
-}
-
 /// Tied, frozen, unused, empty and small parameters, two types, a branch that not every rank uses, a weight whose gradient is expanded.
 struct MixedImpl : nn::Module {
   nn::Linear first{nullptr}, second{nullptr}, branch{nullptr}, never{nullptr};
   torch::Tensor empty, frozen, precise, flat;
 
   MixedImpl() {
-    const std::lock_guard<std::mutex> lock(generator_mutex());
-    torch::manual_seed(3);
+    const SeededDraws draws(3);
     first = register_module("first", nn::Linear(40, 48));
     second = register_module("second", nn::Linear(48, 40));
     branch = register_module("branch", nn::Linear(48, 48));
@@ -50,8 +42,7 @@ struct MixedImpl : nn::Module {
 TORCH_MODULE(Mixed);
 
 torch::Tensor samples(int64_t step) {
-  const std::lock_guard<std::mutex> lock(generator_mutex());
-  torch::manual_seed(100 + static_cast<uint64_t>(step));
+  const SeededDraws draws(100 + static_cast<uint64_t>(step));
   return torch::randn({12, 40});
 }
 

@@ -1,18 +1,16 @@
 #include "cohort/parallel/sync_batch_norm.h"
 
-#include <ATen/Parallel.h>
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
 #include <numeric>
 
 #include "cohort/base/error.h"
+#include "cohort/comm/test_threads.h"
 #include "cohort/comm/thread_ranks.h"
 
 namespace cohort {
 namespace {
-
-[[maybe_unused]] const bool kOneThread = (at::set_num_threads(1), true);
 
 struct Case {
   const char* name;

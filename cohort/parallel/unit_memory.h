@@ -18,7 +18,9 @@ at::Tensor without_memory(int64_t num_elements, at::TensorOptions options);
 /// Whether a tensor (or the tensor it is a view of) has memory now.
 bool has_memory(const at::Tensor& tensor);
 
-/// Lends blocks and keeps returned ones for the next attach(), so that pages are not made anew for every layer of every step. One thread.
+/// Lends blocks, of the device of the tensor that asks, and keeps returned ones for the next attach(), so that pages are not made anew for
+/// every layer of every step. One thread at a time. On a GPU a block may be lent again while kernels that were given it before still run:
+/// all uses are on one stream, or are ordered with it as c10d's are.
 class UnitMemory {
  public:
   /// Returned blocks are given back to the system when lent and kept blocks together would exceed `kept_bytes`.
@@ -38,7 +40,7 @@ class UnitMemory {
     size_t bytes = 0;
     c10::DataPtr data;
   };
-  Block take(size_t bytes);
+  Block take(size_t bytes, c10::Device device);
 
   int64_t kept_bytes_;
   int64_t lent_bytes_ = 0, idle_bytes_ = 0, peak_bytes_ = 0;

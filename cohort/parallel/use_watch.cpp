@@ -4,6 +4,8 @@
 // (autocast, autograd, backends) whose fallback kernel gets each operator with its arguments on a stack. Ours looks the arguments' storages
 // up in a table of this thread, calls back, switches the mode off and calls the operator on. The engine runs backward with the state of the
 // thread that called backward(), so operators of backward come the same way, with saved tensors and their views among their arguments.
+// What lies on a device it runs in a thread of that device, which has the mode by then but not the table: there a table of all threads is
+// used, under a lock. The thread that called backward() waits meanwhile, so callbacks still come one at a time.
 //
 // RecordFunction callbacks would see the same arguments, but LibTorch swallows what they throw, and a failed exchange must stop the
 // operator. The key used is the one that LibTorch's own tests of such modes use; nothing else in LibTorch does.
@@ -20,6 +22,8 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <mutex>
+#include <shared_mutex>
 #include <unordered_map>
 #include <utility>
 
@@ -35,22 +39,35 @@ struct Watched {
   int id = 0;
 };
 
+using Table = std::unordered_map<const void*, Watched>;  ///< By storage.
+
 struct ThreadTable {
-  std::unordered_map<const void*, Watched> by_storage;
+  Table watched;
   int num_watches = 0;
 };
 
-ThreadTable& table() {
+ThreadTable& mine() {
   thread_local ThreadTable table;
   return table;
 }
 
+/// What all threads watch, for the engine's.
+struct SharedTable {
+  std::shared_mutex mutex;
+  Table watched;
+};
+
+SharedTable& shared() {
+  static SharedTable* const table = new SharedTable;  // Threads of the engine outlive static objects.
+  return *table;
+}
+
 using Found = std::vector<std::pair<UseWatch*, std::vector<int>>>;
 
-void look_up(const at::Tensor& tensor, Found& found) {
+void look_up(const at::Tensor& tensor, const Table& watched, Found& found) {
   if (!tensor.defined() || !tensor.has_storage()) return;
-  const auto place = table().by_storage.find(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
-  if (place == table().by_storage.end()) return;
+  const auto place = watched.find(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+  if (place == watched.end()) return;
   const auto [watch, id] = place->second;
   auto entry = std::find_if(found.begin(), found.end(), [watch = watch](const auto& one) { return one.first == watch; });
   if (entry == found.end()) entry = found.insert(found.end(), {watch, {}});
@@ -58,19 +75,28 @@ void look_up(const at::Tensor& tensor, Found& found) {
   if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
 }
 
-void look_up(const c10::IValue& value, Found& found) {
+void look_up(const c10::IValue& value, const Table& watched, Found& found) {
   if (value.isTensor()) {
-    look_up(value.toTensor(), found);
+    look_up(value.toTensor(), watched, found);
   } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorList()) look_up(tensor, found);
+    for (const at::Tensor& tensor : value.toTensorList()) look_up(tensor, watched, found);
   } else if (value.isList()) {  // Lists of optional tensors.
-    for (const c10::IValue& element : value.toListRef()) look_up(element, found);
+    for (const c10::IValue& element : value.toListRef()) look_up(element, watched, found);
   }
 }
 
-void before_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+Found look_up(at::ArrayRef<c10::IValue> arguments) {
   Found found;
-  for (const c10::IValue& argument : torch::jit::last(*stack, op.schema().arguments().size())) look_up(argument, found);
+  std::shared_lock<std::shared_mutex> lock;  // Not for a thread's own table.
+  const bool is_engine_thread = mine().num_watches == 0;
+  if (is_engine_thread) lock = std::shared_lock(shared().mutex);
+  const Table& watched = is_engine_thread ? shared().watched : mine().watched;
+  for (const c10::IValue& argument : arguments) look_up(argument, watched, found);
+  return found;
+}
+
+void before_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const Found found = look_up(torch::jit::last(*stack, op.schema().arguments().size()));
   const c10::impl::ExcludeDispatchKeyGuard mode_off(kMode);
   for (const auto& [watch, ids] : found) watch->callback()(ids);
   op.callBoxed(stack);
@@ -78,29 +104,36 @@ void before_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 /// For the life of the process; without effect on threads that do not switch the mode on.
 void register_fallback() {
-  static torch::Library* const library = [] {
+  [[gnu::used]] static const torch::Library* const library = [] {  // Used: so that leak checkers see who holds it.
     auto* made = new torch::Library(torch::Library::IMPL, "_", kMode, __FILE__, __LINE__);
     made->fallback(torch::CppFunction::makeFromBoxedFunction<&before_operator>());
     return made;
   }();
-  static_cast<void>(library);
 }
 
 }  // namespace
 
 UseWatch::UseWatch(Callback before_use) : before_use_(std::move(before_use)) {
   register_fallback();
-  if (table().num_watches++ == 0) c10::impl::tls_set_dispatch_key_included(kMode, true);
+  if (mine().num_watches++ == 0) c10::impl::tls_set_dispatch_key_included(kMode, true);
 }
 
 UseWatch::~UseWatch() {
-  for (const void* storage : storages_) table().by_storage.erase(storage);
-  if (--table().num_watches == 0) c10::impl::tls_set_dispatch_key_included(kMode, false);
+  {
+    const std::lock_guard<std::shared_mutex> lock(shared().mutex);
+    for (const void* storage : storages_) shared().watched.erase(storage);
+  }
+  for (const void* storage : storages_) mine().watched.erase(storage);
+  if (--mine().num_watches == 0) c10::impl::tls_set_dispatch_key_included(kMode, false);
 }
 
 void UseWatch::add(const at::Tensor& tensor, int id) {
   const void* const storage = tensor.storage().unsafeGetStorageImpl();
-  if (!table().by_storage.emplace(storage, Watched{this, id}).second) fail(ErrorCode::kBadInput, "the tensor's memory is watched already");
+  {
+    const std::lock_guard<std::shared_mutex> lock(shared().mutex);
+    if (!shared().watched.emplace(storage, Watched{this, id}).second) fail(ErrorCode::kBadInput, "the tensor's memory is watched already");
+  }
+  mine().watched.emplace(storage, Watched{this, id});
   storages_.push_back(storage);
 }
 

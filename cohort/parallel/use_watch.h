@@ -9,7 +9,8 @@
 
 namespace cohort {
 
-/// While it lives, every operator that its thread calls (in forward, in backward, with or without gradients, under autocast) is preceded by
+/// While it lives, every operator that its thread calls (in forward, in backward, with or without gradients, under autocast), or that the
+/// autograd engine calls in a device's thread for its backward(), is preceded in the calling thread by
 /// a call of `before_use` with the ids of the watched tensors among its arguments; views of a watched tensor count, for they share its
 /// memory. `before_use` may throw: the operator then does not run. It is not called for operators that it calls itself.
 ///

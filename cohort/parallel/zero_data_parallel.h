@@ -16,7 +16,8 @@
 // In stages 2 and 3 two units of gradients travel; in stage 3 about two more wait in `.grad` for their turn.
 //
 // Works with: tied, frozen, unused, repeatedly used and empty parameters, several types (trained ones: Float or Double), autocast,
-// accumulation, evaluation between steps, modules that are used differently on each rank. See docs/algorithms/zero.md.
+// accumulation, evaluation between steps, modules that are used differently on each rank, parameters on a device (all on one). See
+// docs/algorithms/zero.md.
 
 #include <torch/nn/module.h>
 

@@ -2,6 +2,7 @@
 
 #include <ATen/autocast_mode.h>
 
+#include "cohort/parallel/zero_test_checkpoint.h"
 #include "cohort/parallel/zero_test_support.h"
 
 namespace cohort {
@@ -56,48 +57,24 @@ TEST_CASE("two runs agree bitwise, and so do the stages") {
   }
 }
 
-/// A checkpoint in memory: whole tensors by name.
-void save(std::vector<FlatPiece> pieces, std::map<std::string, std::vector<double>>& store,
-          std::map<std::string, std::vector<int>>& writes) {
-  static std::mutex mutex;
-  const std::lock_guard<std::mutex> lock(mutex);
-  for (const FlatPiece& piece : pieces) {
-    int64_t count = 1;
-    for (const int64_t size : piece.shape) count *= size;
-    store[piece.name].resize(static_cast<size_t>(count));
-    writes[piece.name].resize(static_cast<size_t>(count));
-    const torch::Tensor values = piece.values.to(torch::kDouble);
-    for (int64_t i = 0; i < values.numel(); ++i) {
-      store[piece.name][static_cast<size_t>(piece.begin + i)] = values[i].item<double>();
-      ++writes[piece.name][static_cast<size_t>(piece.begin + i)];
-    }
-  }
-}
-
-void load(std::vector<FlatPiece> pieces, const std::map<std::string, std::vector<double>>& store) {
-  for (const FlatPiece& piece : pieces)
-    for (int64_t i = 0; i < piece.values.numel(); ++i) piece.values[i].fill_(store.at(piece.name).at(static_cast<size_t>(piece.begin + i)));
-}
-
 TEST_CASE("what one stage saved on some ranks another goes on with on others") {
   for (const auto& [from, to, ranks_before, ranks_after] :
        {std::tuple{1, 3, 2, 3}, std::tuple{3, 2, 4, 2}, std::tuple{2, 1, 3, 4}, std::tuple{3, 3, 2, 1}}) {
     Scenario before{.stage = from, .num_ranks = ranks_before, .kind = UpdateRule::Kind::kAdamW};
     Scenario after{.stage = to, .num_ranks = ranks_after, .kind = UpdateRule::Kind::kAdamW, .bucket_bytes = 77};
     before.uneven = after.uneven = false;
-    std::map<std::string, std::vector<double>> store;
-    std::map<std::string, std::vector<int>> writes;
+    Saved saved;
     run_thread_ranks(ranks_before, [&](Group& group) {
       Awkward model(5);
       ZeroDataParallel zero(*model, group, options_of(before));
       train(zero, model, group, before, 1, 2);
-      save(zero.saved_pieces(), store, writes);
+      saved.save(zero.saved_pieces());
     });
-    for (const auto& [name, counts] : writes) CHECK_MESSAGE(counts == std::vector<int>(counts.size(), 1), name);
-    CHECK(writes.count("model/empty") == 1);
-    CHECK(writes.count("model/frozen_half") == 1);
-    CHECK(writes.count("optimizer/twice/exp_avg_sq") == 1);
-    CHECK(writes.count("optimizer/coarse/step") == 1);
+    for (const auto& [name, counts] : saved.writes) CHECK_MESSAGE(counts == std::vector<int>(counts.size(), 1), name);
+    CHECK(saved.writes.count("model/empty") == 1);
+    CHECK(saved.writes.count("model/frozen_half") == 1);
+    CHECK(saved.writes.count("optimizer/twice/exp_avg_sq") == 1);
+    CHECK(saved.writes.count("optimizer/coarse/step") == 1);
     // Step 3 is the step in which ranks use the branch differently; the division of rows matters then, so the reference steps likewise.
     Weights expected;
     run_thread_ranks(1, [&](Group& group) {
@@ -106,7 +83,7 @@ TEST_CASE("what one stage saved on some ranks another goes on with on others") {
       alone.stage = 1;
       alone.num_ranks = 1;
       ZeroDataParallel zero(*model, group, options_of(alone));
-      load(zero.loaded_pieces(), store);
+      saved.load(zero.loaded_pieces());
       zero.loaded();
       train(zero, model, group, alone, 4, 4);
       expected = weights_of(*model);
@@ -114,7 +91,7 @@ TEST_CASE("what one stage saved on some ranks another goes on with on others") {
     run_thread_ranks(ranks_after, [&](Group& group) {
       Awkward model(99);
       ZeroDataParallel zero(*model, group, options_of(after));
-      load(zero.loaded_pieces(), store);
+      saved.load(zero.loaded_pieces());
       zero.loaded();
       train(zero, model, group, after, 4, 4);
       zero.gather_weights();

@@ -36,6 +36,7 @@
 #include <limits>
 
 #include "cohort/base/error.h"
+#include "cohort/parallel/staged_exchange.h"
 
 namespace cohort {
 namespace {
@@ -175,7 +176,7 @@ void ZeroGather::begin(int unit, at::Tensor headers, std::unique_ptr<Pending> he
     memory_.attach(gathered.whole);
   }
   ++num_gathers_;
-  auto data_pending = group_.start_all_gather(output, gathered.slice, gathered.name);
+  auto data_pending = start_all_gather(group_, output, gathered.slice, gathered.name);
   outstanding_ = {unit, std::move(headers), std::move(output), std::move(headers_pending), std::move(data_pending)};
 }
 
@@ -233,7 +234,7 @@ void ZeroGather::hold_all() {
     drop(static_cast<int>(unit));
     memory_.attach(units_[unit].whole);
     ++num_gathers_;
-    pending.push_back(group_.start_all_gather(units_[unit].whole, units_[unit].slice, units_[unit].name));
+    pending.push_back(start_all_gather(group_, units_[unit].whole, units_[unit].slice, units_[unit].name));
     states_[unit].live = true;
   }
   for (const auto& one : pending) one->wait();

@@ -25,8 +25,9 @@ struct GatheredUnit {
 /// What a rank does when it has no more use for weights for now.
 enum class Section : int64_t { kPass = 1, kEvaluation = 2 };
 
-/// One per model and rank; one thread. All calls but use() are collective; use() is answered by whatever the other ranks do next: their own
-/// use(), finish(), or update. Ranks may use units in any order, each its own; equal orders are served ahead of use.
+/// One per model and rank; one thread at a time. Units may lie on a device; headers do not. All calls but use() are collective; use() is
+/// answered by whatever the other ranks do next: their own use(), finish(), or update. Ranks may use units in any order, each its own;
+/// equal orders are served ahead of use.
 class ZeroGather {
  public:
   struct Options {

@@ -17,6 +17,7 @@
 #include <numeric>
 
 #include "cohort/base/error.h"
+#include "cohort/parallel/staged_exchange.h"
 #include "cohort/parallel/tensor_alias.h"
 
 namespace cohort {
@@ -33,9 +34,9 @@ ZeroReduce::ZeroReduce(Group group, const std::vector<NamedTensor>& parameters, 
     Unit unit;
     unit.plan = units[index];
     unit.name = "the gradients of " + unit_name(unit.plan, parameters, index);
-    const at::TensorOptions options = unit.plan.type;
+    const at::TensorOptions options = unit.plan.options();
     if (keep_whole) {
-      unit.whole = group_.allocate(unit.plan.num_elements, options);
+      unit.whole = exchanged_zeros(group_, unit.plan.num_elements, options);
       unit.sum = alias_of(unit.whole, group_.rank() * unit.plan.slice_elements, {unit.plan.slice_elements});
     } else {
       unit.whole = without_memory(unit.plan.num_elements, options);
@@ -111,7 +112,7 @@ void ZeroReduce::start(size_t index) {
   at::Tensor output = keep_whole_ || unit.has_sum ? at::empty({unit.plan.slice_elements}, unit.sum.options()) : unit.sum;
   std::unique_ptr<Pending> pending;
   if (group_.size() == 1) output.copy_(unit.whole);
-  else pending = group_.reduce_scatter_sum(output, unit.whole, unit.name);
+  else pending = reduce_scatter_sum(group_, output, unit.whole, unit.name);
   in_flight_.push_back({index, std::move(output), std::move(pending)});
 }
 

@@ -3,6 +3,8 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -11,6 +13,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/parallel/agreement.h"
+#include "cohort/parallel/staged_exchange.h"
 #include "cohort/parallel/tensor_alias.h"
 #include "cohort/parallel/tile_sum.h"
 
@@ -70,7 +73,7 @@ void ZeroDataParallel::State::broadcast_rest(const torch::nn::Module& module) {
   for (const NamedTensor& one : rest) {
     if (one.tensor.numel() == 0) continue;
     const at::Tensor values = one.tensor.detach().contiguous();
-    group.broadcast(values, 0, one.name);
+    broadcast(group, values, 0, one.name);
     if (!values.is_same(one.tensor)) one.tensor.detach().copy_(values);
   }
 }
@@ -167,15 +170,22 @@ bool ZeroDataParallel::State::exchange_notes(bool last) {
   return all_last;
 }
 
+/// Of this rank's slices. From a device one number is read, however many parameters there are.
+double ZeroDataParallel::State::squared_norm_of_slices(const std::function<bool(const std::string&)>& counts) const {
+  double sum = 0;
+  std::vector<at::Tensor> norms;  // On the device.
+  for (const ZeroPlace& place : places) {
+    if (!used[static_cast<size_t>(place.parameter)] || !counts(all[static_cast<size_t>(place.parameter)].name)) continue;
+    const at::Tensor part = reduce->slice(place.reduced_unit).narrow(0, place.slice_offset, place.count);
+    if (part.is_cpu()) sum += squared_norm(part.const_data_ptr(), place.count, part.scalar_type());
+    else norms.push_back(at::linalg_vector_norm(part, 2, std::nullopt, /*keepdim=*/false, at::kDouble));
+  }
+  return norms.empty() ? sum : at::stack(norms).square().sum().item<double>();
+}
+
 /// Over the slices of all ranks, added in rank order.
 double ZeroDataParallel::State::squared_norm_of_all(const std::function<bool(const std::string&)>& counts) const {
-  double mine = 0;
-  for (const ZeroPlace& place : places)
-    if (used[static_cast<size_t>(place.parameter)] && counts(all[static_cast<size_t>(place.parameter)].name)) {
-      const at::Tensor& slice = reduce->slice(place.reduced_unit);
-      const char* const data = static_cast<const char*>(slice.const_data_ptr()) + place.slice_offset * slice.element_size();
-      mine += squared_norm(data, place.count, slice.scalar_type());
-    }
+  const double mine = squared_norm_of_slices(counts);
   at::Tensor norms = at::empty({group.size(), 1}, at::kDouble), norm = at::empty({1}, at::kDouble);
   norm.data_ptr<double>()[0] = mine;
   Group exchange = group;

@@ -62,6 +62,7 @@ struct ZeroDataParallel::State {
   void on_gradient(int parameter);
   void close_pass(bool last);
   bool exchange_notes(bool last);
+  double squared_norm_of_slices(const std::function<bool(const std::string&)>& counts) const;
   double squared_norm_of_all(const std::function<bool(const std::string&)>& counts) const;
   std::vector<FlatPiece> weight_pieces(bool saving) const;
 };

@@ -26,26 +26,38 @@ inline std::mutex& generator_mutex() {
   return mutex;
 }
 
+/// nn::Linear on any device: Module::to() knows those of LibTorch alone.
+struct DenseImpl : nn::Module {
+  torch::Tensor weight, bias;
+  DenseImpl(int64_t in, int64_t out, c10::Device device) {
+    const double bound = 1 / std::sqrt(static_cast<double>(in));
+    weight = register_parameter("weight", torch::empty({out, in}, torch::kDouble).uniform_(-bound, bound).to(device));
+    bias = register_parameter("bias", torch::empty({out}, torch::kDouble).uniform_(-bound, bound).to(device));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return torch::linear(x, weight, bias); }
+};
+TORCH_MODULE(Dense);
+
 /// Everything awkward in one model: a tied weight, a parameter used twice, frozen ones (one of them half), an empty one, two trained types,
-/// a module nobody uses and a branch that only some ranks use.
+/// a module nobody uses and a branch that only some ranks use. Mostly double, for sums of divided rows differ by rounding.
 struct AwkwardImpl : nn::Module {
-  nn::Linear first{nullptr}, second{nullptr}, branch{nullptr}, never{nullptr};
+  Dense first{nullptr}, second{nullptr}, branch{nullptr}, never{nullptr};
   torch::Tensor empty, frozen, twice, coarse, frozen_half;
 
-  explicit AwkwardImpl(uint64_t seed) {
+  explicit AwkwardImpl(uint64_t seed, c10::Device device = c10::Device(at::kCPU)) {
     const std::lock_guard<std::mutex> lock(generator_mutex());
     torch::manual_seed(seed);
-    first = register_module("first", nn::Linear(6, 5));
-    second = register_module("second", nn::Linear(5, 6));
-    branch = register_module("branch", nn::Linear(5, 5));
-    never = register_module("never", nn::Linear(3, 3));
-    empty = register_parameter("empty", torch::empty({0, 4}));
-    frozen = register_parameter("frozen", torch::randn({5}), /*requires_grad=*/false);
-    twice = register_parameter("twice", torch::randn({5}));
+    const auto random = [device](int64_t count, at::ScalarType type) { return torch::randn({count}).to(type).to(device); };
+    first = register_module("first", Dense(6, 5, device));
+    second = register_module("second", Dense(5, 6, device));
+    branch = register_module("branch", Dense(5, 5, device));
+    never = register_module("never", Dense(3, 3, device));
+    empty = register_parameter("empty", torch::empty({0, 4}, torch::kDouble).to(device));
+    frozen = register_parameter("frozen", random(5, torch::kDouble), /*requires_grad=*/false);
+    twice = register_parameter("twice", random(5, torch::kDouble));
     register_parameter("alias_of_twice", twice);
-    to(torch::kDouble);  // Sums of divided rows differ by rounding: double keeps the comparison sharp.
-    coarse = register_parameter("coarse", torch::randn({6}));
-    frozen_half = register_parameter("frozen_half", torch::randn({6}).to(torch::kHalf), /*requires_grad=*/false);
+    coarse = register_parameter("coarse", random(6, torch::kFloat));
+    frozen_half = register_parameter("frozen_half", random(6, torch::kHalf), /*requires_grad=*/false);
   }
   torch::Tensor forward(const torch::Tensor& x, bool with_branch) {
     torch::Tensor h = torch::tanh(first(x) * twice + frozen);
@@ -97,9 +109,10 @@ inline torch::Tensor loss_of(Awkward& model, const torch::Tensor& rows, bool bra
   return model->forward(rows, branch).pow(2).mean(1).sum() / kRows;
 }
 
+/// Copies in host memory.
 inline Weights weights_of(const nn::Module& module) {
   Weights out;
-  for (const NamedTensor& parameter : distinct_parameters(module)) out[parameter.name] = parameter.tensor.detach().clone();
+  for (const NamedTensor& parameter : distinct_parameters(module)) out[parameter.name] = parameter.tensor.detach().cpu().clone();
   return out;
 }
 
@@ -135,7 +148,7 @@ inline Weights reference(const Scenario& s) {
 inline void train(ZeroDataParallel& zero, Awkward& model, Group& group, const Scenario& s, int from, int to) {
   for (int step = from; step <= to; ++step) {
     zero.zero_grad();
-    const torch::Tensor all = samples(static_cast<uint64_t>(step));
+    const torch::Tensor all = samples(static_cast<uint64_t>(step)).to(model->twice.device());
     const auto [begin, count] = rows_of(group.rank(), s);
     zero.set_control(1, static_cast<float>(group.rank() + step));
     const int64_t piece = (count + s.num_micro_steps - 1) / s.num_micro_steps;

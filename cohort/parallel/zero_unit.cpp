@@ -59,6 +59,7 @@ class Planner {
   void append(const Kind& kind, int parameter) {
     ZeroUnit& unit = open_[kind];
     std::tie(unit.type, unit.trained) = kind;
+    unit.device = tensor(parameter).device();
     unit.parameters.push_back(parameter);
     unit.offsets.push_back(unit.num_elements);
     unit.num_elements += place_bytes(parameter) / static_cast<int64_t>(tensor(parameter).element_size());

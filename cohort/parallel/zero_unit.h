@@ -1,7 +1,9 @@
 #pragma once
 // How ZeRO divides parameters: flat units, each cut into one slice a rank. Pure arithmetic.
 
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
+#include <c10/core/TensorOptions.h>
 
 #include <cstdint>
 #include <string>
@@ -11,8 +13,8 @@
 
 namespace cohort {
 
-/// Parameters that are exchanged together: of one type, either all trained or all frozen. Rank r owns elements [r x slice_elements,
-/// (r + 1) x slice_elements) of the unit.
+/// Parameters that are exchanged together: of one type and device, either all trained or all frozen. Rank r owns elements [r x
+/// slice_elements, (r + 1) x slice_elements) of the unit.
 struct ZeroUnit {
   std::vector<int> parameters;   ///< Indices, in registration order.
   std::vector<int64_t> offsets;  ///< Of their first elements; places begin at multiples of 64 bytes.
@@ -20,7 +22,9 @@ struct ZeroUnit {
   int64_t slice_elements = 0;    ///< A multiple of 64 bytes; at least one line, so that no exchange is empty.
   at::ScalarType type = at::kFloat;
   bool trained = true;
+  c10::Device device = c10::Device(c10::DeviceType::CPU);
 
+  at::TensorOptions options() const { return at::TensorOptions(type).device(device); }
   int64_t bytes() const { return num_elements * static_cast<int64_t>(c10::elementSize(type)); }
   int64_t slice_bytes() const { return slice_elements * static_cast<int64_t>(c10::elementSize(type)); }
 };
@@ -31,8 +35,9 @@ struct SlicePiece {
   int64_t begin = 0, count = 0, slice_offset = 0;
 };
 
-/// Units in registration order, of at most `unit_bytes` each: whole modules (what is left of the last dot in a name) as far as they fit, so
-/// that a layer's weight and bias are together; a module that is larger is cut between its parameters, a parameter is never cut.
+/// Units of parameters of one device, in registration order, of at most `unit_bytes` each: whole modules (what is left of the last dot in a
+/// name) as far as they fit, so that a layer's weight and bias are together; a module that is larger is cut between its parameters, a
+/// parameter is never cut.
 std::vector<ZeroUnit> plan_units(const std::vector<NamedTensor>& parameters, int64_t unit_bytes, int num_ranks);
 
 /// What rank `rank` owns of a unit. Every element belongs to one rank; an empty parameter is one empty piece of rank 0.

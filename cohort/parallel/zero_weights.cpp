@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cohort/base/error.h"
+#include "cohort/parallel/staged_exchange.h"
 #include "cohort/parallel/tensor_alias.h"
 
 namespace cohort {
@@ -15,8 +16,13 @@ void check_divisible(const std::vector<NamedTensor>& parameters) {
   std::map<const char*, std::pair<const char*, const std::string*>> ranges;  // Begin -> end and name.
   for (const NamedTensor& parameter : parameters) {
     const at::Tensor& tensor = parameter.tensor;
-    if (!tensor.is_cpu() || tensor.layout() != at::kStrided || !tensor.is_contiguous())
-      fail(ErrorCode::kBadInput, "parameter ", parameter.name, " cannot be divided over ranks: it must be a dense, contiguous CPU tensor");
+    if (tensor.layout() != at::kStrided || !tensor.is_contiguous() || tensor.is_meta())
+      fail(ErrorCode::kBadInput, "parameter ", parameter.name,
+           " cannot be divided over ranks: it must be a dense, contiguous tensor in this host's memory or a device's");
+    if (const NamedTensor& first = parameters.front(); tensor.device() != first.tensor.device())
+      fail(ErrorCode::kBadInput, "parameter ", parameter.name, " is on ", tensor.device().str(), " and ", first.name, " on ",
+           first.tensor.device().str(),
+           ": ZeRO divides models whose parameters are all on one device; move the model there, or use zero=0 (DataParallel)");
     if (tensor.numel() == 0) continue;
     const char* const begin = static_cast<const char*>(tensor.const_data_ptr());
     const char* const end = begin + tensor.nbytes();
@@ -44,14 +50,13 @@ ZeroWeights::ZeroWeights(Group group, const std::vector<NamedTensor>& parameters
 /// Copies the parameters of a unit into it (rank 0's, where they are broadcast) and makes them aliases of it.
 void ZeroWeights::move_in(size_t index, const std::vector<NamedTensor>& parameters, UnitMemory& memory, const ZeroWeightsOptions& options) {
   const ZeroUnit& unit = units_[index];
-  const at::TensorOptions type = unit.type;
   at::Tensor& whole = wholes_[index];
   if (options.keep_slices_only) {
-    whole = without_memory(unit.num_elements, type);
+    whole = without_memory(unit.num_elements, unit.options());
     memory.attach(whole);
     whole.zero_();
   } else {
-    whole = group_.allocate(unit.num_elements, type);
+    whole = exchanged_zeros(group_, unit.num_elements, unit.options());
   }
   std::vector<at::Tensor> places;
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
@@ -59,7 +64,7 @@ void ZeroWeights::move_in(size_t index, const std::vector<NamedTensor>& paramete
     places.push_back(alias_of(whole, unit.offsets[i], tensor.sizes()));
     places.back().copy_(tensor.detach());
   }
-  if (options.broadcast_model && group_.size() > 1) group_.broadcast(whole, 0, names_[index]);
+  if (options.broadcast_model && group_.size() > 1) broadcast(group_, whole, 0, names_[index]);
   for (size_t i = 0; i < places.size(); ++i) {
     at::Tensor tensor = parameters[static_cast<size_t>(unit.parameters[i])].tensor;
     tensor.set_data(places[i]);
@@ -67,7 +72,7 @@ void ZeroWeights::move_in(size_t index, const std::vector<NamedTensor>& paramete
   at::Tensor& slice = slices_[index];
   slice = alias_of(whole, group_.rank() * unit.slice_elements, {unit.slice_elements});
   if (!options.keep_slices_only) return;
-  const at::Tensor kept = group_.allocate(unit.slice_elements, type);
+  const at::Tensor kept = exchanged_zeros(group_, unit.slice_elements, unit.options());
   kept.copy_(slice);
   slice = kept;
   memory.detach(whole);
@@ -75,7 +80,7 @@ void ZeroWeights::move_in(size_t index, const std::vector<NamedTensor>& paramete
 
 std::unique_ptr<Pending> ZeroWeights::start_gather(size_t index) {
   if (group_.size() == 1) return nullptr;
-  return group_.start_all_gather(wholes_[index], slices_[index], names_[index]);
+  return start_all_gather(group_, wholes_[index], slices_[index], names_[index]);
 }
 
 }  // namespace cohort

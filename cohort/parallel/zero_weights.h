@@ -42,7 +42,8 @@ class ZeroWeights {
   std::vector<at::Tensor> wholes_, slices_;
 };
 
-/// Error(kBadInput), naming it, for a parameter that is not dense, contiguous CPU memory or that shares memory with another one.
+/// Error(kBadInput), naming it, for a parameter that is not dense and contiguous, lies on another device than the first one or shares
+/// memory with another one.
 void check_divisible(const std::vector<NamedTensor>& parameters);
 
 }  // namespace cohort

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "cohort/base/error.h"
+#include "cohort/comm/test_threads.h"
 #include "cohort/models/recompute.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/transformer_block.h"
@@ -21,9 +22,6 @@ namespace nn = torch::nn;
 using Tensors = std::vector<at::Tensor>;
 /// A stage: outputs from inputs.
 using Stage = std::function<Tensors(const Tensors&)>;
-
-// Kernels divide sums by threads; one is the fastest for tests.
-[[maybe_unused]] const bool kOneThread = (at::set_num_threads(1), true);
 
 bool same(const at::Tensor& a, const at::Tensor& b) { return a.defined() == b.defined() && (!a.defined() || at::equal(a, b)); }
 

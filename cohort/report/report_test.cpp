@@ -10,6 +10,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
 #include "cohort/base/random.h"
+#include "cohort/base/test_text.h"
 #include "cohort/report/sections.h"
 #include "cohort/report/summary.h"
 
@@ -50,14 +51,6 @@ struct Run {
     return headline(run, summarize(run)).text();
   }
 };
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-size_t count(const std::string& text, const std::string& part) {
-  size_t number = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++number;
-  return number;
-}
 
 const char kDone[] =
     R"({"event":"done","step":1720,"loss":0.2,"val_loss":0.28,"val_error":0.0991,"seconds":192.4,"predicted_step_seconds":0.018,"measured_step_seconds":0.02,"peak_memory_bytes":[100,200],"run":"r"})";

@@ -8,6 +8,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
+#include "cohort/base/test_text.h"
 
 namespace cohort::page {
 namespace {
@@ -38,8 +39,6 @@ const char kStart[] =
 std::string step(int number, const std::string& more = "") {
   return R"({"event":"step","step":)" + std::to_string(number) + R"(,"loss":)" + std::to_string(1.0 / number) + more + "}\n";
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST_CASE("read_run: every event") {
   Folder folder;

@@ -5,19 +5,13 @@
 #include <cmath>
 #include <limits>
 
+#include "cohort/base/test_text.h"
 #include "cohort/report/study_csv.h"
 
 namespace cohort::page {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-size_t count(const std::string& text, const std::string& part) {
-  size_t number = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++number;
-  return number;
-}
-bool contains(const std::string& text, const std::string& part) { return count(text, part) > 0; }
 
 StudyChart sample() {
   StudyChart chart{.id = "c", .title = "Steps", .description = "Falls."};

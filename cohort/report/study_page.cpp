@@ -7,6 +7,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
 #include "cohort/base/text.h"
+#include "cohort/base/writable_place.h"
 #include "cohort/report/format.h"
 #include "cohort/report/page.h"
 #include "cohort/report/study_csv.h"
@@ -14,7 +15,6 @@
 #include "cohort/report/study_further.h"
 #include "cohort/report/study_style.h"
 #include "cohort/report/study_summary.h"
-#include "cohort/study/writable_folder.h"
 
 namespace cohort::page {
 namespace {
@@ -180,7 +180,7 @@ namespace cohort {
 StudyReport write_study_report(const StudyReportOptions& options) {
   if (options.studies.empty()) fail(ErrorCode::kBadInput, "study report: give at least one study");
   const std::string folder = parent_folder(options.path) + "/plots";
-  study::check_writable_folder(folder);
+  check_writable_folder(folder);
   StudyReport report = page::analyse_reported(options.studies.front(), options.goal, options);
   report.path = options.path;
   if (report.has_goal) report.worth = study::worth_of_workers(report.analysis.steps, options.times);

@@ -10,6 +10,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
+#include "cohort/base/test_text.h"
 #include "cohort/base/text.h"
 #include "cohort/report/study_csv.h"
 #include "cohort/report/study_summary.h"
@@ -17,13 +18,6 @@
 
 namespace cohort::page {
 namespace {
-
-size_t count(const std::string& text, const std::string& part) {
-  size_t number = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++number;
-  return number;
-}
-bool contains(const std::string& text, const std::string& part) { return count(text, part) > 0; }
 
 struct Page {
   TemporaryFolder folder;
@@ -104,7 +98,7 @@ TEST_CASE("study page: CSVs hold the points of their plots") {
 }
 
 /// The headings of a CSV's columns.
-std::vector<std::string> columns_of(const std::string& csv) { return split(csv.substr(0, csv.find('\n')), ','); }
+std::vector<std::string> columns_of(const std::string& csv) { return split(first_line(csv), ','); }
 
 TEST_CASE("study page: no CSV has two columns of one name, whatever metaparameters are called") {
   MadeUp what;

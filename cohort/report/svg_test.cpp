@@ -5,16 +5,11 @@
 #include <cmath>
 #include <string>
 
+#include "cohort/base/test_text.h"
 #include "cohort/report/page.h"
 
 namespace cohort::page {
 namespace {
-
-size_t count(const std::string& text, const std::string& part) {
-  size_t number = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++number;
-  return number;
-}
 
 LineChart chart_of(Curve curve) {
   LineChart chart;

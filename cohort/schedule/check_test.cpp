@@ -6,6 +6,7 @@
 #include <random>
 
 #include "cohort/base/error.h"
+#include "cohort/base/test_text.h"
 #include "cohort/schedule/naive_machine.h"
 
 namespace cohort {
@@ -19,8 +20,6 @@ std::string refusal(const Schedule& schedule) {
   }
   return "";
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 /// Where `action` is on `rank`.
 size_t find(const Schedule& schedule, int rank, const std::string& action) {

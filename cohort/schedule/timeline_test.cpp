@@ -5,6 +5,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
+#include "cohort/base/test_text.h"
 #include "cohort/base/text.h"
 #include "cohort/schedule/list_schedule.h"
 
@@ -14,12 +15,6 @@ namespace {
 Timeline run(const std::string& name, int p, int m) {
   const Schedule schedule = make_schedule(name, {.num_ranks = p, .num_micro_batches = m});
   return simulate(schedule, equal_costs(schedule.num_stages));
-}
-
-size_t count(const std::string& text, const std::string& part) {
-  size_t found = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-  return found;
 }
 
 TEST_CASE("the text chart") {

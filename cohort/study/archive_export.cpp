@@ -45,9 +45,10 @@ void write_new_file(const std::string& path, const std::string& content) {
 Json study_json(const StudyData& study, const BatchStudy& batch) {
   Json goals = Json::array();
   for (const GoalSpec& goal : study.goals) goals.push_back(goal.text());
+  Json own = {{"goals", goals}, {"num_train_samples", study.num_train_samples}, {"num_trials", batch.num_trials}, {"seed", study.seed}};
+  if (!study.warnings.empty()) own["warnings"] = study.warnings;
   return {{"batch_size", batch.batch_size},
-          {"cohort",
-           {{"goals", goals}, {"num_train_samples", study.num_train_samples}, {"num_trials", batch.num_trials}, {"seed", study.seed}}},
+          {"cohort", own},
           {"dataset", study.dataset},
           {"early_stopping", batch.early_stopping},
           {"model", study.model},

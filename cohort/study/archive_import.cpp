@@ -121,6 +121,13 @@ void read_own_keys(const Json& json, const std::string& path, StudyData& study, 
     if (!goal.is_string()) fail(ErrorCode::kBadInput, path, ": a goal is not a text");
     study.goals.push_back(in_file(path, [&] { return parse_goal_spec(goal.get<std::string>()); }));
   }
+  const auto warnings = json.find("warnings");
+  if (warnings == json.end()) return;
+  if (!warnings->is_array()) fail(ErrorCode::kBadInput, path, ": \"warnings\" is not a list");
+  for (const Json& warning : *warnings) {
+    if (!warning.is_string()) fail(ErrorCode::kBadInput, path, ": a warning is not a text");
+    study.warnings.push_back(warning.get<std::string>());
+  }
 }
 
 Trial import_trial(const std::string& folder, int64_t id, const ParameterConfigs& configs) {
@@ -211,6 +218,9 @@ StudyData import_workload(const ArchivedWorkload& workload) {
       fail(ErrorCode::kBadInput, folder, "/study.json: is of ", part.dataset, '/', part.model, '/', part.optimizer, ", but ",
            workload.batch_folders.front(), "/study.json of ", study.dataset, '/', study.model, '/', study.optimizer);
     study.batches.push_back(std::move(part.batches.front()));
+    for (std::string& warning : part.warnings)
+      if (std::find(study.warnings.begin(), study.warnings.end(), warning) == study.warnings.end())
+        study.warnings.push_back(std::move(warning));
   }
   std::stable_sort(study.batches.begin(), study.batches.end(),
                    [](const BatchStudy& a, const BatchStudy& b) { return a.batch_size < b.batch_size; });

@@ -13,6 +13,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
 #include "cohort/base/json.h"
+#include "cohort/base/test_errors.h"
 #include "cohort/study/measurements_csv.h"
 #include "cohort/study/store.h"
 
@@ -29,17 +30,6 @@ void put(const std::string& path, const std::string& content) {
   std::filesystem::create_directories(parent_folder(path));
   const UniqueDescriptor file = open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
   write_all(file.get(), content.data(), content.size(), path);
-}
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    CHECK(error.code() == ErrorCode::kBadInput);
-    CHECK(std::string(error.what()).find('\n') == std::string::npos);
-    return error.what();
-  }
-  return "no error";
 }
 
 bool same_bits(double a, double b) { return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b)); }
@@ -75,6 +65,7 @@ void check_same(const StudyData& a, const StudyData& b) {
   CHECK(a.optimizer == b.optimizer);
   CHECK(a.num_train_samples == b.num_train_samples);
   CHECK(a.seed == b.seed);
+  CHECK(a.warnings == b.warnings);
   REQUIRE(a.goals.size() == b.goals.size());
   for (size_t i = 0; i < a.goals.size(); ++i) CHECK(a.goals[i].text() == b.goals[i].text());
   REQUIRE(a.batches.size() == b.batches.size());
@@ -103,6 +94,7 @@ StudyData any_study() {
   StudyData study{.dataset = "fashion_mnist", .model = "fc_64x3", .optimizer = "nesterov", .num_train_samples = 1234};
   study.goals = {{kValError, 0.1 + 0.2}, {kTestPrecision, 1.0 / 3}};
   study.seed = 18446744073709551615ULL;
+  study.warnings = {"it is biased", "\xc3\xa4 \"quoted\""};
   for (const int64_t size : {8, 64, 55000}) {
     BatchStudy& batch = study.batches.emplace_back();
     batch.batch_size = size;

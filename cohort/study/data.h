@@ -74,6 +74,8 @@ struct StudyData {
   int64_t num_train_samples = 0;          ///< 0 where unknown.
   uint64_t seed = 0;
   std::vector<BatchStudy> batches;  ///< Batch sizes rise.
+  /// Sentences of what makes its results less than they seem, however they are shown (successive halving); empty for most.
+  std::vector<std::string> warnings;
 };
 
 /// Null where there is none.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/base/text.h"
 #include "cohort/study/noisy_quadratic.h"
@@ -16,8 +17,6 @@ namespace cohort::study {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
 
 /// Warm-up, then linear decay or a constant rate. docs/algorithms/batch_size_study.md.
 struct RateSchedule {

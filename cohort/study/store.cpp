@@ -14,12 +14,12 @@
 #include "cohort/base/json.h"
 #include "cohort/base/strict_json.h"
 #include "cohort/base/text.h"
+#include "cohort/base/writable_place.h"
 #include "cohort/study/archive.h"
 #include "cohort/study/folder_lock.h"
 #include "cohort/study/parameter_configs.h"
 #include "cohort/study/sqlite.h"
 #include "cohort/study/store_schema.h"
-#include "cohort/study/writable_folder.h"
 
 namespace cohort::study {
 namespace {
@@ -58,6 +58,18 @@ std::optional<std::string> value_of(Database& database, const char* table_and_co
 }
 constexpr const char* kStudyValue = "SELECT value FROM study WHERE key = ?1";
 constexpr const char* kNoteValue = "SELECT text FROM notes WHERE name = ?1";
+
+/// What whoever ran the study says of it, and what came with it from an archive.
+std::vector<std::string> warnings_of(Database& database) {
+  std::vector<std::string> warnings;
+  for (const char* name : {"halving", "warnings"}) {
+    const auto note = value_of(database, kNoteValue, name);
+    const Json json = note ? Json::parse(*note, nullptr, false) : Json();
+    for (const Json& text : json.is_array() ? json : Json::array({json}))
+      if (text.is_string()) warnings.push_back(text.get<std::string>());
+  }
+  return warnings;
+}
 
 void set_batch(Database& database, const BatchStudy& batch) {
   Statement statement(database,
@@ -286,6 +298,10 @@ void Store::create(const std::string& folder, const StudyData& study) {
   }
   Statement note(state->database, "INSERT INTO notes VALUES ('num_train_samples', ?1)");
   note.bind(1, concat(study.num_train_samples)).run();
+  if (!study.warnings.empty()) {
+    Statement warnings(state->database, "INSERT INTO notes VALUES ('warnings', ?1)");
+    warnings.bind(1, Json(study.warnings).dump()).run();
+  }
   transaction.commit();
   const Store closes_in_order(std::move(state));
 }
@@ -325,6 +341,7 @@ StudyData Store::read() const {
   if (const auto note = value_of(state.database, kNoteValue, "num_train_samples"))
     study.num_train_samples = state.number_value<int64_t>("note num_train_samples", *note);
   else study.num_train_samples = state.number_value<int64_t>("train_samples", state.required_value("train_samples"));
+  study.warnings = warnings_of(state.database);
   state.load_spaces();  // A run that goes on may have added batch sizes since this was opened.
   Statement batches(state.database, "SELECT batch_size, num_trials, train_steps, early_stopping FROM batches ORDER BY batch_size");
   while (batches.step()) {

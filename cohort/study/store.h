@@ -42,7 +42,8 @@ class Store {
   /// Ended trials of a batch size without measurements, ids rising.
   std::vector<Trial> trials(int64_t batch_size) const;
   /// Everything, measurements included, as of one instant. num_train_samples is the note "num_train_samples" (a whole number; whoever runs
-  /// the trials sets it), else the spec's train_samples, else 0.
+  /// the trials sets it), else the spec's train_samples, else 0. warnings are the notes "halving" (a text) and "warnings" (a list of
+  /// texts).
   StudyData read() const;
   /// Named values that later steps keep beside the trials (measured step times, noise scales): JSON text. A store that was opened to read
   /// takes none: Error(kBadInput).

@@ -155,6 +155,23 @@ TEST_CASE("store: a study may grow, all else that changed is refused by name") {
   CHECK_NOTHROW(Store::open(path, grown));  // No lock was left by the refusals.
 }
 
+TEST_CASE("store: warnings are the note of successive halving and those that came with an archive") {
+  const TestFolder folder;
+  StudyData study{.dataset = "d", .model = "m", .optimizer = "o"};
+  study.batches.push_back({.batch_size = 8, .num_trials = 1, .train_steps = 2});
+  Store::create(folder / "a", study);
+  CHECK(read_study(folder / "a").warnings.empty());
+  Store::open_existing(folder / "a").set_note("halving", "\"it is biased\"");
+  CHECK(read_study(folder / "a").warnings == std::vector<std::string>{"it is biased"});
+  for (const char* no_text : {"[1, 2]", "{}", "no JSON", ""}) {
+    Store::open_existing(folder / "a").set_note("halving", no_text);
+    CHECK(read_study(folder / "a").warnings.empty());
+  }
+  study.warnings = {"it is biased", "and more"};
+  Store::create(folder / "b", study);
+  CHECK(read_study(folder / "b").warnings == study.warnings);
+}
+
 TEST_CASE("store: a study of an archive is kept whole, but no run goes on with it") {
   const TestFolder folder;
   StudyData study{.dataset = "imagenet", .model = "resnet_50", .optimizer = "nesterov_momentum", .num_train_samples = 7, .seed = 3};

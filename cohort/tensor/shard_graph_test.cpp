@@ -1,6 +1,5 @@
 #include "cohort/tensor/shard_graph.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "cohort/base/error.h"
+#include "cohort/comm/test_threads.h"
 #include "cohort/comm/thread_ranks.h"
 #include "cohort/models/dropout.h"
 #include "cohort/models/registry.h"
@@ -29,8 +29,6 @@
 
 namespace cohort {
 namespace {
-
-[[maybe_unused]] const bool kOneThread = (at::set_num_threads(1), true);
 
 using GraphPointer = std::shared_ptr<LayerGraph>;
 

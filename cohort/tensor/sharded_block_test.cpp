@@ -1,6 +1,5 @@
 #include "cohort/tensor/sharded_block.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "cohort/base/error.h"
+#include "cohort/comm/test_threads.h"
 #include "cohort/comm/thread_ranks.h"
 #include "cohort/models/recompute.h"
 #include "cohort/models/step_context.h"
@@ -26,8 +26,6 @@ using namespace cohort;
 constexpr int64_t kSamples = 3, kPositions = 8;
 const BlockOptions kOptions{24, 4, 20, 0.0, 6};
 const StepContext kContext{7, 3, 5};
-
-[[maybe_unused]] const bool kOneThread = (at::set_num_threads(1), true);
 
 using Named = std::map<std::string, at::Tensor>;
 

@@ -7,6 +7,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/random.h"
+#include "cohort/base/test_text.h"
 #include "cohort/comm/group.h"
 #include "cohort/comm/thread_ranks.h"
 #include "cohort/data/sampler.h"
@@ -24,8 +25,6 @@ std::string error_text(const std::function<void()>& action) {
   }
   return "no error";
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 /// Ranks that need `seconds[rank]` for a sample and `fixed` for a step, give or take `noise` of it; each has its own Balance.
 struct Cluster {

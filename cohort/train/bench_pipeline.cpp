@@ -8,6 +8,7 @@
 // Forecast of a step: the simulation of the schedule (schedule/simulate.h) and the update of the rank that has most weights.
 
 #include "cohort/train/bench_pipeline.h"
+#include "cohort/base/clock.h"
 
 #include <algorithm>
 #include <chrono>
@@ -36,8 +37,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int kBlock = 5, kWarmUp = 3;
 constexpr double kLearningRate = 1e-3;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// The whole model on this rank alone.
 class AloneTrainee {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <new>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
@@ -67,7 +68,7 @@ void measure(const BenchStepOptions& options, const World& world, StepTimes& out
       const auto start = Clock::now();
       trainee.step();
       if (!seconds) continue;
-      seconds->push_back(std::chrono::duration<double>(Clock::now() - start).count());
+      seconds->push_back(seconds_since(start));
       if (seconds == &step_seconds) exposed_seconds.push_back(together.exposed_seconds());
     }
   };

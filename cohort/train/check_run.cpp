@@ -48,9 +48,6 @@ void check_device(const Config& config, const Layout& layout) {
     return;
   }
   if (config.backend == "nccl" && !why_no_nccl().empty()) fail(ErrorCode::kBadInput, "--backend nccl: ", why_no_nccl());
-  if (layout.zero > 0)
-    fail(ErrorCode::kBadInput, "zero=", layout.zero, " with --device ", config.device,
-         " is not supported: it shards weights in the host's memory; use zero=0, or --device cpu");
   if (layout.compress != "none")
     fail(ErrorCode::kBadInput, "compress=", layout.compress, " with --device ", config.device,
          " is not supported: it works on gradients in the host's memory; use compress=none, or --device cpu");

@@ -20,7 +20,7 @@ struct Evaluation {
 };
 
 struct EvaluationOptions {
-  int64_t batch_size = 250;
+  int64_t batch_size = 250;  ///< Of a chunk: what goes through the model at once.
   bool with_confusion = false;
   int index = 0, count = 1;      ///< This rank computes chunks index, index + count, ... of the samples.
   std::function<void()> begin;   ///< Runs before this rank's first forward,
@@ -28,6 +28,10 @@ struct EvaluationOptions {
   /// The model's output for this rank's chunk `number` (0, 1, ...), or undefined where another rank counts it. Empty: the model's forward.
   std::function<at::Tensor(int64_t number, const std::function<at::Tensor()>& input)> forward;
 };
+
+/// Samples of a chunk for a training with this global batch: of that size, so that evaluation does not need more memory than training does
+/// (forward alone keeps little); 8 to 250. The same for every number of workers, so that they add up the same numbers.
+int64_t evaluation_batch_size(int64_t global_batch, int64_t accumulate);
 
 /// Collective over `group`; the same result on every rank. Leaves the model in the mode (train or eval) in which it was.
 Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, const EvaluationOptions& options);

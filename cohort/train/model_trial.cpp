@@ -6,6 +6,7 @@
 // answer, the snapshot) it broadcasts, one small exchange an evaluation. A step costs one all-reduce.
 
 #include "cohort/train/model_trial.h"
+#include "cohort/base/clock.h"
 
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/grad_mode.h>
@@ -36,8 +37,6 @@ using study::TrialOrder;
 using study::TrialOutcome;
 using study::TrialStatus;
 using study::TrialWatch;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// What decides the numbers of a trial; the budget too where the schedule is a part of it.
 std::string describe_trial(const study::StudySpec& spec, const TrialOrder& order, const TrialSchedule& schedule) {

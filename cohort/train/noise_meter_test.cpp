@@ -5,10 +5,10 @@
 
 #include <array>
 #include <cmath>
-#include <mutex>
 
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
+#include "cohort/comm/test_threads.h"
 #include "cohort/comm/thread_ranks.h"
 #include "cohort/parallel/make_strategy.h"
 
@@ -17,20 +17,12 @@ namespace {
 
 namespace nn = torch::nn;
 
-[[maybe_unused]] const bool kOneThread = (at::set_num_threads(1), true);
-
-std::mutex& generator_mutex() {
-  static std::mutex mutex;  // Ranks as threads share LibTorch's generator: whoever seeds and draws holds this.
-  return mutex;
-}
-
 /// A weight used twice, one that is never used, a frozen one, and one large enough to be a bucket of its own.
 struct NetImpl : nn::Module {
   nn::Linear first{nullptr}, second{nullptr}, never{nullptr};
   torch::Tensor frozen;
   NetImpl() {
-    const std::lock_guard<std::mutex> lock(generator_mutex());
-    torch::manual_seed(5);
+    const SeededDraws draws(5);
     first = register_module("first", nn::Linear(24, 200));
     second = register_module("second", nn::Linear(200, 24));
     never = register_module("never", nn::Linear(3, 2));
@@ -47,8 +39,7 @@ TORCH_MODULE(Net);
 using Pieces = std::vector<std::vector<int64_t>>;
 
 torch::Tensor rows_of(int64_t step, int64_t count) {
-  const std::lock_guard<std::mutex> lock(generator_mutex());
-  torch::manual_seed(900 + static_cast<uint64_t>(step));
+  const SeededDraws draws(900 + static_cast<uint64_t>(step));
   return torch::randn({count, 24});
 }
 

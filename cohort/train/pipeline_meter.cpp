@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/json.h"
 #include "cohort/base/statistics.h"
 
@@ -38,7 +39,7 @@ void PipelineMeter::step(const std::function<void()>& run) {
   const auto start = Clock::now();
   run();
   group_.barrier();
-  step_seconds_.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  step_seconds_.push_back(seconds_since(start));
   pipeline_.record(nullptr);
   std::erase_if(actions_, [](const TimedAction& timed) { return !is_work(timed.action); });
   Span span{std::numeric_limits<double>::infinity(), 0, 0};

@@ -1,19 +1,17 @@
 #include "cohort/train/precision.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
 #include "cohort/base/error.h"
+#include "cohort/comm/test_threads.h"
 #include "cohort/models/registry.h"
 #include "cohort/train/batch_tensors.h"
 #include "cohort/train/loss_scaler.h"
 
 namespace cohort {
 namespace {
-
-[[maybe_unused]] const bool kOneThread = (at::set_num_threads(1), true);
 
 at::ScalarType type_of_product() { return at::matmul(at::ones({2, 2}), at::ones({2, 2})).scalar_type(); }
 

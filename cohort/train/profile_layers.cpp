@@ -17,6 +17,7 @@
 // itself (oneDNN's scratch space) is not seen.
 
 #include "cohort/train/profile_layers.h"
+#include "cohort/base/clock.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/randn_like.h>
@@ -288,7 +289,7 @@ class LayerProfiler {
     const auto start = std::chrono::steady_clock::now();
     call();
     wait_for_device();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return seconds_since(start);
   }
   void wait_for_device() const {
     if (!input_.is_cpu()) c10::impl::VirtualGuardImpl(input_.device().type()).synchronizeDevice(input_.device().index());

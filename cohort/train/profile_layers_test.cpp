@@ -18,13 +18,12 @@
 #include "cohort/base/error.h"
 #include "cohort/comm/memory_count.h"
 #include "cohort/comm/shm_test_ranks.h"
+#include "cohort/comm/test_threads.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/step_context.h"
 
 namespace cohort {
 namespace {
-
-[[maybe_unused]] const bool kOneThread = (at::set_num_threads(1), true);
 
 const DataShape kMnist{DataShape::Kind::kImage, {1, 28, 28}, 10, {}};
 const DataShape kText{DataShape::Kind::kText, {12}, 256, {}};

@@ -6,6 +6,7 @@
 
 #include <chrono>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
 #include "cohort/base/log.h"
@@ -168,7 +169,7 @@ void Run::write_text_sample(int64_t step, LayerGraph& model) {
 
 void Run::write_end(bool interrupted) {
   result_.interrupted = interrupted;
-  result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+  result_.seconds = seconds_since(began_);
   result_.step_seconds = median(step_seconds_);
   if (!options_.reports) return;
   if (data_.train->shape().kind == DataShape::Kind::kText && config_.sample_bytes > 0) {

@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "cohort/base/error.h"
+#include "cohort/base/text.h"
 #include "cohort/comm/store.h"
 #include "cohort/data/source.h"
 #include "cohort/study/noisy_quadratic.h"
@@ -38,9 +39,8 @@ LinkPairs::Ends connect_ranks(const World& world, double timeout_seconds) {
   try {
     ticket = store->get(kTicketKey);
   } catch (const std::exception& error) {
-    const std::string text = error.what();
     fail(ErrorCode::kEnvironment, "rank ", world.rank, " heard nothing from rank 0 within ", timeout_seconds,
-         " s: ", text.substr(0, text.find('\n')));
+         " s: ", first_line(error.what()));
   }
   ends.to_workers.clear();
   ends.to_coordinator = connect_link(std::string(ticket.begin(), ticket.end()), world.rank, timeout_seconds);

@@ -7,9 +7,11 @@
 
 #include <filesystem>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
 #include "cohort/base/strict_json.h"
+#include "cohort/base/text.h"
 #include "cohort/study/trial_messages.h"
 #include "cohort/world/stop.h"
 
@@ -22,8 +24,6 @@ constexpr double kForever = 1e8;
 constexpr double kLastWordSeconds = 5;  ///< Rank 0 waits half a second for all who are gone.
 const char* const kWait = "";           ///< Orders inside of a team: nothing to do yet,
 const char* const kLeave = "leave";     ///< the phase is over; else a TrialOrder.
-
-double seconds_since(Clock::time_point time) { return std::chrono::duration<double>(Clock::now() - time).count(); }
 
 }  // namespace
 
@@ -42,8 +42,7 @@ int StudyWorker::run() {
   } catch (const std::exception& error) {
     if (heard_end_) throw;
     const auto* own = dynamic_cast<const Error*>(&error);
-    std::string text = error.what();
-    text = text.substr(0, text.find('\n'));
+    std::string text = first_line(error.what());
     const int first = world_.rank - team_.rank();
     if (team_.size() > 1 && first > 0) text += concat("; rank r of this team is rank r + ", first, " of the job");
     tell_failure(static_cast<int>(own ? own->code() : ErrorCode::kFailed), text);

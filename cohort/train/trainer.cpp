@@ -17,6 +17,7 @@
 #include <numeric>
 #include <thread>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
 #include "cohort/base/layout.h"
@@ -95,7 +96,7 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
     Json extra;
     const auto loading = std::chrono::steady_clock::now();
     first_step_ = saved_step_ = state_->load_latest(&extra);
-    load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - loading).count();
+    load_seconds_ = seconds_since(loading);
     if (extra.contains("loss_scaler")) step_->load(extra["loss_scaler"]);
     if (noise_ && extra.contains("noise_scale")) noise_->load(extra["noise_scale"]);
     if (is_first()) write_run_config(config_);
@@ -210,8 +211,11 @@ void Run::rebalance(Loader& loader, int64_t number, const StepMetrics& metrics, 
 }
 
 EvaluationOptions Run::evaluation_options() {
-  EvaluationOptions options{.index = world_.rank, .count = world_.size, .finish = [this] { strategy_->finish_evaluation(); }};
-  // Forward alone keeps less than training does; a chunk of a step's size fits where the step did.
+  EvaluationOptions options{.batch_size = evaluation_batch_size(config_.global_batch, config_.accumulate),
+                            .index = world_.rank,
+                            .count = world_.size,
+                            .finish = [this] { strategy_->finish_evaluation(); }};
+  // A chunk of a rank's micro-batch fits where its step did.
   const int num_shares = parallel_ ? parallel_->num_pipelines() : world_.size;
   if (config_.memory_limit > 0)
     options.batch_size = std::clamp<int64_t>(config_.global_batch / num_shares / config_.accumulate, 1, options.batch_size);
@@ -250,7 +254,7 @@ void Run::save(int64_t step) {
   Json extra{{"loss_scaler", step_->state()}};
   if (noise_) extra["noise_scale"] = noise_->state();
   const std::string path = state_->save(step, extra);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  const double seconds = seconds_since(began);
   saved_step_ = step;
   if (!reports_here()) return;
   metrics_->event(Json{{"event", "checkpoint"}, {"step", step}, {"path", path}, {"seconds", seconds}});

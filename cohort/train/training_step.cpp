@@ -7,6 +7,7 @@
 #include <cmath>
 #include <thread>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
 #include "cohort/base/random.h"
@@ -20,8 +21,6 @@ namespace cohort {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_between(Clock::time_point a, Clock::time_point b) { return std::chrono::duration<double>(b - a).count(); }
 
 enum Control { kLoss, kStop };
 
@@ -179,7 +178,7 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   if (options_.noise) options_.noise->begin_step(number, batch.global_samples, scaler_.gradient_factor());
   forward_backward(batch, number);
   if (options_.slow_factor > 1)
-    std::this_thread::sleep_for(std::chrono::duration<double>((options_.slow_factor - 1) * seconds_between(start, Clock::now())));
+    std::this_thread::sleep_for(std::chrono::duration<double>((options_.slow_factor - 1) * seconds_since(start)));
   strategy_.finish_backward();
   m.learning_rate = learning_rate_at(config_, number, options_.total_steps);
   agree(out);
@@ -194,7 +193,7 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
                       .add_other_parts = std::move(add_other_parts)});
   if (options_.noise) out.noise = options_.noise->end_step(outcome);
   scaler_.update(outcome.skipped);
-  const double seconds = seconds_between(start, Clock::now());
+  const double seconds = seconds_since(start);
   if (config_.clip_norm > 0) m.gradient_norm = outcome.gradient_norm;
   m.step = number + 1;
   m.data_seconds = batch.waited_seconds;

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <memory>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/base/text.h"
 #include "cohort/world/message_link.h"
@@ -94,7 +95,7 @@ int greeted_rank(const std::string& greeting, const std::string& token, int num_
 bool greet(Stranger& stranger, const std::string& token, std::vector<MessageLink>& links) {
   try {
     const auto greeting = stranger.link.receive(0);
-    if (!greeting) return std::chrono::duration<double>(Clock::now() - stranger.since).count() > kGreetingSeconds;
+    if (!greeting) return seconds_since(stranger.since) > kGreetingSeconds;
     const int rank = greeted_rank(*greeting, token, static_cast<int>(links.size()) + 1);
     if (rank < 0 || links[static_cast<size_t>(rank) - 1]) return true;
     stranger.link.trust_as(concat("rank ", rank));

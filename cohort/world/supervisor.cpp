@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
 #include "cohort/world/process.h"
@@ -16,8 +17,6 @@ namespace cohort {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 int64_t counter_in_file(const std::string& path, const std::string& key) {
   std::ifstream file(path);

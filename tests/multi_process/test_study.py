@@ -42,21 +42,25 @@ optimizer = "momentum"
 [study]
 goals = ["val_error<0.12"]
 batch_sizes = [4, 32]
-trials = 4
-steps = 3000
+trials = {trials}
+steps = {steps}
 
 [search]
-learning_rate = {{ scale = "log", min = 1e-3, max = 3 }}
+learning_rate = {{ scale = "log", min = 1e-3, max = {max_rate} }}
 momentum = {{ values = [0.9] }}
+
+[censoring]
+enabled = {censoring}
 
 [machine]
 max_batch_per_worker = {max_batch}
 """
+DEFAULTS = {"trials": 4, "steps": 3000, "max_rate": 3, "censoring": "true", "max_batch": 8192, "more": ""}
 
 
-def write(folder, text, **values):
-    path = folder / "spec.toml"
-    path.write_text(text.format(**values))
+def write(folder, text, name="spec.toml", **values):
+    path = folder / name
+    path.write_text(text.format(**{**DEFAULTS, **values}))
     return path
 
 
@@ -110,14 +114,14 @@ def test_models_of_a_plug_in():
     if not library.exists():
         skip("the example plug-in is not built")
     with Folder() as folder:
-        spec = write(folder, MODEL.replace("fc:hidden=16", "squares"), max_batch=8192)
+        spec = write(folder, MODEL.replace("fc:hidden=16", "squares"))
         run_ok(["study", "run", spec, "--out", folder / "study", "--plugin", library, "--workers", 2, "--steps", 50, "--trials", 2, "--quiet"])
         check(num_stored(folder / "study") >= 4, "trials of the plug-in's model")
 
 
 def test_one_worker_and_three_store_the_same():
     with Folder() as folder:
-        spec = write(folder, QUADRATIC, steps=2000, more="")
+        spec = write(folder, QUADRATIC, steps=2000)
         lines = run_ok(["study", "run", spec, "--out", folder / "one", "--workers", 1, "--json"])
         run_ok(["study", "run", spec, "--out", folder / "three", "--workers", 3, "--quiet"])
         expected = stored(folder / "one")
@@ -144,7 +148,7 @@ def test_one_worker_and_three_store_the_same():
 def test_some_batch_sizes_now_and_the_others_later():
     """Whatever a folder was asked for in which order, it holds the trials that one run of it all would have stored."""
     with Folder() as folder:
-        spec = write(folder, QUADRATIC, steps=2000, more="")
+        spec = write(folder, QUADRATIC, steps=2000)
         whole, parts = folder / "whole", folder / "parts"
         run_ok(["study", "run", spec, "--out", whole, "--workers", 1, "--quiet"])
         expected = stored(whole)
@@ -177,7 +181,7 @@ def test_some_batch_sizes_now_and_the_others_later():
 
 def test_censoring_gives_the_same_minimum_for_less_work():
     with Folder() as folder:
-        spec = write(folder, QUADRATIC, steps=2000, more="")
+        spec = write(folder, QUADRATIC, steps=2000)
         censored = run_ok(["study", "run", spec, "--out", folder / "a", "--workers", 2, "--json", "--censor-margin", 1])
         full = run_ok(["study", "run", spec, "--out", folder / "b", "--workers", 2, "--json", "--no-censoring"])
         pick = lambda lines: [(l["batch_size"], l["steps"], l["trial"]) for l in lines if l["event"] == "steps_to_result"]
@@ -190,7 +194,7 @@ def test_killed_at_random_moments_it_loses_nothing():
     seed = int.from_bytes(os.urandom(4), "little")
     dice = random.Random(seed)
     with Folder() as folder:
-        for text, values in ((QUADRATIC, {"steps": 8000, "more": ",sampled=1"}), (MODEL, {"max_batch": 8192})):
+        for text, values in ((QUADRATIC, {"steps": 8000, "more": ",sampled=1"}), (MODEL, {})):
             spec = write(folder, text, **values)
             began = time.monotonic()
             run_ok(["study", "run", spec, "--out", folder / "whole", "--workers", 1, "--quiet"])
@@ -220,7 +224,7 @@ def test_killed_at_random_moments_it_loses_nothing():
 
 def test_control_c_saves_and_a_second_start_goes_on():
     with Folder() as folder:
-        spec = write(folder, MODEL, max_batch=8192)
+        spec = write(folder, MODEL)
         arguments = ["study", "run", spec, "--out", folder / "study", "--workers", 2, "--steps", 60000, "--no-censoring"]
         process = start(arguments)
         wait_for(lambda: (folder / "study" / "in_progress").exists(), "the study begins")
@@ -262,7 +266,7 @@ def test_under_mpirun_the_same_is_stored():
     if not launcher:
         skip("no mpirun is installed")
     with Folder() as folder:
-        spec = write(folder, QUADRATIC, steps=2000, more="")
+        spec = write(folder, QUADRATIC, steps=2000)
         run_ok(["study", "run", spec, "--out", folder / "one", "--workers", 1, "--quiet"])
         result = subprocess.run([launcher, "-n", "3", COHORT, "study", "run", str(spec), "--out", str(folder / "mpi"), "--json"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
         check(result.returncode == 0, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}")
@@ -287,7 +291,7 @@ def test_a_killed_rank_ends_the_job_and_a_second_start_goes_on():
 
 def test_halving_warns_and_says_so_in_its_results():
     with Folder() as folder:
-        spec = write(folder, QUADRATIC, steps=900, more="")
+        spec = write(folder, QUADRATIC, steps=900)
         process = start(["study", "run", spec, "--out", folder / "a", "--workers", 2, "--json", "--halving"])
         code, out, err = finish(process)
         check(code == 0 and "biased" in err, f"{code} {err}")
@@ -300,7 +304,7 @@ def test_halving_warns_and_says_so_in_its_results():
 
 def test_a_forecast_writes_nothing():
     with Folder() as folder:
-        spec = write(folder, MODEL, max_batch=8192)
+        spec = write(folder, MODEL)
         lines = run_ok(["study", "run", spec, "--dry-run", "--json", "--workers", 2])
         check([line.get("trials") for line in lines] == [4, 4, 8] and lines[-1]["event"] == "total", lines)
         check(lines[-1]["steps"] == 8 * 3000 and lines[-1]["hours"] > 0 and lines[0]["step_seconds"] > 0, lines)
@@ -315,7 +319,7 @@ def refused(arguments, *words):
 
 def test_what_is_refused():
     with Folder() as folder:
-        spec = write(folder, QUADRATIC, steps=500, more="")
+        spec = write(folder, QUADRATIC, steps=500)
         out = ["--out", folder / "study", "--workers", 1]
         run_ok(["study", "run", spec, *out, "--quiet"])
         refused([spec, *out, "--seed", 9], "holds another study", "seed")
@@ -326,8 +330,7 @@ def test_what_is_refused():
         refused([spec, *out, "--trials", 0], "--trials")
         refused([spec, *out, "--censor-margin", 0.5], "--censor-margin")
         refused([spec, *out, "--backend", "mpi"], "mpirun")
-        tiny = folder / "tiny.toml"
-        tiny.write_text(MODEL.format(max_batch=8192))
+        tiny = write(folder, MODEL, "tiny.toml")
         for more in ([spec, *out], [spec, "--dry-run"], [tiny, "--out", folder / "x", "--workers", 2], [tiny, "--dry-run"]):
             refused([*more, "--backend", "foo"], "'foo'", "auto shm gloo mpi shm+gloo shm+mpi")
         refused([spec, *out, "--backend", "glo"], "did you mean 'gloo'?")
@@ -341,7 +344,7 @@ def test_what_is_refused():
 
 def test_what_a_trial_throws_ends_the_study_with_its_sentence():
     with Folder() as folder:
-        spec = write(folder, MODEL.replace("fc:hidden=16", "lstm"), max_batch=8192)   # Reads text.
+        spec = write(folder, MODEL.replace("fc:hidden=16", "lstm"))   # Reads text.
         code, _, err = run(["study", "run", spec, "--out", folder / "study", "--workers", 2, "--quiet"], timeout=60)
         check(code == 2 and "text" in err, f"{code} {err}")
         check("first step" not in err, f"trials are no steps of the job: {err}")

@@ -13,39 +13,14 @@ import time
 
 from support import COHORT, Folder, check, children, finish, main, run_ok, skip, start, wait_for
 from test_hosts import Hosts
-from test_study import kill_session, num_stored, stored
+from test_study import MODEL, kill_session, num_stored, stored, write as write_spec
 
-# Batch size 4 trains alone; 32 in teams of two, wherever there are two ranks.
-SPEC = """
-[workload]
-name = "tiny"
-data = "synthetic:1x8x8,classes=4,samples=600,noise=3"
-model = "fc:hidden=16"
-optimizer = "momentum"
-
-[study]
-goals = ["val_error<0.12"]
-batch_sizes = [4, 32]
-trials = {trials}
-steps = {steps}
-
-[search]
-learning_rate = {{ scale = "log", min = 1e-3, max = 0.1 }}
-momentum = {{ values = [0.9] }}
-
-[censoring]
-enabled = {censoring}
-
-[machine]
-max_batch_per_worker = 16
-"""
 AGAIN = "the same command goes on with"
 
 
 def write(folder, trials=4, steps=600, censoring="false"):
-    path = folder / "spec.toml"
-    path.write_text(SPEC.format(trials=trials, steps=steps, censoring=censoring))
-    return path
+    """Batch size 4 trains alone; 32 in teams of two, wherever there are two ranks."""
+    return write_spec(folder, MODEL, trials=trials, steps=steps, censoring=censoring, max_rate=0.1, max_batch=16)
 
 
 def free_port():

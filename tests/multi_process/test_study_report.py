@@ -128,6 +128,14 @@ def test_the_warning_of_halving_stands_in_every_result():
         check(out.startswith("warning: successive halving is biased"), out)
         lines = run_ok(["study", "export", folder / "a", "--out", folder / "archive2", "--json"])
         check(lines[0]["event"] == "warning" and "biased" in lines[0]["text"], lines)
+        # It goes with the archive, and with what is made of that.
+        run_ok(["study", "import", folder / "archive", "--out", folder / "imported", "--json"])
+        for place in (folder / "archive", folder / "imported"):
+            for action in (["report", place, "--no-times", "--quiet", "--out", folder / "page.html"], ["fit", place]):
+                out = run_ok(["study", *action])
+                check(out.startswith("warning: successive halving is biased"), (action, out))
+            check("biased" in (folder / "page.html").read_text(), "the page does not say so")
+        check(run_ok(["study", "import", folder / "archive"]).startswith("warning: successive halving is biased"), "import does not say so")
         run_ok(["study", "run", folder / "tiny.toml", "--out", folder / "b", "--workers", "1", "--quiet"])
         check("biased" not in run_ok(["study", "report", folder / "b", "--no-times", "--quiet"]), "a study without halving is warned of")
 

@@ -1,0 +1,19 @@
+#pragma once
+// A place that a command is to write into, looked at before hours of work end there. Each looks by making a file beside what is to come
+// and removing it: what a file system says of its permissions is not always what it then does (as root, below /proc). A full disk is found
+// by who writes.
+
+#include <string>
+
+namespace cohort {
+
+/// Error(kBadInput) in one line where files can not be made in `folder`, or the folder itself not be made: something that is no folder
+/// stands in its way, no permission, a read-only file system.
+void check_writable_folder(const std::string& folder);
+/// The same as an answer.
+bool is_writable_folder(const std::string& folder);
+/// Error(kBadInput) in one line where no file `path` can be made, or put in the place of one: it is a folder, its folder is not there or
+/// takes no files.
+void check_writable_file(const std::string& path);
+
+}  // namespace cohort
