@@ -7,9 +7,8 @@
 //
 // The first test trains until nearly all unseen pictures are right; the second compares 2 workers with one process, tensor by tensor.
 //
-// Test: own_model train --model branches --data synthetic:1x16x16,classes=4,samples=1024 --workers 2 --lr 0.05 --steps 60 --json --run run
-// | grep '"val_error":0.0' Test: own_model verify --model branches:width=6 --data synthetic:3x12x12,classes=4,samples=256 --workers 2
-// --steps 3 --global-batch 30
+// Test: own_model train --model branches --data synthetic:1x16x16,classes=4,samples=1024 --workers 2 --lr 0.05 --steps 60 --json --run run | grep '"val_error":0.0'
+// Test: own_model verify --model branches:width=6 --data synthetic:3x12x12,classes=4,samples=256 --workers 2 --steps 3 --global-batch 30
 #include <torch/torch.h>
 
 #include "cohort/cohort.h"

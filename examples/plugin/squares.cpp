@@ -9,8 +9,7 @@
 //   target_link_libraries(squares PRIVATE Cohort::cohort)
 //
 // Test: cohort doctor --plugin $EXAMPLES/squares.so --json | grep '"models".* squares'
-// Test: cohort verify --plugin $EXAMPLES/squares.so --model squares:scale=0.5 --data synthetic:1x8x8,classes=4,samples=256 --workers 2
-// --steps 2
+// Test: cohort verify --plugin $EXAMPLES/squares.so --model squares:scale=0.5 --data synthetic:1x8x8,classes=4,samples=256 --workers 2 --steps 2
 #include <ATen/ops/cat.h>
 #include <torch/nn/modules/linear.h>
 
