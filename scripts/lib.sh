@@ -9,6 +9,7 @@ build_folder=build/release
 torch_job_kib=$((1792 * 1024))  # What one compiler job of files that include LibTorch takes at its peak.
 
 say() { printf '== %s\n' "$*" >&2; }
+skip() { printf 'skipped: %s\n' "$*" >&2; [[ ${CI:-} == true ]] && exit 1; exit 77; }  # A check that cannot run here: ctest's skipped, in CI a failure.
 die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
 
 # Installs those of the named Debian packages that are missing; does not touch apt when none is.

@@ -1,12 +1,12 @@
 #include "cohort/base/writable_place.h"
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <filesystem>
 
 #include "cohort/base/file.h"
 #include "cohort/base/test_errors.h"
+#include "cohort/base/test_skip.h"
 
 namespace cohort {
 namespace {
@@ -61,11 +61,13 @@ TEST_CASE("writable file: new or in the place of one, in a folder that is there"
         "cannot write " + folder.path() + "/file/x: make a file in " + folder.path() + "/file: Not a directory");
 }
 
-TEST_CASE("writable folder: without permission" * doctest::skip(::geteuid() == 0)) {
+TEST_CASE("writable folder: without permission") {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "closed");
-  std::filesystem::permissions(folder / "closed", std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
-  CHECK(refusal_of_folder(folder / "closed/below").ends_with("Permission denied"));
+  using enum std::filesystem::perms;
+  std::filesystem::permissions(folder.path(), owner_all | others_read | others_exec);
+  std::filesystem::permissions(folder / "closed", owner_read | owner_exec | others_read | others_exec);
+  CHECK(as_nobody([&] { return refusal_of_folder(folder / "closed/below"); }).ends_with("Permission denied"));
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ PipelineTimes median_of(const std::vector<PipelineTimes>& rounds) {
   return middle;
 }
 
-void print_line(Json line) {
+void print_line(const Json& line) {
   std::printf("%s\n", line.dump().c_str());
   std::fflush(stdout);
 }

@@ -48,8 +48,8 @@ int run_checkpoint(const Arguments& arguments) {
 Verb checkpoint_verb() {
   return {.name = "checkpoint",
           .summary = "Reads checkpoints of any layout: info, verify, export to one plain safetensors file.",
-          .examples = {"cohort checkpoint info runs/x", "cohort checkpoint verify runs/x/checkpoints",
-                       "cohort checkpoint export runs/x --out model.safetensors"},
+          .examples = {"cohort train --model cnn --data fashion-mnist --steps 100 --run runs/x", "cohort checkpoint info runs/x",
+                       "cohort checkpoint verify runs/x/checkpoints", "cohort checkpoint export runs/x --out model.safetensors"},
           .positional_help = "info|verify|export, then a run folder, a checkpoints folder or a step folder",
           .options = {{"out", "FILE", "export: the file to write"},
                       {"without-aliases", "", "export: tied parameters once, under their first name only"},

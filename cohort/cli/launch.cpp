@@ -8,7 +8,8 @@ namespace cohort {
 Verb launch_verb() {
   return {.name = "launch",
           .summary = "Starts N ranks of any program on this machine with the environment of torchrun, and looks after them.",
-          .examples = {"cohort launch -n 2 ./my_trainer --its-options", "cohort launch -n 4 python train.py"},
+          .examples = {"cohort launch -n 2 cohort train --model cnn --data fashion-mnist --run runs/x",
+                       "cohort launch -n 4 python3 -c 'import os; print(os.environ[\"RANK\"], os.environ[\"WORLD_SIZE\"])'"},
           .positional_help = "PROGRAM and its arguments",
           .takes_program = true,
           .options = {{"n", "N", "ranks to start"}},

@@ -10,7 +10,7 @@ namespace cohort {
 Verb report_verb() {
   return {.name = "report",
           .summary = "Writes RUN/report.html anew from the run's metrics.",
-          .examples = {"cohort report runs/quickstart"},
+          .examples = {"cohort train --model cnn --data fashion-mnist --steps 100 --run runs/x", "cohort report runs/x"},
           .positional_help = "run folder",
           .run = [](const Arguments& arguments) {
             if (arguments.positional.size() != 1) fail(ErrorCode::kBadInput, "report: give one run folder");

@@ -158,7 +158,7 @@ Verb simulate_verb() {
               "most micro-batches that a rank keeps at once, in shares of a rank: with V stages a rank each counts 1/V.",
           .examples = {"cohort simulate --schedule 1f1b --stages 4 --microbatches 8 --chart",
                        "cohort simulate --schedule zb-v --stages 4 --microbatches 8 --transfer 0.1 --svg zb-v.svg",
-                       "cohort simulate --schedule mine.json --forward 1,2,1 --json"},
+                       "cohort simulate --schedule gpipe --stages 3 --forward 1,2,1 --json"},
           .options = {{"schedule", "NAME|FILE.json", join(schedule_names(), ", ") + ", or a table of one's own (default 1f1b)"},
                       {"stages", "P", "Ranks of the pipeline (default 4)"},
                       {"microbatches", "M", "Micro-batches of a step (default 8)"},

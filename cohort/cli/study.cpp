@@ -50,8 +50,9 @@ Verb study_verb() {
           "run searches the metaparameters anew for every batch size; fit and report say what came out.",
       .examples = {"cohort study run studies/quick.toml --out runs/quick --workers 2", "cohort study run studies/quick.toml --dry-run",
                    "cohort study report runs/quick", "cohort study fit runs/quick --goal 'val_error<0.14'",
-                   "cohort study fit table.csv --law all --reference-batch 256", "mpirun -n 16 cohort study run SPEC.toml --out DIR",
-                   "cohort study export runs/quick --out archive", "cohort study import archive"},
+                   "cohort study fit runs/quick --law all --reference-batch 8",
+                   "mpirun -n 2 cohort study run studies/quick.toml --out runs/mpi", "cohort study export runs/quick --out archive",
+                   "cohort study import archive", "cohort train --global-batch auto --study runs/quick --workers 2"},
       .positional_help = "run SPEC.toml | fit TABLE.csv|DIR | report DIR... | export DIR | import FOLDER",
       .options =
           {{"out", "DIR",

@@ -49,9 +49,10 @@ Verb train_verb() {
       .examples =
           {"cohort train --model cnn --data fashion-mnist --workers 2 --epochs 2",
            "cohort train --model transformer --data text:/usr/share/common-licenses --workers 2 --optimizer adamw --lr 0.003 --steps 500",
-           "cohort train runs/x/config.toml --resume", "mpirun -n 4 cohort train --model resnet8 --data cifar10:DIR",
-           "cohort train --global-batch auto --study runs/quick --workers 2",
-           "torchrun --nproc-per-node 2 --no-python -- cohort train --model fc --data mnist:DIR"},
+           "cohort train --model fc --data fashion-mnist --steps 200 --checkpoint-every 100 --run runs/x",
+           "cohort train runs/x/config.toml --resume --workers 2 --steps 400",
+           "mpirun -n 2 cohort train --model resnet8 --data fashion-mnist --run runs/mpi",
+           "torchrun --nproc-per-node 2 --no-python -- cohort train --model fc --data fashion-mnist --run runs/torchrun"},
       .positional_help = "config.toml, whose settings the options override",
       .takes_settings = true,
       .run = run_train};

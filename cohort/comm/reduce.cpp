@@ -12,7 +12,7 @@
 
 #include "cohort/base/error.h"
 
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define COHORT_VECTORISED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))
 #else
 #define COHORT_VECTORISED
@@ -131,13 +131,15 @@ struct Multiply {
 struct Smaller {
   template <typename T>
   COHORT_INLINE T operator()(const T& a, const T& b) const {
-    return (a < b || a != a) ? a : b;  // a != a: NaN stays; a NaN in b is taken because no comparison with it holds.
+    return (a < b || a != a)
+               ? a
+               : b;  // NOLINT(misc-redundant-expression): a != a: NaN stays; a NaN in b is taken because no comparison with it holds.
   }
 };
 struct Larger {
   template <typename T>
   COHORT_INLINE T operator()(const T& a, const T& b) const {
-    return (a > b || a != a) ? a : b;
+    return (a > b || a != a) ? a : b;  // NOLINT(misc-redundant-expression)
   }
 };
 struct BitAnd {

@@ -141,8 +141,9 @@ struct Saved : torch::CustomClassHolder {
 
 struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
   /// weight and bias beside the arguments that hold them too: autograd looks for them here.
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& unordered, const std::optional<at::Tensor>& weight,
-                            const std::optional<at::Tensor>& bias, const BatchNormArguments& arguments, const SyncBatchNormLayer& layer) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& unordered, const std::optional<at::Tensor>& /*weight*/,
+                            const std::optional<at::Tensor>& /*bias*/, const BatchNormArguments& arguments,
+                            const SyncBatchNormLayer& layer) {
     const at::Tensor input = dense(unordered);
     const int64_t num_channels = input.size(1);
     const at::Tensor all = exchange(layer, 2.0 * static_cast<double>(layer.number), local_moments(input, num_channels), "the moments");
