@@ -46,6 +46,7 @@ class CompositeTransport final : public Transport {
   CompositeTransport(int rank, HostMap hosts, Parts parts, std::string group = "the group");
 
   const char* name() const override { return name_.c_str(); }
+  const HostMap& hosts() const { return hosts_; }
   void finish(Call& call) override;
   bool wants_own_thread() const override { return true; }
   /// From any rank (-1): refused, since the message may come by either way.

@@ -2,20 +2,52 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <iterator>
 
 #include "cohort/base/error.h"
+#include "cohort/comm/call_frame.h"
+#include "cohort/comm/composite_transport.h"
 #include "cohort/comm/naive_reduction.h"
 
 namespace cohort {
 namespace {
 
-/// Rank's data for one call: whole numbers from 1 to 2, so that products and sums over some ranks are exact in every type.
-at::Tensor data_of(int rank, size_t count, at::ScalarType type, int salt) {
-  at::Tensor values = at::empty({static_cast<int64_t>(count)}, at::kLong);
-  for (size_t i = 0; i < count; ++i)
-    values.data_ptr<int64_t>()[i] = 1 + static_cast<int64_t>((static_cast<size_t>(rank * 5 + salt) + i * 3) % 7) % 2;
-  return type == at::kBool ? values.eq(1) : values.to(type);
+constexpr bool is_half_wide(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
+
+uint64_t mixed(uint64_t value) {
+  value = (value ^ (value >> 31)) * 0x7fb5d329728ea185u;
+  value = (value ^ (value >> 27)) * 0x81dadef4bc2dd44du;
+  return value ^ (value >> 33);
+}
+
+/// Rank's data for one call. Whole numbers: 1 or 2, so that products over some ranks do not overflow. Others: random mantissas of unlike
+/// size, so that sums and products in another order have other bits (of half precision, which is carried in float, other bits than one
+/// rounding gives). Of complex products `whole` ones: how many roundings one has is the compiler's choice.
+at::Tensor data_of(int rank, size_t count, at::ScalarType type, int salt, bool whole = false) {
+  const auto at = [&](size_t i) { return mixed((static_cast<uint64_t>(salt) << 40) + (static_cast<uint64_t>(rank) << 32) + i); };
+  if (whole || at::isIntegralType(type, /*includeBool=*/true)) {
+    const at::Tensor values = at::empty({static_cast<int64_t>(count)}, at::kLong);
+    for (size_t i = 0; i < count; ++i) values.data_ptr<int64_t>()[i] = 1 + static_cast<int64_t>(at(i) % 2);
+    return type == at::kBool ? values.eq(1) : values.to(type);
+  }
+  const size_t numbers = at::isComplexType(type) ? 2 * count : count;
+  const at::Tensor values = at::empty({static_cast<int64_t>(numbers)}, at::kDouble);
+  for (size_t i = 0; i < numbers; ++i) {
+    const uint64_t bits = at(i);
+    values.data_ptr<double>()[i] =
+        std::ldexp(1 + static_cast<double>(bits >> 11) / (uint64_t{1} << 53), type == at::kHalf ? 0 : static_cast<int>(bits % 7));
+  }
+  return (at::isComplexType(type) ? at::view_as_complex(values.view({-1, 2})) : values).to(type);
+}
+
+/// One array after the other, in the order given; half precision in float, rounded once.
+at::Tensor folded(const std::vector<at::Tensor>& arrays, Reduction reduction) {
+  const at::ScalarType type = arrays.front().scalar_type(), wide = is_half_wide(type) ? at::kFloat : type;
+  at::Tensor result = arrays.front().to(wide);
+  for (size_t i = 1; i < arrays.size(); ++i) result = combined(result, arrays[i].to(wide), reduction).to(wide);
+  if (reduction == Reduction::kAverage) result = result.div(static_cast<int64_t>(arrays.size()));
+  return result.to(type);
 }
 
 constexpr Reduction kOthers[] = {Reduction::kProduct, Reduction::kMin,   Reduction::kMax,
@@ -29,7 +61,9 @@ bool makes_sense(Reduction reduction, at::ScalarType type) {
 
 class Oracle {
  public:
-  explicit Oracle(Transport& transport) : transport_(transport), rank_(transport.rank()), size_(transport.size()) {}
+  explicit Oracle(Transport& transport) : transport_(transport), rank_(transport.rank()), size_(transport.size()) {
+    if (const auto* composite = dynamic_cast<const CompositeTransport*>(&transport)) hosts_ = &composite->hosts();
+  }
 
   void check_moves(at::ScalarType type, size_t count) {
     all_gather(type, count);
@@ -81,27 +115,39 @@ class Oracle {
     transport_.start(made);
     transport_.finish(made);
     // An average over hosts is rounded more than once.
-    const double slack = made.reduction == Reduction::kAverage ? (c10::elementSize(made.type) == 2 ? 2e-2 : 1e-6) : 0;
+    const double slack = made.reduction == Reduction::kAverage && hosts_ ? (is_half_wide(made.type) ? 2e-2 : 1e-6) : 0;
     if (!expected.defined() || at::equal(output, expected) || (slack > 0 && at::allclose(output, expected, slack))) return;
     throw std::runtime_error(concat(transport_.name(), ", rank ", rank_, " of ", size_, ": ", name_of(made.op), " (",
                                     name_of(made.reduction), ", root ", made.root, ") of ", made.count, " ", made.type, " is wrong\n",
                                     output, "\nexpected\n", expected));
   }
 
+  /// Over hosts what does not fit into a call's frame is reduced inside each host first, and rounded (composite_transport.h).
   at::Tensor reduced(at::ScalarType type, size_t count, Reduction reduction, int salt) const {
-    at::Tensor result = data_of(0, count, type, salt);
-    for (int peer = 1; peer < size_; ++peer) result = combined(result, data_of(peer, count, type, salt), reduction).to(type);
-    return reduction == Reduction::kAverage ? result.div(size_) : result;
+    std::vector<at::Tensor> all;
+    for (int peer = 0; peer < size_; ++peer) all.push_back(reduced_data(peer, count, type, reduction, salt));
+    if (!hosts_ || reduction == Reduction::kAverage || count * c10::elementSize(type) <= CallFrame::kPayloadBytes)
+      return folded(all, reduction);
+    std::vector<at::Tensor> of_hosts;
+    for (int host = 0; host < hosts_->num_hosts(); ++host) {
+      std::vector<at::Tensor> inside;
+      for (const int peer : hosts_->ranks_of(host)) inside.push_back(all[static_cast<size_t>(peer)]);
+      of_hosts.push_back(folded(inside, reduction));
+    }
+    return folded(of_hosts, reduction);
+  }
+  static at::Tensor reduced_data(int rank, size_t count, at::ScalarType type, Reduction reduction, int salt) {
+    return data_of(rank, count, type, salt, /*whole=*/at::isComplexType(type) && reduction == Reduction::kProduct);
   }
 
   void all_reduce(at::ScalarType type, size_t count, Reduction reduction, bool in_place) {
-    const at::Tensor input = data_of(rank_, count, type, 1), output = in_place ? input : nothing_like(input);
+    const at::Tensor input = reduced_data(rank_, count, type, reduction, 1), output = in_place ? input : nothing_like(input);
     Call made = call(Op::kAllReduce, type, count, input, output);
     made.reduction = reduction;
     run(made, output, reduced(type, count, reduction, 1));
   }
   void reduce(at::ScalarType type, size_t count, Reduction reduction, int root, bool in_place) {
-    const at::Tensor input = data_of(rank_, count, type, 2);
+    const at::Tensor input = reduced_data(rank_, count, type, reduction, 2);
     const at::Tensor output = rank_ != root ? at::Tensor() : in_place ? input : nothing_like(input);
     Call made = call(Op::kReduce, type, count, input, output);
     made.reduction = reduction;
@@ -109,7 +155,7 @@ class Oracle {
     run(made, output, rank_ == root ? reduced(type, count, reduction, 2) : at::Tensor());
   }
   void reduce_scatter(at::ScalarType type, size_t count, Reduction reduction, bool in_place) {
-    const at::Tensor input = data_of(rank_, all(count), type, 3);
+    const at::Tensor input = reduced_data(rank_, all(count), type, reduction, 3);
     const at::Tensor output = in_place ? piece(input, 0, count) : at::zeros({static_cast<int64_t>(count)}, type);
     Call made = call(Op::kReduceScatter, type, count, input, output);
     made.reduction = reduction;
@@ -183,6 +229,7 @@ class Oracle {
 
   Transport& transport_;
   int rank_, size_;
+  const HostMap* hosts_ = nullptr;  ///< Of a transport over several hosts.
   uint64_t sequence_ = 0;
 };
 

@@ -20,8 +20,8 @@ struct OracleOptions {
 
 /// Makes every call of the product operations x types x counts (x roots), in place and apart, and messages between all pairs. Sums of all
 /// types and averages of floating-point ones; of the other reductions all for Float and Int, one in turn for the rest. Collective.
-/// std::runtime_error that names the first wrong call. Values are small whole numbers, so that every order of summation gives the same
-/// bits. Returns the number of calls.
+/// std::runtime_error that names the first wrong call. Sums and products are expected in rank order to the bit (over hosts as
+/// composite_transport.h says), of values that give other bits in another order. Returns the number of calls.
 size_t check_transport(Transport& transport, const OracleOptions& options = {});
 
 }  // namespace cohort

@@ -13,6 +13,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
 #include "cohort/base/json.h"
+#include "cohort/base/mutation.h"
 #include "cohort/base/test_errors.h"
 #include "cohort/study/measurements_csv.h"
 #include "cohort/study/store.h"
@@ -369,13 +370,11 @@ TEST_CASE("archive: an export is whole or not at all, and overwrites nothing") {
 TEST_CASE("archive: damaged files never do more than be refused") {
   const TestFolder folder;
   const std::string batch = export_archive(any_study(), folder.path()) + "/64";
-  std::mt19937 random(3);
   for (const char* name : {"/study.json", "/1/metadata.json", "/1/measurements.csv"}) {
     const std::string whole = read_small_file(batch + name, 1 << 20);
-    for (int round = 0; round < 100; ++round) {
-      std::string bytes = whole;
-      for (int i = 0; i < 1 + round % 5; ++i) bytes[random() % bytes.size()] = static_cast<char>(random());
-      if (round % 4 == 0) bytes.resize(random() % bytes.size());
+    for (uint64_t round = 0; round < 200; ++round) {
+      std::string bytes = mutated(whole, round);
+      if (round % 8 == 0) bytes.resize(round * 31 % bytes.size());
       ::unlink((batch + name).c_str());
       put(batch + name, bytes);
       try {

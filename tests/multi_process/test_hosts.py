@@ -3,10 +3,13 @@ other as one host and share memory; ranks of two meet over TCP only. Needs root 
 import contextlib
 import json
 import os
+import pathlib
 import shutil
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import time
 
 from support import COHORT, Folder, TINY, check, finish, main, run_ok, skip, steps_in, wait_for
@@ -49,7 +52,8 @@ class Hosts:
         ip("-n", name, "address", "add", f"10.77.0.{host + 1}/24", "dev", "eth0")
         ip("-n", name, "link", "set", "eth0", "up")
         limit = ["tc", "-n", name, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", f"{self.megabits}mbit", "burst", "64k", "latency", "200ms"]
-        self.limited = subprocess.run(limit, capture_output=True).returncode == 0     # Some kernels lack it: the link is fast then.
+        done = subprocess.run(limit, capture_output=True, text=True)
+        self.why_not_limited = done.stderr.strip() if done.returncode else ""     # Some kernels lack it: the link is fast then, and only a test of the limit minds.
 
     def __exit__(self, *_):
         for name in [*self.names, self.switch]:
@@ -64,6 +68,21 @@ class Hosts:
 
     def sent_bytes(self, host):
         return int(json.loads(ip("-n", self.names[host], "-j", "-s", "link", "show", "eth0"))[0]["stats64"]["tx"]["bytes"])
+
+    def seconds_to_send(self, megabytes):
+        """From host 1 to host 0, over TCP; the clock runs from the connection to the last byte's arrival."""
+        code = ("import socket, sys, time\nserver = socket.create_server(('10.77.0.1', 29501)); print('listening', flush=True)\nlink, _ = server.accept(); begin = time.monotonic()\n"
+                "total = 0\nwhile data := link.recv(1 << 20): total += len(data)\nprint(total, time.monotonic() - begin)")
+        receiver = subprocess.Popen(["ip", "netns", "exec", self.names[0], sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        try:
+            check(receiver.stdout.readline() == "listening\n", "no receiver")
+            send = f"import socket\nsocket.create_connection(('10.77.0.1', 29501)).sendall(bytes({megabytes} * 1000000))"
+            subprocess.run(["ip", "netns", "exec", self.names[1], sys.executable, "-c", send], check=True, timeout=60)
+            received, seconds = receiver.communicate(timeout=60)[0].split()
+        finally:
+            receiver.kill()
+        check(int(received) == megabytes * 1000000, f"{received} bytes arrived")
+        return float(seconds)
 
     def unplug(self, host):
         ip("-n", self.switch, "link", "set", f"port{host}", "down")
@@ -98,6 +117,19 @@ def check_layout(hosts, host_of_rank, backend, carried_by, expected, folder):
     check(len(losses) == len(expected), losses)
     worst = max(abs(a - b) / abs(b) for a, b in zip(losses, expected))
     check(worst <= BOUND, f"{backend} on hosts {host_of_rank}: losses differ by {worst}\n{losses}\n{expected}")
+
+
+def test_a_link_is_as_slow_as_it_is_told_to_be():
+    # Measurements between hosts (bench/slow_link.py) and every test with a slow link rest on it.
+    seconds = {}
+    for megabits in (40, 200):
+        with Hosts(2, megabits=megabits) as hosts:
+            if hosts.why_not_limited:
+                skip(f"this kernel limits no link: {hosts.why_not_limited}")
+            seconds[megabits] = hosts.seconds_to_send(4)
+            floor = 4 * 8 / megabits
+            check(0.9 * floor < seconds[megabits], f"4 MB at {megabits} Mbit/s took {seconds[megabits]:.3f} s, not {floor:.3f}: the link is not limited")
+            check(seconds[megabits] < 2 * floor + 1, f"4 MB at {megabits} Mbit/s took {seconds[megabits]:.3f} s, not {floor:.3f}")
 
 
 def test_two_hosts_train_as_one_process_does():
@@ -190,11 +222,41 @@ def test_a_rank_that_cannot_read_the_checkpoint_gets_what_compression_left_out()
             check(len(expected) == 6 and found == expected, f"{spec}: {found}, with the folder on both ranks {expected}")
 
 
+def inside(name):
+    """What a job may leave in a host: processes, and sockets that listen or are connected."""
+    return Hosts.pids(name), [line for line in ip("netns", "exec", name, "cat", "/proc/net/tcp", "/proc/net/tcp6").splitlines() if ":" in line and line.split()[3] in ("0A", "01")]
+
+
+def files_of_jobs():
+    """Names in shared memory and the folder for temporary files; those of unit tests that run beside this have other names."""
+    return {path for folder in ("/dev/shm", tempfile.gettempdir()) for path in pathlib.Path(folder).iterdir() if "cohort" in path.name and path.is_file()}
+
+
 def test_nothing_is_left_behind():
-    with Hosts(2) as hosts:
+    """A job that ends well, one that is killed and one that is told to stop: no process, no socket, no file stays, but for the run's folder."""
+    before = files_of_jobs()
+    with Folder() as folder, Hosts(2) as hosts:
         names = [*hosts.names, hosts.switch]
+        lines_of(hosts.train([0, 0, 1, 1], [*TINY, *STEPS, "--run", folder / "whole"]))
+        killed = endless(hosts, folder, "shm+gloo")
+        killed[3].kill()
+        for process in killed[:3]:
+            check(finish(process, timeout=60)[0] == 4, "a survivor")
+        killed[3].communicate()
+        stopped = endless(hosts, folder, "gloo")
+        for process in stopped:
+            process.send_signal(signal.SIGTERM)
+        for process in stopped:
+            code, _, err = finish(process, timeout=60)
+            check(code == 130, f"told to stop: exit code {code}\n{err}")
+        for name in hosts.names:
+            pids, sockets = inside(name)
+            check(not pids and not sockets, f"{name}: processes {pids}, sockets {sockets}")
+        check({path.name for path in folder.iterdir()} == {"whole", "shm+gloo", "gloo"}, list(folder.iterdir()))
     left = ip("netns", "list")
     check(not any(name in left for name in names), left)
+    new = {path for path in files_of_jobs() - before if not path.name.startswith("cohort-test-")}
+    check(not new, f"left: {new}")
 
 
 if __name__ == "__main__":
