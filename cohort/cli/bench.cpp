@@ -130,10 +130,9 @@ Verb bench_verb() {
   return {
       .name = "bench",
       .summary = "Measures a training step, or the exchanges it is made of, beside their floor and beside peers, alternating in one run.",
-      .examples = {"cohort bench step", "cohort bench step --workload mlp-small,cnn --rounds 5 --steps 50 --optimizer adam",
-                   "cohort bench step --peers none --layout zero=2 --json", "cohort bench collectives --worker-counts 2,4",
-                   "cohort bench handover", "cohort bench pipeline --schedules 1f1b,zb-h1", "cohort bench pipeline --delays",
-                   "cohort bench study"},
+      .examples = {"cohort bench step --workload mlp-small", "cohort bench step --peers none --layout zero=2 --json",
+                   "cohort bench collectives --worker-counts 2,4", "cohort bench handover",
+                   "cohort bench pipeline --schedules 1f1b,zb-h1 --peers none", "cohort bench pipeline --delays", "cohort bench study"},
       .positional_help = "step, collectives, handover, pipeline or study",
       .takes_settings = true,
       .options = std::move(options),

@@ -33,7 +33,7 @@ HELP_SHORT = """train --steps 3/100 --epochs 0.01 --val-samples 500; verify --st
     bench handover --rounds 1 --sizes 4,64KiB; bench pipeline --rounds 1 --steps 5; bench study --rounds 1 --steps 20; study run --trials 3 --batch-sizes 256"""
 LANGUAGES_THAT_RUN = {"sh", "bash", "shell", "console"}
 COMMAND = re.compile(r"^(cohort |mpirun |mpiexec |torchrun |srun |\./scripts/|build/)")
-LIMIT_SECONDS = 280
+LIMIT_SECONDS = 540
 
 
 def parse_short(text):
@@ -138,7 +138,7 @@ def run_steps(steps, folder):
         script.append(compile_function())
     for step in steps:
         if step[0] == "run":
-            script += [f"printf '\\n+ %s   [after %s s]\\n' {shlex.quote(step[1])} $SECONDS", step[1]]
+            script += [f"printf '\\n+ %s   [after %s s, processor %s]\\n' {shlex.quote(step[1])} $SECONDS \"$(times | tail -n 1)\"", step[1]]
         elif step[0] == "file":
             script.append(f"mkdir -p \"$(dirname {shlex.quote(step[1])})\" && cat >>{shlex.quote(step[1])} <<'COHORT_END'\n{step[2]}COHORT_END")
         else:
