@@ -93,20 +93,19 @@ int run_verify(const Arguments& arguments) {
 }  // namespace
 
 Verb verify_verb() {
-  return {.name = "verify",
-          .summary = "Trains a few steps under one process and under a layout and compares every tensor.",
-          .examples =
-              {"cohort verify --model cnn --data fashion-mnist --workers 2",
-               "cohort verify --model transformer --data text:/usr/share/common-licenses --ranks 2,3,4 --optimizer adamw --steps 5 --json",
-               "cohort verify --model resnet8 --layout zero=3 --workers 3 --sync-batch-norm",
-               "cohort verify --model transformer --data text:/usr/share/common-licenses --layouts 'pp=2,microbatches=4; tp=2; "
-               "dp=2,pp=2,microbatches=2'"},
-          .positional_help = "config.toml, whose settings the options override",
-          .takes_settings = true,
-          .options = {{"layouts", "A;B;..", "several layouts; the trainings of one process that they are compared with run once"},
-                      {"ranks", "N,N,..", "numbers of ranks to compare with one process (default: --workers, or 2)"},
-                      {"all", "", "show every tensor"}},
-          .run = run_verify};
+  return {
+      .name = "verify",
+      .summary = "Trains a few steps under one process and under a layout and compares every tensor.",
+      .examples = {"cohort verify --model cnn --data fashion-mnist --workers 2",
+                   "cohort verify --model transformer --data text:FILE --ranks 2,3,4 --optimizer adamw --steps 5 --json",
+                   "cohort verify --model resnet8 --layout zero=3 --workers 3 --sync-batch-norm",
+                   "cohort verify --model transformer --data text:FILE --layouts 'pp=2,microbatches=4; tp=2; dp=2,pp=2,microbatches=2'"},
+      .positional_help = "config.toml, whose settings the options override",
+      .takes_settings = true,
+      .options = {{"layouts", "A;B;..", "several layouts; the trainings of one process that they are compared with run once"},
+                  {"ranks", "N,N,..", "numbers of ranks to compare with one process (default: --workers, or 2)"},
+                  {"all", "", "show every tensor"}},
+      .run = run_verify};
 }
 
 }  // namespace cohort
