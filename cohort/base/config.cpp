@@ -177,7 +177,9 @@ void read_config_file(const std::string& path, Config& config) {
   try {
     table = toml::parse_file(path);
   } catch (const toml::parse_error& error) {
-    fail(ErrorCode::kBadInput, path, ":", error.source().begin.line, ": ", error.description());
+    std::string description(error.description());
+    std::replace(description.begin(), description.end(), '\n', ' ');  // It quotes the file.
+    fail(ErrorCode::kBadInput, path, ":", error.source().begin.line, ": ", description);
   }
   for (const auto& [key, node] : table) {
     std::string name(key.str());

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "cohort/base/text.h"
+
 namespace cohort {
 namespace {
 
@@ -37,7 +39,7 @@ void log_line(LogLevel level, const std::string& text) {
   line += ": ";
   if (level == LogLevel::kError) line += "error: ";
   if (level == LogLevel::kWarning) line += "warning: ";
-  line += text;
+  line += printable(text);  // It may quote a damaged file or an option: nothing in it shall control a terminal.
   line += '\n';
   for (size_t done = 0; done < line.size();) {
     const ssize_t written = ::write(STDERR_FILENO, line.data() + done, line.size() - done);

@@ -1,4 +1,4 @@
-// Damaged layouts and configurations: refused with one line that can be printed, or taken as what they now say; never anything else.
+// Damaged layouts and configurations: refused with one line, or taken as what they now say; never anything else.
 
 #include <doctest/doctest.h>
 
@@ -20,7 +20,7 @@ struct Outcomes {
   int accepted = 0, refused = 0;
 };
 
-/// Calls `take`, which may end in an Error(kBadInput) of one line of printable ASCII.
+/// Calls `take`, which may end in an Error(kBadInput) of one line.
 template <typename Take>
 void try_to(const Take& take, Outcomes& outcomes) {
   try {
@@ -29,7 +29,7 @@ void try_to(const Take& take, Outcomes& outcomes) {
   } catch (const Error& error) {
     const std::string what = error.what();
     REQUIRE_MESSAGE(error.code() == ErrorCode::kBadInput, what);
-    for (const unsigned char c : what) REQUIRE_MESSAGE((c >= 0x20 && c < 0x7f), what);
+    REQUIRE_MESSAGE(what.find('\n') == std::string::npos, what);
     ++outcomes.refused;
   }
 }

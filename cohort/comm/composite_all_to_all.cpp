@@ -61,6 +61,7 @@ struct Packer {
 
 }  // namespace
 
+// One protocol from end to end.  NOLINTNEXTLINE(readability-function-size)
 void CompositeTransport::all_to_all(const Call& call, const CountMatrix& counts) {
   const Sizes sizes(hosts_, counts, c10::elementSize(call.type));
   const std::vector<int>& here = hosts_.ranks_of(host_);

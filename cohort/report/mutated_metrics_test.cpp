@@ -35,7 +35,7 @@ TEST_CASE("mutation: metrics") {
     } catch (const Error& error) {
       const std::string what = error.what();
       REQUIRE_MESSAGE(error.code() == ErrorCode::kBadInput, what);
-      for (const unsigned char c : what) REQUIRE_MESSAGE((c >= 0x20 && c < 0x7f), what);
+      REQUIRE_MESSAGE(what.find('\n') == std::string::npos, what);
       ++refused;
     }
   };

@@ -81,7 +81,7 @@ class ModelRunner : public study::TrialRunner {
   Measurement measure_model(int64_t step);
   int64_t tell(Running& running, size_t first);
   void evaluate_at(Running& running, int64_t step);
-  void train_step(Running& running, const TrialSchedule& schedule);
+  void train_step(Running& running);
   void save(Running& running);
   int64_t from_first(int64_t value);
   bool is_first() const { return team_.rank() == 0; }
@@ -172,7 +172,7 @@ void ModelRunner::save(Running& running) {
   running.last_snapshot = Clock::now();
 }
 
-void ModelRunner::train_step(Running& running, const TrialSchedule& schedule) {
+void ModelRunner::train_step(Running& running) {
   int64_t& done = running.progress.step;
   const TrialStep::Result result = step_.compute(done, options_.stop && options_.stop());
   if (!std::isfinite(result.loss) || result.loss > spec_.diverged_above) {
@@ -204,7 +204,7 @@ TrialOutcome ModelRunner::run(const TrialOrder& order, const TrialWatch& watch) 
       running.ended = {TrialStatus::kComplete, order.train_steps};
       break;
     }
-    train_step(running, schedule);
+    train_step(running);
     const bool is_due = seconds_since(running.last_snapshot) >= options_.snapshot_seconds;
     if (running.ended ? running.ended->status == TrialStatus::kIncomplete : is_due) save(running);
   }

@@ -138,7 +138,7 @@ def run_steps(steps, folder):
         script.append(compile_function())
     for step in steps:
         if step[0] == "run":
-            script += [f"printf '\\n+ %s   [after %s s, processor %s]\\n' {shlex.quote(step[1])} $SECONDS \"$(times | tail -n 1)\"", step[1]]
+            script += [f"printf '\\n+ %s   [after %s s]\\n' {shlex.quote(step[1])} $SECONDS", step[1]]
         elif step[0] == "file":
             script.append(f"mkdir -p \"$(dirname {shlex.quote(step[1])})\" && cat >>{shlex.quote(step[1])} <<'COHORT_END'\n{step[2]}COHORT_END")
         else:

@@ -193,6 +193,16 @@ def test_bad_input_is_exit_code_2_and_one_line():
         check(not (folder / "runs").exists() or not any((folder / "runs").iterdir()), "bad input leaves no run folder")
 
 
+def test_a_message_never_controls_the_terminal():
+    with Folder() as folder:
+        (folder / "bad.toml").write_bytes(b'optimizer = "a\\u001b[31m"\nlr = 1\n')
+        (folder / "worse.toml").write_bytes(b"json = t\x07\xff\n\n")
+        (folder / "layout.json").write_bytes(b'{"dp\\u001b[2J": 2}')
+        for arguments in (["train", folder / "bad.toml"], ["train", folder / "worse.toml"], ["train", "--layout", folder / "layout.json"], ["train", "--model", "x\x1b[2J", *TINY[2:]], ["tr\x1b[2Jain"]):
+            code, _, err = run(arguments, cwd=folder)
+            check(code == 2 and len(err.splitlines()) == 1 and err[:-1].isprintable(), f"{arguments}: exit code {code}\n{err!r}")
+
+
 def test_an_export_opens_in_python():
     with Folder() as folder:
         run_ok(["train", "--model", "transformer:width=16,layers=1,heads=2,tied=1", "--data", "synthetic:text", "--context", 8, "--global-batch", 8, "--steps", 2, "--run", folder / "run"])
