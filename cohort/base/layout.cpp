@@ -200,6 +200,7 @@ Layout parse_layout(const std::string& text, int workers) {
     layout.dp = workers > 0 ? workers : 1;
     return layout;
   }
+  if (printable(text) != text) fail(ErrorCode::kBadInput, "--layout ", printable(text), ": some bytes of it (shown as ?) are no text");
   bool dp_given = true;
   if (text.front() == '{') dp_given = parse_json(layout, text, "{...}");
   else if (is_file_name(text)) dp_given = parse_json(layout, read_small_file(text, size_t{1} << 24), text);
