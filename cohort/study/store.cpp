@@ -11,12 +11,12 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
+#include "cohort/base/folder_lock.h"
 #include "cohort/base/json.h"
 #include "cohort/base/strict_json.h"
 #include "cohort/base/text.h"
 #include "cohort/base/writable_place.h"
 #include "cohort/study/archive.h"
-#include "cohort/study/folder_lock.h"
 #include "cohort/study/parameter_configs.h"
 #include "cohort/study/sqlite.h"
 #include "cohort/study/store_schema.h"
@@ -129,7 +129,8 @@ struct Store::State {
 
 std::unique_ptr<Store::State> Store::State::open_writer(const std::string& folder) {
   make_folder(folder);
-  auto lock = std::make_unique<FolderLock>(folder + "/study.lock", "the study in " + folder);
+  auto lock = std::make_unique<FolderLock>(folder + "/study.lock", "the study in " + folder,
+                                           "one process at a time writes a study; wait for it, end it, or give another folder");
   auto state = std::make_unique<State>(folder, Database::Mode::kWrite);
   state->lock = std::move(lock);
   Database& database = state->database;

@@ -1,4 +1,4 @@
-#include "cohort/study/folder_lock.h"
+#include "cohort/base/folder_lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -11,25 +11,25 @@
 #include <thread>
 
 #include "cohort/base/text.h"
+#include "cohort/base/utc_time.h"
 
-namespace cohort::study {
+namespace cohort {
 namespace {
 
-/// "123 on host", or "" for a file that says nothing.
+/// "123 on host since 2026-01-31T12:00:00Z", or "" for a file that says nothing.
 std::string holder_of(int descriptor) {
   std::array<char, 256> text{};
   const ssize_t size = ::pread(descriptor, text.data(), text.size(), 0);
   return size > 0 ? printable(trim(std::string_view(text.data(), static_cast<size_t>(size)))) : "";
 }
 
-[[noreturn]] void fail_in_use(const std::string& what, int descriptor) {
+[[noreturn]] void fail_in_use(const std::string& what, const std::string& advice, int descriptor) {
   std::string holder;
   for (int attempt = 0; attempt < 20 && holder.empty(); ++attempt) {  // It may have the lock and not have written its name yet.
     if (attempt > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     holder = holder_of(descriptor);
   }
-  fail(ErrorCode::kBadInput, what, " is in use by ", holder.empty() ? "another process" : "process " + holder,
-       ": one process at a time writes a study; wait for it, end it, or give another folder");
+  fail(ErrorCode::kBadInput, what, " is in use by ", holder.empty() ? "another process" : "process " + holder, ": ", advice);
 }
 
 bool is_same_file(int descriptor, const std::string& path) {
@@ -40,14 +40,14 @@ bool is_same_file(int descriptor, const std::string& path) {
 
 }  // namespace
 
-FolderLock::FolderLock(const std::string& path, const std::string& what) : path_(path) {
+FolderLock::FolderLock(const std::string& path, const std::string& what, const std::string& advice) : path_(path) {
   using Clock = std::chrono::steady_clock;
   // Ranks of a launcher that was killed a moment ago are still on their way out.
   const Clock::time_point patience = Clock::now() + std::chrono::seconds(1);
   for (;;) {
     file_ = open_file(path, O_RDWR | O_CREAT);
     if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno == EWOULDBLOCK && Clock::now() > patience) fail_in_use(what, file_.get());
+      if (errno == EWOULDBLOCK && Clock::now() > patience) fail_in_use(what, advice, file_.get());
       if (errno == EWOULDBLOCK) {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
         continue;
@@ -59,9 +59,14 @@ FolderLock::FolderLock(const std::string& path, const std::string& what) : path_
   }
   std::array<char, 128> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
-  const std::string holder = concat(::getpid(), " on ", host.data(), "\n");
-  if (::ftruncate(file_.get(), 0) != 0) fail_errno(ErrorCode::kFailed, "write", path, errno);
-  write_all(file_.get(), holder.data(), holder.size(), path);
+  const std::string holder = concat(::getpid(), " on ", host.data(), " since ", utc_now(), "\n");
+  try {
+    if (::ftruncate(file_.get(), 0) != 0) fail_errno(ErrorCode::kFailed, "write", path, errno);
+    write_all(file_.get(), holder.data(), holder.size(), path);
+  } catch (...) {
+    ::unlink(path.c_str());
+    throw;
+  }
 }
 
 FolderLock::~FolderLock() {
@@ -69,4 +74,4 @@ FolderLock::~FolderLock() {
   if (file_) ::unlink(path_.c_str());
 }
 
-}  // namespace cohort::study
+}  // namespace cohort
