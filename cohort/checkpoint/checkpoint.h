@@ -48,7 +48,7 @@ class CheckpointWriter {
   /// `folder` is RUN/checkpoints. `nonce` (letters, digits, '-', '_') is the same on every rank of the job and not that of another job.
   /// `io`, not owned, stands for the file system in tests.
   CheckpointWriter(std::string folder, int64_t step, std::string nonce, CheckpointIo* io = nullptr);
-  /// Makes step-N.tmp.<nonce>/ and, where it is missing, `folder` itself.
+  /// Makes step-N.tmp.<nonce>/ and, where they are missing, `folder` itself and the folders above it, durably.
   void begin();
   /// Writes rank-<rank>.safetensors, fsyncs. The pieces' data is read before this returns.
   ShardInfo write_shard(int rank, const std::vector<TensorPiece>& pieces);

@@ -136,12 +136,14 @@ void check_names(const std::string& folder) {
 
 struct Outcome {
   std::set<int> marks;
+  std::set<int> marks_after;  ///< Of crashes after the last call: what was promised is kept.
   int replays = 0;
 };
 
-/// Runs `action` on a copy of `before` under a recorder, then replays every crash and collects which mark the newest valid checkpoint has.
+/// Runs `action` on a copy of `before` under a recorder, then replays every crash and collects which mark the newest valid checkpoint of
+/// the folder `checkpoints` below it has.
 Outcome crash_everywhere(const TemporaryFolder& space, const std::string& before,
-                         const std::function<void(const std::string&, CheckpointIo*)>& action) {
+                         const std::function<void(const std::string&, CheckpointIo*)>& action, const std::string& checkpoints = "") {
   const std::string recorded = space / "recorded", target = space / "replay";
   fs::copy(before, recorded, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   RecordingIo io;
@@ -157,8 +159,10 @@ Outcome crash_everywhere(const TemporaryFolder& space, const std::string& before
       lost.count(i) == 0 ? replay.apply(operations[i]) : replay.lose(operations[i]);
     }
     replay.lose_data(data);
-    outcome.marks.insert(latest_mark(target));
-    check_names(target);
+    const int mark = latest_mark(target + checkpoints);
+    outcome.marks.insert(mark);
+    if (count == operations.size()) outcome.marks_after.insert(mark);
+    check_names(target + checkpoints);
     ++outcome.replays;
   };
 
@@ -191,6 +195,7 @@ TEST_CASE("a crash anywhere in a save leaves the checkpoint before or the new on
   const Outcome outcome = crash_everywhere(
       space, before, [](const std::string& folder, CheckpointIo* io) { CHECK(save(folder, 100, 10000, "second", io).empty()); });
   CHECK(outcome.marks == std::set<int>{5000, 10000});
+  CHECK(outcome.marks_after == std::set<int>{10000});
   CHECK(outcome.replays > 300);
 }
 
@@ -201,6 +206,24 @@ TEST_CASE("a crash anywhere in the first save leaves nothing or the checkpoint")
   const Outcome outcome =
       crash_everywhere(space, before, [](const std::string& folder, CheckpointIo* io) { save(folder, 100, 10000, "n", io); });
   CHECK(outcome.marks == std::set<int>{-1, 10000});
+  CHECK(outcome.marks_after == std::set<int>{10000});
+}
+
+TEST_CASE("a crash after the first save of a new run leaves it, the run's folder and those above it included") {
+  TemporaryFolder space(memory_folder());
+  const std::string before = space / "before";
+  fs::create_directory(before);
+  // As RunFolder and the trainer do it: the run's folder first, its checkpoints with the first save.
+  const auto in_two_parts = [](const std::string& folder, CheckpointIo* io) {
+    checked::make_folders(*io, folder + "/runs/new");
+    save(folder + "/runs/new/checkpoints", 100, 10000, "n", io);
+  };
+  const auto at_once = [](const std::string& folder, CheckpointIo* io) { save(folder + "/runs/new/checkpoints", 100, 10000, "n", io); };
+  for (const auto& action : {std::function<void(const std::string&, CheckpointIo*)>(in_two_parts), {at_once}}) {
+    const Outcome outcome = crash_everywhere(space, before, action, "/runs/new/checkpoints");
+    CHECK(outcome.marks == std::set<int>{-1, 10000});
+    CHECK(outcome.marks_after == std::set<int>{10000});
+  }
 }
 
 TEST_CASE("a crash anywhere in a second save of one step leaves that step, old or new") {

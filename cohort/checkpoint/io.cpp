@@ -84,10 +84,16 @@ void make_folder(CheckpointIo& io, const std::string& path) {
   if (retried([&] { return io.make_folder(path); }) < 0) give_up("make folder", path);
 }
 
-bool make_folder_if_missing(CheckpointIo& io, const std::string& path) {
-  if (retried([&] { return io.make_folder(path); }) == 0) return true;
-  if (errno != EEXIST) give_up("make folder", path);
-  return false;
+void make_folders(CheckpointIo& io, const std::string& path) {
+  if (retried([&] { return io.make_folder(path); }) < 0) {
+    if (errno == EEXIST) return;
+    const std::string parent = parent_folder(path);
+    if (errno != ENOENT || parent == path) give_up("make folder", path);
+    make_folders(io, parent);
+    // Made by somebody else in between: who comes second confirms the name as well.
+    if (retried([&] { return io.make_folder(path); }) < 0 && errno != EEXIST) give_up("make folder", path);
+  }
+  sync_folder(io, parent_folder(path));
 }
 
 void rename(CheckpointIo& io, const std::string& from, const std::string& to) {

@@ -44,9 +44,10 @@ CheckpointIo& posix_io();
 namespace checked {
 
 void make_folder(CheckpointIo& io, const std::string& path);
-/// False where the folder was there already.
-bool make_folder_if_missing(CheckpointIo& io, const std::string& path);
 void rename(CheckpointIo& io, const std::string& from, const std::string& to);
+/// Makes `path` and every folder above it that is missing, and each of their names durable: a checkpoint in a folder whose own name a crash
+/// may take is none.
+void make_folders(CheckpointIo& io, const std::string& path);
 /// False where `from` does not exist.
 bool rename_if_exists(CheckpointIo& io, const std::string& from, const std::string& to);
 void symlink(CheckpointIo& io, const std::string& target, const std::string& path);

@@ -1,6 +1,7 @@
 // Writes a checkpoint so that a crash of the process or the machine between any two system calls leaves a loadable one.
 //
-//   begin        1. mkdir step-N.tmp.<nonce>      2. writer.json: who writes
+//   begin        0. the folder itself and those above it where they are missing, fsync of the parent of each
+//                1. mkdir step-N.tmp.<nonce>      2. writer.json: who writes
 //   write_shard  3. write rank-R.safetensors, fsync; length and XXH64 go to the manifest
 //   commit       4. every shard is there with its length    5. manifest.json, fsync    6. remove writer.json, fsync the folder
 //                7. an existing step-N is renamed to step-N.old.<nonce>   8. rename to step-N   9. fsync the parent: from here on it is
@@ -52,7 +53,7 @@ CheckpointWriter::CheckpointWriter(std::string folder, int64_t step, std::string
 }
 
 void CheckpointWriter::begin() {
-  if (checked::make_folder_if_missing(*io_, folder_)) checked::sync_folder(*io_, parent_folder(folder_));
+  checked::make_folders(*io_, folder_);
   checked::remove_tree(*io_, temporary_, kManifestName);  // Of an attempt of this job that failed.
   checked::make_folder(*io_, temporary_);
   const std::string text = describe_this_process();
