@@ -34,6 +34,8 @@ std::string configuration_section(const RunRecord& run, const Summary& summary) 
     add("Cohort", start.version);
     add("LibTorch", start.torch);
   }
+  for (const ChangeRecord& change : run.changes)
+    facts.push_back({"changed after step " + with_commas(change.step), change.setting + " " + change.from + " \u2192 " + change.to});
   content += definitions(facts);
   if (run.config.empty()) return section("run", "The run", "", content);
   std::vector<std::pair<std::string, std::string>> values;

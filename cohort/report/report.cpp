@@ -15,6 +15,8 @@ std::string state_label(RunState state) {
       return "<span class=\"state done\">finished</span>";
     case RunState::kInterrupted:
       return "<span class=\"state interrupted\">interrupted</span>";
+    case RunState::kFailed:
+      return "<span class=\"state failed\">failed</span>";
     case RunState::kOpen:
       break;
   }

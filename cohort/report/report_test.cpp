@@ -149,6 +149,29 @@ TEST_CASE("report: states of a run that did not end by itself") {
   CHECK(!contains(page, "id=\"confusion\""));
 }
 
+TEST_CASE("report: a run that failed shows the cause, one that lacks lines how many, one that was changed what") {
+  const std::string failed = Run()
+                                 .start("cnn", "x")
+                                 .steps(1, 5)
+                                 .line(R"({"event":"checkpoint","step":4,"path":"c"})")
+                                 .line(R"({"event":"failed","exit_code":4,"cause":"rank 1 <killed>"})")
+                                 .page();
+  CHECK(contains(failed, "The run failed after step 5: rank 1 &lt;killed&gt; (exit code 4). Its newest checkpoint is of step 4;"));
+  CHECK(contains(failed, ">failed</span>"));
+  const std::string early = Run().start("cnn", "x").line(R"({"event":"failed","exit_code":1,"cause":"no memory"})").page();
+  CHECK(contains(early, "The run failed before its first step: no memory (exit code 1)."));
+  const std::string gaps =
+      Run().start("cnn", "x").steps(1, 5).line(R"({"event":"missing_lines","lines":7})").line(R"({"event":"done","step":5})").page();
+  CHECK(contains(gaps, "7 lines of metrics.jsonl could not be written"));
+  const std::string changed = Run()
+                                  .start("cnn", "x")
+                                  .line(R"({"event":"resume","step":5})")
+                                  .line(R"({"event":"changed","step":5,"setting":"lr","from":"0.1","to":"0.2"})")
+                                  .page();
+  CHECK(contains(changed, "changed after step 5"));
+  CHECK(contains(changed, "lr 0.1 "));
+}
+
 TEST_CASE("report: bits per byte, perplexity and the generated text of a text model") {
   Run run;
   run.start("lstm", "text:x").steps(1, 30).line(R"({"event":"eval","step":30,"val_loss":0.6931471806,"val_error":0.3})");

@@ -88,6 +88,7 @@ void read_resume(const JsonLine& line, RunRecord& run) {
   drop_after(run.noise, step);
   drop_after(run.checkpoints, step);
   drop_after(run.resumes, step);
+  drop_after(run.changes, step);
   run.resumes.push_back({step, line.text("from")});
   run.state = RunState::kOpen;
   run.done.reset();
@@ -218,6 +219,10 @@ void read_event(const Json& object, const std::string& where, RunRecord& run) {
   else if (event == "exchange_advice") run.exchange_advice = line.text("sentence");
   else if (event == "done") read_done(line, run);
   else if (event == "interrupted") run.state = RunState::kInterrupted;
+  else if (event == "failed") run.state = RunState::kFailed, run.failure = {line.count("exit_code").value_or(0), line.text("cause")};
+  else if (event == "changed")
+    run.changes.push_back({line.required_count("step"), line.text("setting"), line.text("from"), line.text("to")});
+  else if (event == "missing_lines") run.missing_lines += line.required_count("lines");
 }
 
 /// A parse error is held back until another line follows: only then was it not the last one.

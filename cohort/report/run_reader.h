@@ -103,10 +103,23 @@ struct DoneRecord {
   std::vector<int64_t> peak_memory_bytes;  ///< One a rank.
 };
 
+/// How a process of the run failed.
+struct FailureRecord {
+  int64_t exit_code = 0;
+  std::string cause;
+};
+
+/// A setting that a resume changed.
+struct ChangeRecord {
+  int64_t step = 0;  ///< From here on.
+  std::string setting, from, to;
+};
+
 enum class RunState {
   kOpen,  ///< No end is recorded: it is still going, or it was killed.
   kDone,
   kInterrupted,
+  kFailed,
 };
 
 struct ConfigValue {
@@ -129,6 +142,9 @@ struct RunRecord {
   std::optional<SampleRecord> sample;
   std::string exchange_advice;     ///< One sentence: whether compressing gradients would pay.
   std::optional<DoneRecord> done;  ///< Where state is kDone.
+  FailureRecord failure;           ///< Where state is kFailed.
+  std::vector<ChangeRecord> changes;
+  int64_t missing_lines = 0;  ///< Of the file: what a full disk did not take.
 };
 
 /// Reads RUN/metrics.jsonl, and RUN/config.toml where it is there. A last line that is not whole, as a kill leaves it, is skipped; events

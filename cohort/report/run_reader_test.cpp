@@ -132,6 +132,31 @@ TEST_CASE("read_run: what a resume undid is gone") {
   CHECK(anew.resumes.empty());
 }
 
+TEST_CASE("read_run: a failure stands until the run goes on; what was changed and what is missing is kept") {
+  Folder folder;
+  std::string metrics = kStart + step(1) +
+                        R"({"event":"missing_lines","lines":3})"
+                        "\n" +
+                        step(5) +
+                        R"({"event":"failed","exit_code":4,"cause":"rank 1 was killed"})"
+                        "\n";
+  const RunRecord failed = folder.read(metrics);
+  CHECK(failed.state == RunState::kFailed);
+  CHECK(failed.failure.exit_code == 4);
+  CHECK(failed.failure.cause == "rank 1 was killed");
+  CHECK(failed.missing_lines == 3);
+  metrics += std::string(kStart) + R"({"event":"resume","step":5})"
+                                   "\n"
+                                   R"({"event":"changed","step":5,"setting":"lr","from":"0.1","to":"0.2"})"
+                                   "\n";
+  const RunRecord open = folder.read(metrics);
+  CHECK(open.state == RunState::kOpen);
+  REQUIRE(open.changes.size() == 1);
+  CHECK(open.changes[0].setting == "lr");
+  CHECK(open.changes[0].step == 5);
+  CHECK(open.missing_lines == 3);
+}
+
 TEST_CASE("read_run: values of the wrong kind name line, key, what was expected and what was found") {
   Folder folder;
   const auto check = [&](const std::string& line, const std::string& expected) {

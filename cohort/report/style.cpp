@@ -34,7 +34,7 @@ section{margin-top:clamp(2.75rem,6vw,4rem)}
 .top{display:flex;flex-wrap:wrap;gap:.4rem 1rem;align-items:center;font-size:.875rem;color:var(--soft)}
 .brand{font-weight:620;color:var(--ink);letter-spacing:.01em}
 .state::before{content:"";display:inline-block;width:.55em;height:.55em;border-radius:50%;background:var(--good);margin-right:.45em;vertical-align:.06em}
-.state.open::before,.state.interrupted::before{background:var(--warn)}
+.state.open::before,.state.interrupted::before,.state.failed::before{background:var(--warn)}
 .banner{margin-top:1.5rem;padding:.75rem 1rem;border-left:3px solid var(--warn);background:var(--warn-ground);border-radius:0 6px 6px 0;max-width:48rem;overflow-wrap:anywhere}
 .tiles{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(9.25rem,44%),1fr));gap:1.4rem 1.5rem;margin-top:2.5rem}
 .tile{border-top:1px solid var(--rule);padding-top:.6rem;min-width:0}

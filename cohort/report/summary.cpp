@@ -160,14 +160,23 @@ Headline headline(const RunRecord& run, const Summary& summary) {
   return line;
 }
 
+std::string missing_notice(const RunRecord& run) {
+  if (run.missing_lines == 0) return "";
+  return plural(run.missing_lines, "line") + " of metrics.jsonl could not be written, so the curves have gaps.";
+}
+
 std::string state_notice(const RunRecord& run, const Summary& summary) {
-  if (run.state == RunState::kDone) return "";
+  if (run.state == RunState::kDone) return missing_notice(run);
   const std::string at = summary.has_steps ? " at step " + with_commas(summary.last_step) : " before its first step";
   std::string text;
   if (run.state == RunState::kInterrupted) text = "The run was interrupted" + at + ".";
+  else if (run.state == RunState::kFailed)
+    text = "The run failed" + (summary.has_steps ? " after step " + with_commas(summary.last_step) : at) + ": " + run.failure.cause +
+           " (exit code " + std::to_string(run.failure.exit_code) + ").";
   else
     text = "No end is recorded: the run is still going, or it was killed" +
            (summary.has_steps ? " after step " + with_commas(summary.last_step) : at) + ".";
+  if (const std::string missing = missing_notice(run); !missing.empty()) text += " " + missing;
   if (run.checkpoints.empty()) return text;
   return text + " Its newest checkpoint is of step " + with_commas(run.checkpoints.back().step) +
          "; cohort train --resume with the same --run goes on from there.";

@@ -41,7 +41,7 @@ struct Headline {
 };
 Headline headline(const RunRecord& run, const Summary& summary);
 
-/// Empty for a run that ended by itself; else what is known of its end, and how to go on.
+/// What is known of the end of a run that did not end by itself, and how to go on; what its metrics lack. Empty for nothing of that.
 std::string state_notice(const RunRecord& run, const Summary& summary);
 
 std::vector<Tile> key_figures(const RunRecord& run, const Summary& summary);

@@ -8,7 +8,6 @@
 
 #include "cohort/report/tensorboard.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <bit>
@@ -100,10 +99,9 @@ TensorBoardWriter::TensorBoardWriter(const std::string& folder) {
   if (error) fail_errno(ErrorCode::kFailed, "create", folder, error.value());
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   // TensorBoard finds the file by "tfevents" in its name, and reads a folder's files in the order of their names.
-  path_ = concat(folder, "/events.out.tfevents.", static_cast<int64_t>(now), ".", host_name(), ".", getpid());
-  descriptor_ = open_file(path_, O_WRONLY | O_CREAT | O_APPEND);
+  file_.emplace(concat(folder, "/events.out.tfevents.", static_cast<int64_t>(now), ".", host_name(), ".", getpid()));
   // A second writer of one process within one second appends to the same file; the version stands at its beginning only.
-  if (lseek(descriptor_.get(), 0, SEEK_END) == 0) buffer_ = tfrecord(tensorboard_version_event(now));
+  if (file_->bytes() == 0) buffer_ = tfrecord(tensorboard_version_event(now));
   flush();
 }
 
@@ -120,10 +118,12 @@ void TensorBoardWriter::scalar(const std::string& tag, int64_t step, double valu
   if (buffer_.size() >= kFlushBytes) flush();
 }
 
-void TensorBoardWriter::flush() {
-  // Emptied first: after a failed write (a full disk) the same bytes must not be written a second time behind their own first half.
+bool TensorBoardWriter::flush() {
+  // Emptied in any case: a disk that stays full must not fill the memory.
   const std::string pending = std::exchange(buffer_, {});
-  if (!pending.empty()) write_all(descriptor_.get(), pending.data(), pending.size(), path_);
+  if (const int reason = pending.empty() ? 0 : file_->append(pending); reason != 0)
+    fail_errno(ErrorCode::kFailed, "write", file_->path(), reason);
+  return !pending.empty();
 }
 
 }  // namespace cohort

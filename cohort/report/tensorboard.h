@@ -2,16 +2,17 @@
 // TensorBoard event files: scalars only. A record is length, masked CRC32C of the length, a small protobuf, masked CRC32C of it.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
-#include "cohort/base/file.h"
+#include "cohort/base/append_file.h"
 
 namespace cohort {
 
 /// One writer, one thread. Writes FOLDER/events.out.tfevents.<seconds>.<host>.<pid>; flushed at flush(), in the destructor, and whenever
 /// 64 KiB wait. `folder` (RUN/events) is made where it is missing. Error(kFailed) with the path and the system's reason; the destructor
-/// drops it.
+/// drops it. What could not be written is lost whole: no record of the file is ever torn.
 class TensorBoardWriter {
  public:
   explicit TensorBoardWriter(const std::string& folder);
@@ -21,13 +22,13 @@ class TensorBoardWriter {
 
   /// `wall_seconds`: since 1970. The value is stored as a float32; infinities and NaN are kept.
   void scalar(const std::string& tag, int64_t step, double value, double wall_seconds);
-  void flush();
-  const std::string& path() const { return path_; }
+  /// Returns whether there was anything to write.
+  bool flush();
+  const std::string& path() const { return file_->path(); }
 
  private:
-  UniqueDescriptor descriptor_;
+  std::optional<AppendFile> file_;
   std::string buffer_;
-  std::string path_;
 };
 
 /// The framing of one TFRecord. `event` shorter than 2^63 bytes.
