@@ -88,7 +88,9 @@ int launch(const LaunchOptions& options, const std::function<void(int rank, int 
     supervisor.add(rank, pid);
   }
   ::close(store_fd);
-  return supervisor.wait();
+  const int code = supervisor.wait();
+  if (options.failure) *options.failure = supervisor.failure();
+  return code;
 }
 
 }  // namespace
@@ -99,10 +101,11 @@ int num_threads_of_process() {
   return threads;
 }
 
-int guarded(const World& world, const std::function<int(const World&)>& body) {
+int guarded(const World& world, const std::function<int(const World&)>& body, std::string* failure) {
   StatusPage page;
   if (world.status_fd >= 0) page = StatusPage::open(::dup(world.status_fd), world.size);
   const auto failed = [&](int code, const std::string& text) {
+    if (failure) *failure = text;
     // A lost peer is the consequence of another rank's end; the launcher prints the cause.
     if (page) report_failure(page[world.rank], code, text, code == static_cast<int>(ErrorCode::kEnvironment));
     else log_error(text);

@@ -15,9 +15,10 @@ namespace cohort {
 
 struct LaunchOptions {
   int num_ranks = 1;
-  double grace_seconds = 3.0;  ///< After a rank failed the others may end by themselves for so long, then they are killed.
-  double stop_seconds = 30.0;  ///< After Ctrl-C ranks may finish the step and save a checkpoint for so long.
-  bool counts_steps = true;    ///< Ranks say how far they have trained: how one ended then says after which step.
+  double grace_seconds = 3.0;      ///< After a rank failed the others may end by themselves for so long, then they are killed.
+  double stop_seconds = 30.0;      ///< After Ctrl-C ranks may finish the step and save a checkpoint for so long.
+  std::string* failure = nullptr;  ///< Receives the line that is printed when the job fails.
+  bool counts_steps = true;        ///< Ranks say how far they have trained: how one ended then says after which step.
 };
 
 /// Runs `body` in `num_ranks` forked processes and returns the exit code of the job: 0, that of the rank that failed first, 4 when a rank
@@ -29,8 +30,9 @@ int run_ranks(const LaunchOptions& options, const std::function<int(const World&
 /// MASTER_ADDR, MASTER_PORT, ...). Programs linked with Cohort meet over the inherited file and open no port.
 int run_program(const LaunchOptions& options, const std::vector<std::string>& arguments);
 
-/// What `body` returns in a rank of this process: catches exceptions, records them in the status page, maps them to exit codes.
-int guarded(const World& world, const std::function<int(const World&)>& body);
+/// What `body` returns in a rank of this process: catches exceptions, records them in the status page, maps them to exit codes. `failure`
+/// receives the text.
+int guarded(const World& world, const std::function<int(const World&)>& body, std::string* failure = nullptr);
 
 /// How many threads this process has.
 int num_threads_of_process();

@@ -17,6 +17,11 @@ void catch_stop_signals() {
   sigemptyset(&action.sa_mask);
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
+  // Under nohup a terminal that goes away is to change nothing.
+  struct sigaction before{};
+  if (::sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);
+  // A file that reaches the limit of its size (ulimit -f) is an error of that write, as a full disk is.
+  ::signal(SIGXFSZ, SIG_IGN);
 }
 
 bool stop_requested() { return stop.load(std::memory_order_relaxed); }

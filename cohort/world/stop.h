@@ -1,9 +1,10 @@
 #pragma once
-// Ctrl-C and SIGTERM in a rank: the first asks training to stop at the end of the step. Torch-free.
+// Ctrl-C, SIGTERM and SIGHUP in a rank: the first asks training to stop at the end of the step. Torch-free.
 
 namespace cohort {
 
-/// SIGINT and SIGTERM of this process set a flag from now on instead of ending it.
+/// SIGINT, SIGTERM and, where it is not ignored (nohup), SIGHUP of this process set a flag from now on instead of ending it. SIGXFSZ is
+/// ignored: who writes over a limit of file sizes gets an error.
 void catch_stop_signals();
 /// Whether one has come. Any thread.
 bool stop_requested();

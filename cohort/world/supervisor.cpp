@@ -42,6 +42,9 @@ int64_t num_oom_kills() {
 Supervisor::Supervisor(const StatusPage& status, Limits limits) : status_(status), limits_(limits), oom_kills_before_(num_oom_kills()) {
   sigemptyset(&signals_);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&signals_, signal);
+  // Under nohup a terminal that goes away is to change nothing; a signal that is blocked would come in spite of being ignored.
+  struct sigaction hang_up{};
+  if (::sigaction(SIGHUP, nullptr, &hang_up) == 0 && hang_up.sa_handler == SIG_IGN) sigdelset(&signals_, SIGHUP);
   ::sigprocmask(SIG_BLOCK, &signals_, &signals_before_);
 }
 
@@ -164,11 +167,13 @@ int Supervisor::wait() {
   const Rank* cause = first_cause();
   if (cause) {
     if (is_bad_input(*cause)) {
-      log_error(status_[cause->rank].message);
+      failure_ = status_[cause->rank].message;
+      log_error(failure_);
       return exit_code_of(*cause);
     }
     std::string text = how_it_ended(*cause) + stopped_ranks;
     if (ranks_.size() > 1) text += "; the other ranks were ended";
+    failure_ = text;
     log_error(text);
     return exit_code_of(*cause);
   }

@@ -27,6 +27,8 @@ class Supervisor {
   void kill_all();
   /// Until all ranks have ended; returns the job's exit code.
   int wait();
+  /// The line that wait() printed of a failure, "" for none.
+  const std::string& failure() const { return failure_; }
 
  private:
   struct Rank {
@@ -53,6 +55,7 @@ class Supervisor {
   std::vector<Rank> ranks_;
   int64_t oom_kills_before_;
   bool interrupted_ = false;
+  std::string failure_;
 };
 
 /// How many processes the kernel has killed for want of memory: in this process's cgroup where that is known, else on this machine; -1
