@@ -87,6 +87,19 @@ Setting global_batch_setting(const std::string& group) {
 
 constexpr double kMany = 1e15;
 
+/// A number, or `end`, which is kept as -1.
+Setting checkpoint_every_setting(const std::string& group) {
+  Setting setting =
+      number_setting(group, "checkpoint-every", "N", "steps between checkpoints (0: at every evaluation; end: at the end alone)",
+                     &Config::checkpoint_every, 0, kMany);
+  setting.set = [set = setting.set](Config& config, const std::string& text) {
+    if (text == "end") config.checkpoint_every = -1;
+    else set(config, text);
+  };
+  setting.get = [get = setting.get](const Config& config) { return config.checkpoint_every < 0 ? toml_string("end") : get(config); };
+  return setting;
+}
+
 std::vector<Setting> make_settings() {
   const std::string what = "What is trained", how = "How it is split", step = "The step", when = "How long, and what is kept",
                     other = "Other";
@@ -139,7 +152,7 @@ std::vector<Setting> make_settings() {
       number_setting(when, "epochs", "X", "passes over the data, where --steps is not given (default 1)", &Config::epochs, 0, 1e9),
       text_setting(when, "goal", "EXPR", "stop when an evaluation reaches it, e.g. 'val_error<0.12'", &Config::goal),
       number_setting(when, "eval-every", "N", "steps between evaluations (0: once an epoch)", &Config::eval_every, 0, kMany),
-      number_setting(when, "checkpoint-every", "N", "steps between checkpoints (0: at the end only)", &Config::checkpoint_every, 0, kMany),
+      checkpoint_every_setting(when),
       number_setting(when, "keep-checkpoints", "N", "how many of the newest are kept", &Config::keep_checkpoints, 2, 1e6),
       flag_setting(when, "resume", "go on from the newest checkpoint of --run", &Config::resume),
       text_setting(when, "run", "DIR", "run folder (default: runs/MODEL-DATE-TIME)", &Config::run),

@@ -48,7 +48,7 @@ struct Config {
   uint64_t seed = 1;
   std::string goal;
   int64_t eval_every = 0;        ///< 0: once an epoch, and at the end.
-  int64_t checkpoint_every = 0;  ///< 0: at the end only.
+  int64_t checkpoint_every = 0;  ///< 0: at every evaluation; -1: at the end alone.
   int64_t keep_checkpoints = 2;
   int64_t noise_scale = 0;  ///< Steps between measurements of the gradient noise scale; 0: never.
   int64_t log_every = 1;    ///< Step lines of metrics.jsonl and --json.

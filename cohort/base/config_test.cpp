@@ -67,6 +67,21 @@ TEST_CASE("dashes and underscores both work") {
   CHECK(config.lr == 1.0);
 }
 
+TEST_CASE("checkpoints: a number of steps, 0 for every evaluation, or `end`") {
+  const Setting& every = *find_setting("checkpoint-every");
+  Config config;
+  for (const auto& [text, value] : {std::pair<const char*, int64_t>{"end", -1}, {"0", 0}, {"25", 25}}) {
+    every.set(config, text);
+    CHECK(config.checkpoint_every == value);
+    const File file(to_toml(config));
+    Config read;
+    read_config_file(file.path, read);
+    CHECK(read.checkpoint_every == value);
+  }
+  CHECK_THROWS_WITH_AS(every.set(config, "never"), doctest::Contains("--checkpoint-every never: expected"), Error);
+  CHECK_THROWS_AS(every.set(config, "-1"), Error);
+}
+
 TEST_CASE("mistakes name file and line") {
   CHECK(refusal_of("lr = 0.1\nlearning_rate = 2\n").find(":2: unknown setting 'learning_rate'") != std::string::npos);
   CHECK(refusal_of("\n\noptimizer = \"adan\"\n").find(":3: --optimizer adan (did you mean 'adam'?)") != std::string::npos);

@@ -51,7 +51,8 @@ Arguments read_arguments(const Verb& verb, Parser& parser) {
   Arguments arguments;
   arguments.positional = verb.takes_program ? parser.app->remaining() : parser.positional;
   if (verb.takes_settings && !arguments.positional.empty() && arguments.positional.front().ends_with(".toml")) {
-    read_config_file(arguments.positional.front(), arguments.config);
+    arguments.file = arguments.positional.front();
+    read_config_file(arguments.file, arguments.config);
     arguments.positional.erase(arguments.positional.begin());
   }
   const auto take = [&](const std::string& name, const std::string& value) {

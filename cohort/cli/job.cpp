@@ -11,7 +11,7 @@
 
 namespace cohort {
 
-int run_job(const Arguments& arguments, const std::function<int(const World&)>& body) {
+int run_job(const Arguments& arguments, const std::function<int(const World&)>& body, std::string* failure) {
   const World world = world_from_environment();
   const Config& config = arguments.config;
   if (world.launcher != "none") {
@@ -21,7 +21,7 @@ int run_job(const Arguments& arguments, const std::function<int(const World&)>& 
            " ranks; leave --workers out");
     check_run(config, parse_layout(config.layout, world.size), world.size);
     if (world.size > 1) set_log_rank(world.rank);
-    return guarded(world, body);
+    return guarded(world, body, failure);
   }
   const Layout layout = parse_layout(config.layout, config.workers);
   const int num_ranks = layout.num_ranks();
@@ -29,8 +29,8 @@ int run_job(const Arguments& arguments, const std::function<int(const World&)>& 
   if (config.backend == "mpi" || config.backend == "shm+mpi")
     fail(ErrorCode::kBadInput, "--backend ", config.backend, " exchanges over the MPI that started the ranks; start them with mpirun -n ",
          std::max(2, num_ranks), " cohort ...");
-  if (num_ranks == 1) return guarded(world, body);
-  return run_ranks({.num_ranks = num_ranks}, body);
+  if (num_ranks == 1) return guarded(world, body, failure);
+  return run_ranks({.num_ranks = num_ranks, .failure = failure}, body);
 }
 
 void load_plugin(const Config& config) {

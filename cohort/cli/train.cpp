@@ -1,8 +1,15 @@
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
+#include "cohort/base/resumed_config.h"
 #include "cohort/cli/verb.h"
 #include "cohort/data/source.h"
 #include "cohort/train/auto_batch.h"
+#include "cohort/train/run_folder.h"
 #include "cohort/train/trainer.h"
 #include "cohort/world/world.h"
 
@@ -23,21 +30,64 @@ Config resolved_config(const Arguments& arguments) {
   return chosen.config;
 }
 
+/// The folder of --resume: --run, or that of the run's own config.toml, or what the file says.
+std::string run_to_resume(const Arguments& given) {
+  if (given.was_given("run")) return given.config.run;
+  const std::filesystem::path file = given.file;
+  const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
+  if (file.filename() == "config.toml" && holds_run(folder)) return folder;
+  if (!given.config.run.empty()) return given.config.run;
+  fail(ErrorCode::kBadInput, "--resume: which run? cohort train --run DIR --resume");
+}
+
+/// The run's own settings with the options over them; `before` receives the former. A rank of another launcher that is not the first may be
+/// on a host that does not see the folder: then what it was started with counts, and ranks compare their configurations in any case.
+Config config_to_resume(const Arguments& given, const std::string& run, bool must_be_there, Config& before) {
+  if (std::error_code ignored; !must_be_there && !std::filesystem::exists(run + "/config.toml", ignored)) {
+    Config config = given.config;
+    config.run = run;
+    return before = config;
+  }
+  read_config_file(run + "/config.toml", before);
+  return resumed_config({.run = run, .file = given.file, .given = given.config, .names = given.given});
+}
+
 int run_train(const Arguments& given) {
   if (!given.positional.empty())
     fail(ErrorCode::kBadInput, "train: '", given.positional.front(), "' is neither an option nor a .toml file");
+  // One process of the job has the folder: this one, unless another launcher started it as a rank that is not the first. For a run that
+  // goes on it is taken before anything is read from it.
+  const bool takes_folder = world_from_environment().rank == 0;
   Arguments arguments = given;
-  arguments.config = resolved_config(given);
-  const Config& config = arguments.config;
+  std::unique_ptr<RunFolder> folder;
+  TrainOptions options{.folder_is_held = takes_folder};
+  if (given.config.resume) {
+    arguments.config.run = run_to_resume(given);
+    if (takes_folder) folder = std::make_unique<RunFolder>(arguments.config);
+    Config before;
+    arguments.config = config_to_resume(given, arguments.config.run, takes_folder, before);
+    arguments.config = resolved_config(arguments);
+    options.changes = changes_between(before, arguments.config);
+  } else {
+    arguments.config = resolved_config(given);
+  }
+  Config& config = arguments.config;
   check_config(config);
+  if (takes_folder && !folder) folder = std::make_unique<RunFolder>(config);
+  if (folder) config.run = folder->path();
   load_plugin(config);
   // Read before ranks are forked: once for all of them, and a bad file ends the command before anything is started.
   const DataSet data = open_data(config.data, {.context = config.context, .validation_samples = config.val_samples, .seed = config.seed});
   if (!config.prompt.empty() && data.train->shape().kind != DataShape::Kind::kText)
     fail(ErrorCode::kBadInput, "--prompt is for text, and ", config.data, " holds pictures; leave it out");
-  return run_job(arguments, [&](const World& world) {
-    return train(config, data, world).interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0;
-  });
+  std::string failure;
+  const int code = run_job(
+      arguments,
+      [&](const World& world) { return train(config, data, world, options).interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0; },
+      &failure);
+  // From here, where a rank that was killed is known as well.
+  if (folder && !failure.empty()) folder->record_failure(code, failure, config.json);
+  return code;
 }
 
 }  // namespace
@@ -50,7 +100,7 @@ Verb train_verb() {
           {"cohort train --model cnn --data fashion-mnist --workers 2 --epochs 2",
            "cohort train --model transformer --data text:/usr/share/common-licenses --workers 2 --optimizer adamw --lr 0.003 --steps 500",
            "cohort train --model fc --data fashion-mnist --steps 200 --checkpoint-every 100 --run runs/x",
-           "cohort train runs/x/config.toml --resume --workers 2 --steps 400",
+           "cohort train --run runs/x --resume --workers 2 --steps 400",
            "mpirun -n 2 cohort train --model resnet8 --data fashion-mnist --run runs/mpi",
            "torchrun --nproc-per-node 2 --no-python -- cohort train --model fc --data fashion-mnist --run runs/torchrun"},
       .positional_help = "config.toml, whose settings the options override",

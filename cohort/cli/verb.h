@@ -15,6 +15,7 @@ struct Arguments {
   Config config;                   ///< Defaults, then the file, then options; only where the verb takes settings.
   std::vector<std::string> given;  ///< Names of the settings that were given as options.
   std::vector<std::string> positional;
+  std::string file;                            ///< The config.toml that stood first, "" for none.
   std::map<std::string, std::string> options;  ///< The verb's own options that were given; flags as "true".
 
   bool was_given(const std::string& setting) const;
@@ -50,8 +51,9 @@ Verb bench_verb();
 Verb simulate_verb();
 Verb study_verb();
 
-/// Ranks for a verb that trains: joins what a launcher started, else starts --workers ranks here. Returns the job's exit code.
-int run_job(const Arguments& arguments, const std::function<int(const struct World&)>& body);
+/// Ranks for a verb that trains: joins what a launcher started, else starts --workers ranks here. Returns the job's exit code;
+/// `failure` receives the line that was printed of one that failed here.
+int run_job(const Arguments& arguments, const std::function<int(const struct World&)>& body, std::string* failure = nullptr);
 /// Loads --plugin, so that its models are registered.
 void load_plugin(const Config& config);
 

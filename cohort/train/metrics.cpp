@@ -1,14 +1,26 @@
 #include "cohort/train/metrics.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <cstring>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
+#include <utility>
+#include <vector>
 
+#include "cohort/base/append_file.h"
 #include "cohort/base/error.h"
+#include "cohort/base/file.h"
 #include "cohort/base/json.h"
+#include "cohort/base/log.h"
+#include "cohort/base/text.h"
+#include "cohort/report/tensorboard.h"
 
 namespace cohort {
 namespace {
@@ -17,18 +29,31 @@ namespace fs = std::filesystem;
 
 double wall_seconds() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-/// Keeps the lines that belong to steps up to `last_step`, by rename; a broken last line goes too.
+/// Keeps the lines of `path` that `keep` likes, by rename; what stands after the last line feed goes.
 template <typename Keep>
-void keep_lines(const fs::path& path, Keep keep) {
+void keep_lines(const std::string& path, Keep keep) {
   std::ifstream in(path);
   if (!in) return;
-  const fs::path temporary = path.string() + ".tmp";
-  std::ofstream out(temporary, std::ios::trunc);
-  for (std::string line; std::getline(in, line);)
-    if (keep(line)) out << line << '\n';
-  out.close();
-  if (!out) fail(ErrorCode::kFailed, "cannot write ", temporary.string(), ": ", std::strerror(errno));
-  fs::rename(temporary, path);
+  const std::string temporary = temporary_name(path);
+  try {
+    const UniqueDescriptor out = open_file(temporary, O_WRONLY | O_CREAT | O_EXCL);
+    std::string kept;
+    const auto write_kept = [&] {
+      write_all(out.get(), kept.data(), kept.size(), temporary);
+      kept.clear();
+    };
+    for (std::string line; std::getline(in, line) && !in.eof();) {
+      if (keep(line)) kept += line + '\n';
+      if (kept.size() > size_t{1} << 20) write_kept();
+    }
+    if (in.bad()) fail(ErrorCode::kFailed, path, ": cannot be read to its end");
+    write_kept();
+    sync_descriptor(out.get(), temporary);
+    if (::rename(temporary.c_str(), path.c_str()) != 0) fail_errno(ErrorCode::kFailed, "rename " + temporary + " to", path, errno);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
 }
 
 void drop_lines_after(const fs::path& run, int64_t last_step) {
@@ -43,39 +68,91 @@ void drop_lines_after(const fs::path& run, int64_t last_step) {
              [&](const std::string& line) { return line.starts_with("step") || std::strtoll(line.c_str(), nullptr, 10) <= last_step; });
 }
 
-std::FILE* open_to_append(const fs::path& path) {
-  std::FILE* file = std::fopen(path.c_str(), "ae");
-  if (!file) fail(ErrorCode::kFailed, "cannot write ", path.string(), ": ", std::strerror(errno));
-  std::setvbuf(file, nullptr, _IOLBF, 1 << 16);  // A line is one write, so a kill leaves whole lines.
-  return file;
-}
+constexpr char kColumns[] =
+    "step,loss,step_seconds,samples_per_second,data_seconds,compute_seconds,exchange_seconds,optimizer_seconds,learning_rate,val_loss,"
+    "val_error\n";
 
 }  // namespace
 
-Metrics::Metrics(const std::string& run, int64_t resume_step, bool to_stdout) : to_stdout_(to_stdout) {
-  const fs::path folder = run;
+/// One of the outputs, and what it lacks.
+class Metrics::Output {
+ public:
+  Output(std::string name, std::string unit) : name_(std::move(name)), unit_(std::move(unit)) {}
+
+  /// After a write: "", or why it failed. Says when writing stops to work, and when it works again.
+  void count(const std::string& problem) {
+    if (problem.empty() && is_failing_) log_warning(concat(name_, " can be written again; it lacks ", missing_, " ", unit_));
+    if (!problem.empty() && !is_failing_) log_warning(problem + "; the training goes on, and what cannot be written is left out");
+    is_failing_ = !problem.empty();
+    if (is_failing_) ++missing_;
+  }
+  void count(int reason) { count(reason == 0 ? "" : concat("cannot write ", name_, ": ", std::generic_category().message(reason))); }
+  int64_t missing() const { return missing_; }
+  std::string lacks() const { return missing_ == 0 ? "" : concat(name_, " lacks ", missing_, " ", unit_); }
+
+ private:
+  std::string name_, unit_;
+  bool is_failing_ = false;
+  int64_t missing_ = 0;
+};
+
+struct Metrics::Outputs {
+  Outputs(const fs::path& folder, bool to_stdout_too)
+      : jsonl_file((folder / "metrics.jsonl").string()),
+        csv_file((folder / "metrics.csv").string()),
+        jsonl(jsonl_file.path(), "lines"),
+        csv(csv_file.path(), "lines"),
+        events((folder / "events").string(), "groups of values"),
+        to_stdout(to_stdout_too),
+        tensorboard((folder / "events").string()) {}
+
+  void write_stdout(const std::string& text) {
+    if (!to_stdout) return;
+    errno = 0;
+    const bool ok = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+    standard.count(ok ? 0 : errno != 0 ? errno : EIO);
+    if (!ok) std::clearerr(stdout);
+  }
+  void write_csv(const std::string& line) { csv.count(csv_file.append(line)); }
+  /// The line, after one that says how many could not be written before it: both or none.
+  void write_jsonl(const std::string& line) {
+    std::string text = line;
+    if (jsonl.missing() > told_missing)
+      text = Json{{"event", "missing_lines"}, {"lines", jsonl.missing() - told_missing}}.dump() + "\n" + line;
+    const int reason = jsonl_file.append(text);
+    if (reason == 0) told_missing = jsonl.missing();
+    jsonl.count(reason);
+  }
+  /// `write` returns whether anything was given to the system.
+  template <typename Write>
+  void write_events(Write write) {
+    try {
+      if (write(tensorboard)) events.count("");
+    } catch (const Error& error) {
+      events.count(error.what());
+    }
+  }
+
+  AppendFile jsonl_file, csv_file;
+  Output jsonl, csv, events, standard{"the lines of --json on stdout", "lines"};
+  int64_t told_missing = 0;
+  bool to_stdout;
+  TensorBoardWriter tensorboard;
+};
+
+Metrics::Metrics(const std::string& run, int64_t resume_step, bool to_stdout) {
   if (to_stdout) std::setvbuf(stdout, nullptr, _IOLBF, 1 << 16);
-  const bool is_new = !fs::exists(folder / "metrics.csv");
-  if (!is_new) drop_lines_after(folder, resume_step);
-  jsonl_ = open_to_append(folder / "metrics.jsonl");
-  csv_ = open_to_append(folder / "metrics.csv");
-  if (is_new)
-    std::fputs(
-        "step,loss,step_seconds,samples_per_second,data_seconds,compute_seconds,exchange_seconds,optimizer_seconds,learning_rate,val_loss,"
-        "val_error\n",
-        csv_);
-  events_ = std::make_unique<TensorBoardWriter>((folder / "events").string());
+  drop_lines_after(run, resume_step);
+  outputs_ = std::make_unique<Outputs>(run, to_stdout);
+  if (outputs_->csv_file.bytes() == 0) outputs_->write_csv(kColumns);
 }
 
-Metrics::~Metrics() {
-  if (jsonl_) std::fclose(jsonl_);
-  if (csv_) std::fclose(csv_);
-}
+Metrics::~Metrics() = default;
 
 void Metrics::event(const Json& line, bool to_stdout_too) {
   const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  std::fputs(text.c_str(), jsonl_);
-  if (to_stdout_ && to_stdout_too) std::fputs(text.c_str(), stdout);
+  outputs_->write_jsonl(text);
+  if (to_stdout_too) outputs_->write_stdout(text);
 }
 
 void Metrics::step(const StepMetrics& m) {
@@ -91,20 +168,19 @@ void Metrics::step(const StepMetrics& m) {
             {"learning_rate", m.learning_rate}};
   if (m.gradient_norm >= 0) line["gradient_norm"] = m.gradient_norm;
   event(line);
-  std::fprintf(csv_, "%lld,%.9g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.9g,,\n", static_cast<long long>(m.step), m.loss, m.step_seconds,
-               m.samples_per_second, m.data_seconds, m.compute_seconds, m.exchange_seconds, m.optimizer_seconds, m.learning_rate);
-  const double now = wall_seconds();
-  events_->scalar("train/loss", m.step, m.loss, now);
-  events_->scalar("train/learning_rate", m.step, m.learning_rate, now);
-  events_->scalar("speed/samples_per_second", m.step, m.samples_per_second, now);
+  char row[256];
+  std::snprintf(row, sizeof row, "%lld,%.9g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.9g,,\n", static_cast<long long>(m.step), m.loss, m.step_seconds,
+                m.samples_per_second, m.data_seconds, m.compute_seconds, m.exchange_seconds, m.optimizer_seconds, m.learning_rate);
+  outputs_->write_csv(row);
+  scalars(m.step, {{"train/loss", m.loss}, {"train/learning_rate", m.learning_rate}, {"speed/samples_per_second", m.samples_per_second}});
 }
 
 void Metrics::evaluation(int64_t step, double loss, double error) {
   event(Json{{"event", "eval"}, {"step", step}, {"val_loss", loss}, {"val_error", error}});
-  std::fprintf(csv_, "%lld,,,,,,,,,%.9g,%.9g\n", static_cast<long long>(step), loss, error);
-  const double now = wall_seconds();
-  events_->scalar("validation/loss", step, loss, now);
-  events_->scalar("validation/error", step, error, now);
+  char row[96];
+  std::snprintf(row, sizeof row, "%lld,,,,,,,,,%.9g,%.9g\n", static_cast<long long>(step), loss, error);
+  outputs_->write_csv(row);
+  scalars(step, {{"validation/loss", loss}, {"validation/error", error}});
   flush();
 }
 
@@ -119,14 +195,31 @@ void Metrics::noise_scale(const NoiseReading& reading) {
              {"gradient_squared", reading.gradient_squared},
              {"trace", reading.trace},
              {"noise_scale", known ? Json(reading.noise_scale) : Json(nullptr)}});
-  if (known) events_->scalar("train/noise_scale", reading.step, reading.noise_scale, wall_seconds());
+  if (known) scalars(reading.step, {{"train/noise_scale", reading.noise_scale}});
+}
+
+void Metrics::scalars(int64_t step, const std::vector<std::pair<const char*, double>>& values) {
+  outputs_->write_events([&](TensorBoardWriter& writer) {
+    for (const auto& [name, value] : values) writer.scalar(name, step, value, wall_seconds());
+    return false;
+  });
 }
 
 void Metrics::flush() {
-  std::fflush(jsonl_);
-  std::fflush(csv_);
-  if (to_stdout_) std::fflush(stdout);
-  events_->flush();
+  outputs_->write_events([](TensorBoardWriter& writer) { return writer.flush(); });
+}
+
+std::string Metrics::finish() {
+  flush();
+  Outputs& out = *outputs_;
+  // A network file system may say only here that it has no room.
+  for (auto* const late : {&out.jsonl_file, &out.csv_file})
+    if (const int reason = late->sync(); reason != 0)
+      log_warning(concat("cannot write ", late->path(), ": ", std::generic_category().message(reason)));
+  std::vector<std::string> lacking;
+  for (const Output* output : {&out.jsonl, &out.csv, &out.events, &out.standard})
+    if (const std::string text = output->lacks(); !text.empty()) lacking.push_back(text);
+  return join(lacking, ", ");
 }
 
 }  // namespace cohort

@@ -1,14 +1,15 @@
 #pragma once
 // What a run reports: lines of JSON to metrics.jsonl and, with --json, to stdout; metrics.csv; TensorBoard events. Only rank 0 has one.
-// Formats: docs/formats/metrics.md.
+// A disk that is full, for a moment or for good, does not end the training: what cannot be written is left out whole and counted, a warning
+// says so, and a line in metrics.jsonl as soon as it fits. Formats: docs/formats/metrics.md.
 
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cohort/base/json_fwd.h"
-#include "cohort/report/tensorboard.h"
 
 namespace cohort {
 
@@ -29,11 +30,11 @@ struct NoiseReading {
   double noise_scale = 0;                       ///< trace / gradient_squared, samples; NaN where there is no estimate.
 };
 
-/// One thread. Lines are written whole.
+/// One thread. Lines are whole or absent.
 class Metrics {
  public:
-  /// Appends to the files of `run`; lines of steps after `resume_step` (what a killed run left beyond its checkpoint) are dropped first; 0:
-  /// a new run.
+  /// Appends to the files of `run`; lines of steps after `resume_step` (what a killed run left beyond its checkpoint) are dropped first,
+  /// and a part of a line at the end; 0: a new run. Error(kFailed) where the files cannot be opened.
   Metrics(const std::string& run, int64_t resume_step, bool to_stdout);
   ~Metrics();
   Metrics(const Metrics&) = delete;
@@ -44,12 +45,15 @@ class Metrics {
   /// Any other event; `to_stdout_too` false for what only the report reads.
   void event(const Json& line, bool to_stdout_too = true);
   void flush();
+  /// The last call: all is on the disk as far as it will be. Returns what is missing, as "metrics.jsonl lacks 3 lines", "" for nothing.
+  std::string finish();
 
  private:
-  std::FILE* jsonl_ = nullptr;
-  std::FILE* csv_ = nullptr;
-  std::unique_ptr<TensorBoardWriter> events_;
-  bool to_stdout_;
+  class Output;
+  struct Outputs;
+  void scalars(int64_t step, const std::vector<std::pair<const char*, double>>& values);
+
+  std::unique_ptr<Outputs> outputs_;
 };
 
 }  // namespace cohort

@@ -1,5 +1,6 @@
 #pragma once
-// Everything that one rank holds during a run. Inside of trainer.h: trainer.cpp trains, run_reports.cpp tells.
+// Everything that one rank holds during a run. Inside of trainer.h: trainer.cpp trains, run_saving.cpp takes the folder, saves and goes on,
+// run_reports.cpp tells.
 
 #include <chrono>
 #include <map>
@@ -22,6 +23,7 @@
 #include "cohort/train/metrics.h"
 #include "cohort/train/noise_meter.h"
 #include "cohort/train/plan_stages.h"
+#include "cohort/train/run_folder.h"
 #include "cohort/train/run_state.h"
 #include "cohort/train/trainer.h"
 #include "cohort/train/training_step.h"
@@ -37,6 +39,8 @@ class Run {
   TrainResult train();
 
  private:
+  void take_folder();
+  DataIdentity data_identity();
   void check_shares() const;
   void spread_model();
   void build_strategy();
@@ -46,7 +50,10 @@ class Run {
   LoaderOptions loader_options() const;
   void rebalance(Loader& loader, int64_t number, const StepMetrics& metrics, int64_t num_samples);
   void evaluate_now(int64_t step, bool last);
-  void save(int64_t step);
+  void resume();
+  bool save_is_due(int64_t step) const;
+  void save(int64_t step, bool is_last);
+  void save_now(int64_t step);
   void write_start();
   void write_end(bool interrupted);
   void write_exchange_advice();
@@ -75,11 +82,13 @@ class Run {
   std::unique_ptr<TrainingStep> step_;
   Shares shares_;
   std::unique_ptr<Balance> balance_;
+  std::unique_ptr<RunFolder> folder_;  // Null where another process has it.
   std::unique_ptr<RunState> state_;
   std::unique_ptr<Metrics> metrics_;  // Rank 0 only.
   std::unique_ptr<Progress> progress_;
   StatusPage status_;
   int64_t first_step_ = 0, total_steps_ = 0, saved_step_ = -1, evaluated_step_ = -1;
+  bool last_save_failed_ = false;
   std::vector<double> step_seconds_;
   StepMetrics totals_;
   int64_t samples_ = 0;

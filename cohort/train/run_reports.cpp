@@ -13,6 +13,7 @@
 #include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text.h"
+#include "cohort/base/utc_time.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/comm/memory_count.h"
 #include "cohort/comm/shm_arena.h"
@@ -49,6 +50,11 @@ void Run::write_start() {
   if (config_.resume)
     metrics_->event(
         Json{{"event", "resume"}, {"step", first_step_}, {"from", config_.run + "/checkpoints/latest"}, {"seconds", load_seconds_}});
+  for (const SettingChange& change : options_.changes) {
+    log_info(to_text(change));
+    metrics_->event(
+        Json{{"event", "changed"}, {"step", first_step_}, {"setting", change.setting}, {"from", change.from}, {"to", change.to}});
+  }
   if (!plan_.pipeline.stages.empty()) metrics_->event(to_json(plan_.pipeline), /*to_stdout_too=*/false);
   metrics_->flush();
   progress_->note(concat("training ", config_.model, " (", with_commas(num_parameters_), " parameters) on ", config_.data, " (",
@@ -185,6 +191,8 @@ void Run::write_end(bool interrupted) {
   write_rank_totals();
   if (!is_first()) return;
   progress_->finish();
+  if (const std::string missing = metrics_->finish(); !missing.empty())
+    log_warning(concat("the training has ended and is saved, but ", missing));
   std::string report = "none";
   try {
     report = write_report(config_.run);

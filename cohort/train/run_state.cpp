@@ -25,12 +25,30 @@ namespace {
 std::string checkpoints_folder(const Config& config) { return config.run + "/checkpoints"; }
 
 /// What a checkpoint must agree in with the run that goes on from it, beside the tensors.
-Json identity(const Config& config, int64_t num_train_samples) {
-  return Json{{"model", config.model},
-              {"optimizer", config.optimizer},
-              {"train_samples", num_train_samples},
-              {"global_batch", config.global_batch},
-              {"seed", config.seed}};
+Json identity(const Config& config, const DataIdentity& data) {
+  Json out{{"model", config.model},
+           {"optimizer", config.optimizer},
+           {"train_samples", data.train_samples},
+           {"global_batch", config.global_batch},
+           {"seed", config.seed}};
+  if (!data.fingerprint.empty()) out["data"] = data.fingerprint;
+  return out;
+}
+
+/// Refuses what would be another training. Checkpoints from before the fingerprint have none.
+void check_identity(const Json& then, const Json& now, const std::string& path, const std::string& data) {
+  for (const auto& [key, value] : now.items()) {
+    if (then.value(key, Json()) == value) continue;
+    if (key == "data" && !then.contains(key)) {
+      log_warning(concat("--resume: ", path, " has no fingerprint of its data, so nobody can say whether ", data, " is the same"));
+      continue;
+    }
+    if (key == "data")
+      fail(ErrorCode::kBadInput, "--resume: ", path, " was trained on other data than ", data, " is now (fingerprint ", then[key].dump(),
+           ", now ", value.dump(), "); give the same --data, --context and --val-samples, or start a new run in another --run folder");
+    fail(ErrorCode::kBadInput, "--resume: ", path, " was trained with ", key, " = ", then.value(key, Json()).dump(), ", this run has ",
+         value.dump(), "; give the same, or start a new run in another --run folder");
+  }
 }
 
 /// Runs `part` on this rank; all ranks throw the first failure of any.
@@ -68,14 +86,14 @@ void check_piece(const Checkpoint& checkpoint, const FlatPiece& piece, const std
 }  // namespace
 
 RunState::RunState(const Config& config, const Layout& layout, LayerGraph& model, Strategy& strategy, Group& group, ParameterPlaces places,
-                   int64_t num_train_samples)
+                   DataIdentity data)
     : config_(config),
       layout_(layout),
       model_(model),
       strategy_(strategy),
       group_(group),
       places_(std::move(places)),
-      num_train_samples_(num_train_samples) {}
+      data_(std::move(data)) {}
 
 std::vector<FlatPiece> RunState::buffers() const {
   std::vector<FlatPiece> pieces;
@@ -90,7 +108,7 @@ Json RunState::describe(int64_t step, const Json& extra) const {
   Json aliases = Json::object();
   for (const auto& [alias, name] : places_.aliases) aliases[alias] = name;
   return Json{{"step", step},
-              {"identity", identity(config_, num_train_samples_)},
+              {"identity", identity(config_, data_)},
               {"samples_seen", step * config_.global_batch},
               {"layout", to_json(layout_)},
               {"world_size", group_.size()},
@@ -107,7 +125,6 @@ std::string RunState::save(int64_t step, const Json& extra) {
   try {
     together(group_, "cannot save a checkpoint", [&] {
       if (!first) return;
-      std::filesystem::create_directories(checkpoints_folder(config_));
       writer.begin();
     });
     std::string shard;
@@ -140,12 +157,10 @@ std::string RunState::newest_checkpoint() const {
   std::vector<std::string> skipped;
   const std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(checkpoints_folder(config_), &skipped);
   for (const std::string& line : skipped) log_warning("checkpoint skipped: " + line);
-  if (!checkpoint) fail(ErrorCode::kBadInput, "--resume: no valid checkpoint in ", checkpoints_folder(config_));
-  const Json now = identity(config_, num_train_samples_), then = checkpoint->state().value("identity", Json::object());
-  for (const auto& [key, value] : now.items())
-    if (then.value(key, Json()) != value)
-      fail(ErrorCode::kBadInput, "--resume: ", checkpoint->path(), " was trained with ", key, " = ", then.value(key, Json()).dump(),
-           ", this run has ", value.dump(), "; give the same, or start a new run in another --run folder");
+  if (!checkpoint)
+    fail(ErrorCode::kBadInput, "--resume: no valid checkpoint in ", checkpoints_folder(config_),
+         ", so there is nothing to go on from; start anew in another --run folder, or remove this one");
+  check_identity(checkpoint->state().value("identity", Json::object()), identity(config_, data_), checkpoint->path(), config_.data);
   return checkpoint->path();
 }
 

@@ -18,18 +18,24 @@ namespace cohort {
 
 class Checkpoint;
 
+/// What the data are, as a checkpoint keeps it.
+struct DataIdentity {
+  int64_t train_samples = 0;
+  std::string fingerprint;  ///< data/fingerprint.h; "" where nobody asked: then it is neither kept nor compared.
+};
+
 class RunState {
  public:
   /// References must outlive the object.
   RunState(const Config& config, const Layout& layout, LayerGraph& model, Strategy& strategy, Group& group, ParameterPlaces places,
-           int64_t num_train_samples);
+           DataIdentity data);
 
   /// Collective. Writes RUN/checkpoints/step-...: every rank the pieces that it owns, rank 0 the manifest. `extra` is kept in the
   /// checkpoint's state (rank 0's counts). Returns the path on every rank. Error(kFailed) on every rank when any cannot.
   std::string save(int64_t step, const Json& extra);
   /// Collective. Loads the newest valid checkpoint of RUN; returns its step, and its `extra`. Ranks that cannot read the folder (another
-  /// host's disk) get the values from rank 0. Error(kBadInput) on every rank when there is none or it is of another model, optimizer, data
-  /// size, global batch or seed.
+  /// host's disk) get the values from rank 0. Error(kBadInput) on every rank when there is none or it is of another model, optimizer,
+  /// global batch, seed or other data.
   int64_t load_latest(Json* extra);
 
  private:
@@ -47,7 +53,7 @@ class RunState {
   Strategy& strategy_;
   Group& group_;
   ParameterPlaces places_;
-  int64_t num_train_samples_;
+  DataIdentity data_;
 };
 
 }  // namespace cohort

@@ -37,7 +37,6 @@
 #include "cohort/train/evaluate.h"
 #include "cohort/train/optimizer.h"
 #include "cohort/train/run.h"
-#include "cohort/train/run_folder.h"
 #include "cohort/train/run_state.h"
 #include "cohort/train/training_step.h"
 #include "cohort/world/start_time.h"
@@ -77,8 +76,7 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
   if (config.memory_limit > 0) limit_memory(config.memory_limit);
   if (world.status_fd >= 0) status_ = StatusPage::open(::dup(world.status_fd), world.size);
   group_ = Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout, .device = link_of_device(device_)});
-  // The clocks of ranks differ, so rank 0's folder is everybody's.
-  if (config_.run.empty()) config_.run = group_.all_gather_text(default_run_folder(config_), "the run folder").front();
+  take_folder();
   check_same_text(group_, to_toml(config_), "the configuration", "start all ranks with the same options and config.toml");
   model_ = build_model(config.model, data.train->shape(), config.seed);
   if (options.nudge_weights > 0) nudge(*model_, options.nudge_weights);
@@ -90,17 +88,9 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
   shares_ = parse_shares(config.shares, world_.size);
   spread_model();
   build_strategy();
-  if (is_first()) prepare_run_folder(config_);  // Not before the layout is known to fit.
-  state_ = std::make_unique<RunState>(config_, layout_, *model_, *strategy_, group_, places(), data.train->num_samples());
-  if (config.resume) {
-    Json extra;
-    const auto loading = std::chrono::steady_clock::now();
-    first_step_ = saved_step_ = state_->load_latest(&extra);
-    load_seconds_ = seconds_since(loading);
-    if (extra.contains("loss_scaler")) step_->load(extra["loss_scaler"]);
-    if (noise_ && extra.contains("noise_scale")) noise_->load(extra["noise_scale"]);
-    if (is_first()) write_run_config(config_);
-  }
+  state_ = std::make_unique<RunState>(config_, layout_, *model_, *strategy_, group_, places(), data_identity());
+  if (config_.resume) resume();
+  if (reports_here()) write_run_config(config_);  // Not before layout and checkpoint are known to fit.
   if (config_.eval_every == 0) config_.eval_every = std::min(steps_per_epoch, std::max<int64_t>(1, total_steps_));
   warn();
   if (reports_here()) {
@@ -248,19 +238,6 @@ void Run::evaluate_now(int64_t step, bool last) {
     progress_->note(concat("step ", step, ": validation loss ", last_evaluation_.loss, ", error ", 100 * last_evaluation_.error, " %"));
 }
 
-void Run::save(int64_t step) {
-  if (saved_step_ == step) return;
-  const auto began = std::chrono::steady_clock::now();
-  Json extra{{"loss_scaler", step_->state()}};
-  if (noise_) extra["noise_scale"] = noise_->state();
-  const std::string path = state_->save(step, extra);
-  const double seconds = seconds_since(began);
-  saved_step_ = step;
-  if (!reports_here()) return;
-  metrics_->event(Json{{"event", "checkpoint"}, {"step", step}, {"path", path}, {"seconds", seconds}});
-  metrics_->flush();
-}
-
 TrainResult Run::train() {
   write_start();
   std::optional<Goal> goal;
@@ -298,7 +275,8 @@ TrainResult Run::train() {
       }
       if (goal && evaluated_step_ == number + 1)
         goal_reached = goal->reached({{"val_error", result_.val_error}, {"val_loss", result_.val_loss}, {"loss", result_.loss}});
-      if ((config_.checkpoint_every > 0 && (number + 1) % config_.checkpoint_every == 0) || last || stop || goal_reached) save(number + 1);
+      const bool ends = last || stop || goal_reached;
+      if (ends || save_is_due(number + 1)) save(number + 1, ends);
     }
   }
   if (evaluated_step_ < 0 && !stop) evaluate_now(result_.steps, true);  // Nothing was left to train.

@@ -4,8 +4,10 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cohort/base/config.h"
+#include "cohort/base/resumed_config.h"
 #include "cohort/data/source.h"
 #include "cohort/world/world.h"
 
@@ -24,11 +26,14 @@ struct TrainOptions {
   bool reports = true;  ///< false: no metrics, evaluation, progress or report; the run folder gets checkpoints only.
   /// Initial weights move by this part of themselves, up or down: how much does this training amplify rounding? 0: not.
   double nudge_weights = 0;
+  bool folder_is_held = false;         ///< The caller has the RunFolder of config.run for the time of the job.
+  std::vector<SettingChange> changes;  ///< Of a run that goes on: what is said and recorded once it does.
 };
 
 /// Trains as `config` says, into runs/MODEL-YYYYMMDD-HHMMSS where config.run is empty; every rank of the job calls it with the same
 /// configuration and data. Rank 0 writes the run folder and, with config.json, the lines of stdout. Error: kFailed when the loss is not
-/// finite, kEnvironment when a peer is lost, kBadInput when the folder holds another run.
+/// finite or a checkpoint cannot be saved, kEnvironment when a peer is lost, kBadInput when the folder holds another run or is another
+/// job's.
 TrainResult train(const Config& config, const DataSet& data, const World& world, const TrainOptions& options = {});
 
 }  // namespace cohort
