@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <type_traits>
+#include <utility>
 
 #include "cohort/base/error.h"
+#include "cohort/base/option_rules.h"
 #include "cohort/base/text.h"
 #include "cohort/base/toml_text.h"
 
@@ -29,7 +32,7 @@ std::string toml_number(double value) {
 template <typename T>
 Setting number_setting(const std::string& group, const std::string& name, const std::string& value_name, const std::string& help,
                        T Config::* member, double minimum, double maximum) {
-  Setting setting{name, value_name, help, group, false, {}, {}};
+  Setting setting{name, value_name, help, group, false, {}, {}, {}};
   setting.set = [=](Config& config, const std::string& text) {
     if constexpr (std::is_floating_point_v<T>) {
       const auto value = parse_number(text);
@@ -48,40 +51,42 @@ Setting number_setting(const std::string& group, const std::string& name, const 
     if constexpr (std::is_floating_point_v<T>) return toml_number(config.*member);
     else return std::to_string(config.*member);
   };
+  setting.copy = [=](Config& to, const Config& from) { to.*member = from.*member; };
   return setting;
 }
 
 Setting text_setting(const std::string& group, const std::string& name, const std::string& value_name, const std::string& help,
                      std::string Config::* member, const std::vector<std::string>& allowed = {}) {
-  Setting setting{name, value_name, help, group, false, {}, {}};
+  Setting setting{name, value_name, help, group, false, {}, {}, {}};
   setting.set = [=](Config& config, const std::string& text) {
     if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), text) == allowed.end())
       fail(ErrorCode::kBadInput, "--", name, " ", text, did_you_mean(text, allowed), ": expected one of ", join(allowed, " "));
     config.*member = text;
   };
   setting.get = [=](const Config& config) { return toml_string(config.*member); };
+  setting.copy = [=](Config& to, const Config& from) { to.*member = from.*member; };
   return setting;
 }
 
 Setting flag_setting(const std::string& group, const std::string& name, const std::string& help, bool Config::* member) {
-  Setting setting{name, "", help, group, true, {}, {}};
+  Setting setting{name, "", help, group, true, {}, {}, {}};
   setting.set = [=](Config& config, const std::string& text) {
     if (text != "true" && text != "false") fail(ErrorCode::kBadInput, "--", name, " ", text, ": expected true or false");
     config.*member = text == "true";
   };
   setting.get = [=](const Config& config) { return std::string(config.*member ? "true" : "false"); };
+  setting.copy = [=](Config& to, const Config& from) { to.*member = from.*member; };
   return setting;
 }
 
-/// A number, or `auto`, which is kept as 0.
-Setting global_batch_setting(const std::string& group) {
-  Setting setting = number_setting(group, "global-batch", "B", "samples of one optimizer step, over all ranks; auto: as --study has it",
-                                   &Config::global_batch, 1, 1e9);
-  setting.set = [set = setting.set](Config& config, const std::string& text) {
-    if (text == "auto") config.global_batch = 0;
+/// A number, or `auto`, which is kept as `kept`.
+template <typename T>
+Setting or_auto(Setting setting, T Config::* member, T kept) {
+  setting.set = [=, set = setting.set](Config& config, const std::string& text) {
+    if (text == "auto") config.*member = kept;
     else set(config, text);
   };
-  setting.get = [get = setting.get](const Config& config) { return config.global_batch == 0 ? toml_string("auto") : get(config); };
+  setting.get = [=, get = setting.get](const Config& config) { return config.*member == kept ? toml_string("auto") : get(config); };
   return setting;
 }
 
@@ -124,30 +129,35 @@ std::vector<Setting> make_settings() {
       number_setting(how, "threads", "N", "compute threads of a rank (0: cores / ranks on this machine)", &Config::threads, 0, 1024),
       number_setting(how, "bucket-bytes", "N", "gradients exchanged together (0: chosen)", &Config::bucket_bytes, 0, 1e12),
       number_setting(how, "timeout", "SECONDS", "the longest any exchange may take", &Config::timeout, 0.1, 86400),
-      global_batch_setting(step),
+      or_auto(number_setting(step, "global-batch", "B", "samples of one optimizer step, over all ranks; auto: as --study has it",
+                             &Config::global_batch, 1, 1e9),
+              &Config::global_batch, int64_t{0}),
       text_setting(step, "study", "DIR",
                    "a study with its report: its best trial's metaparameters, and with --global-batch auto its batch size", &Config::study),
       number_setting(step, "accumulate", "N", "micro-steps between exchanges", &Config::accumulate, 1, 1e6),
       text_setting(step, "optimizer", "NAME", "sgd, momentum, nesterov, adam, adamw", &Config::optimizer,
                    {"sgd", "momentum", "nesterov", "adam", "adamw"}),
-      number_setting(step, "lr", "X", "learning rate", &Config::lr, 0, 1e6),
-      number_setting(step, "momentum", "X", "of momentum and nesterov", &Config::momentum, 0, 0.999999),
-      number_setting(step, "beta1", "X", "of adam and adamw", &Config::beta1, 0, 0.999999),
-      number_setting(step, "beta2", "X", "of adam and adamw", &Config::beta2, 0, 0.99999999),
-      number_setting(step, "eps", "X", "of adam and adamw", &Config::eps, 0, 1),
+      or_auto(number_setting(step, "lr", "X", "learning rate; auto (the default): by optimizer and model, see below", &Config::lr, 0, 1e6),
+              &Config::lr, Config::kAuto),
+      number_setting(step, "momentum", "X", "part of the last update that is kept (default 0.9)", &Config::momentum, 0, 0.999999),
+      number_setting(step, "beta1", "X", "decay of the mean of gradients (default 0.9)", &Config::beta1, 0, 0.999999),
+      number_setting(step, "beta2", "X", "decay of the mean of their squares (default 0.999)", &Config::beta2, 0, 0.99999999),
+      number_setting(step, "eps", "X", "added to the root of that mean (default 1e-8)", &Config::eps, 0, 1),
       text_setting(step, "schedule-lr", "NAME", "constant, linear, cosine", &Config::schedule_lr, {"constant", "linear", "cosine"}),
-      number_setting(step, "lr-end-factor", "X", "linear and cosine end at lr times this", &Config::lr_end_factor, 0, 1),
-      number_setting(step, "decay-steps", "N", "linear and cosine end N steps after the warm-up (0: with the run)", &Config::decay_steps, 0,
+      number_setting(step, "lr-end-factor", "X", "the last learning rate, as a part of --lr", &Config::lr_end_factor, 0, 1),
+      number_setting(step, "decay-steps", "N", "the decay ends N steps after the warm-up (0: with the run)", &Config::decay_steps, 0,
                      kMany),
       number_setting(step, "warmup-steps", "N", "learning rate rises linearly over N steps", &Config::warmup_steps, 0, kMany),
-      number_setting(step, "weight-decay", "X", "L2 term of sgd, momentum, nesterov, adam; decoupled in adamw", &Config::weight_decay, 0,
-                     1e3),
+      or_auto(number_setting(step, "weight-decay", "X",
+                             "L2 term of sgd, momentum, nesterov, adam (default 0); decoupled in adamw (default 0.01)",
+                             &Config::weight_decay, 0, 1e3),
+              &Config::weight_decay, Config::kAuto),
       number_setting(step, "label-smoothing", "X", "part of each target that is spread over all classes, in training",
                      &Config::label_smoothing, 0, 0.999999),
       number_setting(step, "clip-norm", "X", "largest global norm of the gradient (0: no clipping)", &Config::clip_norm, 0, 1e12),
       text_setting(step, "precision", "NAME", "of the arithmetic: fp32, bf16, fp16; weights stay fp32", &Config::precision,
                    {"fp32", "bf16", "fp16"}),
-      number_setting(step, "loss-scale", "X", "of fp16; 0: dynamic", &Config::loss_scale, 0, 1e30),
+      number_setting(step, "loss-scale", "X", "a fixed one; 0: dynamic", &Config::loss_scale, 0, 1e30),
       number_setting(when, "steps", "N", "optimizer steps", &Config::steps, 0, kMany),
       number_setting(when, "epochs", "X", "passes over the data, where --steps is not given (default 1)", &Config::epochs, 0, 1e9),
       text_setting(when, "goal", "EXPR", "stop when an evaluation reaches it, e.g. 'val_error<0.12'", &Config::goal),
@@ -174,7 +184,21 @@ std::vector<Setting> make_settings() {
 }  // namespace
 
 const std::vector<Setting>& settings() {
-  static const std::vector<Setting> table = make_settings();
+  static const std::vector<Setting> table = [] {
+    std::vector<Setting> made = make_settings();
+    for (Setting& setting : made) {
+      setting.set = [set = setting.set, name = setting.name](Config& config, const std::string& text) {
+        set(config, text);
+        config.given.insert(name);
+      };
+      setting.copy = [copy = setting.copy, name = setting.name](Config& to, const Config& from) {
+        copy(to, from);
+        if (from.given.contains(name)) to.given.insert(name);
+        else to.given.erase(name);
+      };
+    }
+    return made;
+  }();
   return table;
 }
 
@@ -182,6 +206,11 @@ const Setting* find_setting(const std::string& name) {
   for (const Setting& setting : settings())
     if (setting.name == name) return &setting;
   return nullptr;
+}
+
+bool is_given(const Config& config, const Setting& setting) {
+  static const Config defaults;
+  return config.given.contains(setting.name) || setting.get(config) != setting.get(defaults);
 }
 
 void read_config_file(const std::string& path, Config& config) {
@@ -194,6 +223,11 @@ void read_config_file(const std::string& path, Config& config) {
     std::replace(description.begin(), description.end(), '\n', ' ');  // It quotes the file.
     fail(ErrorCode::kBadInput, path, ":", error.source().begin.line, ": ", description);
   }
+  struct Place {
+    std::string key;
+    uint32_t line;
+  };
+  std::map<std::string, Place> places;
   for (const auto& [key, node] : table) {
     std::string name(key.str());
     std::replace(name.begin(), name.end(), '_', '-');
@@ -203,6 +237,12 @@ void read_config_file(const std::string& path, Config& config) {
       std::vector<std::string> names;
       for (const Setting& known : settings()) names.push_back(known.name);
       fail(ErrorCode::kBadInput, where(), "unknown setting '", key.str(), "'", did_you_mean(name, names));
+    }
+    const Place here{std::string(key.str()), node.source().begin.line};
+    if (const auto [known, is_new] = places.emplace(name, here); !is_new) {
+      const auto& [first, second] = known->second.line < here.line ? std::pair(known->second, here) : std::pair(here, known->second);
+      fail(ErrorCode::kBadInput, path, ":", second.line, ": '", second.key, "' is the setting that line ", first.line, " gives as '",
+           first.key, "'; leave one of them out");
     }
     std::string text;
     if (const auto* value = node.as_string()) text = value->get();
@@ -219,8 +259,11 @@ void read_config_file(const std::string& path, Config& config) {
 }
 
 std::string to_toml(const Config& config) {
+  const Situation situation = situation_of(config);
   std::string out, group;
+  if (!config.taken_from.empty()) out = "# The study " + toml_string(config.taken_from) + " chose batch size and metaparameters.\n";
   for (const Setting& setting : settings()) {
+    if (!is_given(config, setting) && !acts(setting.name, situation)) continue;
     if (setting.group != group) {
       out += (out.empty() ? "# " : "\n# ") + setting.group + "\n";
       group = setting.group;
@@ -236,24 +279,12 @@ void check_config(const Config& config) {
   if (config.steps > 0 && config.epochs > 0)
     fail(ErrorCode::kBadInput, "both --steps ", config.steps, " and --epochs ", config.epochs, " are given; give one of them");
   if (config.global_batch == 0) fail(ErrorCode::kBadInput, "--global-batch auto is for `cohort train --study DIR`; give a number here");
-  if (config.decay_steps > 0 && config.schedule_lr == "constant")
-    fail(ErrorCode::kBadInput, "--decay-steps ", config.decay_steps, " with --schedule-lr constant; use linear or cosine, or leave it out");
-  if (config.loss_scale > 0 && config.precision != "fp16")
-    fail(ErrorCode::kBadInput, "--loss-scale ", config.loss_scale, " is for --precision fp16 alone; ", config.precision, " needs none");
   if (!config.goal.empty()) parse_goal(config.goal);
-  injection_for_rank(config.inject, 0);
+  parse_faults(config.inject);
 }
 
-namespace {
-
-struct Fault {
-  std::string kind;
-  int64_t rank = 0;
-  double value = 0;
-};
-
-std::vector<Fault> parse_faults(const std::string& text) {
-  std::vector<Fault> faults;
+std::vector<InjectedFault> parse_faults(const std::string& text) {
+  std::vector<InjectedFault> faults;
   for (const std::string& part : split(text, ',')) {
     const std::vector<std::string> fields = split(part, ':');
     const bool is_fault = fields.size() == 3 && (fields[0] == "slow" || fields[0] == "pause" || fields[0] == "kill");
@@ -261,16 +292,18 @@ std::vector<Fault> parse_faults(const std::string& text) {
     const auto value = is_fault ? parse_number(fields[2]) : std::nullopt;
     if (!rank || !value || *rank < 0 || *value < (fields[0] == "slow" ? 1 : 0))
       fail(ErrorCode::kBadInput, "--inject ", part, ": expected slow:RANK:FACTOR, pause:RANK:SECONDS or kill:RANK:STEP");
+    for (const InjectedFault& other : faults)
+      if (other.kind == fields[0] && other.rank == *rank)
+        fail(ErrorCode::kBadInput, "--inject ", text, ": two faults '", fields[0], "' of rank ", *rank,
+             ", and a rank takes one of a kind; ", "leave one of them out");
     faults.push_back({fields[0], *rank, *value});
   }
   return faults;
 }
 
-}  // namespace
-
 Injection injection_for_rank(const std::string& text, int rank) {
   Injection injection;
-  for (const Fault& fault : parse_faults(text)) {
+  for (const InjectedFault& fault : parse_faults(text)) {
     if (fault.rank != rank) continue;
     if (fault.kind == "slow") injection.slow_factor = fault.value;
     else if (fault.kind == "pause") injection.pause_seconds = fault.value;
@@ -281,7 +314,7 @@ Injection injection_for_rank(const std::string& text, int rank) {
 
 int64_t last_injected_rank(const std::string& text) {
   int64_t last = -1;
-  for (const Fault& fault : parse_faults(text)) last = std::max(last, fault.rank);
+  for (const InjectedFault& fault : parse_faults(text)) last = std::max(last, fault.rank);
   return last;
 }
 

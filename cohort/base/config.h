@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 namespace cohort {
 
 struct Config {
+  static constexpr double kAuto = -1;  ///< Chosen by a table (training_defaults.h).
+
   std::string model = "cnn";
   std::string data = "fashion-mnist";
   int64_t context = 64;     ///< Bytes of one text sample.
@@ -21,19 +24,19 @@ struct Config {
   std::string device = "cpu";
   int threads = 0;             ///< Compute threads a rank; 0: cores / local ranks.
   int64_t global_batch = 128;  ///< 0: auto, from `study`; train() never sees it.
-  std::string study;           ///< Folder of the batch-size study that batch and metaparameters are, or were, taken from.
+  std::string study;           ///< Folder of the batch-size study to take batch and metaparameters from; train() never sees it.
   int64_t steps = 0;
   double epochs = 0;  ///< Used where steps is 0; both 0: one epoch.
   int accumulate = 1;
   std::string optimizer = "sgd";
-  double lr = 0.1;
+  double lr = kAuto;  ///< Auto: default_learning_rate of optimizer and model.
   double momentum = 0.9;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   std::string schedule_lr = "constant";
   double lr_end_factor = 0.0;  ///< Linear and cosine end at lr x this.
   int64_t decay_steps = 0;     ///< Linear and cosine end so many steps after the warm-up; 0: with the run.
   int64_t warmup_steps = 0;
-  double weight_decay = 0.0;
+  double weight_decay = kAuto;   ///< Auto: default_weight_decay of the optimizer.
   double clip_norm = 0.0;        ///< 0: no clipping.
   double label_smoothing = 0.0;  ///< Of the training loss; evaluation is unsmoothed.
   std::string precision = "fp32";
@@ -59,6 +62,11 @@ struct Config {
   int64_t sample_bytes = 400;  ///< Text data: length of the sample at the end, 0 for none.
   bool json = false;
   bool quiet = false;
+
+  /// Settings that somebody named, at whatever value: Setting::set puts them in. A program that fills the members need not: there a value
+  /// other than the default counts as given.
+  std::set<std::string> given;
+  std::string taken_from;  ///< The study that numbers above were taken from: a note for config.toml.
 };
 
 /// One setting: `--name value` and `name = value` (dashes or underscores in the file).
@@ -66,18 +74,30 @@ struct Setting {
   std::string name, value_name, help;
   std::string group;  ///< Heading in the help.
   bool is_flag = false;
-  std::function<void(Config&, const std::string&)> set;  ///< Error(kBadInput) with the setting's name and the bad value.
-  std::function<std::string(const Config&)> get;         ///< As TOML: strings quoted.
+  std::function<void(Config&, const std::string&)> set;      ///< Error(kBadInput) with the setting's name and the bad value.
+  std::function<std::string(const Config&)> get;             ///< As TOML: strings quoted.
+  std::function<void(Config& to, const Config& from)> copy;  ///< The value, and whether it was given.
 };
 const std::vector<Setting>& settings();
 const Setting* find_setting(const std::string& name);
+/// Named by somebody, or other than the default.
+bool is_given(const Config& config, const Setting& setting);
 
-/// Reads a TOML file into `config`. Unknown keys and wrong values: Error(kBadInput) with file and line.
+/// Reads a TOML file into `config`. Unknown keys, wrong values, one setting twice: Error(kBadInput) with file and line.
 void read_config_file(const std::string& path, Config& config);
-/// The whole configuration as TOML, readable by read_config_file.
+/// The configuration as TOML, readable by read_config_file: all that means something in it (option_rules.h), and what was given.
 std::string to_toml(const Config& config);
 /// Checks that need several settings at once. Error(kBadInput).
 void check_config(const Config& config);
+
+/// One of `--inject`.
+struct InjectedFault {
+  std::string kind;  ///< slow, pause, kill.
+  int64_t rank = 0;
+  double value = 0;  ///< Factor, seconds, step.
+};
+/// Error(kBadInput) for what is no fault, or one that is given twice to a rank.
+std::vector<InjectedFault> parse_faults(const std::string& text);
 
 /// What `--inject` asks for, for one rank.
 struct Injection {

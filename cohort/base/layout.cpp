@@ -165,14 +165,13 @@ void refuse_what_is_not_built(const Layout& layout) {
          "use zero=0 with compression, or compress=none");
   refuse(layout.is_model_parallel() && layout.compress != "none", concat("compress=", layout.compress, " with pp or tp"),
          "use compress=none, or dp alone");
-  refuse(layout.microbatches > 1 && layout.pp == 1, concat("microbatches=", layout.microbatches, " without pipeline workers"),
-         "use --accumulate N, which divides each rank's batch, or pp=N");
-  refuse(layout.sequence && layout.tp == 1, "sequence=1 without tp", "use tp=N as well, or leave it out");
   refuse(!layout.is_even() && layout.order != "dp-pp-tp", concat("order=", layout.order, " with stages of different dp"),
          "leave order out");
 }
 
 }  // namespace
+
+const std::vector<std::string>& layout_keys() { return kKeys; }
 
 std::vector<int> Layout::data_degrees() const {
   std::vector<int> degrees(static_cast<size_t>(pp), dp);

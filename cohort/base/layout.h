@@ -41,12 +41,15 @@ struct Layout {
   /// whose micro-batches the replicas of a worker take in turn.
   bool is_even() const;
 };
+/// The keys of --layout; what each means and when is in option_rules.h.
+const std::vector<std::string>& layout_keys();
 /// Pipelines (or data-parallel replicas) that divide the batch.
 int num_pipelines(const Layout& layout);
 
 /// Reads `auto`, `single`, `KEY=VALUE,...`, the name of a .json file, or that file's text (from '{' on). `workers` is the number of ranks
 /// asked for, 0 where nothing was said; `auto` is data parallelism over all of them, and a layout of other size than `workers` is refused.
-/// What this version cannot do is refused with a sentence that says what to use instead. Error(kBadInput).
+/// What this version cannot do is refused with a sentence that says what to use instead. Error(kBadInput). What would do nothing is for
+/// check_options to refuse, which knows the configuration too.
 Layout parse_layout(const std::string& text, int workers);
 
 /// "dp=2" and so on: only what differs from one process; parse_layout reads it back. Layouts with stages of their own: JSON.

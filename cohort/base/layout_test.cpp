@@ -55,8 +55,6 @@ TEST_CASE("layout: what is refused says what to do") {
            {"microbatch=2", "did you mean 'microbatches'"},
            {"pp=0", "from 1 to"},
            {"pp=2,split=3/3", "rising layer numbers"},
-           {"sequence=1", "use tp=N"},
-           {"microbatches=2", "--accumulate N"},
            {"pp=2,compress=int8", "compress=none"},
            {"sync=async", "sync=step"},
            {R"({"stages": []})", "not a list of stages"},

@@ -1,24 +1,20 @@
 #include "cohort/base/resumed_config.h"
 
-#include <toml++/toml.h>
 #include <filesystem>
 #include <system_error>
 
 #include "cohort/base/error.h"
+#include "cohort/base/option_rules.h"
 
 namespace cohort {
 namespace {
 
-/// The text that Setting::set takes for what Setting::get gave.
-std::string plain_text(const std::string& toml_value) {
-  if (!toml_value.starts_with('"')) return toml_value;
-  return toml::parse("value = " + toml_value)["value"].value_or(std::string());
-}
+void take_back(Config& config, const char* setting) { find_setting(setting)->copy(config, Config()); }
 
 /// A length of one kind that is given now takes the place of one of the other kind from before.
 void keep_one_length(const Config& before, Config& now) {
-  if (now.steps != before.steps && now.steps > 0 && now.epochs == before.epochs) now.epochs = 0;
-  if (now.epochs != before.epochs && now.epochs > 0 && now.steps == before.steps) now.steps = 0;
+  if (now.steps != before.steps && now.steps > 0 && now.epochs == before.epochs) take_back(now, "epochs");
+  if (now.epochs != before.epochs && now.epochs > 0 && now.steps == before.steps) take_back(now, "steps");
 }
 
 }  // namespace
@@ -27,8 +23,7 @@ std::string to_text(const SettingChange& change) { return concat("changed: ", ch
 
 Config lasting_config(const Config& config) {
   Config lasting = config;
-  lasting.resume = lasting.json = lasting.quiet = false;
-  lasting.inject.clear();
+  for (const char* const setting : {"resume", "json", "quiet", "inject"}) take_back(lasting, setting);
   return lasting;
 }
 
@@ -43,11 +38,10 @@ Config resumed_config(const ResumeRequest& request) {
     keep_one_length(before, config);
   }
   const Config without_options = config;
-  for (const std::string& name : request.names) {
-    const Setting* const setting = find_setting(name);
-    setting->set(config, plain_text(setting->get(request.given)));
-  }
+  for (const std::string& name : request.names) find_setting(name)->copy(config, request.given);
   keep_one_length(without_options, config);
+  // What means something in the run alone, and no longer beside these options.
+  leave_out_overridden(config, without_options, request.names);
   config.run = request.run;
   config.resume = true;
   return config;

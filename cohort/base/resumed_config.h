@@ -1,6 +1,7 @@
 #pragma once
 // The configuration of a run that goes on: the run's own config.toml, and over it what the user says now.
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ struct ResumeRequest {
   std::string run;                 ///< The run's folder.
   std::string file;                ///< A config.toml that was given beside it, "" for none. The run's own is no other.
   Config given;                    ///< Holds the values of
-  std::vector<std::string> names;  ///< the settings that were given as options.
+  std::set<std::string> names;  ///< the settings that were given as options.
 };
 
 /// RUN/config.toml with the file's settings over it, and the options over both. Steps given where the run has epochs take their place, and

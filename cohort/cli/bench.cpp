@@ -5,6 +5,7 @@
 #include "cohort/base/json.h"
 #include "cohort/base/layout.h"
 #include "cohort/base/log.h"
+#include "cohort/base/option_rules.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text.h"
 #include "cohort/cli/bench_collectives.h"
@@ -68,10 +69,15 @@ int bench_step_verb(const Arguments& arguments) {
   for (const std::string& workload : workloads) bench_workload(workload);
   const int64_t rounds = arguments.integer_option("rounds", 3, 1, 1000), steps = arguments.config.steps > 0 ? arguments.config.steps : 30;
   const int workers = arguments.config.workers > 0 ? arguments.config.workers : 2;
-  const std::string folder = peers_folder(arguments, "ddp.py"), python = peers_python(arguments);
   Config config = arguments.config;
   if (!arguments.was_given("optimizer")) config.optimizer = "momentum";
-  const StrategyOptions strategy = strategy_options(config, parse_layout(config.layout, workers));
+  const Layout layout = parse_layout(config.layout, workers);
+  if (layout.is_model_parallel())
+    fail(ErrorCode::kBadInput, "bench step measures data parallelism, and --layout is ", config.layout,
+         "; use dp, zero and compress, or `cohort bench pipeline`");
+  check_options({.config = config, .layout = layout, .num_ranks = workers});
+  const StrategyOptions strategy = strategy_options(config, layout);
+  const std::string folder = peers_folder(arguments, "ddp.py"), python = peers_python(arguments);
   for (const std::string& workload : workloads) {
     Measured measured;
     if (!folder.empty()) measured.peers = {{"ddp", {}}, {"none", {}}};
@@ -101,8 +107,34 @@ int bench_step_verb(const Arguments& arguments) {
   return 0;
 }
 
+std::vector<VerbAction> bench_actions() {
+  const std::vector<std::string> optimizer = {"optimizer", "momentum", "beta1", "beta2", "eps", "weight-decay"};
+  const auto with_optimizer = [&](std::vector<std::string> names) {
+    names.insert(names.end(), optimizer.begin(), optimizer.end());
+    return names;
+  };
+  return {
+      {.name = "step",
+       .reads = with_optimizer({"workload", "rounds", "peers", "python", "fsdp", "layout", "workers", "steps", "weights", "bucket-bytes",
+                                "backend", "precision", "json"})},
+      {.name = "collectives", .reads = {"backends", "ops", "sizes", "worker-counts", "rounds", "workers", "json"}},
+      {.name = "collectives", .mode = "barrier", .reads = {"backends", "worker-counts", "rounds", "workers", "json"}},
+      {.name = "collectives", .mode = "faults", .reads = {"workers", "timeout", "backend", "json"}},
+      {.name = "handover", .reads = {"rounds", "workers", "backend", "json"}},
+      {.name = "pipeline",
+       .reads = with_optimizer({"workload", "rounds", "peers", "python", "microbatches", "schedules", "split", "trace", "workers", "steps",
+                                "backend", "json"})},
+      {.name = "pipeline",
+       .mode = "delays",
+       .reads = {"rounds", "microbatches", "schedules", "trace", "model", "workers", "steps", "backend", "json"}},
+      {.name = "study",
+       .reads = {"rounds", "peers", "python", "batch", "ratio", "data", "model", "optimizer", "lr", "steps", "context", "val-samples",
+                 "json"}},
+  };
+}
+
 int run_bench(const Arguments& arguments) {
-  const std::string what = arguments.positional.empty() ? "" : arguments.positional.front();
+  const std::string& what = arguments.action;
   if (what == "step") return bench_step_verb(arguments);
   if (what == "collectives") return bench_collectives_verb(arguments);
   if (what == "handover") return bench_handover_verb(arguments);
@@ -134,8 +166,12 @@ Verb bench_verb() {
                    "cohort bench collectives --worker-counts 2,4", "cohort bench handover",
                    "cohort bench pipeline --schedules 1f1b,zb-h1 --peers none", "cohort bench pipeline --delays", "cohort bench study"},
       .positional_help = "step, collectives, handover, pipeline or study",
-      .takes_settings = true,
+      .settings = {"layout",  "workers",   "steps",    "weights", "bucket-bytes", "backend", "precision",
+                   "timeout", "optimizer", "momentum", "beta1",   "beta2",        "eps",     "weight-decay",
+                   "lr",      "model",     "data",     "context", "val-samples",  "json"},
       .options = std::move(options),
+      .actions = bench_actions(),
+      .exclusive = {{"workers", "worker-counts"}, {"barrier", "faults"}},
       .run = run_bench};
 }
 

@@ -247,7 +247,13 @@ int bench_collectives_verb(const Arguments& arguments) {
   if (arguments.options.contains("faults")) return run_faults(arguments);
   Plan plan = plan_of(arguments);
   const World world = world_from_environment();
-  if (world.launcher != "none") return run_in_rank(plan, world);
+  if (world.launcher != "none") {
+    for (const char* unread : {"rounds", "worker-counts", "workers"})
+      if (arguments.options.contains(unread) || arguments.was_given(unread))
+        fail(ErrorCode::kBadInput, "bench collectives does not read --", unread, " under ", world.launcher,
+             ", whose ranks measure once; leave it out");
+    return run_in_rank(plan, world);
+  }
   for (const int workers : plan.worker_counts) print_table(plan, measure(plan, workers), workers);
   return 0;
 }

@@ -15,6 +15,9 @@ namespace cohort {
 
 std::string peers_folder(const Arguments& arguments, const std::string& script) {
   const std::string folder = arguments.option("peers", "bench/peers");
+  for (const char* unread : {"fsdp", "python"})
+    if (folder == "none" && arguments.options.contains(unread))
+      fail(ErrorCode::kBadInput, "--", unread, " is about the peers, and --peers none leaves them out; give one of the two");
   if (folder == "none") return "";
   if (std::filesystem::exists(folder + "/" + script)) return folder;
   if (arguments.options.contains("peers")) fail(ErrorCode::kBadInput, "--peers ", folder, ": no ", script, " there");

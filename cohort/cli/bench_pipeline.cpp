@@ -9,6 +9,7 @@
 #include "cohort/base/file.h"
 #include "cohort/base/json.h"
 #include "cohort/base/log.h"
+#include "cohort/base/option_rules.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text.h"
 #include "cohort/cli/bench_peer.h"
@@ -216,12 +217,17 @@ int bench_pipeline_verb(const Arguments& arguments) {
     fail(ErrorCode::kBadInput, "bench pipeline: --workers ", arguments.config.workers, "; a pipeline has 2 to ", kMaxWorkers);
   const int64_t steps = arguments.config.steps;
   if (delays) {
+    for (const char* unread : {"rounds", "trace", "schedules"})
+      if (arguments.options.contains(unread) && arguments.was_given("model") != (unread == std::string("rounds")))
+        fail(ErrorCode::kBadInput, "bench pipeline --delays ", arguments.was_given("model") ? "with" : "without",
+             " --model does not read --", unread, "; leave it out");
     BenchDelaysOptions options{.schedules = schedules, .backend = arguments.config.backend, .num_micro_batches = num_micro_batches};
     if (steps > 0) options.steps = static_cast<int>(std::min<int64_t>(steps, 1000));
     return arguments.was_given("model") ? run_split_delays(arguments, options) : run_delays(arguments, options);
   }
   Config config = arguments.config;
   if (!arguments.was_given("optimizer")) config.optimizer = "momentum";
+  check_options({.config = config, .layout = {.pp = 2}, .num_ranks = 2});
   BenchPipelineOptions options{.workload = arguments.option("workload", "gpt"),
                                .schedules = schedules,
                                .split = arguments.option("split", "auto"),

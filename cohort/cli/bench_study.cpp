@@ -8,6 +8,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
 #include "cohort/base/log.h"
+#include "cohort/base/option_rules.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text.h"
 #include "cohort/cli/bench_peer.h"
@@ -98,6 +99,7 @@ std::vector<VerbOption> bench_study_options() {
 int bench_study_verb(const Arguments& arguments) {
   const bool has_data_of_peer = arguments.config.data.starts_with("fashion-mnist") || arguments.config.data.starts_with("mnist:");
   if (!has_data_of_peer) log_info("bench study: the PyTorch loop has Fashion-MNIST alone and is left out");
+  check_options(situation_of(arguments.config));
   BenchStudyOptions options;
   if (arguments.was_given("model")) options.model = arguments.config.model;
   if (arguments.was_given("optimizer")) options.optimizer = arguments.config.optimizer;

@@ -11,7 +11,7 @@ namespace cohort {
 namespace {
 
 int run_checkpoint(const Arguments& arguments) {
-  const std::string action = arguments.positional.empty() ? "" : arguments.positional[0];
+  const std::string& action = arguments.action;
   if (action != "info" && action != "verify" && action != "export")
     fail(ErrorCode::kBadInput, "checkpoint: '", action, "' is not an action", did_you_mean(action, {"info", "verify", "export"}),
          "; actions: info verify export");
@@ -54,6 +54,9 @@ Verb checkpoint_verb() {
           .options = {{"out", "FILE", "export: the file to write"},
                       {"without-aliases", "", "export: tied parameters once, under their first name only"},
                       {"json", "", "one line of JSON"}},
+          .actions = {{.name = "info", .most_words = 1, .reads = {"json"}},
+                      {.name = "verify", .most_words = 1, .reads = {"json"}},
+                      {.name = "export", .most_words = 1, .reads = {"out", "without-aliases", "json"}}},
           .run = run_checkpoint};
 }
 

@@ -6,7 +6,9 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
+#include "cohort/base/option_rules.h"
 #include "cohort/base/text.h"
+#include "cohort/base/training_defaults.h"
 #include "cohort/cli/verb.h"
 #include "cohort/version.h"
 
@@ -33,6 +35,19 @@ void add_option(Parser& parser, const std::string& name, const std::string& valu
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string dashed(const std::string& name) { return (name.size() == 1 ? "-" : "--") + name; }
+
+/// When the setting means something, behind its help.
+std::string help_of(const Setting& setting) {
+  for (const OptionRule& rule : option_rules())
+    if (rule.name == setting.name && rule.acts) return concat(setting.help, " [", rule.when, "]");
+  return setting.help;
+}
+
 std::unique_ptr<Parser> make_parser(const Verb& verb) {
   auto parser = std::make_unique<Parser>();
   std::string head = "Examples:\n";
@@ -40,21 +55,41 @@ std::unique_ptr<Parser> make_parser(const Verb& verb) {
   parser->app = std::make_unique<CLI::App>(head + "\n" + verb.summary, "cohort " + verb.name);
   parser->app->get_formatter()->column_width(34);
   for (const VerbOption& option : verb.options) add_option(*parser, option.name, option.value_name, option.help, "Options of " + verb.name);
-  if (verb.takes_settings)
-    for (const Setting& setting : settings()) add_option(*parser, setting.name, setting.value_name, setting.help, setting.group);
+  // Those it does not read are known, so that they are refused by name, and not shown.
+  if (!verb.settings.empty())
+    for (const Setting& setting : settings())
+      add_option(*parser, setting.name, setting.value_name, help_of(setting), contains(verb.settings, setting.name) ? setting.group : "");
+  if (contains(verb.settings, "lr")) parser->app->footer(learning_rate_table());
   if (verb.takes_program) parser->app->prefix_command();
   else if (!verb.positional_help.empty()) parser->app->add_option("arguments", parser->positional, verb.positional_help)->type_name("");
   return parser;
 }
 
+/// A file may be of another verb too: what this one does not read is left, and said.
+Config read_file(const Verb& verb, const std::string& path) {
+  Config config;
+  read_config_file(path, config);
+  std::vector<std::string> left;
+  const std::set<std::string> given = config.given;
+  for (const std::string& name : given) {
+    if (contains(verb.settings, name)) continue;
+    const Setting& setting = *find_setting(name);
+    if (setting.get(config) != setting.get(Config())) left.push_back(name);
+    setting.copy(config, Config());
+  }
+  if (!left.empty()) log_info(concat(verb.name, " does not read these settings of ", path, ": ", join(left, ", ")));
+  return config;
+}
+
 Arguments read_arguments(const Verb& verb, Parser& parser) {
   Arguments arguments;
   arguments.positional = verb.takes_program ? parser.app->remaining() : parser.positional;
-  if (verb.takes_settings && !arguments.positional.empty() && arguments.positional.front().ends_with(".toml")) {
+  if (verb.takes_file && !arguments.positional.empty() && arguments.positional.front().ends_with(".toml")) {
     arguments.file = arguments.positional.front();
-    read_config_file(arguments.file, arguments.config);
+    arguments.config = read_file(verb, arguments.file);
     arguments.positional.erase(arguments.positional.begin());
   }
+  const Config file = arguments.config;
   const auto take = [&](const std::string& name, const std::string& value) {
     const bool own = std::any_of(verb.options.begin(), verb.options.end(), [&](const VerbOption& option) { return option.name == name; });
     if (own) {
@@ -62,13 +97,56 @@ Arguments read_arguments(const Verb& verb, Parser& parser) {
       return;
     }
     find_setting(name)->set(arguments.config, value);
-    arguments.given.push_back(name);
+    arguments.given.insert(name);
   };
   for (const auto& [name, value] : parser.values)
-    if (parser.app->count((name.size() == 1 ? "-" : "--") + name) > 0) take(name, value);
+    if (parser.app->count(dashed(name)) > 0) take(name, value);
   for (const auto& [name, on] : parser.flags)
     if (on) take(name, "true");
+  if (const auto left = leave_out_overridden(arguments.config, file, arguments.given); !left.empty())
+    log_info(concat("beside these options these settings of ", arguments.file, " mean nothing and are left out: ", join(left, ", ")));
   return arguments;
+}
+
+/// The row of the action and mode that was asked for. The verb itself complains about an action that it has not.
+const VerbAction* action_of(const Verb& verb, const Arguments& arguments) {
+  const VerbAction* found = nullptr;
+  for (const VerbAction& action : verb.actions)
+    if (action.name == arguments.action && (action.mode.empty() ? !found : arguments.options.contains(action.mode))) found = &action;
+  return found;
+}
+
+/// Who reads an option that this action does not.
+std::string readers_of(const Verb& verb, const std::string& option) {
+  std::vector<std::string> names;
+  for (const VerbAction& action : verb.actions)
+    if (contains(action.reads, option))
+      names.push_back(verb.name + " " + action.name + (action.mode.empty() ? "" : " " + dashed(action.mode)));
+  return names.empty() ? "train" : join(names, ", ");
+}
+
+/// Nothing that was typed may be without effect.
+void check_arguments(const Verb& verb, const Arguments& arguments) {
+  const auto given = [&](const std::string& name) { return arguments.options.contains(name) || arguments.given.contains(name); };
+  for (const auto& [one, other] : verb.exclusive)
+    if (given(one) && given(other)) fail(ErrorCode::kBadInput, verb.name, ": give ", dashed(one), " or ", dashed(other), ", not both");
+  for (const std::string& name : arguments.given)
+    if (!contains(verb.settings, name))
+      fail(ErrorCode::kBadInput, verb.name, " does not read --", name, ", an option of ", readers_of(verb, name), "; leave it out");
+  const VerbAction* const action = action_of(verb, arguments);
+  if (!verb.actions.empty() && !action) return;
+  const size_t first = action ? 1 : 0, most = first + static_cast<size_t>(action ? action->most_words : verb.most_words);
+  if (!verb.takes_program && arguments.positional.size() > most)
+    fail(ErrorCode::kBadInput, verb.name, action ? " " + action->name : "", ": '", arguments.positional[most],
+         verb.takes_file ? "' is neither an option nor a .toml file at the first place" : "' is one word too many", "; see `cohort ",
+         verb.name, " -h`");
+  if (!action) return;
+  std::set<std::string> names = arguments.given;
+  for (const auto& [name, value] : arguments.options) names.insert(name);
+  for (const std::string& name : names)
+    if (!contains(action->reads, name) && name != action->mode)
+      fail(ErrorCode::kBadInput, verb.name, " ", action->name, action->mode.empty() ? "" : " " + dashed(action->mode), " does not read ",
+           dashed(name), ", an option of ", readers_of(verb, name), "; leave it out");
 }
 
 void print_overview(const std::vector<Verb>& verbs) {
@@ -92,12 +170,15 @@ int parse_and_run(const Verb& verb, int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     fail(ErrorCode::kBadInput, verb.name, ": ", error.what(), "; see `cohort ", verb.name, " -h`");
   }
-  return verb.run(read_arguments(verb, *parser));
+  Arguments arguments = read_arguments(verb, *parser);
+  if (!verb.actions.empty() && !arguments.positional.empty()) arguments.action = arguments.positional.front();
+  check_arguments(verb, arguments);
+  return verb.run(arguments);
 }
 
 }  // namespace
 
-bool Arguments::was_given(const std::string& setting) const { return std::find(given.begin(), given.end(), setting) != given.end(); }
+bool Arguments::was_given(const std::string& setting) const { return given.contains(setting); }
 
 std::string Arguments::option(const std::string& name, const std::string& fallback) const {
   const auto found = options.find(name);
@@ -112,6 +193,15 @@ int64_t Arguments::integer_option(const std::string& name, int64_t fallback, int
     fail(ErrorCode::kBadInput, name.size() == 1 ? "-" : "--", name, " ", found->second, ": expected a whole number from ", minimum, " to ",
          maximum);
   return *value;
+}
+
+std::vector<std::string> all_settings() { return settings_without({}); }
+
+std::vector<std::string> settings_without(const std::set<std::string>& names) {
+  std::vector<std::string> kept;
+  for (const Setting& setting : settings())
+    if (!names.contains(setting.name)) kept.push_back(setting.name);
+  return kept;
 }
 
 int run_verbs(const std::vector<Verb>& verbs, int argc, char** argv) {
@@ -130,7 +220,7 @@ int run_verbs(const std::vector<Verb>& verbs, int argc, char** argv) {
       if (verb.name == first) return parse_and_run(verb, argc, argv);
       names.push_back(verb.name);
     }
-    for (const char* later : {"plan", "study", "compress"})
+    for (const char* later : {"plan", "compress"})
       if (first == later) fail(ErrorCode::kBadInput, "the verb '", first, "' is not built yet; there are: ", join(names, " "));
     fail(ErrorCode::kBadInput, "unknown verb '", first, "'", did_you_mean(first, names), "; verbs: ", join(names, " "));
   } catch (const Error& error) {

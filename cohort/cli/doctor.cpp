@@ -126,7 +126,7 @@ Verb doctor_verb() {
   return {.name = "doctor",
           .summary = "Says what was detected here (cores, memory, launcher, backends, models) and what will not work.",
           .examples = {"cohort doctor", "mpirun -n 2 cohort doctor --json"},
-          .takes_settings = true,
+          .settings = {"plugin", "json"},
           .run = run_doctor};
 }
 

@@ -19,7 +19,11 @@ int run_job(const Arguments& arguments, const std::function<int(const World&)>& 
     if (arguments.was_given("workers") && config.workers != world.size)
       fail(ErrorCode::kBadInput, "--workers ", config.workers, " under ", world.launcher, ", which started ", world.size,
            " ranks; leave --workers out");
-    check_run(config, parse_layout(config.layout, world.size), world.size);
+    check_run({.config = config,
+               .layout = parse_layout(config.layout, world.size),
+               .num_ranks = world.size,
+               .one_host = world.local_size == world.size,
+               .is_text = is_text_data(config.data)});
     if (world.size > 1) set_log_rank(world.rank);
     return guarded(world, body, failure);
   }

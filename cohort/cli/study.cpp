@@ -20,9 +20,7 @@ int run_action(const Arguments& arguments) {
   Config config;
   config.plugin = arguments.option("plugin", "");
   load_plugin(config);
-  // Whatever the action makes of it: a wrong number is refused where nothing is measured too.
-  arguments.integer_option("workers", 1, 1, 4096);
-  const std::string name = arguments.positional.empty() ? "" : arguments.positional[0];
+  const std::string& name = arguments.action;
   std::vector<std::string> names;
   for (const Action& action : kActions) {
     if (name == action.name) return action.run(arguments);
@@ -80,7 +78,18 @@ Verb study_verb() {
            {"timeout", "SECONDS", "run: the longest an exchange may take (default 60)"},
            {"plugin", "FILE.so", "run, report: loads the models that a shared library registers"},
            {"json", "", "one JSON object a line"},
-           {"quiet", "", "no progress bar"}},
+           {"quiet", "", "run, report: no progress bar, no notes"}},
+      .actions = {{.name = "run",
+                   .most_words = 1,
+                   .reads = {"out", "workers", "dry-run", "synthetic", "batch-sizes", "trials", "steps", "seed", "no-censoring",
+                             "censor-margin", "halving", "backend", "timeout", "plugin", "json", "quiet"}},
+                  {.name = "fit", .most_words = 1, .reads = {"goal", "law", "reference-batch", "json"}},
+                  {.name = "report",
+                   .most_words = 1000,
+                   .reads = {"out", "workers", "goal", "reference-batch", "noise-run", "no-times", "plugin", "json", "quiet"}},
+                  {.name = "export", .most_words = 1, .reads = {"out", "json"}},
+                  {.name = "import", .most_words = 1, .reads = {"out", "json"}}},
+      .exclusive = {{"no-censoring", "censor-margin"}, {"no-times", "workers"}},
       .run = run_action};
 }
 

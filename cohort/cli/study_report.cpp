@@ -153,6 +153,8 @@ std::vector<study::StepTime> step_times(const Found& found, const Arguments& arg
   const StudyData& data = found.studies.front().data;
   const bool may_measure = arguments.positional.size() == 2 && found.first_spec && !arguments.options.contains("no-times");
   const std::string path = found.first_folder + "/step_times.csv";
+  if (!may_measure && arguments.options.contains("workers"))
+    fail(ErrorCode::kBadInput, "study report: --workers is for the step times that are measured of one study's folder; leave it out");
   if (!may_measure) return found.first_is_store && fs::exists(path) ? study::read_step_times(path) : std::vector<study::StepTime>();
   const auto& goals = found.first_spec->goals;
   const std::vector<int64_t> sizes = goal || !goals.empty() ? reached_sizes(data, goal ? *goal : goals.front()) : std::vector<int64_t>();

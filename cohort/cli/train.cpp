@@ -10,23 +10,24 @@
 #include "cohort/data/source.h"
 #include "cohort/train/auto_batch.h"
 #include "cohort/train/run_folder.h"
+#include "cohort/train/check_run.h"
 #include "cohort/train/trainer.h"
 #include "cohort/world/world.h"
 
 namespace cohort {
 namespace {
 
-/// --study becomes numbers here, before anything is started: ranks and the run's config.toml see those alone.
+/// --study becomes numbers here, before anything is started: ranks and the run's config.toml see those alone, and a note of the folder.
 Config resolved_config(const Arguments& arguments) {
   Config config = arguments.config;
-  if (arguments.was_given("study") && !arguments.was_given("global-batch") && config.global_batch == Config().global_batch)
-    config.global_batch = 0;  // Nobody named a number.
-  // In a file beside a number it says where the numbers came from.
-  if (config.global_batch != 0 && !arguments.was_given("study")) return config;
+  if (config.study.empty() && config.global_batch != 0) return config;
+  if (!is_given(config, *find_setting("global-batch"))) config.global_batch = 0;  // Nobody named a number.
   const World world = world_from_environment();
   const Layout layout = parse_layout(config.layout, world.launcher == "none" ? config.workers : world.size);
-  const AutoBatch chosen = resolve_auto_batch(config, [&](const std::string& setting) { return arguments.was_given(setting); }, layout);
+  AutoBatch chosen = resolve_auto_batch(config, [&](const std::string& setting) { return arguments.was_given(setting); }, layout);
   if (world.rank == 0) log_info(chosen.sentence);
+  chosen.config.taken_from = config.study;
+  find_setting("study")->copy(chosen.config, Config());
   return chosen.config;
 }
 
@@ -53,8 +54,6 @@ Config config_to_resume(const Arguments& given, const std::string& run, bool mus
 }
 
 int run_train(const Arguments& given) {
-  if (!given.positional.empty())
-    fail(ErrorCode::kBadInput, "train: '", given.positional.front(), "' is neither an option nor a .toml file");
   // One process of the job has the folder: this one, unless another launcher started it as a rank that is not the first. For a run that
   // goes on it is taken before anything is read from it.
   const bool takes_folder = world_from_environment().rank == 0;
@@ -78,8 +77,7 @@ int run_train(const Arguments& given) {
   load_plugin(config);
   // Read before ranks are forked: once for all of them, and a bad file ends the command before anything is started.
   const DataSet data = open_data(config.data, {.context = config.context, .validation_samples = config.val_samples, .seed = config.seed});
-  if (!config.prompt.empty() && data.train->shape().kind != DataShape::Kind::kText)
-    fail(ErrorCode::kBadInput, "--prompt is for text, and ", config.data, " holds pictures; leave it out");
+  check_data(config, data);
   std::string failure;
   const int code = run_job(
       arguments,
@@ -104,7 +102,8 @@ Verb train_verb() {
            "mpirun -n 2 cohort train --model resnet8 --data fashion-mnist --run runs/mpi",
            "torchrun --nproc-per-node 2 --no-python -- cohort train --model fc --data fashion-mnist --run runs/torchrun"},
       .positional_help = "config.toml, whose settings the options override",
-      .takes_settings = true,
+      .settings = all_settings(),
+      .takes_file = true,
       .run = run_train};
 }
 

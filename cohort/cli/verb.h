@@ -3,7 +3,9 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/base/config.h"
@@ -12,8 +14,9 @@ namespace cohort {
 
 /// What the user typed, parsed.
 struct Arguments {
-  Config config;                   ///< Defaults, then the file, then options; only where the verb takes settings.
-  std::vector<std::string> given;  ///< Names of the settings that were given as options.
+  Config config;                ///< Defaults, then the file, then options; only where the verb takes settings.
+  std::set<std::string> given;  ///< Names of the settings that were given as options.
+  std::string action;           ///< The first word, of verbs that have actions; `positional` begins with it too.
   std::vector<std::string> positional;
   std::string file;                            ///< The config.toml that stood first, "" for none.
   std::map<std::string, std::string> options;  ///< The verb's own options that were given; flags as "true".
@@ -27,15 +30,30 @@ struct VerbOption {
   std::string name, value_name, help;  ///< An empty value_name makes a flag.
 };
 
+/// One action of a verb: what of its options and settings it reads, and how many words may follow it. What it does not read is refused.
+struct VerbAction {
+  std::string name;
+  std::string mode;  ///< An option that makes it another action ("--faults"), a row of its own; "" for the plain one.
+  int most_words = 0;
+  std::vector<std::string> reads;
+};
+
 struct Verb {
   std::string name, summary;
   std::vector<std::string> examples;  ///< Whole commands; the help begins with them.
   std::string positional_help;        ///< "" where none is taken.
-  bool takes_settings = false;        ///< The options of `train`, and a config.toml as first positional.
+  std::vector<std::string> settings;  ///< Those of `train` that it reads.
+  bool takes_file = false;            ///< A config.toml as first positional.
   bool takes_program = false;         ///< Everything from the first positional on belongs to another program.
+  int most_words = 0;                 ///< Positionals (after the file), of a verb without actions.
   std::vector<VerbOption> options;
+  std::vector<VerbAction> actions;                             ///< Empty where the verb has none.
+  std::vector<std::pair<std::string, std::string>> exclusive;  ///< Options of which one may be given.
   std::function<int(const Arguments&)> run;
 };
+
+std::vector<std::string> all_settings();
+std::vector<std::string> settings_without(const std::set<std::string>& names);
 
 /// Parses argv[1...] against the verbs and runs one. Returns the exit code; prints help and one-line complaints itself.
 int run_verbs(const std::vector<Verb>& verbs, int argc, char** argv);

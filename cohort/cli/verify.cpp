@@ -101,10 +101,14 @@ Verb verify_verb() {
                    "cohort verify --model resnet8 --layout zero=3 --workers 3 --sync-batch-norm",
                    "cohort verify --model transformer --data text:FILE --layouts 'pp=2,microbatches=4; tp=2; dp=2,pp=2,microbatches=2'"},
       .positional_help = "config.toml, whose settings the options override",
-      .takes_settings = true,
+      // Nothing is kept of its trainings, and nothing evaluated.
+      .settings = settings_without({"resume", "run", "study", "goal", "eval-every", "checkpoint-every", "keep-checkpoints", "noise-scale",
+                                    "log-every", "prompt", "sample-bytes", "quiet"}),
+      .takes_file = true,
       .options = {{"layouts", "A;B;..", "several layouts; the trainings of one process that they are compared with run once"},
                   {"ranks", "N,N,..", "numbers of ranks to compare with one process (default: --workers, or 2)"},
                   {"all", "", "show every tensor"}},
+      .exclusive = {{"layouts", "layout"}, {"ranks", "workers"}},
       .run = run_verify};
 }
 

@@ -1,7 +1,10 @@
 #include "cohort/train/check_run.h"
 
+#include <cmath>
+
 #include "cohort/base/error.h"
 #include "cohort/comm/nccl.h"
+#include "cohort/data/sampler.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/compressor.h"
 #include "cohort/schedule/check.h"
@@ -11,19 +14,7 @@
 namespace cohort {
 namespace {
 
-/// What only pipelines have would be taken and do nothing.
-void check_no_pipeline(const Layout& layout) {
-  const Layout none;
-  const auto refuse = [](const std::string& key, const std::string& value, const std::string& standard) {
-    if (value != standard)
-      fail(ErrorCode::kBadInput, "--layout: ", key, "=", value, " without pipeline workers does nothing; add pp=N, or leave it out");
-  };
-  refuse("schedule", layout.schedule, none.schedule);
-  refuse("split", layout.split, none.split);
-}
-
 void check_model_parallel(const Config& config, const Layout& layout) {
-  if (layout.pp == 1) check_no_pipeline(layout);
   if (!layout.is_model_parallel()) return;
   const auto refuse = [](bool asked, const std::string& what, const std::string& instead, const std::string& with = "pp or tp") {
     if (asked) fail(ErrorCode::kBadInput, what, " with ", with, " is not supported; ", instead);
@@ -69,20 +60,45 @@ void check_batch(const Config& config, const Layout& layout) {
 
 }  // namespace
 
-void check_run(const Config& config, const Layout& layout, int num_ranks) {
+int64_t steps_of_run(const Config& config, int64_t num_samples) {
+  if (config.steps > 0) return config.steps;
+  const int64_t steps_per_epoch = Sampler(num_samples, config.global_batch, config.seed).steps_per_epoch();
+  return static_cast<int64_t>(std::ceil((config.epochs > 0 ? config.epochs : 1.0) * static_cast<double>(steps_per_epoch)));
+}
+
+void check_data(const Config& config, const DataSet& data) {
+  const int64_t num_samples = data.train->num_samples();
+  if (config.global_batch > num_samples)
+    fail(ErrorCode::kBadInput, "--global-batch ", config.global_batch, ": the data has ", num_samples,
+         " training samples, and a batch takes each at most once; use --global-batch ", num_samples, " or less");
+  const int64_t steps = steps_of_run(config, num_samples);
+  for (const InjectedFault& fault : parse_faults(config.inject))
+    if (fault.kind == "kill" && fault.value >= static_cast<double>(steps))
+      fail(ErrorCode::kBadInput, "--inject kill:", fault.rank, ":", fault.value, ": steps are counted from 0 here, and the last of ", steps,
+           " is ", steps - 1);
+}
+
+void check_run(const Situation& situation) {
+  const Config& config = situation.config;
+  const Layout& layout = situation.layout;
   find_model(config.model.substr(0, config.model.find(':')));
   check_batch(config, layout);
-  check_faults(config, num_ranks);
+  check_faults(config, situation.num_ranks);
   check_compressor(layout.compress);
-  parse_shares(config.shares, num_ranks);
+  parse_shares(config.shares, situation.num_ranks);
   check_model_parallel(config, layout);
   check_device(config, layout);
-  check_noise_scale(config, layout, num_ranks);
+  check_noise_scale(config, layout, situation.num_ranks);
+  check_options(situation);
   if (layout.compress == "none") return;
   const std::string what = concat("compress=", layout.compress);
   if (config.precision == "fp16")
     fail(ErrorCode::kBadInput, "--precision fp16 with ", what,
          " is not supported: what compression keeps for later would be in an old loss scale; use --precision bf16");
+}
+
+void check_run(const Config& config, const Layout& layout, int num_ranks) {
+  check_run({.config = config, .layout = layout, .num_ranks = num_ranks, .is_text = is_text_data(config.data)});
 }
 
 }  // namespace cohort

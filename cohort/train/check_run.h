@@ -1,12 +1,23 @@
 #pragma once
-// Settings that contradict each other, found before any rank is started: one line and not one a rank.
+// Settings that contradict each other or would be ignored, found before any rank is started: one line and not one a rank.
+
+#include <cstdint>
 
 #include "cohort/base/config.h"
 #include "cohort/base/layout.h"
+#include "cohort/base/option_rules.h"
+#include "cohort/data/source.h"
 
 namespace cohort {
 
 /// Error(kBadInput). What depends on the model or the machine is found by the ranks.
+void check_run(const Situation& situation);
+/// Of ranks of one host, with data of the kind that its name says.
 void check_run(const Config& config, const Layout& layout, int num_ranks);
+/// Error(kBadInput) for a batch of more samples than there are, and a fault in a step that never comes.
+void check_data(const Config& config, const DataSet& data);
+
+/// Optimizer steps that the configuration asks for.
+int64_t steps_of_run(const Config& config, int64_t num_samples);
 
 }  // namespace cohort

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "cohort/base/error.h"
+#include "cohort/base/training_defaults.h"
 
 namespace cohort {
 
@@ -17,7 +18,7 @@ UpdateRule update_rule(const Config& config) {
                                                                 {"adamw", UpdateRule::Kind::kAdamW}};
   const auto kind = kinds.find(config.optimizer);
   if (kind == kinds.end()) fail(ErrorCode::kBadInput, "no optimizer '", config.optimizer, "'");
-  return {kind->second, config.momentum, config.beta1, config.beta2, config.eps, config.weight_decay};
+  return {kind->second, config.momentum, config.beta1, config.beta2, config.eps, weight_decay_of(config)};
 }
 
 StrategyOptions strategy_options(const Config& config, const Layout& layout) {
@@ -33,13 +34,14 @@ StrategyOptions strategy_options(const Config& config, const Layout& layout) {
 }
 
 double learning_rate_at(const Config& config, int64_t step, int64_t total_steps) {
-  if (step < config.warmup_steps) return config.lr * static_cast<double>(step + 1) / static_cast<double>(config.warmup_steps);
-  if (config.schedule_lr == "constant") return config.lr;
+  const double rate = learning_rate_of(config);
+  if (step < config.warmup_steps) return rate * static_cast<double>(step + 1) / static_cast<double>(config.warmup_steps);
+  if (config.schedule_lr == "constant") return rate;
   const int64_t decay_steps = config.decay_steps > 0 ? config.decay_steps : total_steps - config.warmup_steps;
   const double span = static_cast<double>(std::max<int64_t>(1, decay_steps));
   const double done = std::min(1.0, static_cast<double>(step - config.warmup_steps) / span);
   const double shape = config.schedule_lr == "linear" ? 1 - done : 0.5 * (1 + std::cos(std::numbers::pi * done));
-  return config.lr * (config.lr_end_factor + (1 - config.lr_end_factor) * shape);
+  return rate * (config.lr_end_factor + (1 - config.lr_end_factor) * shape);
 }
 
 }  // namespace cohort

@@ -39,6 +39,7 @@ void Run::write_start() {
              {"data", config_.data},
              {"global_batch", config_.global_batch},
              {"steps", total_steps_},
+             {"optimizer", {{"name", config_.optimizer}, {"lr", config_.lr}, {"weight_decay", config_.weight_decay}}},
              {"backend", group_.backend_name()},
              {"launcher", world_.launcher},
              {"version", COHORT_VERSION},
@@ -59,7 +60,8 @@ void Run::write_start() {
   metrics_->flush();
   progress_->note(concat("training ", config_.model, " (", with_commas(num_parameters_), " parameters) on ", config_.data, " (",
                          with_commas(data_.train->num_samples()), " samples), ", world_.size, world_.size == 1 ? " worker" : " workers",
-                         ", ", total_steps_, " steps of ", config_.global_batch, " samples",
+                         ", ", total_steps_, " steps of ", config_.global_batch, " samples, ", config_.optimizer, " with learning rate ",
+                         config_.lr, config_.weight_decay > 0 ? concat(" and weight decay ", config_.weight_decay) : "",
                          config_.resume ? concat(", going on after step ", first_step_) : ""));
   if (!config_.json && !plan_.table.empty()) progress_->note(plan_.table.substr(0, plan_.table.find_last_not_of('\n') + 1));
 }

@@ -16,11 +16,18 @@
 #include "cohort/base/log.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/flat_range.h"
+#include "cohort/data/sampler.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/parallel/tensor_alias.h"
 
 namespace cohort {
 namespace {
+
+/// The last step of an epoch takes what is left.
+int64_t samples_before(int64_t step, const Config& config, int64_t num_samples) {
+  const int64_t steps_per_epoch = Sampler(num_samples, config.global_batch, config.seed).steps_per_epoch();
+  return step / steps_per_epoch * num_samples + step % steps_per_epoch * config.global_batch;
+}
 
 std::string checkpoints_folder(const Config& config) { return config.run + "/checkpoints"; }
 
@@ -109,7 +116,7 @@ Json RunState::describe(int64_t step, const Json& extra) const {
   for (const auto& [alias, name] : places_.aliases) aliases[alias] = name;
   return Json{{"step", step},
               {"identity", identity(config_, data_)},
-              {"samples_seen", step * config_.global_batch},
+              {"samples_seen", samples_before(step, config_, data_.train_samples)},
               {"layout", to_json(layout_)},
               {"world_size", group_.size()},
               {"aliases", aliases},

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <csignal>
 #include <limits>
 #include <numeric>
@@ -25,6 +24,7 @@
 #include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text.h"
+#include "cohort/base/training_defaults.h"
 #include "cohort/comm/group.h"
 #include "cohort/comm/memory_count.h"
 #include "cohort/data/loader.h"
@@ -33,6 +33,7 @@
 #include "cohort/parallel/convert_sync_batch_norm.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/train/balance.h"
+#include "cohort/train/check_run.h"
 #include "cohort/train/device.h"
 #include "cohort/train/evaluate.h"
 #include "cohort/train/optimizer.h"
@@ -65,7 +66,7 @@ void nudge(torch::nn::Module& model, double unit) {
 }  // namespace
 
 Run::Run(const Config& config, const DataSet& data, const World& world, const TrainOptions& options)
-    : config_(config),
+    : config_(with_defaults(config)),
       data_(data),
       world_(world),
       options_(options),
@@ -82,9 +83,7 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
   if (options.nudge_weights > 0) nudge(*model_, options.nudge_weights);
   model_->to(device_);
   const int64_t steps_per_epoch = Sampler(data.train->num_samples(), config.global_batch, config.seed).steps_per_epoch();
-  total_steps_ = config.steps > 0
-                     ? config.steps
-                     : static_cast<int64_t>(std::ceil((config.epochs > 0 ? config.epochs : 1.0) * static_cast<double>(steps_per_epoch)));
+  total_steps_ = steps_of_run(config, data.train->num_samples());
   shares_ = parse_shares(config.shares, world_.size);
   spread_model();
   build_strategy();
@@ -287,6 +286,16 @@ TrainResult Run::train() {
 TrainResult train(const Config& config, const DataSet& data, const World& world, const TrainOptions& options) {
   keep_freed_memory();
   catch_stop_signals();
+  // Those of verify() are pieces of a comparison: it has checked the whole.
+  if (options.reports) {
+    check_config(config);
+    check_run({.config = config,
+               .layout = parse_layout(config.layout, world.size),
+               .num_ranks = world.size,
+               .one_host = world.local_size == world.size,
+               .is_text = data.train->shape().kind == DataShape::Kind::kText});
+    check_data(config, data);
+  }
   return Run(config, data, world, options).train();
 }
 

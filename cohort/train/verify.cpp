@@ -142,13 +142,17 @@ VerifyResult verify_one(const Config& config, const Layout& layout, Trainings& t
 
 void verify(const Config& config, const DataSet& data, const std::vector<Layout>& layouts,
             const std::function<void(const VerifyResult&)>& done) {
+  check_data(config, data);
   Trainings trainings(config, data);
   for (const Layout& layout : layouts) {
     if (layout.compress != "none")
       fail(ErrorCode::kBadInput,
            "verify: compressed gradients are another training by design, so there is nothing to compare; verify the layout with "
            "compress=none");
-    check_run(config, layout, layout.num_ranks());
+    check_run({.config = config,
+               .layout = layout,
+               .num_ranks = layout.num_ranks(),
+               .is_text = data.train->shape().kind == DataShape::Kind::kText});
     done(verify_one(config, layout, trainings));
   }
 }

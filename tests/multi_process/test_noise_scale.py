@@ -73,7 +73,7 @@ def test_half_precision_measures_the_same():
 
 def test_averages_survive_a_resume():
     with Folder() as folder:
-        options = ["train", *TINY, "--workers", 2, "--quiet", "--json", "--noise-scale", 2, "--lr-end-factor", 1]
+        options = ["train", *TINY, "--workers", 2, "--quiet", "--json", "--noise-scale", 2]
         whole = noise(run_ok([*options, "--steps", 12, "--run", folder / "whole"]))
         run_ok([*options, "--steps", 6, "--run", folder / "parts"])
         rest = noise(run_ok([*options, "--steps", 12, "--run", folder / "parts", "--resume"]))

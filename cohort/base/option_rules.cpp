@@ -1,0 +1,266 @@
+// The tables of option_rules.h. A new setting needs a row: tests compare names with settings(), and train/option_effects_test.cpp with what
+// each of them does.
+#include "cohort/base/option_rules.h"
+
+#include <algorithm>
+
+#include "cohort/base/error.h"
+#include "cohort/base/json.h"
+#include "cohort/base/text.h"
+
+namespace cohort {
+namespace {
+
+constexpr const char* kNothing = "";  // No value asks for nothing.
+
+/// As it is typed: TOML without its quotes.
+std::string plain_value(const Setting& setting, const Config& config) {
+  const std::string value = setting.get(config);
+  return value.starts_with('"') ? value.substr(1, value.size() - 2) : value;
+}
+std::string value_of(const Situation& s, const char* setting) {
+  return concat("--", setting, " is ", plain_value(*find_setting(setting), s.config));
+}
+
+bool has_ranks(const Situation& s) { return s.num_ranks > 1; }
+std::string one_process(const Situation&) { return "there is one process"; }
+constexpr const char* kAddWorkers = "add --workers N";
+
+bool has_momentum(const Situation& s) { return s.config.optimizer == "momentum" || s.config.optimizer == "nesterov"; }
+bool is_adam(const Situation& s) { return s.config.optimizer == "adam" || s.config.optimizer == "adamw"; }
+std::string optimizer_now(const Situation& s) { return value_of(s, "optimizer"); }
+
+bool decays(const Situation& s) { return s.config.schedule_lr != "constant"; }
+std::string schedule_now(const Situation& s) { return value_of(s, "schedule-lr"); }
+constexpr const char* kWhenItDecays = "with --schedule-lr linear or cosine";
+constexpr const char* kLetItDecay = "use --schedule-lr linear or cosine";
+
+bool is_text(const Situation& s) { return s.is_text.value_or(true); }
+bool writes_text(const Situation& s) { return is_text(s) && s.config.sample_bytes > 0; }
+std::string data_now(const Situation& s) {
+  return is_text(s) ? std::string("--sample-bytes is 0") : concat("--data ", s.config.data, " holds pictures");
+}
+
+bool has_replicas(const Situation& s) {
+  const std::vector<int> degrees = s.layout.data_degrees();
+  return std::any_of(degrees.begin(), degrees.end(), [](int degree) { return degree > 1; });
+}
+std::string one_replica(const Situation& s) {
+  return s.layout.is_model_parallel() ? "dp is 1: no two ranks have the same part of the model" : "there is one process";
+}
+
+/// Ranks of one host that could have one copy of the weights together.
+bool could_share(const Situation& s) {
+  const bool shares_memory = s.config.backend == "shm" || (s.config.backend == "auto" && s.one_host);
+  return has_replicas(s) && s.layout.zero == 0 && s.layout.compress == "none" && s.config.device == "cpu" && shares_memory;
+}
+/// Also on several hosts: there `private` is what `auto` means, and not against it.
+bool chooses_weights(const Situation& s) { return could_share(s) || (s.config.backend == "auto" && !s.one_host && s.layout.zero == 0); }
+std::string weights_now(const Situation& s) {
+  if (!has_replicas(s)) return one_replica(s);
+  if (s.layout.zero > 0) return concat("zero=", s.layout.zero, " divides them");
+  if (s.layout.compress != "none") return concat("with compress=", s.layout.compress, " each rank has its own already");
+  return s.config.device != "cpu" ? value_of(s, "device") : concat(value_of(s, "backend"), ": each rank has its own already");
+}
+bool has_buckets(const Situation& s) { return has_replicas(s) && (!could_share(s) || s.config.weights == "private"); }
+std::string buckets_now(const Situation& s) {
+  return has_replicas(s) ? "the ranks of this host have one copy of the weights, and no buckets" : one_replica(s);
+}
+
+bool is_fp16(const Situation& s) { return s.config.precision == "fp16"; }
+std::string precision_now(const Situation& s) { return value_of(s, "precision"); }
+bool has_run(const Situation& s) { return !s.config.run.empty(); }
+std::string no_run(const Situation&) { return "no folder is named"; }
+bool has_pieces(const Situation& s) { return s.num_ranks > 1 || s.config.accumulate > 1; }
+std::string one_piece(const Situation&) { return "one worker without accumulation has gradients of one batch size"; }
+
+bool has_stages(const Situation& s) { return s.layout.pp > 1; }
+std::string no_stages(const Situation&) { return "it has no pipeline workers"; }
+constexpr const char* kAddStages = "add pp=N";
+bool cuts(const Situation& s) { return has_stages(s) && s.layout.stages.empty(); }
+std::string no_cuts(const Situation& s) { return has_stages(s) ? "the layout's file names the stages" : no_stages(s); }
+bool divides(const Situation& s) { return s.layout.tp > 1; }
+std::string undivided(const Situation&) { return "tp is 1"; }
+bool chooses_layers(const Situation& s) { return s.layout.recompute != "auto" || s.config.memory_limit > 0; }
+std::string no_limit(const Situation&) { return "there is no limit to keep, so nothing would recompute"; }
+bool sums_gradients(const Situation& s) { return has_replicas(s) || s.layout.is_model_parallel(); }  // The latter is refused elsewhere.
+
+/// The axes with more than one rank, as `order` has them.
+std::string used_axes(const Layout& layout, const std::string& order) {
+  std::string used;
+  for (const std::string& axis : split(order, '-')) {
+    const bool many = axis == "pp" ? layout.pp > 1 : axis == "tp" ? layout.tp > 1 : has_replicas({Config(), layout});
+    if (many) used += " " + axis;
+  }
+  return used;
+}
+bool moves_ranks(const Situation& s) { return used_axes(s.layout, s.layout.order) != used_axes(s.layout, Layout().order); }
+std::string same_order(const Situation& s) {
+  const std::string used = used_axes(s.layout, s.layout.order);
+  return used.empty() ? "there is one process" : concat("the axes with more than one rank,", used, ", stand as without it");
+}
+
+std::vector<OptionRule> make_option_rules() {
+  const auto always = [](const char* name) { return OptionRule{name, kNothing, "", nullptr, nullptr, ""}; };
+  return {
+      always("model"),
+      always("data"),
+      {"context", kNothing, "for text", is_text, data_now, "leave it out"},
+      always("val-samples"),
+      always("plugin"),
+      always("workers"),
+      always("layout"),
+      {"backend", "\"auto\"", "on two ranks or more", has_ranks, one_process, kAddWorkers},
+      {"weights", "\"auto\"",
+       "where two ranks or more of a host have the same part of the model: dp=2 or more, zero=0, compress=none, "
+       "--backend auto or shm",
+       chooses_weights, weights_now, "take dp alone"},
+      {"shares", "\"equal\"", "on two ranks or more", has_ranks, one_process, kAddWorkers},
+      always("sync-batch-norm"),
+      always("device"),
+      always("threads"),
+      {"bucket-bytes", "0",
+       "where gradients travel in buckets: dp=2 or more, with zero=1 to 3, compress, --weights private or a network's "
+       "--backend",
+       has_buckets, buckets_now, "use --weights private, or zero=1 to 3"},
+      {"timeout", kNothing, "on two ranks or more", has_ranks, one_process, kAddWorkers},
+      always("global-batch"),
+      always("study"),
+      always("accumulate"),
+      always("optimizer"),
+      always("lr"),
+      {"momentum", kNothing, "with --optimizer momentum or nesterov", has_momentum, optimizer_now,
+       "use --optimizer momentum (or nesterov)"},
+      {"beta1", kNothing, "with --optimizer adam or adamw", is_adam, optimizer_now, "use --optimizer adam (or adamw)"},
+      {"beta2", kNothing, "with --optimizer adam or adamw", is_adam, optimizer_now, "use --optimizer adam (or adamw)"},
+      {"eps", kNothing, "with --optimizer adam or adamw", is_adam, optimizer_now, "use --optimizer adam (or adamw)"},
+      always("schedule-lr"),
+      {"lr-end-factor", kNothing, kWhenItDecays, decays, schedule_now, kLetItDecay},
+      {"decay-steps", "0", kWhenItDecays, decays, schedule_now, kLetItDecay},
+      always("warmup-steps"),
+      always("weight-decay"),
+      always("label-smoothing"),
+      always("clip-norm"),
+      always("precision"),
+      {"loss-scale", "0.0", "with --precision fp16", is_fp16, precision_now, "use --precision fp16"},
+      always("steps"),
+      always("epochs"),
+      always("goal"),
+      always("eval-every"),
+      always("checkpoint-every"),
+      always("keep-checkpoints"),
+      {"resume", "false", "with --run", has_run, no_run, "add --run DIR"},
+      always("run"),
+      always("seed"),
+      always("memory-limit"),
+      always("inject"),
+      {"prompt", "\"\"", "for text, with --sample-bytes above 0", writes_text, data_now, "leave it out"},
+      {"sample-bytes", "0", "for text", is_text, data_now, "leave it out"},
+      {"noise-scale", "0", "on two ranks or more, or with --accumulate 2 or more", has_pieces, one_piece,
+       "add --workers N or --accumulate N"},
+      always("log-every"),
+      always("json"),
+      always("quiet"),
+  };
+}
+
+std::vector<OptionRule> make_layout_rules() {
+  const auto always = [](const char* name) { return OptionRule{name, kNothing, "", nullptr, nullptr, ""}; };
+  return {
+      always("dp"),
+      always("pp"),
+      always("tp"),
+      {"zero", kNothing, "with dp=2 or more", has_replicas, one_replica, "add ranks (dp=2, --workers N)"},
+      always("sync"),
+      {"schedule", kNothing, "with pp=2 or more", has_stages, no_stages, kAddStages},
+      {"microbatches", kNothing, "with pp=2 or more", has_stages, no_stages,
+       "use --accumulate N, which divides each rank's batch, or add pp=N"},
+      {"recompute", kNothing, "as auto with --memory-limit, as all always", chooses_layers, no_limit,
+       "add --memory-limit BYTES, or use recompute=all"},
+      {"compress", kNothing, "with dp=2 or more", sums_gradients, one_replica, kAddWorkers},
+      {"split", kNothing, "with pp=2 or more, where no file names the stages", cuts, no_cuts, kAddStages},
+      {"order", kNothing, "where it moves an axis of two ranks or more", moves_ranks, same_order, "give other degrees"},
+      {"sequence", kNothing, "with tp=2 or more", divides, undivided, "use tp=N as well"},
+      always("stages"),
+  };
+}
+
+/// Of a key that is not its default; "" otherwise.
+std::string value_of_key(const Layout& layout, const std::string& key) {
+  const Json mine = to_json(layout), standard = to_json(Layout());
+  if (!mine.contains(key) || (standard.contains(key) && standard[key] == mine[key])) return "";
+  return mine[key].is_string() ? mine[key].get<std::string>() : mine[key].dump();
+}
+
+[[noreturn]] void refuse(const std::string& what, const OptionRule& rule, const Situation& situation) {
+  const std::string instead = rule.instead == std::string("leave it out") ? rule.instead : concat(rule.instead, ", or leave it out");
+  fail(ErrorCode::kBadInput, what, " would do nothing here: it acts ", rule.when, ", and ", rule.now(situation), "; ", instead);
+}
+
+bool is_ignored(const OptionRule& rule, const Setting& setting, const Situation& situation) {
+  return rule.acts && !rule.acts(situation) && is_given(situation.config, setting) && setting.get(situation.config) != rule.off;
+}
+
+}  // namespace
+
+const std::vector<OptionRule>& option_rules() {
+  static const std::vector<OptionRule> table = make_option_rules();
+  return table;
+}
+
+const std::vector<OptionRule>& layout_rules() {
+  static const std::vector<OptionRule> table = make_layout_rules();
+  return table;
+}
+
+std::optional<bool> is_text_data(const std::string& data) {
+  if (data.starts_with("text:") || data == "synthetic:text" || data.starts_with("synthetic:text,")) return true;
+  const std::string name = data.substr(0, data.find(':'));
+  for (const char* pictures : {"fashion-mnist", "mnist", "cifar10", "synthetic"})
+    if (name == pictures) return false;
+  return std::nullopt;
+}
+
+Situation situation_of(const Config& config) {
+  Situation situation{.config = config, .layout = {}, .num_ranks = std::max(1, config.workers), .is_text = is_text_data(config.data)};
+  try {
+    situation.layout = parse_layout(config.layout, config.workers);
+    situation.num_ranks = situation.layout.num_ranks();
+  } catch (const Error&) {  // Refused where it is used.
+  }
+  return situation;
+}
+
+bool acts(const std::string& setting, const Situation& situation) {
+  const auto rule =
+      std::find_if(option_rules().begin(), option_rules().end(), [&](const OptionRule& each) { return each.name == setting; });
+  return rule != option_rules().end() && (!rule->acts || rule->acts(situation));
+}
+
+void check_options(const Situation& situation) {
+  for (const OptionRule& rule : option_rules()) {
+    const Setting& setting = *find_setting(rule.name);
+    if (is_ignored(rule, setting, situation))
+      refuse(concat("--", rule.name, setting.is_flag ? "" : " " + plain_value(setting, situation.config)), rule, situation);
+  }
+  for (const OptionRule& rule : layout_rules()) {
+    const std::string value = value_of_key(situation.layout, rule.name);
+    if (!value.empty() && rule.acts && !rule.acts(situation)) refuse(concat("--layout: ", rule.name, "=", value), rule, situation);
+  }
+}
+
+std::vector<std::string> leave_out_overridden(Config& merged, const Config& file, const std::set<std::string>& command_line) {
+  const Config defaults;
+  std::vector<std::string> names;
+  for (const OptionRule& rule : option_rules()) {
+    const Setting& setting = *find_setting(rule.name);
+    if (command_line.contains(rule.name) || is_ignored(rule, setting, situation_of(file)) ||
+        !is_ignored(rule, setting, situation_of(merged)))
+      continue;
+    setting.copy(merged, defaults);
+    names.emplace_back(rule.name);
+  }
+  return names;
+}
+
+}  // namespace cohort

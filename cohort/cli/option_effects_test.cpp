@@ -1,0 +1,348 @@
+// Every setting and every key of --layout, through the program: where the tables of base/option_rules.h say that it means nothing it is
+// refused, and where they say that it does, something changes: what is trained, or what each row below names. A setting without a row
+// fails.
+#include <ATen/Parallel.h>
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cohort/base/config.h"
+#include "cohort/base/error.h"
+#include "cohort/base/file.h"
+#include "cohort/base/json.h"
+#include "cohort/base/layout.h"
+#include "cohort/base/option_rules.h"
+#include "cohort/base/text.h"
+#include "cohort/cohort.h"
+#include "cohort/data/source.h"
+#include "cohort/train/trainer.h"
+
+namespace cohort {
+namespace {
+
+namespace fs = std::filesystem;
+
+const char* const kPictures = "--model fc:hidden=8 --data synthetic:1x8x8,classes=4,samples=96";
+const char* const kText = "--model transformer:width=8,layers=1,heads=1 --data synthetic:text,samples=64";
+const char* const kNorm = "--model vgg11:width=2,hidden=8,norm=batch --data synthetic:1x16x16,classes=4,samples=96";
+
+std::string read_all(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+/// What one call of the program left.
+struct Outcome {
+  int code = -1;
+  std::string out, err, threads, folder;  ///< folder: where the run went, "" where nowhere.
+  std::string weights;                    ///< All files of tensors of the newest checkpoint.
+  int num_checkpoints = 0;
+  std::vector<Json> lines;  ///< Of metrics.jsonl.
+
+  Json first(const std::string& event) const {
+    for (const Json& line : lines)
+      if (line.value("event", "") == event) return line;
+    return nullptr;
+  }
+};
+
+Outcome read_outcome(const fs::path& folder, int code) {
+  Outcome outcome{.code = code, .out = read_all(folder / "out"), .err = read_all(folder / "err"), .threads = read_all(folder / "threads")};
+  fs::path checkpoint;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "metrics.jsonl") {
+      outcome.folder = entry.path().parent_path().filename().string();
+      std::istringstream lines(read_all(entry.path()));
+      for (std::string line; std::getline(lines, line);) outcome.lines.push_back(Json::parse(line));
+    }
+    if (!entry.is_directory() || entry.is_symlink() || !name.starts_with("step-")) continue;
+    ++outcome.num_checkpoints;
+    if (name > checkpoint.filename().string()) checkpoint = entry.path();
+  }
+  std::vector<fs::path> files;
+  if (!checkpoint.empty())
+    for (const auto& entry : fs::directory_iterator(checkpoint))
+      if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  for (const fs::path& file : files) outcome.weights += read_all(file);
+  return outcome;
+}
+
+/// `cohort train WORDS` in a process and a folder of its own.
+Outcome run_train(const std::string& words) {
+  const TemporaryFolder folder;
+  std::vector<std::string> arguments = {"cohort", "train"};
+  for (const std::string& word : split(words, ' '))
+    if (!word.empty()) arguments.push_back(word);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const std::string home = folder / "";
+    if (::chdir(home.c_str()) != 0) ::_exit(99);
+    ::dup2(::open("out", O_CREAT | O_WRONLY, 0600), STDOUT_FILENO);
+    ::dup2(::open("err", O_CREAT | O_WRONLY, 0600), STDERR_FILENO);
+    std::vector<char*> pointers;
+    for (std::string& argument : arguments) pointers.push_back(argument.data());
+    const int code = run_cli(static_cast<int>(pointers.size()), pointers.data());
+    std::fflush(stdout);
+    std::ofstream("threads") << at::get_num_threads();
+    ::_exit(code);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return read_outcome(folder / "", WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+}
+
+// What may change -------------------------------------------------------------------------------------------------------------------
+
+std::string weights(const Outcome& o) { return o.weights; }
+std::string exit_code(const Outcome& o) { return std::to_string(o.code); }
+std::string threads(const Outcome& o) { return o.threads; }
+std::string folder_name(const Outcome& o) { return o.folder == "r" ? "r" : "a name by date"; }
+std::string num_checkpoints(const Outcome& o) { return std::to_string(o.num_checkpoints); }
+std::string standard_output(const Outcome& o) { return o.out.starts_with("{") ? "lines of JSON" : "none"; }
+std::string progress_bar(const Outcome& o) {
+  return o.err.find("steps/s") != std::string::npos || o.err.find('\r') != std::string::npos ? "a bar" : "none";
+}
+std::string samples(const Outcome& o) { return o.first("sample").dump(); }
+/// Which lines of metrics there are, by step.
+std::string events(const Outcome& o) {
+  std::string text;
+  for (const Json& line : o.lines) text += concat(line.value("event", ""), " ", line.value("step", 0), "; ");
+  return text;
+}
+std::string start_line(const Outcome& o) {
+  Json start = o.first("start");
+  for (const char* changing : {"started", "layout"}) start.erase(changing);
+  return start.dump();
+}
+std::string pipeline(const Outcome& o) {
+  const Json line = o.first("pipeline");
+  return line.is_null() ? "" : line.value("schedule", "");
+}
+/// Samples, parts and bytes of the ranks.
+std::string ranks(const Outcome& o) {
+  std::string text;
+  for (const Json& rank : o.first("ranks").value("ranks", Json::array())) {
+    for (const char* key :
+         {"samples", "predicted_weight_bytes", "predicted_gradient_bytes", "predicted_optimizer_bytes", "peak_tensor_bytes"})
+      text += concat(key, " ", rank.value(key, Json()).dump(), "; ");
+    if (!rank.contains("part")) continue;
+    for (const char* key : {"data", "pipe", "tensor", "layers"}) text += rank["part"].value(key, Json()).dump();
+  }
+  return text;
+}
+
+using View = std::string (*)(const Outcome&);
+
+struct Case {
+  std::string name, value;           ///< Of a setting; a flag has no value. Of a layout's key: the key, and the whole layout.
+  std::vector<std::string> ignored;  ///< Where it means nothing: options of `train` beside it.
+  std::vector<std::string> acts;     ///< Where it does; the same options without it are what it is compared with.
+  View view;
+};
+
+std::vector<Case> setting_cases() {
+  const std::string adam = concat(kPictures, " --optimizer adam"), momentum = concat(kPictures, " --optimizer momentum");
+  const std::string two = concat(kPictures, " --workers 2"), linear = concat(kPictures, " --schedule-lr linear"), alone = kPictures;
+  return {
+      {"model", "fc:hidden=9", {}, {alone}, weights},
+      {"data", "synthetic:1x8x8,classes=4,samples=96,noise=2", {}, {alone}, weights},
+      {"context", "12", {alone}, {kText}, weights},
+      {"val-samples", "20", {}, {alone}, start_line},
+      {"plugin", "none.so", {}, {alone}, exit_code},
+      {"workers", "2", {}, {alone}, start_line},
+      {"layout", "dp=2", {}, {alone}, start_line},
+      {"backend", "gloo", {alone}, {two}, start_line},
+      {"weights", "private", {alone, two + " --layout zero=1", alone + " --layout pp=2", two + " --backend gloo"}, {two}, ranks},
+      {"shares", "3:1", {}, {two}, ranks},
+      {"shares", "auto", {alone}, {}, ranks},
+      {"sync-batch-norm", "", {}, {concat(kNorm, " --workers 2")}, weights},
+      {"device", "cuda", {}, {alone}, exit_code},
+      {"threads", "2", {}, {alone}, threads},
+      {"bucket-bytes", "64", {alone, two, alone + " --layout tp=2"}, {two + " --layout zero=3 --memory-limit 1000000000"}, ranks},
+      {"timeout", "0.3", {alone}, {two + " --inject pause:1:1.5"}, exit_code},
+      {"global-batch", "24", {}, {alone}, weights},
+      {"study", "none", {}, {alone}, exit_code},
+      {"accumulate", "3", {}, {alone}, weights},
+      {"optimizer", "adam", {}, {alone}, weights},
+      {"lr", "0.02", {}, {alone}, weights},
+      {"momentum", "0.5", {alone, adam}, {momentum, concat(kPictures, " --optimizer nesterov")}, weights},
+      {"beta1", "0.5", {alone, momentum}, {adam, concat(kPictures, " --optimizer adamw")}, weights},
+      {"beta2", "0.5", {alone, momentum}, {adam}, weights},
+      {"eps", "0.1", {alone, momentum}, {adam}, weights},
+      {"schedule-lr", "linear", {}, {alone}, weights},
+      {"lr-end-factor", "0.5", {alone}, {linear, concat(kPictures, " --schedule-lr cosine")}, weights},
+      {"decay-steps", "2", {alone}, {linear}, weights},
+      {"warmup-steps", "2", {}, {alone}, weights},
+      {"weight-decay", "0.1", {}, {alone}, weights},
+      {"label-smoothing", "0.1", {}, {alone}, weights},
+      {"clip-norm", "0.01", {}, {alone}, weights},
+      {"precision", "bf16", {}, {alone}, weights},
+      {"loss-scale", "0.000001", {alone, concat(kPictures, " --precision bf16")}, {concat(kPictures, " --precision fp16")}, weights},
+      {"steps", "2", {}, {alone}, events},
+      {"epochs", "0.5", {}, {alone}, events},
+      {"goal", "val_loss<100", {}, {alone + " --eval-every 1"}, events},
+      {"eval-every", "1", {}, {alone}, events},
+      {"checkpoint-every", "1", {}, {alone}, events},
+      {"keep-checkpoints", "3", {}, {alone + " --checkpoint-every 1"}, num_checkpoints},
+      {"resume", "", {alone}, {alone + " --run r"}, exit_code},
+      {"run", "r", {}, {alone}, folder_name},
+      {"seed", "7", {}, {alone}, weights},
+      {"memory-limit", "2000", {}, {alone}, exit_code},
+      {"inject", "kill:1:1", {}, {two}, exit_code},
+      {"prompt", "ab", {alone, concat(kText, " --sample-bytes 0")}, {kText}, samples},
+      {"sample-bytes", "10", {alone}, {kText}, samples},
+      {"noise-scale", "1", {alone}, {alone + " --accumulate 2"}, events},
+      {"log-every", "3", {}, {alone}, events},
+      {"json", "", {}, {alone}, standard_output},
+      {"quiet", "", {}, {alone}, progress_bar},
+  };
+}
+
+std::vector<Case> layout_cases() {
+  const std::string two = concat(kPictures, " --workers 2"), alone = kPictures, limit = concat(kText, " --memory-limit 1000000000");
+  return {
+      {"dp", "dp=2", {}, {alone}, start_line},
+      {"pp", "pp=2", {}, {alone}, ranks},
+      {"tp", "tp=2", {}, {alone}, ranks},
+      {"zero", "zero=3", {alone}, {two}, ranks},
+      {"zero", "pp=2,zero=1", {alone}, {}, ranks},
+      {"zero", "tp=2,zero=2", {alone}, {}, ranks},
+      {"sync", "sync=async", {alone, two}, {}, ranks},
+      {"schedule", "schedule=gpipe", {alone, two}, {}, ranks},
+      {"schedule", "pp=2,microbatches=2,schedule=gpipe", {}, {alone + " --layout pp=2,microbatches=2"}, pipeline},
+      {"microbatches", "microbatches=2", {alone, two}, {}, weights},
+      {"microbatches", "pp=2,microbatches=3", {}, {alone + " --layout pp=2"}, weights},
+      {"recompute", "recompute=auto", {alone, two}, {}, ranks},
+      {"recompute", "recompute=all", {}, {limit}, ranks},
+      {"compress", "compress=int8", {alone}, {two}, weights},
+      {"split", "split=2", {alone, two}, {}, ranks},
+      {"split", "pp=2,split=2", {}, {alone + " --layout pp=2,split=1"}, ranks},
+      {"order", "dp=2,order=pp-dp-tp", {two}, {}, ranks},
+      {"order", "order=tp-pp-dp", {alone}, {}, ranks},
+      {"order", "dp=2,pp=2,order=pp-dp-tp", {}, {alone + " --layout dp=2,pp=2"}, ranks},
+      {"sequence", "sequence=1", {alone, two}, {}, weights},
+      {"sequence", "tp=2,sequence=1", {}, {limit + " --layout tp=2"}, ranks},
+  };
+}
+
+const std::string kCommon = "--global-batch 16 --threads 1 ";
+
+/// Beside steps a goal or epochs would mean something else.
+std::string with_steps(const std::string& name, const std::string& words) {
+  const bool has_length = name == "epochs" || name == "steps";
+  return kCommon + (has_length ? "" : "--steps 3 ") + words;
+}
+
+std::string option_of(const Case& each, bool is_layout) {
+  if (is_layout) return " --layout " + each.value;
+  return " --" + each.name + (each.value.empty() ? "" : " " + each.value);
+}
+
+void check_case(const Case& each, bool is_layout, std::map<std::string, Outcome>& known) {
+  const std::string option = option_of(each, is_layout);
+  for (const std::string& words : each.ignored) {
+    CAPTURE(words + option);
+    const Outcome refused = run_train(with_steps(each.name, words + option));
+    CHECK(refused.code == 2);
+    CHECK(refused.err.find(is_layout ? each.name + "=" : "--" + each.name) != std::string::npos);
+    CHECK(std::count(refused.err.begin(), refused.err.end(), '\n') == 1);
+    CHECK(refused.folder.empty());
+  }
+  for (const std::string& words : each.acts) {
+    CAPTURE(words + option);
+    const std::string without = with_steps(each.name, words);
+    if (!known.contains(without)) known[without] = run_train(without);
+    CHECK(known[without].code == 0);
+    const Outcome with = run_train(with_steps(each.name, words + option));
+    CHECK((with.code == 0 || each.view == exit_code));
+    CHECK(each.view(with) != each.view(known[without]));
+  }
+}
+
+TEST_CASE("every setting acts, or is refused") {
+  std::map<std::string, Outcome> known;
+  for (const Setting& setting : settings()) {
+    CAPTURE(setting.name);
+    bool is_there = false, is_refused = false;
+    for (const Case& each : setting_cases()) {
+      if (each.name != setting.name) continue;
+      is_there = true;
+      is_refused |= !each.ignored.empty();
+      check_case(each, /*is_layout=*/false, known);
+    }
+    CHECK_MESSAGE(is_there, "a new setting needs a row here: where does it mean nothing, and what does it change where it does?");
+    for (const OptionRule& rule : option_rules())
+      if (rule.name == setting.name) CHECK(is_refused == (rule.acts != nullptr));
+  }
+}
+
+TEST_CASE("every key of --layout acts, or is refused") {
+  std::map<std::string, Outcome> known;
+  for (const std::string& key : layout_keys()) {
+    CAPTURE(key);
+    bool is_there = false;
+    for (const Case& each : layout_cases()) {
+      if (each.name != key) continue;
+      is_there = true;
+      check_case(each, /*is_layout=*/true, known);
+    }
+    CHECK_MESSAGE(is_there, "a new key needs a row here");
+  }
+}
+
+TEST_CASE("a file is held to the same, and train() too") {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "c.toml")
+      << "model = \"fc\"\ndata = \"synthetic:1x8x8,samples=96\"\nglobal_batch = 16\nsteps = 1\nmomentum = 0.9\n";
+  const std::string file = folder / "c.toml";
+  const Outcome refused = run_train(file);
+  CHECK(refused.code == 2);
+  CHECK(refused.err.find("--momentum 0.9 would do nothing here") != std::string::npos);
+  CHECK(run_train(file + " --optimizer momentum").code == 0);
+
+  Config config{
+      .model = "fc:hidden=8", .data = "synthetic:1x8x8,classes=4,samples=96", .global_batch = 16, .steps = 1, .run = folder / "r"};
+  const DataSet data = open_data(config.data);
+  config.momentum = 0.5;
+  CHECK_THROWS_WITH_AS(train(config, data, World{}), doctest::Contains("--momentum 0.5 would do nothing here"), Error);
+  config.momentum = Config().momentum;
+  config.global_batch = 97;
+  CHECK_THROWS_WITH_AS(train(config, data, World{}), doctest::Contains("training samples"), Error);
+  CHECK_FALSE(fs::exists(folder / "r"));
+}
+
+TEST_CASE("a batch larger than the data, and a fault in no step") {
+  const Outcome batch = run_train(concat(kPictures, " --global-batch 100000"));
+  CHECK(batch.code == 2);
+  CHECK(batch.err.find("the data has 86 training samples") != std::string::npos);
+  const Outcome fault = run_train(concat(kCommon, kPictures, " --steps 3 --workers 2 --inject kill:1:3"));
+  CHECK(fault.code == 2);
+  CHECK(fault.err.find("the last of 3 is 2") != std::string::npos);
+}
+
+TEST_CASE("a run's own configuration passes again, also beside an option that takes the ground from under some of it") {
+  const TemporaryFolder folder;
+  const std::string run = folder / "run";
+  REQUIRE(run_train(concat(kCommon, kPictures, " --steps 2 --optimizer momentum --momentum 0.8 --run ", run)).code == 0);
+  const Outcome again = run_train(concat(run, "/config.toml --run r"));
+  CHECK(again.code == 0);
+  CHECK(again.weights == run_train(concat(kCommon, kPictures, " --steps 2 --optimizer momentum --momentum 0.8")).weights);
+  const Outcome other = run_train(concat(run, "/config.toml --run r --optimizer sgd"));
+  CHECK(other.code == 0);
+  CHECK(other.err.find("mean nothing and are left out: momentum") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace cohort
