@@ -135,7 +135,7 @@ TEST_CASE("a written configuration has what means something, passes the check, a
     read_config_file(path, read);
     for (const Setting& setting : settings()) CHECK(setting.get(read) == setting.get(config));
     CHECK(to_toml(read) == toml);
-    CHECK(refusal(read, read.workers) == "");
+    CHECK(refusal(read, situation_of(read).num_ranks) == "");
   }
 }
 

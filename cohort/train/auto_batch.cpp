@@ -6,6 +6,7 @@
 #include <set>
 
 #include "cohort/base/error.h"
+#include "cohort/base/option_rules.h"
 #include "cohort/base/text.h"
 #include "cohort/study/spec.h"
 #include "cohort/study/spec_text.h"
@@ -112,7 +113,7 @@ void require_workload(const StudySpec& spec, Settings& settings) {
   settings.require("model", spec.model);
   settings.require("data", spec.data);
   settings.require("optimizer", spec.optimizer);
-  settings.require("context", std::to_string(spec.context));
+  if (is_text_data(spec.data).value_or(true)) settings.require("context", std::to_string(spec.context));
   settings.require("val-samples", std::to_string(spec.val_samples));
 }
 
