@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ struct Folder {
   TemporaryFolder run;
   Config own;
   explicit Folder(const Config& config) : own(config) { std::ofstream(run / "config.toml") << to_toml(config); }
-  std::vector<std::string> changes(const Config& given, const std::vector<std::string>& names, const std::string& file = "") const {
+  std::vector<std::string> changes(const Config& given, const std::set<std::string>& names, const std::string& file = "") const {
     const Config now = resumed_config({run.path(), file, given, names});
     CHECK(now.resume);
     CHECK(now.run == run.path());
