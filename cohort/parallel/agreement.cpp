@@ -51,4 +51,10 @@ void check_same_model(Group& group, const std::vector<NamedTensor>& parameters) 
   check_same_text(group, signature(parameters), "the model's parameters", "all ranks must build the same model in the same order");
 }
 
+void fail_left_step(int64_t num_left, int64_t rank, int num_ranks) {
+  fail(ErrorCode::kFailed, num_left == 1 ? concat("rank ", rank) : concat(num_left, " of ", num_ranks, " ranks"),
+       " left this step (an exception ended its forward or backward, and its own message says which), so no rank has the step's gradients; "
+       "call zero_grad() and go on with the next step, or end the run");
+}
+
 }  // namespace cohort

@@ -1,6 +1,7 @@
 #pragma once
 // Ranks check that they train the same model before the first exchange: a mismatch inside a collective would hang or end the process.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,5 +15,8 @@ void check_same_model(Group& group, const std::vector<NamedTensor>& parameters);
 
 /// The same for any text that all ranks must share (a configuration, say); `what` names it, `advice` ends the message.
 void check_same_text(Group& group, const std::string& text, const std::string& what, const std::string& advice);
+
+/// The same on every rank that made the step: `num_left` of `num_ranks` could not, and no rank has it. `rank` is the one, where it is one.
+[[noreturn]] void fail_left_step(int64_t num_left, int64_t rank, int num_ranks);
 
 }  // namespace cohort

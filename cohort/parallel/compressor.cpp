@@ -1,5 +1,7 @@
 #include "cohort/parallel/compressor.h"
 
+#include <ATen/ops/empty_like.h>
+
 #include <functional>
 #include <optional>
 
@@ -82,6 +84,23 @@ std::unique_ptr<Compressor> make_compressor(const std::string& spec, const Compr
 }
 
 void check_compressor(const std::string& spec) { parse(spec); }
+
+void CompressorBackup::keep(Compressor& compressor) {
+  const auto state = compressor.state();
+  kept_.resize(state.size());
+  for (size_t i = 0; i < state.size(); ++i) {
+    if (!kept_[i].defined()) kept_[i] = at::empty_like(state[i].second);
+    kept_[i].copy_(state[i].second);
+  }
+  is_kept_ = true;
+}
+
+void CompressorBackup::restore(Compressor& compressor) {
+  if (!is_kept_) return;
+  is_kept_ = false;
+  const auto state = compressor.state();
+  for (size_t i = 0; i < state.size(); ++i) state[i].second.copy_(kept_[i]);
+}
 
 ExchangeCost uncompressed_cost(int64_t num_elements, int num_ranks) {
   if (num_ranks == 1 || num_elements == 0) return {};

@@ -48,6 +48,18 @@ class Compressor {
   virtual std::vector<std::pair<std::string, at::Tensor>> state() = 0;
 };
 
+/// What a compressor remembers, from before a step that may have to be forgotten. Costs a copy of it.
+class CompressorBackup {
+ public:
+  void keep(Compressor& compressor);
+  /// Once for each keep(), and else without effect.
+  void restore(Compressor& compressor);
+
+ private:
+  std::vector<at::Tensor> kept_;
+  bool is_kept_ = false;
+};
+
 /// A compressor with error feedback (error_feedback.h). All elements of the buffer are lossy but those that powersgd does not compress:
 /// numbers that must arrive as they are (flags, counts) do not belong in it. `num_elements` floats; `seed` is the same on all ranks. "none"
 /// gives null; fp16, bf16, int8, topk:F (0 < F <= 1), powersgd:R (R >= 1). Error(kBadInput) names what is allowed. The table in

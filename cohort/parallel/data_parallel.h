@@ -50,7 +50,8 @@ struct ExchangeStatistics {
 };
 
 /// One per model and rank; the module must outlive it. Not thread-safe. backward() throws Error: kEnvironment when a peer is lost, kFailed
-/// when a parameter got a second gradient after its exchange.
+/// when a parameter got a second gradient after its exchange, or when a rank left the step (abandon_step()). From a gradient's exchange to
+/// the end of backward() its `.grad` is undefined.
 class DataParallel {
  public:
   /// Collective. Throws Error(kFailed), naming ranks and parameter, when the ranks' models differ.
@@ -63,11 +64,26 @@ class DataParallel {
   void set_sync(bool on);
   /// For kSamples: how many samples this rank's exchanged gradients are the mean of, until it is called again; may be 0.
   void set_local_samples(int64_t samples);
+  /// Gradients are multiplied by it on their way into the exchange, 1 unless set: 1 / loss scale, so that what compression keeps for later
+  /// steps is in no scale. The same on all ranks.
+  void set_gradient_factor(double factor);
   /// Share of this rank in the average of floating-point buffers (batch-norm statistics), 1 / ranks unless set. Shares of all ranks add up
   /// to 1.
   void set_buffer_share(double share);
   /// Takes part in an exchange without a backward of its own (a rank with no samples in this step). Collective with the others' backward().
   void exchange_without_backward();
+
+  /// This rank cannot make the step that the others make: an exception ended its forward or backward. Takes part in their exchange, in
+  /// which backward() throws Error(kFailed), naming this rank; no rank keeps gradients of the step, or what compression kept of it, and the
+  /// next step works on all. In the catch block around every step or around none: it does nothing where all ranks have dropped the step
+  /// already. A backward() that failed after its first gradient is also made up for by the next backward() that exchanges. Collective as
+  /// that is.
+  void abandon_step();
+  /// Whether an exception ended a backward() that was to exchange, and neither abandon_step() nor another backward() has followed.
+  bool backward_failed() const;
+  /// The gradients last exchanged are not applied (one is infinite): what compression keeps becomes what it was before. No exchange; all
+  /// ranks call it or none.
+  void forget_exchange();
 
   /// Numbers that travel with the gradients at no extra message; control_sum(slot) is the sum over the ranks after the exchange.
   static constexpr int kNumControls = 4;

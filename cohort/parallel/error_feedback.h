@@ -7,9 +7,9 @@
 // and the mean of what was applied over T steps differs from the mean gradient by |e| / T.
 // Source: Seide et al. 2014 (1-bit SGD, section 3.2); Karimireddy et al. 2019 ("Error Feedback Fixes SignSGD", algorithm 2).
 //
-// A residual is in the units of its gradients: when these change by a factor (a loss scale), the residual must be multiplied by it too.
-// Infinite and NaN gradients are passed on, so that every rank sees them and skips the step; the residual there restarts from zero, because
-// an infinite one would never go away.
+// A residual is in the units of its gradients, so gradients come here without a loss scale: that changes while a run goes on.
+// Infinite and NaN gradients are passed on, so that every rank sees them and skips the step, with residuals as before it
+// (CompressorBackup). Where nobody restores them the residual restarts from zero there, because an infinite one would never go away.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>

@@ -32,12 +32,19 @@ DataParallelOptions summed(DataParallelOptions options) {
 
 Replicated::Replicated(torch::nn::Module& module, Group group, UpdateRule rule, DataParallelOptions options)
     : group_(group),
+      compresses_(options.compress != "none" && group.size() > 1),
       all_(distinct_parameters(module)),
       trained_(trained_parameters(all_)),
       parallel_(module, std::move(group), summed(options)),
       optimizer_(rule, whole_segments(trained_)) {}
 
+void Replicated::set_gradient_factor(double factor) {
+  Strategy::set_gradient_factor(factor);
+  if (compresses_) parallel_.set_gradient_factor(factor);
+}
+
 void Replicated::zero_grad() {
+  if (parallel_.backward_failed()) parallel_.abandon_step();
   for (NamedTensor& parameter : trained_) parameter.tensor.mutable_grad() = at::Tensor();
 }
 
@@ -45,7 +52,7 @@ StepOutcome Replicated::step(const StepOptions& options) {
   at::NoGradGuard no_grad;
   const auto began = std::chrono::steady_clock::now();
   StepOutcome outcome;
-  double factor = options.gradient_factor;
+  double factor = compresses_ ? 1 : gradient_factor();
   for (const auto& [name, tensor] : trained_) {
     at::Tensor& gradient = tensor.mutable_grad();
     if (!gradient.defined()) continue;
@@ -58,6 +65,7 @@ StepOutcome Replicated::step(const StepOptions& options) {
       if (tensor.grad().defined() && counts(name)) total += squared_norm_of(tensor.grad());
     outcome = judge_gradient(total, options, &factor);
   }
+  if (outcome.skipped) parallel_.forget_exchange();
   for (size_t i = 0; i < trained_.size() && !outcome.skipped; ++i)
     if (const at::Tensor& gradient = trained_[i].tensor.grad(); gradient.defined())
       optimizer_.update(i, gradient, options.learning_rate, factor);

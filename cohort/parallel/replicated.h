@@ -16,12 +16,14 @@ class Replicated : public Strategy {
   Replicated(torch::nn::Module& module, Group group, UpdateRule rule, DataParallelOptions options = {});
 
   void zero_grad() override;
+  void set_gradient_factor(double factor) override;
   void set_sync(bool on) override { parallel_.set_sync(on); }
   void set_buffer_share(double share) override { parallel_.set_buffer_share(share); }
   void set_control(int slot, float value) override { parallel_.set_control(slot, value); }
   float control_sum(int slot) const override { return parallel_.control_sum(slot); }
   void exchange_without_backward() override { parallel_.exchange_without_backward(); }
   void finish_backward() override {}  // backward() does not return before the exchange has ended.
+  void abandon_step() override { parallel_.abandon_step(); }
   StepOutcome step(const StepOptions& options) override;
   const ExchangeStatistics& statistics() const override { return parallel_.statistics(); }
   MemoryForecast memory_forecast() const override;
@@ -33,6 +35,7 @@ class Replicated : public Strategy {
   std::vector<FlatPiece> pieces(bool saving);
 
   Group group_;
+  const bool compresses_;  ///< Then gradients arrive multiplied by gradient_factor() already.
   std::vector<NamedTensor> all_, trained_;
   DataParallel parallel_;
   ShardOptimizer optimizer_;

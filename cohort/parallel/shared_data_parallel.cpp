@@ -3,7 +3,7 @@
 // The parameters lie in rank 0's shared memory and are everybody's; all trained elements, one parameter after the other, are divided into p
 // consecutive shares, one a rank. Steps, p ranks, n elements, after backward() has left gradients in shared memory (gradient_memory.h):
 //   1. finish_backward(): rank r writes where its gradients lie (and its control numbers) to its table, publishes "arrived" and waits
-//      until all have.
+//      until all have. Where one says there that it left the step, all wait until all have read that, and drop the step.
 //   2. step(): in one pass over its share rank r adds the gradients of all ranks, in rank order, and applies the optimizer to its share of
 //      the weights in place; publishes "finished" and waits until all have.
 // Clipping and checks for infinities need the sum before the update: then step 2 is two passes, the sum is kept in the rank's own gradient,
@@ -19,26 +19,17 @@
 #include "cohort/parallel/shared_data_parallel.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <chrono>
 #include <cstring>
-#include <functional>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/error.h"
-#include "cohort/comm/shm_arena.h"
-#include "cohort/comm/shm_wait.h"
 #include "cohort/parallel/agreement.h"
-#include "cohort/parallel/buffer_average.h"
-#include "cohort/parallel/gradient_memory.h"
-#include "cohort/parallel/initial_broadcast.h"
-#include "cohort/parallel/parameters.h"
+#include "cohort/parallel/gradient_hook.h"
+#include "cohort/parallel/shared_data_parallel_state.h"
 #include "cohort/parallel/tensor_alias.h"
 #include "cohort/parallel/tile_sum.h"
 
@@ -49,164 +40,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kNoGradient = ~uint64_t{0};
 
-/// One rank's page of numbers for the others, followed by its table: for each trained parameter where its gradient lies in the rank's
-/// region.
-struct alignas(128) RankPage {
-  ShmCounter arrived, summed, finished;
-  std::atomic<int> num_weight_users{0};  ///< Rank 0's: ranks that still use the weights; the last one gives the memory back.
-  double norm_squared = 0;
-  float controls[DataParallel::kNumControls] = {};
-};
-
-/// Elements [begin, begin + count) of a parameter: one rank's work.
-struct Share {
-  size_t parameter = 0;
-  int64_t begin = 0, count = 0;
-};
-
 }  // namespace
-
-struct SharedDataParallel::State {
-  Group group;
-  std::shared_ptr<ShmArena> arena;
-  std::vector<NamedTensor> all, trained;
-  std::vector<Share> shares;  ///< This rank's; segment i of the optimizer is shares[i].
-  std::unique_ptr<ShardOptimizer> optimizer;
-  std::unique_ptr<GradientMemory> gradient_memory;
-  std::unique_ptr<BufferAverage> buffers;
-  at::Tensor small_gradients;              ///< Places of gradients below a page, in shared memory.
-  std::vector<at::Tensor> small_places;    ///< One a parameter; undefined for large ones.
-  std::vector<at::Tensor> held_gradients;  ///< What the table points to, until all have finished.
-  uint64_t num_steps = 0;
-  int64_t num_elements = 0;  ///< Trained, of the whole model.
-  double buffer_share = -1;
-  bool arrived = false;
-  std::array<float, DataParallel::kNumControls> controls{}, control_sums{};
-  ExchangeStatistics statistics;
-
-  State(torch::nn::Module& module, Group group, const SharedDataParallelOptions& options);
-  void share_weights();
-  void divide(const UpdateRule& rule);
-  void place_small_gradients();
-  RankPage& page(int rank) const { return *reinterpret_cast<RankPage*>(arena->region(rank) + page_offset); }
-  uint64_t* table(int rank) const { return reinterpret_cast<uint64_t*>(arena->region(rank) + page_offset + sizeof(RankPage)); }
-  size_t page_offset = 0;
-
-  void write_table();
-  void arrive();
-  void wait_all(ShmCounter RankPage::* counter, Op op, int64_t count, const char* what);
-  std::vector<std::byte*> addends(const Share& share) const;
-  void add_and_update(double learning_rate, double factor);
-  double add_and_measure(const std::function<bool(const std::string&)>& counts);
-  StepOutcome agree(double norm_squared, const StepOptions& options, double* factor);
-  std::vector<std::byte*> sums;  ///< Of each of this rank's shares, null where no rank has a gradient; for steps in two passes.
-};
-
-SharedDataParallel::State::State(torch::nn::Module& module, Group group_, const SharedDataParallelOptions& options)
-    : group(std::move(group_)), arena(group.arena()) {
-  if (!arena)
-    fail(ErrorCode::kBadInput, "one copy of the weights needs ranks that share memory; these exchange over ", group.backend_name());
-  at::NoGradGuard no_grad;
-  all = distinct_parameters(module);
-  check_same_model(group, all);
-  for (const NamedTensor& parameter : all)  // The frozen ones move to shared memory too.
-    if (!parameter.tensor.is_contiguous())
-      fail(ErrorCode::kBadInput, "parameter ", parameter.name, " is not contiguous; make it contiguous before it is trained in parallel");
-  trained = trained_parameters(all);
-  if (options.broadcast_model) broadcast_model(module, group);
-  buffers = std::make_unique<BufferAverage>(module, group);
-  page_offset = arena->reserve(sizeof(RankPage) + trained.size() * sizeof(uint64_t));
-  new (&page(group.rank())) RankPage;
-  share_weights();
-  divide(options.rule);
-  place_small_gradients();
-  std::vector<size_t> sizes;
-  for (const NamedTensor& parameter : trained) sizes.push_back(parameter.tensor.nbytes());
-  gradient_memory = std::make_unique<GradientMemory>(arena, sizes);
-}
-
-/// Moves all parameters to rank 0's region.
-void SharedDataParallel::State::share_weights() {
-  constexpr int64_t kLine = 64;
-  std::vector<int64_t> offsets;
-  int64_t bytes = 0;
-  for (const NamedTensor& parameter : all) {
-    offsets.push_back(bytes);
-    bytes += (static_cast<int64_t>(parameter.tensor.nbytes()) + kLine - 1) / kLine * kLine;
-  }
-  at::Tensor where = at::zeros({1}, at::kLong);
-  if (group.rank() == 0) {
-    std::byte* const data = arena->allocate_local(static_cast<size_t>(bytes));
-    where.fill_(static_cast<int64_t>(data - arena->region(0)));
-    for (size_t i = 0; i < all.size(); ++i) {
-      const at::Tensor& tensor = all[i].tensor;
-      if (tensor.numel() > 0) std::memcpy(data + offsets[i], tensor.data_ptr(), tensor.nbytes());
-    }
-    page(0).num_weight_users = group.size();
-  }
-  group.broadcast(where, 0, "the place of the shared weights");
-  std::byte* const data = arena->region(0) + where.item<int64_t>();
-  // Held by every parameter: a rank may end while others still read.
-  const std::shared_ptr<void> user(nullptr, [arena = arena, data, bytes, &users = page(0).num_weight_users](void*) {
-    if (users.fetch_sub(1) == 1) arena->release_local(data, static_cast<size_t>(bytes));
-  });
-  for (size_t i = 0; i < all.size(); ++i) {
-    at::Tensor& tensor = all[i].tensor;
-    if (tensor.numel() == 0) continue;
-    tensor.set_data(at::from_blob(data + offsets[i], tensor.sizes(), [user](void*) {}, tensor.options()));
-  }
-  group.barrier();
-}
-
-/// Cuts the trained elements into as many equal shares as there are ranks, at cache lines.
-void SharedDataParallel::State::divide(const UpdateRule& rule) {
-  constexpr int64_t kAlign = 16;
-  int64_t total = 0;
-  for (const NamedTensor& parameter : trained) total += parameter.tensor.numel();
-  num_elements = total;
-  const auto cut_before = [&](int rank) { return rank == group.size() ? total : total / kAlign * rank / group.size() * kAlign; };
-  const int64_t from = cut_before(group.rank()), to = cut_before(group.rank() + 1);
-  std::vector<Segment> segments;
-  int64_t start = 0;
-  for (size_t i = 0; i < trained.size(); ++i) {
-    const at::Tensor& tensor = trained[i].tensor;
-    // Relative to the parameter's start, which is a cache line, so that no line is written by two ranks.
-    const auto cut = [&](int64_t at) {
-      return at >= start + tensor.numel() ? tensor.numel() : std::max<int64_t>(0, at - start) / kAlign * kAlign;
-    };
-    const int64_t begin = cut(from), end = cut(to);
-    const bool empty_one = tensor.numel() == 0 && group.rank() == 0;  // Saved by somebody, too.
-    if (end > begin || empty_one) {
-      shares.push_back({i, begin, end - begin});
-      segments.push_back({trained[i].name, tensor.sizes().vec(), begin, alias_of(tensor.detach(), begin, {end - begin})});
-    }
-    start += tensor.numel();
-  }
-  optimizer = std::make_unique<ShardOptimizer>(rule, std::move(segments));
-}
-
-void SharedDataParallel::State::place_small_gradients() {
-  constexpr int64_t kLineElements = 8;  // Of the widest type.
-  int64_t elements = 0;
-  small_places.resize(trained.size());
-  std::vector<int64_t> offsets(trained.size(), -1);
-  for (size_t i = 0; i < trained.size(); ++i) {
-    const at::Tensor& tensor = trained[i].tensor;
-    if (tensor.nbytes() >= GradientMemory::kSmallestBytes || tensor.numel() == 0) continue;
-    offsets[i] = elements;
-    elements += (tensor.numel() + kLineElements - 1) / kLineElements * kLineElements;
-  }
-  small_gradients = group.allocate(elements, at::kDouble);
-  for (size_t i = 0; i < trained.size(); ++i) {
-    if (offsets[i] < 0) continue;
-    const at::Tensor& tensor = trained[i].tensor;
-    void* const data = small_gradients.data_ptr<double>() + offsets[i];
-    small_places[i] = at::from_blob(data, tensor.sizes(), [keep = small_gradients](void*) {}, tensor.options().requires_grad(false));
-  }
-  statistics.num_buckets = 1;
-  for (const NamedTensor& parameter : trained) statistics.bytes += static_cast<int64_t>(parameter.tensor.nbytes());
-  group.barrier();  // Nobody reads a page before it is made.
-}
 
 /// Says where each gradient lies; what does not lie in shared memory is copied there.
 void SharedDataParallel::State::write_table() {
@@ -234,11 +68,30 @@ void SharedDataParallel::State::write_table() {
 }
 
 /// Recorded as the operation that it stands for, so that a failure is told like that of any exchange.
-void SharedDataParallel::State::wait_all(ShmCounter RankPage::* counter, Op op, int64_t count, const char* what) {
+void SharedDataParallel::State::wait_all(ShmCounter SharedRankPage::* counter, Op op, int64_t count, const char* what) {
   const at::ScalarType type = trained.empty() ? at::kFloat : trained.front().tensor.scalar_type();
   group.run_by_hand(op, static_cast<size_t>(count), type, what, [&] {
     group.waiter()->wait_all(group.rank(), num_steps, [&](int peer) -> ShmCounter& { return page(peer).*counter; });
   });
+}
+
+/// All ranks' gradients are where their tables say, or some rank has left the step.
+void SharedDataParallel::State::meet(bool leaves) {
+  SharedRankPage& mine = page(group.rank());
+  mine.left = leaves;
+  publish(mine.arrived, ++num_steps);
+  wait_all(&SharedRankPage::arrived, Op::kReduceScatter, num_elements, "gradients");
+  int64_t num_left = 0, last = 0;
+  for (int rank = 0; rank < group.size(); ++rank)
+    if (page(rank).left) ++num_left, last = rank;
+  if (num_left == 0) return;
+  publish(mine.finished, num_steps);
+  wait_all(&SharedRankPage::finished, Op::kAllGather, num_elements, "that a rank left the step");
+  held_gradients.clear();
+  for (NamedTensor& parameter : trained) parameter.tensor.mutable_grad() = at::Tensor();
+  if (leaves) return;
+  step_dropped = true;
+  fail_left_step(num_left, last, group.size());
 }
 
 void SharedDataParallel::State::arrive() {
@@ -246,10 +99,9 @@ void SharedDataParallel::State::arrive() {
   const auto began = Clock::now();
   at::NoGradGuard no_grad;
   write_table();
-  RankPage& mine = page(group.rank());
+  SharedRankPage& mine = page(group.rank());
   std::copy(controls.begin(), controls.end(), mine.controls);
-  publish(mine.arrived, ++num_steps);
-  wait_all(&RankPage::arrived, Op::kReduceScatter, num_elements, "gradients");
+  meet(/*leaves=*/false);
   for (int slot = 0; slot < DataParallel::kNumControls; ++slot) {
     double sum = 0;
     for (int rank = 0; rank < group.size(); ++rank) sum += page(rank).controls[slot];
@@ -261,7 +113,7 @@ void SharedDataParallel::State::arrive() {
 }
 
 /// The gradients of a share on the ranks that have one, in rank order.
-std::vector<std::byte*> SharedDataParallel::State::addends(const Share& share) const {
+std::vector<std::byte*> SharedDataParallel::State::addends(const OwnShare& share) const {
   std::vector<std::byte*> arrays;
   const size_t skip = static_cast<size_t>(share.begin) * trained[share.parameter].tensor.element_size();
   for (int rank = 0; rank < group.size(); ++rank)
@@ -300,20 +152,29 @@ double SharedDataParallel::State::add_and_measure(const std::function<bool(const
 
 /// The same norm, and the same decision, on every rank.
 StepOutcome SharedDataParallel::State::agree(double norm_squared, const StepOptions& options, double* factor) {
-  RankPage& mine = page(group.rank());
+  SharedRankPage& mine = page(group.rank());
   mine.norm_squared = norm_squared;
   publish(mine.summed, num_steps);
-  wait_all(&RankPage::summed, Op::kAllReduce, 1, "gradient norm");
+  wait_all(&SharedRankPage::summed, Op::kAllReduce, 1, "gradient norm");
   double total = 0;
   for (int rank = 0; rank < group.size(); ++rank) total += page(rank).norm_squared;
   return judge_gradient(total, options, factor);
 }
 
 SharedDataParallel::SharedDataParallel(torch::nn::Module& module, Group group, SharedDataParallelOptions options)
-    : state_(std::make_unique<State>(module, std::move(group), options)) {}
-SharedDataParallel::~SharedDataParallel() = default;
+    : state_(std::make_unique<State>(module, std::move(group), options)) {
+  for (const NamedTensor& parameter : state_->trained)
+    set_gradient_hook(parameter, [&watch = state_->watch](const at::Tensor&) { watch.enter(); });
+}
+
+SharedDataParallel::~SharedDataParallel() {
+  for (const NamedTensor& parameter : state_->trained) remove_gradient_hook(parameter);
+}
 
 void SharedDataParallel::zero_grad() {
+  if (state_->watch.has_failed() && !state_->arrived) abandon_step();
+  state_->watch.clear();
+  state_->step_dropped = false;
   for (NamedTensor& parameter : state_->trained) parameter.tensor.mutable_grad() = at::Tensor();
   state_->held_gradients.clear();
   state_->arrived = false;
@@ -326,13 +187,21 @@ float SharedDataParallel::control_sum(int slot) const { return state_->control_s
 void SharedDataParallel::exchange_without_backward() {}
 void SharedDataParallel::finish_backward() { state_->arrive(); }
 
+void SharedDataParallel::abandon_step() {
+  State& s = *state_;
+  s.watch.clear();
+  if (!s.step_dropped) s.meet(/*leaves=*/true);
+  s.step_dropped = false;
+  s.arrived = false;
+}
+
 StepOutcome SharedDataParallel::step(const StepOptions& options) {
   State& s = *state_;
   s.arrive();
   at::NoGradGuard no_grad;
   const auto began = Clock::now();
   StepOutcome outcome;
-  double factor = options.gradient_factor;
+  double factor = gradient_factor();
   if (options.clip_norm > 0 || options.check_finite) {
     outcome = s.agree(s.add_and_measure([this](const std::string& name) { return counts(name); }), options, &factor);
     for (size_t i = 0; i < s.shares.size() && !outcome.skipped; ++i) {
@@ -346,7 +215,7 @@ StepOutcome SharedDataParallel::step(const StepOptions& options) {
   const auto updated = Clock::now();
   outcome.update_seconds = std::chrono::duration<double>(updated - began).count();
   publish(s.page(s.group.rank()).finished, s.num_steps);
-  s.wait_all(&RankPage::finished, Op::kAllGather, s.num_elements, "weights");
+  s.wait_all(&SharedRankPage::finished, Op::kAllGather, s.num_elements, "weights");
   s.statistics.exposed_seconds += seconds_since(updated);
   return outcome;
 }

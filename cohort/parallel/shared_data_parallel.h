@@ -34,6 +34,7 @@ class SharedDataParallel : public Strategy {
   float control_sum(int slot) const override;
   void exchange_without_backward() override;
   void finish_backward() override;
+  void abandon_step() override;
   StepOutcome step(const StepOptions& options) override;
   const ExchangeStatistics& statistics() const override;
   MemoryForecast memory_forecast() const override;

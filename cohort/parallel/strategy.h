@@ -24,9 +24,8 @@ namespace cohort {
 
 struct StepOptions {
   double learning_rate = 0;
-  double clip_norm = 0;        ///< Largest global 2-norm of the gradient; 0: no clipping.
-  double gradient_factor = 1;  ///< Multiplied into every gradient first: 1 / loss scale.
-  bool check_finite = false;   ///< Skip the update, on all ranks, where any gradient of any rank is infinite or NaN.
+  double clip_norm = 0;       ///< Largest global 2-norm of the gradient; 0: no clipping.
+  bool check_finite = false;  ///< Skip the update, on all ranks, where any gradient of any rank is infinite or NaN.
   /// Where other ranks train other parts of the model: gets the squared norm of this part, returns that of the whole model. Collective over
   /// all of them; the same on all ranks of this strategy.
   std::function<double(double)> add_other_parts;
@@ -38,9 +37,9 @@ struct StepOutcome {
   double update_seconds = 0;  ///< Time in the optimizer, sums made on the way included.
 };
 
-/// What follows from the gradient's squared norm over all ranks of a strategy, before StepOptions::gradient_factor: whether to skip the
-/// update, and the norm of the whole model. Multiplies what clipping asks for into `*factor`, which holds gradient_factor. The same on
-/// every rank for the same number.
+/// What follows from the squared norm over all ranks of a strategy's gradients, which are still to be multiplied by `*factor`: whether to
+/// skip the update, and the norm of the whole model. Multiplies what clipping asks for into `*factor`. The same on every rank for the same
+/// number.
 StepOutcome judge_gradient(double norm_squared, const StepOptions& options, double* factor);
 
 /// Bytes that the formula of a strategy predicts for one rank (for shared memory: its part).
@@ -55,6 +54,8 @@ class Strategy {
   virtual ~Strategy() = default;
 
   virtual void zero_grad() = 0;
+  /// Multiplied into every gradient before anything else: 1 / loss scale. For the step whose backward() comes next, until it is set again.
+  virtual void set_gradient_factor(double factor) { gradient_factor_ = factor; }
   /// While false, backward() only accumulates.
   virtual void set_sync(bool on) = 0;
   /// From now on every backward() only accumulates in `.grad`, however many there are, and exchange_without_backward() exchanges what is
@@ -70,6 +71,11 @@ class Strategy {
   /// Takes part in a step without a backward of its own: in place of the last backward().
   virtual void exchange_without_backward() = 0;
   virtual void finish_backward() = 0;
+  /// In place of the rest of a step that this rank cannot make: an exception ended its forward or backward. finish_backward() of the others
+  /// (or their backward() already) throws Error(kFailed), naming this rank; no rank keeps gradients of the step, and the next step works on
+  /// all. In the catch block around every step or around none: it does nothing where the step has been dropped already. A backward() that
+  /// failed after its first gradient is also made up for by the next zero_grad(). Buffers keep what forward made of them.
+  virtual void abandon_step() = 0;
   virtual StepOutcome step(const StepOptions& options) = 0;
 
   /// After forwards without backward, before other uses of the group. Ranks may have made different numbers of them.
@@ -87,8 +93,10 @@ class Strategy {
 
  protected:
   bool counts(const std::string& parameter) const { return !counted_elsewhere_.contains(parameter); }
+  double gradient_factor() const { return gradient_factor_; }
 
  private:
+  double gradient_factor_ = 1;
   std::set<std::string> counted_elsewhere_;
 };
 

@@ -8,7 +8,7 @@
 //      slices.
 //   3. When backward ends (engine callback) the remaining units leave, and one small message a rank ends the pass: whether this was the
 //      rank's last backward of the step, its control numbers, and which parameters it had gradients for. A rank that is done while others
-//      are not takes part in their passes with zeros.
+//      are not takes part in their passes with zeros. Where a note says that its rank left the step, all drop the step with that pass.
 //   4. step(): the global norm from the slices' norms (one number a rank, added in rank order), the update of the own slices, and in stages
 //      1 and 2 the all-gather of the weights, each unit's while the next is updated. A parameter that no rank had a gradient for keeps
 //      value and state.
@@ -19,14 +19,12 @@
 // Differences: any module without annotations, sums in rank order, ranks may compute different things.
 #include "cohort/parallel/zero_data_parallel.h"
 
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <functional>
 
+#include "cohort/parallel/gradient_hook.h"
 #include "cohort/parallel/tensor_alias.h"
 #include "cohort/parallel/zero_state.h"
 
@@ -37,35 +35,26 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
 
-class GradientHook : public torch::autograd::PostAccumulateGradHook {
- public:
-  explicit GradientHook(std::function<void()> callback) : callback_(std::move(callback)) {}
-  void operator()(const torch::autograd::Variable&) override { callback_(); }
-
- private:
-  std::function<void()> callback_;
-};
-
 }  // namespace
 
 ZeroDataParallel::ZeroDataParallel(torch::nn::Module& module, Group group, ZeroOptions options)
     : state_(std::make_unique<State>(module, std::move(group), options)) {
   State* const state = state_.get();
-  for (size_t i = 0; i < state->all.size(); ++i) {
-    const NamedTensor& parameter = state->all[i];
-    if (!parameter.tensor.requires_grad()) continue;
-    torch::autograd::impl::set_post_acc_grad_hooks(parameter.tensor,
-                                                   std::make_unique<GradientHook>([state, i] { state->on_gradient(static_cast<int>(i)); }));
-  }
+  for (size_t i = 0; i < state->all.size(); ++i)
+    if (state->all[i].tensor.requires_grad())
+      set_gradient_hook(state->all[i], [state, i](const at::Tensor&) { state->on_gradient(static_cast<int>(i)); });
 }
 
 ZeroDataParallel::~ZeroDataParallel() {
   for (const NamedTensor& parameter : state_->all)
-    if (parameter.tensor.requires_grad()) torch::autograd::impl::set_post_acc_grad_hooks(parameter.tensor, nullptr);
+    if (parameter.tensor.requires_grad()) remove_gradient_hook(parameter);
 }
 
 void ZeroDataParallel::zero_grad() {
   State& s = *state_;
+  if (s.backward_watch.has_failed() && !s.step_closed) abandon_step();
+  s.backward_watch.clear();
+  s.step_dropped = false;
   s.reduce->clear();
   std::fill(s.used.begin(), s.used.end(), 0);
   s.step_closed = false;
@@ -94,13 +83,21 @@ void ZeroDataParallel::finish_backward() {
   if (!state_->step_closed) state_->close_pass(true);
 }
 
+void ZeroDataParallel::abandon_step() {
+  const Quiet quiet;
+  State& s = *state_;
+  s.backward_watch.clear();
+  if (!s.step_dropped) s.close_pass(/*last=*/true, /*leaves=*/true);
+  s.step_dropped = false;
+}
+
 StepOutcome ZeroDataParallel::step(const StepOptions& options) {
   State& s = *state_;
   finish_backward();
   const Quiet quiet;
   if (s.gather) s.gather->settle();
   StepOutcome outcome;
-  double factor = options.gradient_factor;
+  double factor = gradient_factor();
   if (options.clip_norm > 0 || options.check_finite) {
     outcome = judge_gradient(s.squared_norm_of_all([this](const std::string& name) { return counts(name); }), options, &factor);
   }

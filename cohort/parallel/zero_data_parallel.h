@@ -62,6 +62,7 @@ class ZeroDataParallel : public Strategy {
   /// Ranks may make different numbers of backward() calls in a step: only each one's last has sync on, and one without samples calls this.
   void exchange_without_backward() override;
   void finish_backward() override;
+  void abandon_step() override;
   StepOutcome step(const StepOptions& options) override;
 
   /// Stage 3, after forwards without backward, before other uses of the group: collective. Serves the ranks that still compute, so ranks

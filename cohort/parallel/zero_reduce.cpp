@@ -129,9 +129,10 @@ void ZeroReduce::complete_oldest() {
   if (!keep_whole_) memory_.detach(unit.whole);
 }
 
-void ZeroReduce::finish_pass() {
+void ZeroReduce::finish_pass(bool dropped) {
   while (!in_flight_.empty()) complete_oldest();
-  if (!order_learnt_) learn_order();
+  if (dropped) arrivals_.clear();
+  else if (!order_learnt_) learn_order();
   for (Unit& unit : units_) {
     unit.num_missing = unit.plan.parameters.size();
     unit.started = false;

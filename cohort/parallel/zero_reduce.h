@@ -34,8 +34,9 @@ class ZeroReduce {
   int64_t num_units() const { return static_cast<int64_t>(units_.size()); }
   /// Which parameters had a gradient in this pass; complete when all units have started. One number a parameter.
   const std::vector<uint8_t>& used() const { return used_; }
-  /// Waits for everything that was started and ends the pass. Collective, after start_up_to(num_units()).
-  void finish_pass();
+  /// Waits for everything that was started and ends the pass. Collective, after start_up_to(num_units()). Nothing is learnt from one that
+  /// is `dropped`: a rank did not come to its end.
+  void finish_pass(bool dropped = false);
 
   /// This rank's slice of the summed gradient of a unit, valid after a pass.
   const at::Tensor& slice(size_t unit) const { return units_[unit].sum; }

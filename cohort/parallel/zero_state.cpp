@@ -5,14 +5,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
-#include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/variable.h>
-
 #include <algorithm>
 #include <chrono>
 
 #include "cohort/base/error.h"
 #include "cohort/parallel/agreement.h"
+#include "cohort/parallel/gradient_hook.h"
 #include "cohort/parallel/staged_exchange.h"
 #include "cohort/parallel/tensor_alias.h"
 #include "cohort/parallel/tile_sum.h"
@@ -26,7 +24,10 @@ constexpr int kNumControls = DataParallel::kNumControls;
 }  // namespace
 
 ZeroDataParallel::State::State(torch::nn::Module& module, Group group_, const ZeroOptions& options_)
-    : group(std::move(group_)), options(options_) {
+    : group(std::move(group_)), options(options_), backward_watch([this] {
+        const Quiet quiet;
+        close_pass(sync);
+      }) {
   if (options.stage < 1 || options.stage > 3) fail(ErrorCode::kBadInput, "ZeRO has stages 1, 2 and 3, not ", options.stage);
   if (options.bucket_bytes <= 0) fail(ErrorCode::kBadInput, "ZeRO: bucket_bytes must be positive, not ", options.bucket_bytes);
   const Quiet quiet;
@@ -34,9 +35,7 @@ ZeroDataParallel::State::State(torch::nn::Module& module, Group group_, const Ze
   check_same_model(group, all);
   check_divisible(all);
   for (const NamedTensor& parameter : all)
-    if (parameter.tensor.requires_grad() && torch::autograd::impl::post_acc_grad_hooks(parameter.tensor))
-      fail(ErrorCode::kBadInput, "parameter ", parameter.name,
-           " already has a post-accumulate hook; a model can be trained by one strategy at a time");
+    if (parameter.tensor.requires_grad()) check_no_gradient_hook(parameter);
   plan();
   memory = std::make_unique<UnitMemory>(live_bytes + 2 * largest_unit_bytes);
   if (options.broadcast_model) broadcast_rest(module);
@@ -116,30 +115,26 @@ void ZeroDataParallel::State::on_gradient(int parameter) {
          " got a gradient after those of the step were exchanged; call step() and zero_grad() first, or set_sync(false) before all but the "
          "last backward() of a step");
   if (options.stage == 1 && !sync) return;
-  if (!in_backward) {
-    in_backward = true;
-    torch::autograd::Engine::get_default_engine().queue_callback([this] {
-      const Quiet quiet;
-      in_backward = false;
-      close_pass(sync);
-    });
-  }
+  if (backward_watch.has_failed())
+    fail(ErrorCode::kFailed, "an exception ended a backward() of this step on rank ", group.rank(),
+         "; call abandon_step(), so that all ranks drop the step, or zero_grad() and begin the next");
+  backward_watch.enter();
   reduce->on_gradient(parameter);
   // In stage 3 exchanges start between gathers, in the same place on all ranks.
   if (!gather) reduce->start_up_to(reduce->num_ready());
 }
 
-/// Ends this rank's backward; after its last of the step, serves the others until theirs.
-void ZeroDataParallel::State::close_pass(bool last) {
+/// Ends this rank's backward; after its last of the step, serves the others until theirs. A rank that `leaves` the step ends it for all.
+void ZeroDataParallel::State::close_pass(bool last, bool leaves) {
   const auto began = Clock::now();
   if (gather) statistics.exposed_seconds += gather->waited_seconds() - waited_before;
-  bool all_last = false;
+  bool is_closed = false;
   do {
     if (gather) gather->finish(Section::kPass);
     reduce->start_up_to(reduce->num_units());
-    all_last = exchange_notes(last);
-  } while (last && !all_last);
-  if (last) {
+    is_closed = exchange_notes(last, leaves);
+  } while (last && !is_closed);
+  if (last && !leaves) {
     buffers->average(buffer_share >= 0 ? buffer_share : 1.0 / group.size());
     step_closed = true;
   }
@@ -147,27 +142,46 @@ void ZeroDataParallel::State::close_pass(bool last) {
   if (gather) waited_before = gather->waited_seconds();
 }
 
-/// Ends a pass: notes of all ranks, and the sums of gradients. Returns whether it was the last for all ranks.
-bool ZeroDataParallel::State::exchange_notes(bool last) {
-  const int64_t size = 1 + kNumControls + static_cast<int64_t>(all.size());
+/// Ends a pass: notes of all ranks, and the sums of gradients. Returns whether it was the last of the step. Where a rank has left the step
+/// it is, on all ranks, and throws on those that made it.
+bool ZeroDataParallel::State::exchange_notes(bool last, bool leaves) {
+  enum Note { kLast, kLeft, kControls, kUsed = kControls + kNumControls };
+  const int64_t size = kUsed + static_cast<int64_t>(all.size());
   const at::Tensor mine = at::empty({size}), notes = at::empty({group.size() * size});
   float* const note = mine.data_ptr<float>();
-  note[0] = last ? 1 : 0;
-  std::copy(controls.begin(), controls.end(), note + 1);
-  std::copy(reduce->used().begin(), reduce->used().end(), note + 1 + kNumControls);
+  note[kLast] = last ? 1 : 0;
+  note[kLeft] = leaves ? 1 : 0;
+  std::copy(controls.begin(), controls.end(), note + kControls);
+  std::copy(reduce->used().begin(), reduce->used().end(), note + kUsed);
   const auto pending = group.size() > 1 ? group.start_all_gather(notes, mine, "the notes on a pass") : nullptr;
-  reduce->finish_pass();
   if (pending) pending->wait();
   else notes.copy_(mine);
+  int64_t num_left = 0, last_left = 0;
+  for (int rank = 0; rank < group.size(); ++rank)
+    if (notes.const_data_ptr<float>()[rank * size + kLeft] != 0) ++num_left, last_left = rank;
+  reduce->finish_pass(/*dropped=*/num_left > 0);
+  if (num_left > 0) {
+    drop_step();
+    if (leaves) return true;
+    step_dropped = true;
+    fail_left_step(num_left, last_left, group.size());
+  }
   bool all_last = true;
   control_sums.fill(0);
   for (int rank = 0; rank < group.size(); ++rank) {
     const float* const one = notes.const_data_ptr<float>() + rank * size;
-    all_last &= one[0] != 0;
-    for (int slot = 0; slot < kNumControls; ++slot) control_sums[static_cast<size_t>(slot)] += one[1 + slot];
-    for (size_t parameter = 0; parameter < all.size(); ++parameter) used[parameter] |= one[1 + kNumControls + parameter] != 0;
+    all_last &= one[kLast] != 0;
+    for (int slot = 0; slot < kNumControls; ++slot) control_sums[static_cast<size_t>(slot)] += one[kControls + slot];
+    for (size_t parameter = 0; parameter < all.size(); ++parameter) used[parameter] |= one[kUsed + parameter] != 0;
   }
   return all_last;
+}
+
+/// No gradient of the step is left anywhere.
+void ZeroDataParallel::State::drop_step() {
+  reduce->clear();
+  std::fill(used.begin(), used.end(), 0);
+  step_closed = false;
 }
 
 /// Of this rank's slices. From a device one number is read, however many parameters there are.

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "cohort/parallel/backward_watch.h"
 #include "cohort/parallel/buffer_average.h"
 #include "cohort/parallel/unit_memory.h"
 #include "cohort/parallel/use_watch.h"
@@ -47,7 +48,9 @@ struct ZeroDataParallel::State {
   std::unique_ptr<UseWatch> watch;
   std::unique_ptr<BufferAverage> buffers;
 
-  bool sync = true, holds_gradients = false, in_backward = false, step_closed = false;
+  bool sync = true, holds_gradients = false, step_closed = false;
+  bool step_dropped = false;  ///< All ranks agreed to: abandon_step() has nothing left to do.
+  BackwardWatch backward_watch;
   double buffer_share = -1, waited_before = 0;
   std::array<float, DataParallel::kNumControls> controls{}, control_sums{};
   std::vector<uint8_t> used;  ///< By any rank since zero_grad(). One a parameter.
@@ -60,8 +63,9 @@ struct ZeroDataParallel::State {
   void start_gathering();
   bool is_divided(const at::Tensor& tensor) const { return options.stage == 3 || tensor.requires_grad(); }
   void on_gradient(int parameter);
-  void close_pass(bool last);
-  bool exchange_notes(bool last);
+  void close_pass(bool last, bool leaves = false);
+  bool exchange_notes(bool last, bool leaves);
+  void drop_step();
   double squared_norm_of_slices(const std::function<bool(const std::string&)>& counts) const;
   double squared_norm_of_all(const std::function<bool(const std::string&)>& counts) const;
   std::vector<FlatPiece> weight_pieces(bool saving) const;

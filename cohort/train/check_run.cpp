@@ -90,11 +90,6 @@ void check_run(const Situation& situation) {
   check_device(config, layout);
   check_noise_scale(config, layout, situation.num_ranks);
   check_options(situation);
-  if (layout.compress == "none") return;
-  const std::string what = concat("compress=", layout.compress);
-  if (config.precision == "fp16")
-    fail(ErrorCode::kBadInput, "--precision fp16 with ", what,
-         " is not supported: what compression keeps for later would be in an old loss scale; use --precision bf16");
 }
 
 void check_run(const Config& config, const Layout& layout, int num_ranks) {

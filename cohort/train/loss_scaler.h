@@ -1,8 +1,9 @@
 #pragma once
 // The number that the loss is multiplied by in fp16 training, so that small gradients do not become zero.
 //
+//   strategy.set_gradient_factor(scaler.gradient_factor());
 //   (loss * scaler.scale()).backward();
-//   outcome = strategy.step({..., .gradient_factor = scaler.gradient_factor(), .check_finite = true});
+//   outcome = strategy.step({..., .check_finite = true});
 //   scaler.update(outcome.skipped);
 
 #include <cstdint>

@@ -127,6 +127,7 @@ Outcome train_rank(Group& group, const Pieces& pieces, const Setup& setup, int64
     const torch::Tensor rows = rows_of(step, total);
     strategy->zero_grad();
     strategy->set_control(0, 1);
+    strategy->set_gradient_factor(1 / scale);
     if (meter) meter->begin_step(step, total, 1 / scale);
     int64_t begin = start;
     for (size_t i = 0; i < mine.size(); ++i) {
@@ -141,8 +142,8 @@ Outcome train_rank(Group& group, const Pieces& pieces, const Setup& setup, int64
     if (last == mine.size()) strategy->exchange_without_backward();
     strategy->finish_backward();
     if (strategy->control_sum(0) != static_cast<float>(group.size())) throw std::runtime_error("another control number was lost");
-    const StepOutcome outcome = strategy->step(
-        {.learning_rate = 0.05, .clip_norm = meter ? meter->clip_norm(setup.clip_norm) : setup.clip_norm, .gradient_factor = 1 / scale});
+    const StepOutcome outcome =
+        strategy->step({.learning_rate = 0.05, .clip_norm = meter ? meter->clip_norm(setup.clip_norm) : setup.clip_norm});
     if (setup.clip_norm > 0) out.norms.push_back(outcome.gradient_norm);
     out.readings.push_back(meter ? meter->end_step(outcome) : std::nullopt);
   }

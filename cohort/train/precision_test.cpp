@@ -6,7 +6,9 @@
 
 #include "cohort/base/error.h"
 #include "cohort/comm/test_threads.h"
+#include "cohort/comm/thread_ranks.h"
 #include "cohort/models/registry.h"
+#include "cohort/parallel/make_strategy.h"
 #include "cohort/train/batch_tensors.h"
 #include "cohort/train/loss_scaler.h"
 
@@ -148,6 +150,63 @@ TEST_CASE("a model learns the same in fp32, bf16, and fp16 with a loss scale") {
     CHECK(std::abs(bf16.last - fp32.last) < 0.03 * (fp32.first - fp32.last));
     CHECK(std::abs(fp16.last - fp32.last) < 0.03 * (fp32.first - fp32.last));
     CHECK(bf16.last != fp32.last);
+  }
+}
+
+/// The same for the perceptron on two ranks whose gradients are compressed.
+Curve train_compressed(const std::string& compress, Precision precision) {
+  Curve curve;
+  run_thread_ranks(2, [&](Group& group) {
+    const DataShape shape{DataShape::Kind::kImage, {1, 8, 8}, 4, {}};
+    std::shared_ptr<LayerGraph> model;
+    at::Tensor input;
+    {
+      const SeededDraws draws(6);
+      model = build_model("mlp:width=32", shape, 0);
+      input = at::randn({16, 1, 8, 8}).narrow(0, 8 * group.rank(), 8);
+    }
+    const at::Tensor target = at::arange(8, at::kLong).remainder(4);
+    const auto strategy =
+        make_strategy(*model, group, {.rule = {.kind = UpdateRule::Kind::kMomentum}, .compress = compress, .share_weights = false});
+    LossScaler scaler = needs_loss_scale(precision) ? LossScaler({.initial = 0x1p24}) : LossScaler::none();
+    Curve mine;
+    for (int64_t done = 0; done < 60;) {
+      strategy->zero_grad();
+      strategy->set_gradient_factor(scaler.gradient_factor());
+      at::Tensor logits;
+      {
+        const AutocastScope scope(precision, at::kCPU);
+        logits = model->forward(input);
+      }
+      const at::Tensor loss = cross_entropy(for_loss(logits), target) / 2;
+      strategy->set_control(0, loss.item<float>());
+      (loss * scaler.scale()).backward();
+      strategy->finish_backward();
+      const StepOutcome outcome = strategy->step({.learning_rate = 0.1, .check_finite = needs_loss_scale(precision)});
+      scaler.update(outcome.skipped);
+      mine.skipped = scaler.skipped_steps();
+      if (outcome.skipped) continue;
+      if (done < 5) mine.first += strategy->control_sum(0) / 5;
+      if (done >= 55) mine.last += strategy->control_sum(0) / 5;
+      ++done;
+    }
+    if (group.rank() == 0) curve = mine;
+  });
+  return curve;
+}
+
+TEST_CASE("a model learns the same in fp32 and in fp16 with a loss scale where gradients are compressed") {
+  for (const char* compress : {"none", "fp16", "bf16", "int8", "topk:0.1", "powersgd:2"}) {
+    CAPTURE(compress);
+    const Curve fp32 = train_compressed(compress, Precision::kFp32), fp16 = train_compressed(compress, Precision::kFp16);
+    CAPTURE(fp32.first);
+    CAPTURE(fp32.last);
+    CAPTURE(fp16.last);
+    CHECK(fp16.skipped > 0);
+    CHECK(fp32.skipped == 0);
+    CHECK(fp32.last < 0.5 * fp32.first);
+    CHECK(std::abs(fp16.last - fp32.last) < 0.03 * (fp32.first - fp32.last));
+    CHECK(fp16.last != fp32.last);
   }
 }
 

@@ -175,6 +175,7 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   strategy_.zero_grad();
   strategy_.set_buffer_share(static_cast<double>(batch.num_local_samples()) / static_cast<double>(batch.global_samples));
   strategy_.set_control(kStop, stop_requested() ? 1 : 0);
+  strategy_.set_gradient_factor(scaler_.gradient_factor());
   if (options_.noise) options_.noise->begin_step(number, batch.global_samples, scaler_.gradient_factor());
   forward_backward(batch, number);
   if (options_.slow_factor > 1)
@@ -188,7 +189,6 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   const StepOutcome outcome =
       strategy_.step({.learning_rate = m.learning_rate,
                       .clip_norm = options_.noise ? options_.noise->clip_norm(config_.clip_norm) : config_.clip_norm,
-                      .gradient_factor = scaler_.gradient_factor(),
                       .check_finite = needs_loss_scale(precision_),
                       .add_other_parts = std::move(add_other_parts)});
   if (options_.noise) out.noise = options_.noise->end_step(outcome);

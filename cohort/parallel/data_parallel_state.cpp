@@ -1,0 +1,313 @@
+// Buckets, and the exchange of a step. The whole is described in data_parallel.cpp.
+#include "cohort/parallel/data_parallel_state.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+
+#include "cohort/base/clock.h"
+#include "cohort/base/error.h"
+#include "cohort/parallel/agreement.h"
+#include "cohort/parallel/buckets.h"
+#include "cohort/parallel/initial_broadcast.h"
+#include "cohort/parallel/staged_exchange.h"
+#include "cohort/parallel/tensor_alias.h"
+
+namespace cohort {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int kNumControls = DataParallel::kNumControls;
+/// What the last bucket carries behind the controls. Of ranks that left the step: their number, and the sum of their ranks + 1, which names
+/// one that is alone.
+enum Extra { kSamples = kNumControls, kNumLeft, kLeftRanks, kNumCarried };
+
+bool exchanges_in_full_precision(at::ScalarType type) { return type == at::kFloat || type == at::kDouble; }
+
+}  // namespace
+
+DataParallel::State::State(torch::nn::Module& module, Group group_, DataParallelOptions options_)
+    : group(std::move(group_)), options(options_) {
+  const std::vector<NamedTensor> all = distinct_parameters(module);
+  check_same_model(group, all);
+  parameters = trained_parameters(all);
+  if (options.broadcast_model) broadcast_model(module, group);
+  buffers = std::make_unique<BufferAverage>(module, group);
+  // What a compressor keeps belongs to a bucket, so those must not change.
+  order_learnt = options.compress != "none";
+  const bool on_device = std::any_of(parameters.begin(), parameters.end(), [](const NamedTensor& one) { return !one.tensor.is_cpu(); });
+  if (on_device && options.compress != "none")
+    fail(ErrorCode::kBadInput, "compress=", options.compress,
+         " works on gradients in the host's memory; use compress=none with this device");
+  const bool through_host =
+      std::any_of(parameters.begin(), parameters.end(), [this](const NamedTensor& one) { return !group.exchanges(one.tensor.device()); });
+  if ((order_learnt || through_host) && group.size() > 1) worker = std::make_unique<OrderedWorker>();
+  // Until the first step shows the true order: the last layer's gradient comes first.
+  std::vector<int> order(parameters.size());
+  std::iota(order.rbegin(), order.rend(), 0);
+  build_buckets(order);
+}
+
+void DataParallel::State::build_buckets(const std::vector<int>& order) {
+  std::vector<ParameterSize> sizes;
+  for (const NamedTensor& parameter : parameters)
+    sizes.push_back(
+        {parameter.tensor.numel(), static_cast<int>(parameter.tensor.element_size()), static_cast<int>(parameter.tensor.scalar_type())});
+  buckets.clear();
+  place_of.assign(parameters.size(), {});
+  statistics = {};
+  const std::vector<BucketPlan> plans = plan_buckets(sizes, order, options.first_bucket_bytes, options.bucket_bytes);
+  for (size_t index = 0; index < plans.size(); ++index) {
+    const BucketPlan& plan = plans[index];
+    const at::Tensor& first = parameters[plan.parameters[0]].tensor;
+    const int64_t num_flags = static_cast<int64_t>(plan.parameters.size());
+    const bool carries_control = index + 1 == plans.size() && exchanges_in_full_precision(first.scalar_type());
+    Bucket bucket;
+    // Padded to a multiple of the ranks, so that slices of an ordered sum need no copy.
+    const int64_t used = plan.num_elements + num_flags + (carries_control ? kNumCarried : 0), multiple = 16 * group.size();
+    const int64_t padded = (used + multiple - 1) / multiple * multiple;
+    const at::TensorOptions type = first.options().requires_grad(false);
+    bucket.flat = exchanged_zeros(group, padded, type);
+    bucket.parameters = plan.parameters;
+    for (size_t place = 0; place < plan.parameters.size(); ++place) {
+      const at::Tensor& parameter = parameters[plan.parameters[place]].tensor;
+      bucket.places.push_back(alias_of(bucket.flat, plan.offsets[place], parameter.sizes()));
+      place_of[plan.parameters[place]] = {static_cast<int>(index), static_cast<int>(place)};
+    }
+    bucket.flags = alias_of(bucket.flat, plan.num_elements, {num_flags});
+    if (carries_control) control = alias_of(bucket.flat, plan.num_elements + num_flags, {kNumCarried});
+    bucket.num_gradient_elements = plan.num_elements;
+    if (options.compress != "none" && worker && first.scalar_type() == at::kFloat) bucket.compressor = compressor_of(plan, index);
+    statistics.bytes += static_cast<int64_t>(bucket.flat.nbytes());
+    buckets.push_back(std::move(bucket));
+  }
+  statistics.num_buckets = static_cast<int>(buckets.size());
+  control_is_own = !control.defined() || buckets.empty() || !exchanges_in_full_precision(buckets.back().flat.scalar_type());
+  if (control_is_own) control = at::zeros({kNumCarried});
+  begin_pass();
+}
+
+std::unique_ptr<Compressor> DataParallel::State::compressor_of(const BucketPlan& plan, size_t index) const {
+  CompressedBuffer buffer{concat("bucket-", index), {}};
+  for (size_t place = 0; place < plan.parameters.size(); ++place)
+    buffer.parts.push_back({plan.offsets[place], parameters[static_cast<size_t>(plan.parameters[place])].tensor.sizes().vec()});
+  return make_compressor(options.compress, buffer, plan.num_elements, options.seed);
+}
+
+double DataParallel::State::weight() const {
+  switch (options.mean) {
+    case GradientMean::kRanks:
+      return 1.0 / group.size();
+    case GradientMean::kSamples:
+      if (local_samples < 0) fail(ErrorCode::kBadInput, "DataParallel: mean over samples needs set_local_samples() before backward()");
+      return static_cast<double>(local_samples);
+    case GradientMean::kSum:
+      break;
+  }
+  return 1.0;
+}
+
+std::string DataParallel::State::bucket_name(const Bucket& bucket) const {
+  return concat("gradient bucket ", &bucket - buckets.data(), " of ", buckets.size(), " (", parameters[bucket.parameters.front()].name,
+                bucket.parameters.size() > 1 ? " ... " + parameters[bucket.parameters.back()].name : "", ", ", bucket.flat.nbytes(),
+                " bytes)");
+}
+
+/// The next exchange has nothing yet.
+void DataParallel::State::begin_pass() {
+  for (Bucket& bucket : buckets) {
+    bucket.num_missing = bucket.parameters.size();
+    bucket.pending.reset();
+  }
+  ready.assign(parameters.size(), false);
+  arrival.clear();
+  next_to_start = 0;
+}
+
+void DataParallel::State::on_gradient(int parameter, const at::Tensor& variable) {
+  if (!sync) return;
+  if (watch.has_failed()) abandon();  // The others wait in the exchange that the backward() before this one was to make.
+  if (watch.enter()) {
+    step_dropped = false;
+    statistics.exposed_seconds = 0;
+  }
+  if (ready[parameter])
+    fail(ErrorCode::kFailed, "parameter ", parameters[parameter].name,
+         " got a second gradient in one backward(), after its exchange may have begun; put all but the last "
+         "backward() of a step in a NoSync block");
+  take_gradient(parameter, variable);
+  start_complete_buckets();
+}
+
+/// Moves `.grad` to its place, scaled. Until the exchange has ended the parameter has none: should backward() fail, nothing that is still
+/// on its way is taken for a gradient of the next step.
+void DataParallel::State::take_gradient(int parameter, const at::Tensor& variable) {
+  const auto [bucket_index, place_index] = place_of[parameter];
+  Bucket& bucket = buckets[bucket_index];
+  at::Tensor& place = bucket.places[place_index];
+  at::Tensor& gradient = variable.mutable_grad();
+  if (gradient.is_sparse()) gradient = gradient.to_dense();
+  const double factor = weight() * gradient_factor;
+  if (gradient.data_ptr() == place.data_ptr()) {
+    if (factor != 1.0) gradient.mul_(factor);
+  } else if (factor == 1.0) {
+    place.copy_(gradient);
+  } else {
+    at::mul_out(place, gradient, at::Scalar(factor));
+  }
+  gradient = at::Tensor();
+  ready[parameter] = true;
+  arrival.push_back(parameter);
+  --bucket.num_missing;
+}
+
+void DataParallel::State::start_complete_buckets() {
+  // The last bucket waits for finish(): it carries the control number, and there is nothing left to overlap with.
+  while (next_to_start + 1 < buckets.size() && buckets[next_to_start].num_missing == 0) start(buckets[next_to_start]);
+}
+
+void DataParallel::State::start(Bucket& bucket) {
+  at::NoGradGuard no_grad;
+  if (bucket.num_missing == 0) {
+    bucket.flags.fill_(1);
+  } else {
+    for (size_t place = 0; place < bucket.parameters.size(); ++place) {
+      const bool here = ready[bucket.parameters[place]];
+      bucket.flags[static_cast<int64_t>(place)].fill_(here ? 1 : 0);
+      if (!here) bucket.places[place].zero_();
+    }
+  }
+  if (bucket.compressor) clear_gaps(bucket);
+  bucket.pending = exchange(bucket);
+  ++next_to_start;
+}
+
+/// What lies between places is compressed with them: one value there that is not finite would spoil its neighbours for ever.
+void DataParallel::State::clear_gaps(Bucket& bucket) {
+  for (size_t i = 0; i < bucket.places.size(); ++i) {
+    const int64_t end = bucket.places[i].storage_offset() + bucket.places[i].numel();
+    const int64_t next = i + 1 < bucket.places.size() ? bucket.places[i + 1].storage_offset() : bucket.num_gradient_elements;
+    if (next > end) bucket.flat.narrow(0, end, next - end).zero_();
+  }
+}
+
+std::unique_ptr<Pending> DataParallel::State::exchange(Bucket& bucket) {
+  if (!worker) return group.all_reduce_sum(bucket.flat, bucket_name(bucket));
+  if (!group.exchanges(bucket.flat.device())) {
+    // Through this host's memory. In the worker, so that backward does not wait for the copies.
+    return worker->run([this, &bucket, name = bucket_name(bucket)] { all_reduce_sum(group, bucket.flat, name)->wait(); });
+  }
+  return worker->run([this, &bucket, name = bucket_name(bucket)] {
+    at::NoGradGuard no_grad;
+    const int64_t num_gradients = bucket.compressor ? bucket.num_gradient_elements : 0;
+    if (bucket.compressor) {
+      bucket.backup.keep(*bucket.compressor);
+      bucket.compressor->all_reduce_sum(group, bucket.flat.narrow(0, 0, num_gradients), name);
+    }
+    // Flags and counts must arrive as they are.
+    group.all_reduce_sum(bucket.flat.narrow(0, num_gradients, bucket.flat.numel() - num_gradients), name + ", flags")->wait();
+  });
+}
+
+/// Starts what has not started, and waits for the whole exchange. A rank that `leaves` the step comes with whatever it has.
+void DataParallel::State::exchange_rest(bool leaves) {
+  for (int slot = 0; slot < kNumControls; ++slot) control[slot].fill_(control_values[slot]);
+  control[kSamples].fill_(std::max<int64_t>(0, local_samples));
+  control[kNumLeft].fill_(leaves ? 1 : 0);
+  control[kLeftRanks].fill_(leaves ? group.rank() + 1 : 0);
+  while (next_to_start < buckets.size()) start(buckets[next_to_start]);
+  for (Bucket& bucket : buckets) bucket.pending->wait();
+  if (control_is_own) group.all_reduce_sum(control, "the control numbers")->wait();
+}
+
+/// All ranks see the same sums, so all drop the step or none. Throws on a rank that made it.
+void DataParallel::State::drop_where_a_rank_left() {
+  const at::Tensor sums = control.cpu();
+  const int64_t num_left = std::llround(sums[kNumLeft].item<double>());
+  if (num_left == 0) return;
+  restore_compressors();
+  begin_pass();
+  for (const NamedTensor& parameter : parameters) parameter.tensor.mutable_grad() = at::Tensor();
+  step_dropped = true;
+  fail_left_step(num_left, std::llround(sums[kLeftRanks].item<double>()) - 1, group.size());
+}
+
+/// In place of a step that this rank cannot make: the others' exchange, so that they learn of it and all begin the next step together.
+void DataParallel::State::abandon() {
+  at::NoGradGuard no_grad;
+  watch.clear();
+  // Where `.grad` is zeroed in place it lies in a bucket, and may hold the first gradient of the next backward() already.
+  std::vector<at::Tensor> kept;
+  for (size_t index = next_to_start; index < buckets.size(); ++index) kept.push_back(buckets[index].flat.clone());
+  const size_t first_kept = next_to_start;
+  exchange_rest(/*leaves=*/true);
+  for (size_t i = 0; i < kept.size(); ++i) buckets[first_kept + i].flat.copy_(kept[i]);
+  restore_compressors();
+  begin_pass();
+}
+
+void DataParallel::State::restore_compressors() {
+  for (Bucket& bucket : buckets)
+    if (bucket.compressor) bucket.backup.restore(*bucket.compressor);
+}
+
+void DataParallel::State::finish() {
+  at::NoGradGuard no_grad;
+  const auto began = Clock::now();
+  for (size_t parameter = 0; parameter < parameters.size(); ++parameter)
+    if (!ready[parameter] && parameters[parameter].tensor.grad().defined())
+      take_gradient(static_cast<int>(parameter), parameters[parameter].tensor);
+  exchange_rest(/*leaves=*/false);
+  drop_where_a_rank_left();
+  statistics.sent_bytes = 0;
+  for (const Bucket& bucket : buckets) statistics.sent_bytes += bucket.compressor ? bucket.compressor->sent_bytes() : 0;
+  const at::Tensor sums = control.cpu();
+  for (int slot = 0; slot < kNumControls; ++slot) control_sums[slot] = sums[slot].item<float>();
+  total_samples = sums[kSamples].item<double>();
+  if (options.mean == GradientMean::kSamples && total_samples <= 0) {
+    begin_pass();
+    fail(ErrorCode::kBadInput, "DataParallel: no rank had any samples in this step");
+  }
+  deliver_gradients();
+  double share = buffer_share;
+  if (share < 0) share = options.mean == GradientMean::kSamples ? static_cast<double>(local_samples) / total_samples : 1.0 / group.size();
+  buffers->average(share);
+  if (!order_learnt) learn_order();
+  begin_pass();
+  statistics.exposed_seconds += seconds_since(began);
+}
+
+/// `.grad` becomes an alias of the place where its sum, or mean, has come.
+void DataParallel::State::deliver_gradients() {
+  for (Bucket& bucket : buckets) {
+    if (options.mean == GradientMean::kSamples) bucket.flat.narrow(0, 0, bucket.flags.storage_offset()).div_(total_samples);
+    for (size_t place = 0; place < bucket.parameters.size(); ++place) {
+      const at::Tensor& parameter = parameters[bucket.parameters[place]].tensor;
+      const bool used = bucket.num_missing == 0 || bucket.flags[static_cast<int64_t>(place)].item<float>() > 0;
+      parameter.mutable_grad() = used ? bucket.places[place] : at::Tensor();
+    }
+  }
+}
+
+/// After the first step: buckets in the order in which rank 0's gradients came. The gradients just exchanged stay where they are, in the
+/// old buckets.
+void DataParallel::State::learn_order() {
+  order_learnt = true;
+  std::vector<int64_t> order(arrival.begin(), arrival.end());
+  for (int64_t parameter = static_cast<int64_t>(parameters.size()) - 1; parameter >= 0; --parameter)
+    if (!ready[parameter]) order.push_back(parameter);
+  at::Tensor shared = at::empty({static_cast<int64_t>(order.size())}, at::kLong);
+  std::copy(order.begin(), order.end(), shared.data_ptr<int64_t>());
+  group.broadcast(shared, 0, "the order of the buckets");
+  const double exposed_kept = statistics.exposed_seconds;
+  build_buckets(std::vector<int>(shared.data_ptr<int64_t>(), shared.data_ptr<int64_t>() + shared.numel()));
+  statistics.exposed_seconds = exposed_kept;
+}
+
+}  // namespace cohort
