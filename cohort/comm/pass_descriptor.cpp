@@ -2,12 +2,14 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 
@@ -45,6 +47,21 @@ bool is_same_user(int socket) {
   ucred peer{};
   socklen_t length = sizeof peer;
   return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::getuid();
+}
+
+std::string process_at(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 ? std::to_string(peer.pid) : "?";
+}
+
+void limit_waits(int socket, double seconds) {
+  const double limit = std::max(seconds, 1e-3);  // 0 would be for ever.
+  timeval time{};
+  time.tv_sec = static_cast<time_t>(limit);
+  time.tv_usec = static_cast<suseconds_t>((limit - std::floor(limit)) * 1e6);
+  ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+  ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
 }
 
 bool send_descriptor(int socket, int fd) {
@@ -95,8 +112,9 @@ int DescriptorServer::serve(int fd, int num_receivers, double timeout_seconds) {
   return num_served;
 }
 
-int receive_descriptor_from(const std::string& name) {
+int receive_descriptor_from(const std::string& name, double timeout_seconds) {
   const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  limit_waits(socket, timeout_seconds);
   sockaddr_un address;
   const socklen_t length = fill_local_address(address, name);
   const bool connected = socket >= 0 && ::connect(socket, reinterpret_cast<sockaddr*>(&address), length) == 0 && is_same_user(socket);

@@ -12,6 +12,10 @@ namespace cohort {
 socklen_t fill_local_address(sockaddr_un& address, const std::string& name);
 /// Whether the process at the other end of a UNIX socket is this user's.
 bool is_same_user(int socket);
+/// The id of the process at the other end, as text; "?" where it is not known.
+std::string process_at(int socket);
+/// No connect, send or receive of this socket takes longer.
+void limit_waits(int socket, double seconds);
 /// One message of one byte carries the descriptor (SCM_RIGHTS).
 bool send_descriptor(int socket, int fd);
 /// -1 when none came.
@@ -33,7 +37,8 @@ class DescriptorServer {
   int listener_ = -1;
 };
 
-/// The descriptor that the server of `name` hands out; -1 when there is none, or when it belongs to another user.
-int receive_descriptor_from(const std::string& name);
+/// The descriptor that the server of `name` hands out; -1 when there is none, when it belongs to another user, or when it says nothing for
+/// `timeout_seconds`.
+int receive_descriptor_from(const std::string& name, double timeout_seconds);
 
 }  // namespace cohort

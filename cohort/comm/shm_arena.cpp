@@ -123,7 +123,7 @@ struct ShmArena::Opener {
     if (pid == ::getpid()) return mapped_here(nonce);
     return map(::open(concat("/proc/", pid, "/fd/", fd).c_str(), O_RDWR | O_CLOEXEC), size);
   }
-  std::shared_ptr<Map> open_by_socket(int size) const { return map(receive_descriptor_from(socket_name()), size); }
+  std::shared_ptr<Map> open_by_socket(int size) const { return map(receive_descriptor_from(socket_name(), kSocketSeconds), size); }
 };
 
 ShmArena::ShmArena(std::shared_ptr<Map> map, int rank, int size) : map_(std::move(map)), rank_(rank), size_(size) {}

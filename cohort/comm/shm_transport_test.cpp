@@ -232,13 +232,13 @@ TEST_CASE("a descriptor is handed over by name, and nobody serves another name")
   const int file = ::memfd_create("handed-over", 0);
   REQUIRE(::write(file, "text", 4) == 4);
   std::thread thread([&] { CHECK(server.serve(file, 1, 10) == 1); });
-  const int received = receive_descriptor_from("cohort/test/descriptor");
+  const int received = receive_descriptor_from("cohort/test/descriptor", 5);
   thread.join();
   char text[4] = {};
   REQUIRE(received >= 0);
   CHECK(::pread(received, text, 4, 0) == 4);
   CHECK(std::memcmp(text, "text", 4) == 0);
-  CHECK(receive_descriptor_from("cohort/test/nobody") == -1);
+  CHECK(receive_descriptor_from("cohort/test/nobody", 5) == -1);
   CHECK(server.serve(file, 1, 0.01) == 0);
   CHECK_THROWS_AS(DescriptorServer("cohort/test/descriptor"), Error);
   ::close(received);
