@@ -19,6 +19,8 @@
 #include "cohort/base/error.h"
 #include "cohort/base/text.h"
 #include "cohort/comm/local_rendezvous.h"
+#include "cohort/comm/sealed_store.h"
+#include "cohort/world/job_token.h"
 
 namespace cohort {
 namespace {
@@ -68,7 +70,19 @@ class QuietConnecting {
 
 bool meets_at_address(const World& world) { return !world.master_address.empty() && world.master_port != 0; }
 
+bool is_loopback(const std::string& address) { return address == "localhost" || address == "::1" || address.starts_with("127."); }
+
+/// "" where the ranks need none: they are all on this host, and nobody else's machine reaches their store.
+std::string required_token(const World& world, const std::string& place) {
+  const std::string token = job_token();
+  if (token.empty() && world.local_size < world.size && !is_loopback(world.master_address))
+    fail(ErrorCode::kEnvironment, "the ranks of this job meet at ", place, ", where anybody may connect, and have no token; ",
+         how_to_give_a_token());
+  return token;
+}
+
 c10::intrusive_ptr<c10d::Store> tcp_store(const World& world, double timeout_seconds) {
+  const std::string place = concat(world.master_address, ":", world.master_port), token = required_token(world, place);
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(world.master_port);
   options.timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1e3));
@@ -80,10 +94,14 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const World& world, double timeout_sec
     auto store = c10::make_intrusive<c10d::TCPStore>(world.master_address, options);
     // One store may serve several attempts of a torchrun job, each with its own keys. Hydra gives a job no name that all hosts know.
     const bool named_alike = world.launcher != "mpich";
-    return c10::make_intrusive<c10d::PrefixStore>("cohort/" + (named_alike ? world.job_id : world.launcher), store);
+    auto of_job = c10::make_intrusive<c10d::PrefixStore>("cohort/" + (named_alike ? world.job_id : world.launcher), store);
+    check_same_secret(*of_job, world.rank, token, place);
+    if (token.empty()) return of_job;
+    return c10::make_intrusive<SealedStore>(of_job, token);
+  } catch (const Error&) {
+    throw;
   } catch (const std::exception& error) {
-    fail(ErrorCode::kEnvironment, "rank ", world.rank, " cannot reach the store at ", world.master_address, ":", world.master_port, ": ",
-         first_line(error.what()));
+    fail(ErrorCode::kEnvironment, "rank ", world.rank, " cannot reach the store at ", place, ": ", first_line(error.what()));
   }
 }
 

@@ -13,7 +13,8 @@ namespace cohort {
 ///  join;
 ///  * MASTER_ADDR and MASTER_PORT given (torchrun, or set by the user): c10d::TCPStore. Where rank 0 hosts it, it listens on MASTER_ADDR
 ///  only
-///    (TCPStore by itself would listen on every address);
+///    (TCPStore by itself would listen on every address). Ranks with a token (world/job_token.h) use it sealed (sealed_store.h); ranks on
+///    several hosts must have one;
 ///  * mpirun or srun on one host without MASTER_ADDR: rank 0 hands a memory file to the others over a UNIX socket that checks the user.
 /// Blocks until the store answers; Error(kEnvironment) naming the address after `timeout_seconds`.
 c10::intrusive_ptr<c10d::Store> make_store(const World& world, double timeout_seconds);

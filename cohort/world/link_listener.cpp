@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/error.h"
+#include "cohort/base/hmac.h"
 #include "cohort/base/text.h"
 #include "cohort/world/message_link.h"
 
@@ -49,22 +49,7 @@ int port_of(int socket) {
   return ntohs(bound.ss_family == AF_INET6 ? v6->sin6_port : v4->sin_port);
 }
 
-std::string make_token() {
-  unsigned char bytes[16];
-  if (::getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes))
-    fail(ErrorCode::kEnvironment, "the kernel gives no random bytes: ", std::strerror(errno));
-  std::string token;
-  for (const unsigned char byte : bytes) token += concat("0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]);
-  return token;
-}
-
-/// Takes as long for a wrong token as for a right one.
-bool equal_tokens(const std::string& a, const std::string& b) {
-  if (a.size() != b.size()) return false;
-  int differences = 0;
-  for (size_t i = 0; i < a.size(); ++i) differences |= a[i] ^ b[i];
-  return differences == 0;
-}
+std::string make_token() { return hexadecimal(secret_bytes(16)); }
 
 /// Sends at once. A host that is cut off sends no end of the connection: when its kernel has answered nothing for so long, neither data nor
 /// the probes of an idle link, the peer is gone.
@@ -86,7 +71,7 @@ struct Stranger {
 /// The rank that a greeting "TOKEN RANK" names, or -1.
 int greeted_rank(const std::string& greeting, const std::string& token, int num_ranks) {
   const size_t space = greeting.find(' ');
-  if (space == std::string::npos || !equal_tokens(greeting.substr(0, space), token)) return -1;
+  if (space == std::string::npos || !equal_secrets(greeting.substr(0, space), token)) return -1;
   const auto rank = parse_integer(greeting.substr(space + 1));
   return rank && *rank > 0 && *rank < num_ranks ? static_cast<int>(*rank) : -1;
 }

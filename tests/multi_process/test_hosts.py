@@ -15,6 +15,7 @@ import time
 from support import COHORT, Folder, TINY, check, finish, main, run_ok, skip, steps_in, wait_for
 
 STEPS = ["--steps", 8, "--json"]
+TOKEN = "a token of the tests"   # Without one, ranks of several hosts do not meet.
 BOUND = 1e-4   # Relative, of a loss: sums over hosts round in another order than one process does.
 
 
@@ -93,7 +94,7 @@ class Hosts:
         for rank, host in enumerate(host_of_rank):
             here = [other for other, its_host in enumerate(host_of_rank) if its_host == host]
             environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(len(host_of_rank)), LOCAL_RANK=str(here.index(rank)), LOCAL_WORLD_SIZE=str(len(here)),
-                               MASTER_ADDR="10.77.0.1", MASTER_PORT="29500")
+                               MASTER_ADDR="10.77.0.1", MASTER_PORT="29500", COHORT_TOKEN=TOKEN)
             command = ["ip", "netns", "exec", self.names[host], COHORT, "train", *map(str, arguments)]
             processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment))
         return processes

@@ -101,6 +101,24 @@ def test_compression_learns_and_goes_on_where_it_was():
             check(abs(last_loss(folder / (spec + "-again")) - losses[-1]) <= 1e-6 * abs(losses[-1]), f"{spec}: {last_loss(folder / (spec + '-again'))} after a resume, {losses[-1]} undisturbed")
 
 
+def test_compression_under_a_loss_scale_goes_on_where_it_was():
+    with Folder() as folder:
+        for spec in ("fp16", "int8", "topk:0.1", "powersgd:2"):
+            base = ["train", "--model", "fc:hidden=32", "--data", "synthetic:1x8x8,classes=4,samples=400", "--global-batch", "32", "--lr", "0.2", "--workers", "2", "--layout", "compress=" + spec, "--precision", "fp16", "--quiet"]
+            run_ok([*base, "--run", folder / spec, "--steps", "40"])
+            learnt = losses_of(folder / spec)
+            check(learnt[-1] < 0.5 * learnt[0], f"{spec}: losses {learnt[0]} to {learnt[-1]}")
+            run_ok([*base, "--run", folder / (spec + "-again"), "--steps", "20"])
+            run_ok([*base, "--run", folder / (spec + "-again"), "--steps", "40", "--resume"])
+            again = losses_of(folder / (spec + "-again"))
+            check(again[-1] == learnt[-1], f"{spec}: {again[-1]} after a resume, {learnt[-1]} undisturbed")
+
+
+def losses_of(run_folder):
+    lines = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in lines if line["event"] == "step"]
+
+
 def test_refused_with_a_sentence():
     for arguments, words in (
             (["verify", *FC, "--layout", "compress=int8"], "another training by design"),

@@ -9,7 +9,7 @@ import signal
 import subprocess
 
 from support import COHORT, Folder, TINY, check, main, run_ok, wait_for
-from test_hosts import BOUND, Hosts, losses_in
+from test_hosts import BOUND, Hosts, TOKEN, losses_in
 from test_mpi import ORACLE, launchers
 
 # mpirun calls it as it would call ssh: [options] ADDRESS COMMAND.
@@ -32,12 +32,13 @@ class Cluster:
     def start(self, launcher, arguments, options=()):
         addresses = ",".join(f"10.77.0.{host + 1}:2" for host in range(len(self.hosts.names)))
         if "openmpi" in launcher:
-            how = ["--host", addresses, "--mca", "plm_rsh_agent", self.agent, "-x", "MASTER_ADDR=10.77.0.1", "-x", "MASTER_PORT=29500"]
+            how = ["--host", addresses, "--mca", "plm_rsh_agent", self.agent, "-x", "MASTER_ADDR=10.77.0.1", "-x", "MASTER_PORT=29500", "-x", "COHORT_TOKEN"]
         else:
-            how = ["-launcher", "ssh", "-launcher-exec", self.agent, "-hosts", addresses, "-env", "MASTER_ADDR", "10.77.0.1", "-env", "MASTER_PORT", "29500"]
+            how = ["-launcher", "ssh", "-launcher-exec", self.agent, "-hosts", addresses, "-env", "MASTER_ADDR", "10.77.0.1", "-env", "MASTER_PORT", "29500", "-env", "COHORT_TOKEN", TOKEN]
         ranks = 2 * len(self.hosts.names)
         command = ["ip", "netns", "exec", self.hosts.names[0], shutil.which(launcher), "-n", ranks, *how, *options, *arguments]
-        return subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        return subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+                                env=dict(os.environ, COHORT_TOKEN=TOKEN))
 
     def run(self, launcher, arguments, timeout=150):
         process = self.start(launcher, arguments)

@@ -12,7 +12,7 @@ import sys
 import time
 
 from support import COHORT, Folder, check, children, finish, main, run_ok, skip, start, wait_for
-from test_hosts import Hosts
+from test_hosts import Hosts, TOKEN
 from test_study import MODEL, kill_session, num_stored, stored, write as write_spec
 
 AGAIN = "the same command goes on with"
@@ -44,7 +44,7 @@ class Job:
         for rank, host in enumerate(host_of_rank):
             here = [other for other, its_host in enumerate(host_of_rank) if its_host == host]
             environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(len(host_of_rank)), LOCAL_RANK=str(here.index(rank)), LOCAL_WORLD_SIZE=str(len(here)),
-                               MASTER_ADDR="10.77.0.1" if hosts else "127.0.0.1", MASTER_PORT=str(self.port))
+                               MASTER_ADDR="10.77.0.1" if hosts else "127.0.0.1", MASTER_PORT=str(self.port), COHORT_TOKEN=TOKEN)
             command = [COHORT, *map(str, arguments)]
             if hosts:
                 hide = f"mount -t tmpfs -o ro none '{folder}/store' && " if host != host_of_rank[0] else ""

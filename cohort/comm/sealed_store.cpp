@@ -1,0 +1,113 @@
+#include "cohort/comm/sealed_store.h"
+
+#include <algorithm>
+
+#include "cohort/base/error.h"
+#include "cohort/base/hmac.h"
+#include "cohort/base/text.h"
+#include "cohort/world/job_token.h"
+
+namespace cohort {
+namespace {
+
+constexpr size_t kNonceBytes = 16, kTagBytes = 32;
+constexpr const char* kProofKey = "proof";
+constexpr const char* kNoSecret = "no token";
+
+std::string derived_key(const std::string& secret, const std::string& use) {
+  return std::string(bytes_of(hmac_sha256(secret, "cohort store: " + use)));
+}
+
+std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+}  // namespace
+
+SealedStore::SealedStore(c10::intrusive_ptr<c10d::Store> store, const std::string& secret)
+    : store_(std::move(store)),
+      secret_(secret),
+      prefix_(hexadecimal(derived_key(secret, "names").substr(0, 8)) + "/"),
+      encrypting_key_(derived_key(secret, "encrypt")),
+      authenticating_key_(derived_key(secret, "authenticate")) {}
+
+c10::intrusive_ptr<c10d::Store> SealedStore::clone() { return c10::make_intrusive<SealedStore>(store_->clone(), secret_); }
+
+std::vector<std::string> SealedStore::names_of(const std::vector<std::string>& keys) const {
+  std::vector<std::string> names;
+  for (const std::string& key : keys) names.push_back(name_of(key));
+  return names;
+}
+
+void SealedStore::apply_stream(const std::string& nonce, std::string& text) const {
+  for (size_t at = 0; at < text.size(); at += kTagBytes) {
+    const Digest block = hmac_sha256(encrypting_key_, concat(nonce, at / kTagBytes));
+    for (size_t i = at; i < std::min(at + kTagBytes, text.size()); ++i) text[i] = static_cast<char>(text[i] ^ block[i - at]);
+  }
+}
+
+std::string SealedStore::tag_of(const std::string& name, const std::string& nonce, const std::string& encrypted) const {
+  // The length first: no two pairs of name and value give one text.
+  return std::string(bytes_of(hmac_sha256(authenticating_key_, concat(name.size(), ":", name, nonce, encrypted))));
+}
+
+void SealedStore::set(const std::string& key, const std::vector<uint8_t>& value) {
+  const std::string name = name_of(key), nonce = secret_bytes(kNonceBytes);
+  std::string text = text_of(value);
+  apply_stream(nonce, text);
+  const std::string sealed = nonce + text + tag_of(name, nonce, text);
+  store_->set(name, std::vector<uint8_t>(sealed.begin(), sealed.end()));
+}
+
+std::vector<uint8_t> SealedStore::get(const std::string& key) {
+  const std::string name = name_of(key), sealed = text_of(store_->get(name));
+  const auto refuse = [&] {
+    fail(ErrorCode::kEnvironment, "the store's entry '", key,
+         "' was not written by a rank of this job: somebody without its token writes to "
+         "the store; use a network, or a port, that only the job's hosts reach");
+  };
+  if (sealed.size() < kNonceBytes + kTagBytes) refuse();
+  const std::string nonce = sealed.substr(0, kNonceBytes), tag = sealed.substr(sealed.size() - kTagBytes);
+  std::string text = sealed.substr(kNonceBytes, sealed.size() - kNonceBytes - kTagBytes);
+  if (!equal_secrets(tag, tag_of(name, nonce, text))) refuse();
+  apply_stream(nonce, text);
+  return {text.begin(), text.end()};
+}
+
+int64_t SealedStore::add(const std::string& key, int64_t value) { return store_->add(name_of(key), value); }
+bool SealedStore::deleteKey(const std::string& key) { return store_->deleteKey(name_of(key)); }
+bool SealedStore::check(const std::vector<std::string>& keys) { return store_->check(names_of(keys)); }
+int64_t SealedStore::getNumKeys() { return store_->getNumKeys(); }
+void SealedStore::wait(const std::vector<std::string>& keys) { store_->wait(names_of(keys)); }
+void SealedStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
+  store_->wait(names_of(keys), timeout);
+}
+const std::chrono::milliseconds& SealedStore::getTimeout() const noexcept { return store_->getTimeout(); }
+void SealedStore::setTimeout(const std::chrono::milliseconds& timeout) { store_->setTimeout(timeout); }
+
+void check_same_secret(c10d::Store& store, int rank, const std::string& secret, const std::string& place) {
+  const auto proof_with = [&](const std::string& nonce) {
+    return nonce + " " + hexadecimal(bytes_of(hmac_sha256(derived_key(secret, "proof"), nonce)));
+  };
+  if (rank == 0) {
+    const std::string proof = secret.empty() ? kNoSecret : proof_with(hexadecimal(secret_bytes(kNonceBytes)));
+    return store.set(kProofKey, std::vector<uint8_t>(proof.begin(), proof.end()));
+  }
+  std::string proof;
+  try {
+    proof = text_of(store.get(kProofKey));
+  } catch (const std::exception& error) {
+    fail(ErrorCode::kEnvironment, "rank ", rank, " waited for rank 0 at the store at ", place, ", which did not come in time [",
+         first_line(error.what()), "]");
+  }
+  if (proof == kNoSecret) {
+    if (!secret.empty())
+      fail(ErrorCode::kEnvironment, "rank ", rank, " has a token (COHORT_TOKEN), rank 0 of the job at ", place, " has none; ",
+           how_to_give_a_token());
+    return;
+  }
+  if (secret.empty())
+    fail(ErrorCode::kEnvironment, "rank ", rank, " has no token, and the job at ", place, " asks for one; ", how_to_give_a_token());
+  if (!equal_secrets(proof, proof_with(proof.substr(0, proof.find(' ')))))
+    fail(ErrorCode::kEnvironment, "the token of rank ", rank, " is not that of the job at ", place, "; ", how_to_give_a_token());
+}
+
+}  // namespace cohort
