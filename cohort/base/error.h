@@ -9,10 +9,11 @@ namespace cohort {
 
 /// What went wrong; the values are the exit codes of the program.
 enum class ErrorCode {
-  kFailed = 1,         ///< Training or a check failed: a non-finite loss, a verify over its bound.
+  kFailed = 1,         ///< Training or a check failed: a non-finite loss, a verify that finds a difference.
   kBadInput = 2,       ///< Wrong usage, or a file that is not what it should be.
   kInfeasible = 3,     ///< No plan fits.
   kEnvironment = 4,    ///< Launcher, port, time-out, or a peer that was lost.
+  kNotProven = 5,      ///< A verify that can say neither yes nor no.
   kInterrupted = 130,  ///< Stopped by the user.
 };
 

@@ -156,7 +156,7 @@ void print_overview(const std::vector<Verb>& verbs) {
   std::printf("  cohort VERB -h\n\nVerbs:\n");
   for (const Verb& verb : verbs) std::printf("  %-12s %s\n", verb.name.c_str(), verb.summary.c_str());
   std::printf(
-      "\nExit codes: 0 done, 1 failed, 2 wrong usage or bad input, 3 no feasible plan, 4 environment (launcher, port, peer lost), 130 "
+      "\nExit codes: 0 done, 1 failed, 2 wrong usage or bad input, 3 no feasible plan, 4 environment (launcher, port, peer lost), 5 not proven (verify), 130 "
       "interrupted.\n");
 }
 
@@ -224,7 +224,7 @@ int run_verbs(const std::vector<Verb>& verbs, int argc, char** argv) {
       if (first == later) fail(ErrorCode::kBadInput, "the verb '", first, "' is not built yet; there are: ", join(names, " "));
     fail(ErrorCode::kBadInput, "unknown verb '", first, "'", did_you_mean(first, names), "; verbs: ", join(names, " "));
   } catch (const Error& error) {
-    log_error(error.what());
+    if (*error.what() != 0) log_error(error.what());  // Empty: ranks have said it.
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
     const std::string text = error.what();

@@ -9,8 +9,8 @@
 #include "cohort/cli/verb.h"
 #include "cohort/data/source.h"
 #include "cohort/train/auto_batch.h"
-#include "cohort/train/run_folder.h"
 #include "cohort/train/check_run.h"
+#include "cohort/train/run_folder.h"
 #include "cohort/train/trainer.h"
 #include "cohort/world/world.h"
 

@@ -1,6 +1,7 @@
-#include "cohort/train/verify.h"
+#include "cohort/verify/verify.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "cohort/base/error.h"
@@ -33,39 +34,71 @@ std::vector<Layout> layouts_asked_for(const Arguments& arguments) {
   return layouts;
 }
 
+/// A number, or null where it is not finite.
+Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+const char* text_of(FaultResult::Outcome outcome) {
+  return outcome == FaultResult::Outcome::kFound ? "found" : outcome == FaultResult::Outcome::kMissed ? "missed" : "does nothing";
+}
+
 void print_table(const VerifyResult& result, bool all) {
-  std::printf("%s: %d ranks against one process, %lld steps: largest differences (bound %.3g)\n", to_text(result.layout).c_str(),
-              result.layout.num_ranks(), static_cast<long long>(result.steps), result.bound);
-  const size_t shown = all ? result.tensors.size() : std::min<size_t>(8, result.tensors.size());
-  for (size_t i = 0; i < shown; ++i)
-    std::printf("  %-44s %10.3g %s\n", result.tensors[i].name.c_str(), result.tensors[i].relative_difference,
-                result.tensors[i].relative_difference <= result.bound ? "" : "OVER THE BOUND");
-  if (shown < result.tensors.size()) std::printf("  ... and %zu more, all smaller (--all shows them)\n", result.tensors.size() - shown);
-  std::printf("  bound: %s\n", result.reason.c_str());
-  if (result.accumulated >= 0)
-    std::printf("  one process that takes the %d ranks' shares in turn: %s\n", result.layout.num_ranks(),
-                result.accumulated == 0 ? "bitwise equal" : concat("differs by ", result.accumulated).c_str());
-  std::printf("  two runs of this layout: %s\n  %s\n", result.repeats ? "bitwise equal" : "DIFFER",
-              result.ok() ? "the same training" : "NOT the same training");
+  std::printf("%s: %d ranks against one process, %lld steps\n", to_text(result.layout).c_str(), result.layout.num_ranks(),
+              static_cast<long long>(result.steps));
+  if (!result.strict || *result.strict != 0 || all) {
+    std::printf("  %-44s %12s %12s\n", "difference, relative to the update", "", "explained");
+    const size_t shown = all ? result.tensors.size() : std::min<size_t>(8, result.tensors.size());
+    for (size_t i = 0; i < shown; ++i)
+      std::printf("  %-44s %12.3g %12.3g%s\n", result.tensors[i].name.c_str(), result.tensors[i].difference, result.tensors[i].bound,
+                  result.tensors[i].difference <= result.tensors[i].bound ? "" : "  TOO FAR");
+    if (shown < result.tensors.size()) std::printf("  ... and %zu more, all nearer (--all shows them)\n", result.tensors.size() - shown);
+  }
+  if (result.strict)
+    std::printf("  one process in the ranks' order of arithmetic: %s\n",
+                *result.strict == 0 ? concat("equal in every bit of ", result.tensors.size(), " tensors").c_str()
+                                    : concat("up to ", *result.strict, " of a tensor's update away").c_str());
+  std::printf("  one process that takes each batch whole: %.3g of the update away\n  two runs of this layout: %s\n", result.to_one_process,
+              result.repeats ? "bitwise equal" : "DIFFER");
+  for (const FaultResult& fault : result.faults)
+    std::printf("  fault %-24s %s\n", name_of(fault.fault).c_str(),
+                fault.outcome == FaultResult::Outcome::kFound ? concat("found, ", fault.factor, " times what passes").c_str()
+                : fault.outcome == FaultResult::Outcome::kMissed ? "MISSED"
+                                                                 : "does nothing here");
+  const char* const verdict = result.verdict == Verdict::kSame        ? "the same training"
+                              : result.verdict == Verdict::kDifferent ? "A DIFFERENT TRAINING"
+                                                                      : "NOT PROVEN";
+  std::printf("  %s: %s\n", verdict, result.reason.c_str());
 }
 
 void print_lines(const VerifyResult& result) {
-  for (const TensorDifference& tensor : result.tensors)
+  for (const TensorVerdict& tensor : result.tensors)
     std::printf("%s\n", Json{{"event", "tensor"},
                              {"ranks", result.layout.num_ranks()},
                              {"name", tensor.name},
-                             {"relative_difference", tensor.relative_difference}}
+                             {"relative_difference", finite(tensor.difference)},
+                             {"bound", finite(tensor.bound)}}
                             .dump()
                             .c_str());
+  for (const FaultResult& fault : result.faults)
+    std::printf("%s\n", Json{{"event", "fault"},
+                             {"layout", to_json(result.layout)},
+                             {"fault", name_of(fault.fault)},
+                             {"outcome", text_of(fault.outcome)},
+                             {"factor", finite(fault.factor)}}
+                            .dump()
+                            .c_str());
+  const TensorVerdict worst = result.tensors.empty() ? TensorVerdict{} : result.tensors.front();
+  const Json strict = !result.strict ? Json(nullptr) : *result.strict == 0 ? Json("bitwise") : finite(*result.strict);
   const Json line{{"event", "verify"},
                   {"layout", to_json(result.layout)},
                   {"steps", result.steps},
-                  {"max_relative_difference", result.tensors.empty() ? 0.0 : result.tensors.front().relative_difference},
-                  {"bound", result.bound},
-                  {"worst_parameter", result.tensors.empty() ? "" : result.tensors.front().name},
+                  {"max_relative_difference", finite(worst.difference)},
+                  {"bound", finite(worst.bound)},
+                  {"worst_parameter", worst.name},
                   {"ok", result.ok()},
+                  {"verdict", text_of(result.verdict)},
+                  {"strict", strict},
                   {"reason", result.reason},
-                  {"accumulated_max_relative_difference", result.accumulated >= 0 ? Json(result.accumulated) : Json(nullptr)},
+                  {"to_one_process", finite(result.to_one_process)},
                   {"repeats_bitwise", result.repeats}};
   std::printf("%s\n", line.dump().c_str());
 }
@@ -75,19 +108,23 @@ int run_verify(const Arguments& arguments) {
   if (world_from_environment().launcher != "none")
     fail(ErrorCode::kBadInput, "verify starts its own ranks; run it without a launcher, with --workers N");
   if (config.steps == 0 && config.epochs == 0) config.steps = 4;
+  // The state of an optimizer is compared too, and sgd has none.
+  if (config.optimizer == Config().optimizer && !arguments.was_given("optimizer")) config.optimizer = "momentum";
   check_config(config);
   const std::vector<Layout> layouts = layouts_asked_for(arguments);
   config.workers = 0;
   load_plugin(config);
   const DataSet data = open_data(config.data, {.context = config.context, .validation_samples = config.val_samples, .seed = config.seed});
-  bool ok = true;
-  verify(config, data, layouts, [&](const VerifyResult& result) {
-    ok = ok && result.ok();
+  const std::string faults = arguments.option("faults", "");
+  bool all_same = true, different = false;
+  verify(config, data, layouts, faults.empty() ? std::vector<Fault>() : parse_faults_of_verify(faults), [&](const VerifyResult& result) {
+    all_same = all_same && result.ok();
+    different = different || result.verdict == Verdict::kDifferent || !result.all_faults_found();
     if (config.json) print_lines(result);
     else print_table(result, arguments.options.contains("all"));
     std::fflush(stdout);
   });
-  return ok ? 0 : static_cast<int>(ErrorCode::kFailed);
+  return static_cast<int>(different ? ErrorCode::kFailed : all_same ? ErrorCode{} : ErrorCode::kNotProven);
 }
 
 }  // namespace
@@ -97,9 +134,10 @@ Verb verify_verb() {
       .name = "verify",
       .summary = "Trains a few steps under one process and under a layout and compares every tensor.",
       .examples = {"cohort verify --model cnn --data fashion-mnist --workers 2",
-                   "cohort verify --model transformer --data text:FILE --ranks 2,3,4 --optimizer adamw --steps 5 --json",
-                   "cohort verify --model resnet8 --layout zero=3 --workers 3 --sync-batch-norm",
-                   "cohort verify --model transformer --data text:FILE --layouts 'pp=2,microbatches=4; tp=2; dp=2,pp=2,microbatches=2'"},
+                   "cohort verify --model transformer --data text:/usr/share/common-licenses --ranks 2,3,4 --optimizer adamw --steps 5 --json",
+                   "cohort verify --model resnet8 --layout zero=3 --workers 3 --precision bf16",
+                   "cohort verify --model transformer --data text:/usr/share/common-licenses --layouts 'pp=2,microbatches=4; tp=2'",
+                   "cohort verify --model cnn --workers 2 --steps 2 --faults all"},
       .positional_help = "config.toml, whose settings the options override",
       // Nothing is kept of its trainings, and nothing evaluated.
       .settings = settings_without({"resume", "run", "study", "goal", "eval-every", "checkpoint-every", "keep-checkpoints", "noise-scale",
@@ -107,7 +145,8 @@ Verb verify_verb() {
       .takes_file = true,
       .options = {{"layouts", "A;B;..", "several layouts; the trainings of one process that they are compared with run once"},
                   {"ranks", "N,N,..", "numbers of ranks to compare with one process (default: --workers, or 2)"},
-                  {"all", "", "show every tensor"}},
+                  {"all", "", "show every tensor"},
+                  {"faults", "A,B|all", "then puts each of these faults into one more run of each layout, which must then be different"}},
       .exclusive = {{"layouts", "layout"}, {"ranks", "workers"}},
       .run = run_verify};
 }

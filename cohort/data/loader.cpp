@@ -57,7 +57,11 @@ struct Loader::State {
     LoadedBatch out;
     out.step = step;
     out.global_samples = sampler.batch_at(step);
-    out.pieces = pieces_of_rank(out.global_samples, options.rank, rank_weights, options.pieces, options.granularity);
+    const int first = options.all_in_turn ? 0 : options.rank, end = options.all_in_turn ? options.num_ranks : options.rank + 1;
+    for (int rank = first; rank < end; ++rank) {
+      const std::vector<Share> pieces = pieces_of_rank(out.global_samples, rank, rank_weights, options.pieces, options.granularity);
+      out.pieces.insert(out.pieces.end(), pieces.begin(), pieces.end());
+    }
     std::vector<int64_t> indices;
     for (const Share& piece : out.pieces) {
       const std::vector<int64_t> samples = sampler.samples(step, piece);

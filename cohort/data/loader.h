@@ -20,6 +20,7 @@ struct LoaderOptions {
   int64_t first_step = 0;       ///< > 0 when a run is resumed.
   int64_t end_step = 0;         ///< No step at or after this one is read; 0: no end.
   int read_ahead = 2;           ///< Batches kept ready.
+  bool all_in_turn = false;     ///< The pieces of all ranks, one rank after the other, instead of `rank`'s.
   std::vector<double> weights;  ///< One a rank, see shares_of_batch; empty: equal shares.
 };
 

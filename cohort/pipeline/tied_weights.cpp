@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cohort/base/fault.h"
 #include "cohort/pipeline/hidden_parameter.h"
 
 namespace cohort {
@@ -27,7 +28,7 @@ TiedWeights::TiedWeights(LayerGraph& graph, std::vector<TiedWeight> weights, std
           &users = ranks_of_stage[static_cast<size_t>(weight.user)];
     for (size_t user = 0; user < users.size(); ++user) {
       if (runs(users[user], weight.owner)) continue;  // Both stages there: one tensor, and autograd adds up.
-      Loan loan{static_cast<int64_t>(number), weight, owners[user % owners.size()], users[user], {}};
+      Loan loan{static_cast<int64_t>(number), weight, owners[user % owners.size()], users[user], {}, false};
       if (loan.lender == rank_) loan.tensor = find_parameter(graph, weight.name);
       if (loan.borrower == rank_) {
         // Layers of one rank that borrow the same weight share what they borrowed: it is one tensor in all of them.
@@ -46,7 +47,9 @@ void TiedWeights::lend(PacketMail& mail) {
       mail.send(key, loan.borrower, {loan.tensor.detach()});
     } else {
       mail.wait_for(key, loan.lender);
-      loan.tensor.detach().copy_(mail.take(key).at(0));
+      const at::Tensor value = mail.take(key).at(0);
+      if (!bears_fault(Fault::kStaleBorrowedWeight) || !loan.has_come) loan.tensor.detach().copy_(value);
+      loan.has_come = true;
       loan.tensor.mutable_grad() = at::Tensor();
     }
   }

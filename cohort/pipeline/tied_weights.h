@@ -31,6 +31,7 @@ class TiedWeights {
     TiedWeight weight;
     int lender, borrower;
     at::Tensor tensor;  ///< Of this rank; undefined where it has no part in it.
+    bool has_come = false;  ///< Borrowed at least once.
   };
   int rank_;
   std::vector<Loan> loans_;

@@ -42,6 +42,7 @@ void read_start(const JsonLine& line, const Json& object, RunRecord& run) {
   StartRecord start;
   start.world_size = line.required_count("world_size");
   if (object.contains("layout")) start.layout = layout_text(object["layout"]);
+  if (const Json* division = line.object("tensor_parallel")) start.tensor_parallel = JsonLine(*division, line.where()).text("sentence");
   start.parameters = line.count("parameters");
   start.train_samples = line.count("train_samples");
   start.global_batch = line.count("global_batch");

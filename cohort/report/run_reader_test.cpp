@@ -33,7 +33,7 @@ struct Folder {
 };
 
 const char kStart[] =
-    R"({"event":"start","world_size":2,"layout":{"dp":2,"pp":1,"sync":"step","zero":1},"parameters":7,"train_samples":60000})"
+    R"({"event":"start","world_size":2,"layout":{"dp":2,"pp":1,"sync":"step","zero":1},"tensor_parallel":{"sentence":"tp=2 divides 5 of 6 layers"},"parameters":7,"train_samples":60000})"
     "\n";
 
 std::string step(int number, const std::string& more = "") {
@@ -63,6 +63,7 @@ TEST_CASE("read_run: every event") {
   REQUIRE(run.start);
   CHECK(run.start->world_size == 2);
   CHECK(run.start->layout == "dp=2, zero=1");
+  CHECK(run.start->tensor_parallel == "tp=2 divides 5 of 6 layers");
   CHECK(run.start->parameters == 7);
   CHECK(!run.start->steps);
   REQUIRE(run.steps.size() == 2);

@@ -13,7 +13,7 @@ namespace cohort::shard_rules {
 Plan transformer_block(const Question& question) {
   const auto block = std::dynamic_pointer_cast<TransformerBlockImpl>(question.layer->module);
   if (!block) return whole("its module is no block that is known");
-  if (const std::string reason = why_not_divided(*block, question.num_ranks()); !reason.empty()) return whole(reason);
+  if (const std::string reason = why_not_divided(*block, question.num_ranks); !reason.empty()) return whole(reason);
   if (question.shares_weight) return whole("its weight is another layer's too");
   const Lay input = question.inputs.at(0);
   if (input != Lay::kWhole && input != Lay::kPositions) return {};

@@ -65,7 +65,7 @@ Plan convolution(const Question& question) {
   if (input == Lay::kWhole && question.divides(num_outputs)) return channels_out(question, convolution);
   if (input == Lay::kWhole && in_possible) return channels_in(question, convolution, /*slice=*/true);
   return whole(concat("neither its ", num_outputs, " output channels nor its ", num_inputs, " input channels can be divided by ",
-                      question.num_ranks(), " ranks"));
+                      question.num_ranks, " ranks"));
 }
 
 }  // namespace cohort::shard_rules

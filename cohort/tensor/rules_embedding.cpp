@@ -51,7 +51,7 @@ std::string why_not(const torch::nn::EmbeddingImpl& table, const Question& quest
   if (options.max_norm().has_value() || options.scale_grad_by_freq() || options.sparse())
     return "it has max_norm, scale_grad_by_freq or sparse gradients";
   if (!question.divides(table.weight.size(0)))
-    return concat("its ", table.weight.size(0), " rows do not divide by ", question.num_ranks(), " ranks");
+    return concat("its ", table.weight.size(0), " rows do not divide by ", question.num_ranks, " ranks");
   return "";
 }
 

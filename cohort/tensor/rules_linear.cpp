@@ -74,7 +74,7 @@ Plan linear(const Question& question) {
   if (input == Lay::kFeatures && row_possible) return row(question, linear, input);
   if ((input == Lay::kWhole || input == Lay::kPositions) && question.divides(num_outputs)) return column(question, linear, input);
   if (input == Lay::kWhole && row_possible) return row(question, linear, input);
-  return whole(concat("neither its ", num_outputs, " outputs nor its ", num_inputs, " inputs can be divided by ", question.num_ranks(),
+  return whole(concat("neither its ", num_outputs, " outputs nor its ", num_inputs, " inputs can be divided by ", question.num_ranks,
                       " ranks", question.shares_weight ? " (the weight is another layer's too: outputs alone)" : ""));
 }
 

@@ -36,11 +36,11 @@ Plan group_norm(const Question& question) {
   if (!norm) return whole("its module is no torch::nn::GroupNorm");
   if (question.shares_weight) return whole("its weight is another layer's too");
   const int64_t num_groups = norm->options.num_groups();
-  if (!question.divides(num_groups)) return whole(concat("its ", num_groups, " groups do not divide by ", question.num_ranks(), " ranks"));
+  if (!question.divides(num_groups)) return whole(concat("its ", num_groups, " groups do not divide by ", question.num_ranks, " ranks"));
   if (question.inputs.at(0) != Lay::kChannels) return {};
   Plan plan = divided(Lay::kChannels);
   for (const auto& parameter : norm->named_parameters()) plan.divisions.push_back({parameter.key(), 0});
-  plan.apply = set_function(question.index, [norm, my_groups = num_groups / question.num_ranks()](const LayerGraph::Inputs& in) {
+  plan.apply = set_function(question.index, [norm, my_groups = num_groups / question.num_ranks](const LayerGraph::Inputs& in) {
     return at::group_norm(in[0], my_groups, norm->weight, norm->bias, norm->options.eps());
   });
   return plan;

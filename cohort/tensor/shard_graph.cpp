@@ -21,6 +21,7 @@
 #include "cohort/base/error.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/tensor/shard_rules.h"
+#include "cohort/tensor/sharded_block.h"
 
 namespace cohort {
 namespace shard_rules {
@@ -120,8 +121,9 @@ std::vector<Owned> all_tensors(const LayerGraph& graph) {
 
 class Planner {
  public:
-  Planner(const LayerGraph& graph, const Group& group, bool divide_positions)
+  Planner(const LayerGraph& graph, int num_ranks, const Group& group, bool divide_positions)
       : layers_(graph.layers()),
+        num_ranks_(num_ranks),
         group_(group),
         divide_positions_(divide_positions),
         tensors_(all_tensors(graph)),
@@ -141,6 +143,10 @@ class Planner {
   }
   /// Whether the producer joins its output after plan().
   bool is_gathered(size_t layer) const { return gathered_[layer]; }
+  bool takes_positions(size_t layer) const {
+    const std::vector<int>& inputs = layers_[layer].inputs;
+    return std::any_of(inputs.begin(), inputs.end(), [&](int input) { return lay_of(input) == Lay::kPositions; });
+  }
   const std::vector<Owned>& tensors() const { return tensors_; }
 
   /// The dimension in which a tensor is divided where `place` has it, or -1.
@@ -163,7 +169,8 @@ class Planner {
     if (!kept_whole_[index].empty()) return shard_rules::whole(kept_whole_[index]);
     const shard_rules::Rule rule = shard_rules::rule_of(layer.kind);
     if (rule == nullptr) return shard_rules::whole("there is no rule for layers of kind '" + layer.kind + "'");
-    return rule({index, &layer, inputs, index + 1 == layers_.size(), shares_weight_[index], divide_positions_, group_});
+    return rule({index, &layer, inputs, index + 1 == layers_.size(), shares_weight_[index], divide_positions_,
+                 num_ranks_, group_});
   }
 
   /// False where a value must be gathered that was not.
@@ -205,6 +212,7 @@ class Planner {
   }
 
   const std::vector<LayerGraph::Layer>& layers_;
+  int num_ranks_;
   Group group_;
   bool divide_positions_;
   std::vector<Owned> tensors_;
@@ -237,39 +245,70 @@ void divide_tensors(const LayerGraph& graph, const Planner& planner, const std::
 }
 
 /// Why positions stay whole, or "": every model that has positions says how many in its embedding.
-std::string why_positions_stay_whole(const LayerGraph& graph, const Group& group) {
+std::string why_positions_stay_whole(const LayerGraph& graph, int num_ranks) {
   int64_t positions = 0;
   for (const LayerGraph::Layer& layer : graph.layers()) positions = std::max(positions, shard_rules::num_positions(layer));
   if (positions == 0) return "no embedding of this model says how many positions there are";
-  if (positions % group.size() != 0) return concat(positions, " positions do not divide by ", group.size(), " ranks");
+  if (positions % num_ranks != 0) return concat(positions, " positions do not divide by ", num_ranks, " ranks");
   return "";
+}
+
+std::string sequence_reason_of(const LayerGraph& graph, int num_ranks, const TensorParallelOptions& options) {
+  return options.sequence_parallel && num_ranks > 1 ? why_positions_stay_whole(graph, num_ranks) : "";
+}
+
+/// Whether the model's output is left divided by classes.
+bool logits_stay_divided(const Planner& planner, const std::vector<Plan>& plans) {
+  return !plans.empty() && plans.back().output != Lay::kWhole && !planner.is_gathered(plans.size() - 1);
+}
+
+LayerPlacement placement_of(const LayerGraph& graph, const Planner& planner, const std::vector<Plan>& plans, size_t layer) {
+  return {graph.layers()[layer].name, graph.layers()[layer].kind, plans[layer].placement, plans[layer].reason,
+          planner.takes_positions(layer)};
 }
 
 }  // namespace
 
+ShardPlan plan_shards(const LayerGraph& graph, int num_ranks, const TensorParallelOptions& options) {
+  ShardPlan result;
+  result.sequence_reason = sequence_reason_of(graph, num_ranks, options);
+  result.divides_positions = options.sequence_parallel && num_ranks > 1 && result.sequence_reason.empty();
+  Planner planner(graph, num_ranks, Group(), result.divides_positions);
+  const std::vector<Plan> plans = planner.plan();
+  for (size_t i = 0; i < plans.size(); ++i) result.placements.push_back(placement_of(graph, planner, plans, i));
+  result.logits_divided = logits_stay_divided(planner, plans);
+  for (const Owned& owned : planner.tensors()) {
+    const size_t layer = owned.places.front().layer;
+    result.num_parameters += owned.tensor.numel();
+    const bool in_block = plans[layer].placement == "heads" && is_divided_in_block(owned.places.front().name);
+    if (in_block || Planner::divided_dim_of(plans, owned.places.front()) >= 0) result.num_divided += owned.tensor.numel();
+  }
+  return result;
+}
+
 ShardedModel shard_graph(LayerGraph& graph, const Group& group, const TensorParallelOptions& options) {
   ShardedModel result;
-  if (options.sequence_parallel && group.size() > 1) result.sequence_reason = why_positions_stay_whole(graph, group);
+  result.sequence_reason = sequence_reason_of(graph, group.size(), options);
   const bool divide_positions = options.sequence_parallel && group.size() > 1 && result.sequence_reason.empty();
   if (group.size() == 1) {
     for (const LayerGraph::Layer& layer : graph.layers()) result.placements.push_back({layer.name, layer.kind, "whole", "one rank"});
     return result;
   }
-  Planner planner(graph, group, divide_positions);
+  Planner planner(graph, group.size(), group, divide_positions);
   const std::vector<Plan> plans = planner.plan();
   divide_tensors(graph, planner, plans, group, result.shards);
   for (size_t i = 0; i < plans.size(); ++i) {
     const Plan& plan = plans[i];
     if (plan.apply) plan.apply(graph, result.shards);
     const LayerGraph::Layer& layer = graph.layers()[i];
-    result.placements.push_back({layer.name, layer.kind, plan.placement, plan.reason});
+    result.placements.push_back(placement_of(graph, planner, plans, i));
     if (!planner.is_gathered(i) || plan.output == Lay::kWhole) continue;
     const int64_t dim = shard_rules::divided_dim(plan.output);
     graph.replace_layer(i, nullptr, [inner = layer.function, dim, group](const LayerGraph::Inputs& in) {
       return gather_from_ranks(inner(in), dim, group);
     });
   }
-  result.logits_divided = !plans.empty() && plans.back().output != Lay::kWhole && !planner.is_gathered(plans.size() - 1);
+  result.logits_divided = logits_stay_divided(planner, plans);
   return result;
 }
 

@@ -23,11 +23,21 @@ struct TensorParallelOptions {
   bool sequence_parallel = false;  ///< Norms and what stands between divided layers work on each rank's positions alone.
 };
 
-/// What became of one layer.
+/// What becomes of one layer.
 struct LayerPlacement {
   std::string layer, kind;
-  std::string placement;  ///< "column", "row", "heads", "vocabulary", "channels out", "channels in", "divided" (works on a part), "whole".
-  std::string reason;     ///< Why whole: no rule for this kind, or what does not divide; else "".
+  std::string placement;        ///< "column", "row", "heads", "vocabulary", "channels out", "channels in", "divided" (works on a part), "whole".
+  std::string reason;           ///< Why whole: no rule for this kind, or what does not divide; else "".
+  bool takes_positions = false;  ///< Its input is each rank's part of the positions.
+};
+
+/// What shard_graph() would make of a model.
+struct ShardPlan {
+  std::vector<LayerPlacement> placements;  ///< In the graph's order.
+  bool logits_divided = false;             ///< As ShardedModel's.
+  bool divides_positions = false;
+  std::string sequence_reason;  ///< As ShardedModel's.
+  int64_t num_divided = 0, num_parameters = 0;  ///< Elements of parameters that are divided, and of all.
 };
 
 struct ShardedModel {
@@ -37,6 +47,9 @@ struct ShardedModel {
   bool logits_divided = false;                   ///< The graph's output holds only this rank's classes of the last dimension.
   std::string sequence_reason;                   ///< Why positions stay whole although sequence_parallel was asked for; else "".
 };
+
+/// Exchanges nothing; `graph`, which is whole, stays as it is.
+ShardPlan plan_shards(const LayerGraph& graph, int num_ranks, const TensorParallelOptions& options = {});
 
 /// Replaces modules and functions of `graph` (built alike on all ranks from one seed): divided parameters become this rank's part of the
 /// whole ones, with their values. Names do not change, and a divided parameter stays the same tensor object (tied ones stay tied), except

@@ -36,10 +36,10 @@ struct Question {
   bool is_last = false;           ///< Its output is the model's.
   bool shares_weight = false;     ///< One of its parameters is another layer's too.
   bool divide_positions = false;  ///< Sequence parallelism was asked for, and the positions divide.
-  Group group;
+  int num_ranks = 1;
+  Group group;  ///< For `apply`; of one rank where nothing is applied.
 
-  int num_ranks() const { return group.size(); }
-  bool divides(int64_t size) const { return size % group.size() == 0; }
+  bool divides(int64_t size) const { return size % num_ranks == 0; }
 };
 
 /// What becomes of a layer. As it is made: it stays as it is and works on whole inputs.

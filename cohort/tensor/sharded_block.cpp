@@ -126,6 +126,10 @@ std::string why_not_divided(const TransformerBlockImpl& block, int num_ranks) {
   return {};
 }
 
+bool is_divided_in_block(const std::string& name) {
+  return name.starts_with("qkv.") || name.starts_with("up.") || name == "out.weight" || name == "down.weight";
+}
+
 ShardedTransformerBlock::ShardedTransformerBlock(const TransformerBlockImpl& whole, const Group& group, bool sequence_parallel,
                                                  const std::string& prefix, std::map<std::string, ParameterShard>& shards)
     : torch::nn::Module("ShardedTransformerBlock") {

@@ -18,13 +18,16 @@
 #include "cohort/parallel/strategy.h"
 #include "cohort/pipeline/model_parallel.h"
 #include "cohort/report/progress.h"
+#include "cohort/tensor/shard_graph.h"
 #include "cohort/train/balance.h"
 #include "cohort/train/evaluate.h"
+#include "cohort/train/in_turn.h"
 #include "cohort/train/metrics.h"
 #include "cohort/train/noise_meter.h"
 #include "cohort/train/plan_stages.h"
 #include "cohort/train/run_folder.h"
 #include "cohort/train/run_state.h"
+#include "cohort/train/tensor_division.h"
 #include "cohort/train/trainer.h"
 #include "cohort/train/training_step.h"
 #include "cohort/world/status.h"
@@ -43,6 +46,9 @@ class Run {
   DataIdentity data_identity();
   void check_shares() const;
   void spread_model();
+  void put_in_fault();
+  /// The layout whose arithmetic this run does: its own, or the one whose ranks it stands for.
+  const Layout& lockstep_layout() const { return options_.in_turn ? *options_.in_turn : layout_; }
   void build_strategy();
   ParameterPlaces places() const;
   EvaluationOptions evaluation_options();
@@ -59,6 +65,7 @@ class Run {
   void write_exchange_advice();
   void write_rank_totals();
   Json describe_part() const;
+  Json describe_stages() const;
   void write_text_sample(int64_t step, LayerGraph& model);
   std::shared_ptr<LayerGraph> whole_model() const;
   bool is_first() const { return world_.rank == 0; }
@@ -74,9 +81,12 @@ class Run {
   Group group_;
   std::shared_ptr<LayerGraph> model_;
   StagePlan plan_;
+  ShardPlan division_;  // Without layers where tp is 1.
   std::map<std::string, std::string> aliases_;  // Of the whole model.
   int64_t num_parameters_ = 0;                  // Of the whole model.
   std::unique_ptr<ModelParallel> parallel_;     // Null where every rank has the whole model.
+  std::unique_ptr<InTurn> in_turn_;             // Where this process stands for the ranks of another layout.
+  AlteredModel altered_;
   std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<NoiseMeter> noise_;  // Null where the noise scale is not asked for.
   std::unique_ptr<TrainingStep> step_;

@@ -47,6 +47,7 @@ void Run::write_start() {
              {"host", world_.host},
              {"started", utc_now()}};
   if (const std::string name = group_.device_backend_name(); !name.empty()) start["device_backend"] = name;
+  if (layout_.tp > 1) start["tensor_parallel"] = to_json(division_, layout_);
   metrics_->event(start);
   if (config_.resume)
     metrics_->event(
@@ -63,6 +64,7 @@ void Run::write_start() {
                          ", ", total_steps_, " steps of ", config_.global_batch, " samples, ", config_.optimizer, " with learning rate ",
                          config_.lr, config_.weight_decay > 0 ? concat(" and weight decay ", config_.weight_decay) : "",
                          config_.resume ? concat(", going on after step ", first_step_) : ""));
+  if (!config_.json && layout_.tp > 1) progress_->note(describe(division_, layout_));
   if (!config_.json && !plan_.table.empty()) progress_->note(plan_.table.substr(0, plan_.table.find_last_not_of('\n') + 1));
 }
 

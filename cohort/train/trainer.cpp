@@ -28,10 +28,12 @@
 #include "cohort/comm/group.h"
 #include "cohort/comm/memory_count.h"
 #include "cohort/data/loader.h"
+#include "cohort/base/fault.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/convert_sync_batch_norm.h"
 #include "cohort/parallel/make_strategy.h"
+#include "cohort/parallel/parameters.h"
 #include "cohort/train/balance.h"
 #include "cohort/train/check_run.h"
 #include "cohort/train/device.h"
@@ -81,11 +83,13 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
   check_same_text(group_, to_toml(config_), "the configuration", "start all ranks with the same options and config.toml");
   model_ = build_model(config.model, data.train->shape(), config.seed);
   if (options.nudge_weights > 0) nudge(*model_, options.nudge_weights);
+  if (options.alter_model) altered_ = options.alter_model(*model_);
   model_->to(device_);
   const int64_t steps_per_epoch = Sampler(data.train->num_samples(), config.global_batch, config.seed).steps_per_epoch();
   total_steps_ = steps_of_run(config, data.train->num_samples());
-  shares_ = parse_shares(config.shares, world_.size);
+  shares_ = parse_shares(config.shares, options.in_turn ? num_pipelines(*options.in_turn) : world_.size);
   spread_model();
+  put_in_fault();
   build_strategy();
   state_ = std::make_unique<RunState>(config_, layout_, *model_, *strategy_, group_, places(), data_identity());
   if (config_.resume) resume();
@@ -116,7 +120,32 @@ void Run::spread_model() {
   plan_ = plan_stages(*model_, config_, layout_, *data_.train, group_);
   for (const NamedTensor& parameter : distinct_parameters(*model_, &aliases_)) num_parameters_ += parameter.tensor.numel();
   if (!plan_.recompute.empty()) model_->set_recompute(plan_.recompute);
+  if (options_.in_turn) in_turn_ = std::make_unique<InTurn>(*model_, *options_.in_turn, altered_.borrowed);
+  if (layout_.tp > 1) {
+    division_ = plan_shards(*model_, layout_.tp, {.sequence_parallel = layout_.sequence});
+    check_division(division_, config_.model, layout_);
+  }
   if (layout_.is_model_parallel()) parallel_ = std::make_unique<ModelParallel>(*model_, group_, layout_, plan_.stages);
+}
+
+/// Some faults are of one replica, some of one rank of a tensor-parallel group, some of all.
+void Run::put_in_fault() {
+  const Fault fault = options_.fault;
+  if (fault == Fault::kNone) return;
+  const int replica = parallel_ ? parallel_->here().data : world_.rank;
+  const int num_replicas = parallel_ ? parallel_->mesh().data_size(parallel_->here().pipe) : world_.size;
+  const bool is_last = replica + 1 == num_replicas;
+  const bool of_a_replica = fault == Fault::kGradientScaled || fault == Fault::kShareDropped || fault == Fault::kDropoutOfAnotherStep;
+  if (of_a_replica && !is_last) return;
+  // Without a second piece there would be no training left.
+  if (fault == Fault::kShareDropped && num_replicas * config_.accumulate * layout_.microbatches == 1) return;
+  if (fault == Fault::kPartialSumMissing && (!parallel_ || parallel_->here().tensor + 1 != layout_.tp)) return;
+  if (fault == Fault::kBucketNotExchanged) {
+    const std::vector<NamedTensor> trained = trained_parameters(distinct_parameters(*model_));
+    if (replica > 0 && !trained.empty()) trained.front().tensor.register_hook([](const at::Tensor& gradient) { return gradient * 0; });
+    return;
+  }
+  bear_fault(fault);
 }
 
 ParameterPlaces Run::places() const {
@@ -129,7 +158,9 @@ ParameterPlaces Run::places() const {
 
 void Run::build_strategy() {
   const Group& data_group = parallel_ ? parallel_->data() : group_;
-  if (config_.sync_batch_norm) {
+  if (bears_fault(Fault::kBatchNormNotShared)) {
+    model_->set_sample_granularity(1);
+  } else if (config_.sync_batch_norm) {
     std::vector<int> everybody(static_cast<size_t>(data_group.size()));
     std::iota(everybody.begin(), everybody.end(), 0);
     // Layers wait for each other in an order of their own, so they get a group of their own.
@@ -155,9 +186,11 @@ void Run::build_strategy() {
                                                              .device = device_,
                                                              .slow_factor = injection_.slow_factor,
                                                              .parallel = parallel_.get(),
-                                                             .microbatches = layout_.microbatches,
+                                                             .microbatches = lockstep_layout().microbatches,
                                                              .empty_forward = config_.sync_batch_norm,
-                                                             .noise = noise_.get()});
+                                                             .noise = noise_.get(),
+                                                             .in_turn = in_turn_.get(),
+                                                             .loss = altered_.loss});
 }
 
 /// What a user should know before the training starts.
@@ -179,11 +212,12 @@ LoaderOptions Run::loader_options() const {
   return {.global_batch = config_.global_batch,
           .seed = config_.seed,
           .rank = parallel_ ? parallel_->pipeline_index() : world_.rank,
-          .num_ranks = parallel_ ? parallel_->num_pipelines() : world_.size,
+          .num_ranks = parallel_ ? parallel_->num_pipelines() : in_turn_ ? in_turn_->num_shares() : world_.size,
           .granularity = model_->sample_granularity(),
-          .pieces = config_.accumulate * layout_.microbatches,
+          .pieces = config_.accumulate * lockstep_layout().microbatches,
           .first_step = first_step_,
           .end_step = total_steps_,
+          .all_in_turn = in_turn_ != nullptr,
           .weights = parallel_ ? std::vector<double>() : shares_.weights};
 }
 
@@ -237,11 +271,24 @@ void Run::evaluate_now(int64_t step, bool last) {
     progress_->note(concat("step ", step, ": validation loss ", last_evaluation_.loss, ", error ", 100 * last_evaluation_.error, " %"));
 }
 
+/// [{"layer": "conv1", "stage": 0, "worker": 0}, ...]: who ran which layer of a pipeline.
+Json Run::describe_stages() const {
+  Json layers = Json::array();
+  for (size_t layer = 0; layer < plan_.stages.stage_of.size(); ++layer) {
+    const int stage = plan_.stages.stage_of[layer];
+    layers.push_back(Json{{"layer", model_->layers()[layer].name},
+                          {"stage", stage},
+                          {"worker", plan_.stages.worker_of_stage.at(static_cast<size_t>(stage))}});
+  }
+  return layers;
+}
+
 TrainResult Run::train() {
   write_start();
   std::optional<Goal> goal;
   if (!config_.goal.empty()) goal = parse_goal(config_.goal);
   result_.steps = first_step_;
+  if (options_.keep_first) save(first_step_);
   bool stop = false, goal_reached = false;
   if (first_step_ < total_steps_) {
     Loader loader(data_.train, loader_options());

@@ -7,8 +7,12 @@
 #include <vector>
 
 #include "cohort/base/config.h"
+#include "cohort/base/fault.h"
+#include "cohort/base/layout.h"
 #include "cohort/base/resumed_config.h"
 #include "cohort/data/source.h"
+#include "cohort/models/layer_graph.h"
+#include "cohort/train/in_turn.h"
 #include "cohort/world/world.h"
 
 namespace cohort {
@@ -22,12 +26,25 @@ struct TrainResult {
   bool interrupted = false;
 };
 
+/// What else changes where a model is changed before it is trained.
+struct AlteredModel {
+  /// In place of the mean cross-entropy of logits and targets; empty: that.
+  std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> loss;
+  std::vector<BorrowedWeight> borrowed;
+};
+
 struct TrainOptions {
   bool reports = true;  ///< false: no metrics, evaluation, progress or report; the run folder gets checkpoints only.
   /// Initial weights move by this part of themselves, up or down: how much does this training amplify rounding? 0: not.
   double nudge_weights = 0;
   bool folder_is_held = false;         ///< The caller has the RunFolder of config.run for the time of the job.
   std::vector<SettingChange> changes;  ///< Of a run that goes on: what is said and recorded once it does.
+  bool keep_first = false;  ///< A checkpoint before the first step too.
+  Fault fault = Fault::kNone;  ///< Put in on purpose, on the ranks that it is about.
+  /// This one process does in turn what the ranks of this layout do side by side (in_turn.h).
+  std::optional<Layout> in_turn = {};
+  /// Called with the model, to change how it computes.
+  std::function<AlteredModel(LayerGraph&)> alter_model = {};
 };
 
 /// Trains as `config` says, into runs/MODEL-YYYYMMDD-HHMMSS where config.run is empty; every rank of the job calls it with the same

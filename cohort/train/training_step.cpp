@@ -9,9 +9,9 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/error.h"
+#include "cohort/base/fault.h"
 #include "cohort/base/json.h"
 #include "cohort/base/random.h"
-#include "cohort/models/step_context.h"
 #include "cohort/tensor/shard_graph.h"
 #include "cohort/train/batch_tensors.h"
 #include "cohort/train/optimizer.h"
@@ -40,7 +40,7 @@ TrainingStep::TrainingStep(const Config& config, const DataShape& shape, LayerGr
       options_(options),
       precision_(parse_precision(config.precision)),
       scaler_(scaler_for(config, precision_)) {
-  if (options_.parallel && options_.parallel->pipeline()) strategy_.hold_gradients();
+  if (options_.in_turn || (options_.parallel && options_.parallel->pipeline())) strategy_.hold_gradients();
 }
 
 at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const at::Tensor& target, int64_t global_samples) const {
@@ -48,9 +48,20 @@ at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const at::Tenso
   if (count == 0) return output.sum() * 0;
   const at::Tensor logits = for_loss(output);
   const bool divided = options_.parallel && options_.parallel->sharded().logits_divided;
-  const at::Tensor mean = divided ? divided_cross_entropy(logits, target, options_.parallel->tensor())
+  const at::Tensor mean = options_.loss ? options_.loss(logits, target) : divided ? divided_cross_entropy(logits, target, options_.parallel->tensor())
                                   : cross_entropy(logits, target, /*sum=*/false, config_.label_smoothing);
   return mean * (static_cast<double>(count) / static_cast<double>(global_samples));
+}
+
+at::Tensor TrainingStep::start_of_backward(const at::Tensor& loss, bool is_last) const {
+  double factor = scaler_.scale();
+  if (bears_fault(Fault::kGradientScaled)) factor *= 1.01;
+  if (bears_fault(Fault::kShareDropped) && is_last) factor = 0;
+  return factor == 1 ? loss : loss * factor;
+}
+
+StepContext TrainingStep::context_of(const Share& piece, int64_t number) const {
+  return {config_.seed, number + (bears_fault(Fault::kDropoutOfAnotherStep) ? 1 : 0), piece.begin};
 }
 
 /// The same through a pipeline: each round of the schedule takes the micro-batches of one micro-step.
@@ -81,10 +92,10 @@ void TrainingStep::run_pipeline(LoadedBatch& loaded, int64_t number) {
     work.loss = [&](int k, const at::Tensor& output) {
       const at::Tensor loss = share_of_loss(output, rows(whole.target, k), loaded.global_samples);
       loss_sum += loss.item<double>();
-      return scaler_.scale() == 1 ? loss : loss * scaler_.scale();
+      return start_of_backward(loss, round[static_cast<size_t>(k)] + 1 == pieces.size());
     };
     work.around_forward = [&](int k, const std::function<void()>& forward) {
-      const StepContextScope context({config_.seed, number, pieces[round[static_cast<size_t>(k)]].begin});
+      const StepContextScope context(context_of(pieces[round[static_cast<size_t>(k)]], number));
       const AutocastScope autocast(precision_, options_.device.type());
       forward();
     };
@@ -99,9 +110,39 @@ void TrainingStep::run_pipeline(LoadedBatch& loaded, int64_t number) {
   strategy_.exchange_without_backward();
 }
 
+/// One rank's pieces after the other's, each with the gradients and buffers that its rank would have.
+void TrainingStep::run_in_turn(LoadedBatch& loaded, int64_t number) {
+  InTurn& in_turn = *options_.in_turn;
+  BatchTensors whole = as_tensors(loaded.batch, shape_);
+  const size_t pieces_of_rank = loaded.pieces.size() / static_cast<size_t>(in_turn.num_shares());
+  double loss_sum = 0;
+  int64_t offset = 0;
+  in_turn.begin_step();
+  for (size_t piece = 0; piece < loaded.pieces.size(); ++piece) {
+    const int64_t count = loaded.pieces[piece].size();
+    if (count == 0) continue;
+    const StepContextScope context(context_of(loaded.pieces[piece], number));
+    const at::Tensor input = whole.input.narrow(0, offset, count), target = whole.target.narrow(0, offset, count);
+    offset += count;
+    in_turn.begin_piece(static_cast<int>(piece / pieces_of_rank), static_cast<int>(piece % pieces_of_rank), count);
+    at::Tensor loss;
+    {
+      const AutocastScope autocast(precision_, options_.device.type());
+      loss = share_of_loss(model_.forward(input), target, loaded.global_samples);
+    }
+    loss_sum += loss.item<double>();
+    start_of_backward(loss, false).backward();
+    in_turn.end_piece();
+  }
+  in_turn.end_step(loaded.global_samples);
+  strategy_.set_control(kLoss, static_cast<float>(loss_sum));
+  strategy_.exchange_without_backward();
+}
+
 /// Each micro-batch's loss is weighted by its samples / all samples of the step, so that gradients add up to that of the mean.
 void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
   if (options_.parallel && options_.parallel->pipeline()) return run_pipeline(loaded, number);
+  if (options_.in_turn) return run_in_turn(loaded, number);
   const std::vector<Share>& pieces = loaded.pieces;
   const auto runs = [&](size_t piece) { return pieces[piece].size() > 0 || options_.empty_forward; };
   size_t last = pieces.size();
@@ -118,7 +159,7 @@ void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
   for (size_t piece = 0; piece < pieces.size(); ++piece) {
     if (!runs(piece)) continue;
     const int64_t count = pieces[piece].size();
-    const StepContextScope context({config_.seed, number, pieces[piece].begin});
+    const StepContextScope context(context_of(pieces[piece], number));
     const at::Tensor input = whole.input.narrow(0, offset, count), target = whole.target.narrow(0, offset, count);
     at::Tensor loss;
     offset += count;
@@ -127,7 +168,7 @@ void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
       loss = share_of_loss(model_.forward(input), target, loaded.global_samples);
     }
     loss_sum += loss.item<double>();
-    if (scaler_.scale() != 1) loss = loss * scaler_.scale();
+    loss = start_of_backward(loss, piece == last);
     strategy_.set_sync(piece == last);
     strategy_.set_control(kLoss, static_cast<float>(loss_sum));
     if (options_.noise) options_.noise->begin_piece(count);
@@ -181,7 +222,7 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   if (options_.slow_factor > 1)
     std::this_thread::sleep_for(std::chrono::duration<double>((options_.slow_factor - 1) * seconds_since(start)));
   strategy_.finish_backward();
-  m.learning_rate = learning_rate_at(config_, number, options_.total_steps);
+  m.learning_rate = learning_rate_at(config_, number, options_.total_steps) * (bears_fault(Fault::kLearningRate) ? 1.01 : 1);
   agree(out);
   check_finite("the loss", m.loss, number);
   std::function<double(double)> add_other_parts;

@@ -2,14 +2,17 @@
 // One step of training on one rank: forward and backward of its micro-batches, the exchange, the update.
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "cohort/base/config.h"
 #include "cohort/base/json_fwd.h"
 #include "cohort/data/loader.h"
 #include "cohort/models/layer_graph.h"
+#include "cohort/models/step_context.h"
 #include "cohort/parallel/strategy.h"
 #include "cohort/pipeline/model_parallel.h"
+#include "cohort/train/in_turn.h"
 #include "cohort/train/loss_scaler.h"
 #include "cohort/train/metrics.h"
 #include "cohort/train/noise_meter.h"
@@ -27,6 +30,9 @@ struct TrainingStepOptions {
   int microbatches = 1;               ///< Of a pipeline, each micro-step (times its replicas where stages have replicas of their own).
   bool empty_forward = false;   ///< A rank without samples in a micro-step runs it with none: its layers exchange (batch norm over ranks).
   NoiseMeter* noise = nullptr;  ///< Measures, where the noise scale is asked for.
+  InTurn* in_turn = nullptr;    ///< Not null: this process does all ranks' pieces, which the batch holds one rank after the other.
+  /// Not empty: in place of the mean cross-entropy of logits and targets.
+  std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> loss = {};
 };
 
 struct StepResult {
@@ -54,6 +60,10 @@ class TrainingStep {
   StepResult run_step(int64_t number, LoadedBatch& batch);
   void forward_backward(LoadedBatch& batch, int64_t number);
   void run_pipeline(LoadedBatch& batch, int64_t number);
+  void run_in_turn(LoadedBatch& batch, int64_t number);
+  /// What backward() starts from: scaled as the precision asks. `is_last`: of the pieces of its replica.
+  at::Tensor start_of_backward(const at::Tensor& loss, bool is_last) const;
+  StepContext context_of(const Share& piece, int64_t number) const;
   /// The part of the step's loss that these samples are, not scaled.
   at::Tensor share_of_loss(const at::Tensor& output, const at::Tensor& target, int64_t global_samples) const;
   void agree(StepResult& out);

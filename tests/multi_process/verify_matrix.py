@@ -9,12 +9,22 @@ MODELS = {
     "resnet8": ["--model", "resnet8", *IMAGES, "--optimizer", "momentum", "--lr", "0.005"],
     "lstm": ["--model", "lstm:width=16,hidden=24", *TEXT, "--optimizer", "adam", "--lr", "0.001"],
     "transformer": ["--model", "transformer:width=32,layers=5,heads=4", *TEXT, "--optimizer", "adamw", "--lr", "0.001"],
+    "inception": ["--model", "inception:width=8,norm=ghost,ghost=4", *IMAGES, "--optimizer", "nesterov", "--lr", "0.005"],
 }
-TIED = ["--model", "transformer:width=32,layers=5,heads=4,tied=1", *TEXT, "--optimizer", "adamw", "--lr", "0.001"]
+# Options that are about one model, which they change.
+CHANGED_MODELS = {
+    ("tied", "transformer"): "transformer:width=32,layers=5,heads=4,tied=1",
+    ("dropout", "transformer"): "transformer:width=32,layers=5,heads=4,dropout=0.1",
+    ("sync batch norm", "inception"): "inception:width=8,norm=batch",
+}
+# What a model with a norm over samples adds to the others.
+OPTIONS_OF = {"inception": ("plain", "zero=2", "accumulate", "bf16", "uneven", "sync batch norm")}
 
 # Each with what its step is made of. {m} is the number of micro-batches.
 SCHEDULES = {"gpipe": "gpipe", "1f1b": "1f1b", "interleaved": "interleaved:2", "bfs": "bfs:2", "zb-h1": "zb-h1", "zb-v": "zb-v"}
 LAYOUTS = {
+    "dp=2": "dp=2",
+    "dp=3": "dp=3",
     **{f"pp={workers} {name}": f"pp={workers},schedule={schedule},microbatches={{m}}" for workers in (2, 3, 4) for name, schedule in SCHEDULES.items()},
     "tp=2": "tp=2",
     "tp=3": "tp=3",
@@ -43,17 +53,29 @@ OPTIONS = {
     "zero=2": ("zero=2", [], 2),
     "zero=3": ("zero=3", [], 2),
     "accumulate": ("", ["--accumulate", "2"], 2),
-    # Adam divides by gradients as small as their rounding: plain SGD, so that half precision proves something.
-    "bf16": ("", ["--precision", "bf16", "--optimizer", "sgd", "--lr", "0.01"], 2),
-    "fp16": ("", ["--precision", "fp16", "--optimizer", "sgd", "--lr", "0.01"], 2),
+    "bf16": ("", ["--precision", "bf16"], 2),
+    "fp16": ("", ["--precision", "fp16"], 2),
     "clip": ("", ["--clip-norm", "0.1"], 2),
     "zero=3 clip": ("zero=3", ["--clip-norm", "0.1"], 2),
     "recompute": ("recompute=all", [], 2),
     "uneven": ("", [], 5),  # 24 samples, and 24 / 2 a replica, do not divide by 5.
     "smoothing": ("", ["--label-smoothing", "0.1"], 2),
     "decay": ("", ["--schedule-lr", "linear", "--decay-steps", "2", "--lr-end-factor", "0.1"], 2),
-    "tied": ("", [], 2),    # The Transformer whose output layer uses the embedding's table.
+    # The Transformer whose output layer uses the embedding's table. Where one worker has both (zb-v) the order in which it adds up their gradients is that of the
+    # schedule, so a bound decides; Adam would make large numbers of the rounding of gradients that are zero but for rounding (the bias of keys).
+    "tied": ("", ["--optimizer", "momentum", "--lr", "0.1"], 2),
+    "dropout": ("", [], 2),
+    # A learning rate that moves weights by enough of their last bits to judge by.
+    "sync batch norm": ("", ["--sync-batch-norm", "--lr", "0.2"], 2),
 }
+
+
+def is_refused(model, option, name):
+    """Whether the program refuses it, with a sentence. What it should refuse stands in test_verify.py."""
+    return (option in ("smoothing", "sync batch norm") and "tp=" in name      # The loss over divided classes is not smoothed; batch norm is divided by channels.
+            or "tp=3" in name and model != "lstm"                             # Nothing of these models divides by 3.
+            or "sequence" in name and model != "transformer"                  # They have no positions.
+            or num_stages(name) > NUM_LAYERS.get(model, 100))
 
 
 def cases(model, option, with_refused=False):
@@ -62,15 +84,34 @@ def cases(model, option, with_refused=False):
     for name, layout in LAYOUTS.items():
         if added.startswith("zero") and "dp" not in name:
             continue  # ZeRO divides over the data axis.
-        if option == "smoothing" and "tp=" in name and not with_refused:
-            continue  # The loss over divided classes is not smoothed.
-        if num_stages(name) > NUM_LAYERS.get(model, 100) and not with_refused:
-            continue
-        yield name, layout.format(m=micro_batches) + ("," + added if added else "")
+        if with_refused or not is_refused(model, option, name):
+            yield name, layout.format(m=micro_batches) + ("," + added if added else "")
 
 
 def command(model, option):
     """Arguments of `cohort verify` but for the layouts, or None where the option does not go with the model."""
-    if option == "tied" and model != "transformer":
+    if option in {key[0] for key in CHANGED_MODELS} and (option, model) not in CHANGED_MODELS:
         return None
-    return [*(TIED if option == "tied" else MODELS[model]), *OPTIONS[option][1], "--steps", "2"]
+    if option not in OPTIONS_OF.get(model, OPTIONS):
+        return None
+    arguments = [*MODELS[model], *OPTIONS[option][1], "--steps", "2"]
+    if (option, model) in CHANGED_MODELS:
+        arguments[1] = CHANGED_MODELS[option, model]
+    return arguments
+
+
+# Where each fault of `verify --faults` is put in: in the table of faults of docs/verify_matrix.md, and (a part of it) in every test run.
+FAULT_OPTIONS = {"cnn": ("plain", "bf16"), "resnet8": ("plain",), "lstm": ("plain",), "transformer": ("plain", "bf16", "tied", "dropout"), "inception": ("plain", "sync batch norm")}
+
+
+def can_occur(fault, model, option, name, line):
+    """Whether a fault changes anything in this cell. `line` is the layout as the program prints it."""
+    replicas, pieces = line["dp"], line["dp"] * line["microbatches"]
+    return {"gradient-scaled": True,
+            "learning-rate": True,
+            "bucket-not-exchanged": replicas > 1,
+            "share-dropped": pieces > 1,
+            "dropout-of-another-step": option == "dropout",
+            "partial-sum-missing": "tp=" in name,
+            "stale-borrowed-weight": option == "tied" and "pp=" in name and "zb-v" not in name,  # There one worker has both ends of the model.
+            "batch-norm-not-shared": option == "sync batch norm" and replicas > 1}[fault]

@@ -1,0 +1,56 @@
+#include "cohort/train/tensor_division.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "cohort/base/error.h"
+#include "cohort/base/json.h"
+#include "cohort/base/text.h"
+
+namespace cohort {
+namespace {
+
+/// Of layers that were left whole for a reason: "conv1 (neither its 4 ...)", at most `most`.
+std::string whole_layers(const ShardPlan& plan, size_t most) {
+  std::vector<std::string> listed;
+  size_t others = 0;
+  for (const LayerPlacement& layer : plan.placements) {
+    if (layer.placement != "whole" || layer.reason.empty()) continue;
+    if (listed.size() < most) listed.push_back(concat(layer.layer, " (", layer.reason, ")"));
+    else ++others;
+  }
+  if (others > 0) listed.push_back(concat(others, " more"));
+  return join(listed, ", ");
+}
+
+}  // namespace
+
+void check_division(const ShardPlan& plan, const std::string& model, const Layout& layout) {
+  if (!plan.sequence_reason.empty())
+    fail(ErrorCode::kBadInput, "--layout: sequence=1 divides nothing of ", model, ": ", plan.sequence_reason, "; leave it out");
+  if (plan.num_divided > 0 || plan.divides_positions) return;
+  fail(ErrorCode::kBadInput, "--layout: tp=", layout.tp, " divides no layer of ", model, ": ", whole_layers(plan, 3),
+       "; use a degree that divides them, or dp or pp");
+}
+
+Json to_json(const ShardPlan& plan, const Layout& layout) {
+  Json layers = Json::array();
+  for (const LayerPlacement& layer : plan.placements)
+    layers.push_back(Json{{"layer", layer.layer}, {"placement", layer.placement}, {"reason", layer.reason}});
+  const double share = plan.num_parameters == 0 ? 0 : static_cast<double>(plan.num_divided) / static_cast<double>(plan.num_parameters);
+  return Json{{"sentence", describe(plan, layout)}, {"divided_weights", share}, {"layers", layers}};
+}
+
+std::string describe(const ShardPlan& plan, const Layout& layout) {
+  size_t divided = 0, whole = 0;
+  for (const LayerPlacement& layer : plan.placements) {
+    if (layer.placement != "whole") ++divided;
+    else if (!layer.reason.empty()) ++whole;
+  }
+  const double share = 100.0 * static_cast<double>(plan.num_divided) / static_cast<double>(std::max<int64_t>(1, plan.num_parameters));
+  return concat("tp=", layout.tp, " divides ", divided, " of ", divided + whole, divided + whole == 1 ? " layer" : " layers", " with ",
+                std::round(10 * share) / 10, " % of the weights", whole > 0 ? "; whole: " + whole_layers(plan, 4) : "");
+}
+
+}  // namespace cohort

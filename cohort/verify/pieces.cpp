@@ -1,0 +1,306 @@
+// Pieces of products, for P ranks. A value is whole between layers; a layer cuts what it needs.
+//
+//   outputs divided (column, vocabulary, channels out)   y = [x W_0^T, x W_1^T, ...]; the gradient of x is the sum of the P terms
+//   inputs divided (row, channels in)                    y = x_0 W_0^T + x_1 W_1^T + ... + b
+//   heads                                                both of them twice, with attention over each rank's heads between
+//   positions divided                                    layer norm of each part of the positions: the gradients of its weight and bias are
+//                                                        sums of P terms, and so are those of the biases that a block adds to such a part
+//   logits divided                                       log of the sum of P sums of exponentials
+//
+// All sums go ((t_0 + t_1) + t_2) + ..., half precision in float and rounded once. Which layer is divided how is taken from plan_shards();
+// what stands here is the arithmetic. Everything else (element-wise layers, lookups, norms by channel) has the same bits in pieces.
+#include "cohort/verify/pieces.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/functional/conv.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/normalization.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "cohort/base/error.h"
+#include "cohort/models/transformer_block.h"
+#include "cohort/pipeline/hidden_parameter.h"
+#include "cohort/tensor/shard_graph.h"
+
+namespace cohort {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using Tensors = std::vector<at::Tensor>;
+
+bool is_half(const at::Tensor& tensor) { return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf; }
+
+at::Tensor add_in_order(const Tensors& terms) {
+  const bool half = is_half(terms.front());
+  at::Tensor sum = half ? terms.front().to(at::kFloat) : terms.front();
+  for (size_t i = 1; i < terms.size(); ++i) sum = sum + (half ? terms[i].to(at::kFloat) : terms[i]);
+  return half ? sum.to(terms.front().scalar_type()) : sum;
+}
+
+/// Piece `rank` of `dim`, by itself in memory as the rank has it.
+at::Tensor piece(const at::Tensor& whole, int64_t dim, int rank, int num_ranks) {
+  const int64_t size = whole.size(dim) / num_ranks;
+  return whole.narrow(dim, rank * size, size).contiguous();
+}
+
+/// A tensor that each rank uses differently: the gradient is the sum of theirs.
+struct UsedByAll : torch::autograd::Function<UsedByAll> {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& input, int64_t num_ranks) {
+    (void)ctx;
+    variable_list copies;
+    for (int64_t rank = 0; rank < num_ranks; ++rank) copies.push_back(input.clone());
+    return copies;
+  }
+  static variable_list backward(AutogradContext*, const variable_list& gradients) {
+    Tensors terms;
+    for (const at::Tensor& gradient : gradients)
+      if (gradient.defined()) terms.push_back(gradient);
+    return {terms.empty() ? at::Tensor() : add_in_order(terms), at::Tensor()};
+  }
+};
+
+Tensors used_by_all(const at::Tensor& input, int num_ranks) {
+  if (!input.defined()) return Tensors(static_cast<size_t>(num_ranks));
+  return UsedByAll::apply(input, static_cast<int64_t>(num_ranks));
+}
+
+/// What `of_rank` makes of each rank.
+template <typename Function>
+Tensors for_each_rank(int num_ranks, Function of_rank) {
+  Tensors results;
+  for (int rank = 0; rank < num_ranks; ++rank) results.push_back(of_rank(rank));
+  return results;
+}
+
+/// A piece of a value that is put together: its gradient lies by itself in memory, as on the rank.
+struct OwnGradient : torch::autograd::Function<OwnGradient> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input) {
+    (void)ctx;
+    return input.clone();
+  }
+  static variable_list backward(AutogradContext*, const variable_list& gradients) { return {gradients[0].contiguous()}; }
+};
+
+at::Tensor put_together(Tensors pieces, int64_t dim) {
+  for (at::Tensor& each : pieces) each = OwnGradient::apply(each);
+  return at::cat(pieces, dim);
+}
+
+at::Tensor with_bias(const at::Tensor& sum, const at::Tensor& bias) { return bias.defined() ? sum + bias : sum; }
+
+// --- Linear layers and convolutions. ---
+
+/// `weight` and `bias` of a layer that is linear.
+LayerGraph::Function linear_in_pieces(const at::Tensor& weight, const at::Tensor& bias, const std::string& placement, int num_ranks) {
+  if (placement == "whole") return [=](const LayerGraph::Inputs& in) { return at::linear(in[0], weight, bias); };
+  if (placement == "row")
+    return [=](const LayerGraph::Inputs& in) {
+      const at::Tensor sum = add_in_order(for_each_rank(num_ranks, [&](int rank) {
+        return at::linear(piece(in[0], -1, rank, num_ranks), piece(weight, 1, rank, num_ranks));
+      }));
+      return with_bias(sum, bias.defined() ? bias.to(sum.scalar_type()) : bias);
+    };
+  return [=](const LayerGraph::Inputs& in) {
+    const Tensors x = used_by_all(in[0], num_ranks);
+    return put_together(for_each_rank(num_ranks,
+                                 [&](int rank) {
+                                   return at::linear(x[static_cast<size_t>(rank)], piece(weight, 0, rank, num_ranks),
+                                                     bias.defined() ? piece(bias, 0, rank, num_ranks) : bias);
+                                 }),
+                   -1);
+  };
+}
+
+LayerGraph::Function convolution_in_pieces(const std::shared_ptr<torch::nn::Conv2dImpl>& layer, const std::string& placement,
+                                           int num_ranks) {
+  const auto convolve = [layer](const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+    const auto& options = layer->options;
+    return torch::nn::functional::detail::conv2d(x, weight, bias, options.stride(), options.padding(), options.dilation(), /*groups=*/1);
+  };
+  if (placement == "channels in")
+    return [=](const LayerGraph::Inputs& in) {
+      const at::Tensor sum = add_in_order(for_each_rank(num_ranks, [&](int rank) {
+        return convolve(piece(in[0], 1, rank, num_ranks), piece(layer->weight, 1, rank, num_ranks), {});
+      }));
+      return with_bias(sum, layer->bias.defined() ? layer->bias.to(sum.scalar_type()).view({-1, 1, 1}) : layer->bias);
+    };
+  return [=](const LayerGraph::Inputs& in) {
+    const Tensors x = used_by_all(in[0], num_ranks);
+    return put_together(for_each_rank(num_ranks,
+                                 [&](int rank) {
+                                   return convolve(x[static_cast<size_t>(rank)], piece(layer->weight, 0, rank, num_ranks),
+                                                   layer->bias.defined() ? piece(layer->bias, 0, rank, num_ranks) : layer->bias);
+                                 }),
+                   1);
+  };
+}
+
+// --- Transformer blocks and layer norm. ---
+
+/// In the type in which a linear layer takes it: ranks exchange it so.
+at::Tensor as_exchanged(const at::Tensor& input) {
+  const c10::DeviceType device = input.device().type();
+  return at::autocast::is_autocast_enabled(device) ? input.to(at::autocast::get_autocast_dtype(device)) : input;
+}
+
+struct Pieces {
+  int num_ranks;
+  bool positions;  ///< Each rank has a part of the positions between divided layers.
+
+  at::Tensor norm(const at::Tensor& x, const torch::nn::LayerNormImpl& layer) const {
+    const auto& options = layer.options;
+    if (!positions) return at::layer_norm(x, options.normalized_shape(), layer.weight, layer.bias, options.eps());
+    const Tensors weight = used_by_all(layer.weight, num_ranks), bias = used_by_all(layer.bias, num_ranks);
+    return put_together(for_each_rank(num_ranks,
+                                 [&](int rank) {
+                                   const auto r = static_cast<size_t>(rank);
+                                   return at::layer_norm(piece(x, 1, rank, num_ranks), options.normalized_shape(), weight[r], bias[r],
+                                                         options.eps());
+                                 }),
+                   1);
+  }
+  /// The sum of the ranks' terms and the bias, which with parts of the positions each rank adds to its own.
+  at::Tensor sum(const Tensors& terms, const at::Tensor& bias) const {
+    const at::Tensor whole = add_in_order(terms);
+    if (!positions) return whole + bias.to(whole.scalar_type());
+    const Tensors biases = used_by_all(bias, num_ranks);
+    return put_together(for_each_rank(num_ranks,
+                                 [&](int rank) {
+                                   return piece(whole, 1, rank, num_ranks) +
+                                          biases[static_cast<size_t>(rank)].to(whole.scalar_type());
+                                 }),
+                   1);
+  }
+  /// A rank's rows of q, of k and of v.
+  at::Tensor rows_of_heads(const at::Tensor& qkv, int rank) const {
+    Tensors rows;
+    for (const at::Tensor& block : qkv.chunk(3, 0)) rows.push_back(piece(block, 0, rank, num_ranks));
+    return at::cat(rows, 0);
+  }
+
+  at::Tensor block(TransformerBlockImpl& layer, const at::Tensor& input) const {
+    const Tensors attention_input = used_by_all(as_exchanged(norm(input, *layer.norm1)), num_ranks);
+    const Tensors attended = for_each_rank(num_ranks, [&](int rank) {
+      const at::Tensor projected = at::linear(attention_input[static_cast<size_t>(rank)], rows_of_heads(layer.qkv->weight, rank),
+                                              rows_of_heads(layer.qkv->bias, rank));
+      return at::linear(causal_attention(projected, layer.options().heads / num_ranks), piece(layer.out->weight, 1, rank, num_ranks));
+    });
+    const at::Tensor x = input + layer.dropout1->forward(sum(attended, layer.out->bias));
+    const Tensors network_input = used_by_all(as_exchanged(norm(x, *layer.norm2)), num_ranks);
+    const Tensors down = for_each_rank(num_ranks, [&](int rank) {
+      const at::Tensor hidden = at::gelu(at::linear(network_input[static_cast<size_t>(rank)], piece(layer.up->weight, 0, rank, num_ranks),
+                                                    piece(layer.up->bias, 0, rank, num_ranks)));
+      return at::linear(hidden, piece(layer.down->weight, 1, rank, num_ranks));
+    });
+    return x + layer.dropout2->forward(sum(down, layer.down->bias));
+  }
+};
+
+// --- The loss. ---
+
+struct CrossEntropyInPieces : torch::autograd::Function<CrossEntropyInPieces> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits, const at::Tensor& target, int64_t num_ranks) {
+    const int64_t num_classes = logits.size(-1);
+    const at::Tensor rows = logits.reshape({-1, num_classes}).to(at::kFloat), column = target.reshape({-1, 1});
+    const at::Tensor largest = std::get<0>(rows.max(1, /*keepdim=*/true)), exponentials = (rows - largest).exp();
+    const at::Tensor total = add_in_order(for_each_rank(
+        static_cast<int>(num_ranks), [&](int rank) { return piece(exponentials, 1, rank, static_cast<int>(num_ranks)).sum(1); }));
+    at::Tensor gradient = exponentials / total.unsqueeze(1);
+    gradient.scatter_add_(1, column, at::full(column.sizes(), -1.0, rows.options()));
+    ctx->save_for_backward({gradient});
+    ctx->saved_data["type"] = static_cast<int64_t>(logits.scalar_type());
+    ctx->saved_data["shape"] = logits.sizes().vec();
+    return (total.log() - (rows.gather(1, column) - largest).view({-1})).mean();
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const at::Tensor gradient = ctx->get_saved_variables()[0];
+    const at::Tensor scaled = gradient * (gradients[0] / static_cast<double>(gradient.size(0)));
+    return {scaled.reshape(ctx->saved_data["shape"].toIntVector()).to(static_cast<at::ScalarType>(ctx->saved_data["type"].toInt())),
+            at::Tensor(), at::Tensor()};
+  }
+};
+
+/// The layer's own weight, or the copy that it borrows.
+using Weights = std::map<std::string, at::Tensor>;
+
+void replace_linear(LayerGraph& model, size_t index, const std::string& placement, int num_ranks, const Weights& copies) {
+  const LayerGraph::Layer& layer = model.layers()[index];
+  const auto named = layer.module->named_parameters();
+  const auto copy = copies.find(layer.name + ".weight");
+  model.replace_layer(index, nullptr,
+                      linear_in_pieces(copy == copies.end() ? named["weight"] : copy->second,
+                                       named.contains("bias") ? named["bias"] : at::Tensor(), placement, num_ranks));
+}
+
+void replace(LayerGraph& model, size_t index, const LayerPlacement& placement, int num_ranks, const Weights& copies) {
+  const LayerGraph::Layer& layer = model.layers()[index];
+  const Pieces pieces{num_ranks, placement.takes_positions};
+  if (placement.placement == "heads") {
+    const auto block = std::dynamic_pointer_cast<TransformerBlockImpl>(layer.module);
+    model.replace_layer(index, nullptr, [=](const LayerGraph::Inputs& in) { return pieces.block(*block, in[0]); });
+  } else if (const auto norm = std::dynamic_pointer_cast<torch::nn::LayerNormImpl>(layer.module); norm && placement.takes_positions) {
+    model.replace_layer(index, nullptr, [=](const LayerGraph::Inputs& in) { return pieces.norm(in[0], *norm); });
+  } else if (placement.placement == "channels in" || placement.placement == "channels out") {
+    const auto convolution = std::dynamic_pointer_cast<torch::nn::Conv2dImpl>(layer.module);
+    if (!std::holds_alternative<torch::enumtype::kZeros>(convolution->options.padding_mode()))
+      fail(ErrorCode::kBadInput, "verify: layer ", layer.name,
+           " pads with other values than zeros, which no plain implementation is written for; verify with --layout dp or pp, or pad with zeros");
+    model.replace_layer(index, nullptr, convolution_in_pieces(convolution, placement.placement, num_ranks));
+  } else if (layer.kind == "linear" && placement.placement != "whole") {
+    replace_linear(model, index, placement.placement, num_ranks, copies);
+  }
+}
+
+/// A copy of each weight that a stage borrows.
+AlteredModel borrow(LayerGraph& model, const std::vector<std::string>& names, Weights& copies) {
+  AlteredModel altered;
+  for (const std::string& name : names) {
+    const at::Tensor owner = find_parameter(model, name);
+    const at::Tensor copy = owner.detach().clone().set_requires_grad(owner.requires_grad());
+    copies[name] = copy;
+    altered.borrowed.push_back({owner, copy});
+  }
+  return altered;
+}
+
+}  // namespace
+
+AlteredModel compute_in_pieces(LayerGraph& model, const Layout& layout, const std::vector<std::string>& borrowed) {
+  Weights copies;
+  std::vector<std::string> of_linear_layers;
+  for (const LayerGraph::Layer& layer : model.layers())
+    if (layer.kind == "linear" && std::find(borrowed.begin(), borrowed.end(), layer.name + ".weight") != borrowed.end())
+      of_linear_layers.push_back(layer.name + ".weight");
+  AlteredModel altered = borrow(model, of_linear_layers, copies);
+  if (layout.tp == 1) {
+    for (size_t i = 0; i < model.layers().size(); ++i)
+      if (copies.contains(model.layers()[i].name + ".weight")) replace_linear(model, i, "whole", 1, copies);
+    return altered;
+  }
+  const ShardPlan plan = plan_shards(model, layout.tp, {.sequence_parallel = layout.sequence});
+  for (size_t i = 0; i < plan.placements.size(); ++i) {
+    if (plan.placements[i].placement == "whole" && copies.contains(plan.placements[i].layer + ".weight"))
+      replace_linear(model, i, "whole", layout.tp, copies);
+    else replace(model, i, plan.placements[i], layout.tp, copies);
+  }
+  if (plan.logits_divided)
+    altered.loss = [num_ranks = int64_t{layout.tp}](const at::Tensor& logits, const at::Tensor& target) {
+      return CrossEntropyInPieces::apply(logits, target, num_ranks);
+    };
+  return altered;
+}
+
+}  // namespace cohort

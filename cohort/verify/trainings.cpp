@@ -1,0 +1,122 @@
+#include "cohort/verify/trainings.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+
+#include "cohort/base/error.h"
+#include "cohort/base/text.h"
+#include "cohort/train/trainer.h"
+#include "cohort/verify/pieces.h"
+#include "cohort/world/launch.h"
+
+namespace cohort {
+
+struct Trainings::Folder {
+  Folder() : path((std::filesystem::temp_directory_path() / "cohort-verify-XXXXXX").string()) {
+    if (!::mkdtemp(path.data())) fail(ErrorCode::kFailed, "cannot make a temporary folder ", path, ": ", std::strerror(errno));
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  std::string path;
+};
+
+struct Trainings::Variant {
+  int pieces = 1;
+  double nudge = 0;
+  Fault fault = Fault::kNone;
+  std::optional<Layout> in_turn = {};
+  std::vector<std::string> borrowed = {};
+};
+
+namespace {
+
+/// What the arithmetic of a layout depends on: which ranks trade places, when they exchange and what they keep does not matter, but that
+/// ZeRO 2 and 3 exchange every micro-step.
+Layout arithmetic_of(const Layout& layout, int accumulate) {
+  Layout result;
+  if (layout.zero >= 2 && layout.pp == 1 && accumulate > 1) result.zero = 2;
+  result.dp = num_pipelines(layout);
+  result.tp = layout.tp;
+  result.microbatches = layout.microbatches;
+  result.sequence = layout.sequence;
+  if (layout.is_even()) return result;
+  result.pp = layout.pp;
+  result.stages = layout.stages;
+  return result;
+}
+
+}  // namespace
+
+Trainings::Trainings(const Config& config, const DataSet& data) : folder_(std::make_unique<Folder>()), config_(config), data_(data) {
+  config_.checkpoint_every = 0;
+  config_.resume = config_.json = false;
+  config_.goal.clear();
+  // Kernels divide sums by threads, so all runs use the same number.
+  config_.threads = std::max(1, config_.threads);
+}
+Trainings::~Trainings() = default;
+
+std::string Trainings::run(Config config, int num_ranks, const Variant& variant) {
+  config.run = concat(folder_->path, "/", num_runs_++);
+  TrainOptions options{.reports = false,
+                       .nudge_weights = variant.nudge,
+                       .keep_first = num_ranks == 1 && !initial_.contains(variant.nudge),
+                       .fault = variant.fault,
+                       .in_turn = variant.in_turn};
+  if (variant.in_turn)
+    options.alter_model = [&variant](LayerGraph& model) { return compute_in_pieces(model, *variant.in_turn, variant.borrowed); };
+  const int code = run_ranks({.num_ranks = num_ranks}, [&](const World& world) {
+    return train(config, data_, world, options).interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0;
+  });
+  if (code != 0) throw Error(static_cast<ErrorCode>(code), "");  // The ranks have said why.
+  return config.run + "/checkpoints";
+}
+
+const Checkpoint& Trainings::known(const std::string& key, const Variant& variant) {
+  const auto found = one_process_.find(key);
+  if (found != one_process_.end()) return found->second;
+  Config config = config_;
+  config.layout = "single";
+  config.memory_limit = 0;
+  config.accumulate *= variant.pieces;
+  if (!variant.in_turn) config.shares = "equal";
+  const std::string folder = run(config, 1, variant);
+  if (!initial_.contains(variant.nudge)) initial_.emplace(variant.nudge, Checkpoint::open(folder + "/step-000000000"));
+  std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(folder);
+  if (!checkpoint) fail(ErrorCode::kFailed, "verify: training by one process left no checkpoint in ", folder);
+  return one_process_.emplace(key, std::move(*checkpoint)).first->second;
+}
+
+const Checkpoint& Trainings::initial() {
+  one_process();
+  return initial_.at(0);
+}
+
+const Checkpoint& Trainings::one_process(int pieces, double nudge) {
+  return known(concat("one process, pieces=", pieces, ",nudge=", nudge), {.pieces = pieces, .nudge = nudge});
+}
+
+const Checkpoint& Trainings::in_turn(const Layout& layout, const std::vector<std::string>& borrowed, double nudge) {
+  const Layout arithmetic = arithmetic_of(layout, config_.accumulate);
+  if (arithmetic.num_ranks() == 1 && arithmetic.microbatches == 1) return one_process(1, nudge);
+  const std::string key =
+      concat(to_text(arithmetic), ",microbatches=", arithmetic.microbatches, ",borrowed=", join(borrowed, " "), ",nudge=", nudge);
+  return known(key, {.nudge = nudge, .in_turn = arithmetic, .borrowed = borrowed});
+}
+
+Checkpoint Trainings::ranks(const Layout& layout, Fault fault) {
+  Config config = config_;
+  config.layout = to_text(layout);
+  std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(run(config, layout.num_ranks(), {.fault = fault}));
+  if (!checkpoint) fail(ErrorCode::kFailed, "verify: training with layout ", config.layout, " left no checkpoint");
+  return std::move(*checkpoint);
+}
+
+}  // namespace cohort

@@ -1,0 +1,51 @@
+#pragma once
+// The trainings that verify compares: one process, one process that does in turn what ranks do side by side, and the ranks themselves. Each
+// runs in forked processes, those of one process once for all layouts.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/base/config.h"
+#include "cohort/base/fault.h"
+#include "cohort/base/layout.h"
+#include "cohort/checkpoint/checkpoint.h"
+#include "cohort/data/source.h"
+
+namespace cohort {
+
+/// Made and used in one thread, the only one of the process. Works in a temporary folder that it removes. Error where a training fails.
+class Trainings {
+ public:
+  Trainings(const Config& config, const DataSet& data);
+  ~Trainings();
+
+  /// What every training begins with.
+  const Checkpoint& initial();
+  /// One process that takes each micro-step of the command, cut into `pieces` more, whole. `nudge`: its initial weights move by this part of
+  /// themselves, up and down.
+  const Checkpoint& one_process(int pieces = 1, double nudge = 0);
+  /// One process that does the arithmetic of `layout`'s ranks in their order (train/in_turn.h, pieces.h). `borrowed`: names of tied weights
+  /// that a stage borrows from another.
+  const Checkpoint& in_turn(const Layout& layout, const std::vector<std::string>& borrowed, double nudge = 0);
+  /// What the weights began with that `nudge` moved; one_process() or in_turn() was called with it.
+  const Checkpoint& nudged_initial(double nudge) { return initial_.at(nudge); }
+  /// The ranks, anew at each call.
+  Checkpoint ranks(const Layout& layout, Fault fault = Fault::kNone);
+
+ private:
+  struct Variant;
+  const Checkpoint& known(const std::string& key, const Variant& variant);
+  std::string run(Config config, int num_ranks, const Variant& variant);
+
+  struct Folder;
+  std::unique_ptr<Folder> folder_;
+  Config config_;
+  const DataSet& data_;
+  std::map<std::string, Checkpoint> one_process_;
+  std::map<double, Checkpoint> initial_;  // By nudge.
+  int num_runs_ = 0;
+};
+
+}  // namespace cohort

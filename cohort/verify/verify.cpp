@@ -1,0 +1,277 @@
+// The verdict on a layout. Steps:
+//   1. The layout is trained twice; two runs that differ in a bit are no training to rely on: different.
+//   2. One process does the same arithmetic in the same order: the shares of the ranks in turn, micro-batches in turn, products of tensor
+//      parallelism in the pieces that the ranks have (train/in_turn.h, pieces.h). Equal numbers: the same, in any precision.
+//      Batch norm over all ranks has no such process; there the reference is one process that takes each micro-step whole.
+//   3. Where numbers differ each tensor has a bound of its own, relative to its update w - w0: the reference is trained once more with
+//      initial weights that differ by what its arithmetic cannot tell apart, and a layout may differ by kLastBits roundings of its values, kSums
+//      of its update (sums in another order) and kMargin times what the nudge makes of the update beyond that. Over the bound: different. A bound above kCeiling of the update could hide a
+//      learning rate that is 1 % off: not proven.
+//   4. The process of step 2 shares the trainer with the ranks, so it is held against one that takes the batch whole: where the two are
+//      further apart than kDivided of the update and than rounding can explain, the model itself depends on how its batch is divided.
+// Cost: two trainings of the layout, and once for all layouts of the same arithmetic one or two by one process.
+#include "cohort/verify/verify.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "cohort/base/error.h"
+#include "cohort/base/json.h"
+#include "cohort/base/text.h"
+#include "cohort/checkpoint/compare.h"
+#include "cohort/train/check_run.h"
+#include "cohort/verify/trainings.h"
+
+namespace cohort {
+namespace {
+
+constexpr double kMargin = 8;
+constexpr double kLastBits = 2, kSums = 32;
+constexpr double kCeiling = 0.01;
+constexpr double kDivided = 0.05;
+constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
+
+/// Weights nearer than this (relatively) may be one number in that arithmetic; fp32: they differ in the last place.
+double unit_of(const std::string& precision) { return precision == "bf16" ? 1.0 / 512 : precision == "fp16" ? 1.0 / 4096 : kEpsilon; }
+
+/// Distance of all that is trained, relative to how far it was moved.
+double distance(const std::vector<TensorDifference>& tensors) {
+  double difference = 0, update = 0;
+  for (const TensorDifference& tensor : tensors) {
+    if (tensor.kind != TensorDifference::Kind::kCompared) return std::numeric_limits<double>::infinity();
+    if (!tensor.name.starts_with("model/")) continue;
+    difference += tensor.squared_difference;
+    update += tensor.squared_update;
+  }
+  if (difference == 0) return 0;
+  return update > 0 ? std::sqrt(difference / update) : std::numeric_limits<double>::infinity();
+}
+
+bool all_equal(const std::vector<TensorDifference>& tensors) {
+  return !tensors.empty() && std::all_of(tensors.begin(), tensors.end(), [](const TensorDifference& tensor) { return tensor.is_equal(); });
+}
+
+/// What rounding of its values alone can make of a tensor.
+double last_bits(const TensorDifference& tensor) { return kLastBits * kEpsilon * std::max(tensor.max_reference, tensor.max_update); }
+
+/// Who ran which layer, as the trainer saved it; empty without a pipeline.
+Json stages_of(const Checkpoint& run) { return run.state().value("extra", Json::object()).value("stages", Json::array()); }
+
+/// The layout with the cut that `run` found: split=auto measures, and may find another one the next time. A value that layers of several
+/// stages read gets their gradients in an order that depends on the cut.
+Layout with_cut_of(const Checkpoint& run, Layout layout) {
+  if (layout.pp == 1 || layout.split != "auto" || !layout.stages.empty()) return layout;
+  std::vector<std::string> cuts;
+  int stage = 0, number = 0;
+  for (const Json& layer : stages_of(run)) {
+    if (layer.at("stage").get<int>() != stage) cuts.push_back(std::to_string(number));
+    stage = layer.at("stage").get<int>();
+    ++number;
+  }
+  if (!cuts.empty()) layout.split = join(cuts, "/");
+  return layout;
+}
+
+/// Tied weights that a stage borrowed from another worker's.
+std::vector<std::string> borrowed_weights(const Checkpoint& run) {
+  std::vector<std::string> names;
+  const Json aliases = run.state().value("aliases", Json::object());
+  std::map<std::string, int> worker_of_layer;
+  for (const Json& layer : stages_of(run)) worker_of_layer[layer.at("layer").get<std::string>()] = layer.at("worker").get<int>();
+  const auto worker = [&](const std::string& parameter) { return worker_of_layer[parameter.substr(0, parameter.find('.'))]; };
+  for (const auto& [alias, name] : aliases.items())
+    if (worker(alias) != worker(name.get<std::string>())) names.push_back(alias);
+  return names;
+}
+
+/// Whether the model has tensors that no optimizer trains: buffers, as far as one can see here.
+bool has_buffers(const Checkpoint& run) {
+  const std::vector<std::string> names = run.tensor_names();
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    const std::string state = "optimizer/" + name.substr(std::min(name.size(), size_t{6}));
+    return name.starts_with("model/") &&
+           std::none_of(names.begin(), names.end(), [&](const std::string& other) { return other.starts_with(state + "/"); });
+  });
+}
+
+double ratio(const TensorVerdict& tensor) {
+  if (tensor.difference == 0) return 0;
+  return tensor.bound > 0 ? tensor.difference / tensor.bound : std::numeric_limits<double>::infinity();
+}
+
+void sort_by_ratio(std::vector<TensorVerdict>& tensors) {
+  std::stable_sort(tensors.begin(), tensors.end(), [](const TensorVerdict& a, const TensorVerdict& b) { return ratio(a) > ratio(b); });
+}
+
+class Verifier {
+ public:
+  Verifier(const Config& config, const DataSet& data) : config_(config), trainings_(config, data) {}
+
+  VerifyResult verify(const Layout& layout, const std::vector<Fault>& faults) {
+    const Checkpoint run = trainings_.ranks(layout);
+    layout_ = with_cut_of(run, layout);
+    borrowed_ = borrowed_weights(run);
+    // Statistics over the samples of all ranks can not be made share by share, and replicas of stages that take turns keep statistics, or
+    // lend weights, in an order that is not written down here.
+    has_strict_ = !config_.sync_batch_norm && (layout.is_even() || (borrowed_.empty() && !has_buffers(run)));
+    VerifyResult result;
+    result.layout = layout;
+    result.steps = run.step();
+    result.repeats = all_equal(compare_checkpoints(run, trainings_.ranks(layout_)));
+    const std::vector<TensorDifference> differences = compare_checkpoints(reference(), run, &trainings_.initial());
+    const bool bits = has_strict_ && all_equal(differences);
+    if (has_strict_) result.strict = bits ? 0 : differences.front().difference_of_update();
+    result.to_one_process = distance(compare_checkpoints(trainings_.one_process(), run, &trainings_.initial()));
+    result.tensors = judged(differences, bits);
+    decide(bits, result);
+    for (const Fault fault : faults) result.faults.push_back(try_fault(fault, run, bits));
+    return result;
+  }
+
+ private:
+  const Checkpoint& reference(double nudge = 0) {
+    return has_strict_ ? trainings_.in_turn(layout_, borrowed_, nudge) : trainings_.one_process(layout_.microbatches, nudge);
+  }
+
+  /// What rounding explains of a tensor: what moving all weights a little makes of its update beyond its own last bits.
+  double explained(const TensorDifference& tensor) {
+    const double unit = unit_of(config_.precision);
+    const Checkpoint &as_it_is = reference(), &nudged = reference(unit);
+    const double moved = compare_updates(as_it_is, trainings_.initial(), nudged, trainings_.nudged_initial(unit), tensor.name);
+    return last_bits(tensor) + kSums * kEpsilon * tensor.max_update + kMargin * std::max(0.0, moved - last_bits(tensor));
+  }
+
+  /// Each tensor with its bound; none where the bits are expected.
+  std::vector<TensorVerdict> judged(const std::vector<TensorDifference>& differences, bool bits) {
+    std::vector<TensorVerdict> tensors;
+    for (const TensorDifference& tensor : differences) {
+      // Integers, and tensors that do not train, have no rounding.
+      const double bound = bits || tensor.max_update == 0 || !std::isfinite(tensor.relative_difference) ? 0 : explained(tensor) / tensor.max_update;
+      tensors.push_back({tensor.name, tensor.difference_of_update(), bound});
+    }
+    sort_by_ratio(tensors);
+    return tensors;
+  }
+
+  void decide(bool bits, VerifyResult& result) {
+    if (!result.repeats) {
+      result.verdict = Verdict::kDifferent;
+      result.reason = "two runs of this layout differ from each other";
+      return;
+    }
+    if (depends_on_division(result)) return;
+    if (bits) {
+      result.verdict = Verdict::kSame;
+      result.reason = "bit by bit what one process computes that does the same arithmetic in the same order";
+      return;
+    }
+    const TensorVerdict& worst = result.tensors.front();
+    if (worst.difference == 0) {
+      result.verdict = Verdict::kSame;
+      result.reason = "bit by bit what one process computes that takes each micro-step whole";
+      return;
+    }
+    const auto widest = std::max_element(result.tensors.begin(), result.tensors.end(),
+                                         [](const TensorVerdict& a, const TensorVerdict& b) { return a.bound < b.bound; });
+    if (!(worst.difference <= worst.bound)) {
+      result.verdict = Verdict::kDifferent;
+      result.reason = concat(worst.name, " is ", worst.difference, " of its update away, and rounding explains ", worst.bound);
+    } else if (widest->bound > kCeiling) {
+      result.verdict = Verdict::kNotProven;
+      result.reason = concat("rounding explains ", widest->bound, " of the update of ", widest->name, ", and more than ", kCeiling,
+                             " would hide a real difference: take ",
+                             config_.precision != "fp32" ? "--precision fp32, " : "",
+                             "a larger --lr or more --steps where the update is small beside the values, a smaller --lr or fewer --steps where the "
+                             "training multiplies rounding");
+    } else {
+      result.verdict = Verdict::kSame;
+      result.reason = concat("no tensor is further away than rounding explains; the worst, ", worst.name, ", ", worst.difference,
+                             " of its update where ", worst.bound, " is explained");
+    }
+  }
+
+  /// Step 4; true where it decides.
+  bool depends_on_division(VerifyResult& result) {
+    if (!has_strict_) return false;
+    const Checkpoint& whole = trainings_.one_process();
+    const double apart = distance(compare_checkpoints(whole, reference(), &trainings_.initial()));
+    if (apart <= kDivided) return false;
+    const double rounding =
+        distance(compare_checkpoints(whole, trainings_.one_process(1, unit_of(config_.precision)), &trainings_.initial()));
+    if (apart <= kMargin * rounding) return false;
+    result.verdict = Verdict::kDifferent;
+    result.reason = concat("one process that takes the shares of the ranks in turn trains otherwise than one that takes each batch whole, by ",
+                           apart, " of the update where rounding makes ", rounding,
+                           ": this model depends on how its batch is divided (usual batch norm, randomness that is not cohort::Dropout); use "
+                           "--sync-batch-norm, norm=ghost, group or none, or cohort::Dropout");
+    return true;
+  }
+
+  FaultResult try_fault(Fault fault, const Checkpoint& good, bool bits) {
+    FaultResult result{fault, FaultResult::Outcome::kMissed, 0};
+    std::optional<Checkpoint> run;
+    try {
+      run = trainings_.ranks(layout_, fault);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kFailed) throw;
+      return {fault, FaultResult::Outcome::kFound, std::numeric_limits<double>::infinity()};
+    }
+    if (all_equal(compare_checkpoints(good, *run))) return {fault, FaultResult::Outcome::kDoesNothing, 0};
+    const std::vector<TensorDifference> differences = compare_checkpoints(reference(), *run, &trainings_.initial());
+    std::map<std::string, double> would_pass;  // Where the bits are expected: the last ones.
+    for (const TensorDifference& tensor : differences)
+      would_pass[tensor.name] = tensor.max_update > 0 ? last_bits(tensor) / tensor.max_update : 0;
+    for (const TensorVerdict& tensor : judged(differences, bits)) {
+      if (tensor.difference == 0) continue;
+      const double passes = bits ? would_pass[tensor.name] : tensor.bound;
+      if (tensor.difference > tensor.bound) result.outcome = FaultResult::Outcome::kFound;
+      if (passes > 0) result.factor = std::max(result.factor, tensor.difference / passes);
+    }
+    return result;
+  }
+
+  const Config& config_;
+  Trainings trainings_;
+  // Of the layout in hand.
+  Layout layout_;
+  std::vector<std::string> borrowed_;
+  bool has_strict_ = false;
+};
+
+void check_verifiable(const Config& config, const Layout& layout, const DataSet& data) {
+  if (layout.compress != "none")
+    fail(ErrorCode::kBadInput,
+         "verify: compressed gradients are another training by design, so there is nothing to compare; verify the layout with "
+         "compress=none");
+  if (config.shares == "auto")
+    fail(ErrorCode::kBadInput, "verify: --shares auto follows the speed of the moment, so no two runs are alike; give numbers, as 3:1");
+  check_run({.config = config,
+             .layout = layout,
+             .num_ranks = layout.num_ranks(),
+             .is_text = data.train->shape().kind == DataShape::Kind::kText});
+}
+
+}  // namespace
+
+const char* text_of(Verdict verdict) {
+  return verdict == Verdict::kSame ? "same" : verdict == Verdict::kDifferent ? "different" : "not proven";
+}
+
+bool VerifyResult::all_faults_found() const {
+  return std::none_of(faults.begin(), faults.end(), [](const FaultResult& fault) { return fault.outcome == FaultResult::Outcome::kMissed; });
+}
+
+void verify(const Config& config, const DataSet& data, const std::vector<Layout>& layouts, const std::vector<Fault>& faults,
+            const std::function<void(const VerifyResult&)>& done) {
+  check_data(config, data);
+  Verifier verifier(config, data);
+  for (const Layout& layout : layouts) {
+    check_verifiable(config, layout, data);
+    done(verifier.verify(layout, faults));
+  }
+}
+
+}  // namespace cohort
