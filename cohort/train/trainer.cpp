@@ -140,6 +140,7 @@ void Run::put_in_fault() {
   // Without a second piece there would be no training left.
   if (fault == Fault::kShareDropped && num_replicas * config_.accumulate * layout_.microbatches == 1) return;
   if (fault == Fault::kPartialSumMissing && (!parallel_ || parallel_->here().tensor + 1 != layout_.tp)) return;
+  if (fault == Fault::kBatchNormNotShared && !config_.sync_batch_norm) return;
   if (fault == Fault::kBucketNotExchanged) {
     const std::vector<NamedTensor> trained = trained_parameters(distinct_parameters(*model_));
     if (replica > 0 && !trained.empty()) trained.front().tensor.register_hook([](const at::Tensor& gradient) { return gradient * 0; });
@@ -288,7 +289,7 @@ TrainResult Run::train() {
   std::optional<Goal> goal;
   if (!config_.goal.empty()) goal = parse_goal(config_.goal);
   result_.steps = first_step_;
-  if (options_.keep_first) save(first_step_);
+  if (options_.keep_first) save(first_step_, /*is_last=*/false);
   bool stop = false, goal_reached = false;
   if (first_step_ < total_steps_) {
     Loader loader(data_.train, loader_options());

@@ -76,6 +76,9 @@ void TrainingStep::run_pipeline(LoadedBatch& loaded, int64_t number) {
     offset += piece.size();
   }
   double loss_sum = 0, waited = 0;
+  size_t last = pieces.size();
+  for (size_t piece = 0; piece < pieces.size(); ++piece)
+    if (pieces[piece].size() > 0) last = piece;
   const size_t round_size = static_cast<size_t>(options_.microbatches);
   for (size_t first = 0; first < pieces.size(); first += round_size) {
     std::vector<size_t> round;
@@ -92,7 +95,7 @@ void TrainingStep::run_pipeline(LoadedBatch& loaded, int64_t number) {
     work.loss = [&](int k, const at::Tensor& output) {
       const at::Tensor loss = share_of_loss(output, rows(whole.target, k), loaded.global_samples);
       loss_sum += loss.item<double>();
-      return start_of_backward(loss, round[static_cast<size_t>(k)] + 1 == pieces.size());
+      return start_of_backward(loss, round[static_cast<size_t>(k)] == last);
     };
     work.around_forward = [&](int k, const std::function<void()>& forward) {
       const StepContextScope context(context_of(pieces[round[static_cast<size_t>(k)]], number));

@@ -32,7 +32,7 @@ struct Trainings::Variant {
   double nudge = 0;
   Fault fault = Fault::kNone;
   std::optional<Layout> in_turn = {};
-  std::vector<std::string> borrowed = {};
+  StagesOfRun stages = {};
 };
 
 namespace {
@@ -71,7 +71,11 @@ std::string Trainings::run(Config config, int num_ranks, const Variant& variant)
                        .fault = variant.fault,
                        .in_turn = variant.in_turn};
   if (variant.in_turn)
-    options.alter_model = [&variant](LayerGraph& model) { return compute_in_pieces(model, *variant.in_turn, variant.borrowed); };
+    options.alter_model = [&variant](LayerGraph& model) {
+      const AlteredModel altered = compute_in_pieces(model, *variant.in_turn, variant.stages.borrowed);
+      cross_stages(model, variant.stages.layers);
+      return altered;
+    };
   const int code = run_ranks({.num_ranks = num_ranks}, [&](const World& world) {
     return train(config, data_, world, options).interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0;
   });
@@ -103,12 +107,13 @@ const Checkpoint& Trainings::one_process(int pieces, double nudge) {
   return known(concat("one process, pieces=", pieces, ",nudge=", nudge), {.pieces = pieces, .nudge = nudge});
 }
 
-const Checkpoint& Trainings::in_turn(const Layout& layout, const std::vector<std::string>& borrowed, double nudge) {
+const Checkpoint& Trainings::in_turn(const Layout& layout, const StagesOfRun& stages, double nudge) {
   const Layout arithmetic = arithmetic_of(layout, config_.accumulate);
-  if (arithmetic.num_ranks() == 1 && arithmetic.microbatches == 1) return one_process(1, nudge);
-  const std::string key =
-      concat(to_text(arithmetic), ",microbatches=", arithmetic.microbatches, ",borrowed=", join(borrowed, " "), ",nudge=", nudge);
-  return known(key, {.nudge = nudge, .in_turn = arithmetic, .borrowed = borrowed});
+  if (arithmetic.num_ranks() == 1 && arithmetic.microbatches == 1 && stages.layers.empty()) return one_process(1, nudge);
+  std::string key = concat(to_text(arithmetic), ",microbatches=", arithmetic.microbatches, ",nudge=", nudge, ",borrowed=",
+                           join(stages.borrowed, " "), ",stages=");
+  for (const LayerStage& layer : stages.layers) key += concat(" ", layer.stage, "/", layer.worker);
+  return known(key, {.nudge = nudge, .in_turn = arithmetic, .stages = stages});
 }
 
 Checkpoint Trainings::ranks(const Layout& layout, Fault fault) {

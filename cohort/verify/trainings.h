@@ -12,8 +12,15 @@
 #include "cohort/base/layout.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/data/source.h"
+#include "cohort/verify/crossings.h"
 
 namespace cohort {
+
+/// What a training tells of its stages; empty without a pipeline.
+struct StagesOfRun {
+  std::vector<LayerStage> layers;
+  std::vector<std::string> borrowed;  ///< Names of tied weights that a stage borrows from another worker's.
+};
 
 /// Made and used in one thread, the only one of the process. Works in a temporary folder that it removes. Error where a training fails.
 class Trainings {
@@ -26,9 +33,8 @@ class Trainings {
   /// One process that takes each micro-step of the command, cut into `pieces` more, whole. `nudge`: its initial weights move by this part of
   /// themselves, up and down.
   const Checkpoint& one_process(int pieces = 1, double nudge = 0);
-  /// One process that does the arithmetic of `layout`'s ranks in their order (train/in_turn.h, pieces.h). `borrowed`: names of tied weights
-  /// that a stage borrows from another.
-  const Checkpoint& in_turn(const Layout& layout, const std::vector<std::string>& borrowed, double nudge = 0);
+  /// One process that does the arithmetic of `layout`'s ranks in their order (train/in_turn.h, pieces.h, crossings.h).
+  const Checkpoint& in_turn(const Layout& layout, const StagesOfRun& stages, double nudge = 0);
   /// What the weights began with that `nudge` moved; one_process() or in_turn() was called with it.
   const Checkpoint& nudged_initial(double nudge) { return initial_.at(nudge); }
   /// The ranks, anew at each call.

@@ -1,7 +1,7 @@
 // The verdict on a layout. Steps:
 //   1. The layout is trained twice; two runs that differ in a bit are no training to rely on: different.
 //   2. One process does the same arithmetic in the same order: the shares of the ranks in turn, micro-batches in turn, products of tensor
-//      parallelism in the pieces that the ranks have (train/in_turn.h, pieces.h). Equal numbers: the same, in any precision.
+//      parallelism in the pieces that the ranks have, gradients of values that cross stages (train/in_turn.h, pieces.h, crossings.h). Equal numbers: the same, in any precision.
 //      Batch norm over all ranks has no such process; there the reference is one process that takes each micro-step whole.
 //   3. Where numbers differ each tensor has a bound of its own, relative to its update w - w0: the reference is trained once more with
 //      initial weights that differ by what its arithmetic cannot tell apart, and a layout may differ by kLastBits roundings of its values, kSums
@@ -57,34 +57,29 @@ bool all_equal(const std::vector<TensorDifference>& tensors) {
 /// What rounding of its values alone can make of a tensor.
 double last_bits(const TensorDifference& tensor) { return kLastBits * kEpsilon * std::max(tensor.max_reference, tensor.max_update); }
 
-/// Who ran which layer, as the trainer saved it; empty without a pipeline.
-Json stages_of(const Checkpoint& run) { return run.state().value("extra", Json::object()).value("stages", Json::array()); }
-
-/// The layout with the cut that `run` found: split=auto measures, and may find another one the next time. A value that layers of several
-/// stages read gets their gradients in an order that depends on the cut.
-Layout with_cut_of(const Checkpoint& run, Layout layout) {
-  if (layout.pp == 1 || layout.split != "auto" || !layout.stages.empty()) return layout;
-  std::vector<std::string> cuts;
-  int stage = 0, number = 0;
-  for (const Json& layer : stages_of(run)) {
-    if (layer.at("stage").get<int>() != stage) cuts.push_back(std::to_string(number));
-    stage = layer.at("stage").get<int>();
-    ++number;
+/// As the trainer saved it.
+StagesOfRun stages_of(const Checkpoint& run) {
+  StagesOfRun result;
+  std::map<std::string, int> worker_of_layer;
+  for (const Json& layer : run.state().value("extra", Json::object()).value("stages", Json::array())) {
+    result.layers.push_back({layer.at("stage").get<int>(), layer.at("worker").get<int>()});
+    worker_of_layer[layer.at("layer").get<std::string>()] = result.layers.back().worker;
   }
-  if (!cuts.empty()) layout.split = join(cuts, "/");
-  return layout;
+  const auto worker = [&](const std::string& parameter) { return worker_of_layer[parameter.substr(0, parameter.find('.'))]; };
+  for (const auto& [alias, name] : run.state().value("aliases", Json::object()).items())
+    if (worker(alias) != worker(name.get<std::string>())) result.borrowed.push_back(alias);
+  return result;
 }
 
-/// Tied weights that a stage borrowed from another worker's.
-std::vector<std::string> borrowed_weights(const Checkpoint& run) {
-  std::vector<std::string> names;
-  const Json aliases = run.state().value("aliases", Json::object());
-  std::map<std::string, int> worker_of_layer;
-  for (const Json& layer : stages_of(run)) worker_of_layer[layer.at("layer").get<std::string>()] = layer.at("worker").get<int>();
-  const auto worker = [&](const std::string& parameter) { return worker_of_layer[parameter.substr(0, parameter.find('.'))]; };
-  for (const auto& [alias, name] : aliases.items())
-    if (worker(alias) != worker(name.get<std::string>())) names.push_back(alias);
-  return names;
+/// The layout with the cut that a training found: split=auto measures, and may find another one the next time. A value that layers of several
+/// stages read gets their gradients in an order that depends on the cut.
+Layout with_cut(const std::vector<LayerStage>& layers, Layout layout) {
+  if (layout.pp == 1 || layout.split != "auto" || !layout.stages.empty()) return layout;
+  std::vector<std::string> cuts;
+  for (size_t number = 1; number < layers.size(); ++number)
+    if (layers[number].stage != layers[number - 1].stage) cuts.push_back(std::to_string(number));
+  if (!cuts.empty()) layout.split = join(cuts, "/");
+  return layout;
 }
 
 /// Whether the model has tensors that no optimizer trains: buffers, as far as one can see here.
@@ -112,11 +107,11 @@ class Verifier {
 
   VerifyResult verify(const Layout& layout, const std::vector<Fault>& faults) {
     const Checkpoint run = trainings_.ranks(layout);
-    layout_ = with_cut_of(run, layout);
-    borrowed_ = borrowed_weights(run);
+    stages_ = stages_of(run);
+    layout_ = with_cut(stages_.layers, layout);
     // Statistics over the samples of all ranks can not be made share by share, and replicas of stages that take turns keep statistics, or
     // lend weights, in an order that is not written down here.
-    has_strict_ = !config_.sync_batch_norm && (layout.is_even() || (borrowed_.empty() && !has_buffers(run)));
+    has_strict_ = !config_.sync_batch_norm && (layout.is_even() || (stages_.borrowed.empty() && !has_buffers(run)));
     VerifyResult result;
     result.layout = layout;
     result.steps = run.step();
@@ -133,7 +128,7 @@ class Verifier {
 
  private:
   const Checkpoint& reference(double nudge = 0) {
-    return has_strict_ ? trainings_.in_turn(layout_, borrowed_, nudge) : trainings_.one_process(layout_.microbatches, nudge);
+    return has_strict_ ? trainings_.in_turn(layout_, stages_, nudge) : trainings_.one_process(layout_.microbatches, nudge);
   }
 
   /// What rounding explains of a tensor: what moving all weights a little makes of its update beyond its own last bits.
@@ -237,7 +232,7 @@ class Verifier {
   Trainings trainings_;
   // Of the layout in hand.
   Layout layout_;
-  std::vector<std::string> borrowed_;
+  StagesOfRun stages_;
   bool has_strict_ = false;
 };
 
