@@ -51,9 +51,11 @@ def test_killed_and_stopped_peers_are_noticed_and_named():
 
 def test_what_it_refuses():
     for arguments, text in ((["--sizes", "3"], "'3': expected a multiple of 4 bytes"), (["--sizes", "8GiB"], "up to 4GiB"), (["--ops", "alreduce"], "did you mean 'allreduce'?"),
-                            (["--backends", "nccl"], "no 'nccl'"), (["--worker-counts", "1"], "expected 2 to 64"), (["--workers", "1"], "at least 2"), (["--faults", "0"], "--faults 0")):
+                            (["--backends", "nccl"], "no 'nccl'"), (["--worker-counts", "1"], "expected 2 to 64"), (["--workers", "1"], "at least 2"), (["--faults", "1"], "does not read --rounds")):
         code, out, err = run([*QUICK, *arguments])
         check(code == 2 and text in err and not out, f"{arguments}: exit code {code}: {err}")
+    code, out, err = run(["bench", "collectives", "--faults", "0"])
+    check(code == 2 and "--faults 0" in err and not out, f"exit code {code}: {err}")
 
 
 if __name__ == "__main__":
