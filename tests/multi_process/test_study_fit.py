@@ -130,7 +130,7 @@ def test_wrong_usage_is_refused_with_a_sentence():
         bad.write_text("batch_size,steps\n8,100\n16,many\n")
         for arguments, word in (
             ([], "takes one table"),
-            ([good, good], "takes one table"),
+            ([good, good], "one word too many"),
             ([folder / "none.csv"], "no such file"),
             ([folder], ""),
             ([few], "needs at least 3 batch sizes"),
