@@ -66,7 +66,8 @@ StagesOfRun stages_of(const Checkpoint& run) {
     worker_of_layer[layer.at("layer").get<std::string>()] = result.layers.back().worker;
   }
   const auto worker = [&](const std::string& parameter) { return worker_of_layer[parameter.substr(0, parameter.find('.'))]; };
-  for (const auto& [alias, name] : run.state().value("aliases", Json::object()).items())
+  const Json aliases = run.state().value("aliases", Json::object());
+  for (const auto& [alias, name] : aliases.items())
     if (worker(alias) != worker(name.get<std::string>())) result.borrowed.push_back(alias);
   return result;
 }

@@ -16,7 +16,7 @@ def verify(arguments, steps=3):
     for line in results:
         check(line["ok"] and line["verdict"] == "same" and line["repeats_bitwise"] and line["worst_parameter"] and line["reason"], line)
         check(line["strict"] == "bitwise" and line["max_relative_difference"] == line["bound"] == 0, f"not bit by bit what one process computes in the ranks' order: {line}")
-        check(0 <= line["to_one_process"] < 0.05, line)
+        check(0 <= line["to_one_process"] < 0.5, line)
 
 
 def test_fc():
@@ -153,7 +153,7 @@ def test_what_a_degree_divides_is_listed():
 
 
 def test_what_it_can_not_judge_is_refused():
-    for arguments, sentence in ((["--layout", "dp=2,compress=int8"], "compress"), (["--shares", "auto", "--workers", "2"], "numbers"), (["--faults", "nonsense"], "--faults")):
+    for arguments, sentence in ((["--layout", "single"], "--workers N"), (["--layout", "dp=2,compress=int8"], "compress"), (["--shares", "auto", "--workers", "2"], "numbers"), (["--faults", "nonsense"], "--faults")):
         code, _, err = run(["verify", *command("cnn", "plain"), *arguments])
         check(code == 2 and sentence in err, f"{arguments}: {code} {err}")
 
