@@ -9,14 +9,14 @@ namespace cohort {
 
 enum class Fault {
   kNone,
-  kGradientScaled,         ///< The gradient of one replica is 1.01 times what it should be.
-  kBucketNotExchanged,     ///< The gradient of one parameter is that of the first replica alone.
-  kShareDropped,           ///< One replica's last micro-batch counts for nothing.
-  kDropoutOfAnotherStep,   ///< One replica draws the masks of the next step.
-  kLearningRate,           ///< The learning rate is 1.01 times what it should be.
-  kPartialSumMissing,      ///< One rank of a tensor-parallel group adds nothing to sums.
-  kStaleBorrowedWeight,    ///< A stage goes on with the tied weight that it borrowed first.
-  kBatchNormNotShared,     ///< Batch norm over all ranks uses each rank's own statistics.
+  kGradientScaled,        ///< The gradient of one replica is 1.01 times what it should be.
+  kBucketNotExchanged,    ///< The gradient of one parameter is that of the first replica alone.
+  kShareDropped,          ///< One replica's last micro-batch counts for nothing.
+  kDropoutOfAnotherStep,  ///< One replica draws the masks of the next step.
+  kLearningRate,          ///< The learning rate is 1.01 times what it should be.
+  kPartialSumMissing,     ///< One rank of a tensor-parallel group adds nothing to sums.
+  kStaleBorrowedWeight,   ///< A stage goes on with the tied weight that it borrowed first.
+  kBatchNormNotShared,    ///< Batch norm over all ranks uses each rank's own statistics.
 };
 
 struct FaultName {

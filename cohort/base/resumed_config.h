@@ -17,9 +17,9 @@ struct SettingChange {
 std::string to_text(const SettingChange& change);
 
 struct ResumeRequest {
-  std::string run;                 ///< The run's folder.
-  std::string file;                ///< A config.toml that was given beside it, "" for none. The run's own is no other.
-  Config given;                    ///< Holds the values of
+  std::string run;              ///< The run's folder.
+  std::string file;             ///< A config.toml that was given beside it, "" for none. The run's own is no other.
+  Config given;                 ///< Holds the values of
   std::set<std::string> names;  ///< the settings that were given as options.
 };
 

@@ -88,8 +88,7 @@ TensorDifference apart(TensorDifference::Kind kind, int64_t num_elements) {
 const void* initial_values(const Checkpoint* initial, const Checkpoint& reference, const std::string& name, int64_t bytes,
                            std::vector<std::byte>& buffer) {
   if (initial == nullptr) return nullptr;
-  const bool known =
-      initial->has(name) && initial->dtype(name) == reference.dtype(name) && initial->shape(name) == reference.shape(name);
+  const bool known = initial->has(name) && initial->dtype(name) == reference.dtype(name) && initial->shape(name) == reference.shape(name);
   if (known) return whole(*initial, name, bytes, buffer);
   buffer.assign(static_cast<size_t>(bytes), std::byte{0});
   return buffer.data();

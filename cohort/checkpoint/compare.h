@@ -20,8 +20,8 @@ struct TensorDifference {
   double max_reference = 0;        ///< max |reference| over its finite elements
   double relative_difference = 0;  ///< max_difference / max_reference. Integer and bool tensors: 0 when equal, else infinite.
   // How far training has moved the reference from where it began, where that is known (else 0).
-  double max_update = 0;                                   ///< max |reference - initial|
-  double squared_difference = 0, squared_update = 0;       ///< Sums over the elements.
+  double max_update = 0;                              ///< max |reference - initial|
+  double squared_difference = 0, squared_update = 0;  ///< Sums over the elements.
 
   bool is_equal() const { return kind == Kind::kCompared && relative_difference == 0; }
   /// max_difference / max_update. Of a tensor that did not move: 0 when equal, else infinite.
@@ -36,6 +36,7 @@ double compare_updates(const Checkpoint& reference, const Checkpoint& initial, c
 
 /// One entry for each tensor of either checkpoint: first what is missing or of another shape, then by falling difference (relative to the
 /// update, or with a null `initial` to the values), then by name. A tensor that `initial` does not have began as zeros.
-std::vector<TensorDifference> compare_checkpoints(const Checkpoint& reference, const Checkpoint& other, const Checkpoint* initial = nullptr);
+std::vector<TensorDifference> compare_checkpoints(const Checkpoint& reference, const Checkpoint& other,
+                                                  const Checkpoint* initial = nullptr);
 
 }  // namespace cohort

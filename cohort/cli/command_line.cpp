@@ -156,7 +156,8 @@ void print_overview(const std::vector<Verb>& verbs) {
   std::printf("  cohort VERB -h\n\nVerbs:\n");
   for (const Verb& verb : verbs) std::printf("  %-12s %s\n", verb.name.c_str(), verb.summary.c_str());
   std::printf(
-      "\nExit codes: 0 done, 1 failed, 2 wrong usage or bad input, 3 no feasible plan, 4 environment (launcher, port, peer lost), 5 not proven (verify), 130 "
+      "\nExit codes: 0 done, 1 failed, 2 wrong usage or bad input, 3 no feasible plan, 4 environment (launcher, port, peer lost), 5 not "
+      "proven (verify), 130 "
       "interrupted.\n");
 }
 

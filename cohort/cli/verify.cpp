@@ -30,7 +30,9 @@ std::vector<Layout> layouts_asked_for(const Arguments& arguments) {
     Layout layout = parse_layout(trim(text), many.empty() ? arguments.config.workers : 0);
     if (layout.num_ranks() == 1) {
       if (many.empty() && !arguments.was_given("layout") && !arguments.was_given("workers")) layout.dp = 2;
-      else fail(ErrorCode::kBadInput, "verify: ", trim(text), " is one process, which there is nothing to compare with; give --workers N, or a layout of more ranks");
+      else
+        fail(ErrorCode::kBadInput, "verify: ", trim(text),
+             " is one process, which there is nothing to compare with; give --workers N, or a layout of more ranks");
     }
     layouts.push_back(std::move(layout));
   }
@@ -63,7 +65,7 @@ void print_table(const VerifyResult& result, bool all) {
               result.repeats ? "bitwise equal" : "DIFFER");
   for (const FaultResult& fault : result.faults)
     std::printf("  fault %-24s %s\n", name_of(fault.fault).c_str(),
-                fault.outcome == FaultResult::Outcome::kFound ? concat("found, ", fault.factor, " times what passes").c_str()
+                fault.outcome == FaultResult::Outcome::kFound    ? concat("found, ", fault.factor, " times what passes").c_str()
                 : fault.outcome == FaultResult::Outcome::kMissed ? "MISSED"
                                                                  : "does nothing here");
   const char* const verdict = result.verdict == Verdict::kSame        ? "the same training"
@@ -136,11 +138,12 @@ Verb verify_verb() {
   return {
       .name = "verify",
       .summary = "Trains a few steps under one process and under a layout and compares every tensor.",
-      .examples = {"cohort verify --model cnn --data fashion-mnist --workers 2",
-                   "cohort verify --model transformer --data text:/usr/share/common-licenses --ranks 2,3,4 --optimizer adamw --steps 5 --json",
-                   "cohort verify --model resnet8 --layout zero=3 --workers 3 --precision bf16",
-                   "cohort verify --model transformer --data text:/usr/share/common-licenses --layouts 'pp=2,microbatches=4; tp=2'",
-                   "cohort verify --model cnn --workers 2 --steps 2 --faults all"},
+      .examples =
+          {"cohort verify --model cnn --data fashion-mnist --workers 2",
+           "cohort verify --model transformer --data text:/usr/share/common-licenses --ranks 2,3,4 --optimizer adamw --steps 5 --json",
+           "cohort verify --model resnet8 --layout zero=3 --workers 3 --precision bf16",
+           "cohort verify --model transformer --data text:/usr/share/common-licenses --layouts 'pp=2,microbatches=4; tp=2'",
+           "cohort verify --model cnn --workers 2 --steps 2 --faults all"},
       .positional_help = "config.toml, whose settings the options override",
       // Nothing is kept of its trainings, and nothing evaluated.
       .settings = settings_without({"resume", "run", "study", "goal", "eval-every", "checkpoint-every", "keep-checkpoints", "noise-scale",

@@ -30,7 +30,7 @@ class TiedWeights {
     int64_t number;
     TiedWeight weight;
     int lender, borrower;
-    at::Tensor tensor;  ///< Of this rank; undefined where it has no part in it.
+    at::Tensor tensor;      ///< Of this rank; undefined where it has no part in it.
     bool has_come = false;  ///< Borrowed at least once.
   };
   int rank_;

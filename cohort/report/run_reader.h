@@ -14,7 +14,7 @@ inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 struct StartRecord {
   int64_t world_size = 1;
-  std::string layout;  ///< "dp=2, zero=1": what differs from one process; empty when nothing does.
+  std::string layout;           ///< "dp=2, zero=1": what differs from one process; empty when nothing does.
   std::string tensor_parallel;  ///< What it divides and what not, as a sentence; empty without.
   std::optional<int64_t> parameters, train_samples, global_batch, steps;
   std::string model, data, version, torch, host, started;

@@ -169,8 +169,7 @@ class Planner {
     if (!kept_whole_[index].empty()) return shard_rules::whole(kept_whole_[index]);
     const shard_rules::Rule rule = shard_rules::rule_of(layer.kind);
     if (rule == nullptr) return shard_rules::whole("there is no rule for layers of kind '" + layer.kind + "'");
-    return rule({index, &layer, inputs, index + 1 == layers_.size(), shares_weight_[index], divide_positions_,
-                 num_ranks_, group_});
+    return rule({index, &layer, inputs, index + 1 == layers_.size(), shares_weight_[index], divide_positions_, num_ranks_, group_});
   }
 
   /// False where a value must be gathered that was not.

@@ -26,8 +26,8 @@ struct TensorParallelOptions {
 /// What becomes of one layer.
 struct LayerPlacement {
   std::string layer, kind;
-  std::string placement;        ///< "column", "row", "heads", "vocabulary", "channels out", "channels in", "divided" (works on a part), "whole".
-  std::string reason;           ///< Why whole: no rule for this kind, or what does not divide; else "".
+  std::string placement;  ///< "column", "row", "heads", "vocabulary", "channels out", "channels in", "divided" (works on a part), "whole".
+  std::string reason;     ///< Why whole: no rule for this kind, or what does not divide; else "".
   bool takes_positions = false;  ///< Its input is each rank's part of the positions.
 };
 
@@ -36,7 +36,7 @@ struct ShardPlan {
   std::vector<LayerPlacement> placements;  ///< In the graph's order.
   bool logits_divided = false;             ///< As ShardedModel's.
   bool divides_positions = false;
-  std::string sequence_reason;  ///< As ShardedModel's.
+  std::string sequence_reason;                  ///< As ShardedModel's.
   int64_t num_divided = 0, num_parameters = 0;  ///< Elements of parameters that are divided, and of all.
 };
 

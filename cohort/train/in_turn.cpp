@@ -1,7 +1,8 @@
 // What the order of sums is, and where it comes from:
 //   - A rank adds up its micro-steps, then ranks are added in rank order. ZeRO 2 and 3 without a pipeline keep a part of the gradient only,
 //     so they exchange each micro-step: ranks are added first, then micro-steps.
-//   - With equal stages a piece belongs to the rank of its share; where the stages of a pipeline have replicas in different numbers there is
+//   - With equal stages a piece belongs to the rank of its share; where the stages of a pipeline have replicas in different numbers there
+//   is
 //     one share, and the replicas of a stage take its micro-batches by turns, so the rank differs from layer to layer.
 //   - A stage hands back the gradient of a weight that it borrowed after each round of micro-batches, all of them at once.
 //   - Buffers are each rank's own during a step, and averaged by samples after it; counters are the first rank's.

@@ -18,9 +18,9 @@ struct BorrowedWeight {
   at::Tensor owner, copy;
 };
 
-/// Between begin_piece() and end_piece() the model has the buffers that the rank in question would have, and no gradients; end_step() leaves
-/// in `.grad` the sum over ranks, each of which has added up its own pieces first, and in the buffers the ranks' average. One thread; the
-/// model must outlive it.
+/// Between begin_piece() and end_piece() the model has the buffers that the rank in question would have, and no gradients; end_step()
+/// leaves in `.grad` the sum over ranks, each of which has added up its own pieces first, and in the buffers the ranks' average. One
+/// thread; the model must outlive it.
 class InTurn {
  public:
   /// `layout` is that of the ranks; its tensor degree does not matter here.

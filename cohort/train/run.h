@@ -81,7 +81,7 @@ class Run {
   Group group_;
   std::shared_ptr<LayerGraph> model_;
   StagePlan plan_;
-  ShardPlan division_;  // Without layers where tp is 1.
+  ShardPlan division_;                          // Without layers where tp is 1.
   std::map<std::string, std::string> aliases_;  // Of the whole model.
   int64_t num_parameters_ = 0;                  // Of the whole model.
   std::unique_ptr<ModelParallel> parallel_;     // Null where every rank has the whole model.

@@ -18,6 +18,7 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/error.h"
+#include "cohort/base/fault.h"
 #include "cohort/base/json.h"
 #include "cohort/base/layout.h"
 #include "cohort/base/log.h"
@@ -28,7 +29,6 @@
 #include "cohort/comm/group.h"
 #include "cohort/comm/memory_count.h"
 #include "cohort/data/loader.h"
-#include "cohort/base/fault.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/convert_sync_batch_norm.h"
@@ -213,7 +213,9 @@ LoaderOptions Run::loader_options() const {
   return {.global_batch = config_.global_batch,
           .seed = config_.seed,
           .rank = parallel_ ? parallel_->pipeline_index() : world_.rank,
-          .num_ranks = parallel_ ? parallel_->num_pipelines() : in_turn_ ? in_turn_->num_shares() : world_.size,
+          .num_ranks = parallel_  ? parallel_->num_pipelines()
+                       : in_turn_ ? in_turn_->num_shares()
+                                  : world_.size,
           .granularity = model_->sample_granularity(),
           .pieces = config_.accumulate * lockstep_layout().microbatches,
           .first_step = first_step_,

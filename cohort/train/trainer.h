@@ -39,8 +39,8 @@ struct TrainOptions {
   double nudge_weights = 0;
   bool folder_is_held = false;         ///< The caller has the RunFolder of config.run for the time of the job.
   std::vector<SettingChange> changes;  ///< Of a run that goes on: what is said and recorded once it does.
-  bool keep_first = false;  ///< A checkpoint before the first step too.
-  Fault fault = Fault::kNone;  ///< Put in on purpose, on the ranks that it is about.
+  bool keep_first = false;             ///< A checkpoint before the first step too.
+  Fault fault = Fault::kNone;          ///< Put in on purpose, on the ranks that it is about.
   /// This one process does in turn what the ranks of this layout do side by side (in_turn.h).
   std::optional<Layout> in_turn = {};
   /// Called with the model, to change how it computes.

@@ -48,8 +48,9 @@ at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const at::Tenso
   if (count == 0) return output.sum() * 0;
   const at::Tensor logits = for_loss(output);
   const bool divided = options_.parallel && options_.parallel->sharded().logits_divided;
-  const at::Tensor mean = options_.loss ? options_.loss(logits, target) : divided ? divided_cross_entropy(logits, target, options_.parallel->tensor())
-                                  : cross_entropy(logits, target, /*sum=*/false, config_.label_smoothing);
+  const at::Tensor mean = options_.loss ? options_.loss(logits, target)
+                          : divided     ? divided_cross_entropy(logits, target, options_.parallel->tensor())
+                                        : cross_entropy(logits, target, /*sum=*/false, config_.label_smoothing);
   return mean * (static_cast<double>(count) / static_cast<double>(global_samples));
 }
 

@@ -1,6 +1,6 @@
-// A value v is made in stage s and read by layers of s and of other stages. In a pipeline each other stage gets one copy of v, contiguous in
-// memory, and hands back one gradient: the sum over its readers. The stage that made v adds those up, first of stages that its own worker
-// runs (the last one first, as their backwards come), then of other workers' (the first one first), and starts its own backward from
+// A value v is made in stage s and read by layers of s and of other stages. In a pipeline each other stage gets one copy of v, contiguous
+// in memory, and hands back one gradient: the sum over its readers. The stage that made v adds those up, first of stages that its own
+// worker runs (the last one first, as their backwards come), then of other workers' (the first one first), and starts its own backward from
 // that sum, to which its own readers add. Readers add in the order of backward: the last layer first.
 //
 // Here each reader gets a copy of its own from one operation whose backward adds in that order. Sums are those of LibTorch: in the type of
@@ -30,7 +30,7 @@ struct Reader {
 /// Copies of one value by place in a list, and how their gradients are added up: group after group, each from its last place down.
 struct Crossing {
   std::vector<Reader> readers;
-  std::vector<bool> is_sent;                ///< One a reader: it is in another stage.
+  std::vector<bool> is_sent;                 ///< One a reader: it is in another stage.
   std::vector<std::vector<int64_t>> groups;  ///< Places.
   std::vector<at::Tensor> copies;            ///< Of this forward.
 };

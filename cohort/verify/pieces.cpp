@@ -108,19 +108,18 @@ LayerGraph::Function linear_in_pieces(const at::Tensor& weight, const at::Tensor
   if (placement == "whole") return [=](const LayerGraph::Inputs& in) { return at::linear(in[0], weight, bias); };
   if (placement == "row")
     return [=](const LayerGraph::Inputs& in) {
-      const at::Tensor sum = add_in_order(for_each_rank(num_ranks, [&](int rank) {
-        return at::linear(piece(in[0], -1, rank, num_ranks), piece(weight, 1, rank, num_ranks));
-      }));
+      const at::Tensor sum = add_in_order(for_each_rank(
+          num_ranks, [&](int rank) { return at::linear(piece(in[0], -1, rank, num_ranks), piece(weight, 1, rank, num_ranks)); }));
       return with_bias(sum, bias.defined() ? bias.to(sum.scalar_type()) : bias);
     };
   return [=](const LayerGraph::Inputs& in) {
     const Tensors x = used_by_all(in[0], num_ranks);
     return put_together(for_each_rank(num_ranks,
-                                 [&](int rank) {
-                                   return at::linear(x[static_cast<size_t>(rank)], piece(weight, 0, rank, num_ranks),
-                                                     bias.defined() ? piece(bias, 0, rank, num_ranks) : bias);
-                                 }),
-                   -1);
+                                      [&](int rank) {
+                                        return at::linear(x[static_cast<size_t>(rank)], piece(weight, 0, rank, num_ranks),
+                                                          bias.defined() ? piece(bias, 0, rank, num_ranks) : bias);
+                                      }),
+                        -1);
   };
 }
 
@@ -132,19 +131,18 @@ LayerGraph::Function convolution_in_pieces(const std::shared_ptr<torch::nn::Conv
   };
   if (placement == "channels in")
     return [=](const LayerGraph::Inputs& in) {
-      const at::Tensor sum = add_in_order(for_each_rank(num_ranks, [&](int rank) {
-        return convolve(piece(in[0], 1, rank, num_ranks), piece(layer->weight, 1, rank, num_ranks), {});
-      }));
+      const at::Tensor sum = add_in_order(for_each_rank(
+          num_ranks, [&](int rank) { return convolve(piece(in[0], 1, rank, num_ranks), piece(layer->weight, 1, rank, num_ranks), {}); }));
       return with_bias(sum, layer->bias.defined() ? layer->bias.to(sum.scalar_type()).view({-1, 1, 1}) : layer->bias);
     };
   return [=](const LayerGraph::Inputs& in) {
     const Tensors x = used_by_all(in[0], num_ranks);
     return put_together(for_each_rank(num_ranks,
-                                 [&](int rank) {
-                                   return convolve(x[static_cast<size_t>(rank)], piece(layer->weight, 0, rank, num_ranks),
-                                                   layer->bias.defined() ? piece(layer->bias, 0, rank, num_ranks) : layer->bias);
-                                 }),
-                   1);
+                                      [&](int rank) {
+                                        return convolve(x[static_cast<size_t>(rank)], piece(layer->weight, 0, rank, num_ranks),
+                                                        layer->bias.defined() ? piece(layer->bias, 0, rank, num_ranks) : layer->bias);
+                                      }),
+                        1);
   };
 }
 
@@ -165,12 +163,12 @@ struct Pieces {
     if (!positions) return at::layer_norm(x, options.normalized_shape(), layer.weight, layer.bias, options.eps());
     const Tensors weight = used_by_all(layer.weight, num_ranks), bias = used_by_all(layer.bias, num_ranks);
     return put_together(for_each_rank(num_ranks,
-                                 [&](int rank) {
-                                   const auto r = static_cast<size_t>(rank);
-                                   return at::layer_norm(piece(x, 1, rank, num_ranks), options.normalized_shape(), weight[r], bias[r],
-                                                         options.eps());
-                                 }),
-                   1);
+                                      [&](int rank) {
+                                        const auto r = static_cast<size_t>(rank);
+                                        return at::layer_norm(piece(x, 1, rank, num_ranks), options.normalized_shape(), weight[r], bias[r],
+                                                              options.eps());
+                                      }),
+                        1);
   }
   /// The sum of the ranks' terms and the bias, which with parts of the positions each rank adds to its own.
   at::Tensor sum(const Tensors& terms, const at::Tensor& bias) const {
@@ -178,11 +176,10 @@ struct Pieces {
     if (!positions) return whole + bias.to(whole.scalar_type());
     const Tensors biases = used_by_all(bias, num_ranks);
     return put_together(for_each_rank(num_ranks,
-                                 [&](int rank) {
-                                   return piece(whole, 1, rank, num_ranks) +
-                                          biases[static_cast<size_t>(rank)].to(whole.scalar_type());
-                                 }),
-                   1);
+                                      [&](int rank) {
+                                        return piece(whole, 1, rank, num_ranks) + biases[static_cast<size_t>(rank)].to(whole.scalar_type());
+                                      }),
+                        1);
   }
   /// A rank's rows of q, of k and of v.
   at::Tensor rows_of_heads(const at::Tensor& qkv, int rank) const {
@@ -257,7 +254,8 @@ void replace(LayerGraph& model, size_t index, const LayerPlacement& placement, i
     const auto convolution = std::dynamic_pointer_cast<torch::nn::Conv2dImpl>(layer.module);
     if (!std::holds_alternative<torch::enumtype::kZeros>(convolution->options.padding_mode()))
       fail(ErrorCode::kBadInput, "verify: layer ", layer.name,
-           " pads with other values than zeros, which no plain implementation is written for; verify with --layout dp or pp, or pad with zeros");
+           " pads with other values than zeros, which no plain implementation is written for; verify with --layout dp or pp, or pad with "
+           "zeros");
     model.replace_layer(index, nullptr, convolution_in_pieces(convolution, placement.placement, num_ranks));
   } else if (layer.kind == "linear" && placement.placement != "whole") {
     replace_linear(model, index, placement.placement, num_ranks, copies);

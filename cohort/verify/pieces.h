@@ -12,7 +12,8 @@
 
 namespace cohort {
 
-/// Replaces functions of `model` so that it computes as `layout`'s tensor ranks do together, and so that each of the tied weights `borrowed`
+/// Replaces functions of `model` so that it computes as `layout`'s tensor ranks do together, and so that each of the tied weights
+/// `borrowed`
 /// ("output.weight") is a copy where its layer is linear. Error(kBadInput) for a layer that no plain implementation is written for.
 AlteredModel compute_in_pieces(LayerGraph& model, const Layout& layout, const std::vector<std::string>& borrowed);
 

@@ -110,8 +110,8 @@ const Checkpoint& Trainings::one_process(int pieces, double nudge) {
 const Checkpoint& Trainings::in_turn(const Layout& layout, const StagesOfRun& stages, double nudge) {
   const Layout arithmetic = arithmetic_of(layout, config_.accumulate);
   if (arithmetic.num_ranks() == 1 && arithmetic.microbatches == 1 && stages.layers.empty()) return one_process(1, nudge);
-  std::string key = concat(to_text(arithmetic), ",microbatches=", arithmetic.microbatches, ",nudge=", nudge, ",borrowed=",
-                           join(stages.borrowed, " "), ",stages=");
+  std::string key = concat(to_text(arithmetic), ",microbatches=", arithmetic.microbatches, ",nudge=", nudge,
+                           ",borrowed=", join(stages.borrowed, " "), ",stages=");
   for (const LayerStage& layer : stages.layers) key += concat(" ", layer.stage, "/", layer.worker);
   return known(key, {.nudge = nudge, .in_turn = arithmetic, .stages = stages});
 }

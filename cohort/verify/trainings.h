@@ -30,8 +30,8 @@ class Trainings {
 
   /// What every training begins with.
   const Checkpoint& initial();
-  /// One process that takes each micro-step of the command, cut into `pieces` more, whole. `nudge`: its initial weights move by this part of
-  /// themselves, up and down.
+  /// One process that takes each micro-step of the command, cut into `pieces` more, whole. `nudge`: its initial weights move by this part
+  /// of themselves, up and down.
   const Checkpoint& one_process(int pieces = 1, double nudge = 0);
   /// One process that does the arithmetic of `layout`'s ranks in their order (train/in_turn.h, pieces.h, crossings.h).
   const Checkpoint& in_turn(const Layout& layout, const StagesOfRun& stages, double nudge = 0);

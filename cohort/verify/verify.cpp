@@ -1,12 +1,13 @@
 // The verdict on a layout. Steps:
 //   1. The layout is trained twice; two runs that differ in a bit are no training to rely on: different.
 //   2. One process does the same arithmetic in the same order: the shares of the ranks in turn, micro-batches in turn, products of tensor
-//      parallelism in the pieces that the ranks have, gradients of values that cross stages (train/in_turn.h, pieces.h, crossings.h). Equal numbers: the same, in any precision.
-//      Batch norm over all ranks has no such process; there the reference is one process that takes each micro-step whole.
+//      parallelism in the pieces that the ranks have, gradients of values that cross stages (train/in_turn.h, pieces.h, crossings.h). Equal
+//      numbers: the same, in any precision. Batch norm over all ranks has no such process; there the reference is one process that takes
+//      each micro-step whole.
 //   3. Where numbers differ each tensor has a bound of its own, relative to its update w - w0: the reference is trained once more with
-//      initial weights that differ by what its arithmetic cannot tell apart, and a layout may differ by kLastBits roundings of its values, kSums
-//      of its update (sums in another order) and kMargin times what the nudge makes of the update beyond that. Over the bound: different. A bound above kCeiling of the update could hide a
-//      learning rate that is 1 % off: not proven.
+//      initial weights that differ by what its arithmetic cannot tell apart, and a layout may differ by kLastBits roundings of its values,
+//      kSums of its update (sums in another order) and kMargin times what the nudge makes of the update beyond that. Over the bound:
+//      different. A bound above kCeiling of the update could hide a learning rate that is 1 % off: not proven.
 //   4. The process of step 2 shares the trainer with the ranks, so it is held against one that takes the batch whole: where the two are
 //      further apart than kDivided of the update and than rounding can explain, the model itself depends on how its batch is divided.
 // Cost: two trainings of the layout, and once for all layouts of the same arithmetic one or two by one process.
@@ -72,8 +73,8 @@ StagesOfRun stages_of(const Checkpoint& run) {
   return result;
 }
 
-/// The layout with the cut that a training found: split=auto measures, and may find another one the next time. A value that layers of several
-/// stages read gets their gradients in an order that depends on the cut.
+/// The layout with the cut that a training found: split=auto measures, and may find another one the next time. A value that layers of
+/// several stages read gets their gradients in an order that depends on the cut.
 Layout with_cut(const std::vector<LayerStage>& layers, Layout layout) {
   if (layout.pp == 1 || layout.split != "auto" || !layout.stages.empty()) return layout;
   std::vector<std::string> cuts;
@@ -145,7 +146,8 @@ class Verifier {
     std::vector<TensorVerdict> tensors;
     for (const TensorDifference& tensor : differences) {
       // Integers, and tensors that do not train, have no rounding.
-      const double bound = bits || tensor.max_update == 0 || !std::isfinite(tensor.relative_difference) ? 0 : explained(tensor) / tensor.max_update;
+      const double bound =
+          bits || tensor.max_update == 0 || !std::isfinite(tensor.relative_difference) ? 0 : explained(tensor) / tensor.max_update;
       tensors.push_back({tensor.name, tensor.difference_of_update(), bound});
     }
     sort_by_ratio(tensors);
@@ -177,11 +179,11 @@ class Verifier {
       result.reason = concat(worst.name, " is ", worst.difference, " of its update away, and rounding explains ", worst.bound);
     } else if (widest->bound > kCeiling) {
       result.verdict = Verdict::kNotProven;
-      result.reason = concat("rounding explains ", widest->bound, " of the update of ", widest->name, ", and more than ", kCeiling,
-                             " would hide a real difference: take ",
-                             config_.precision != "fp32" ? "--precision fp32, " : "",
-                             "a larger --lr or more --steps where the update is small beside the values, a smaller --lr or fewer --steps where the "
-                             "training multiplies rounding");
+      result.reason =
+          concat("rounding explains ", widest->bound, " of the update of ", widest->name, ", and more than ", kCeiling,
+                 " would hide a real difference: take ", config_.precision != "fp32" ? "--precision fp32, " : "",
+                 "a larger --lr or more --steps where the update is small beside the values, a smaller --lr or fewer --steps where the "
+                 "training multiplies rounding");
     } else {
       result.verdict = Verdict::kSame;
       result.reason = concat("no tensor is further away than rounding explains; the worst, ", worst.name, ", ", worst.difference,
@@ -199,10 +201,11 @@ class Verifier {
         distance(compare_checkpoints(whole, trainings_.one_process(1, unit_of(config_.precision)), &trainings_.initial()));
     if (apart <= kMargin * rounding) return false;
     result.verdict = Verdict::kDifferent;
-    result.reason = concat("one process that takes the shares of the ranks in turn trains otherwise than one that takes each batch whole, by ",
-                           apart, " of the update where rounding makes ", rounding,
-                           ": this model depends on how its batch is divided (usual batch norm, randomness that is not cohort::Dropout); use "
-                           "--sync-batch-norm, norm=ghost, group or none, or cohort::Dropout");
+    result.reason =
+        concat("one process that takes the shares of the ranks in turn trains otherwise than one that takes each batch whole, by ", apart,
+               " of the update where rounding makes ", rounding,
+               ": this model depends on how its batch is divided (usual batch norm, randomness that is not cohort::Dropout); use "
+               "--sync-batch-norm, norm=ghost, group or none, or cohort::Dropout");
     return true;
   }
 
@@ -244,10 +247,8 @@ void check_verifiable(const Config& config, const Layout& layout, const DataSet&
          "compress=none");
   if (config.shares == "auto")
     fail(ErrorCode::kBadInput, "verify: --shares auto follows the speed of the moment, so no two runs are alike; give numbers, as 3:1");
-  check_run({.config = config,
-             .layout = layout,
-             .num_ranks = layout.num_ranks(),
-             .is_text = data.train->shape().kind == DataShape::Kind::kText});
+  check_run(
+      {.config = config, .layout = layout, .num_ranks = layout.num_ranks(), .is_text = data.train->shape().kind == DataShape::Kind::kText});
 }
 
 }  // namespace
@@ -257,7 +258,8 @@ const char* text_of(Verdict verdict) {
 }
 
 bool VerifyResult::all_faults_found() const {
-  return std::none_of(faults.begin(), faults.end(), [](const FaultResult& fault) { return fault.outcome == FaultResult::Outcome::kMissed; });
+  return std::none_of(faults.begin(), faults.end(),
+                      [](const FaultResult& fault) { return fault.outcome == FaultResult::Outcome::kMissed; });
 }
 
 void verify(const Config& config, const DataSet& data, const std::vector<Layout>& layouts, const std::vector<Fault>& faults,

@@ -36,11 +36,13 @@ struct VerifyResult {
   int64_t steps = 0;
   Verdict verdict = Verdict::kNotProven;
   std::string reason;  ///< How exact, where and by how much, or why not and what to change.
-  /// Largest difference to one process that does the ranks' arithmetic in their order; 0: equal bit by bit; empty: there is no such process.
+  /// Largest difference to one process that does the ranks' arithmetic in their order; 0: equal bit by bit; empty: there is no such
+  /// process.
   std::optional<double> strict;
   std::vector<TensorVerdict> tensors;  ///< Largest difference / bound first.
-  double to_one_process = 0;  ///< Distance of all weights to one process that takes the batch whole, relative to the whole update (2-norms).
-  bool repeats = false;       ///< Two runs of the layout agree bitwise.
+  double to_one_process =
+      0;                 ///< Distance of all weights to one process that takes the batch whole, relative to the whole update (2-norms).
+  bool repeats = false;  ///< Two runs of the layout agree bitwise.
   std::vector<FaultResult> faults;
 
   bool ok() const { return verdict == Verdict::kSame; }
