@@ -28,12 +28,11 @@ std::vector<Layout> layouts_asked_for(const Arguments& arguments) {
     for (const int world : worlds) layouts.push_back(parse_layout(trim(text), world));
     if (!worlds.empty()) continue;
     Layout layout = parse_layout(trim(text), many.empty() ? arguments.config.workers : 0);
-    if (layout.num_ranks() == 1) {
-      if (many.empty() && !arguments.was_given("layout") && !arguments.was_given("workers")) layout.dp = 2;
-      else
-        fail(ErrorCode::kBadInput, "verify: ", trim(text),
-             " is one process, which there is nothing to compare with; give --workers N, or a layout of more ranks");
-    }
+    const bool asked_for_one = trim(text) == "single" || (many.empty() && arguments.was_given("workers"));
+    if (layout.num_ranks() == 1 && asked_for_one)
+      fail(ErrorCode::kBadInput, "verify: ", trim(text), " is one process, which there is nothing to compare with; give --workers N, or a ",
+           "layout of more ranks");
+    if (layout.num_ranks() == 1) layout.dp = 2;
     layouts.push_back(std::move(layout));
   }
   return layouts;
