@@ -208,7 +208,7 @@ def test_control_c_in_a_team():
 
 def test_a_host_that_is_cut_off_while_ranks_train_alone_is_named_and_the_others_go_on():
     with Folder() as folder, Hosts(2) as hosts:
-        spec = write(folder, trials=12, steps=6000)
+        spec = write(folder, trials=48, steps=6000)
         (folder / "store").mkdir()
         arguments = ["--batch-sizes", 4, "--timeout", 4]
         job = Job(study(spec, folder / "store" / "study", *arguments), [0, 1], hosts, folder)
