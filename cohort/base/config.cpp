@@ -59,6 +59,7 @@ Setting text_setting(const std::string& group, const std::string& name, const st
                      std::string Config::* member, const std::vector<std::string>& allowed = {}) {
   Setting setting{name, value_name, help, group, false, {}, {}, {}};
   setting.set = [=](Config& config, const std::string& text) {
+    if (printable(text) != text) fail(ErrorCode::kBadInput, "--", name, " ", printable(text), ": holds bytes that are no text (UTF-8)");
     if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), text) == allowed.end())
       fail(ErrorCode::kBadInput, "--", name, " ", text, did_you_mean(text, allowed), ": expected one of ", join(allowed, " "));
     config.*member = text;

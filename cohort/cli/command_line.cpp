@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <memory>
 
@@ -161,6 +162,42 @@ void print_overview(const std::vector<Verb>& verbs) {
       "interrupted.\n");
 }
 
+/// What users of other programs type.
+const std::map<std::string, std::string>& names_elsewhere() {
+  static const std::map<std::string, std::string> names = {{"batch-size", "--global-batch"},
+                                                           {"learning-rate", "--lr"},
+                                                           {"betas", "--beta1 and --beta2"},
+                                                           {"num-workers", "--workers"},
+                                                           {"nproc-per-node", "--workers"},
+                                                           {"amp", "--precision bf16"},
+                                                           {"fp16", "--precision fp16"},
+                                                           {"bf16", "--precision bf16"},
+                                                           {"zero", "--layout zero=3"},
+                                                           {"tp", "--layout tp=2"},
+                                                           {"pp", "--layout pp=2"},
+                                                           {"dp", "--workers"},
+                                                           {"gradient-accumulation-steps", "--accumulate"},
+                                                           {"max-grad-norm", "--clip-norm"},
+                                                           {"scheduler", "--schedule-lr"}};
+  return names;
+}
+
+/// " (did you mean ...?)" for an option that there is not, or "".
+std::string suggestion(const Verb& verb, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (!word.starts_with("--")) continue;
+    std::string name = word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2);
+    std::replace(name.begin(), name.end(), '_', '-');
+    std::vector<std::string> names = verb.settings;
+    for (const VerbOption& option : verb.options) names.push_back(option.name);
+    if (contains(names, name)) return word == "--" + name ? "" : concat(" (did you mean '--", name, "'?)");
+    if (const auto elsewhere = names_elsewhere().find(name); elsewhere != names_elsewhere().end() && contains(names, "workers"))
+      return concat(" (here it is ", elsewhere->second, ")");
+    if (const std::string near = did_you_mean(name, names); !near.empty()) return near;
+  }
+  return "";
+}
+
 int parse_and_run(const Verb& verb, int argc, char** argv) {
   const std::unique_ptr<Parser> parser = make_parser(verb);
   try {
@@ -169,7 +206,8 @@ int parse_and_run(const Verb& verb, int argc, char** argv) {
     std::printf("%s", parser->app->help().c_str());
     return 0;
   } catch (const CLI::ParseError& error) {
-    fail(ErrorCode::kBadInput, verb.name, ": ", error.what(), "; see `cohort ", verb.name, " -h`");
+    fail(ErrorCode::kBadInput, verb.name, ": ", error.what(), suggestion(verb, std::vector<std::string>(argv + 2, argv + argc)),
+         "; see `cohort ", verb.name, " -h`");
   }
   Arguments arguments = read_arguments(verb, *parser);
   if (!verb.actions.empty() && !arguments.positional.empty()) arguments.action = arguments.positional.front();
@@ -206,6 +244,7 @@ std::vector<std::string> settings_without(const std::set<std::string>& names) {
 }
 
 int run_verbs(const std::vector<Verb>& verbs, int argc, char** argv) {
+  ::signal(SIGXFSZ, SIG_IGN);  // Who writes over a limit of file sizes gets an error instead.
   const std::string first = argc > 1 ? argv[1] : "";
   if (first.empty() || first == "-h" || first == "--help" || first == "help") {
     print_overview(verbs);

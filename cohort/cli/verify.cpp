@@ -25,6 +25,7 @@ std::vector<Layout> layouts_asked_for(const Arguments& arguments) {
   std::vector<Layout> layouts;
   const std::string many = arguments.option("layouts", "");
   for (const std::string& text : many.empty() ? std::vector<std::string>{arguments.config.layout} : split(many, ';')) {
+    if (trim(text).empty()) fail(ErrorCode::kBadInput, "--layouts ", many, ": one of the layouts is empty");
     for (const int world : worlds) layouts.push_back(parse_layout(trim(text), world));
     if (!worlds.empty()) continue;
     Layout layout = parse_layout(trim(text), many.empty() ? arguments.config.workers : 0);
@@ -128,6 +129,8 @@ int run_verify(const Arguments& arguments) {
     else print_table(result, arguments.options.contains("all"));
     std::fflush(stdout);
   });
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    fail(ErrorCode::kFailed, "verify: the verdict could not be written to standard output");
   return static_cast<int>(different ? ErrorCode::kFailed : all_same ? ErrorCode{} : ErrorCode::kNotProven);
 }
 

@@ -57,6 +57,9 @@ bool make_new_folder(const std::string& path) {
 
 void check_holds_run(const Config& config, const std::string& path) {
   if (config.resume && !holds_run(path)) fail(ErrorCode::kBadInput, "--resume: ", path, " holds no run");
+  if (std::error_code ignored; !config.resume && holds_run(path) && !fs::exists(path + "/checkpoints/latest", ignored))
+    fail(ErrorCode::kBadInput, "--run ", path,
+         " holds a run that saved no checkpoint, so it can not go on; remove it, or give another folder");
   if (!config.resume && holds_run(path))
     fail(ErrorCode::kBadInput, "--run ", path, " already holds a run; add --resume to go on with it, or give another folder");
 }

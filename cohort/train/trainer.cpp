@@ -93,6 +93,9 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
   build_strategy();
   state_ = std::make_unique<RunState>(config_, layout_, *model_, *strategy_, group_, places(), data_identity());
   if (config_.resume) resume();
+  if (first_step_ > total_steps_)
+    fail(ErrorCode::kBadInput, "--resume: the run has done ", first_step_, " steps, and ", total_steps_,
+         " are asked for; give more --steps or ", "--epochs, or leave them out");
   if (reports_here()) write_run_config(config_);  // Not before layout and checkpoint are known to fit.
   if (config_.eval_every == 0) config_.eval_every = std::min(steps_per_epoch, std::max<int64_t>(1, total_steps_));
   warn();
@@ -110,9 +113,13 @@ void Run::check_shares() const {
   for (int share = 0; share < num_shares; ++share)
     if (share_of_rank(batch, share, num_shares, granularity).size() == 0)
       fail(ErrorCode::kBadInput, "a global batch of ", config_.global_batch, " leaves ", parallel_ ? "replica " : "rank ", share, " of ",
-           num_shares, " without samples", granularity > 1 ? ": this model's batch norm keeps groups of samples together" : "",
-           "; use fewer workers, a larger --global-batch",
-           granularity > 1 ? ", --sync-batch-norm, or another norm (norm=ghost with a smaller ghost=N, group, none)" : "");
+           num_shares, " without samples",
+           granularity >= LayerGraph::kWholeBatch
+               ? ": this model's batch norm takes a batch whole; use --sync-batch-norm, or another norm (norm=ghost, group, none)"
+           : granularity > 1 ? ": this model's batch norm keeps groups of samples together; use fewer workers, a larger --global-batch, "
+                               "--sync-batch-norm, or "
+                               "another norm (norm=ghost with a smaller ghost=N, group, none)"
+                             : "; use fewer workers, or a larger --global-batch");
 }
 
 /// Cuts the model where the layout says so; from here on model_ is this rank's part.

@@ -196,7 +196,7 @@ void TrainingStep::check_finite(const std::string& which, double loss, int64_t n
   fail(ErrorCode::kFailed, which, " is not finite (", std::isnan(loss) ? std::string("nan") : concat(loss), ") at step ", number + 1,
        "; use a smaller --lr (now ", learning_rate_at(config_, number, options_.total_steps), "), --warmup-steps or --clip-norm",
        precision_ == Precision::kFp16 ? ", or --precision bf16, which has the range of fp32" : "",
-       ". The weights of the last checkpoint are untouched");
+       ". What the last checkpoint holds, where there is one, is untouched");
 }
 
 StepResult TrainingStep::run(int64_t number, LoadedBatch& batch) {

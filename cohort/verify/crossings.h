@@ -2,6 +2,7 @@
 // Values that cross from one stage of a pipeline to another, in one process: with the memory layout that they have after the way, and with
 // their gradients added up in the order in which a pipeline adds them.
 
+#include <string>
 #include <vector>
 
 #include "cohort/models/layer_graph.h"
@@ -10,6 +11,7 @@ namespace cohort {
 
 /// Who runs a layer.
 struct LayerStage {
+  std::string layer;
   int stage = 0, worker = 0;
 };
 

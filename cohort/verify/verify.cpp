@@ -63,8 +63,8 @@ StagesOfRun stages_of(const Checkpoint& run) {
   StagesOfRun result;
   std::map<std::string, int> worker_of_layer;
   for (const Json& layer : run.state().value("extra", Json::object()).value("stages", Json::array())) {
-    result.layers.push_back({layer.at("stage").get<int>(), layer.at("worker").get<int>()});
-    worker_of_layer[layer.at("layer").get<std::string>()] = result.layers.back().worker;
+    result.layers.push_back({layer.at("layer").get<std::string>(), layer.at("stage").get<int>(), layer.at("worker").get<int>()});
+    worker_of_layer[result.layers.back().layer] = result.layers.back().worker;
   }
   const auto worker = [&](const std::string& parameter) { return worker_of_layer[parameter.substr(0, parameter.find('.'))]; };
   const Json aliases = run.state().value("aliases", Json::object());
@@ -73,14 +73,24 @@ StagesOfRun stages_of(const Checkpoint& run) {
   return result;
 }
 
-/// The layout with the cut that a training found: split=auto measures, and may find another one the next time. A value that layers of
-/// several stages read gets their gradients in an order that depends on the cut.
+/// The layout with the cut that a training found: split=auto and branches measure, and may find another one the next time. A value that
+/// layers of several stages read gets their gradients in an order that depends on the cut.
 Layout with_cut(const std::vector<LayerStage>& layers, Layout layout) {
-  if (layout.pp == 1 || layout.split != "auto" || !layout.stages.empty()) return layout;
-  std::vector<std::string> cuts;
-  for (size_t number = 1; number < layers.size(); ++number)
-    if (layers[number].stage != layers[number - 1].stage) cuts.push_back(std::to_string(number));
-  if (!cuts.empty()) layout.split = join(cuts, "/");
+  if (layout.pp == 1 || !layout.stages.empty() || layers.empty()) return layout;
+  if (layout.split == "auto") {
+    std::vector<std::string> cuts;
+    for (size_t number = 1; number < layers.size(); ++number)
+      if (layers[number].stage != layers[number - 1].stage) cuts.push_back(std::to_string(number));
+    layout.split = join(cuts, "/");
+  } else if (layout.split == "branches") {
+    layout.split = Layout().split;
+    for (const LayerStage& layer : layers) {
+      if (static_cast<size_t>(layer.stage) >= layout.stages.size())
+        layout.stages.resize(static_cast<size_t>(layer.stage) + 1, LayoutStage{{}, 0, layout.dp});
+      layout.stages[static_cast<size_t>(layer.stage)].layers.push_back(layer.layer);
+      layout.stages[static_cast<size_t>(layer.stage)].worker = layer.worker;
+    }
+  }
   return layout;
 }
 
@@ -93,6 +103,19 @@ bool has_buffers(const Checkpoint& run) {
            std::none_of(names.begin(), names.end(), [&](const std::string& other) { return other.starts_with(state + "/"); });
   });
 }
+
+/// Whether training has moved a weight: of those that an optimizer has state of, or where it keeps none of any tensor of the model.
+bool has_trained(const std::vector<TensorDifference>& tensors) {
+  const auto moved = [&](const std::string& prefix) {
+    return std::any_of(tensors.begin(), tensors.end(),
+                       [&](const auto& tensor) { return tensor.name.starts_with(prefix) && tensor.max_update > 0; });
+  };
+  const bool has_state =
+      std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.name.starts_with("optimizer/"); });
+  return moved("model/") && (!has_state || moved("optimizer/"));
+}
+
+Json loss_scaler_of(const Checkpoint& run) { return run.state().value("extra", Json::object()).value("loss_scaler", Json()); }
 
 double ratio(const TensorVerdict& tensor) {
   if (tensor.difference == 0) return 0;
@@ -124,6 +147,11 @@ class Verifier {
     result.to_one_process = distance(compare_checkpoints(trainings_.one_process(), run, &trainings_.initial()));
     result.tensors = judged(differences, bits);
     decide(bits, result);
+    if (!has_trained(differences) && result.verdict == Verdict::kSame) {
+      result.verdict = Verdict::kNotProven;
+      result.reason = concat("nothing was trained, so nothing was compared: no weight moved in ", result.steps,
+                             result.steps == 1 ? " step" : " steps", "; take a larger --lr, or with fp16 a smaller --loss-scale");
+    }
     for (const Fault fault : faults) result.faults.push_back(try_fault(fault, run, bits));
     return result;
   }
@@ -195,6 +223,8 @@ class Verifier {
   bool depends_on_division(VerifyResult& result) {
     if (!has_strict_) return false;
     const Checkpoint& whole = trainings_.one_process();
+    // Steps that were skipped for a loss scale too large, here and not there, are no matter of the model.
+    if (loss_scaler_of(whole) != loss_scaler_of(reference())) return false;
     const double apart = distance(compare_checkpoints(whole, reference(), &trainings_.initial()));
     if (apart <= kDivided) return false;
     const double rounding =
@@ -265,11 +295,9 @@ bool VerifyResult::all_faults_found() const {
 void verify(const Config& config, const DataSet& data, const std::vector<Layout>& layouts, const std::vector<Fault>& faults,
             const std::function<void(const VerifyResult&)>& done) {
   check_data(config, data);
+  for (const Layout& layout : layouts) check_verifiable(config, layout, data);
   Verifier verifier(config, data);
-  for (const Layout& layout : layouts) {
-    check_verifiable(config, layout, data);
-    done(verifier.verify(layout, faults));
-  }
+  for (const Layout& layout : layouts) done(verifier.verify(layout, faults));
 }
 
 }  // namespace cohort

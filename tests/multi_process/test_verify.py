@@ -102,6 +102,26 @@ def test_what_can_not_be_bounded_is_not_proven():
     check(last["verdict"] == "same" and last["strict"] is None and 0 < last["max_relative_difference"] <= last["bound"] <= 0.01, last)
 
 
+def test_where_nothing_is_trained_nothing_is_proven():
+    for arguments in (["--lr", "0"], ["--precision", "fp16", "--loss-scale", "1e30"]):
+        last = last_line([*command("cnn", "plain"), "--workers", "2", *arguments], 5)
+        check(last["verdict"] == "not proven" and "nothing was trained" in last["reason"], last)
+
+
+def test_a_loss_scale_that_skips_other_steps_is_no_matter_of_the_model():
+    # Shares overflow where the whole batch does not, or the other way round.
+    last = last_line(["--model", "inception:width=4,blocks=1", "--data", "synthetic:3x8x8,classes=4,samples=256", "--global-batch", "16", "--optimizer", "momentum", "--layout", "dp=4",
+                      "--precision", "fp16", "--clip-norm", "1", "--steps", "5"], 0)
+    check(last["strict"] == "bitwise", last)
+
+
+def test_a_cut_along_branches_is_kept_for_the_second_run():
+    for _ in range(3):
+        last = last_line(["--model", "inception:width=4,blocks=2", "--data", "synthetic:1x8x8,classes=4,samples=100", "--global-batch", "16", "--steps", "4",
+                          "--layout", "pp=2,microbatches=2,split=branches"], 0)
+        check(last["verdict"] == "same" and last["strict"] == "bitwise", last)
+
+
 PARTS = 6  # Of the layouts of each table of faults, by turns.
 
 
@@ -153,7 +173,8 @@ def test_what_a_degree_divides_is_listed():
 
 
 def test_what_it_can_not_judge_is_refused():
-    for arguments, sentence in ((["--layout", "single"], "--workers N"), (["--layout", "dp=2,compress=int8"], "compress"), (["--shares", "auto", "--workers", "2"], "numbers"), (["--faults", "nonsense"], "--faults")):
+    for arguments, sentence in ((["--layout", "single"], "--workers N"), (["--layout", "dp=2,compress=int8"], "compress"), (["--shares", "auto", "--workers", "2"], "numbers"), (["--faults", "nonsense"], "--faults"),
+                                (["--layouts", "dp=2;;tp=2"], "empty")):
         code, _, err = run(["verify", *command("cnn", "plain"), *arguments])
         check(code == 2 and sentence in err, f"{arguments}: {code} {err}")
 
