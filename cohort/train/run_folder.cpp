@@ -91,7 +91,6 @@ void RunFolder::lock() {
 }
 
 RunFolder::RunFolder(const Config& config) {
-  ::signal(SIGXFSZ, SIG_IGN);  // Who writes over a limit of file sizes gets an error instead.
   try {
     for (int tries = 1; !lock_; ++tries) {
       make(config);
