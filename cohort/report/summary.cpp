@@ -160,7 +160,7 @@ Headline headline(const RunRecord& run, const Summary& summary) {
   return line;
 }
 
-std::string missing_notice(const RunRecord& run) {
+static std::string missing_notice(const RunRecord& run) {
   if (run.missing_lines == 0) return "";
   return plural(run.missing_lines, "line") + " of metrics.jsonl could not be written, so the curves have gaps.";
 }

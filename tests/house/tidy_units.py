@@ -2,23 +2,25 @@
 """What clang-tidy is to look at: the compiler's files of the libraries and the program (units of several sources, or sources alone), each ended by a zero byte,
 the largest first, so that no core waits for it at the end.
 
-    tidy_units.py compile_commands.json [SOURCE...]      only the units that hold these sources"""
+    tidy_units.py compile_commands.json [--core] [SOURCE...]      --core: those without LibTorch; SOURCE: the units that hold these sources"""
 import json
 import pathlib
 import re
 import sys
 
-wanted = {str(pathlib.Path(source).resolve()) for source in sys.argv[2:]}
+core = sys.argv[2:3] == ["--core"]
+wanted = {str(pathlib.Path(source).resolve()) for source in sys.argv[3 if core else 2:]}
 units = []
 for entry in json.loads(pathlib.Path(sys.argv[1]).read_text()):
-    if not re.search(r"CMakeFiles/cohort(_core|_program)?\.dir/", entry["output"]):
+    output = entry.get("output") or re.search(r" -o (\S+)", entry["command"])[1]
+    if not re.search(rf"CMakeFiles/cohort{'_core' if core else '(_core|_program)?'}\.dir/", output):
         continue
     unit = pathlib.Path(entry["directory"], entry["file"])
     if "cmake_pch" in unit.name:
         continue
     sources = re.findall(r'^#include "(.*)"', unit.read_text(), re.M) if unit.suffix == ".cxx" else [str(unit)]
     if not wanted or wanted & {str(pathlib.Path(source).resolve()) for source in sources}:
-        torch = not re.search(r"cohort_core\.dir", entry["output"])
+        torch = "cohort_core.dir" not in output
         units.append((torch, sum(pathlib.Path(source).stat().st_size for source in sources), str(unit)))
 if not units:
     sys.exit("tidy_units: none of these is compiled into the libraries")
