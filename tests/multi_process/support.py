@@ -83,6 +83,17 @@ def wait_for(condition, what, timeout=60):
     raise AssertionError(f"timed out: {what}")
 
 
+def kill_session(process):
+    """SIGKILL to all of it at once; returns when the last one is gone."""
+    for pid in session_members(process.pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    process.communicate()
+    wait_for(lambda: not session_members(process.pid), "killed processes end")
+
+
 def steps_in(run_folder):
     """Number of the last step line of a run's metrics, 0 for none."""
     path = pathlib.Path(run_folder) / "metrics.jsonl"

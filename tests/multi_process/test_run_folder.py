@@ -8,7 +8,7 @@ import shutil
 import signal
 import time
 
-from support import Folder, TINY, check, children, exported, finish, main, run, run_ok, session_members, start, steps_in, wait_for
+from support import Folder, TINY, check, children, exported, finish, kill_session, main, run, run_ok, start, steps_in, wait_for
 
 FOREVER = ["--steps", 1000000, "--quiet"]
 SHORT = ["train", *TINY, "--quiet"]
@@ -31,16 +31,6 @@ def settings(run_folder):
 
 def content(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def kill_all(process):
-    """The launcher and all ranks, at one moment."""
-    for pid in session_members(process.pid):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-    process.communicate()
 
 
 def test_a_resume_goes_on_with_the_runs_own_settings():
@@ -146,7 +136,7 @@ def test_a_living_run_is_locked_and_a_dead_ones_lock_is_taken_over():
                 code, _, err = run(second)
                 check(code == 2 and re.search(rf"error: --run .* is in use by process {process.pid} on \S+ since \S+Z: one job at a time", err) and len(err.splitlines()) == 1, f"{second}: {code} {err}")
             check(process.poll() is None and "lr = 0.05\n" in (where / "config.toml").read_text(), "the first one goes on untouched")
-            kill_all(process)
+            kill_session(process)
             check((where / "run.lock").exists(), "a killed run leaves its lock file")
             run_ok(["train", "--run", where, "--resume", "--steps", 100 + steps_in(where), "--quiet"])
             check(not (where / "run.lock").exists(), "removed with the lock")
@@ -256,7 +246,7 @@ def test_killed_runs_go_on_to_the_same_weights():
             process = start([*base, "--run", where, "--inject", "slow:0:3"])
             wait_for(lambda: steps_in(where) > 10, "training")
             time.sleep(generator.uniform(0, 0.5))
-            kill_all(process)
+            kill_session(process)
             raw = (where / "metrics.jsonl").read_bytes()
             torn += not raw.endswith(b"\n")
             reached, saved = steps_in(where), max(int(path.name[5:]) for path in (where / "checkpoints").glob("step-?????????"))

@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import time
 
-from support import COHORT, Folder, check, children, finish, run, run_ok, session_members, skip, start, wait_for
+from support import COHORT, Folder, check, children, finish, run, run_ok, skip, start, wait_for, kill_session
 
 QUADRATIC = """
 [workload]
@@ -96,17 +96,6 @@ def set_first_digit_of_seconds(snapshot, digit):
         return False
     snapshot.write_bytes(content[:at] + digit + content[at + 1:])
     return True
-
-
-def kill_session(process):
-    """SIGKILL to all of it at once; returns when the last one is gone."""
-    for pid in session_members(process.pid):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-    process.communicate()
-    wait_for(lambda: not session_members(process.pid), "killed processes end")
 
 
 def test_models_of_a_plug_in():

@@ -11,9 +11,9 @@ import subprocess
 import sys
 import time
 
-from support import COHORT, Folder, check, children, finish, main, run_ok, skip, start, wait_for
+from support import COHORT, Folder, check, children, finish, kill_session, main, run_ok, skip, start, wait_for
 from test_hosts import Hosts, TOKEN
-from test_study import MODEL, kill_session, num_stored, stored, write as write_spec
+from test_study import MODEL, num_stored, stored, write as write_spec
 
 AGAIN = "the same command goes on with"
 
