@@ -42,9 +42,10 @@ def test_kills_at_random_moments():
             code, _, err = finish(process, timeout=30)
             slowest = max(slowest, time.monotonic() - begin)
             check(slowest < 10, f"took {slowest} s")
-            if (folder / "run/checkpoints").exists() and any(path.name.startswith("step-") and ".tmp" not in path.name for path in (folder / "run/checkpoints").iterdir()):
+            saved = [int(path.name[len("step-"):]) for path in (folder / "run/checkpoints").glob("step-*") if path.name[len("step-"):].isdigit()]
+            if saved:
                 with_checkpoint += 1
-                run_ok(["train", folder / "run/config.toml", "--resume", "--steps", 1])
+                run_ok(["train", folder / "run/config.toml", "--resume", "--steps", max(saved) + 1])
             check(code == 4 and f"rank {victim} (pid {ranks[victim]}) was killed by signal {int(kind)}" in err, f"trial {trial}: exit code {code}\n{err}")
     print(f"  {trials} kills, all named, {with_checkpoint} with a checkpoint that loaded; no process left; slowest end {slowest:.2f} s")
 
