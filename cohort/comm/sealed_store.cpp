@@ -1,22 +1,15 @@
 #include "cohort/comm/sealed_store.h"
 
-#include <algorithm>
-
 #include "cohort/base/error.h"
-#include "cohort/base/hmac.h"
+#include "cohort/base/secrets.h"
 #include "cohort/base/text.h"
 #include "cohort/world/job_token.h"
 
 namespace cohort {
 namespace {
 
-constexpr size_t kNonceBytes = 16, kTagBytes = 32;
 constexpr const char* kProofKey = "proof";
 constexpr const char* kNoSecret = "no token";
-
-std::string derived_key(const std::string& secret, const std::string& use) {
-  return std::string(bytes_of(hmac_sha256(secret, "cohort store: " + use)));
-}
 
 std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
@@ -25,9 +18,8 @@ std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), 
 SealedStore::SealedStore(c10::intrusive_ptr<c10d::Store> store, const std::string& secret)
     : store_(std::move(store)),
       secret_(secret),
-      prefix_(hexadecimal(derived_key(secret, "names").substr(0, 8)) + "/"),
-      encrypting_key_(derived_key(secret, "encrypt")),
-      authenticating_key_(derived_key(secret, "authenticate")) {}
+      prefix_(hexadecimal(derived_key(secret, "store: names").substr(0, 8)) + "/"),
+      key_(derived_key(secret, "store: values")) {}
 
 c10::intrusive_ptr<c10d::Store> SealedStore::clone() { return c10::make_intrusive<SealedStore>(store_->clone(), secret_); }
 
@@ -37,39 +29,19 @@ std::vector<std::string> SealedStore::names_of(const std::vector<std::string>& k
   return names;
 }
 
-void SealedStore::apply_stream(const std::string& nonce, std::string& text) const {
-  for (size_t at = 0; at < text.size(); at += kTagBytes) {
-    const Digest block = hmac_sha256(encrypting_key_, concat(nonce, at / kTagBytes));
-    for (size_t i = at; i < std::min(at + kTagBytes, text.size()); ++i) text[i] = static_cast<char>(text[i] ^ block[i - at]);
-  }
-}
-
-std::string SealedStore::tag_of(const std::string& name, const std::string& nonce, const std::string& encrypted) const {
-  // The length first: no two pairs of name and value give one text.
-  return std::string(bytes_of(hmac_sha256(authenticating_key_, concat(name.size(), ":", name, nonce, encrypted))));
-}
-
 void SealedStore::set(const std::string& key, const std::vector<uint8_t>& value) {
-  const std::string name = name_of(key), nonce = secret_bytes(kNonceBytes);
-  std::string text = text_of(value);
-  apply_stream(nonce, text);
-  const std::string sealed = nonce + text + tag_of(name, nonce, text);
+  const std::string name = name_of(key), sealed = seal(key_, name, text_of(value));
   store_->set(name, std::vector<uint8_t>(sealed.begin(), sealed.end()));
 }
 
 std::vector<uint8_t> SealedStore::get(const std::string& key) {
-  const std::string name = name_of(key), sealed = text_of(store_->get(name));
-  const auto refuse = [&] {
+  const std::string name = name_of(key);
+  const std::optional<std::string> text = unseal(key_, name, text_of(store_->get(name)));
+  if (!text)
     fail(ErrorCode::kEnvironment, "the store's entry '", key,
          "' was not written by a rank of this job: somebody without its token writes to "
          "the store; use a network, or a port, that only the job's hosts reach");
-  };
-  if (sealed.size() < kNonceBytes + kTagBytes) refuse();
-  const std::string nonce = sealed.substr(0, kNonceBytes), tag = sealed.substr(sealed.size() - kTagBytes);
-  std::string text = sealed.substr(kNonceBytes, sealed.size() - kNonceBytes - kTagBytes);
-  if (!equal_secrets(tag, tag_of(name, nonce, text))) refuse();
-  apply_stream(nonce, text);
-  return {text.begin(), text.end()};
+  return {text->begin(), text->end()};
 }
 
 int64_t SealedStore::add(const std::string& key, int64_t value) { return store_->add(name_of(key), value); }
@@ -85,10 +57,10 @@ void SealedStore::setTimeout(const std::chrono::milliseconds& timeout) { store_-
 
 void check_same_secret(c10d::Store& store, int rank, const std::string& secret, const std::string& place) {
   const auto proof_with = [&](const std::string& nonce) {
-    return nonce + " " + hexadecimal(bytes_of(hmac_sha256(derived_key(secret, "proof"), nonce)));
+    return nonce + " " + hexadecimal(hmac_sha256(derived_key(secret, "store: proof"), nonce));
   };
   if (rank == 0) {
-    const std::string proof = secret.empty() ? kNoSecret : proof_with(hexadecimal(secret_bytes(kNonceBytes)));
+    const std::string proof = secret.empty() ? kNoSecret : proof_with(hexadecimal(secret_bytes(16)));
     return store.set(kProofKey, std::vector<uint8_t>(proof.begin(), proof.end()));
   }
   std::string proof;

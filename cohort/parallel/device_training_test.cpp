@@ -148,7 +148,8 @@ TEST_CASE("nccl that was asked for and cannot be is refused on all ranks alike; 
     const auto store = c10::make_intrusive<c10d::HashStore>();
     return BackendRanks(2, RankKind::kThread).run([&](CollectiveBackend& self) {
       const auto link = std::make_shared<DeviceLink>(link_of(self.getRank()));
-      Group::create(store, self.getRank(), 2, {.backend = backend, .timeout_seconds = 20, .device = link});
+      Group group = Group::create(store, self.getRank(), 2, {.backend = backend, .timeout_seconds = 20, .device = link});
+      group.barrier();  // A group that ends while its peer is still connecting looks to that one like a lost rank.
     });
   };
   const auto shared = [](int) { return DeviceLink{.device = test_device(0), .identity = "the only one"}; };
