@@ -82,8 +82,9 @@ std::optional<std::string> unseal(std::string_view key, std::string_view name, s
 std::string hmac_sha256(std::string_view key, std::string_view message) {
   std::string digest(32, '\0');
   unsigned int size = 0;
-  demand(HMAC(EVP_sha256(), key.data(), length_of(key), bytes_of(message), message.size(), bytes_of(digest), &size) && size == digest.size(),
-         "make an HMAC");
+  demand(
+      HMAC(EVP_sha256(), key.data(), length_of(key), bytes_of(message), message.size(), bytes_of(digest), &size) && size == digest.size(),
+      "make an HMAC");
   return digest;
 }
 

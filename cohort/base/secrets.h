@@ -13,8 +13,8 @@ inline constexpr size_t kSealBytes = 12 + 16;  ///< Nonce and tag: what a sealed
 
 /// 32 bytes for one `use` of a secret; they tell nothing of the secret or of the key for another use.
 std::string derived_key(std::string_view secret, std::string_view use);
-/// `text` encrypted, so that only holders of `key` (32 bytes) read it and only they could have made it, for this `name`. Another result each
-/// time; a key serves for 2^32 texts, as its nonces are drawn.
+/// `text` encrypted, so that only holders of `key` (32 bytes) read it and only they could have made it, for this `name`. Another result
+/// each time; a key serves for 2^32 texts, as its nonces are drawn.
 std::string seal(std::string_view key, std::string_view name, std::string_view text);
 /// Nothing where `sealed` was not made by seal() with this key and this name.
 std::optional<std::string> unseal(std::string_view key, std::string_view name, std::string_view sealed);

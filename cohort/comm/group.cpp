@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -35,7 +36,8 @@ struct Group::State {
   std::shared_ptr<DeviceExchange> device;         // Null: host memory alone.
   c10::intrusive_ptr<c10d::ProcessGroup> process_group;
   std::map<std::string, int> num_splits;  // By who and what.
-  std::mutex mutex;                       // Of the three above.
+  std::atomic<int> num_numbered{0};
+  std::mutex mutex;  // Of the three above.
 
   void make_device();
   /// Of what lies on the device that is exchanged; null for host memory.
@@ -166,6 +168,8 @@ int Group::num_hosts() const {
 at::Tensor Group::allocate(int64_t num_elements, at::TensorOptions options) {
   return size() == 1 ? at::zeros({num_elements}, options) : state_->backend->allocateTensor(num_elements, options);
 }
+
+int Group::next_number() const { return state_->num_numbered++; }
 
 void Group::all_reduce(at::Tensor tensor, Reduction reduction, const std::string& what) {
   if (size() == 1) return;

@@ -44,8 +44,8 @@ class SealedStore : public c10d::Store {
 };
 
 /// Ranks find out, before they wait for each other under names that differ, that they were given different secrets, or only some of them
-/// one ("" is none): rank 0 publishes a proof that it knows its secret, the others compare it with theirs. Error(kEnvironment) on these, which
-/// says what to do; `place` is where the store is. Blocks until rank 0 has come, at most for the store's time-out.
+/// one ("" is none): rank 0 publishes a proof that it knows its secret, the others compare it with theirs. Error(kEnvironment) on these,
+/// which says what to do; `place` is where the store is. Blocks until rank 0 has come, at most for the store's time-out.
 void check_same_secret(c10d::Store& store, int rank, const std::string& secret, const std::string& place);
 
 }  // namespace cohort

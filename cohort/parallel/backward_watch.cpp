@@ -2,44 +2,144 @@
 
 #include <torch/csrc/autograd/engine.h>
 
+#include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 namespace cohort {
 
+using torch::autograd::Engine;
+
 struct BackwardWatch::Record {
-  std::function<void()> at_end;
-  std::atomic<bool> in_backward{false}, failed{false};
+  std::function<void()> at_end, at_begin;
+  std::atomic<bool> in_backward{false}, failed{false}, creates_graph{false}, ended{false};
 };
 
-/// Ends with the engine's record of one backward().
-struct BackwardWatch::Token {
-  std::shared_ptr<Record> record;
-  bool returned = false;
+/// One outermost backward().
+struct BackwardWatch::Backward {
+  bool creates_graph = false;
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Record>> entered;
 
-  explicit Token(std::shared_ptr<Record> record) : record(std::move(record)) {}
-  ~Token() {
-    if (returned) return;
-    record->failed = true;
-    record->in_backward = false;
+  ~Backward() {
+    for (const auto& record : entered) record->in_backward = false;
   }
 };
 
-BackwardWatch::BackwardWatch(std::function<void()> at_end) : record_(std::make_shared<Record>()) { record_->at_end = std::move(at_end); }
-BackwardWatch::~BackwardWatch() { record_->at_end = nullptr; }
+/// What is running, in this thread and in all.
+struct BackwardWatch::Running {
+  static Backward*& here() {
+    static thread_local Backward* backward = nullptr;
+    return backward;
+  }
+  static std::vector<std::shared_ptr<Record>>& watches_here() {
+    static thread_local std::vector<std::shared_ptr<Record>> watches;
+    return watches;
+  }
+  static std::mutex& mutex() {
+    static std::mutex all;
+    return all;
+  }
+  static std::vector<Backward*>& everywhere() {
+    static std::vector<Backward*> backwards;
+    return backwards;
+  }
+
+  Backward* const backward;
+  explicit Running(Backward* backward) : backward(backward) {
+    here() = backward;
+    const std::lock_guard lock(mutex());
+    everywhere().push_back(backward);
+  }
+  ~Running() {
+    here() = nullptr;
+    const std::lock_guard lock(mutex());
+    std::erase(everywhere(), backward);
+  }
+};
+
+class BackwardWatch::WatchedEngine final : public Engine {
+ public:
+  static void install() {
+    static WatchedEngine& engine = *new WatchedEngine(Engine::get_default_engine());  // Lives as long as the process.
+    static std::once_flag once;
+    std::call_once(once, [] { torch::autograd::set_default_engine_stub([]() -> Engine& { return engine; }); });
+  }
+
+  torch::autograd::variable_list execute(const torch::autograd::edge_list& roots, const torch::autograd::variable_list& inputs,
+                                         bool keep_graph, bool create_graph, bool accumulate_grad,
+                                         const torch::autograd::edge_list& outputs) override {
+    const bool is_inside = Running::here() || torch::autograd::get_current_node();
+    if (is_inside || !accumulate_grad) return next_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+    const std::vector<std::shared_ptr<Record>> watches = Running::watches_here();
+    for (const auto& watch : watches)
+      if (!watch->ended && watch->at_begin) watch->at_begin();
+    Backward backward;
+    backward.creates_graph = create_graph;
+    torch::autograd::variable_list gradients;
+    try {
+      const Running running(&backward);
+      gradients = next_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+    } catch (...) {
+      for (const auto& record : backward.entered) record->failed = true;
+      throw;
+    }
+    for (const auto& record : backward.entered) record->in_backward = false;
+    for (size_t i = 0; i < backward.entered.size(); ++i) {
+      Record& record = *backward.entered[i];
+      if (record.ended || !record.at_end) continue;
+      try {
+        record.at_end();
+      } catch (...) {
+        while (++i < backward.entered.size()) backward.entered[i]->failed = true;
+        throw;
+      }
+    }
+    return gradients;
+  }
+
+ private:
+  explicit WatchedEngine(Engine& next) : next_(next) {}
+  Engine& next_;
+};
+
+BackwardWatch::BackwardWatch(std::function<void()> at_end, std::function<void()> at_begin) : record_(std::make_shared<Record>()) {
+  WatchedEngine::install();
+  record_->at_end = std::move(at_end);
+  record_->at_begin = std::move(at_begin);
+  Running::watches_here().push_back(record_);
+}
+
+BackwardWatch::~BackwardWatch() {
+  record_->ended = true;
+  std::erase(Running::watches_here(), record_);
+}
 
 bool BackwardWatch::enter() {
   if (record_->in_backward.exchange(true)) return false;
-  auto token = std::make_shared<Token>(record_);
-  torch::autograd::Engine::get_default_engine().queue_callback([token] {
-    token->returned = true;
-    token->record->in_backward = false;
-    if (token->record->at_end) token->record->at_end();
+  Backward* backward = Running::here();
+  const std::lock_guard lock(Running::mutex());
+  // A device's thread: the one backward() there is. One within torch::autograd::grad(), or one of several, is seen by the engine's own
+  // callback at its end.
+  if (!backward && Running::everywhere().size() == 1) backward = Running::everywhere().front();
+  if (backward) {
+    const std::lock_guard entering(backward->mutex);
+    record_->creates_graph = backward->creates_graph;
+    backward->entered.push_back(record_);
+    return true;
+  }
+  record_->creates_graph = false;
+  Engine::get_default_engine().queue_callback([record = record_] {
+    record->in_backward = false;
+    if (!record->ended && record->at_end) record->at_end();
   });
   return true;
 }
 
 bool BackwardWatch::has_failed() const { return record_->failed; }
 void BackwardWatch::clear() { record_->failed = false; }
+bool BackwardWatch::creates_graph() const { return record_->creates_graph; }
 
 }  // namespace cohort

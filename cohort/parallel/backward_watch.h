@@ -1,19 +1,20 @@
 #pragma once
-// How backward() calls end: by returning, or by an exception, which no hook of LibTorch tells.
+// When backward() calls begin and how they end: by returning, or by an exception, which no hook of LibTorch tells.
 //
-// A callback queued with the engine runs where a backward() returns. It holds a token; where an exception ends the backward() the engine
-// drops the callback unused, and the token's end says so. Seen from a backward's first gradient on: one that fails before is not seen.
+// LibTorch lets a program put its own engine in front of autograd's (set_default_engine_stub(), made for Python). Ours hands every call on
+// unchanged and notes its beginning and its end. A backward() inside another one (checkpointing) belongs to the outer one.
 
 #include <functional>
 #include <memory>
 
 namespace cohort {
 
-/// One thread, but for enter(), which gradient hooks of a device's thread may call.
+/// Made, used and destroyed by one thread, but for enter(), which gradient hooks of a device's thread may call.
 class BackwardWatch {
  public:
-  /// `at_end` runs inside each backward() that was entered, after its last gradient.
-  explicit BackwardWatch(std::function<void()> at_end);
+  /// `at_end` runs after each backward() that was entered, before it returns to its caller, in whose thread it runs; what it throws
+  /// backward() throws. `at_begin` runs before each backward() of this thread that leaves gradients in `.grad`, entered later or not.
+  explicit BackwardWatch(std::function<void()> at_end, std::function<void()> at_begin = {});
   ~BackwardWatch();
   BackwardWatch(const BackwardWatch&) = delete;
 
@@ -22,10 +23,14 @@ class BackwardWatch {
   /// Whether an exception ended a backward() that was entered, since clear().
   bool has_failed() const;
   void clear();
+  /// Whether the backward() that was entered builds a graph of the gradients (create_graph).
+  bool creates_graph() const;
 
  private:
   struct Record;
-  struct Token;
+  struct Backward;
+  class WatchedEngine;
+  struct Running;
   std::shared_ptr<Record> record_;
 };
 

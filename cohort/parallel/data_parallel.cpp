@@ -15,29 +15,37 @@
 //
 // Cost: one copy of each gradient, and per bucket one Group::all_reduce_sum. No copy back: `.grad` lies in the bucket.
 //
+// Behind these numbers stand, as sum and sum of squares, which model this is and a hash of a few weights (weight_check.h): where ranks
+// differ all of them see it in the same exchange, and name it together.
+//
+// The module may change: before each backward() the list of its parameters is compared with what the ranks agreed on (module_watch.h), and
+// where it differs all ranks plan anew in front of the exchange. A bucket whose last gradients somebody still holds changes its memory.
+//
 // Source: Li et al. 2020, "PyTorch Distributed" (VLDB 13:12), sections 3.2 and 4.2. Differences: public hooks instead of c10d::Reducer,
 // usage flags inside the buckets instead of a separate bitmap exchange, sums in rank order, the mean may be over samples.
 #include "cohort/parallel/data_parallel.h"
 
 #include "cohort/base/error.h"
+#include "cohort/parallel/agreement.h"
 #include "cohort/parallel/data_parallel_state.h"
-#include "cohort/parallel/gradient_hook.h"
+#include "cohort/parallel/initial_broadcast.h"
 
 namespace cohort {
 DataParallel::DataParallel(torch::nn::Module& module, Group group, DataParallelOptions options)
-    : state_(std::make_unique<State>(module, std::move(group), options)) {
-  if (state_->group.size() == 1) return;  // Nothing to exchange: backward() is LibTorch's own.
-  State* const state = state_.get();
-  for (size_t i = 0; i < state->parameters.size(); ++i)
-    set_gradient_hook(state->parameters[i], [state, i](const at::Tensor& variable) { state->on_gradient(static_cast<int>(i), variable); });
-}
+    : state_(std::make_unique<State>(module, std::move(group), std::move(options))) {}
 
-DataParallel::~DataParallel() {
-  if (!state_ || state_->group.size() == 1) return;
-  for (const NamedTensor& parameter : state_->parameters) remove_gradient_hook(parameter);
+DataParallel::~DataParallel() = default;
+
+void DataParallel::adopt_model() {
+  State& s = *state_;
+  if (s.group.size() == 1) return;
+  check_same_model(s.group, distinct_parameters(s.module));
+  broadcast_model(s.module, s.group);
+  if (s.module_watch.changed()) s.plan_anew();
 }
 
 void DataParallel::set_sync(bool on) { state_->sync = on; }
+bool DataParallel::is_sync() const { return state_->sync; }
 void DataParallel::set_local_samples(int64_t samples) { state_->local_samples = samples; }
 void DataParallel::set_gradient_factor(double factor) { state_->gradient_factor = factor; }
 void DataParallel::set_buffer_share(double share) { state_->buffer_share = share; }
@@ -70,8 +78,7 @@ void DataParallel::exchange_without_backward() {
   if (backward_failed())
     fail(ErrorCode::kFailed, "an exception ended the last backward() of rank ", state_->group.rank(),
          "; call abandon_step() for that step, so that all ranks drop it, and then go on");
-  state_->step_dropped = false;
-  state_->statistics.exposed_seconds = 0;
+  state_->begin_exchange();
   state_->finish();
 }
 

@@ -9,7 +9,8 @@
 //   optimizer.step();       // any optimizer
 //
 // Works with: parameters that some or all ranks do not use in a step (a parameter that no rank used keeps no gradient, as in one process),
-// tied, frozen and repeatedly used parameters, sparse gradients (exchanged dense), empty ones, several dtypes.
+// tied, frozen and repeatedly used parameters, sparse gradients (exchanged dense), empty ones, several dtypes, parameters that come, go,
+// are frozen or unfrozen later, gradients that the program keeps, and checkpointing inside backward().
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "cohort/comm/group.h"
+#include "cohort/parallel/buffer_average.h"
 #include "cohort/parallel/flat_piece.h"
 
 namespace cohort {
@@ -36,32 +38,43 @@ struct DataParallelOptions {
   GradientMean mean = GradientMean::kRanks;
   int64_t bucket_bytes = 8 << 20;
   int64_t first_bucket_bytes = 1 << 20;
-  bool broadcast_model = true;    ///< Every rank starts with rank 0's parameters and buffers.
+  bool broadcast_model = true;                    ///< Every rank starts with rank 0's parameters and buffers.
+  BufferPolicy buffers = BufferPolicy::kAverage;  ///< What becomes of buffers that forward changed.
+  /// In messages, and compared between ranks at each exchange: two models whose backwards run in another order on one rank are found. ""
+  /// stands for "model 0", "model 1", ... in the order of construction.
+  std::string name;
+  bool check_weights = true;      ///< Some weights travel as a hash with each exchange: ranks that drift apart are found within steps.
   std::string compress = "none";  ///< Of gradients of type Float; see parallel/compressor.h.
   uint64_t seed = 1;              ///< Of what a compressor draws; the same on all ranks.
 };
 
 /// What the last exchange cost this rank.
 struct ExchangeStatistics {
-  int64_t bytes = 0;       ///< Of gradients, padding included.
-  int64_t sent_bytes = 0;  ///< What this rank sent of them where they are compressed; else 0.
+  int64_t bytes = 0;         ///< Of gradients, padding included.
+  int64_t sent_bytes = 0;    ///< What this rank sent of them where they are compressed; else 0.
+  int64_t buffer_bytes = 0;  ///< Of buffers.
   int num_buckets = 0;
   double exposed_seconds = 0;  ///< Time that backward() waited for it.
 };
 
-/// One per model and rank; the module must outlive it. Not thread-safe. backward() throws Error: kEnvironment when a peer is lost, kFailed
-/// when a parameter got a second gradient after its exchange, or when a rank left the step (abandon_step()). From a gradient's exchange to
-/// the end of backward() its `.grad` is undefined.
+/// One per model and rank; the module must outlive it. Not thread-safe. backward() throws Error: kEnvironment when a peer is lost; kFailed
+/// when a rank left the step (abandon_step()), and where ranks exchange different models, have different parameters or no longer the same
+/// weights; kBadInput for a second gradient of a parameter after its exchange, and for create_graph. From a gradient's exchange to the end
+/// of backward() its `.grad` is undefined.
 class DataParallel {
  public:
-  /// Collective. Throws Error(kFailed), naming ranks and parameter, when the ranks' models differ.
+  /// Collective. Throws Error(kFailed), naming ranks and parameter, when the ranks' models or options differ.
   DataParallel(torch::nn::Module& module, Group group, DataParallelOptions options = {});
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
+  /// After the program registered, replaced or loaded parameters: all ranks get rank 0's values, and exchange the new ones from the next
+  /// backward() on. A change without it is seen there as well, but new parameters must then have the same values on all ranks. Collective.
+  void adopt_model();
   /// While false (see NoSync), backward() only accumulates in `.grad`; the next backward() with it true exchanges the accumulated gradient.
   void set_sync(bool on);
+  bool is_sync() const;
   /// For kSamples: how many samples this rank's exchanged gradients are the mean of, until it is called again; may be 0.
   void set_local_samples(int64_t samples);
   /// Gradients are multiplied by it on their way into the exchange, 1 unless set: 1 / loss scale, so that what compression keeps for later
@@ -102,15 +115,16 @@ class DataParallel {
   std::unique_ptr<State> state_;
 };
 
-/// Micro-steps that only accumulate: { cohort::NoSync micro(parallel); loss.backward(); }
+/// Micro-steps that only accumulate: { cohort::NoSync micro(parallel); loss.backward(); } One within another counts.
 class NoSync {
  public:
-  explicit NoSync(DataParallel& parallel) : parallel_(parallel) { parallel_.set_sync(false); }
-  ~NoSync() { parallel_.set_sync(true); }
+  explicit NoSync(DataParallel& parallel) : parallel_(parallel), synced_before_(parallel.is_sync()) { parallel_.set_sync(false); }
+  ~NoSync() { parallel_.set_sync(synced_before_); }
   NoSync(const NoSync&) = delete;
 
  private:
   DataParallel& parallel_;
+  const bool synced_before_;
 };
 
 }  // namespace cohort

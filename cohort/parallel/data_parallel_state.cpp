@@ -15,6 +15,7 @@
 #include "cohort/base/error.h"
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/buckets.h"
+#include "cohort/parallel/gradient_hook.h"
 #include "cohort/parallel/initial_broadcast.h"
 #include "cohort/parallel/staged_exchange.h"
 #include "cohort/parallel/tensor_alias.h"
@@ -25,33 +26,111 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int kNumControls = DataParallel::kNumControls;
 /// What the last bucket carries behind the controls. Of ranks that left the step: their number, and the sum of their ranks + 1, which names
-/// one that is alone.
-enum Extra { kSamples = kNumControls, kNumLeft, kLeftRanks, kNumCarried };
+/// one that is alone. Of what must be the same on all ranks (small whole numbers): its sum, and that of its squares.
+enum Extra { kSamples = kNumControls, kNumLeft, kLeftRanks, kModel, kModelSquared, kWeights, kWeightsSquared, kNumCarried };
+constexpr int kMostModels = 64;
 
 bool exchanges_in_full_precision(at::ScalarType type) { return type == at::kFloat || type == at::kDouble; }
 
+const char* name_of(GradientMean mean) {
+  return mean == GradientMean::kRanks ? "mean over ranks" : mean == GradientMean::kSamples ? "mean over samples" : "sum";
+}
+
 }  // namespace
 
-DataParallel::State::State(torch::nn::Module& module, Group group_, DataParallelOptions options_)
-    : group(std::move(group_)), options(options_) {
+DataParallel::State::State(torch::nn::Module& module_, Group group_, DataParallelOptions options_)
+    : module(module_), group(std::move(group_)), options(std::move(options_)), number(group.next_number()), module_watch(module) {
+  if (options.name.empty()) options.name = concat("model ", number);
+  check_same_text(group, description(), "the options of DataParallel", "give all ranks the same, in the same order of models");
   const std::vector<NamedTensor> all = distinct_parameters(module);
   check_same_model(group, all);
-  parameters = trained_parameters(all);
   if (options.broadcast_model) broadcast_model(module, group);
-  buffers = std::make_unique<BufferAverage>(module, group);
   // What a compressor keeps belongs to a bucket, so those must not change.
   order_learnt = options.compress != "none";
+  plan(all);
+}
+
+DataParallel::State::~State() {
+  for (auto& [tensor, position] : arrival_hooks) tensor.remove_hook(position);
+  for (const auto& [address, parameter] : hooked) remove_gradient_hook(parameter);
+}
+
+std::string DataParallel::State::description() const {
+  return concat(options.name, ": ", name_of(options.mean), ", buckets of ", options.first_bucket_bytes, " and ", options.bucket_bytes,
+                " bytes, compress=", options.compress, ", buffers ", cohort::name_of(options.buffers), ", check_weights ",
+                options.check_weights, "\n");
+}
+
+/// For the parameters that the module has now.
+void DataParallel::State::plan(const std::vector<NamedTensor>& all) {
+  parameters = trained_parameters(all);
+  module_watch.remember();
+  index_of.clear();
+  for (size_t i = 0; i < parameters.size(); ++i) index_of[parameters[i].tensor.unsafeGetTensorImpl()] = static_cast<int>(i);
+  holds_sum.assign(parameters.size(), 0);
+  buffers = std::make_unique<BufferAverage>(module, group, options.buffers);
+  weight_check = options.check_weights && group.size() > 1 ? std::make_unique<WeightCheck>(group, parameters) : nullptr;
   const bool on_device = std::any_of(parameters.begin(), parameters.end(), [](const NamedTensor& one) { return !one.tensor.is_cpu(); });
   if (on_device && options.compress != "none")
     fail(ErrorCode::kBadInput, "compress=", options.compress,
          " works on gradients in the host's memory; use compress=none with this device");
   const bool through_host =
       std::any_of(parameters.begin(), parameters.end(), [this](const NamedTensor& one) { return !group.exchanges(one.tensor.device()); });
-  if ((order_learnt || through_host) && group.size() > 1) worker = std::make_unique<OrderedWorker>();
+  if ((options.compress != "none" || through_host) && group.size() > 1 && !worker) worker = std::make_unique<OrderedWorker>();
+  if (group.size() > 1) hook_all();
   // Until the first step shows the true order: the last layer's gradient comes first.
   std::vector<int> order(parameters.size());
   std::iota(order.rbegin(), order.rend(), 0);
   build_buckets(order);
+}
+
+/// Hooks on what is trained now, and none on what is not.
+void DataParallel::State::hook_all() {
+  std::unordered_map<const c10::TensorImpl*, NamedTensor> before;
+  std::swap(before, hooked);
+  for (auto& [tensor, position] : arrival_hooks) tensor.remove_hook(position);
+  arrival_hooks.clear();
+  for (const NamedTensor& parameter : trained_parameters(distinct_parameters(module))) {
+    const c10::TensorImpl* const address = parameter.tensor.unsafeGetTensorImpl();
+    if (before.erase(address) == 0) set_gradient_hook(parameter, [this](const at::Tensor& variable) { on_gradient(variable); });
+    hooked[address] = parameter;
+    if (options.mean == GradientMean::kSum) {
+      const auto position = parameter.tensor.register_hook([this, address](const at::Tensor&) {
+        if (const auto found = index_of.find(address); found != index_of.end()) before_gradient(found->second);
+      });
+      arrival_hooks.emplace_back(parameter.tensor, position);
+    }
+  }
+  for (const auto& [address, parameter] : before) remove_gradient_hook(parameter);
+}
+
+/// Before each backward(): parameters that have come since are heard, too.
+void DataParallel::State::see_module() {
+  if (group.size() > 1 && sync && module_watch.changed()) hook_all();
+}
+
+/// The module has other parameters than all ranks agreed on. Collective with the same change on the other ranks.
+void DataParallel::State::plan_anew() {
+  if (options.compress != "none")
+    fail(ErrorCode::kBadInput, "DataParallel of ", options.name, " with compress=", options.compress, ": the model's parameters changed (",
+         module_watch.difference(),
+         "), and what compression keeps belongs to those it had; make a new DataParallel after the change, or use compress=none");
+  const std::vector<NamedTensor> all = distinct_parameters(module);
+  std::string text = signature(all);
+  for (const NamedTensor& one : all)
+    if (!index_of.contains(one.tensor.unsafeGetTensorImpl())) text += concat("new ", one.name, " with ", text_of_values(one.tensor), "\n");
+  check_same_text(group, text, concat("the parameters of ", options.name, ", which changed since construction"),
+                  "all ranks must change the model alike, and new parameters must begin with the same values: call adopt_model() on all "
+                  "ranks after the change, or draw them from the same seed");
+  order_learnt = false;
+  plan(all);
+}
+
+/// Of a pass: before anything is exchanged.
+void DataParallel::State::begin_exchange() {
+  step_dropped = false;
+  statistics.exposed_seconds = 0;
+  if (module_watch.changed()) plan_anew();
 }
 
 void DataParallel::State::build_buckets(const std::vector<int>& order) {
@@ -60,6 +139,7 @@ void DataParallel::State::build_buckets(const std::vector<int>& order) {
     sizes.push_back(
         {parameter.tensor.numel(), static_cast<int>(parameter.tensor.element_size()), static_cast<int>(parameter.tensor.scalar_type())});
   buckets.clear();
+  control = at::Tensor();
   place_of.assign(parameters.size(), {});
   statistics = {};
   const std::vector<BucketPlan> plans = plan_buckets(sizes, order, options.first_bucket_bytes, options.bucket_bytes);
@@ -67,30 +147,65 @@ void DataParallel::State::build_buckets(const std::vector<int>& order) {
     const BucketPlan& plan = plans[index];
     const at::Tensor& first = parameters[plan.parameters[0]].tensor;
     const int64_t num_flags = static_cast<int64_t>(plan.parameters.size());
-    const bool carries_control = index + 1 == plans.size() && exchanges_in_full_precision(first.scalar_type());
     Bucket bucket;
+    bucket.carries_control = index + 1 == plans.size() && exchanges_in_full_precision(first.scalar_type());
     // Padded to a multiple of the ranks, so that slices of an ordered sum need no copy.
-    const int64_t used = plan.num_elements + num_flags + (carries_control ? kNumCarried : 0), multiple = 16 * group.size();
+    const int64_t used = plan.num_elements + num_flags + (bucket.carries_control ? kNumCarried : 0), multiple = 16 * group.size();
     const int64_t padded = (used + multiple - 1) / multiple * multiple;
     const at::TensorOptions type = first.options().requires_grad(false);
     bucket.flat = exchanged_zeros(group, padded, type);
     bucket.parameters = plan.parameters;
-    for (size_t place = 0; place < plan.parameters.size(); ++place) {
-      const at::Tensor& parameter = parameters[plan.parameters[place]].tensor;
-      bucket.places.push_back(alias_of(bucket.flat, plan.offsets[place], parameter.sizes()));
-      place_of[plan.parameters[place]] = {static_cast<int>(index), static_cast<int>(place)};
-    }
-    bucket.flags = alias_of(bucket.flat, plan.num_elements, {num_flags});
-    if (carries_control) control = alias_of(bucket.flat, plan.num_elements + num_flags, {kNumCarried});
+    bucket.offsets = plan.offsets;
     bucket.num_gradient_elements = plan.num_elements;
+    for (size_t place = 0; place < plan.parameters.size(); ++place)
+      place_of[plan.parameters[place]] = {static_cast<int>(index), static_cast<int>(place)};
+    make_places(bucket);
     if (options.compress != "none" && worker && first.scalar_type() == at::kFloat) bucket.compressor = compressor_of(plan, index);
     statistics.bytes += static_cast<int64_t>(bucket.flat.nbytes());
     buckets.push_back(std::move(bucket));
   }
   statistics.num_buckets = static_cast<int>(buckets.size());
-  control_is_own = !control.defined() || buckets.empty() || !exchanges_in_full_precision(buckets.back().flat.scalar_type());
-  if (control_is_own) control = at::zeros({kNumCarried});
+  control_is_own = !control.defined();
+  if (control_is_own) control = at::zeros({kNumCarried}, at::kFloat);
   begin_pass();
+}
+
+void DataParallel::State::make_places(Bucket& bucket) {
+  bucket.places.clear();
+  for (size_t place = 0; place < bucket.parameters.size(); ++place)
+    bucket.places.push_back(alias_of(bucket.flat, bucket.offsets[place], parameters[bucket.parameters[place]].tensor.sizes()));
+  const auto num_flags = static_cast<int64_t>(bucket.parameters.size());
+  bucket.flags = alias_of(bucket.flat, bucket.num_gradient_elements, {num_flags});
+  if (bucket.carries_control) control = alias_of(bucket.flat, bucket.num_gradient_elements + num_flags, {kNumCarried});
+}
+
+/// Whether somebody keeps a gradient that was delivered there, or a view of one.
+bool DataParallel::State::is_held(const Bucket& bucket) const {
+  const size_t own = 1 + bucket.places.size() + 1 + (bucket.carries_control ? 1 : 0);
+  if (bucket.flat.storage().use_count() > own) return true;
+  for (size_t place = 0; place < bucket.places.size(); ++place) {
+    const at::Tensor& alias = bucket.places[place];
+    const bool is_gradient = parameters[bucket.parameters[place]].tensor.grad().is_same(alias);
+    if (alias.use_count() > (is_gradient ? 2 : 1)) return true;
+  }
+  return false;
+}
+
+/// Before the first write of an exchange. Who keeps a gradient of the one before keeps its values: the holders' storage gets a copy, and
+/// the memory itself, which may be shared with other ranks, stays here.
+void DataParallel::State::open(Bucket& bucket) {
+  if (bucket.is_open) return;
+  bucket.is_open = true;
+  if (!is_held(bucket)) return;
+  at::NoGradGuard no_grad;
+  at::Tensor ours = bucket.flat.clone();
+  c10::StorageImpl* const held = bucket.flat.storage().unsafeGetStorageImpl();
+  c10::StorageImpl* const copied = ours.storage().unsafeGetStorageImpl();
+  at::DataPtr memory = held->set_data_ptr(copied->set_data_ptr(at::DataPtr()));
+  held->set_nbytes(copied->nbytes());
+  copied->set_data_ptr_noswap(std::move(memory));
+  bucket.flat = std::move(ours);
+  make_places(bucket);
 }
 
 std::unique_ptr<Compressor> DataParallel::State::compressor_of(const BucketPlan& plan, size_t index) const {
@@ -123,6 +238,7 @@ std::string DataParallel::State::bucket_name(const Bucket& bucket) const {
 void DataParallel::State::begin_pass() {
   for (Bucket& bucket : buckets) {
     bucket.num_missing = bucket.parameters.size();
+    bucket.is_open = false;
     bucket.pending.reset();
   }
   ready.assign(parameters.size(), false);
@@ -130,15 +246,28 @@ void DataParallel::State::begin_pass() {
   next_to_start = 0;
 }
 
-void DataParallel::State::on_gradient(int parameter, const at::Tensor& variable) {
+/// Before this rank's gradient is added to `.grad`. A sum over ranks that is still there would be added once for each rank.
+void DataParallel::State::before_gradient(int parameter) {
+  if (!holds_sum[parameter]) return;
+  holds_sum[parameter] = 0;
+  at::NoGradGuard no_grad;
+  at::Tensor& gradient = parameters[parameter].tensor.mutable_grad();
+  if (options.mean == GradientMean::kSum && gradient.defined()) gradient.mul_(1.0 / group.size());
+}
+
+void DataParallel::State::on_gradient(const at::Tensor& variable) {
   if (!sync) return;
   if (watch.has_failed()) abandon();  // The others wait in the exchange that the backward() before this one was to make.
-  if (watch.enter()) {
-    step_dropped = false;
-    statistics.exposed_seconds = 0;
-  }
+  if (watch.enter()) begin_exchange();
+  if (watch.creates_graph())
+    fail(ErrorCode::kBadInput, "backward() with create_graph of ", options.name,
+         ": DataParallel exchanges the values of gradients, not the graph that leads to them; use torch::autograd::grad(..., "
+         "create_graph=true) for the gradient that a loss is made of, and backward() without it for the loss");
+  const auto found = index_of.find(variable.unsafeGetTensorImpl());
+  if (found == index_of.end()) return;  // It went in the middle of a backward().
+  const int parameter = found->second;
   if (ready[parameter])
-    fail(ErrorCode::kFailed, "parameter ", parameters[parameter].name,
+    fail(ErrorCode::kBadInput, "parameter ", parameters[parameter].name,
          " got a second gradient in one backward(), after its exchange may have begun; put all but the last "
          "backward() of a step in a NoSync block");
   take_gradient(parameter, variable);
@@ -150,6 +279,7 @@ void DataParallel::State::on_gradient(int parameter, const at::Tensor& variable)
 void DataParallel::State::take_gradient(int parameter, const at::Tensor& variable) {
   const auto [bucket_index, place_index] = place_of[parameter];
   Bucket& bucket = buckets[bucket_index];
+  open(bucket);
   at::Tensor& place = bucket.places[place_index];
   at::Tensor& gradient = variable.mutable_grad();
   if (gradient.is_sparse()) gradient = gradient.to_dense();
@@ -163,6 +293,7 @@ void DataParallel::State::take_gradient(int parameter, const at::Tensor& variabl
   }
   gradient = at::Tensor();
   ready[parameter] = true;
+  holds_sum[parameter] = 0;
   arrival.push_back(parameter);
   --bucket.num_missing;
 }
@@ -174,6 +305,7 @@ void DataParallel::State::start_complete_buckets() {
 
 void DataParallel::State::start(Bucket& bucket) {
   at::NoGradGuard no_grad;
+  open(bucket);
   if (bucket.num_missing == 0) {
     bucket.flags.fill_(1);
   } else {
@@ -217,10 +349,17 @@ std::unique_ptr<Pending> DataParallel::State::exchange(Bucket& bucket) {
 
 /// Starts what has not started, and waits for the whole exchange. A rank that `leaves` the step comes with whatever it has.
 void DataParallel::State::exchange_rest(bool leaves) {
-  for (int slot = 0; slot < kNumControls; ++slot) control[slot].fill_(control_values[slot]);
-  control[kSamples].fill_(std::max<int64_t>(0, local_samples));
-  control[kNumLeft].fill_(leaves ? 1 : 0);
-  control[kLeftRanks].fill_(leaves ? group.rank() + 1 : 0);
+  if (!control_is_own) open(buckets.back());
+  const int model = number % kMostModels, weights = weight_check ? weight_check->next() : 0;
+  at::Tensor carried = at::empty({kNumCarried}, at::kDouble);
+  double* const carry = carried.data_ptr<double>();
+  std::copy(control_values.begin(), control_values.end(), carry);
+  carry[kSamples] = static_cast<double>(std::max<int64_t>(0, local_samples));
+  carry[kNumLeft] = leaves ? 1 : 0;
+  carry[kLeftRanks] = leaves ? group.rank() + 1 : 0;
+  carry[kModel] = model, carry[kModelSquared] = model * model;
+  carry[kWeights] = weights, carry[kWeightsSquared] = weights * weights;
+  control.copy_(carried);
   while (next_to_start < buckets.size()) start(buckets[next_to_start]);
   for (Bucket& bucket : buckets) bucket.pending->wait();
   if (control_is_own) group.all_reduce_sum(control, "the control numbers")->wait();
@@ -236,6 +375,22 @@ void DataParallel::State::drop_where_a_rank_left() {
   for (const NamedTensor& parameter : parameters) parameter.tensor.mutable_grad() = at::Tensor();
   step_dropped = true;
   fail_left_step(num_left, std::llround(sums[kLeftRanks].item<double>()) - 1, group.size());
+}
+
+/// All ranks see the same sums, so all of them name what differs, together, or none. q numbers are the same where q times the sum of their
+/// squares is the square of their sum.
+void DataParallel::State::check_same_on_all_ranks(const at::Tensor& sums) {
+  const auto differ = [&](int slot) {
+    const double sum = sums[slot].item<double>();
+    return sum * sum != group.size() * sums[slot + 1].item<double>();
+  };
+  if (!differ(kModel) && !differ(kWeights)) return;
+  begin_pass();
+  for (const NamedTensor& parameter : parameters) parameter.tensor.mutable_grad() = at::Tensor();
+  check_same_text(group, options.name + "\n", "whose gradients are exchanged",
+                  "models that train in one job call backward() in the same order on all ranks");
+  assert_same_weights(module, group);
+  fail(ErrorCode::kFailed, "ranks differ in the weights of ", options.name, ", or did while the gradients were computed");
 }
 
 /// In place of a step that this rank cannot make: the others' exchange, so that they learn of it and all begin the next step together.
@@ -261,13 +416,16 @@ void DataParallel::State::finish() {
   at::NoGradGuard no_grad;
   const auto began = Clock::now();
   for (size_t parameter = 0; parameter < parameters.size(); ++parameter)
-    if (!ready[parameter] && parameters[parameter].tensor.grad().defined())
+    if (!ready[parameter] && parameters[parameter].tensor.grad().defined()) {
+      before_gradient(static_cast<int>(parameter));
       take_gradient(static_cast<int>(parameter), parameters[parameter].tensor);
+    }
   exchange_rest(/*leaves=*/false);
   drop_where_a_rank_left();
   statistics.sent_bytes = 0;
   for (const Bucket& bucket : buckets) statistics.sent_bytes += bucket.compressor ? bucket.compressor->sent_bytes() : 0;
   const at::Tensor sums = control.cpu();
+  check_same_on_all_ranks(sums);
   for (int slot = 0; slot < kNumControls; ++slot) control_sums[slot] = sums[slot].item<float>();
   total_samples = sums[kSamples].item<double>();
   if (options.mean == GradientMean::kSamples && total_samples <= 0) {
@@ -278,6 +436,7 @@ void DataParallel::State::finish() {
   double share = buffer_share;
   if (share < 0) share = options.mean == GradientMean::kSamples ? static_cast<double>(local_samples) / total_samples : 1.0 / group.size();
   buffers->average(share);
+  statistics.buffer_bytes = buffers->exchanged_bytes();
   if (!order_learnt) learn_order();
   begin_pass();
   statistics.exposed_seconds += seconds_since(began);
@@ -291,6 +450,7 @@ void DataParallel::State::deliver_gradients() {
       const at::Tensor& parameter = parameters[bucket.parameters[place]].tensor;
       const bool used = bucket.num_missing == 0 || bucket.flags[static_cast<int64_t>(place)].item<float>() > 0;
       parameter.mutable_grad() = used ? bucket.places[place] : at::Tensor();
+      holds_sum[bucket.parameters[place]] = used;
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -12,8 +13,10 @@
 #include "cohort/parallel/buffer_average.h"
 #include "cohort/parallel/compressor.h"
 #include "cohort/parallel/data_parallel.h"
+#include "cohort/parallel/module_watch.h"
 #include "cohort/parallel/ordered_worker.h"
 #include "cohort/parallel/parameters.h"
+#include "cohort/parallel/weight_check.h"
 
 namespace cohort {
 
@@ -21,18 +24,29 @@ struct DataParallel::State {
   struct Bucket {
     at::Tensor flat;  ///< Gradients, usage flags, and in the last bucket control and samples.
     std::vector<int> parameters;
+    std::vector<int64_t> offsets;    ///< Of their places.
     std::vector<at::Tensor> places;  ///< Aliases of `flat`, one a parameter.
     at::Tensor flags;                ///< Alias: one number a parameter.
     size_t num_missing = 0;
+    bool is_open = false;               ///< This exchange may write to it: nobody else holds what is there.
     int64_t num_gradient_elements = 0;  ///< Of `flat`, before the flags.
+    bool carries_control = false;       ///< Behind the flags.
     std::unique_ptr<Compressor> compressor;
     CompressorBackup backup;  ///< Of what the compressor remembers, from before the last exchange.
     std::unique_ptr<Pending> pending;
   };
 
+  torch::nn::Module& module;
   Group group;
   DataParallelOptions options;
+  int number = 0;  ///< Of this one among those of the group.
+  ModuleWatch module_watch;
   std::vector<NamedTensor> parameters;
+  std::unordered_map<const c10::TensorImpl*, int> index_of;
+  std::unordered_map<const c10::TensorImpl*, NamedTensor> hooked;  ///< What has our hooks: `parameters`, and what came since.
+  std::vector<uint8_t> holds_sum;  ///< One a parameter: its `.grad` is what was exchanged last, with nothing of this rank's added since.
+  std::vector<std::pair<at::Tensor, unsigned>> arrival_hooks;  ///< For GradientMean::kSum.
+  std::unique_ptr<WeightCheck> weight_check;
   std::unique_ptr<BufferAverage> buffers;
   std::vector<Bucket> buckets;
   std::vector<std::pair<int, int>> place_of;  ///< Parameter -> (bucket, place in it).
@@ -48,15 +62,26 @@ struct DataParallel::State {
   std::array<float, kNumControls> control_values{}, control_sums{};
   double total_samples = 0;
   ExchangeStatistics statistics;
-  BackwardWatch watch{[this] { finish(); }};
+  BackwardWatch watch{[this] { finish(); }, [this] { see_module(); }};
   std::unique_ptr<OrderedWorker> worker;  ///< Compresses and exchanges; last, so that it ends first.
 
   State(torch::nn::Module& module, Group group, DataParallelOptions options);
+  ~State();
+  std::string description() const;
+  void plan(const std::vector<NamedTensor>& all);
+  void see_module();
+  void plan_anew();
+  void begin_exchange();
   void build_buckets(const std::vector<int>& order);
+  void hook_all();
+  void make_places(Bucket& bucket);
+  bool is_held(const Bucket& bucket) const;
+  void open(Bucket& bucket);
   std::unique_ptr<Compressor> compressor_of(const BucketPlan& plan, size_t index) const;
   std::unique_ptr<Pending> exchange(Bucket& bucket);
   double weight() const;
-  void on_gradient(int parameter, const at::Tensor& variable);
+  void before_gradient(int parameter);
+  void on_gradient(const at::Tensor& variable);
   void take_gradient(int parameter, const at::Tensor& variable);
   void start(Bucket& bucket);
   static void clear_gaps(Bucket& bucket);
@@ -64,6 +89,7 @@ struct DataParallel::State {
   void finish();
   void abandon();
   void exchange_rest(bool leaves);
+  void check_same_on_all_ranks(const at::Tensor& sums);
   void drop_where_a_rank_left();
   void deliver_gradients();
   void begin_pass();

@@ -41,7 +41,7 @@ InTurn::InTurn(LayerGraph& model, const Layout& layout, std::vector<BorrowedWeig
     if (parameter.tensor.requires_grad()) gradients_.push_back({parameter, num_ranks(parameter.name), {}});
   for (const NamedTensor& buffer : distinct_buffers(model)) {
     const auto count = static_cast<size_t>(num_ranks(buffer.name));
-    buffers_.push_back({buffer, std::vector<at::Tensor>(count), std::vector<int64_t>(count), -1});
+    buffers_.push_back({buffer, {}, std::vector<at::Tensor>(count), std::vector<int64_t>(count), -1});
   }
 }
 
@@ -49,7 +49,8 @@ void InTurn::begin_step() {
   at::NoGradGuard no_grad;
   for (Gradient& gradient : gradients_) gradient.terms.clear();
   for (Buffer& buffer : buffers_) {
-    for (at::Tensor& copy : buffer.of_rank) copy = buffer.here.tensor.detach().clone();
+    buffer.before = buffer.here.tensor.detach().clone();
+    for (at::Tensor& copy : buffer.of_rank) copy = buffer.before.clone();
     std::fill(buffer.num_samples.begin(), buffer.num_samples.end(), 0);
     buffer.rank = 0;
   }
@@ -120,7 +121,9 @@ void InTurn::end_step(int64_t num_samples) {
       return buffer.of_rank[rank].to(at::kFloat).mul(static_cast<double>(buffer.num_samples[rank]) / static_cast<double>(num_samples));
     };
     at::Tensor average = buffer.of_rank.front();
-    if (average.is_floating_point()) {
+    const bool is_constant =
+        std::all_of(buffer.of_rank.begin(), buffer.of_rank.end(), [&](const at::Tensor& one) { return one.equal(buffer.before); });
+    if (average.is_floating_point() && !is_constant) {
       average = part(0);
       for (size_t rank = 1; rank < buffer.of_rank.size(); ++rank) average = average + part(rank);
     }

@@ -39,6 +39,7 @@ class InTurn {
   /// each row, then over rows.
   struct Buffer {
     NamedTensor here;
+    at::Tensor before;  ///< The step.
     std::vector<at::Tensor> of_rank;
     std::vector<int64_t> num_samples;  ///< Of this step.
     int rank = -1;                     ///< Whose values are in the model.

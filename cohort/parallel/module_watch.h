@@ -1,0 +1,33 @@
+#pragma once
+// Whether a module still has the parameters that it had: fine-tuning unfreezes some, gets a new head, converts them.
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cohort/parallel/parameters.h"
+
+namespace cohort {
+
+/// The module must outlive it. One thread.
+class ModuleWatch {
+ public:
+  explicit ModuleWatch(const torch::nn::Module& module);
+  /// Whether a parameter was registered, removed, replaced, frozen, unfrozen, or has another type, device or number of elements since
+  /// remember(). Some ten nanoseconds a parameter; values are not looked at.
+  bool changed() const;
+  /// The module as it is now.
+  void remember();
+  /// For a message: "parameter fc.weight Float [10, 3] trained came, fc.weight Float [5, 3] trained went"; the first of each, "" for none.
+  std::string difference() const;
+
+ private:
+  const torch::nn::Module& module_;
+  std::vector<uint64_t> seen_;           ///< Two words a parameter, in the order of the modules; repeated where it is registered twice.
+  std::vector<NamedTensor> parameters_;  ///< Held, so that no new tensor is taken for an old one at the same address.
+  std::vector<std::string> lines_;       ///< Of the signature.
+};
+
+}  // namespace cohort
