@@ -293,6 +293,14 @@ Json Run::describe_stages() const {
   return layers;
 }
 
+/// Once. A dynamic scale learns from the first overflows, so they are its own business; a fixed one does not.
+void Run::tell_skipped(int64_t step) {
+  if (skip_is_told_ || config_.loss_scale == 0 || !reports_here()) return;
+  skip_is_told_ = true;
+  log_warning(concat("step ", step, " was skipped: its gradients overflowed fp16 with the fixed --loss-scale ", config_.loss_scale,
+                     "; use a smaller one, or 0 for a dynamic one. How many were skipped stands at the end"));
+}
+
 TrainResult Run::train() {
   write_start();
   std::optional<Goal> goal;
@@ -322,6 +330,7 @@ TrainResult Run::train() {
       totals_.exchange_seconds += step.metrics.exchange_seconds;
       totals_.optimizer_seconds += step.metrics.optimizer_seconds;
       const bool last = number + 1 == total_steps_;
+      if (step.skipped) tell_skipped(number + 1);
       if (reports_here() && ((number + 1) % config_.log_every == 0 || last || stop)) metrics_->step(step.metrics);
       if (reports_here() && step.noise) metrics_->noise_scale(*step.noise);
       if ((number + 1) % config_.eval_every == 0 || last) evaluate_now(number + 1, last);
