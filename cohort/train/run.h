@@ -45,6 +45,7 @@ class Run {
   void take_folder();
   DataIdentity data_identity();
   void check_shares() const;
+  int64_t num_pieces() const;
   void spread_model();
   void put_in_fault();
   /// The layout whose arithmetic this run does: its own, or the one whose ranks it stands for.
