@@ -6,13 +6,12 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <type_traits>
 #include <utility>
 
 #include "cohort/base/error.h"
+#include "cohort/base/file.h"
 #include "cohort/base/option_rules.h"
 #include "cohort/base/text.h"
 #include "cohort/base/toml_text.h"
@@ -233,14 +232,14 @@ bool is_given(const Config& config, const Setting& setting) {
 
 void read_config_file(const std::string& path, Config& config) {
   if (!std::filesystem::exists(path)) fail(ErrorCode::kBadInput, path, ": no such file");
-  std::ifstream file(path, std::ios::binary);
-  if (has_lost_its_end({std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()}))
+  const std::string text_of_file = read_small_file(path, size_t{1} << 20);
+  if (has_lost_its_end(text_of_file))
     fail(ErrorCode::kBadInput, path, ": its end is missing ('", trim(kLastLine),
          "'), so settings may be missing too; put the whole file back: each checkpoint of the run holds its text, as \"config\" in "
          "manifest.json");
   toml::table table;
   try {
-    table = toml::parse_file(path);
+    table = toml::parse(text_of_file, path);
   } catch (const toml::parse_error& error) {
     std::string description(error.description());
     std::replace(description.begin(), description.end(), '\n', ' ');  // It quotes the file.

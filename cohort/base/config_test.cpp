@@ -94,6 +94,7 @@ TEST_CASE("mistakes name file and line") {
             .find(":3: 'global-batch' is the setting that line 1 gives as 'global_batch'") != std::string::npos);
   Config config;
   CHECK_THROWS_AS(read_config_file("/nonexistent.toml", config), Error);
+  CHECK_THROWS_AS(read_config_file("/tmp", config), Error);
 }
 
 TEST_CASE("a number that is none is told as it was written, an empty text is refused, and a device has its usual name") {
