@@ -3,6 +3,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "cohort/base/error.h"
+#include "cohort/base/file.h"
 #include "cohort/base/option_rules.h"
 #include "cohort/base/text.h"
 #include "cohort/base/toml_text.h"
@@ -25,7 +27,7 @@ std::string toml_number(double value) {
     if (parse_number(out) == value) break;
   }
   std::string text = out;
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";  // "n": inf and nan.
   return text;
 }
 
@@ -60,8 +62,13 @@ Setting text_setting(const std::string& group, const std::string& name, const st
   Setting setting{name, value_name, help, group, false, {}, {}, {}};
   setting.set = [=](Config& config, const std::string& text) {
     if (printable(text) != text) fail(ErrorCode::kBadInput, "--", name, " ", printable(text), ": holds bytes that are no text (UTF-8)");
-    if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), text) == allowed.end())
-      fail(ErrorCode::kBadInput, "--", name, " ", text, did_you_mean(text, allowed), ": expected one of ", join(allowed, " "));
+    if (text.empty() && !(Config().*member).empty())
+      fail(ErrorCode::kBadInput, "--", name, " \"\": the value is empty; give ", value_name, ", or leave it out (", Config().*member, ")");
+    const auto known = [&](const char* value) { return std::find(allowed.begin(), allowed.end(), value) != allowed.end(); };
+    if (!allowed.empty() && !known(text.c_str()))
+      fail(ErrorCode::kBadInput, "--", name, " ", text,
+           text == "gpu" && known("cuda") ? std::string(" (did you mean 'cuda'?)") : did_you_mean(text, allowed), ": expected one of ",
+           join(allowed, " "));
     config.*member = text;
   };
   setting.get = [=](const Config& config) { return toml_string(config.*member); };
@@ -92,6 +99,15 @@ Setting or_auto(Setting setting, T Config::* member, T kept) {
 }
 
 constexpr double kMany = 1e15;
+constexpr const char* kFirstLine = "# The settings of a run, as Cohort writes them; the last line says that they are all here.\n";
+constexpr const char* kLastLine = "# These are all.\n";
+
+/// Of a file that begins as whole_toml() does. What users write has neither line.
+bool has_lost_its_end(const std::string& text) {
+  const std::string first = kFirstLine;
+  if (text.size() < first.size()) return !text.empty() && first.starts_with(text);
+  return text.starts_with(first) && text.find(std::string("\n") + kLastLine) == std::string::npos;
+}
 
 /// A number, or `end`, which is kept as -1.
 Setting checkpoint_every_setting(const std::string& group) {
@@ -216,9 +232,14 @@ bool is_given(const Config& config, const Setting& setting) {
 
 void read_config_file(const std::string& path, Config& config) {
   if (!std::filesystem::exists(path)) fail(ErrorCode::kBadInput, path, ": no such file");
+  const std::string text_of_file = read_small_file(path, size_t{1} << 20);
+  if (has_lost_its_end(text_of_file))
+    fail(ErrorCode::kBadInput, path, ": its end is missing ('", trim(kLastLine),
+         "'), so settings may be missing too; put the whole file back: each checkpoint of the run holds its text, as \"config\" in "
+         "manifest.json");
   toml::table table;
   try {
-    table = toml::parse_file(path);
+    table = toml::parse(text_of_file, path);
   } catch (const toml::parse_error& error) {
     std::string description(error.description());
     std::replace(description.begin(), description.end(), '\n', ' ');  // It quotes the file.
@@ -276,6 +297,8 @@ std::string to_toml(const Config& config) {
   return out;
 }
 
+std::string whole_toml(const Config& config) { return kFirstLine + to_toml(config) + kLastLine; }
+
 void check_config(const Config& config) {
   if (config.steps > 0 && config.epochs > 0)
     fail(ErrorCode::kBadInput, "both --steps ", config.steps, " and --epochs ", config.epochs, " are given; give one of them");
@@ -285,14 +308,33 @@ void check_config(const Config& config) {
 }
 
 std::vector<InjectedFault> parse_faults(const std::string& text) {
+  struct Kind {
+    const char *name, *form, *example, *value;
+    double least;
+  };
+  static constexpr Kind kKinds[] = {{"slow", "slow:RANK:FACTOR", "slow:1:2.5", "a factor of 1 or more", 1},
+                                    {"pause", "pause:RANK:SECONDS", "pause:1:30", "a number of seconds, 0 or more", 0},
+                                    {"kill", "kill:RANK:STEP", "kill:1:7", "a step, counted from 0", 0}};
   std::vector<InjectedFault> faults;
   for (const std::string& part : split(text, ',')) {
     const std::vector<std::string> fields = split(part, ':');
-    const bool is_fault = fields.size() == 3 && (fields[0] == "slow" || fields[0] == "pause" || fields[0] == "kill");
-    const auto rank = is_fault ? parse_integer(fields[1]) : std::nullopt;
-    const auto value = is_fault ? parse_number(fields[2]) : std::nullopt;
-    if (!rank || !value || *rank < 0 || *value < (fields[0] == "slow" ? 1 : 0))
-      fail(ErrorCode::kBadInput, "--inject ", part, ": expected slow:RANK:FACTOR, pause:RANK:SECONDS or kill:RANK:STEP");
+    const Kind* kind = nullptr;
+    for (const Kind& each : kKinds)
+      if (!fields.empty() && fields[0] == each.name) kind = &each;
+    if (!kind)
+      fail(ErrorCode::kBadInput, "--inject ", text, ": '", fields.empty() ? "" : fields[0], "' is no fault",
+           did_you_mean(fields.empty() ? "" : fields[0], {"slow", "pause", "kill"}),
+           "; expected slow:RANK:FACTOR, pause:RANK:SECONDS or kill:RANK:STEP, several with commas");
+    const auto refuse = [&](const std::string& why) {
+      fail(ErrorCode::kBadInput, "--inject ", part, ": ", why, "; expected ", kind->form, ", for example ", kind->example);
+    };
+    if (fields.size() != 3) refuse(concat(kind->name, " takes a rank and ", kind->value, ", with colons"));
+    const auto rank = parse_integer(fields[1]);
+    const auto value = parse_number(fields[2]);
+    if (!rank || *rank < 0) refuse(concat("'", fields[1], "' is no rank, which stands first and is a whole number from 0 on"));
+    const bool is_step = std::string(kind->name) == "kill";
+    if (!value || !(*value >= kind->least && *value <= kMany) || (is_step && *value != std::floor(*value)))
+      refuse(concat("'", fields[2], "' is not ", kind->value));
     for (const InjectedFault& other : faults)
       if (other.kind == fields[0] && other.rank == *rank)
         fail(ErrorCode::kBadInput, "--inject ", text, ": two faults '", fields[0], "' of rank ", *rank,

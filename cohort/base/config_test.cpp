@@ -94,6 +94,50 @@ TEST_CASE("mistakes name file and line") {
             .find(":3: 'global-batch' is the setting that line 1 gives as 'global_batch'") != std::string::npos);
   Config config;
   CHECK_THROWS_AS(read_config_file("/nonexistent.toml", config), Error);
+  CHECK_THROWS_AS(read_config_file("/tmp", config), Error);
+}
+
+TEST_CASE("a number that is none is told as it was written, an empty text is refused, and a device has its usual name") {
+  CHECK(refusal_of("weight_decay = inf\n").find("--weight-decay inf: expected a number") != std::string::npos);
+  CHECK(refusal_of("layout = \"\"\n").find("--layout \"\": the value is empty") != std::string::npos);
+  CHECK(refusal_of("goal = \"\"\nrun = \"\"\nprompt = \"\"\n") == "");  // Their defaults.
+  CHECK(refusal_of("device = \"gpu\"\n").find("did you mean 'cuda'?") != std::string::npos);
+}
+
+TEST_CASE("a run's own file that is cut anywhere is refused") {
+  Config config;
+  config.lr = 0.25;
+  const std::string whole = whole_toml(config);
+  CHECK(refusal_of(whole) == "");
+  CHECK(refusal_of(whole + "# a user's note\n") == "");
+  for (size_t length = 1; length + 1 < whole.size(); ++length) {
+    CAPTURE(length);
+    CHECK(refusal_of(whole.substr(0, length)).find("its end is missing") != std::string::npos);
+  }
+  const std::string own = to_toml(config);  // As users write it, and runs from before.
+  CHECK(refusal_of(own.substr(0, own.find("lr ="))) == "");
+}
+
+TEST_CASE("a mistyped fault is told what its kind takes, in its order") {
+  const auto refusal = [](const std::string& text) -> std::string {
+    try {
+      parse_faults(text);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(refusal("pause") ==
+        "--inject pause: pause takes a rank and a number of seconds, 0 or more, with colons; expected pause:RANK:SECONDS, "
+        "for example pause:1:30");
+  CHECK(refusal("pause:2.5:1").find("'2.5' is no rank, which stands first") != std::string::npos);
+  CHECK(refusal("pause:1:soon").find("'soon' is not a number of seconds, 0 or more; expected pause:RANK:SECONDS") != std::string::npos);
+  CHECK(refusal("pause:1:inf").find("'inf' is not a number of seconds") != std::string::npos);
+  CHECK(refusal("slow:0:0.5").find("'0.5' is not a factor of 1 or more; expected slow:RANK:FACTOR") != std::string::npos);
+  CHECK(refusal("kill:0:1.5").find("'1.5' is not a step, counted from 0") != std::string::npos);
+  CHECK(refusal("slow:0:2,paus:1:2").find("'paus' is no fault (did you mean 'pause'?); expected slow:RANK:FACTOR") != std::string::npos);
+  CHECK(refusal("slow:0:2,").find("'' is no fault") != std::string::npos);
+  CHECK(refusal("slow:0:2,pause:1:0.5,kill:1:7") == "");
 }
 
 TEST_CASE("settings that contradict each other or are not built are refused") {

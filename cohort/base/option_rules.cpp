@@ -71,6 +71,9 @@ bool is_fp16(const Situation& s) { return s.config.precision == "fp16"; }
 std::string precision_now(const Situation& s) { return value_of(s, "precision"); }
 bool has_run(const Situation& s) { return !s.config.run.empty(); }
 std::string no_run(const Situation&) { return "no folder is named"; }
+/// A run that goes on finds those from before.
+bool removes_checkpoints(const Situation& s) { return s.config.checkpoint_every >= 0 || s.config.resume; }
+std::string one_checkpoint(const Situation& s) { return value_of(s, "checkpoint-every") + ", so one is saved"; }
 bool has_pieces(const Situation& s) { return s.num_ranks > 1 || s.config.accumulate > 1; }
 std::string one_piece(const Situation&) { return "one worker without accumulation has gradients of one batch size"; }
 
@@ -148,7 +151,8 @@ std::vector<OptionRule> make_option_rules() {
       always("goal"),
       always("eval-every"),
       always("checkpoint-every"),
-      always("keep-checkpoints"),
+      {"keep-checkpoints", kNothing, "with --checkpoint-every 0 or N, or beside --resume", removes_checkpoints, one_checkpoint,
+       "use --checkpoint-every N"},
       {"resume", "false", "with --run", has_run, no_run, "add --run DIR"},
       always("run"),
       always("seed"),

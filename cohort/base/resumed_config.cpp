@@ -31,6 +31,8 @@ Config resumed_config(const ResumeRequest& request) {
   const std::string own_file = request.run + "/config.toml";
   Config before;
   read_config_file(own_file, before);
+  if (before.given.empty())
+    fail(ErrorCode::kBadInput, own_file, " holds no setting, and a run's own has many: it was cut; put the whole file back");
   Config config = before;
   std::error_code ignored;
   if (!request.file.empty() && !std::filesystem::equivalent(request.file, own_file, ignored)) {

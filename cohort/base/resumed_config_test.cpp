@@ -51,6 +51,24 @@ TEST_CASE("resumed_config: a run goes on with its own settings, whatever the def
   CHECK(now.plugin == own.plugin);
 }
 
+TEST_CASE("resumed_config: a file that was cut is refused, one of a run from before is read") {
+  const TemporaryFolder run;
+  const auto refusal = [&](const std::string& text) -> std::string {
+    std::ofstream(run / "config.toml") << text;
+    try {
+      resumed_config({run.path(), "", Config(), {}});
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string whole = whole_toml(Config());
+  CHECK(refusal(whole) == "");
+  CHECK(refusal(whole.substr(0, whole.find("seed ="))).find("its end is missing") != std::string::npos);
+  CHECK(refusal("").find("holds no setting") != std::string::npos);
+  CHECK(refusal(to_toml(Config())) == "");
+}
+
 TEST_CASE("resumed_config: options are merged over it and each change is told") {
   Config own;
   own.lr = 0.01;

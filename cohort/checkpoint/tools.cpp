@@ -4,8 +4,11 @@
 
 #include <cstddef>
 #include <exception>
+#include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -24,14 +27,28 @@ constexpr const char* kModelPrefix = "model/";
 
 bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
+/// Those of a folder, newest first. A superseded one that is on its way out (.old) is none; one whose step has no other, and that is newer
+/// than all others, was left by a kill in the middle of a replacement.
+std::vector<std::string> list_standing(const std::string& folder) {
+  std::vector<std::string> standing;
+  bool has_final = false;
+  for (const std::string& name : list_checkpoints(folder)) {
+    const bool is_final = parse_checkpoint_folder_name(name)->kind == CheckpointName::Kind::kFinal;
+    if (is_final || !has_final) standing.push_back(folder + "/" + name);
+    has_final = has_final || is_final;
+  }
+  return standing;
+}
+
 /// Step folders at or below `path`, newest first; never empty.
 std::vector<std::string> find_checkpoints(const std::string& path) {
-  if (exists(path + "/" + kManifestName)) return {path};
-  for (const std::string& folder : {path + "/checkpoints", path}) {
-    std::vector<std::string> found;
-    for (const std::string& name : list_checkpoints(folder)) found.push_back(folder + "/" + name);
-    if (!found.empty()) return found;
-  }
+  std::error_code is_no_link;
+  const std::filesystem::path target = std::filesystem::read_symlink(path, is_no_link);
+  const std::string place = is_no_link ? path : (std::filesystem::path(path).parent_path() / target).string();  // `latest` moves on.
+  if (exists(place + "/" + kManifestName)) return {place};
+  if (!is_no_link && std::filesystem::read_symlink(path, is_no_link) != target) return find_checkpoints(path);
+  for (const std::string& folder : {path + "/checkpoints", path})
+    if (std::vector<std::string> found = list_standing(folder); !found.empty()) return found;
   if (!exists(path)) fail(ErrorCode::kBadInput, path, " does not exist");
   fail(ErrorCode::kBadInput, path, " holds no checkpoint: expected a run folder, its folder checkpoints or one of the step folders in it");
 }
@@ -100,15 +117,35 @@ Json inspect(const std::string& path, bool verify_data, std::optional<Checkpoint
   return line;
 }
 
+/// inspect() of one after the other, newest first, until `look` is true. A living run removes old ones: what is gone when it is read was
+/// none of them, and where all are gone there are newer ones.
+void inspect_each(const std::string& path, bool verify_data,
+                  const std::function<bool(const Json& line, std::optional<Checkpoint>&)>& look) {
+  constexpr int kMostLists = 100;
+  for (int lists = 0; lists < kMostLists; ++lists) {
+    bool is_any_there = false;
+    for (const std::string& folder : find_checkpoints(path)) {
+      std::optional<Checkpoint> checkpoint;
+      const Json line = inspect(folder, verify_data, &checkpoint);
+      if (!checkpoint && !exists(folder)) continue;
+      is_any_there = true;
+      if (look(line, checkpoint)) return;
+    }
+    if (is_any_there) return;
+  }
+  fail(ErrorCode::kBadInput, "the checkpoints of ", path, " were removed faster than they could be read; read one when the run has ended");
+}
+
 Checkpoint open_newest(const std::string& path) {
   std::string reasons;
-  for (const std::string& folder : find_checkpoints(path)) {
-    std::optional<Checkpoint> checkpoint;
-    const Json line = inspect(folder, /*verify_data=*/true, &checkpoint);
-    if (checkpoint) return std::move(*checkpoint);
-    reasons += (reasons.empty() ? "" : "; ") + line["error"].get<std::string>();
-  }
-  fail(ErrorCode::kBadInput, "no valid checkpoint in ", path, ": ", reasons);
+  std::optional<Checkpoint> newest;
+  inspect_each(path, /*verify_data=*/true, [&](const Json& line, std::optional<Checkpoint>& checkpoint) {
+    if (!checkpoint) reasons += (reasons.empty() ? "" : "; ") + line["error"].get<std::string>();
+    newest = std::move(checkpoint);
+    return newest.has_value();
+  });
+  if (!newest) fail(ErrorCode::kBadInput, "no valid checkpoint in ", path, ": ", reasons);
+  return std::move(*newest);
 }
 
 /// Names of state.aliases may be written with or without "model/".
@@ -154,15 +191,15 @@ Json checkpoint_info(const std::string& path) {
   Json out = {{"path", path}}, lines = Json::array();
   std::string reasons;
   bool described = false;
-  for (const std::string& folder : find_checkpoints(path)) {
-    std::optional<Checkpoint> checkpoint;
-    lines.push_back(inspect(folder, /*verify_data=*/false, &checkpoint));
-    if (!checkpoint) reasons += (reasons.empty() ? "" : "; ") + lines.back()["error"].get<std::string>();
-    if (!checkpoint || described) continue;
-    out["path"] = folder;
+  inspect_each(path, /*verify_data=*/false, [&](const Json& line, std::optional<Checkpoint>& checkpoint) {
+    lines.push_back(line);
+    if (!checkpoint) reasons += (reasons.empty() ? "" : "; ") + line["error"].get<std::string>();
+    if (!checkpoint || described) return false;
+    out["path"] = checkpoint->path();
     describe(*checkpoint, out);
     described = true;
-  }
+    return false;
+  });
   if (!described) fail(ErrorCode::kBadInput, "no valid checkpoint in ", path, ": ", reasons);
   out["checkpoints"] = std::move(lines);
   return out;
@@ -171,11 +208,11 @@ Json checkpoint_info(const std::string& path) {
 Json checkpoint_verify(const std::string& path) {
   Json lines = Json::array();
   bool ok = true;
-  for (const std::string& folder : find_checkpoints(path)) {
-    std::optional<Checkpoint> checkpoint;
-    lines.push_back(inspect(folder, /*verify_data=*/true, &checkpoint));
+  inspect_each(path, /*verify_data=*/true, [&](const Json& line, std::optional<Checkpoint>& checkpoint) {
+    lines.push_back(line);
     ok = ok && checkpoint.has_value();
-  }
+    return false;
+  });
   return {{"path", path}, {"ok", ok}, {"checkpoints", std::move(lines)}};
 }
 

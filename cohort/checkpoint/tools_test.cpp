@@ -3,9 +3,11 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cohort/base/test_text.h"
@@ -80,6 +82,45 @@ TEST_CASE("verify names what is wrong with each checkpoint") {
   CHECK(contains(found["checkpoints"][1]["error"], "XXH64"));
   // Info does not read the data.
   CHECK(checkpoint_info(space.path())["checkpoints"][1]["ok"] == true);
+}
+
+TEST_CASE("what a living run is removing is no checkpoint, and `latest` is where it points to") {
+  TemporaryFolder space(memory_folder());
+  const std::string folder = space.path();
+  save(folder, 50, 5000, "n");
+  save(folder, 100, 10000, "n");
+  fs::rename(folder + "/step-000000050", folder + "/step-000000050.old.7");  // Superseded, and half removed.
+  fs::remove(folder + "/step-000000050.old.7/rank-00001.safetensors");
+  fs::create_directory(folder + "/step-000000150.tmp.7");
+  for (const Json& found : {checkpoint_verify(folder), checkpoint_info(folder)}) {
+    REQUIRE(found["checkpoints"].size() == 1);
+    CHECK(found["checkpoints"][0]["step"] == 100);
+  }
+  CHECK(checkpoint_verify(folder)["ok"] == true);
+  CHECK(checkpoint_verify(folder + "/latest")["checkpoints"][0]["path"] == folder + "/step-000000100");
+  // Between the two renames of a replacement a kill leaves the only copy so.
+  fs::rename(folder + "/step-000000100", folder + "/step-000000100.old.7");
+  CHECK(checkpoint_info(folder)["step"] == 100);
+}
+
+TEST_CASE("steps that are removed while they are read are no failure") {
+  TemporaryFolder space(memory_folder());
+  const std::string folder = space.path();
+  save(folder, 1, 100, "n");
+  std::atomic<bool> ends{false};
+  std::thread run([&] {
+    for (int step = 2; !ends; ++step) save(folder, step, 100 * step, "n");
+  });
+  for (int i = 0; i < 200; ++i) {
+    const Json found = checkpoint_verify(folder);
+    CHECK(found["ok"] == true);
+    CHECK(!contains(found.dump(), ".old."));
+    CHECK(!found["checkpoints"].empty());
+    CHECK(checkpoint_info(folder)["checkpoints"][0]["ok"] == true);
+    CHECK(checkpoint_verify(folder + "/latest")["ok"] == true);
+  }
+  ends = true;
+  run.join();
 }
 
 TEST_CASE("export joins the pieces under the model's own names") {

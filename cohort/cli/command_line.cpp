@@ -82,6 +82,21 @@ Config read_file(const Verb& verb, const std::string& path) {
   return config;
 }
 
+/// An empty value asks for nothing. It passes where nothing is what the option may ask for, and where it takes back what the file says.
+void check_empty(const Verb& verb, const Config& file, const std::string& name) {
+  std::string value_name;
+  for (const VerbOption& option : verb.options)
+    if (option.name == name) value_name = option.value_name;
+  if (value_name.empty()) {
+    const Setting& setting = *find_setting(name);
+    for (const OptionRule& rule : option_rules())
+      if (rule.name == name && rule.off == std::string("\"\"")) return;
+    if (setting.get(Config()) == "\"\"" && setting.get(file) != "\"\"") return;
+    value_name = setting.value_name;
+  }
+  fail(ErrorCode::kBadInput, dashed(name), " \"\": the value is empty; give ", dashed(name), " ", value_name, ", or leave it out");
+}
+
 Arguments read_arguments(const Verb& verb, Parser& parser) {
   Arguments arguments;
   arguments.positional = verb.takes_program ? parser.app->remaining() : parser.positional;
@@ -92,6 +107,7 @@ Arguments read_arguments(const Verb& verb, Parser& parser) {
   }
   const Config file = arguments.config;
   const auto take = [&](const std::string& name, const std::string& value) {
+    if (value.empty()) check_empty(verb, file, name);
     const bool own = std::any_of(verb.options.begin(), verb.options.end(), [&](const VerbOption& option) { return option.name == name; });
     if (own) {
       arguments.options[name] = value;
@@ -134,6 +150,8 @@ void check_arguments(const Verb& verb, const Arguments& arguments) {
   for (const std::string& name : arguments.given)
     if (!contains(verb.settings, name))
       fail(ErrorCode::kBadInput, verb.name, " does not read --", name, ", an option of ", readers_of(verb, name), "; leave it out");
+  if (!verb.takes_program && contains(arguments.positional, ""))
+    fail(ErrorCode::kBadInput, verb.name, ": one of its words is empty (\"\"); see `cohort ", verb.name, " -h`");
   const VerbAction* const action = action_of(verb, arguments);
   if (!verb.actions.empty() && !action) return;
   const size_t first = action ? 1 : 0, most = first + static_cast<size_t>(action ? action->most_words : verb.most_words);

@@ -195,7 +195,7 @@ std::vector<Case> setting_cases() {
       {"goal", "val_loss<100", {}, {alone + " --eval-every 1"}, events},
       {"eval-every", "1", {}, {alone}, events},
       {"checkpoint-every", "1", {}, {alone}, events},
-      {"keep-checkpoints", "3", {}, {alone + " --checkpoint-every 1"}, num_checkpoints},
+      {"keep-checkpoints", "3", {alone + " --checkpoint-every end"}, {alone + " --checkpoint-every 1"}, num_checkpoints},
       {"resume", "", {alone}, {alone + " --run r"}, exit_code},
       {"run", "r", {}, {alone}, folder_name},
       {"seed", "7", {}, {alone}, weights},
@@ -331,6 +331,34 @@ TEST_CASE("a batch larger than the data, and a fault in no step") {
   const Outcome fault = run_train(concat(kCommon, kPictures, " --steps 3 --workers 2 --inject kill:1:3"));
   CHECK(fault.code == 2);
   CHECK(fault.err.find("the last of 3 is 2") != std::string::npos);
+  const Outcome never = run_train(concat(kCommon, kPictures, " --steps 3 --accumulate 2 --noise-scale 4"));
+  CHECK(never.code == 2);
+  CHECK(never.err.find("use --noise-scale 3 or less") != std::string::npos);
+}
+
+TEST_CASE("more pieces than samples are refused; the last batch of an epoch may have fewer") {
+  const Outcome refused = run_train(concat(kCommon, kPictures, " --steps 3 --workers 2 --accumulate 9"));
+  CHECK(refused.code == 2);
+  CHECK(refused.err.find("--accumulate 9 cuts --global-batch 16 into 18 pieces (9 for each of 2 shares)") != std::string::npos);
+  // Of 87 samples the sixth batch has 7.
+  for (const char* layout : {"", " --layout zero=1", " --layout zero=2", " --layout zero=3"}) {
+    CAPTURE(layout);
+    CHECK(run_train(concat(kCommon, kPictures, " --epochs 1 --workers 2 --accumulate 8", layout)).code == 0);
+  }
+  CHECK(run_train(concat(kCommon, kPictures, " --epochs 1 --layout pp=2,microbatches=16")).code == 0);
+}
+
+TEST_CASE("pieces that a batch norm does not let be are refused where none is left, and told where some are") {
+  const Outcome none = run_train(concat(kCommon, kNorm, " --steps 1 --accumulate 2"));
+  CHECK(none.code == 2);
+  CHECK(none.err.find("--accumulate 2 would do nothing here: this model's batch norm takes a batch of 16 whole") != std::string::npos);
+  CHECK(none.weights.empty());
+  const Outcome some =
+      run_train(concat(kCommon, "--model vgg11:width=2,hidden=8,norm=ghost,ghost=8 --data synthetic:1x16x16,classes=4,samples=96 ",
+                       "--steps 1 --accumulate 4"));
+  CHECK(some.code == 0);
+  CHECK(some.err.find("groups of 8 samples together, so a step has 2 pieces and not 4") != std::string::npos);
+  CHECK(run_train(concat(kCommon, kNorm, " --steps 1 --accumulate 2 --sync-batch-norm")).code == 0);
 }
 
 TEST_CASE("a run's own configuration passes again, also beside an option that takes the ground from under some of it") {

@@ -12,6 +12,7 @@
 #include "cohort/train/check_run.h"
 #include "cohort/train/run_folder.h"
 #include "cohort/train/trainer.h"
+#include "cohort/world/stop.h"
 #include "cohort/world/world.h"
 
 namespace cohort {
@@ -56,7 +57,9 @@ Config config_to_resume(const Arguments& given, const std::string& run, bool mus
 int run_train(const Arguments& given) {
   // One process of the job has the folder: this one, unless another launcher started it as a rank that is not the first. For a run that
   // goes on it is taken before anything is read from it.
-  const bool takes_folder = world_from_environment().rank == 0;
+  const World world_here = world_from_environment();
+  const bool takes_folder = world_here.rank == 0, is_alone = world_here.launcher == "none";
+  if (is_alone) catch_first_stop_signal();  // A launcher's ranks stop together, after a step.
   Arguments arguments = given;
   std::unique_ptr<RunFolder> folder;
   TrainOptions options{.folder_is_held = takes_folder};
@@ -78,6 +81,10 @@ int run_train(const Arguments& given) {
   // Read before ranks are forked: once for all of them, and a bad file ends the command before anything is started.
   const DataSet data = open_data(config.data, {.context = config.context, .validation_samples = config.val_samples, .seed = config.seed});
   check_data(config, data);
+  if (is_alone && stop_requested()) {
+    log_info("interrupted before the first step; nothing was saved");
+    return static_cast<int>(ErrorCode::kInterrupted);
+  }
   std::string failure;
   const int code = run_job(
       arguments,

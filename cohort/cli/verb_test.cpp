@@ -4,10 +4,13 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "cohort/base/config.h"
+#include "cohort/base/error.h"
+#include "cohort/base/file.h"
 
 namespace cohort {
 namespace {
@@ -105,6 +108,22 @@ TEST_CASE("verbs without actions: settings and words that they do not read are r
   CHECK(code_of(report_verb(), {"a"}) == 77);
   CHECK(code_of(report_verb(), {"a", "b"}) == 2);
   CHECK(code_of(simulate_verb(), {"word"}) == 2);
+}
+
+TEST_CASE("an empty value is refused, but where nothing is what may be asked for") {
+  for (const char* setting : {"run", "layout", "goal", "inject", "plugin", "study", "model", "lr"}) {
+    CAPTURE(setting);
+    CHECK(code_of(train_verb(), {concat("--", setting), ""}) == 2);
+  }
+  CHECK(code_of(train_verb(), {"--prompt", ""}) == 77);
+  CHECK(code_of(verify_verb(), {"--layouts", ""}) == 2);
+  CHECK(code_of(checkpoint_verb(), {"verify", ""}) == 2);
+  CHECK(code_of(checkpoint_verb(), {"export", "x", "--out", ""}) == 2);
+  const TemporaryFolder folder;
+  const std::string file = folder / "c.toml";
+  std::ofstream(file) << "run = \"r\"\nsteps = 1\n";
+  CHECK(code_of(train_verb(), {file, "--run", ""}) == 77);  // Takes back what the file says.
+  CHECK(code_of(train_verb(), {file, "--goal", ""}) == 2);
 }
 
 }  // namespace

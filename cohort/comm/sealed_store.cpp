@@ -9,6 +9,7 @@ namespace cohort {
 namespace {
 
 constexpr const char* kProofKey = "proof";
+constexpr const char* kRefusedKey = "refused";  // There where a rank was turned away; anybody may write it, so it only explains a failure.
 constexpr const char* kNoSecret = "no token";
 
 std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
@@ -34,9 +35,27 @@ void SealedStore::set(const std::string& key, const std::vector<uint8_t>& value)
   store_->set(name, std::vector<uint8_t>(sealed.begin(), sealed.end()));
 }
 
+/// Who waits for a rank that was turned away is told so: the note is all that such a rank can leave.
+std::vector<uint8_t> SealedStore::get_in_time(const std::string& name) {
+  try {
+    return store_->get(name);
+  } catch (const std::exception& error) {
+    bool refused = false;
+    try {
+      refused = store_->check({kRefusedKey});
+    } catch (const std::exception&) {  // The store is gone: that is what is told.
+    }
+    if (!refused) throw;
+    fail(ErrorCode::kEnvironment,
+         "a rank did not come in time, and one was turned away because its token is another than this job's, or it has "
+         "none; ",
+         how_to_give_a_token(), " [", first_line(error.what()), "]");
+  }
+}
+
 std::vector<uint8_t> SealedStore::get(const std::string& key) {
   const std::string name = name_of(key);
-  const std::optional<std::string> text = unseal(key_, name, text_of(store_->get(name)));
+  const std::optional<std::string> text = unseal(key_, name, text_of(get_in_time(name)));
   if (!text)
     fail(ErrorCode::kEnvironment, "the store's entry '", key,
          "' was not written by a rank of this job: somebody without its token writes to "
@@ -76,9 +95,11 @@ void check_same_secret(c10d::Store& store, int rank, const std::string& secret, 
            how_to_give_a_token());
     return;
   }
+  const bool is_same = !secret.empty() && equal_secrets(proof, proof_with(proof.substr(0, proof.find(' '))));
+  if (!is_same) store.set(kRefusedKey, std::vector<uint8_t>{'1'});
   if (secret.empty())
     fail(ErrorCode::kEnvironment, "rank ", rank, " has no token, and the job at ", place, " asks for one; ", how_to_give_a_token());
-  if (!equal_secrets(proof, proof_with(proof.substr(0, proof.find(' ')))))
+  if (!is_same)
     fail(ErrorCode::kEnvironment, "the token of rank ", rank, " is not that of the job at ", place, "; ", how_to_give_a_token());
 }
 

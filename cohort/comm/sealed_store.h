@@ -38,6 +38,7 @@ class SealedStore : public c10d::Store {
  private:
   std::string name_of(const std::string& key) const { return prefix_ + key; }
   std::vector<std::string> names_of(const std::vector<std::string>& keys) const;
+  std::vector<uint8_t> get_in_time(const std::string& name);
 
   c10::intrusive_ptr<c10d::Store> store_;
   std::string secret_, prefix_, key_;
@@ -45,7 +46,8 @@ class SealedStore : public c10d::Store {
 
 /// Ranks find out, before they wait for each other under names that differ, that they were given different secrets, or only some of them
 /// one ("" is none): rank 0 publishes a proof that it knows its secret, the others compare it with theirs. Error(kEnvironment) on these,
-/// which says what to do; `place` is where the store is. Blocks until rank 0 has come, at most for the store's time-out.
+/// which says what to do, and a note in the store, so that a get() of the others that is not answered in time says it too. `place` is where
+/// the store is. Blocks until rank 0 has come, at most for the store's time-out.
 void check_same_secret(c10d::Store& store, int rank, const std::string& secret, const std::string& place);
 
 }  // namespace cohort

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "cohort/base/error.h"
@@ -115,6 +116,26 @@ TEST_CASE("ranks with different tokens are told so at once, by the rank that has
   CHECK(told(kSecret, kOther).find("the token of rank 1 is not that of the job at 10.0.0.1:29500") != std::string::npos);
   CHECK(told(kSecret, "").find("rank 1 has no token, and the job at 10.0.0.1:29500 asks for one") != std::string::npos);
   CHECK(told("", kSecret).find("rank 0 of the job at 10.0.0.1:29500 has none") != std::string::npos);
+}
+
+TEST_CASE("who waits in vain is told that a rank was turned away, where one was") {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  store->setTimeout(std::chrono::milliseconds(50));
+  check_same_secret(*store, 0, kSecret, "10.0.0.1:29500");
+  SealedStore sealed(store, kSecret);
+  const auto told = [&]() -> std::string {
+    try {
+      sealed.get("cohort/peer/1");
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(told().find("turned away") == std::string::npos);
+  check_same_secret(*store, 2, kSecret, "10.0.0.1:29500");
+  CHECK(told().find("turned away") == std::string::npos);
+  CHECK_THROWS_AS(check_same_secret(*store, 1, kOther, "10.0.0.1:29500"), Error);
+  CHECK(told().find("one was turned away because its token is another than this job's") != std::string::npos);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Data by name: `NAME[:ARGUMENT]`. A new kind of data is a line in the table.
 
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cohort/base/error.h"
@@ -54,6 +56,10 @@ DataSet open_data(const std::string& specification, const DataOptions& options) 
     data.name = specification;
     return data;
   }
+  std::error_code ignored;
+  if (!specification.empty() && std::filesystem::exists(specification, ignored))
+    fail(ErrorCode::kBadInput, "data '", specification,
+         "' is the name of a file or folder without what is in it; for text give text:", specification, "; all kinds: ", join(forms, ", "));
   fail(ErrorCode::kBadInput, "unknown data '", name, "'", did_you_mean(name, names), ": expected ", join(forms, ", "));
 }
 

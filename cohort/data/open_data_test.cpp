@@ -23,6 +23,12 @@ TEST_CASE("open_data: each name reaches its kind of data") {
   CHECK(open_data("synthetic:1x4x4,samples=10").train->num_samples() == 9);
 }
 
+TEST_CASE("open_data: a file's bare name is told how it is named") {
+  TempFolder folder;
+  const std::string file = folder.write("my.txt", std::string(500, 'x'));
+  CHECK(mentions(error_of([&] { open_data(file); }), concat("for text give text:", file)));
+}
+
 TEST_CASE("open_data: wrong names and arguments") {
   const auto refusal = [](const std::string& specification) { return error_of([&] { open_data(specification); }); };
   CHECK(mentions(refusal("fashon-mnist"),

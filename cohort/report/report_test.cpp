@@ -172,6 +172,13 @@ TEST_CASE("report: a run that failed shows the cause, one that lacks lines how m
   CHECK(contains(changed, "lr 0.1 "));
 }
 
+TEST_CASE("report: steps that fp16 skipped are counted, where there are any") {
+  const auto page = [](const char* done) { return Run().start("cnn", "x").steps(1, 5).line(done).page(); };
+  CHECK(contains(page(R"({"event":"done","step":5,"skipped_steps":3})"), "<dt>Skipped steps</dt><dd>3</dd>"));
+  CHECK(!contains(page(R"({"event":"done","step":5,"skipped_steps":0})"), "Skipped steps"));
+  CHECK(!contains(page(R"({"event":"done","step":5})"), "Skipped steps"));
+}
+
 TEST_CASE("report: bits per byte, perplexity and the generated text of a text model") {
   Run run;
   run.start("lstm", "text:x").steps(1, 30).line(R"({"event":"eval","step":30,"val_loss":0.6931471806,"val_error":0.3})");

@@ -200,6 +200,7 @@ void read_done(const JsonLine& line, RunRecord& run) {
   done.measured_step_seconds = line.number("measured_step_seconds");
   if (const Json* bytes = line.array("peak_memory_bytes"))
     done.peak_memory_bytes = JsonLine::counts(*bytes, line.where(), "'peak_memory_bytes'");
+  done.skipped_steps = line.count("skipped_steps");
   run.done = std::move(done);
   run.state = RunState::kDone;
 }

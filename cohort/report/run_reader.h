@@ -102,6 +102,7 @@ struct DoneRecord {
   double seconds = kUnknown;  ///< Of the process that ended the run.
   double predicted_step_seconds = kUnknown, measured_step_seconds = kUnknown;
   std::vector<int64_t> peak_memory_bytes;  ///< One a rank.
+  std::optional<int64_t> skipped_steps;    ///< Of fp16, for gradients that overflowed.
 };
 
 /// How a process of the run failed.

@@ -193,6 +193,8 @@ std::vector<Tile> key_figures(const RunRecord& run, const Summary& summary) {
   }
   if (std::isfinite(summary.samples_per_second)) list.push_back({"Speed", significant(summary.samples_per_second, 3), "samples/s, median"});
   if (std::isfinite(summary.step_seconds)) list.push_back({"Step time", milliseconds_text(summary.step_seconds), forecast_note(summary)});
+  if (run.done && run.done->skipped_steps.value_or(0) > 0)
+    list.push_back({"Skipped steps", with_commas(*run.done->skipped_steps), "their gradients overflowed fp16"});
   list.push_back(
       {"Workers", with_commas(summary.num_workers), run.start && !run.start->layout.empty() ? "layout " + run.start->layout : ""});
   if (summary.peak_memory_bytes)

@@ -56,6 +56,15 @@ void check_batch(const Config& config, const Layout& layout) {
   if (config.shares == "equal" && config.global_batch < num_shares)
     fail(ErrorCode::kBadInput, "--global-batch ", config.global_batch, " leaves some of ", num_shares,
          layout.is_model_parallel() ? " replicas" : " ranks", " without samples; use ", num_shares, " or more, or fewer workers");
+  // The last batch of an epoch may be smaller: pieces without samples are left out of it.
+  const int64_t pieces = int64_t{config.accumulate} * layout.microbatches;
+  const int64_t least = (config.shares == "equal" ? num_shares : 1) * pieces;
+  if (pieces > 1 && config.global_batch < least)
+    fail(ErrorCode::kBadInput, config.accumulate > 1 ? concat("--accumulate ", config.accumulate) : "",
+         config.accumulate > 1 && layout.microbatches > 1 ? " with " : "",
+         layout.microbatches > 1 ? concat("--layout microbatches=", layout.microbatches) : "", " cuts --global-batch ", config.global_batch,
+         " into ", least, " pieces", num_shares > 1 && least > pieces ? concat(" (", pieces, " for each of ", num_shares, " shares)") : "",
+         ", more than it has samples; use fewer pieces, or --global-batch ", least, " or more");
 }
 
 }  // namespace
@@ -72,6 +81,9 @@ void check_data(const Config& config, const DataSet& data) {
     fail(ErrorCode::kBadInput, "--global-batch ", config.global_batch, ": the data has ", num_samples,
          " training samples, and a batch takes each at most once; use --global-batch ", num_samples, " or less");
   const int64_t steps = steps_of_run(config, num_samples);
+  if (config.noise_scale > steps)
+    fail(ErrorCode::kBadInput, "--noise-scale ", config.noise_scale, " measures once in ", config.noise_scale, " steps, and the run has ",
+         steps, ", so it would measure nothing; use --noise-scale ", steps, " or less, or leave it out");
   for (const InjectedFault& fault : parse_faults(config.inject))
     if (fault.kind == "kill" && fault.value >= static_cast<double>(steps))
       fail(ErrorCode::kBadInput, "--inject kill:", fault.rank, ":", fault.value, ": steps are counted from 0 here, and the last of ", steps,

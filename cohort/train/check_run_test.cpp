@@ -33,5 +33,29 @@ TEST_CASE("every ZeRO stage may run on a GPU; what works in host memory alone is
   CHECK(refusal("pp=2,zero=1", "cuda").find("with pp or tp is not supported") != std::string::npos);
 }
 
+TEST_CASE("a batch has a sample for every piece that it is cut into") {
+  const auto refusal_of = [](int64_t batch, int accumulate, const std::string& layout, int num_ranks,
+                             const std::string& shares) -> std::string {
+    Config config;
+    config.model = "fc", config.global_batch = batch, config.accumulate = accumulate, config.shares = shares;
+    try {
+      check_run(config, parse_layout(layout, num_ranks), num_ranks);
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::kBadInput);
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(refusal_of(16, 8, "auto", 2, "equal") == "");
+  CHECK(refusal_of(16, 9, "auto", 2, "equal") ==
+        "--accumulate 9 cuts --global-batch 16 into 18 pieces (9 for each of 2 shares), more than it has samples; use fewer pieces, or "
+        "--global-batch 18 or more");
+  CHECK(refusal_of(8, 9, "auto", 1, "equal").find("--accumulate 9 cuts --global-batch 8 into 9 pieces, more") == 0);
+  CHECK(refusal_of(8, 1, "pp=2,microbatches=9", 2, "equal").find("--layout microbatches=9 cuts --global-batch 8 into 9") == 0);
+  CHECK(refusal_of(16, 2, "dp=2,pp=2,microbatches=5", 4, "equal").find("--accumulate 2 with --layout microbatches=5 cuts") == 0);
+  CHECK(refusal_of(16, 9, "auto", 2, "3:1") == "");  // Such shares are taken as they come.
+  CHECK(refusal_of(16, 17, "auto", 2, "3:1").find("into 17 pieces, more") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace cohort

@@ -45,6 +45,7 @@ class Run {
   void take_folder();
   DataIdentity data_identity();
   void check_shares() const;
+  int64_t num_pieces() const;
   void spread_model();
   void put_in_fault();
   /// The layout whose arithmetic this run does: its own, or the one whose ranks it stands for.
@@ -57,6 +58,7 @@ class Run {
   void rebalance(Loader& loader, int64_t number, const StepMetrics& metrics, int64_t num_samples);
   void evaluate_now(int64_t step, bool last);
   void resume();
+  void tell_skipped(int64_t step);
   bool save_is_due(int64_t step) const;
   void save(int64_t step, bool is_last);
   void save_now(int64_t step);
@@ -98,7 +100,7 @@ class Run {
   std::unique_ptr<Progress> progress_;
   StatusPage status_;
   int64_t first_step_ = 0, total_steps_ = 0, saved_step_ = -1, evaluated_step_ = -1;
-  bool last_save_failed_ = false;
+  bool last_save_failed_ = false, skip_is_told_ = false;
   std::vector<double> step_seconds_;
   StepMetrics totals_;
   int64_t samples_ = 0;

@@ -141,6 +141,6 @@ void RunFolder::record_failure(int exit_code, const std::string& cause, bool to_
   whatever_happens([&] { log_info("report: " + write_report(path_)); });
 }
 
-void write_run_config(const Config& config) { write_file_atomically(config.run + "/config.toml", to_toml(lasting_config(config))); }
+void write_run_config(const Config& config) { write_file_atomically(config.run + "/config.toml", whole_toml(lasting_config(config))); }
 
 }  // namespace cohort

@@ -153,6 +153,7 @@ void Run::write_rank_totals() {
               {"first_step_seconds", trained ? Json(first_step_seconds_) : Json(nullptr)},
               {"peak_memory_bytes", peaks},
               {"run", config_.run}};
+    if (needs_loss_scale(parse_precision(config_.precision))) done["skipped_steps"] = step_->skipped_steps();
     if (noise_) done["noise_scale"] = finite_json(noise_->recent().noise_scale());
     metrics_->event(done);
   }
@@ -207,7 +208,9 @@ void Run::write_end(bool interrupted) {
     log_info(concat("interrupted after step ", result_.steps, "; go on with: cohort train ", config_.run, "/config.toml --resume"));
   else
     log_info(concat("done: validation loss ", result_.val_loss, ", accuracy ", 100 * (1 - result_.val_error), " % after ", result_.steps,
-                    " steps in ", human_seconds(result_.seconds), "; report: ", report));
+                    " steps in ", human_seconds(result_.seconds),
+                    step_->skipped_steps() > 0 ? concat(", ", step_->skipped_steps(), " of them skipped (fp16 overflow)") : "",
+                    "; report: ", report));
 }
 
 }  // namespace cohort

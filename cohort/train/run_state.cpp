@@ -53,8 +53,14 @@ void check_identity(const Json& then, const Json& now, const std::string& path, 
     if (key == "data")
       fail(ErrorCode::kBadInput, "--resume: ", path, " was trained on other data than ", data, " is now (fingerprint ", then[key].dump(),
            ", now ", value.dump(), "); give the same --data, --context and --val-samples, or start a new run in another --run folder");
-    fail(ErrorCode::kBadInput, "--resume: ", path, " was trained with ", key, " = ", then.value(key, Json()).dump(), ", this run has ",
-         value.dump(), "; give the same, or start a new run in another --run folder");
+    const auto text = [](const Json& what) { return what.is_string() ? what.get<std::string>() : what.dump(); };
+    if (key == "train_samples")
+      fail(ErrorCode::kBadInput, "--resume: ", path, " was trained on ", text(then.value(key, Json())), " samples, and ", data,
+           " now gives ", text(value), "; give the same --data, --context and --val-samples, or start a new run in another --run folder");
+    std::string option = key;
+    std::replace(option.begin(), option.end(), '_', '-');
+    fail(ErrorCode::kBadInput, "--resume: ", path, " was trained with --", option, " ", text(then.value(key, Json())), ", this run has --",
+         option, " ", text(value), "; give the same, or start a new run in another --run folder");
   }
 }
 

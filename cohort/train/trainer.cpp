@@ -122,6 +122,21 @@ void Run::check_shares() const {
                              : "; use fewer workers, or a larger --global-batch");
 }
 
+/// How many pieces a step of the run has: where a norm keeps samples together it may be fewer than were asked for. Refused where it is one.
+int64_t Run::num_pieces() const {
+  const int64_t asked = int64_t{config_.accumulate} * layout_.microbatches, granularity = model_->sample_granularity();
+  int64_t pieces = 0;
+  for (int piece = 0; piece < asked; ++piece)
+    pieces +=
+        share_of_rank(std::min(config_.global_batch, data_.train->num_samples()), piece, static_cast<int>(asked), granularity).size() > 0;
+  if (asked > 1 && pieces == 1 && config_.taken_from.empty())
+    fail(ErrorCode::kBadInput,
+         config_.accumulate > 1 ? concat("--accumulate ", config_.accumulate) : concat("microbatches=", layout_.microbatches),
+         " would do nothing here: this model's batch norm takes a batch of ", config_.global_batch,
+         " whole; leave it out, or use --sync-batch-norm or another norm (norm=group, none, norm=ghost with a smaller ghost=N)");
+  return pieces;
+}
+
 /// Cuts the model where the layout says so; from here on model_ is this rank's part.
 void Run::spread_model() {
   plan_ = plan_stages(*model_, config_, layout_, *data_.train, group_);
@@ -180,6 +195,7 @@ void Run::build_strategy() {
     model_->set_sample_granularity(1);
   }
   check_shares();
+  if (options_.reports) num_pieces();
   strategy_ = make_strategy(*model_, data_group, strategy_options(config_, layout_));
   if (parallel_) strategy_->set_counted_elsewhere(parallel_->counted_elsewhere(*model_));
   if (config_.noise_scale > 0 && options_.reports) {
@@ -211,6 +227,10 @@ void Run::warn() {
   // Norms over groups keep those together: no statistic has more samples than that (kWholeBatch is more than any batch).
   int64_t per_statistic = std::max<int64_t>(1, config_.global_batch / (pieces * layout_.microbatches) / num_shares);
   if (granularity > 1) per_statistic = std::min(per_statistic, granularity);
+  if (const int64_t asked = pieces * layout_.microbatches, made = num_pieces(); made < asked)
+    log_warning(concat("this model's batch norm keeps groups of ", granularity, " samples together, so a step has ", made,
+                       " pieces and not ", asked,
+                       "; use a larger --global-batch, or another norm (norm=group, none, norm=ghost with a smaller ghost=N)"));
   for (const std::string& warning :
        {small_batch_warning(*model_, per_statistic), precision_warning(parse_precision(config_.precision), device_.type())})
     if (!warning.empty()) log_warning(warning);
@@ -293,6 +313,14 @@ Json Run::describe_stages() const {
   return layers;
 }
 
+/// Once. A dynamic scale learns from the first overflows, so they are its own business; a fixed one does not.
+void Run::tell_skipped(int64_t step) {
+  if (skip_is_told_ || config_.loss_scale == 0 || !reports_here()) return;
+  skip_is_told_ = true;
+  log_warning(concat("step ", step, " was skipped: its gradients overflowed fp16 with the fixed --loss-scale ", config_.loss_scale,
+                     "; use a smaller one, or 0 for a dynamic one. How many were skipped stands at the end"));
+}
+
 TrainResult Run::train() {
   write_start();
   std::optional<Goal> goal;
@@ -322,6 +350,7 @@ TrainResult Run::train() {
       totals_.exchange_seconds += step.metrics.exchange_seconds;
       totals_.optimizer_seconds += step.metrics.optimizer_seconds;
       const bool last = number + 1 == total_steps_;
+      if (step.skipped) tell_skipped(number + 1);
       if (reports_here() && ((number + 1) % config_.log_every == 0 || last || stop)) metrics_->step(step.metrics);
       if (reports_here() && step.noise) metrics_->noise_scale(*step.noise);
       if ((number + 1) % config_.eval_every == 0 || last) evaluate_now(number + 1, last);

@@ -238,6 +238,7 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
                       .add_other_parts = std::move(add_other_parts)});
   if (options_.noise) out.noise = options_.noise->end_step(outcome);
   scaler_.update(outcome.skipped);
+  out.skipped = outcome.skipped;
   const double seconds = seconds_since(start);
   if (config_.clip_norm > 0) m.gradient_norm = outcome.gradient_norm;
   m.step = number + 1;

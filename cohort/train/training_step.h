@@ -37,7 +37,8 @@ struct TrainingStepOptions {
 
 struct StepResult {
   StepMetrics metrics;
-  bool stop = false;  ///< A rank was asked to stop.
+  bool stop = false;     ///< A rank was asked to stop.
+  bool skipped = false;  ///< fp16: a gradient was infinite or NaN, and no rank applied its update.
   std::optional<NoiseReading> noise;
 };
 
@@ -51,6 +52,9 @@ class TrainingStep {
 
   /// Error(kFailed) in one line with advice, where a loss after this step's forward is not finite; `which`: "the loss".
   void check_finite(const std::string& which, double loss, int64_t number) const;
+
+  /// Since the start of the run, resumed ones included.
+  int64_t skipped_steps() const { return scaler_.skipped_steps(); }
 
   /// The loss scale, for checkpoints.
   Json state() const;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -17,8 +18,14 @@
 namespace cohort {
 
 struct Trainings::Folder {
-  Folder() : path((std::filesystem::temp_directory_path() / "cohort-verify-XXXXXX").string()) {
-    if (!::mkdtemp(path.data())) fail(ErrorCode::kFailed, "cannot make a temporary folder ", path, ": ", std::strerror(errno));
+  Folder() : path(concat(place(), "/cohort-verify-XXXXXX")) {
+    if (!::mkdtemp(path.data()))
+      fail(ErrorCode::kBadInput, "verify keeps its trainings in ", place(),
+           " (TMPDIR, else /tmp) and cannot make a folder there: ", std::strerror(errno), "; set TMPDIR to a folder that takes files");
+  }
+  static std::string place() {
+    const char* const given = std::getenv("TMPDIR");
+    return given && *given ? given : "/tmp";
   }
   ~Folder() {
     std::error_code ignored;

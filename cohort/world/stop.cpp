@@ -8,12 +8,11 @@ namespace cohort {
 namespace {
 std::atomic<bool> stop{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "the signal handler writes it");
-}  // namespace
 
-void catch_stop_signals() {
+void catch_signals(int flags) {
   struct sigaction action{};
   action.sa_handler = [](int) { stop = true; };
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = SA_RESTART | flags;
   sigemptyset(&action.sa_mask);
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
@@ -24,6 +23,10 @@ void catch_stop_signals() {
   ::signal(SIGXFSZ, SIG_IGN);
 }
 
+}  // namespace
+
+void catch_stop_signals() { catch_signals(0); }
+void catch_first_stop_signal() { catch_signals(static_cast<int>(SA_RESETHAND)); }
 bool stop_requested() { return stop.load(std::memory_order_relaxed); }
 void request_stop() { stop = true; }
 

@@ -6,6 +6,8 @@ namespace cohort {
 /// SIGINT, SIGTERM and, where it is not ignored (nohup), SIGHUP of this process set a flag from now on instead of ending it. SIGXFSZ is
 /// ignored: who writes over a limit of file sizes gets an error.
 void catch_stop_signals();
+/// The same for the first of these signals, whose successors end the process as they would have: for the time before the training.
+void catch_first_stop_signal();
 /// Whether one has come. Any thread.
 bool stop_requested();
 /// As if a signal had come (tests, and `--goal`-like ends from outside).

@@ -12,6 +12,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
 #include "cohort/world/process.h"
+#include "cohort/world/stop.h"
 
 namespace cohort {
 namespace {
@@ -135,6 +136,7 @@ int Supervisor::wait() {
   bool failed = false;
   Clock::time_point interrupted_at, failed_at;
   std::string stopped_ranks;
+  if (stop_requested()) ::kill(::getpid(), SIGTERM);  // One came before the signals were blocked here.
   for (reap(); !all_ended(); reap()) {
     const Rank* cause = first_cause();
     if (cause && !failed) failed = true, failed_at = Clock::now();

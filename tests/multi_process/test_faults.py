@@ -113,9 +113,28 @@ def test_interrupt_saves_and_resume_continues_bitwise():
             check(code == 130, f"exit code {code}\n{err}")
             stopped_at = steps_in(folder / name)
             check(0 < stopped_at < 600, f"stopped after step {stopped_at}")
-            run_ok(["train", folder / name / "config.toml", "--resume", "--inject", ""])
+            run_ok(["train", folder / name / "config.toml", "--resume"])
             check(exported(folder / name, folder) == exported(folder / "whole", folder), "weights differ from the run that was never stopped")
             check(steps_in(folder / name) == 600, "the rest was trained")
+
+
+def test_ctrl_c_before_the_first_step_is_answered():
+    def is_caught(process):
+        fields = dict(line.split(":", 1) for line in open(f"/proc/{process.pid}/status"))
+        return int(fields["SigCgt"], 16) >> (signal.SIGINT - 1) & 1
+
+    for workers in (1, 2):
+        for delay in (0, 0.05, 0.1, 0.2, 0.4):
+            with Folder() as folder:
+                process = start(["train", *TINY, "--workers", workers, *FOREVER, "--run", folder / "run"])
+                wait_for(lambda: is_caught(process), "the handler, before LibTorch is ready")
+                time.sleep(delay)
+                process.send_signal(signal.SIGINT)
+                code, _, err = finish(process, timeout=40)
+                check(code == 130 and ("interrupted before the first step; nothing was saved" in err or "interrupted after step" in err), f"{workers}, {delay}: {code}\n{err}")
+                if "before the first step" in err:
+                    check(len(err.splitlines()) == 1 and not (folder / "run/checkpoints").exists(), err)
+                check("before the first step" in err or delay > 0, f"at once: {err}")
 
 
 def test_ctrl_c_in_the_terminal_reaches_everybody_at_once():
@@ -137,7 +156,7 @@ def test_resume_after_a_kill_on_another_number_of_workers():
             name = f"on-{workers}"
             code, _, err = run([*whole, "--workers", 2, "--checkpoint-every", 10, "--inject", "kill:1:35", "--run", folder / name])
             check(code == 4, err)
-            run_ok(["train", folder / name / "config.toml", "--resume", "--workers", workers, "--inject", "", "--json"])
+            run_ok(["train", folder / name / "config.toml", "--resume", "--workers", workers, "--json"])
             difference = largest_difference(reference, exported(folder / name, folder))
             check(difference == 0 if workers == 2 else difference < 1e-4, f"{workers} workers: weights differ by {difference}")
 
@@ -162,7 +181,7 @@ def test_resume_of_something_else_is_refused():
     with Folder() as folder:
         arguments = ["train", *TINY, "--steps", 5, "--workers", 2, "--run", folder / "run"]
         run_ok(arguments)
-        for change, word in ((["--model", "fc:hidden=17"], "model"), (["--optimizer", "adam"], "optimizer"), (["--global-batch", 16], "global_batch"), (["--seed", 9], "seed")):
+        for change, word in ((["--model", "fc:hidden=17"], "model"), (["--optimizer", "adam"], "optimizer"), (["--global-batch", 16], "with --global-batch 32, this run has --global-batch 16"), (["--seed", 9], "seed")):
             rest = [text for pair in zip(arguments[1::2], arguments[2::2]) if pair[0] != change[0] for text in pair]
             code, _, err = run(["train", *rest, "--resume", *change])
             check(code == 2 and word in err, f"{change}: exit code {code}\n{err}")

@@ -73,13 +73,45 @@ def test_other_data_of_the_same_shape_are_refused():
         base = ["train", "--model", "transformer:width=16,layers=1,heads=2", "--context", 16, "--optimizer", "adamw", "--lr", "0.01", "--global-batch", 8, "--quiet"]
         run_ok([*base, "--data", f"text:{folder / 'a'}", "--steps", 3, "--run", folder / "run"])
         before = content(folder / "run")
-        for change, expected in ((["--data", f"text:{folder / 'b'}"], "was trained on other data than"), (["--val-samples", 5], "train_samples"), (["--context", 8], "train_samples"),
-                                 (["--seed", 2], "seed"), (["--global-batch", 4], "global_batch"), (["--model", "transformer:width=8,layers=1,heads=2"], "model")):
+        for change, expected in ((["--data", f"text:{folder / 'b'}"], "was trained on other data than"), (["--val-samples", 5], "give the same --data, --context and --val-samples"),
+                                 (["--context", 8], "give the same --data, --context and --val-samples"), (["--seed", 2], "with --seed 1, this run has --seed 2"),
+                                 (["--global-batch", 4], "with --global-batch 8, this run has --global-batch 4"), (["--model", "transformer:width=8,layers=1,heads=2"], "--model transformer:width=8,")):
             code, _, err = run(["train", "--run", folder / "run", "--resume", "--steps", 6, *change])
             check(code == 2 and expected in err and len(err.splitlines()) == 1, f"{change}: {code} {err}")
             check(content(folder / "run") == before, f"{change}: what is refused changes nothing")
         code, _, err = run(["train", "--run", folder / "run", "--resume", "--steps", 6, "--data", f"text:{folder / 'copy'}", "--quiet"])
         check(code == 0 and "changed: data" in err, f"the same data in another place: {code} {err}")
+
+
+def test_a_cut_configuration_is_not_taken_for_a_whole_one():
+    with Folder() as folder:
+        run_ok([*SHORT, "--steps", 3, "--run", folder / "run"])
+        file = folder / "run/config.toml"
+        whole = file.read_text()
+        lines = whole.splitlines(keepends=True)
+        for kept in (0, 1, len(lines) // 2, len(lines) - 1):
+            file.write_text("".join(lines[:kept]))
+            for command in (["--run", folder / "run", "--resume"], [file, "--resume"], [file, "--run", folder / "other"]):
+                if kept == 0 and "--resume" not in command:
+                    continue  # An empty file of a user's own asks for the defaults.
+                code, _, err = run(["train", *command, "--steps", 5, "--quiet"])
+                check(code == 2 and len(err.splitlines()) == 1 and ("its end is missing" if kept else "holds no setting") in err, f"{kept} {command}: {code} {err}")
+        check(not (folder / "other").exists(), "refused before anything is made")
+        file.write_text("".join(line for line in lines if not line.startswith("# ")))  # As runs had it before.
+        code, _, err = run(["train", "--run", folder / "run", "--resume", "--steps", 5, "--quiet"])
+        check(code == 0 and file.read_text() == whole.replace("steps = 3", "steps = 5"), err)
+
+
+def test_checkpoint_tools_beside_a_living_run():
+    with Folder() as folder:
+        process = start([*SHORT, *FOREVER, "--checkpoint-every", 1, "--run", folder / "run"])
+        wait_for(lambda: steps_in(folder / "run") > 5, "training")
+        for _ in range(10):
+            for action in ("verify", "info"):
+                code, out, err = run(["checkpoint", action, folder / "run", "--json"])
+                check(code == 0 and ".old." not in out and ".tmp." not in out and json.loads(out)["checkpoints"], f"{action}: {code} {out} {err}")
+        process.send_signal(signal.SIGTERM)
+        check(finish(process, timeout=40)[0] == 130, "SIGTERM stops it")
 
 
 def xxh64(data):

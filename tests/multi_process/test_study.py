@@ -323,7 +323,7 @@ def test_what_is_refused():
         for more in ([spec, *out], [spec, "--dry-run"], [tiny, "--out", folder / "x", "--workers", 2], [tiny, "--dry-run"]):
             refused([*more, "--backend", "foo"], "'foo'", "auto shm gloo mpi shm+gloo shm+mpi")
         refused([spec, *out, "--backend", "glo"], "did you mean 'gloo'?")
-        refused([spec, "--dry-run", "--backend", ""], "expected one of")
+        refused([spec, "--dry-run", "--backend", ""], "the value is empty; give --backend NAME")
         refused([folder / "none.toml", *out], "none.toml")
         refused([tiny, "--out", folder / "x", "--synthetic"], "made-up data")
         (folder / "file").write_text("not a folder")

@@ -138,8 +138,8 @@ def test_wrong_usage_is_refused_with_a_sentence():
             ([good, "--law", "cubic"], "none of hyperbola, knee, log-linear"),
             ([good, "--reference-batch", "0"], "above 0"),
             ([good, "--goal", "val_error<0.1"], "is a table"),
-            ([good, "--goal", ""], "goal '' is not METRIC<VALUE"),
-            ([folder, "--goal", ""], "goal '' is not METRIC<VALUE"),
+            ([good, "--goal", ""], "the value is empty; give --goal GOAL"),
+            ([folder, "--goal", ""], "the value is empty; give --goal GOAL"),
         ):
             code, out, err = run(["study", "fit", *arguments])
             check(code == 2 and word in err and not out, (arguments, code, out, err))

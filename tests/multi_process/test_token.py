@@ -56,9 +56,10 @@ def test_another_token_or_none_is_turned_away():
         first, second = secrets.token_hex(16), secrets.token_hex(16)
         result = ranks(folder, [{"COHORT_TOKEN": first}, {"COHORT_TOKEN": second}])
         one_line(result[1], "the token of rank 1 is not that of the job at 127.0.0.1:")
-        check(result[0][0] == 4, result[0][2])
+        check(result[0][0] == 4 and "one was turned away because its token is another than this job's" in result[0][2].splitlines()[-1], result[0][2])
         result = ranks(folder, [{"COHORT_TOKEN": first}, {}])
         one_line(result[1], "rank 1 has no token")
+        check("one was turned away" in result[0][2], result[0][2])
         result = ranks(folder, [{}, {"COHORT_TOKEN": first}])
         one_line(result[1], "has none; give all ranks one secret")
         for _, out, err in result:

@@ -45,6 +45,18 @@ def test_same_losses_for_every_number_of_workers():
             check(worst < 1e-4, f"{workers} workers: the loss differs by {worst}")
 
 
+def test_steps_that_a_fixed_loss_scale_loses_are_told():
+    with Folder() as folder:
+        fp16 = ["train", *TINY, "--precision", "fp16", "--quiet", "--json", "--workers", 2, "--steps", 5]
+        code, out, err = run([*fp16, "--loss-scale", "1e15", "--run", folder / "fixed"])
+        done = json.loads(out.splitlines()[-1])
+        check(code == 0 and err.count("step 1 was skipped: its gradients overflowed fp16 with the fixed --loss-scale 1e+15") == 1 and err.count("was skipped") == 1, err)
+        check(done["skipped_steps"] == 5 and "5 of them skipped (fp16 overflow)" in err, (done, err))
+        check("Skipped steps" in (folder / "fixed/report.html").read_text(), "the report says it")
+        code, out, err = run([*fp16, "--loss-scale", "8", "--run", folder / "small"])
+        check(code == 0 and json.loads(out.splitlines()[-1])["skipped_steps"] == 0 and "skipped" not in err, err)
+
+
 def test_goal_stops_early():
     with Folder() as folder:
         lines = run_ok(["train", *TINY, "--workers", 2, "--steps", 400, "--eval-every", 10, "--goal", "val_error<0.2", "--run", folder / "run", "--json"])

@@ -179,5 +179,10 @@ def test_what_it_can_not_judge_is_refused():
         check(code == 2 and sentence in err, f"{arguments}: {code} {err}")
 
 
+def test_a_folder_for_temporary_files_that_is_not_there():
+    code, _, err = run(["verify", "--model", "fc:hidden=16", *IMAGES, "--steps", "1"], env={**os.environ, "TMPDIR": "/nowhere/at/all"})
+    check(code == 2 and len(err.splitlines()) == 1 and "in /nowhere/at/all (TMPDIR" in err and "set TMPDIR to a folder" in err, f"{code} {err}")
+
+
 if __name__ == "__main__":
     main(globals())
