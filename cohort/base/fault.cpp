@@ -14,7 +14,8 @@ Fault borne = Fault::kNone;
 
 const std::vector<FaultName>& fault_names() {
   static const std::vector<FaultName> names = {
-      {Fault::kGradientScaled, "gradient-scaled", "the gradient of one replica is 1.01 times what it should be"},
+      {Fault::kGradientScaled, "gradient-scaled",
+       "the gradient of one replica (its last micro-batch's, where it is the only one) is 1.01 times what it should be"},
       {Fault::kBucketNotExchanged, "bucket-not-exchanged", "the gradient of one parameter is the first replica's alone"},
       {Fault::kShareDropped, "share-dropped", "the last micro-batch of one replica counts for nothing"},
       {Fault::kDropoutOfAnotherStep, "dropout-of-another-step", "one replica draws the dropout masks of the next step"},

@@ -9,7 +9,7 @@ namespace cohort {
 
 enum class Fault {
   kNone,
-  kGradientScaled,        ///< The gradient of one replica is 1.01 times what it should be.
+  kGradientScaled,        ///< The gradient of one replica (its last micro-batch's, where it is the only one) times 1.01.
   kBucketNotExchanged,    ///< The gradient of one parameter is that of the first replica alone.
   kShareDropped,          ///< One replica's last micro-batch counts for nothing.
   kDropoutOfAnotherStep,  ///< One replica draws the masks of the next step.

@@ -271,7 +271,10 @@ void PipelineRunner::State::backward(int stage, int k, bool whole) {
     if (!roots.empty()) torch::autograd::backward(roots, gradients);
     for (size_t i = 0; i < leaves.size(); ++i) input_gradients[leaf_values[i]] = leaves[i].grad();
   } else if (!roots.empty()) {
-    const Tensors parts = flight.split.input_part(roots, gradients, leaves);
+    std::vector<const SplitBackward*> before;
+    for (auto other = in_flight.lower_bound({stage, 0}); other != in_flight.end() && other->first.first == stage; ++other)
+      if (other->first.second != k) before.push_back(&other->second.split);
+    const Tensors parts = flight.split.input_part(roots, gradients, leaves, before);
     for (size_t i = 0; i < leaves.size(); ++i) input_gradients[leaf_values[i]] = parts[i];
   }
   hand_back(stage, k, input_gradients);

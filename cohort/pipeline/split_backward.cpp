@@ -12,6 +12,8 @@
 // A weight's gradient is accumulated at once or not: were it added to `.grad` in pieces, sums would round otherwise and hooks run twice. So
 // all junctions that share a weight (tied, used twice, the steps of an LSTM) are early: their weights' gradients are made in the input
 // part, where the engine sums them as ever. So are those of operators that may not run twice: any that are not LibTorch's own.
+// How often a weight is used may follow the size of the micro-batch (a norm over groups of samples), so its gradient may be early in one
+// and late in the one before; then the early one waits for its own weight part, and micro-batches are added in their order all the same.
 //
 // Cost: the products of one backward(); beside it a walk of the graph, O(nodes), and two engine calls instead of one. What a junction
 // saved and the gradient at it are kept until the weight part. Gradients are bit for bit those of backward(), as far as LibTorch's
@@ -172,9 +174,17 @@ void deliver(const edge_list& weights, variable_list gradients) {
   Engine::get_default_engine().execute({Edge(node, 0)}, {start}, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);
 }
 
-/// Gradients of `inputs`, junctions and early weights, in one pass of the engine.
-variable_list run_input_part(const edge_list& roots, const variable_list& gradients, const edge_list& inputs,
-                             std::vector<Junction>& junctions) {
+/// Weights with their gradients, to be delivered.
+struct Delivery {
+  edge_list weights;
+  variable_list gradients;
+};
+
+/// Gradients of `inputs`, junctions and early weights, in one pass of the engine. Returns the early weights that `is_owed` beside the
+/// gradients of the inputs; the others are delivered.
+template <typename IsOwed>
+std::pair<variable_list, Delivery> run_input_part(const edge_list& roots, const variable_list& gradients, const edge_list& inputs,
+                                                  std::vector<Junction>& junctions, const IsOwed& is_owed) {
   edge_list wanted = inputs, early;
   std::unordered_set<Node*> taken;
   for (const Junction& junction : junctions) {
@@ -190,9 +200,15 @@ variable_list run_input_part(const edge_list& roots, const variable_list& gradie
     if (junction.early || !junction.node) continue;
     for (size_t i = 0; i < junction.entries.size(); ++i) junction.gradients.push_back(std::move(found[next++]));
   }
-  deliver(early, {std::make_move_iterator(found.begin() + static_cast<int64_t>(next)), std::make_move_iterator(found.end())});
+  Delivery now, later;
+  for (const Edge& weight : early) {
+    Delivery& when = is_owed(weight.function.get()) ? later : now;
+    when.weights.push_back(weight);
+    when.gradients.push_back(std::move(found[next++]));
+  }
+  deliver(now.weights, std::move(now.gradients));
   found.resize(inputs.size());
-  return found;
+  return {std::move(found), std::move(later)};
 }
 
 /// Frees what no junction needs, and cuts junctions from what they lead to on the way.
@@ -232,6 +248,14 @@ void run_weight_part(const std::vector<Junction>& junctions) {
 
 struct SplitBackward::State {
   std::vector<Junction> junctions;  ///< Those that are not early.
+  Delivery held;                    ///< Early weights that wait for their turn.
+
+  bool owes(const Node* weight) const {
+    const auto has = [weight](const edge_list& edges) {
+      return std::any_of(edges.begin(), edges.end(), [weight](const Edge& edge) { return edge.function.get() == weight; });
+    };
+    return has(held.weights) || std::any_of(junctions.begin(), junctions.end(), [&](const Junction& one) { return has(one.weights); });
+  }
 };
 
 SplitBackward::SplitBackward() = default;
@@ -240,7 +264,7 @@ SplitBackward::SplitBackward(SplitBackward&&) noexcept = default;
 SplitBackward& SplitBackward::operator=(SplitBackward&&) noexcept = default;
 
 std::vector<at::Tensor> SplitBackward::input_part(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& output_gradients,
-                                                  const std::vector<at::Tensor>& inputs) {
+                                                  const std::vector<at::Tensor>& inputs, const std::vector<const SplitBackward*>& before) {
   if (state_) fail(ErrorCode::kBadInput, "SplitBackward: input_part() again before weight_part() of the micro-batch before");
   if (outputs.size() != output_gradients.size())
     fail(ErrorCode::kBadInput, "SplitBackward: ", outputs.size(), " outputs but ", output_gradients.size(), " gradients of outputs");
@@ -269,14 +293,18 @@ std::vector<at::Tensor> SplitBackward::input_part(const std::vector<at::Tensor>&
   std::vector<Junction> junctions = find_junctions(graph, roots, gradients);
   find_early(junctions);
   const bool needs_pass = std::any_of(roots.begin(), roots.end(), [&](const Edge& root) { return graph.is_on_way(root.function.get()); });
+  Delivery held;
   if (needs_pass) {
-    variable_list found = run_input_part(roots, gradients, input_edges, junctions);
+    auto [found, later] = run_input_part(roots, gradients, input_edges, junctions, [&](const Node* weight) {
+      return std::any_of(before.begin(), before.end(), [&](const SplitBackward* one) { return one->state_ && one->state_->owes(weight); });
+    });
+    held = std::move(later);
     for (size_t i = 0; i < places.size(); ++i) result[places[i]] = std::move(found[i]);
     free_way(graph, junctions);
   }
   std::erase_if(junctions, [](const Junction& junction) { return junction.early || junction.weights.empty(); });
   for (Junction& junction : junctions) junction.side.clear();
-  if (!junctions.empty()) state_ = std::make_unique<State>(State{std::move(junctions)});
+  if (!junctions.empty() || !held.weights.empty()) state_ = std::make_unique<State>(State{std::move(junctions), std::move(held)});
   return result;
 }
 
@@ -284,6 +312,7 @@ void SplitBackward::weight_part() {
   if (!state_) return;
   const std::unique_ptr<State> state = std::move(state_);  // Gone even where a hook throws.
   run_weight_part(state->junctions);
+  deliver(state->held.weights, std::move(state->held.gradients));
 }
 
 }  // namespace cohort

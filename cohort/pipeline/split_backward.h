@@ -23,13 +23,14 @@ class SplitBackward {
   /// The input part: returns the gradient of each of `inputs` (undefined where it has none). `outputs` and `output_gradients` go together;
   /// undefined gradients count as zero. Inputs are leaves that need gradients, or do not. Gradients of weights that cannot be postponed
   /// exactly (used more than once on the way, or by an operator that runs only once: recompute(), a user's autograd::Function) are
-  /// accumulated into `.grad` now. Where no input needs a gradient, all is left to weight_part().
+  /// accumulated into `.grad` now, unless one of `before` (micro-batches whose input part came first) still owes its own to the same
+  /// weight: sums go in the order of micro-batches. Where no input needs a gradient, all is left to weight_part().
   ///
   /// Consumes the graph behind `outputs`: no other backward through it. The gradients, given and returned, may be read until weight_part():
   /// do not write in them. Hooks of activations may run in both parts; those of weights once, as in backward().
   /// Error(kBadInput): numbers of outputs and gradients differ, an input that needs a gradient is no leaf, or weight_part() is still due.
   std::vector<at::Tensor> input_part(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& output_gradients,
-                                     const std::vector<at::Tensor>& inputs);
+                                     const std::vector<at::Tensor>& inputs, const std::vector<const SplitBackward*>& before = {});
   /// The rest: accumulates into `.grad` of the weights, as backward() would (their hooks run). Frees what was kept. Without effect where
   /// nothing is left to do.
   void weight_part();

@@ -356,6 +356,37 @@ TEST_CASE("nothing is left over from a thousand micro-batches") {
   CHECK(std::all_of(nodes.begin(), nodes.end(), [](const auto& node) { return node.expired(); }));
 }
 
+TEST_CASE("a weight that is used twice in the last micro-batch alone gets the sums of the others first") {
+  torch::manual_seed(1);
+  nn::Linear layer(8, 8);
+  // Groups of 4 rows, as ghost batch norm takes them.
+  const Stage stage = [&](const Tensors& in) {
+    Tensors groups;
+    for (const at::Tensor& group : in[0].split(4)) groups.push_back(layer->forward(group).tanh());
+    return Tensors{at::cat(groups)};
+  };
+  std::vector<Tensors> inputs, outputs;
+  for (const int64_t rows : {4, 3, 6}) inputs.push_back(leaves_of({torch::randn({rows, 8})}));
+  const auto forward = [&] {
+    layer->zero_grad();
+    outputs.clear();
+    for (const Tensors& one : inputs) outputs.push_back(stage(one));
+  };
+  forward();
+  for (size_t n = 0; n < outputs.size(); ++n) torch::autograd::backward(outputs[n], gradients_of(outputs[n], static_cast<int>(n), kNone));
+  const at::Tensor whole = layer->weight.grad().clone();
+  forward();
+  std::vector<SplitBackward> parts(outputs.size());
+  std::vector<const SplitBackward*> before;
+  for (size_t n = 0; n < outputs.size(); ++n) {
+    parts[n].input_part(outputs[n], gradients_of(outputs[n], static_cast<int>(n), kNone), inputs[n], before);
+    before.push_back(&parts[n]);
+  }
+  CHECK_FALSE(layer->weight.grad().defined());
+  for (SplitBackward& part : parts) part.weight_part();
+  CHECK(same(layer->weight.grad(), whole));
+}
+
 TEST_CASE("misuse is refused") {
   SplitBackward split;
   const at::Tensor x = torch::ones({2}).requires_grad_(), y = x * 2;

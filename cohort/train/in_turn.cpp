@@ -4,7 +4,8 @@
 //   - With equal stages a piece belongs to the rank of its share; where the stages of a pipeline have replicas in different numbers there
 //   is
 //     one share, and the replicas of a stage take its micro-batches by turns, so the rank differs from layer to layer.
-//   - A stage hands back the gradient of a weight that it borrowed after each round of micro-batches, all of them at once.
+//   - A stage hands back the gradient of a weight that it borrowed after each round of micro-batches, all of them at once. Where one worker
+//     runs both stages, each adds a micro-batch's gradient when its backward comes, so the schedule says which is next.
 //   - Buffers are each rank's own during a step, and averaged by samples after it; counters are the first rank's.
 #include "cohort/train/in_turn.h"
 
@@ -24,12 +25,13 @@ void add_to(at::Tensor& sum, const at::Tensor& term) {
 
 }  // namespace
 
-InTurn::InTurn(LayerGraph& model, const Layout& layout, std::vector<BorrowedWeight> borrowed)
+InTurn::InTurn(LayerGraph& model, const Layout& layout, std::vector<BorrowedWeight> borrowed, BackwardOrder order)
     : num_shares_(num_pipelines(layout)),
       microbatches_(layout.microbatches),
       even_(layout.is_even()),
       exchanges_each_(layout.zero >= 2 && layout.pp == 1),
-      borrowed_(std::move(borrowed)) {
+      order_(std::move(order)) {
+  for (BorrowedWeight& weight : borrowed) borrowed_.push_back({std::move(weight)});
   std::map<std::string, int> replicas_of_layer;
   for (const LayoutStage& stage : layout.stages)
     for (const std::string& layer : stage.layers) replicas_of_layer[layer] = stage.dp;
@@ -54,7 +56,7 @@ void InTurn::begin_step() {
     std::fill(buffer.num_samples.begin(), buffer.num_samples.end(), 0);
     buffer.rank = 0;
   }
-  for (const BorrowedWeight& weight : borrowed_) weight.copy.detach().copy_(weight.owner);
+  for (const Loan& loan : borrowed_) loan.weight.copy.detach().copy_(loan.weight.owner);
   number_ = -1;
 }
 
@@ -67,7 +69,7 @@ at::Tensor& InTurn::term(Gradient& gradient) {
 void InTurn::begin_piece(int share, int number, int64_t num_samples) {
   at::NoGradGuard no_grad;
   // Of the round before, which was the share's before where that has changed.
-  if (number_ >= 0 && (share != share_ || number % microbatches_ == 0)) give_back_borrowed();
+  if (number_ >= 0 && (share != share_ || number / microbatches_ != number_ / microbatches_)) end_round();
   share_ = share;
   number_ = number;
   for (Gradient& gradient : gradients_) gradient.here.tensor.mutable_grad() = at::Tensor();
@@ -81,22 +83,50 @@ void InTurn::begin_piece(int share, int number, int64_t num_samples) {
   }
 }
 
+bool InTurn::waits(const Gradient& gradient) const {
+  return std::any_of(borrowed_.begin(), borrowed_.end(),
+                     [&](const Loan& loan) { return loan.weight.of_same_worker && gradient.here.tensor.is_same(loan.weight.owner); });
+}
+
 void InTurn::end_piece() {
   at::NoGradGuard no_grad;
   for (Gradient& gradient : gradients_) {
     at::Tensor& piece = gradient.here.tensor.mutable_grad();
-    add_to(term(gradient), piece);
+    if (waits(gradient)) gradient.of_round.push_back(piece);
+    else add_to(term(gradient), piece);
     piece = at::Tensor();
+  }
+  for (Loan& loan : borrowed_) {
+    if (!loan.weight.of_same_worker) continue;
+    loan.of_round.push_back(loan.weight.copy.grad());
+    loan.weight.copy.mutable_grad() = at::Tensor();
   }
 }
 
 void InTurn::put_back(Buffer& buffer) { buffer.of_rank[static_cast<size_t>(buffer.rank)] = buffer.here.tensor.detach().clone(); }
 
-void InTurn::give_back_borrowed() {
-  for (const BorrowedWeight& weight : borrowed_) {
+void InTurn::add_as_backward_comes(Gradient& gradient, int num_micro_batches) {
+  for (const auto& [stage, k] : order_(num_micro_batches)) {
+    bool owner_done = false;
+    for (const Loan& loan : borrowed_) {
+      if (!loan.weight.of_same_worker || !gradient.here.tensor.is_same(loan.weight.owner)) continue;
+      if (stage == loan.weight.stage) add_to(term(gradient), loan.of_round.at(static_cast<size_t>(k)));
+      if (stage == loan.weight.owner_stage && !std::exchange(owner_done, true))
+        add_to(term(gradient), gradient.of_round.at(static_cast<size_t>(k)));
+    }
+  }
+  gradient.of_round.clear();
+}
+
+void InTurn::end_round() {
+  for (Gradient& gradient : gradients_)
+    if (!gradient.of_round.empty()) add_as_backward_comes(gradient, static_cast<int>(gradient.of_round.size()));
+  for (Loan& loan : borrowed_) {
+    loan.of_round.clear();
+    if (loan.weight.of_same_worker) continue;
     const auto owner = std::find_if(gradients_.begin(), gradients_.end(),
-                                    [&](const Gradient& gradient) { return gradient.here.tensor.is_same(weight.owner); });
-    at::Tensor copy = weight.copy;
+                                    [&](const Gradient& gradient) { return gradient.here.tensor.is_same(loan.weight.owner); });
+    at::Tensor copy = loan.weight.copy;
     if (owner != gradients_.end()) add_to(term(*owner), copy.grad());
     copy.mutable_grad() = at::Tensor();
   }
@@ -104,7 +134,7 @@ void InTurn::give_back_borrowed() {
 
 void InTurn::end_step(int64_t num_samples) {
   at::NoGradGuard no_grad;
-  if (number_ >= 0) give_back_borrowed();
+  if (number_ >= 0) end_round();
   for (Gradient& gradient : gradients_) {
     at::Tensor sum;
     for (const std::vector<at::Tensor>& row : gradient.terms) {

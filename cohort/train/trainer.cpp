@@ -142,7 +142,7 @@ void Run::spread_model() {
   plan_ = plan_stages(*model_, config_, layout_, *data_.train, group_);
   for (const NamedTensor& parameter : distinct_parameters(*model_, &aliases_)) num_parameters_ += parameter.tensor.numel();
   if (!plan_.recompute.empty()) model_->set_recompute(plan_.recompute);
-  if (options_.in_turn) in_turn_ = std::make_unique<InTurn>(*model_, *options_.in_turn, altered_.borrowed);
+  if (options_.in_turn) in_turn_ = std::make_unique<InTurn>(*model_, *options_.in_turn, altered_.borrowed, altered_.order);
   if (layout_.tp > 1) {
     division_ = plan_shards(*model_, layout_.tp, {.sequence_parallel = layout_.sequence});
     check_division(division_, config_.model, layout_);

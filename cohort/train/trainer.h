@@ -31,6 +31,7 @@ struct AlteredModel {
   /// In place of the mean cross-entropy of logits and targets; empty: that.
   std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> loss;
   std::vector<BorrowedWeight> borrowed;
+  BackwardOrder order;  ///< Of InTurn.
 };
 
 struct TrainOptions {

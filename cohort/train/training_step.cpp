@@ -56,7 +56,9 @@ at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const at::Tenso
 
 at::Tensor TrainingStep::start_of_backward(const at::Tensor& loss, bool is_last) const {
   double factor = scaler_.scale();
-  if (bears_fault(Fault::kGradientScaled)) factor *= 1.01;
+  // Where one replica has the whole gradient, clipping and Adam undo a factor of all of it.
+  const bool is_alone = options_.parallel && options_.parallel->mesh().data_size(options_.parallel->here().pipe) == 1;
+  if (bears_fault(Fault::kGradientScaled) && (is_last || !is_alone)) factor *= 1.01;
   if (bears_fault(Fault::kShareDropped) && is_last) factor = 0;
   return factor == 1 ? loss : loss * factor;
 }

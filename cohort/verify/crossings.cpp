@@ -5,6 +5,9 @@
 //
 // Here each reader gets a copy of its own from one operation whose backward adds in that order. Sums are those of LibTorch: in the type of
 // the gradient, rounded at each addition.
+//
+// A weight that several stages of one worker use is one tensor there, and each backward adds to it as it comes. What comes when is the
+// schedule's to say, a table (schedule/); who carries it out is not asked.
 #include "cohort/verify/crossings.h"
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -12,9 +15,12 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "cohort/base/error.h"
+#include "cohort/pipeline/scheduler.h"
+#include "cohort/pipeline/stage_cut.h"
 
 namespace cohort {
 namespace {
@@ -124,6 +130,32 @@ void cross_stages(LayerGraph& model, const std::vector<LayerStage>& stages) {
     const auto crossing = std::make_shared<Crossing>(crossing_of(readers_of(model, producer), stages, stages[producer]));
     if (std::find(crossing->is_sent.begin(), crossing->is_sent.end(), true) != crossing->is_sent.end()) wrap(model, producer, crossing);
   }
+}
+
+BackwardOrder backward_order(const LayerGraph& model, const Layout& layout, const std::vector<LayerStage>& stages) {
+  std::vector<int> stage_of;
+  for (const LayerStage& layer : stages) stage_of.push_back(layer.stage);
+  const StageCut cut = cut_graph(model, stage_of);
+  std::vector<std::vector<int>> ranks_of_stage(static_cast<size_t>(cut.num_stages()));
+  for (const LayerStage& layer : stages) ranks_of_stage[static_cast<size_t>(layer.stage)] = {layer.worker};
+  // What is recomputed may not run twice, so a stage that hands a gradient on makes all of its gradients with that one.
+  std::vector<bool> at_once(static_cast<size_t>(cut.num_stages()), false);
+  for (const StageEdge& edge : cut.edges)
+    if (layout.recompute == "all" && !edge.values.empty()) at_once[static_cast<size_t>(edge.to)] = true;
+  return [at_once, scheduler = Scheduler(layout, cut.stage_edges(), ranks_of_stage)](int num_micro_batches) {
+    std::vector<std::pair<int, int>> order;
+    for (const std::vector<Action>& actions : scheduler(num_micro_batches).actions)
+      for (const Action& action : actions) {
+        const ActionKind part = at_once[static_cast<size_t>(action.stage)] ? ActionKind::kBackwardInput : ActionKind::kBackwardWeight;
+        if (action.kind == ActionKind::kBackward || action.kind == part) order.emplace_back(action.stage, action.micro_batch);
+      }
+    // The table is the ranks' own, so a gradient that it leaves out would be missed by both.
+    const size_t num_gradients = at_once.size() * static_cast<size_t>(num_micro_batches);
+    if (order.size() != num_gradients || std::set(order.begin(), order.end()).size() != num_gradients)
+      fail(ErrorCode::kFailed, "verify: the schedule adds ", order.size(), " gradients of ", at_once.size(), " stages and ",
+           num_micro_batches, " micro-batches, and each is to be added once");
+    return order;
+  };
 }
 
 }  // namespace cohort

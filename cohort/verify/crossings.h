@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/layout.h"
 #include "cohort/models/layer_graph.h"
+#include "cohort/train/in_turn.h"
 
 namespace cohort {
 
@@ -15,7 +17,18 @@ struct LayerStage {
   int stage = 0, worker = 0;
 };
 
+/// A tied weight in a stage that does not own it.
+struct TiedUse {
+  std::string name;  ///< "output.weight"
+  int owner_stage = 0, stage = 0;
+  bool of_same_worker = false;  ///< Which has one tensor for both.
+};
+
 /// Wraps the functions of `model` where a value is read in another stage than the one that makes it. `stages`: one a layer, or empty: none.
 void cross_stages(LayerGraph& model, const std::vector<LayerStage>& stages);
+
+/// In which order the workers of `layout`, all pipelines alike, add gradients of weights: where their schedule has the backward of a whole
+/// stage, or the part of it that is about weights. Before the model changes.
+BackwardOrder backward_order(const LayerGraph& model, const Layout& layout, const std::vector<LayerStage>& stages);
 
 }  // namespace cohort

@@ -263,25 +263,25 @@ void replace(LayerGraph& model, size_t index, const LayerPlacement& placement, i
 }
 
 /// A copy of each weight that a stage borrows.
-AlteredModel borrow(LayerGraph& model, const std::vector<std::string>& names, Weights& copies) {
+AlteredModel borrow(LayerGraph& model, const std::vector<TiedUse>& uses, Weights& copies) {
   AlteredModel altered;
-  for (const std::string& name : names) {
-    const at::Tensor owner = find_parameter(model, name);
+  for (const TiedUse& use : uses) {
+    const at::Tensor owner = find_parameter(model, use.name);
     const at::Tensor copy = owner.detach().clone().set_requires_grad(owner.requires_grad());
-    copies[name] = copy;
-    altered.borrowed.push_back({owner, copy});
+    copies[use.name] = copy;
+    altered.borrowed.push_back({owner, copy, use.owner_stage, use.stage, use.of_same_worker});
   }
   return altered;
 }
 
 }  // namespace
 
-AlteredModel compute_in_pieces(LayerGraph& model, const Layout& layout, const std::vector<std::string>& borrowed) {
+AlteredModel compute_in_pieces(LayerGraph& model, const Layout& layout, const std::vector<TiedUse>& borrowed) {
   Weights copies;
-  std::vector<std::string> of_linear_layers;
+  std::vector<TiedUse> of_linear_layers;
   for (const LayerGraph::Layer& layer : model.layers())
-    if (layer.kind == "linear" && std::find(borrowed.begin(), borrowed.end(), layer.name + ".weight") != borrowed.end())
-      of_linear_layers.push_back(layer.name + ".weight");
+    for (const TiedUse& use : borrowed)
+      if (layer.kind == "linear" && use.name == layer.name + ".weight") of_linear_layers.push_back(use);
   AlteredModel altered = borrow(model, of_linear_layers, copies);
   if (layout.tp == 1) {
     for (size_t i = 0; i < model.layers().size(); ++i)

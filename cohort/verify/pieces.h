@@ -3,18 +3,17 @@
 // implementation beside tensor/, from the formulas in the heads of its rules, so that a mistake there is not repeated here: weights stay
 // whole, and nothing is exchanged.
 
-#include <string>
 #include <vector>
 
 #include "cohort/base/layout.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/train/trainer.h"
+#include "cohort/verify/crossings.h"
 
 namespace cohort {
 
 /// Replaces functions of `model` so that it computes as `layout`'s tensor ranks do together, and so that each of the tied weights
-/// `borrowed`
-/// ("output.weight") is a copy where its layer is linear. Error(kBadInput) for a layer that no plain implementation is written for.
-AlteredModel compute_in_pieces(LayerGraph& model, const Layout& layout, const std::vector<std::string>& borrowed);
+/// `borrowed` is a copy where its layer is linear. Error(kBadInput) for a layer that no plain implementation is written for.
+AlteredModel compute_in_pieces(LayerGraph& model, const Layout& layout, const std::vector<TiedUse>& borrowed);
 
 }  // namespace cohort

@@ -44,16 +44,27 @@ struct Trainings::Variant {
 
 namespace {
 
+/// Whether a worker adds gradients of several stages to one weight, in the order of its schedule.
+bool adds_stages_up(const StagesOfRun& stages) {
+  return std::any_of(stages.tied.begin(), stages.tied.end(), [](const TiedUse& use) { return use.of_same_worker; });
+}
+
 /// What the arithmetic of a layout depends on: which ranks trade places, when they exchange and what they keep does not matter, but that
-/// ZeRO 2 and 3 exchange every micro-step.
-Layout arithmetic_of(const Layout& layout, int accumulate) {
+/// ZeRO 2 and 3 exchange every micro-step, and where a worker adds gradients of several stages to one weight.
+Layout arithmetic_of(const Layout& layout, const StagesOfRun& stages, int accumulate) {
   Layout result;
   if (layout.zero >= 2 && layout.pp == 1 && accumulate > 1) result.zero = 2;
   result.dp = num_pipelines(layout);
   result.tp = layout.tp;
   result.microbatches = layout.microbatches;
   result.sequence = layout.sequence;
-  if (layout.is_even()) return result;
+  if (layout.is_even()) {
+    if (!adds_stages_up(stages)) return result;
+    result.pp = layout.pp;
+    result.schedule = layout.schedule;
+    result.recompute = layout.recompute;
+    return result;
+  }
   result.pp = layout.pp;
   result.stages = layout.stages;
   return result;
@@ -79,7 +90,10 @@ std::string Trainings::run(Config config, int num_ranks, const Variant& variant)
                        .in_turn = variant.in_turn};
   if (variant.in_turn)
     options.alter_model = [&variant](LayerGraph& model) {
-      const AlteredModel altered = compute_in_pieces(model, *variant.in_turn, variant.stages.borrowed);
+      BackwardOrder order;
+      if (adds_stages_up(variant.stages)) order = backward_order(model, *variant.in_turn, variant.stages.layers);
+      AlteredModel altered = compute_in_pieces(model, *variant.in_turn, variant.stages.tied);
+      altered.order = std::move(order);
       cross_stages(model, variant.stages.layers);
       return altered;
     };
@@ -115,11 +129,11 @@ const Checkpoint& Trainings::one_process(int pieces, double nudge) {
 }
 
 const Checkpoint& Trainings::in_turn(const Layout& layout, const StagesOfRun& stages, double nudge) {
-  const Layout arithmetic = arithmetic_of(layout, config_.accumulate);
+  const Layout arithmetic = arithmetic_of(layout, stages, config_.accumulate);
   if (arithmetic.num_ranks() == 1 && arithmetic.microbatches == 1 && stages.layers.empty()) return one_process(1, nudge);
-  std::string key = concat(to_text(arithmetic), ",microbatches=", arithmetic.microbatches, ",nudge=", nudge,
-                           ",borrowed=", join(stages.borrowed, " "), ",stages=");
+  std::string key = concat(to_text(arithmetic), ",microbatches=", arithmetic.microbatches, ",nudge=", nudge, ",stages=");
   for (const LayerStage& layer : stages.layers) key += concat(" ", layer.stage, "/", layer.worker);
+  for (const TiedUse& use : stages.tied) key += concat(" ", use.name);
   return known(key, {.nudge = nudge, .in_turn = arithmetic, .stages = stages});
 }
 

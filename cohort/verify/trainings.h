@@ -19,7 +19,7 @@ namespace cohort {
 /// What a training tells of its stages; empty without a pipeline.
 struct StagesOfRun {
   std::vector<LayerStage> layers;
-  std::vector<std::string> borrowed;  ///< Names of tied weights that a stage borrows from another worker's.
+  std::vector<TiedUse> tied;
 };
 
 /// Made and used in one thread, the only one of the process. Works in a temporary folder that it removes. Error where a training fails.

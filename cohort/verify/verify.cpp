@@ -2,8 +2,8 @@
 //   1. The layout is trained twice; two runs that differ in a bit are no training to rely on: different.
 //   2. One process does the same arithmetic in the same order: the shares of the ranks in turn, micro-batches in turn, products of tensor
 //      parallelism in the pieces that the ranks have, gradients of values that cross stages (train/in_turn.h, pieces.h, crossings.h). Equal
-//      numbers: the same, in any precision. Batch norm over all ranks has no such process; there the reference is one process that takes
-//      each micro-step whole.
+//      numbers: the same, in any precision. Batch norm over several replicas has no such process; there the reference is one process that
+//      takes each micro-step whole.
 //   3. Where numbers differ each tensor has a bound of its own, relative to its update w - w0: the reference is trained once more with
 //      initial weights that differ by what its arithmetic cannot tell apart, and a layout may differ by kLastBits roundings of its values,
 //      kSums of its update (sums in another order) and kMargin times what the nudge makes of the update beyond that. Over the bound:
@@ -59,17 +59,22 @@ bool all_equal(const std::vector<TensorDifference>& tensors) {
 double last_bits(const TensorDifference& tensor) { return kLastBits * kEpsilon * std::max(tensor.max_reference, tensor.max_update); }
 
 /// As the trainer saved it.
-StagesOfRun stages_of(const Checkpoint& run) {
+StagesOfRun stages_of(const Checkpoint& run, const Layout& layout) {
   StagesOfRun result;
-  std::map<std::string, int> worker_of_layer;
+  std::map<std::string, LayerStage> by_name;
   for (const Json& layer : run.state().value("extra", Json::object()).value("stages", Json::array())) {
     result.layers.push_back({layer.at("layer").get<std::string>(), layer.at("stage").get<int>(), layer.at("worker").get<int>()});
-    worker_of_layer[result.layers.back().layer] = result.layers.back().worker;
+    by_name[result.layers.back().layer] = result.layers.back();
   }
-  const auto worker = [&](const std::string& parameter) { return worker_of_layer[parameter.substr(0, parameter.find('.'))]; };
+  const auto place = [&](const std::string& parameter) { return by_name[parameter.substr(0, parameter.find('.'))]; };
   const Json aliases = run.state().value("aliases", Json::object());
-  for (const auto& [alias, name] : aliases.items())
-    if (worker(alias) != worker(name.get<std::string>())) result.borrowed.push_back(alias);
+  for (const auto& [alias, name] : aliases.items()) {
+    const LayerStage owner = place(name.get<std::string>()), user = place(alias);
+    const bool of_same_worker = user.worker == owner.worker;
+    // Inside of a stage autograd adds up; replicas that take turns at several stages add in an order that is not written down.
+    if (of_same_worker && (user.stage == owner.stage || !layout.is_even())) continue;
+    result.tied.push_back({alias, owner.stage, user.stage, of_same_worker});
+  }
   return result;
 }
 
@@ -132,11 +137,12 @@ class Verifier {
 
   VerifyResult verify(const Layout& layout, const std::vector<Fault>& faults) {
     const Checkpoint run = trainings_.ranks(layout);
-    stages_ = stages_of(run);
+    stages_ = stages_of(run, layout);
     layout_ = with_cut(stages_.layers, layout);
-    // Statistics over the samples of all ranks can not be made share by share, and replicas of stages that take turns keep statistics, or
-    // lend weights, in an order that is not written down here.
-    has_strict_ = !config_.sync_batch_norm && (layout.is_even() || (stages_.borrowed.empty() && !has_buffers(run)));
+    // Statistics over the samples of several replicas can not be made share by share, and replicas of stages that take turns keep
+    // statistics, or lend weights, in an order that is not written down here.
+    const bool alone = layout.is_even() && num_pipelines(layout) == 1;
+    has_strict_ = alone || (!config_.sync_batch_norm && (layout.is_even() || (stages_.tied.empty() && !has_buffers(run))));
     VerifyResult result;
     result.layout = layout;
     result.steps = run.step();
@@ -221,7 +227,8 @@ class Verifier {
 
   /// Step 4; true where it decides.
   bool depends_on_division(VerifyResult& result) {
-    if (!has_strict_) return false;
+    // The statistics of --sync-batch-norm are those of a micro-batch by their definition.
+    if (!has_strict_ || config_.sync_batch_norm) return false;
     const Checkpoint& whole = trainings_.one_process();
     // Steps that were skipped for a loss scale too large, here and not there, are no matter of the model.
     if (loss_scaler_of(whole) != loss_scaler_of(reference())) return false;

@@ -93,6 +93,41 @@ def test_a_model_that_depends_on_how_its_batch_is_divided_is_different():
     check(last["verdict"] == "different", last)
 
 
+def bitwise(arguments, layouts):
+    lines = [line for line in run_ok(["verify", *arguments, "--layouts", ";".join(layouts), "--steps", "2", "--json"], timeout=300) if line["event"] == "verify"]
+    check(len(lines) == len(layouts), lines)
+    for layout, line in zip(layouts, lines):
+        check(line["verdict"] == "same" and line["strict"] == "bitwise", f"{arguments} {layout}: {line}")
+
+
+def test_micro_batches_of_one_group_and_of_several():
+    # Groups of 5: micro-batches of 10, 5, 5 and 6 samples. Where a norm is used once its weight's gradient is made late, where twice early; they are added in order all the same.
+    bitwise(["--model", "inception:width=8,norm=ghost,ghost=5", *IMAGES, "--optimizer", "nesterov", "--lr", "0.005"],
+            ["pp=2,schedule=zb-v,microbatches=4", "pp=3,schedule=zb-h1,microbatches=5", "dp=2,pp=2,schedule=zb-v,microbatches=3"])
+
+
+def test_a_tied_weight_of_two_stages_of_one_worker():
+    # The worker adds their gradients as its schedule brings them.
+    layouts = ["pp=2,schedule=zb-v,microbatches=5", "pp=3,schedule=zb-v,microbatches=2,recompute=all", "dp=2,pp=2,schedule=zb-v,microbatches=2", "pp=2,tp=2,schedule=zb-v,microbatches=2"]
+    bitwise(command("transformer", "tied"), layouts)
+    for precision in ("bf16", "fp16"):
+        bitwise([*command("transformer", "tied"), "--precision", precision, "--accumulate", "2"], layouts[:1])
+    stages = json.dumps({"stages": [{"layers": ["embedding", "block1"], "worker": 0}, {"layers": ["block2", "block3", "block4", "block5"], "worker": 1}, {"layers": ["norm", "output"], "worker": 0}],
+                         "microbatches": 3, "pp": 2})
+    bitwise(command("transformer", "tied"), [stages])
+
+
+def test_batch_norm_of_one_replica_has_no_other_ranks():
+    bitwise(command("inception", "sync batch norm"), ["pp=2,schedule=zb-v,microbatches=4", "pp=3,schedule=interleaved:2,microbatches=2"])
+
+
+def test_a_scaled_gradient_is_found_where_clipping_undoes_a_factor_of_all():
+    for arguments, layout in ((command("transformer", "tied"), "pp=2,schedule=zb-v,microbatches=2"), (command("inception", "sync batch norm"), "pp=2,microbatches=2")):
+        lines = run_ok(["verify", *arguments, "--clip-norm", "0.1", "--layout", layout, "--faults", "gradient-scaled", "--json"])
+        fault = [line for line in lines if line["event"] == "fault"][0]
+        check(fault["outcome"] == "found" and fault["factor"] > 1000, fault)
+
+
 def test_what_can_not_be_bounded_is_not_proven():
     # Batch norm over all ranks has no process in the same order, and half precision explains too much.
     arguments = command("inception", "sync batch norm")

@@ -61,8 +61,7 @@ OPTIONS = {
     "uneven": ("", [], 5),  # 24 samples, and 24 / 2 a replica, do not divide by 5.
     "smoothing": ("", ["--label-smoothing", "0.1"], 2),
     "decay": ("", ["--schedule-lr", "linear", "--decay-steps", "2", "--lr-end-factor", "0.1"], 2),
-    # The Transformer whose output layer uses the embedding's table. Where one worker has both (zb-v) the order in which it adds up their gradients is that of the
-    # schedule, so a bound decides; Adam would make large numbers of the rounding of gradients that are zero but for rounding (the bias of keys).
+    # The Transformer whose output layer uses the embedding's table; with zb-v one worker has both.
     "tied": ("", ["--optimizer", "momentum", "--lr", "0.1"], 2),
     "dropout": ("", [], 2),
     # A learning rate that moves weights by enough of their last bits to judge by.
