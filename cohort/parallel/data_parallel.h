@@ -50,9 +50,10 @@ struct DataParallelOptions {
 
 /// What the last exchange cost this rank.
 struct ExchangeStatistics {
-  int64_t bytes = 0;         ///< Of gradients, padding included.
-  int64_t sent_bytes = 0;    ///< What this rank sent of them where they are compressed; else 0.
-  int64_t buffer_bytes = 0;  ///< Of buffers.
+  int64_t bytes = 0;          ///< Of gradients, padding included.
+  int64_t sent_bytes = 0;     ///< What this rank sent of them where they are compressed; else 0.
+  int64_t buffer_bytes = 0;   ///< Of buffers.
+  int64_t num_exchanges = 0;  ///< So far.
   int num_buckets = 0;
   double exposed_seconds = 0;  ///< Time that backward() waited for it.
 };

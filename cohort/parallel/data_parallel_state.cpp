@@ -141,7 +141,7 @@ void DataParallel::State::build_buckets(const std::vector<int>& order) {
   buckets.clear();
   control = at::Tensor();
   place_of.assign(parameters.size(), {});
-  statistics = {};
+  statistics = {.num_exchanges = statistics.num_exchanges};
   const std::vector<BucketPlan> plans = plan_buckets(sizes, order, options.first_bucket_bytes, options.bucket_bytes);
   for (size_t index = 0; index < plans.size(); ++index) {
     const BucketPlan& plan = plans[index];
@@ -284,7 +284,9 @@ void DataParallel::State::take_gradient(int parameter, const at::Tensor& variabl
   at::Tensor& gradient = variable.mutable_grad();
   if (gradient.is_sparse()) gradient = gradient.to_dense();
   const double factor = weight() * gradient_factor;
-  if (gradient.data_ptr() == place.data_ptr()) {
+  if (factor == 0) {
+    place.zero_();  // Of a rank without samples, whose mean over none is no number.
+  } else if (gradient.data_ptr() == place.data_ptr()) {
     if (factor != 1.0) gradient.mul_(factor);
   } else if (factor == 1.0) {
     place.copy_(gradient);
@@ -437,6 +439,7 @@ void DataParallel::State::finish() {
   if (share < 0) share = options.mean == GradientMean::kSamples ? static_cast<double>(local_samples) / total_samples : 1.0 / group.size();
   buffers->average(share);
   statistics.buffer_bytes = buffers->exchanged_bytes();
+  ++statistics.num_exchanges;
   if (!order_learnt) learn_order();
   begin_pass();
   statistics.exposed_seconds += seconds_since(began);

@@ -16,6 +16,7 @@
 #include "cohort/base/log.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/flat_range.h"
+#include "cohort/comm/together.h"
 #include "cohort/data/sampler.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/parallel/tensor_alias.h"
@@ -62,21 +63,6 @@ void check_identity(const Json& then, const Json& now, const std::string& path, 
     fail(ErrorCode::kBadInput, "--resume: ", path, " was trained with --", option, " ", text(then.value(key, Json())), ", this run has --",
          option, " ", text(value), "; give the same, or start a new run in another --run folder");
   }
-}
-
-/// Runs `part` on this rank; all ranks throw the first failure of any.
-template <typename Part>
-void together(Group& group, const std::string& what, Part part) {
-  std::string failure;
-  try {
-    part();
-  } catch (const Error& error) {
-    failure = concat(static_cast<int>(error.code()), error.what());
-  } catch (const std::exception& error) {
-    failure = concat(1, what, ": ", error.what());
-  }
-  for (const std::string& text : group.all_gather_text(failure, what))
-    if (!text.empty()) throw Error(static_cast<ErrorCode>(text[0] - '0'), text.substr(1));
 }
 
 /// Elements of a shard from the whole tensor in memory.

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <new>
 
 #include "cohort/base/error.h"
@@ -63,34 +64,47 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-/// Starts all ranks with `start` (runs in the child, never returns) and supervises them.
-int launch(const LaunchOptions& options, const std::function<void(int rank, int store_fd, int status_fd)>& start) {
+/// What launch() returns: in a rank which one it is, in the launcher (rank -1) how the job ended.
+struct Launched {
+  int rank = -1, store_fd = -1, status_fd = -1;
+  int exit_code = 0;
+};
+
+/// Starts all ranks, and supervises them in the process that called.
+Launched launch(const LaunchOptions& options) {
   StatusPage status = StatusPage::create(options.num_ranks);
   const int store_fd = make_store_file();
-  Supervisor supervisor(status, {options.grace_seconds, options.stop_seconds, options.counts_steps});
+  auto supervisor =
+      std::make_unique<Supervisor>(status, Supervisor::Limits{options.grace_seconds, options.stop_seconds, options.counts_steps});
   const pid_t launcher = ::getpid();
   std::fflush(nullptr);  // What is still buffered would be written by every rank again.
   for (int rank = 0; rank < options.num_ranks; ++rank) {
     const pid_t pid = ::fork();
     if (pid < 0) {
       const std::string why = std::strerror(errno);
-      supervisor.kill_all();
+      supervisor->kill_all();
       ::close(store_fd);
       fail(ErrorCode::kEnvironment, "could not start rank ", rank, " of ", options.num_ranks, ": ", why);
     }
     if (pid == 0) {
-      become_rank(launcher, supervisor.signals_before());
-      start(rank, store_fd, status.fd());
-      ::_exit(4);
+      become_rank(launcher, supervisor->signals_before());
+      (void)supervisor.release();  // The launcher's; here it would undo what become_rank() did.
+      return {rank, store_fd, ::dup(status.fd()), 0};
     }
     ::setpgid(pid, pid);  // Here too, so that it holds from now on whichever process comes first.
     status[rank].pid = pid;
-    supervisor.add(rank, pid);
+    supervisor->add(rank, pid);
   }
   ::close(store_fd);
-  const int code = supervisor.wait();
-  if (options.failure) *options.failure = supervisor.failure();
-  return code;
+  const int code = supervisor->wait();
+  if (options.failure) *options.failure = supervisor->failure();
+  return {-1, -1, -1, code};
+}
+
+void check_can_fork(int num_ranks) {
+  if (const int threads = num_threads_of_process(); threads != 1)
+    fail(ErrorCode::kEnvironment, "cannot fork ranks: this process already has ", threads,
+         " threads; start none before run_cli() or init(), or start the ranks with `cohort launch -n ", num_ranks, " PROGRAM ...`");
 }
 
 }  // namespace
@@ -125,47 +139,53 @@ int guarded(const World& world, const std::function<int(const World&)>& body, st
 }
 
 int run_ranks(const LaunchOptions& options, const std::function<int(const World&)>& body) {
-  if (const int threads = num_threads_of_process(); threads != 1)
-    fail(ErrorCode::kEnvironment, "cannot fork ranks: this process already has ", threads,
-         " threads; start none before run_cli, or start the ranks with `cohort launch -n ", options.num_ranks, " PROGRAM ...`");
+  check_can_fork(options.num_ranks);
   const World launcher = world_from_environment();
-  return launch(options, [&](int rank, int store_fd, int status_fd) {
-    const World world = world_of_rank(launcher, rank, options.num_ranks, store_fd, status_fd);
-    set_log_rank(rank);
-    const int code = guarded(world, body);
-    std::fflush(stdout);
-    std::fflush(stderr);
-    // No static destructors: LibTorch's thread pools were started after the fork, and nothing is left to write.
-    ::_exit(code);
-  });
+  const Launched here = launch(options);
+  if (here.rank < 0) return here.exit_code;
+  set_log_rank(here.rank);
+  const int code = guarded(world_of_rank(launcher, here.rank, options.num_ranks, here.store_fd, here.status_fd), body);
+  std::fflush(stdout);
+  std::fflush(stderr);
+  // No static destructors: LibTorch's thread pools were started after the fork, and nothing is left to write.
+  ::_exit(code);
+}
+
+World become_ranks(const LaunchOptions& options) {
+  check_can_fork(options.num_ranks);
+  const World launcher = world_from_environment();
+  const Launched here = launch(options);
+  if (here.rank < 0) ::_exit(here.exit_code);
+  set_log_rank(here.rank);
+  return world_of_rank(launcher, here.rank, options.num_ranks, here.store_fd, here.status_fd);
 }
 
 int run_program(const LaunchOptions& options, const std::vector<std::string>& arguments) {
   if (arguments.empty()) fail(ErrorCode::kBadInput, "launch: no program given; use: cohort launch -n 2 ./program --its-options");
   const std::string port = std::to_string(free_port());
-  return launch(options, [&](int rank, int store_fd, int status_fd) {
-    const std::string size = std::to_string(options.num_ranks), number = std::to_string(rank);
-    for (const auto& [name, value] :
-         std::initializer_list<std::pair<const char*, std::string>>{{"RANK", number},
-                                                                    {"LOCAL_RANK", number},
-                                                                    {"GROUP_RANK", "0"},
-                                                                    {"ROLE_RANK", number},
-                                                                    {"WORLD_SIZE", size},
-                                                                    {"LOCAL_WORLD_SIZE", size},
-                                                                    {"ROLE_WORLD_SIZE", size},
-                                                                    {"MASTER_ADDR", "127.0.0.1"},
-                                                                    {"MASTER_PORT", port},
-                                                                    {"COHORT_STORE_FD", std::to_string(store_fd)},
-                                                                    {"COHORT_STATUS_FD", std::to_string(status_fd)}})
-      ::setenv(name, value.c_str(), 1);
-    std::vector<char*> argv;
-    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-    argv.push_back(nullptr);
-    ::execvp(argv[0], argv.data());
-    StatusPage page = StatusPage::open(status_fd, options.num_ranks);
-    report_failure(page[rank], 2, concat("cannot start '", arguments[0], "': ", std::strerror(errno)), false);
-    ::_exit(2);
-  });
+  const Launched here = launch(options);
+  if (here.rank < 0) return here.exit_code;
+  const std::string size = std::to_string(options.num_ranks), number = std::to_string(here.rank);
+  for (const auto& [name, value] :
+       std::initializer_list<std::pair<const char*, std::string>>{{"RANK", number},
+                                                                  {"LOCAL_RANK", number},
+                                                                  {"GROUP_RANK", "0"},
+                                                                  {"ROLE_RANK", number},
+                                                                  {"WORLD_SIZE", size},
+                                                                  {"LOCAL_WORLD_SIZE", size},
+                                                                  {"ROLE_WORLD_SIZE", size},
+                                                                  {"MASTER_ADDR", "127.0.0.1"},
+                                                                  {"MASTER_PORT", port},
+                                                                  {"COHORT_STORE_FD", std::to_string(here.store_fd)},
+                                                                  {"COHORT_STATUS_FD", std::to_string(here.status_fd)}})
+    ::setenv(name, value.c_str(), 1);
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  ::execvp(argv[0], argv.data());
+  StatusPage page = StatusPage::open(here.status_fd, options.num_ranks);
+  report_failure(page[here.rank], 2, concat("cannot start '", arguments[0], "': ", std::strerror(errno)), false);
+  ::_exit(2);
 }
 
 }  // namespace cohort

@@ -26,6 +26,11 @@ struct LaunchOptions {
 /// exit code and its text the message. The process must have one thread; else Error(kEnvironment).
 int run_ranks(const LaunchOptions& options, const std::function<int(const World&)>& body);
 
+/// This process becomes the launcher of `num_ranks` forked copies of itself, in which alone the call returns, each with its World: for
+/// programs whose main() goes on as a rank. The launcher ends with the job's exit code, without a return and without static destructors.
+/// Errors as run_ranks().
+World become_ranks(const LaunchOptions& options);
+
 /// The same with another program: `arguments` is executed `num_ranks` times with torchrun's environment (RANK, WORLD_SIZE, LOCAL_RANK,
 /// MASTER_ADDR, MASTER_PORT, ...). Programs linked with Cohort meet over the inherited file and open no port.
 int run_program(const LaunchOptions& options, const std::vector<std::string>& arguments);

@@ -1,0 +1,86 @@
+#pragma once
+// Any torch::nn::Module in a loop of one's own, under data parallelism or ZeRO: one meaning of the gradient everywhere, the mean over the
+// global batch, if each rank's loss is the mean over its own samples. Example: session.h.
+
+#include <torch/nn/module.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/sgd.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "cohort/parallel/buffer_average.h"
+#include "cohort/parallel/strategy.h"
+#include "cohort/session/session.h"
+
+namespace cohort {
+
+/// LibTorch's own options for an optimizer of ours, whose state can be divided.
+using OptimizerOptions = std::variant<std::monostate, torch::optim::SGDOptions, torch::optim::AdamOptions, torch::optim::AdamWOptions>;
+
+struct ParallelOptions {
+  std::string layout;             ///< "dp", "zero=1", "zero=2", "zero=3"; "": the session's, which is dp unless --layout says otherwise.
+  OptimizerOptions optimizer;     ///< Given: step() without argument applies it. It must be given where the layout divides it (ZeRO).
+  std::string compress = "none";  ///< Of gradients, see parallel/compressor.h. For dp.
+  BufferPolicy buffers = BufferPolicy::kAverage;  ///< For dp without `optimizer`.
+  std::string name;                               ///< In messages; DataParallelOptions::name.
+};
+
+struct StepSettings {
+  double clip_norm = 0;  ///< Largest 2-norm of the gradient of the whole model; 0: as it is.
+};
+
+/// One per model and rank; module and session must outlive it. One thread. step() is collective, and backward() is: errors as
+/// DataParallel's.
+class Parallel {
+ public:
+  /// Collective. All ranks get rank 0's parameters and buffers.
+  Parallel(torch::nn::Module& module, Session& session, ParallelOptions options = {});
+  ~Parallel();
+  Parallel(const Parallel&) = delete;
+  Parallel& operator=(const Parallel&) = delete;
+
+  /// One step of the program's optimizer with the gradients that backward() left, the same on all ranks, and zero_grad(). Error(kBadInput)
+  /// under ZeRO, and where `optimizer` was given to the constructor.
+  StepOutcome step(torch::optim::Optimizer& optimizer, const StepSettings& settings = {});
+  /// For optimizers that compute the loss again (LBFGS): `closure` zeroes the gradients, makes this rank's loss, calls backward() and
+  /// returns the loss. The optimizer gets the mean over all ranks, so that it goes the same way on all.
+  at::Tensor step(torch::optim::Optimizer& optimizer, const std::function<at::Tensor()>& closure);
+  /// One step of the optimizer that was given to the constructor, and zero_grad().
+  StepOutcome step(const StepSettings& settings = {});
+  double learning_rate() const;
+  /// Of the optimizer that was given to the constructor. The same on all ranks: what differs is an Error at the next step.
+  void set_learning_rate(double rate);
+
+  /// While the returned object lives, backward() only adds to the gradients of this rank: all but the last of several before one step().
+  /// The loss of each of n is to be divided by n.
+  [[nodiscard]] std::shared_ptr<void> accumulate();
+  /// In place of forward and backward() on a rank that has no samples in a step.
+  void no_samples();
+  /// After parameters were registered, replaced, loaded or unfrozen. Collective; all ranks get rank 0's values. Layout dp.
+  void adopt_model();
+  /// All weights whole on every rank until release_weights() or step(): for evaluation on one rank, torch::save, writes to parameters under
+  /// zero=3. Collective, both; else without effect.
+  void gather_weights();
+  void release_weights();
+  /// After forwards without backward() under zero=3, before other exchanges. Collective; else without effect.
+  void finish_evaluation();
+
+  /// Writes weights, buffers, the optimizer's state and `step` to the folder FOLDER/step-..., from which load() reads under any layout and
+  /// on any number of ranks. `optimizer`: the program's own, SGD, Adam or AdamW. Collective. Returns the path. Errors on all ranks.
+  std::string save(const std::string& folder, int64_t step, torch::optim::Optimizer* optimizer = nullptr);
+  /// The newest valid checkpoint of FOLDER; returns its step, or -1 where there is none.
+  int64_t load(const std::string& folder, torch::optim::Optimizer* optimizer = nullptr);
+
+  const ExchangeStatistics& statistics() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,160 @@
+#include "cohort/session/session.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros_like.h>
+#include <sched.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "cohort/base/error.h"
+#include "cohort/base/random.h"
+#include "cohort/base/text.h"
+#include "cohort/world/launch.h"
+
+namespace cohort {
+namespace {
+
+int num_usable_cores() {
+  cpu_set_t cores;
+  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+/// Takes `--name VALUE` or `--name=VALUE` out of the arguments; the last one counts.
+bool take_option(int& argc, char** argv, const std::string& name, std::string* value) {
+  bool found = false;
+  for (int i = 1; i < argc;) {
+    const std::string argument = argv[i];
+    int taken = 0;
+    if (argument == "--") break;
+    if (argument == name) {
+      if (i + 1 >= argc) fail(ErrorCode::kBadInput, name, " needs a value");
+      *value = argv[i + 1];
+      taken = 2;
+    } else if (argument.starts_with(name + "=")) {
+      *value = argument.substr(name.size() + 1);
+      taken = 1;
+    }
+    if (taken == 0) {
+      ++i;
+      continue;
+    }
+    if (value->empty()) fail(ErrorCode::kBadInput, name, " needs a value");
+    for (int j = i; j + taken <= argc; ++j) argv[j] = argv[j + taken];  // The null pointer at the end comes along.
+    argc -= taken;
+    found = true;
+  }
+  return found;
+}
+
+int num_workers_of(const std::string& text) {
+  char* end = nullptr;
+  const long count = std::strtol(text.c_str(), &end, 10);
+  if (text.empty() || *end != 0 || count < 1 || count > 1024)
+    fail(ErrorCode::kBadInput, "--workers ", text, ": a number of processes from 1 to 1024 is wanted");
+  return static_cast<int>(count);
+}
+
+}  // namespace
+
+struct Session::State {
+  SessionOptions options;
+  World world;
+  Group group;
+  double weight = 1;
+};
+
+Session::Session(const World& world, SessionOptions options) : state_(std::make_shared<State>()) {
+  state_->options = std::move(options);
+  state_->world = world;
+  if (!std::getenv("OMP_NUM_THREADS")) at::set_num_threads(std::max(1, num_usable_cores() / std::max(1, world.local_size)));
+  state_->group = Group::create(world, {.backend = state_->options.backend, .timeout_seconds = state_->options.timeout_seconds});
+  seed_all();
+}
+
+int Session::rank() const { return state_->group.rank(); }
+int Session::size() const { return state_->group.size(); }
+Group& Session::group() { return state_->group; }
+uint64_t Session::seed() const { return state_->options.seed; }
+const std::string& Session::layout() const { return state_->options.layout; }
+Share Session::share(int64_t num_samples) const { return share_of_rank(num_samples, rank(), size()); }
+double Session::weight() const { return state_->weight; }
+
+void Session::set_samples(int64_t num_samples) {
+  const double mine = static_cast<double>(num_samples), all = sum(num_samples < 0 ? std::nan("") : mine);
+  if (std::isnan(all)) fail(ErrorCode::kBadInput, "set_samples(): a rank has 0 samples or more; this one has ", num_samples);
+  if (all == 0) fail(ErrorCode::kBadInput, "set_samples(): no rank has any samples");
+  state_->weight = mine * size() / all;
+}
+
+Share Session::take_share(int64_t num_samples) {
+  if (num_samples < 1) fail(ErrorCode::kBadInput, "a batch of ", num_samples, " samples has no mean");
+  const Share mine = share(num_samples);
+  state_->weight = static_cast<double>(mine.size()) * size() / static_cast<double>(num_samples);
+  return mine;
+}
+
+at::Tensor Session::local(const at::Tensor& batch, int64_t dim) {
+  if (batch.dim() == 0) fail(ErrorCode::kBadInput, "local(): a batch has rows, and this tensor is one number");
+  const Share mine = take_share(batch.size(dim));
+  return batch.narrow(dim, mine.begin, mine.size());
+}
+
+at::Tensor Session::sum(const at::Tensor& value) {
+  at::NoGradGuard no_grad;
+  if (size() == 1) return value.detach().clone();
+  const at::Tensor flat = group().exchangeable(value.detach().clone(at::MemoryFormat::Contiguous).view({-1}));
+  group().all_reduce_sum(flat, "a sum of the program's own")->wait();
+  return flat.view(value.sizes()).to(value.device());
+}
+
+double Session::sum(double value) { return sum(at::full({1}, value, at::kDouble)).item<double>(); }
+
+at::Tensor Session::mean(const at::Tensor& value) {
+  at::NoGradGuard no_grad;
+  if (size() == 1) return value.detach().clone();
+  const at::Tensor part = weight() == 0 ? at::zeros_like(value, at::kDouble) : value.detach().to(at::kDouble).mul(weight() / size());
+  return sum(part).to(value.is_floating_point() ? value.scalar_type() : at::kDouble);
+}
+
+double Session::mean(double value) { return mean(at::full({1}, value, at::kDouble)).item<double>(); }
+bool Session::any(bool value) { return sum(value ? 1.0 : 0.0) > 0; }
+void Session::barrier() { group().barrier(); }
+
+void Session::seed_all(uint64_t purpose) { at::manual_seed(random_bits(seed(), 0, purpose)); }
+void Session::seed_rank(uint64_t purpose) { at::manual_seed(random_bits(seed(), rank() + 1, purpose)); }
+
+Session init(int& argc, char** argv, SessionOptions options) {
+  std::string workers;
+  take_option(argc, argv, "--layout", &options.layout);
+  take_option(argc, argv, "--backend", &options.backend);
+  const bool has_workers = take_option(argc, argv, "--workers", &workers);
+  const int num_workers = has_workers ? num_workers_of(workers) : 1;
+  World world = world_from_environment();
+  if (world.launcher != "none") {
+    if (has_workers && num_workers != world.size)
+      fail(ErrorCode::kBadInput, "--workers ", workers, " under ", world.launcher, ", which started ", world.size,
+           " ranks; leave --workers out");
+  } else if (num_workers > 1) {
+    world = become_ranks({.num_ranks = num_workers, .counts_steps = false});
+  }
+  return Session(world, std::move(options));
+}
+
+SessionSampler::SessionSampler(Session session, int64_t num_samples, int64_t global_batch, bool shuffle)
+    : session_(std::move(session)), sampler_(num_samples, global_batch, session_.seed(), shuffle) {
+  if (global_batch < session_.size())
+    fail(ErrorCode::kBadInput, "a global batch of ", global_batch, " is less than one sample for each of ", session_.size(), " ranks");
+}
+
+int64_t SessionSampler::steps_per_epoch() const { return sampler_.steps_per_epoch(); }
+
+std::vector<int64_t> SessionSampler::next(int64_t step) { return sampler_.samples(step, session_.take_share(sampler_.batch_at(step))); }
+
+}  // namespace cohort
