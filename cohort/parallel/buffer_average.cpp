@@ -11,7 +11,7 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kSmallBuffer = 4096, kSamples = 1024;  // Elements.
+constexpr int64_t kSmallBuffer = 4096, kSamples = 64;  // Elements. Each sample of a large one is a line of memory to fetch.
 
 /// A view, so that looking costs no copy.
 at::Tensor sampled(const at::Tensor& tensor) {

@@ -26,7 +26,7 @@ const char* name_of(BufferPolicy policy);
 /// where others did. Buffers that nobody changes (masks, tables) are neither sent nor touched. Nothing where there are no buffers.
 ///
 /// A change is seen by the version that LibTorch counts, or, as batch norm's operators do not count, by the values: all of a small
-/// buffer's, 1,024 of a large one's. Every buffer of floating-point type on a device is taken for changed.
+/// buffer's, 64 of a large one's. Every buffer of floating-point type on a device is taken for changed.
 class BufferAverage {
  public:
   BufferAverage(const torch::nn::Module& module, Group group, BufferPolicy policy = BufferPolicy::kAverage);

@@ -81,6 +81,7 @@ Session::Session(const World& world, SessionOptions options) : state_(std::make_
 int Session::rank() const { return state_->group.rank(); }
 int Session::size() const { return state_->group.size(); }
 Group& Session::group() { return state_->group; }
+const World& Session::world() const { return state_->world; }
 uint64_t Session::seed() const { return state_->options.seed; }
 const std::string& Session::layout() const { return state_->options.layout; }
 Share Session::share(int64_t num_samples) const { return share_of_rank(num_samples, rank(), size()); }

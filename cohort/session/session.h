@@ -46,6 +46,7 @@ class Session {
   /// Prints, writes files: one process of the job.
   bool is_first() const { return rank() == 0; }
   Group& group();
+  const World& world() const;
   const std::string& layout() const;
   uint64_t seed() const;
 
