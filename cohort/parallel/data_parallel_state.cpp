@@ -77,20 +77,23 @@ void DataParallel::State::plan(const std::vector<NamedTensor>& all) {
   const bool through_host =
       std::any_of(parameters.begin(), parameters.end(), [this](const NamedTensor& one) { return !group.exchanges(one.tensor.device()); });
   if ((options.compress != "none" || through_host) && group.size() > 1 && !worker) worker = std::make_unique<OrderedWorker>();
-  if (group.size() > 1) hook_all();
   // Until the first step shows the true order: the last layer's gradient comes first.
   std::vector<int> order(parameters.size());
   std::iota(order.rbegin(), order.rend(), 0);
   build_buckets(order);
+  if (group.size() > 1) hook_all();  // Last: nothing fails after it, which would leave hooks behind.
 }
 
 /// Hooks on what is trained now, and none on what is not.
 void DataParallel::State::hook_all() {
+  const std::vector<NamedTensor> trained = trained_parameters(distinct_parameters(module));
+  for (const NamedTensor& parameter : trained)
+    if (!hooked.contains(parameter.tensor.unsafeGetTensorImpl())) check_no_gradient_hook(parameter);
   std::unordered_map<const c10::TensorImpl*, NamedTensor> before;
   std::swap(before, hooked);
   for (auto& [tensor, position] : arrival_hooks) tensor.remove_hook(position);
   arrival_hooks.clear();
-  for (const NamedTensor& parameter : trained_parameters(distinct_parameters(module))) {
+  for (const NamedTensor& parameter : trained) {
     const c10::TensorImpl* const address = parameter.tensor.unsafeGetTensorImpl();
     if (before.erase(address) == 0) set_gradient_hook(parameter, [this](const at::Tensor& variable) { on_gradient(variable); });
     hooked[address] = parameter;
