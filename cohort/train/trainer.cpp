@@ -80,7 +80,10 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
       device_(device_of_rank(config.device, world.local_rank)) {
   at::set_num_threads(threads_of_rank(config, world));
   if (config.memory_limit > 0) limit_memory(config.memory_limit);
-  if (world.status_fd >= 0) status_ = StatusPage::open(::dup(world.status_fd), world.size);
+  if (world.status_fd >= 0) {
+    status_ = StatusPage::open(::dup(world.status_fd), world.size);
+    count_steps(status_[world.rank]);
+  }
   group_ = Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout, .device = link_of_device(device_)});
   take_folder();
   check_same_text(group_, to_toml(config_), "the configuration", "start all ranks with the same options and config.toml");

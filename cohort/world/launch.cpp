@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -16,11 +17,13 @@
 #include <filesystem>
 #include <new>
 
+#include "cohort/base/cores.h"
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
 #include "cohort/world/status.h"
 #include "cohort/world/stop.h"
 #include "cohort/world/supervisor.h"
+#include "cohort/world/uncaught.h"
 
 namespace cohort {
 namespace {
@@ -63,14 +66,37 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-/// Starts all ranks with `start` (runs in the child, never returns) and supervises them.
-int launch(const LaunchOptions& options, const std::function<void(int rank, int store_fd, int status_fd)>& start) {
+/// A rank has a process group of its own: reading the terminal would stop it for ever. It reads an end of file instead.
+void leave_terminal() {
+  if (!::isatty(STDIN_FILENO)) return;
+  const int nothing = ::open("/dev/null", O_RDONLY);
+  if (nothing < 0 || ::dup2(nothing, STDIN_FILENO) < 0) return;
+  ::close(nothing);
+}
+
+/// What each rank gets as OMP_NUM_THREADS, "" where the environment says it. OpenMP's own choice is all cores in every rank, and ranks that
+/// crowd each other out are several times slower.
+std::string threads_of_rank(int num_ranks) {
+  if (const char* set = std::getenv("OMP_NUM_THREADS")) {
+    log_info(concat(num_ranks, num_ranks > 1 ? " ranks" : " rank", ", OMP_NUM_THREADS=", set, " as in the environment"));
+    return "";
+  }
+  const int cores = num_usable_cores(), threads = std::max(1, cores / num_ranks);
+  log_info(concat(num_ranks, num_ranks > 1 ? " ranks" : " rank", " on ", cores, cores > 1 ? " cores" : " core",
+                  ": OMP_NUM_THREADS=", threads, num_ranks > 1 ? " for each" : ""));
+  return std::to_string(threads);
+}
+
+/// Starts all ranks with `start` (runs in the child, never returns) and supervises them. `ours`: they say how far they have trained from
+/// the beginning; else from when they first do.
+int launch(const LaunchOptions& options, bool ours, const std::function<void(int rank, int store_fd, int status_fd)>& start) {
   StatusPage status = StatusPage::create(options.num_ranks);
   const int store_fd = make_store_file();
   Supervisor supervisor(status, {options.grace_seconds, options.stop_seconds, options.counts_steps});
   const pid_t launcher = ::getpid();
   std::fflush(nullptr);  // What is still buffered would be written by every rank again.
   for (int rank = 0; rank < options.num_ranks; ++rank) {
+    if (ours) count_steps(status[rank]);
     const pid_t pid = ::fork();
     if (pid < 0) {
       const std::string why = std::strerror(errno);
@@ -80,6 +106,7 @@ int launch(const LaunchOptions& options, const std::function<void(int rank, int 
     }
     if (pid == 0) {
       become_rank(launcher, supervisor.signals_before());
+      status[rank].pid = ::getpid();
       start(rank, store_fd, status.fd());
       ::_exit(4);
     }
@@ -102,13 +129,11 @@ int num_threads_of_process() {
 }
 
 int guarded(const World& world, const std::function<int(const World&)>& body, std::string* failure) {
-  StatusPage page;
-  if (world.status_fd >= 0) page = StatusPage::open(::dup(world.status_fd), world.size);
+  end_uncaught_errors_well(world);
+  if (world.status_fd >= 0) count_steps(StatusPage::open(::dup(world.status_fd), world.size)[world.rank]);
   const auto failed = [&](int code, const std::string& text) {
     if (failure) *failure = text;
-    // A lost peer is the consequence of another rank's end; the launcher prints the cause.
-    if (page) report_failure(page[world.rank], code, text, code == static_cast<int>(ErrorCode::kEnvironment));
-    else log_error(text);
+    if (!report_to_launcher(world.status_fd, world.rank, world.size, code, text)) log_error(text);
     return code;
   };
   try {
@@ -129,7 +154,7 @@ int run_ranks(const LaunchOptions& options, const std::function<int(const World&
     fail(ErrorCode::kEnvironment, "cannot fork ranks: this process already has ", threads,
          " threads; start none before run_cli, or start the ranks with `cohort launch -n ", options.num_ranks, " PROGRAM ...`");
   const World launcher = world_from_environment();
-  return launch(options, [&](int rank, int store_fd, int status_fd) {
+  return launch(options, /*ours=*/true, [&](int rank, int store_fd, int status_fd) {
     const World world = world_of_rank(launcher, rank, options.num_ranks, store_fd, status_fd);
     set_log_rank(rank);
     const int code = guarded(world, body);
@@ -142,8 +167,8 @@ int run_ranks(const LaunchOptions& options, const std::function<int(const World&
 
 int run_program(const LaunchOptions& options, const std::vector<std::string>& arguments) {
   if (arguments.empty()) fail(ErrorCode::kBadInput, "launch: no program given; use: cohort launch -n 2 ./program --its-options");
-  const std::string port = std::to_string(free_port());
-  return launch(options, [&](int rank, int store_fd, int status_fd) {
+  const std::string port = std::to_string(free_port()), threads = threads_of_rank(options.num_ranks);
+  return launch(options, /*ours=*/false, [&](int rank, int store_fd, int status_fd) {
     const std::string size = std::to_string(options.num_ranks), number = std::to_string(rank);
     for (const auto& [name, value] :
          std::initializer_list<std::pair<const char*, std::string>>{{"RANK", number},
@@ -158,12 +183,16 @@ int run_program(const LaunchOptions& options, const std::vector<std::string>& ar
                                                                     {"COHORT_STORE_FD", std::to_string(store_fd)},
                                                                     {"COHORT_STATUS_FD", std::to_string(status_fd)}})
       ::setenv(name, value.c_str(), 1);
+    leave_terminal();
+    if (!threads.empty()) ::setenv("OMP_NUM_THREADS", threads.c_str(), 1);
     std::vector<char*> argv;
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
     ::execvp(argv[0], argv.data());
+    const int error = errno;
     StatusPage page = StatusPage::open(status_fd, options.num_ranks);
-    report_failure(page[rank], 2, concat("cannot start '", arguments[0], "': ", std::strerror(errno)), false);
+    count_steps(page[rank]);  // Bad input of all ranks, as with a program of ours.
+    report_failure(page[rank], 2, concat("cannot start '", arguments[0], "': ", std::strerror(error)), false);
     ::_exit(2);
   });
 }
