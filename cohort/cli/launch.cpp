@@ -12,7 +12,7 @@ Verb launch_verb() {
                        "cohort launch -n 4 python3 -c 'import os; print(os.environ[\"RANK\"], os.environ[\"WORLD_SIZE\"])'"},
           .positional_help = "PROGRAM and its arguments",
           .takes_program = true,
-          .options = {{"n", "N", "ranks to start"}},
+          .options = {{"n", "N", "ranks to start; each gets OMP_NUM_THREADS = cores that may be used / N, unless it is set"}},
           .run = [](const Arguments& arguments) {
             if (!arguments.options.contains("n")) fail(ErrorCode::kBadInput, "launch: -n N is missing: how many ranks to start");
             std::vector<std::string> program = arguments.positional;

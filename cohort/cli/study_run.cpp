@@ -1,8 +1,7 @@
-#include <sched.h>
-
 #include <algorithm>
 
 #include "cohort/base/backend_names.h"
+#include "cohort/base/cores.h"
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text.h"
@@ -76,16 +75,11 @@ StudySpec spec_of(const Arguments& arguments) {
   return spec;
 }
 
-int num_cores() {
-  cpu_set_t set;
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-}
-
 /// One a core, but no more than could ever have something to do.
 int default_workers(const StudySpec& spec) {
   int64_t useful = 1;
-  for (const BatchSpec& batch : spec.batches) useful += batch.num_trials * study::team_size(spec, batch.batch_size, num_cores());
-  return static_cast<int>(std::min<int64_t>(num_cores(), useful));
+  for (const BatchSpec& batch : spec.batches) useful += batch.num_trials * study::team_size(spec, batch.batch_size, num_usable_cores());
+  return static_cast<int>(std::min<int64_t>(num_usable_cores(), useful));
 }
 
 }  // namespace

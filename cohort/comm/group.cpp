@@ -18,6 +18,7 @@
 #include "cohort/comm/group_private.h"
 #include "cohort/comm/group_transport.h"
 #include "cohort/comm/store.h"
+#include "cohort/world/uncaught.h"
 
 namespace cohort {
 
@@ -63,6 +64,7 @@ Group::Group() : state_(std::make_shared<State>()) {}
 Group::Group(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 Group Group::create(const World& world, const GroupOptions& options) {
+  end_uncaught_errors_well(world);
   if (world.size == 1) return Group();
   return create(next_group_store(world, options.timeout_seconds), world.rank, world.size, options);
 }

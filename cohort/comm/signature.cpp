@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <string_view>
 
+#include "cohort/base/cut_text.h"
 #include "cohort/base/error.h"
 
 namespace cohort {
@@ -100,8 +102,27 @@ std::string advice(const Signature& odd, const Signature& usual, const std::stri
 }  // namespace
 
 void copy_name(char* to, const char* name) {
+  constexpr size_t kRoom = sizeof Signature::name - 1;
   std::memset(to, 0, sizeof Signature::name);
-  std::memcpy(to, name, ::strnlen(name, sizeof Signature::name - 1));
+  const std::string_view whole(name);
+  if (whole.size() <= kRoom) {
+    std::memcpy(to, name, whole.size());
+    return;
+  }
+  constexpr std::string_view kDots = "...", kClosed = "...)";
+  if (whole.find(' ') == whole.npos) {
+    // Paths of tensors differ at their ends: "...layers.11.attention.query.weight".
+    const size_t begin = whole.size() - (kRoom - kDots.size()), dot = whole.find_first_of("./", begin - 1);
+    const std::string_view end = whole.substr(dot < begin + kRoom / 2 ? dot + 1 : begin);
+    std::memcpy(to, kDots.data(), kDots.size());
+    std::memcpy(to + kDots.size(), end.data(), end.size());
+    return;
+  }
+  const std::string_view begin = whole.substr(0, length_of_whole_words(whole, kRoom - kClosed.size()));
+  const bool is_open = std::count(begin.begin(), begin.end(), '(') > std::count(begin.begin(), begin.end(), ')');
+  const std::string_view end = is_open ? kClosed : kDots;
+  std::memcpy(to, begin.data(), begin.size());
+  std::memcpy(to + begin.size(), end.data(), end.size());
 }
 
 Signature signature_of(const Call& call) {

@@ -17,7 +17,8 @@ std::string describe(const Signature& signature);
 bool same_call(const Signature& one, const Signature& other, bool compare_sequence = true);
 /// "rank 2", "ranks 0 and 3", "ranks 0, 1 and 3".
 std::string describe_ranks(const std::vector<int>& ranks);
-/// Copies `name` into the 40 bytes at `to`, cut off and filled up with zeros.
+/// Copies `name` into the 40 bytes at `to`, filled up with zeros. One that is too long loses words at its end, or, where it has no spaces
+/// (the path of a tensor), at its beginning; "..." stands for them. Allocates nothing.
 void copy_name(char* to, const char* name);
 
 }  // namespace cohort

@@ -41,11 +41,11 @@ TEST_CASE("signatures hold what ranks must agree on and nothing else") {
   const Signature signature = signature_of(call);
   CHECK(signature.reduction == Reduction::kSum);
   CHECK(signature.root == 3);
-  CHECK(std::string(signature.name) == "a name of a parameter that is longer th");
+  CHECK(std::string(signature.name) == "a name of a parameter that is...");
   call.op = Op::kAllGather;
   CHECK(signature_of(call).root == 0);
   call.op = Op::kBarrier;
-  CHECK(describe(signature_of(call)) == "barrier #0 of a name of a parameter that is longer th");
+  CHECK(describe(signature_of(call)) == "barrier #0 of a name of a parameter that is...");
   call = {};
   call.op = Op::kAllToAll;
   call.send_counts = call.receive_counts = {1, 2};
@@ -54,6 +54,23 @@ TEST_CASE("signatures hold what ranks must agree on and nothing else") {
   CHECK(describe_ranks({4}) == "rank 4");
   CHECK(describe_ranks({0, 2}) == "ranks 0 and 2");
   CHECK(describe_ranks({0, 2, 5}) == "ranks 0, 2 and 5");
+}
+
+TEST_CASE("a name that is too long is cut between words, the path of a tensor at its beginning") {
+  const auto name = [](const std::string& whole) {
+    char room[sizeof Signature::name];
+    copy_name(room, whole.c_str());
+    return std::string(room);
+  };
+  CHECK(name(std::string(39, 'x')) == std::string(39, 'x'));
+  CHECK(name("gradient bucket 0 of 2 (conv1.weight)!!") == "gradient bucket 0 of 2 (conv1.weight)!!");
+  CHECK(name("gradient bucket 3 of 12 (encoder.layer.11.query.weight, 400 bytes)") == "gradient bucket 3 of 12 (encoder...)");
+  CHECK(name("gradient bucket 0 of 1 (0.weight ... 2.bias, 400 bytes)") == "gradient bucket 0 of 1 (0.weight...)");
+  CHECK(name("the ranks that have left (two) are waited for still") == "the ranks that have left (two) are...");
+  CHECK(name("transformer.encoder.layers.11.attention.query.weight") == "...layers.11.attention.query.weight");
+  CHECK(name(std::string(50, 'x')) == "..." + std::string(36, 'x'));
+  CHECK(name("two " + std::string(50, 'x')) == "two " + std::string(31, 'x') + "...");
+  CHECK(name("two " + std::string(30, 'x') + "\xc3\xa4\xc3\xa4\xc3\xa4") == "two " + std::string(30, 'x') + "...");
 }
 
 TEST_CASE("equal calls pass, names are compared only where both ranks gave one") {

@@ -4,7 +4,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
-#include <sched.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cohort/base/cores.h"
 #include "cohort/base/error.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text.h"
@@ -20,11 +20,6 @@
 
 namespace cohort {
 namespace {
-
-int num_usable_cores() {
-  cpu_set_t cores;
-  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-}
 
 /// Takes `--name VALUE` or `--name=VALUE` out of the arguments; the last one counts.
 bool take_option(int& argc, char** argv, const std::string& name, std::string* value) {

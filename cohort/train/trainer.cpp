@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "cohort/base/clock.h"
+#include "cohort/base/cores.h"
 #include "cohort/base/error.h"
 #include "cohort/base/fault.h"
 #include "cohort/base/json.h"
@@ -51,8 +52,10 @@ namespace {
 
 int threads_of_rank(const Config& config, const World& world) {
   if (config.threads > 0) return config.threads;
-  const int cores = static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
-  return std::max(1, cores / world.local_size);
+  const int usable = num_usable_cores(), all = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  // mpirun and srun may have given each rank cores of its own; the other launchers' ranks share those that there are.
+  const bool are_own = world.launcher == "openmpi" || world.launcher == "mpich" || world.launcher == "slurm";
+  return std::max(1, are_own ? std::min(usable, all / world.local_size) : usable / world.local_size);
 }
 
 /// Every third number up, the others down.
@@ -77,7 +80,10 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
       device_(device_of_rank(config.device, world.local_rank)) {
   at::set_num_threads(threads_of_rank(config, world));
   if (config.memory_limit > 0) limit_memory(config.memory_limit);
-  if (world.status_fd >= 0) status_ = StatusPage::open(::dup(world.status_fd), world.size);
+  if (world.status_fd >= 0) {
+    status_ = StatusPage::open(::dup(world.status_fd), world.size);
+    count_steps(status_[world.rank]);
+  }
   group_ = Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout, .device = link_of_device(device_)});
   take_folder();
   check_same_text(group_, to_toml(config_), "the configuration", "start all ranks with the same options and config.toml");

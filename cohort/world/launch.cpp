@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -17,11 +18,13 @@
 #include <memory>
 #include <new>
 
+#include "cohort/base/cores.h"
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
 #include "cohort/world/status.h"
 #include "cohort/world/stop.h"
 #include "cohort/world/supervisor.h"
+#include "cohort/world/uncaught.h"
 
 namespace cohort {
 namespace {
@@ -64,14 +67,36 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
+/// A rank has a process group of its own: reading the terminal would stop it for ever. It reads an end of file instead.
+void leave_terminal() {
+  if (!::isatty(STDIN_FILENO)) return;
+  const int nothing = ::open("/dev/null", O_RDONLY);
+  if (nothing < 0 || ::dup2(nothing, STDIN_FILENO) < 0) return;
+  ::close(nothing);
+}
+
+/// What each rank gets as OMP_NUM_THREADS, "" where the environment says it. OpenMP's own choice is all cores in every rank, and ranks that
+/// crowd each other out are several times slower.
+std::string threads_of_rank(int num_ranks) {
+  if (const char* set = std::getenv("OMP_NUM_THREADS")) {
+    log_info(concat(num_ranks, num_ranks > 1 ? " ranks" : " rank", ", OMP_NUM_THREADS=", set, " as in the environment"));
+    return "";
+  }
+  const int cores = num_usable_cores(), threads = std::max(1, cores / num_ranks);
+  log_info(concat(num_ranks, num_ranks > 1 ? " ranks" : " rank", " on ", cores, cores > 1 ? " cores" : " core",
+                  ": OMP_NUM_THREADS=", threads, num_ranks > 1 ? " for each" : ""));
+  return std::to_string(threads);
+}
+
 /// What launch() returns: in a rank which one it is, in the launcher (rank -1) how the job ended.
 struct Launched {
   int rank = -1, store_fd = -1, status_fd = -1;
   int exit_code = 0;
 };
 
-/// Starts all ranks, and supervises them in the process that called.
-Launched launch(const LaunchOptions& options) {
+/// Starts all ranks, and supervises them in the process that called. `ours`: they say how far they have trained from the beginning; else
+/// from when they first do.
+Launched launch(const LaunchOptions& options, bool ours) {
   StatusPage status = StatusPage::create(options.num_ranks);
   const int store_fd = make_store_file();
   auto supervisor =
@@ -79,6 +104,7 @@ Launched launch(const LaunchOptions& options) {
   const pid_t launcher = ::getpid();
   std::fflush(nullptr);  // What is still buffered would be written by every rank again.
   for (int rank = 0; rank < options.num_ranks; ++rank) {
+    if (ours) count_steps(status[rank]);
     const pid_t pid = ::fork();
     if (pid < 0) {
       const std::string why = std::strerror(errno);
@@ -89,6 +115,7 @@ Launched launch(const LaunchOptions& options) {
     if (pid == 0) {
       become_rank(launcher, supervisor->signals_before());
       (void)supervisor.release();  // The launcher's; here it would undo what become_rank() did.
+      status[rank].pid = ::getpid();
       return {rank, store_fd, ::dup(status.fd()), 0};
     }
     ::setpgid(pid, pid);  // Here too, so that it holds from now on whichever process comes first.
@@ -116,13 +143,11 @@ int num_threads_of_process() {
 }
 
 int guarded(const World& world, const std::function<int(const World&)>& body, std::string* failure) {
-  StatusPage page;
-  if (world.status_fd >= 0) page = StatusPage::open(::dup(world.status_fd), world.size);
+  end_uncaught_errors_well(world);
+  if (world.status_fd >= 0) count_steps(StatusPage::open(::dup(world.status_fd), world.size)[world.rank]);
   const auto failed = [&](int code, const std::string& text) {
     if (failure) *failure = text;
-    // A lost peer is the consequence of another rank's end; the launcher prints the cause.
-    if (page) report_failure(page[world.rank], code, text, code == static_cast<int>(ErrorCode::kEnvironment));
-    else log_error(text);
+    if (!report_to_launcher(world.status_fd, world.rank, world.size, code, text)) log_error(text);
     return code;
   };
   try {
@@ -141,7 +166,7 @@ int guarded(const World& world, const std::function<int(const World&)>& body, st
 int run_ranks(const LaunchOptions& options, const std::function<int(const World&)>& body) {
   check_can_fork(options.num_ranks);
   const World launcher = world_from_environment();
-  const Launched here = launch(options);
+  const Launched here = launch(options, /*ours=*/true);
   if (here.rank < 0) return here.exit_code;
   set_log_rank(here.rank);
   const int code = guarded(world_of_rank(launcher, here.rank, options.num_ranks, here.store_fd, here.status_fd), body);
@@ -154,16 +179,17 @@ int run_ranks(const LaunchOptions& options, const std::function<int(const World&
 World become_ranks(const LaunchOptions& options) {
   check_can_fork(options.num_ranks);
   const World launcher = world_from_environment();
-  const Launched here = launch(options);
+  const Launched here = launch(options, /*ours=*/false);
   if (here.rank < 0) ::_exit(here.exit_code);
   set_log_rank(here.rank);
+  leave_terminal();
   return world_of_rank(launcher, here.rank, options.num_ranks, here.store_fd, here.status_fd);
 }
 
 int run_program(const LaunchOptions& options, const std::vector<std::string>& arguments) {
   if (arguments.empty()) fail(ErrorCode::kBadInput, "launch: no program given; use: cohort launch -n 2 ./program --its-options");
-  const std::string port = std::to_string(free_port());
-  const Launched here = launch(options);
+  const std::string port = std::to_string(free_port()), threads = threads_of_rank(options.num_ranks);
+  const Launched here = launch(options, /*ours=*/false);
   if (here.rank < 0) return here.exit_code;
   const std::string size = std::to_string(options.num_ranks), number = std::to_string(here.rank);
   for (const auto& [name, value] :
@@ -179,12 +205,16 @@ int run_program(const LaunchOptions& options, const std::vector<std::string>& ar
                                                                   {"COHORT_STORE_FD", std::to_string(here.store_fd)},
                                                                   {"COHORT_STATUS_FD", std::to_string(here.status_fd)}})
     ::setenv(name, value.c_str(), 1);
+  leave_terminal();
+  if (!threads.empty()) ::setenv("OMP_NUM_THREADS", threads.c_str(), 1);
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   ::execvp(argv[0], argv.data());
+  const int error = errno;
   StatusPage page = StatusPage::open(here.status_fd, options.num_ranks);
-  report_failure(page[here.rank], 2, concat("cannot start '", arguments[0], "': ", std::strerror(errno)), false);
+  count_steps(page[here.rank]);  // Bad input of all ranks, as with a program of ours.
+  report_failure(page[here.rank], 2, concat("cannot start '", arguments[0], "': ", std::strerror(error)), false);
   ::_exit(2);
 }
 

@@ -111,6 +111,34 @@ TEST_CASE("a program that is not there is exit code 2") {
         0);
 }
 
+TEST_CASE("an error that nobody catches is the rank's own, with its code") {
+  const Quiet quiet;
+  std::string failure;
+  const auto body = [](const World& world) {
+    if (world.rank == 1) std::thread([] { fail(ErrorCode::kInfeasible, "no plan"); }).join();
+    for (;;) ::pause();
+    return 0;
+  };
+  CHECK(run_ranks({.num_ranks = 2, .grace_seconds = 0.1, .failure = &failure}, body) == 3);
+  CHECK(failure.starts_with("rank 1 (pid "));
+  CHECK(failure.ends_with(") exited with code 3 before its first step: no plan; the other ranks were ended"));
+}
+
+TEST_CASE("steps are named of ranks that count them, and of several that failed the first is named") {
+  const Quiet quiet;
+  std::string failure;
+  CHECK(run_program({.num_ranks = 1, .failure = &failure}, {"/bin/sh", "-c", "kill -9 $$"}) == 4);
+  CHECK(failure.ends_with(") was killed by signal 9 (SIGKILL)"));
+  // Ranks that say nothing of the reason: rank 0 fails as it misses rank 1.
+  CHECK(run_program({.num_ranks = 2, .failure = &failure}, {"/bin/sh", "-c", "test $RANK = 1 || sleep 0.4; exit $((3 + RANK))"}) == 4);
+  CHECK(failure.starts_with("rank 1 (pid "));
+  CHECK(failure.ends_with(") exited with code 4; the other ranks were ended"));
+  CHECK(run_program({.num_ranks = 2, .failure = &failure}, {"/bin/sh", "-c", "test $RANK = 1 && exit 0; sleep 0.4; exit 3"}) == 3);
+  CHECK(failure.starts_with("rank 0 (pid "));
+  CHECK(failure.find(") exited with code 3; rank 1 (pid ") != std::string::npos);
+  CHECK(failure.ends_with(") had left before it with code 0"));
+}
+
 TEST_CASE("forking from a process with threads is refused") {
   std::atomic<bool> end{false};
   std::thread other([&] {
@@ -127,6 +155,8 @@ TEST_CASE("a failure's text is cut to the page, never beyond it") {
   CHECK(page[1].error_code == 2);
   CHECK(std::string(page[1].message).size() == sizeof page[1].message - 1);
   CHECK(page[0].error_code == 0);
+  report_failure(page[0], 2, std::string(1980, 'x') + " and something more", false);
+  CHECK(std::string(page[0].message) == std::string(1980, 'x') + " and...");
 }
 
 }  // namespace

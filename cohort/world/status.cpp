@@ -10,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "cohort/base/cut_text.h"
 #include "cohort/base/error.h"
 
 namespace cohort {
@@ -51,12 +52,31 @@ StatusPage::~StatusPage() {
   ::close(fd_);
 }
 
+void count_steps(RankStatus& status) {
+  int64_t none = RankStatus::kCountsNone;
+  status.last_step.compare_exchange_strong(none, -1);
+}
+
 void report_failure(RankStatus& status, int error_code, const std::string& message, bool secondary) {
-  const size_t length = std::min(message.size(), sizeof status.message - 1);
+  constexpr size_t kRoom = sizeof status.message - 1, kDots = 3;
+  const bool fits = message.size() <= kRoom;
+  const size_t length = fits ? message.size() : length_of_whole_words(message, kRoom - kDots);
   std::memcpy(status.message, message.data(), length);
-  status.message[length] = 0;
+  std::memcpy(status.message + length, "...", fits ? 0 : kDots);
+  status.message[length + (fits ? 0 : kDots)] = 0;
   status.secondary = secondary;
   status.error_code.store(error_code, std::memory_order_release);
+}
+
+bool report_to_launcher(int fd, int rank, int num_ranks, int error_code, const std::string& message) noexcept try {
+  if (fd < 0) return false;
+  const StatusPage page = StatusPage::open(::dup(fd), num_ranks);
+  // What a rank starts (`cohort launch -n 2 sh -c ...`) has the descriptor too, but its end is none that the launcher sees.
+  const bool is_rank = page[rank].pid == ::getpid();
+  report_failure(page[rank], error_code, is_rank ? message : "", error_code == static_cast<int>(ErrorCode::kEnvironment));
+  return is_rank;
+} catch (const std::exception&) {
+  return false;  // The descriptor was closed on the way here.
 }
 
 }  // namespace cohort

@@ -10,11 +10,12 @@ namespace cohort {
 
 /// One rank's record; written by that rank alone, read by anyone. Plain shared memory: no locks to be left held by a rank that dies.
 struct RankStatus {
+  static constexpr int64_t kCountsNone = -2;  ///< In `last_step`: no training of ours, or not yet; a program with a loop of its own.
   std::atomic<int32_t> pid{0};
-  std::atomic<int32_t> error_code{0};  ///< ErrorCode of the failure in `message`, 0 for none.
-  std::atomic<int64_t> last_step{-1};  ///< Last completed step of this run (counted from 1), -1 before training.
-  std::atomic<int32_t> secondary{0};   ///< 1: this rank failed because another one did.
-  char message[1996] = {};             ///< Zero-terminated; complete once error_code is set.
+  std::atomic<int32_t> error_code{0};           ///< ErrorCode of the failure in `message`, 0 for none.
+  std::atomic<int64_t> last_step{kCountsNone};  ///< Last completed step of this run (counted from 1), -1 before training.
+  std::atomic<int32_t> secondary{0};            ///< 1: this rank failed because another one did.
+  char message[1996] = {};                      ///< Zero-terminated; complete once error_code is set.
 };
 
 /// The array of all ranks' records in an anonymous memory file. Movable owner of the mapping; the file has no name and vanishes with its
@@ -41,7 +42,14 @@ class StatusPage {
   int num_ranks_ = 0;
 };
 
-/// Records a failure for the launcher to print; a message that is too long is cut.
+/// From now on this rank says how far it has trained.
+void count_steps(RankStatus& status);
+
+/// Records a failure for the launcher to print; a message that is too long is cut behind a word and ends with "...".
 void report_failure(RankStatus& status, int error_code, const std::string& message, bool secondary);
+
+/// The same through descriptor `fd` (-1: none), by rank `rank` that ends with `error_code`; a lost peer (code 4) is the consequence of
+/// another rank's end. False where the launcher will not print `message`: the caller does. Does not throw.
+bool report_to_launcher(int fd, int rank, int num_ranks, int error_code, const std::string& message) noexcept;
 
 }  // namespace cohort

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -64,7 +65,7 @@ bool Supervisor::all_ended() const {
 
 void Supervisor::reap() {
   for (Rank& rank : ranks_)
-    if (!rank.ended && ::waitpid(rank.pid, &rank.wait_status, WNOHANG) == rank.pid) rank.ended = true;
+    if (!rank.ended && ::waitpid(rank.pid, &rank.wait_status, WNOHANG) == rank.pid) rank.ended = true, rank.place = num_ended_++;
 }
 
 void Supervisor::signal_all(int signal) {
@@ -84,37 +85,44 @@ void Supervisor::kill_all() {
     if (!rank.ended && ::waitpid(rank.pid, &rank.wait_status, 0) == rank.pid) rank.ended = true;
 }
 
-/// The rank to blame: one that a signal ended (not ours), else one that failed for a reason of its own, else the first that failed at all.
+/// The rank to blame: one that a signal ended (not ours), else one that failed for a reason of its own, else any that failed; of several
+/// the one that ended first. A program that deals with errors itself says nothing of reasons: there the order alone decides.
 const Supervisor::Rank* Supervisor::first_cause() const {
-  const Rank* own_reason = nullptr;
-  const Rank* any = nullptr;
+  const Rank *by_signal = nullptr, *own_reason = nullptr, *any = nullptr;
+  const auto take = [](const Rank*& first, const Rank& rank) {
+    if (!first || rank.place < first->place) first = &rank;
+  };
   for (const Rank& rank : ranks_) {
     if (!rank.ended || rank.killed_by_us || rank.wait_status == 0) continue;
     if (WIFSIGNALED(rank.wait_status)) {
       // Before a rank catches signals, the request to stop ends it: that is what was asked for.
       if (interrupted_ && (WTERMSIG(rank.wait_status) == SIGTERM || WTERMSIG(rank.wait_status) == SIGINT)) continue;
-      return &rank;
+      take(by_signal, rank);
     }
     if (WIFEXITED(rank.wait_status) && WEXITSTATUS(rank.wait_status) == 130) continue;
-    if (!own_reason && !status_[rank.rank].secondary) own_reason = &rank;
-    if (!any) any = &rank;
+    if (!status_[rank.rank].secondary) take(own_reason, rank);
+    take(any, rank);
   }
-  return own_reason ? own_reason : any;
+  return by_signal ? by_signal : own_reason ? own_reason : any;
 }
 
 /// What the user asked for cannot be done, found before any training: which of the ranks said so first tells nothing.
 bool Supervisor::is_bad_input(const Rank& rank) const {
   const RankStatus& status = status_[rank.rank];
-  return WIFEXITED(rank.wait_status) && status.error_code == static_cast<int>(ErrorCode::kBadInput) && status.last_step < 0;
+  return WIFEXITED(rank.wait_status) && status.error_code == static_cast<int>(ErrorCode::kBadInput) && status.last_step == -1 &&
+         status.message[0];
 }
 
 int Supervisor::exit_code_of(const Rank& rank) const {
   return WIFSIGNALED(rank.wait_status) ? static_cast<int>(ErrorCode::kEnvironment) : WEXITSTATUS(rank.wait_status);
 }
 
+bool Supervisor::counts_steps(const Rank& rank) const { return status_[rank.rank].last_step != RankStatus::kCountsNone; }
+
 std::string Supervisor::when_of(const Rank& rank) const {
+  if (!limits_.counts_steps || !counts_steps(rank)) return "";
   const int64_t step = status_[rank.rank].last_step;
-  return !limits_.counts_steps ? "" : step < 0 ? " before its first step" : concat(" after step ", step);
+  return step < 0 ? " before its first step" : concat(" after step ", step);
 }
 
 std::string Supervisor::how_it_ended(const Rank& rank) const {
@@ -128,8 +136,19 @@ std::string Supervisor::how_it_ended(const Rank& rank) const {
         out_of_memory ? ": the kernel ran out of memory (its oom_kill counter rose); use a smaller --global-batch or fewer workers" : "");
   }
   std::string text = concat("rank ", rank.rank, " (pid ", rank.pid, ") exited with code ", WEXITSTATUS(rank.wait_status), when);
-  if (status.error_code) text += concat(": ", status.message);
+  if (status.error_code && status.message[0]) text += concat(": ", status.message);
   return text;
+}
+
+std::string Supervisor::how_others_ended(const Rank& cause) const {
+  size_t num_left = 0;
+  const Rank* left = nullptr;
+  for (const Rank& rank : ranks_)
+    if (!rank.killed_by_us && rank.wait_status == 0 && rank.place < cause.place) left = &rank, ++num_left;
+  std::string text;
+  if (num_left == 1) text = concat("; rank ", left->rank, " (pid ", left->pid, ") had left before it with code 0");
+  if (num_left > 1) text = concat("; ", num_left, " ranks had left before it with code 0");
+  return ranks_.size() > num_left + 1 ? text + "; the other ranks were ended" : text;
 }
 
 int Supervisor::wait() {
@@ -161,7 +180,8 @@ int Supervisor::wait() {
       }
       interrupted_ = true;
       interrupted_at = Clock::now();
-      log_info("stopping after this step; once more to stop at once");
+      const bool in_steps = std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return counts_steps(rank); });
+      log_info(in_steps ? "stopping after this step; once more to stop at once" : "told the ranks to stop; once more to stop at once");
       signal_all(SIGTERM);  // Not SIGINT: a program that was started in the background may ignore that.
     }
   }
@@ -174,7 +194,7 @@ int Supervisor::wait() {
       return exit_code_of(*cause);
     }
     std::string text = how_it_ended(*cause) + stopped_ranks;
-    if (ranks_.size() > 1) text += "; the other ranks were ended";
+    text += how_others_ended(*cause);
     failure_ = text;
     log_error(text);
     return exit_code_of(*cause);

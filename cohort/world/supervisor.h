@@ -16,7 +16,7 @@ class Supervisor {
  public:
   struct Limits {
     double grace_seconds, stop_seconds;
-    bool counts_steps = true;  ///< Else what is said of a rank's end names no step.
+    bool counts_steps = true;  ///< Else what is said of a rank's end names no step, as with a rank that has never reported one.
   };
   Supervisor(const StatusPage& status, Limits limits);
   ~Supervisor();
@@ -36,9 +36,11 @@ class Supervisor {
     pid_t pid;
     bool ended = false;
     int wait_status = 0;
+    int place = 0;  ///< Among those that have ended, the first is 0.
     bool killed_by_us = false;
   };
 
+  bool counts_steps(const Rank& rank) const;
   void reap();
   void signal_all(int signal);
   bool all_ended() const;
@@ -46,6 +48,8 @@ class Supervisor {
   /// " after step 7", or "" where ranks count none.
   std::string when_of(const Rank& rank) const;
   std::string how_it_ended(const Rank& rank) const;
+  /// What became of the ranks beside the one to blame: "; rank 1 (pid 77) had left before it with code 0; the other ranks were ended".
+  std::string how_others_ended(const Rank& cause) const;
   bool is_bad_input(const Rank& rank) const;
   int exit_code_of(const Rank& rank) const;
 
@@ -54,6 +58,7 @@ class Supervisor {
   sigset_t signals_before_{}, signals_{};
   std::vector<Rank> ranks_;
   int64_t oom_kills_before_;
+  int num_ended_ = 0;
   bool interrupted_ = false;
   std::string failure_;
 };

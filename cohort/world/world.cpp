@@ -9,6 +9,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/text.h"
+#include "cohort/world/uncaught.h"
 
 namespace cohort {
 namespace {
@@ -51,6 +52,7 @@ void check(const World& world) {
 
 World world_from_environment() {
   World world;
+  end_uncaught_errors_well(world);  // What is wrong with the environment is an Error too.
   utsname names{};
   ::uname(&names);
   world.host = names.nodename;
@@ -107,6 +109,7 @@ World world_from_environment() {
     read_master(world);
   }
   check(world);
+  end_uncaught_errors_well(world);
   return world;
 }
 

@@ -1,17 +1,22 @@
 """The same binary under every launcher: Open MPI's and MPICH's mpirun, torchrun, plain environment variables, `cohort launch`."""
+import fcntl
 import json
 import os
 import pathlib
+import pty
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 
 from support import COHORT, Folder, TINY, check, children, finish, main, run, run_ok, skip, start, steps_in, wait_for
 
 STEPS = ["--steps", 12, "--json"]
+OWN = pathlib.Path(COHORT).parent / "own_program"
 
 
 def reference(folder):
@@ -111,6 +116,100 @@ def test_launch_starts_any_program():
     with Folder() as folder:
         expected = reference(folder)
         check(losses_under([COHORT, "launch", "-n", "2"], folder, "launch") == expected, "cohort launch: other losses")
+
+
+def own(how, who=1, ranks=2, **options):
+    """`cohort launch` of a program that catches nothing: exit code, stdout, stderr without the line of the start."""
+    code, out, err = run(["launch", "-n", ranks, OWN, how, who], timeout=60, **options)
+    check("OMP_NUM_THREADS=" in err.splitlines()[0], err)
+    return code, out, "".join(line + "\n" for line in err.splitlines()[1:])
+
+
+def without(*names, **more):
+    return {**{name: value for name, value in os.environ.items() if name not in names}, **more}
+
+
+def test_a_rank_gets_its_share_of_the_cores():
+    cores = sorted(os.sched_getaffinity(0))
+
+    def seen(ranks, environment, cores_to_use=cores):
+        code, out, err = run(["launch", "-n", ranks, OWN, "threads"], env=environment, preexec_fn=lambda: os.sched_setaffinity(0, cores_to_use))
+        check(code == 0, err)
+        lines = [line.split() for line in out.splitlines()]
+        check(sorted(line[0] for line in lines) == [str(rank) for rank in range(ranks)], out)
+        check(len({(line[1], line[2]) for line in lines}) == 1, out)
+        return lines[0][1], lines[0][2], err
+
+    plain = without("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    for ranks in (1, 2, 3):
+        wanted = str(max(1, len(cores) // ranks))
+        threads, variable, err = seen(ranks, plain)
+        check((threads, variable) == (wanted, wanted), f"{ranks} ranks: {threads} threads, OMP_NUM_THREADS={variable}, not {wanted}")
+        check(f"cohort: {ranks} rank" in err and f" on {len(cores)} core" in err and f"OMP_NUM_THREADS={wanted}" in err, err)
+        threads, variable, err = seen(ranks, dict(plain, OMP_NUM_THREADS="2"))     # MKL takes no more threads than there are cores.
+        check((threads, variable) == (str(min(2, len(cores))), "2") and "OMP_NUM_THREADS=2 as in the environment" in err, f"{threads} {variable} {err}")
+    check(seen(3, dict(plain, MKL_NUM_THREADS="1"))[1] == str(max(1, len(cores) // 3)), "MKL_NUM_THREADS is another matter")
+    check(seen(1, plain, cores[:1])[:2] == ("1", "1"), "one core, one rank")
+    check(seen(2, plain, cores[:1])[:2] == ("1", "1"), "one core, two ranks")
+    check(seen(1, dict(plain, COHORT_LOG="warning"))[2] == "", "COHORT_LOG=warning leaves the line out")
+
+
+def test_an_error_that_nobody_catches():
+    rank_1 = r"cohort: error: rank 1 \(pid \d+\) "
+    for how in ("error", "thread"):
+        code, out, err = own(how)
+        check(code == 2 and re.fullmatch(rank_1 + r"exited with code 2: weights.pt has 3 tensors, 4 are needed; the other ranks were ended\n", err), f"{how}: {code} {err}")
+        check("said before" in out, f"{how}: what was printed is lost")
+    code, _, err = own("runtime")
+    check(code == 4 and "what():  not of Cohort" in err and re.search(rank_1 + r"was killed by signal 6 \(SIGABRT\); the other ranks were ended\n$", err), f"{code} {err}")
+    result = subprocess.run([OWN, "error", "0"], capture_output=True, text=True, timeout=60)
+    check(result.returncode == 2 and result.stderr == "cohort: error: weights.pt has 3 tensors, 4 are needed\n", result.stderr)
+    result = subprocess.run([OWN, "threads"], capture_output=True, text=True, timeout=60, env=without("WORLD_SIZE", RANK="0"))
+    check(result.returncode == 4 and re.fullmatch("cohort: error: .*WORLD_SIZE.*\n", result.stderr), result.stderr)
+    # In a shell the launcher sees the shell end: the rank prints its line itself.
+    code, _, err = run(["launch", "-n", "2", "sh", "-c", f"{OWN} error 1; exit 0"], timeout=60)
+    check(code == 0 and "cohort[1]: error: weights.pt has 3 tensors, 4 are needed\n" in err, err)
+
+
+def test_an_error_that_nobody_catches_under_mpirun():
+    mpirun = shutil.which("mpirun.mpich") or shutil.which("mpirun.openmpi")
+    if not mpirun:
+        skip("no mpirun")
+    result = subprocess.run([mpirun, "-n", "2", OWN, "error", "1"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    check(result.returncode != 0 and "cohort[1]: error: weights.pt has 3 tensors, 4 are needed" in result.stderr + result.stdout, result.stderr)
+    check("terminate called" not in result.stderr + result.stdout, result.stderr)
+
+
+def test_how_a_rank_of_an_own_program_ends():
+    rank_1 = r"cohort: error: rank 1 \(pid \d+\) "
+    code, _, err = own("kill")
+    check(code == 4 and re.fullmatch(rank_1 + r"was killed by signal 9 \(SIGKILL\); the other ranks were ended\n", err), f"kill: {code} {err}")
+    code, _, err = own("exit")
+    check(code == 3 and re.fullmatch(rank_1 + r"exited with code 3; the other ranks were ended\n", err), f"exit: {code} {err}")
+    # Where the program prints errors itself, the rank that ended first is the one to blame.
+    code, _, err = own("caught-error", ranks=3)
+    check(code == 1 and re.search(rank_1 + r"exited with code 1; the other ranks were ended\n$", err), f"caught: {code} {err}")
+    check("own_program: weights.pt has 3 tensors, 4 are needed" in err, err)
+    # One that leaves with 0 is named by those that miss it.
+    code, _, err = own("leave")
+    check(code == 4 and re.search(r"rank 0 \(pid \d+\) exited with code 4: .*second sum.*rank 1 \(pid \d+\) has ended.*; rank 1 \(pid \d+\) had left before it with code 0\n$", err), f"leave: {code} {err}")
+
+
+def test_ctrl_c_to_an_own_program():
+    process = start(["launch", "-n", "2", OWN, "forever"])
+    check(process.stdout.readline() == "begun\n", "it begins")
+    process.send_signal(signal.SIGINT)
+    code, _, err = finish(process, timeout=30)
+    check(code == 130 and err.splitlines()[1:] == ["cohort: told the ranks to stop; once more to stop at once"], f"{code} {err}")
+
+
+def test_a_rank_that_reads_the_terminal_is_not_stopped():
+    controller, terminal = pty.openpty()
+    result = subprocess.run([COHORT, "launch", "-n", "2", "sh", "-c", "read line; echo got $line."], stdin=terminal, capture_output=True, text=True, timeout=30,
+                            start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+    check(result.returncode == 0 and result.stdout == "got .\ngot .\n", f"{result.returncode} {result.stdout} {result.stderr}")
+    os.close(controller)
+    os.close(terminal)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,61 @@
+// A program of a user's own that ends in many ways: main() catches nothing unless it is asked to. test_launchers.py runs it.
+//   cohort launch -n 2 own_program HOW RANK
+// Rank RANK ends as HOW says, the others wait for it in an all-reduce.
+#include <ATen/Parallel.h>
+#include <ATen/ops/ones.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "cohort/base/error.h"
+#include "cohort/comm/group.h"
+#include "cohort/world/world.h"
+
+namespace {
+
+[[noreturn]] void complain() { cohort::fail(cohort::ErrorCode::kBadInput, "weights.pt has 3 tensors, 4 are needed"); }
+
+int run(const std::string& how, int who) {
+  cohort::Group group = cohort::Group::create(cohort::world_from_environment());
+  if (how == "threads") {
+    const char* variable = std::getenv("OMP_NUM_THREADS");
+    std::printf("%d %d %s\n", group.rank(), at::get_num_threads(), variable ? variable : "none");
+    return 0;
+  }
+  at::Tensor sum = at::ones({4});
+  group.all_reduce(sum, cohort::Reduction::kSum, "first sum");
+  if (how == "forever") {
+    if (group.rank() == 0) std::puts("begun");
+    std::fflush(stdout);
+    for (;;) group.all_reduce(sum, cohort::Reduction::kMax, "sum");
+  }
+  if (group.rank() == who) {
+    std::printf("said before\n");  // Into a pipe: still in the buffer when the program ends.
+    if (how == "error") complain();
+    if (how == "thread") std::thread(complain).join();
+    if (how == "runtime") throw std::runtime_error("not of Cohort");
+    if (how == "exit") std::exit(3);
+    if (how == "kill") std::raise(SIGKILL);
+    if (how == "leave") return 0;
+  }
+  group.all_reduce(sum, cohort::Reduction::kSum, "second sum");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string how = argc > 1 ? argv[1] : "threads";
+  const int who = argc > 2 ? std::atoi(argv[2]) : -1;
+  if (!how.starts_with("caught-")) return run(how, who);
+  try {
+    return run(how.substr(7), who);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "own_program: %s\n", error.what());
+    return 1;
+  }
+}
