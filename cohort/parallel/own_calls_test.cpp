@@ -64,7 +64,7 @@ TEST_CASE("an optimizer of LibTorch's on a divided model is told") {
       const std::string text = refusal([&](Group& group) {
         Net net;
         ZeroDataParallel zero(*net, group, {.stage = stage});
-        torch::optim::SGD optimizer(net->parameters(), 0.1);
+        torch::optim::SGD optimizer(net->parameters(), 0.1);  // Writes through data().
         for (int step = 0; step < 6; ++step) {
           if (calls_zero) zero.zero_grad();
           else optimizer.zero_grad();
@@ -79,6 +79,21 @@ TEST_CASE("an optimizer of LibTorch's on a divided model is told") {
       if (calls_zero) check_says(text, "the gradients of 3 finished backward passes were dropped and step() was never called");
       else check_says(text, "got a gradient after those of the step were exchanged");
     }
+  for (const int stage : {kShared, 1}) {
+    const std::string text = refusal([&](Group& group) {
+      Net net;
+      const auto strategy = make(stage, net, group);
+      torch::optim::Adam optimizer(net->parameters(), 0.1);  // Writes to the parameters themselves.
+      for (int step = 0; step < 2; ++step) {
+        strategy->zero_grad();
+        loss_of(net, step, group.rank()).backward();
+        strategy->finish_backward();
+        optimizer.step();
+      }
+    });
+    check_says(text,
+               stage == 1 ? "the gradients of 1 finished backward" : "wrote to parameter first.weight in place; these weights are one");
+  }
   const std::string shared = refusal([](Group& group) {
     Net net;
     const auto strategy = make(kShared, net, group);

@@ -14,6 +14,7 @@
 #include "cohort/comm/thread_ranks.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/parallel/replicated.h"
+#include "cohort/parallel/zero_data_parallel.h"
 
 namespace cohort::own_code_test {
 
@@ -92,9 +93,13 @@ inline Weights alone(int num_ranks, const Edit& edit) {
   return weights_of(net);
 }
 
-inline constexpr int kShared = 0;
+inline constexpr int kShared = 0, kTight = 4;  ///< Beside ZeRO's stages; kTight: stage 3 with one unit at a time.
 
 inline std::unique_ptr<Strategy> make(int stage, Net& net, Group& group) {
+  if (stage == kTight) {
+    const ZeroOptions options{.stage = 3, .rule = momentum(), .bucket_bytes = 1, .live_bytes = 1};
+    return std::make_unique<ZeroDataParallel>(*net, group, options);
+  }
   return make_strategy(*net, group, {.zero = stage, .rule = momentum(), .bucket_bytes = stage == kShared ? 0 : 600});
 }
 

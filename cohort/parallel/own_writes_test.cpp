@@ -59,19 +59,39 @@ std::map<std::string, Edit> edits_by_other_memory() {
   return all;
 }
 
+std::map<std::string, Edit> all_edits() {
+  std::map<std::string, Edit> all = edits_in_place();
+  all.merge(edits_by_other_memory());
+  return all;
+}
+
 TEST_CASE("zero: what a program writes to weights of any stage is trained on, as in one process") {
-  for (const int stage : {1, 2, 3})
-    for (const int num_ranks : {2, 3}) {
-      std::map<std::string, Edit> edits = edits_in_place();
-      edits.merge(edits_by_other_memory());
-      for (const auto& [name, edit] : edits)
+  for (const int stage : {1, 2, 3, kTight})
+    for (const int num_ranks : {1, 2, 3})
+      for (const auto& [name, edit] : all_edits())
         check_as_alone(stage, num_ranks, name, edit, [&edit = edit](Net& net, Strategy&, Group&) { edit(net); });
+}
+
+TEST_CASE("zero: the same after an evaluation of different numbers of batches, and while weights are gathered") {
+  for (const int stage : {1, 3, kTight})
+    for (const auto& [name, edit] : all_edits()) {
+      check_as_alone(stage, 3, "evaluated, " + name, edit, [&edit = edit](Net& net, Strategy& strategy, Group& group) {
+        {
+          torch::NoGradGuard no_grad;
+          for (int batch = 0; batch < group.rank(); ++batch) loss_of(net, batch, 0);
+        }
+        strategy.finish_evaluation();
+        edit(net);
+      });
+      check_as_alone(stage, 2, "held, " + name, edit, [&edit = edit](Net& net, Strategy& strategy, Group&) {
+        strategy.gather_weights();
+        edit(net);
+      });
     }
 }
 
 TEST_CASE("zero: writes between gather_weights() and release_weights() are kept, also through data_ptr()") {
-  std::map<std::string, Edit> edits = edits_in_place();
-  edits.merge(edits_by_other_memory());
+  std::map<std::string, Edit> edits = all_edits();
   edits["data_ptr()"] = [](Net& net) { std::fill_n(net->second->weight.data_ptr<float>(), 100, 0.125f); };
   for (const int stage : {1, 3})
     for (const auto& [name, edit] : edits)

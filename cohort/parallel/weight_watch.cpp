@@ -85,6 +85,7 @@ at::Tensor WeightWatch::restore(size_t index) {
   const at::NoGradGuard no_grad;
   Held& held = held_[index];
   at::Tensor values = held.parameter.variable_data();
+  if (storage_of(values) == storage_of(held.place)) values = values.clone();  // A transpose, say.
   held.parameter.set_data(held.place);
   held.version = version_of(held.parameter);  // torch::load() counts as a write in place, too.
   return values;
