@@ -24,6 +24,7 @@
 #include <cmath>
 #include <functional>
 
+#include "cohort/base/error.h"
 #include "cohort/parallel/gradient_hook.h"
 #include "cohort/parallel/tensor_alias.h"
 #include "cohort/parallel/zero_state.h"
