@@ -33,7 +33,7 @@ void self_test() {
                               "Cohort against this LibTorch, or report the two versions; until then train with --workers 1";
   const CrashGuard guard(kLine);
   auto group = connect(c10::make_intrusive<c10d::HashStore>(), 0, 1, "127.0.0.1", 10);
-  std::vector<at::Tensor> tensors{at::full({8}, 3.0f)};
+  std::vector<at::Tensor> tensors{at::full({8}, 3.0f, at::kFloat)};
   group->allreduce(tensors)->wait();
   group->broadcast(tensors)->wait();
   group->barrier()->wait();

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "cohort/base/clock.h"
+#include "cohort/parallel/initial_broadcast.h"
 #include "cohort/parallel/tensor_alias.h"
 #include "cohort/parallel/tile_sum.h"
 
@@ -31,25 +32,40 @@ DataParallelOptions summed(DataParallelOptions options) {
 }  // namespace
 
 Replicated::Replicated(torch::nn::Module& module, Group group, UpdateRule rule, DataParallelOptions options)
-    : group_(group),
+    : module_(module),
+      group_(group),
       compresses_(options.compress != "none" && group.size() > 1),
       all_(distinct_parameters(module)),
       trained_(trained_parameters(all_)),
       parallel_(module, std::move(group), summed(options)),
-      optimizer_(rule, whole_segments(trained_)) {}
+      optimizer_(rule, whole_segments(trained_)) {
+  for (const NamedTensor& parameter : all_) weight_watch_.add(parameter, parameter.tensor.requires_grad());
+}
 
 void Replicated::set_gradient_factor(double factor) {
   Strategy::set_gradient_factor(factor);
   if (compresses_) parallel_.set_gradient_factor(factor);
 }
 
+void Replicated::load_weights() {
+  take_over();
+  broadcast_model(module_, group_);
+}
+
+void Replicated::take_over() {
+  weight_watch_.check();
+  if (weight_watch_.any_replaced()) weight_watch_.take_over();
+}
+
 void Replicated::zero_grad() {
+  take_over();
   if (parallel_.backward_failed()) parallel_.abandon_step();
   for (NamedTensor& parameter : trained_) parameter.tensor.mutable_grad() = at::Tensor();
 }
 
 StepOutcome Replicated::step(const StepOptions& options) {
   at::NoGradGuard no_grad;
+  take_over();
   const auto began = std::chrono::steady_clock::now();
   StepOutcome outcome;
   double factor = compresses_ ? 1 : gradient_factor();
@@ -82,10 +98,14 @@ MemoryForecast Replicated::memory_forecast() const {
 }
 
 std::vector<FlatPiece> Replicated::saved_pieces() {
+  take_over();
   return group_.rank() == 0 ? pieces(/*saving=*/true) : parallel_.compressor_state(/*saving=*/true);
 }
 
-std::vector<FlatPiece> Replicated::loaded_pieces() { return pieces(/*saving=*/false); }
+std::vector<FlatPiece> Replicated::loaded_pieces() {
+  take_over();
+  return pieces(/*saving=*/false);
+}
 
 std::vector<FlatPiece> Replicated::pieces(bool saving) {
   std::vector<FlatPiece> pieces = optimizer_.state(saving);

@@ -6,6 +6,7 @@
 #include "cohort/parallel/data_parallel.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/parallel/strategy.h"
+#include "cohort/parallel/weight_watch.h"
 
 namespace cohort {
 
@@ -29,16 +30,21 @@ class Replicated : public Strategy {
   MemoryForecast memory_forecast() const override;
   std::vector<FlatPiece> saved_pieces() override;
   std::vector<FlatPiece> loaded_pieces() override;
+  void load_weights() override;
   void loaded() override;
 
  private:
   std::vector<FlatPiece> pieces(bool saving);
+  /// Values in memory of the program's own, as torch::load() leaves them, go to the optimizer's.
+  void take_over();
 
+  torch::nn::Module& module_;
   Group group_;
   const bool compresses_;  ///< Then gradients arrive multiplied by gradient_factor() already.
   std::vector<NamedTensor> all_, trained_;
   DataParallel parallel_;
   ShardOptimizer optimizer_;
+  WeightWatch weight_watch_{"the strategy"};  ///< The optimizer works on the memory that they had at the start.
 };
 
 }  // namespace cohort

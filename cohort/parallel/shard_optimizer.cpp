@@ -24,7 +24,7 @@ ShardOptimizer::ShardOptimizer(UpdateRule rule, std::vector<Segment> segments) :
     Held held;
     for (size_t slot = 0; slot < rule_.slots().size(); ++slot)
       held.slots.push_back(at::zeros({segment.weights.numel()}, segment.weights.options().requires_grad(false)));
-    if (rule_.counts_updates()) held.step = at::zeros({1});
+    if (rule_.counts_updates()) held.step = at::zeros({1}, at::kFloat);
     held.segment = std::move(segment);
     segments_.push_back(std::move(held));
   }

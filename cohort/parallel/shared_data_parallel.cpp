@@ -67,6 +67,13 @@ void SharedDataParallel::State::write_table() {
   }
 }
 
+/// Of any rank, by the tables; between arrive() and the end of the step.
+bool SharedDataParallel::State::has_gradients() const {
+  for (int rank = 0; rank < group.size(); ++rank)
+    if (std::any_of(table(rank), table(rank) + trained.size(), [](uint64_t place) { return place != kNoGradient; })) return true;
+  return false;
+}
+
 /// Recorded as the operation that it stands for, so that a failure is told like that of any exchange.
 void SharedDataParallel::State::wait_all(ShmCounter SharedRankPage::* counter, Op op, int64_t count, const char* what) {
   const at::ScalarType type = trained.empty() ? at::kFloat : trained.front().tensor.scalar_type();
@@ -79,6 +86,7 @@ void SharedDataParallel::State::wait_all(ShmCounter SharedRankPage::* counter, O
 void SharedDataParallel::State::meet(bool leaves) {
   SharedRankPage& mine = page(group.rank());
   mine.left = leaves;
+  mine.replaced = replaced_parameters();
   publish(mine.arrived, ++num_steps);
   wait_all(&SharedRankPage::arrived, Op::kReduceScatter, num_elements, "gradients");
   int64_t num_left = 0, last = 0;
@@ -87,8 +95,7 @@ void SharedDataParallel::State::meet(bool leaves) {
   if (num_left == 0) return;
   publish(mine.finished, num_steps);
   wait_all(&SharedRankPage::finished, Op::kAllGather, num_elements, "that a rank left the step");
-  held_gradients.clear();
-  for (NamedTensor& parameter : trained) parameter.tensor.mutable_grad() = at::Tensor();
+  forget_gradients();
   if (leaves) return;
   step_dropped = true;
   fail_left_step(num_left, last, group.size());
@@ -98,6 +105,7 @@ void SharedDataParallel::State::arrive() {
   if (arrived) return;
   const auto began = Clock::now();
   at::NoGradGuard no_grad;
+  check_weights();
   write_table();
   SharedRankPage& mine = page(group.rank());
   std::copy(controls.begin(), controls.end(), mine.controls);
@@ -107,6 +115,7 @@ void SharedDataParallel::State::arrive() {
     for (int rank = 0; rank < group.size(); ++rank) sum += page(rank).controls[slot];
     control_sums[static_cast<size_t>(slot)] = static_cast<float>(sum);
   }
+  take_over();
   buffers->average(buffer_share >= 0 ? buffer_share : 1.0 / group.size());
   arrived = true;
   statistics.exposed_seconds = seconds_since(began);
@@ -164,7 +173,9 @@ StepOutcome SharedDataParallel::State::agree(double norm_squared, const StepOpti
 SharedDataParallel::SharedDataParallel(torch::nn::Module& module, Group group, SharedDataParallelOptions options)
     : state_(std::make_unique<State>(module, std::move(group), options)) {
   for (const NamedTensor& parameter : state_->trained)
-    set_gradient_hook(parameter, [&watch = state_->watch](const at::Tensor&) { watch.enter(); });
+    set_gradient_hook(parameter, [state = state_.get()](const at::Tensor& first) {
+      if (state->watch.enter()) state->begin_backward(first);
+    });
 }
 
 SharedDataParallel::~SharedDataParallel() {
@@ -175,9 +186,9 @@ void SharedDataParallel::zero_grad() {
   if (state_->watch.has_failed() && !state_->arrived) abandon_step();
   state_->watch.clear();
   state_->step_dropped = false;
-  for (NamedTensor& parameter : state_->trained) parameter.tensor.mutable_grad() = at::Tensor();
-  state_->held_gradients.clear();
-  state_->arrived = false;
+  state_->check_weights();
+  if (state_->has_begun) state_->note_dropped();
+  state_->forget_gradients();
 }
 
 void SharedDataParallel::set_sync(bool) {}  // Gradients add up in `.grad` until finish_backward().
@@ -197,7 +208,14 @@ void SharedDataParallel::abandon_step() {
 
 StepOutcome SharedDataParallel::step(const StepOptions& options) {
   State& s = *state_;
+  const bool is_bare = !s.arrived;
   s.arrive();
+  if (is_bare && !s.has_gradients())
+    fail(ErrorCode::kFailed,
+         "step() was called and no rank has made a backward() since the last step(), zero_grad() or the start; a step() "
+         "uses its gradients up. A rank without samples calls finish_backward() first");
+  s.check_weights();
+  s.step_was_called = true;
   at::NoGradGuard no_grad;
   const auto began = Clock::now();
   StepOutcome outcome;
@@ -217,6 +235,7 @@ StepOutcome SharedDataParallel::step(const StepOptions& options) {
   publish(s.page(s.group.rank()).finished, s.num_steps);
   s.wait_all(&SharedRankPage::finished, Op::kAllGather, s.num_elements, "weights");
   s.statistics.exposed_seconds += seconds_since(updated);
+  s.forget_gradients();
   return outcome;
 }
 
@@ -230,6 +249,8 @@ MemoryForecast SharedDataParallel::memory_forecast() const {
 }
 
 std::vector<FlatPiece> SharedDataParallel::saved_pieces() {
+  state_->check_weights();
+  state_->copy_replaced();
   std::vector<FlatPiece> pieces = state_->optimizer->state(/*saving=*/true);
   for (size_t i = 0; i < state_->optimizer->size(); ++i) {
     const Segment& segment = state_->optimizer->segment(i);

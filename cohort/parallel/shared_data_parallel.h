@@ -18,8 +18,15 @@ struct SharedDataParallelOptions {
   bool broadcast_model = true;  ///< Every rank starts with rank 0's parameters and buffers.
 };
 
-/// One per model and rank. The module's parameters move to memory that all ranks of the host map: a rank must not write to them by itself.
-/// After backward() `.grad` is this rank's own gradient, not the mean.
+/// One per model and rank. The module's parameters move to memory that all ranks of the host map: what a rank writes to them in place is
+/// written for all, and where each rank writes it is written as often as there are ranks. So that is refused, Error(kFailed) at the next
+/// call or backward(), naming the parameter: rank 0 alone writes, and then all call load_weights(). What is written through data() or
+/// data_ptr() is not seen. Other memory for a parameter (torch::load()) gives its values to ours when the next backward has finished, the
+/// same on all ranks; Error(kFailed) where only some ranks did. Error(kBadInput) where its type, device or shape was changed
+/// (module->to()): convert first, then wrap.
+///
+/// After backward() `.grad` is this rank's own gradient, not the mean, and after step() undefined: step() takes the place of a torch::optim
+/// optimizer. For other optimizers, and such as call backward() themselves (LBFGS): DataParallel.
 class SharedDataParallel : public Strategy {
  public:
   /// Collective. `group` must share memory (group.arena()): Error(kBadInput) otherwise. Error(kFailed), naming ranks and parameter, when
@@ -27,7 +34,9 @@ class SharedDataParallel : public Strategy {
   SharedDataParallel(torch::nn::Module& module, Group group, SharedDataParallelOptions options);
   ~SharedDataParallel() override;
 
+  /// Error(kFailed) where gradients were dropped time and again and step() was never called.
   void zero_grad() override;
+  void skip_step() override;
   void set_sync(bool on) override;
   void set_buffer_share(double share) override;
   void set_control(int slot, float value) override;
@@ -40,6 +49,8 @@ class SharedDataParallel : public Strategy {
   MemoryForecast memory_forecast() const override;
   std::vector<FlatPiece> saved_pieces() override;
   std::vector<FlatPiece> loaded_pieces() override;
+  /// Error(kFailed), naming them, where several ranks wrote to a parameter in place.
+  void load_weights() override;
   void loaded() override;
 
  private:

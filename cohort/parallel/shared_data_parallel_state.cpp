@@ -15,8 +15,8 @@
 
 namespace cohort {
 
-SharedDataParallel::State::State(torch::nn::Module& module, Group group_, const SharedDataParallelOptions& options)
-    : group(std::move(group_)), arena(group.arena()) {
+SharedDataParallel::State::State(torch::nn::Module& module_, Group group_, const SharedDataParallelOptions& options)
+    : module(module_), group(std::move(group_)), arena(group.arena()) {
   if (!arena)
     fail(ErrorCode::kBadInput, "one copy of the weights needs ranks that share memory; these exchange over ", group.backend_name());
   at::NoGradGuard no_grad;
@@ -31,6 +31,7 @@ SharedDataParallel::State::State(torch::nn::Module& module, Group group_, const 
   page_offset = arena->reserve(sizeof(SharedRankPage) + trained.size() * sizeof(uint64_t));
   new (&page(group.rank())) SharedRankPage;
   share_weights();
+  for (const NamedTensor& parameter : all) weight_watch.add(parameter);
   divide(options.rule);
   place_small_gradients();
   std::vector<size_t> sizes;

@@ -15,6 +15,7 @@
 #include "cohort/parallel/gradient_memory.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/parallel/shared_data_parallel.h"
+#include "cohort/parallel/weight_watch.h"
 
 namespace cohort {
 
@@ -24,7 +25,8 @@ struct alignas(128) SharedRankPage {
   ShmCounter arrived, summed, finished;
   std::atomic<int> num_weight_users{0};  ///< Rank 0's: ranks that still use the weights; the last one gives the memory back.
   double norm_squared = 0;
-  bool left = false;  ///< The rank could not make this step.
+  bool left = false;      ///< The rank could not make this step.
+  uint64_t replaced = 0;  ///< Which parameters its program gave other memory: a checksum, 0 where none.
   float controls[DataParallel::kNumControls] = {};
 };
 
@@ -35,6 +37,7 @@ struct OwnShare {
 };
 
 struct SharedDataParallel::State {
+  const torch::nn::Module& module;
   Group group;
   std::shared_ptr<ShmArena> arena;
   std::vector<NamedTensor> all, trained;
@@ -49,6 +52,10 @@ struct SharedDataParallel::State {
   int64_t num_elements = 0;  ///< Trained, of the whole model.
   double buffer_share = -1;
   bool arrived = false;
+  bool step_was_called = false;  ///< Ever.
+  bool has_begun = false;        ///< A backward() since the gradients were forgotten.
+  int num_dropped = 0;           ///< Steps whose gradients were dropped before that.
+  WeightWatch weight_watch{"SharedDataParallel"};
   bool step_dropped = false;  ///< All ranks agreed to: abandon_step() has nothing left to do.
   BackwardWatch watch{[] {}};
   std::array<float, DataParallel::kNumControls> controls{}, control_sums{};
@@ -62,6 +69,14 @@ struct SharedDataParallel::State {
   uint64_t* table(int rank) const { return reinterpret_cast<uint64_t*>(arena->region(rank) + page_offset + sizeof(SharedRankPage)); }
   size_t page_offset = 0;
 
+  void check_weights() const;
+  void begin_backward(const at::Tensor& first);
+  void note_dropped();
+  uint64_t replaced_parameters() const;
+  void copy_replaced();
+  void take_over();
+  void forget_gradients();
+  bool has_gradients() const;
   void write_table();
   void arrive();
   void meet(bool leaves);

@@ -143,8 +143,9 @@ TEST_CASE("all ranks read the same memory, and a gradient of a page or more is n
     if (!group.arena()->offset_of(model->second->weight.grad().data_ptr(), model->second->weight.grad().nbytes(), &offset))
       FAIL("the gradient of second.weight lies in private memory");
     const void* const gradient = model->second->weight.grad().data_ptr();
-    strategy.step({.learning_rate = 0.1});
+    strategy.finish_backward();
     if (model->second->weight.grad().data_ptr() != gradient) FAIL("the gradient was copied");
+    strategy.step({.learning_rate = 0.1});
     if (group.rank() == 1) model->first->weight.detach().fill_(7);
     group.barrier();
     if (model->first->weight.min().item<float>() != 7) FAIL("two copies");

@@ -54,6 +54,9 @@ class Strategy {
   virtual ~Strategy() = default;
 
   virtual void zero_grad() = 0;
+  /// Drops the gradients of a step on purpose; on all ranks. zero_grad() does so too, but where step() was never called it is taken for a
+  /// mistake before long.
+  virtual void skip_step() { zero_grad(); }
   /// Multiplied into every gradient before anything else: 1 / loss scale. For the step whose backward() comes next, until it is set again.
   virtual void set_gradient_factor(double factor) { gradient_factor_ = factor; }
   /// While false, backward() only accumulates.
@@ -83,6 +86,9 @@ class Strategy {
   /// All weights whole on every rank until release_weights(), so that one rank may compute by itself.
   virtual void gather_weights() {}
   virtual void release_weights() {}
+  /// Takes over what the module's parameters and buffers hold now on rank 0, which may have called torch::load() or written to them: all
+  /// ranks go on with that. The optimizer's state stays. Collective, outside forward and backward.
+  virtual void load_weights() = 0;
   virtual const ExchangeStatistics& statistics() const = 0;
   virtual MemoryForecast memory_forecast() const = 0;
   /// Pieces of parameters ("model/NAME") and optimizer that this rank saves: over all ranks each element exactly once. Not the buffers.

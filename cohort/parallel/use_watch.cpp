@@ -62,43 +62,58 @@ SharedTable& shared() {
   return *table;
 }
 
-using Found = std::vector<std::pair<UseWatch*, std::vector<int>>>;
+struct FoundIds {
+  UseWatch* watch = nullptr;
+  std::vector<int> ids, written;
+};
+using Found = std::vector<FoundIds>;
 
-void look_up(const at::Tensor& tensor, const Table& watched, Found& found) {
+void add_once(std::vector<int>& ids, int id) {
+  if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+}
+
+void look_up(const at::Tensor& tensor, bool is_written, const Table& watched, Found& found) {
   if (!tensor.defined() || !tensor.has_storage()) return;
   const auto place = watched.find(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
   if (place == watched.end()) return;
   const auto [watch, id] = place->second;
-  auto entry = std::find_if(found.begin(), found.end(), [watch = watch](const auto& one) { return one.first == watch; });
-  if (entry == found.end()) entry = found.insert(found.end(), {watch, {}});
-  std::vector<int>& ids = entry->second;
-  if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+  auto entry = std::find_if(found.begin(), found.end(), [watch = watch](const auto& one) { return one.watch == watch; });
+  if (entry == found.end()) entry = found.insert(found.end(), {watch, {}, {}});
+  add_once(entry->ids, id);
+  if (is_written) add_once(entry->written, id);
 }
 
-void look_up(const c10::IValue& value, const Table& watched, Found& found) {
+void look_up(const c10::IValue& value, bool is_written, const Table& watched, Found& found) {
   if (value.isTensor()) {
-    look_up(value.toTensor(), watched, found);
+    look_up(value.toTensor(), is_written, watched, found);
   } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorList()) look_up(tensor, watched, found);
+    for (const at::Tensor& tensor : value.toTensorList()) look_up(tensor, is_written, watched, found);
   } else if (value.isList()) {  // Lists of optional tensors.
-    for (const c10::IValue& element : value.toListRef()) look_up(element, watched, found);
+    for (const c10::IValue& element : value.toListRef()) look_up(element, is_written, watched, found);
   }
 }
 
-Found look_up(at::ArrayRef<c10::IValue> arguments) {
+bool is_written(const c10::Argument& argument) { return argument.alias_info() && argument.alias_info()->isWrite(); }
+
+Found look_up(at::ArrayRef<c10::IValue> arguments, const std::vector<c10::Argument>& declared) {
   Found found;
   std::shared_lock<std::shared_mutex> lock;  // Not for a thread's own table.
   const bool is_engine_thread = mine().num_watches == 0;
   if (is_engine_thread) lock = std::shared_lock(shared().mutex);
   const Table& watched = is_engine_thread ? shared().watched : mine().watched;
-  for (const c10::IValue& argument : arguments) look_up(argument, watched, found);
+  for (size_t i = 0; i < arguments.size(); ++i) look_up(arguments[i], is_written(declared[i]), watched, found);
   return found;
 }
 
 void before_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const Found found = look_up(torch::jit::last(*stack, op.schema().arguments().size()));
+  const std::vector<c10::Argument>& declared = op.schema().arguments();
+  Found found = look_up(torch::jit::last(*stack, declared.size()), declared);
+  // set_() gives its first argument other memory (so works torch::load()) and writes nothing to the old one, which must be there all the
+  // same.
+  if (!found.empty() && op.operator_name().name == "aten::set_")
+    for (FoundIds& one : found) one.written.clear();
   const c10::impl::ExcludeDispatchKeyGuard mode_off(kMode);
-  for (const auto& [watch, ids] : found) watch->callback()(ids);
+  for (const auto& [watch, ids, written] : found) watch->callback()(ids, written);
   op.callBoxed(stack);
 }
 

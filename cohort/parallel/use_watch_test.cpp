@@ -15,7 +15,7 @@ using Ids = std::vector<int>;
 
 TEST_CASE("operators that touch a watched tensor are announced in forward and backward") {
   std::vector<Ids> calls;
-  UseWatch watch([&](const Ids& ids) { calls.push_back(ids); });
+  UseWatch watch([&](const Ids& ids, const Ids&) { calls.push_back(ids); });
   const torch::Tensor a = torch::randn({3, 3}, torch::requires_grad()), b = torch::randn({3, 3}, torch::requires_grad());
   watch.add(a, 1);
   watch.add(b, 2);
@@ -35,7 +35,7 @@ TEST_CASE("views, lists, optional tensors, autocast and evaluation are seen; oth
   int num_calls = 0;
   const torch::Tensor a = torch::randn({4, 4}), view = a.t();
   {
-    UseWatch watch([&](const Ids&) { ++num_calls; });
+    UseWatch watch([&](const Ids&, const Ids&) { ++num_calls; });
     watch.add(a, 0);
     const auto count = [&](auto&& body) {
       num_calls = 0;
@@ -70,9 +70,31 @@ TEST_CASE("views, lists, optional tensors, autocast and evaluation are seen; oth
   CHECK(num_calls == 0);
 }
 
+TEST_CASE("the tensors that an operator writes to are told apart") {
+  Ids seen, written;
+  UseWatch watch([&](const Ids& ids, const Ids& of_them) {
+    seen = ids;
+    written = of_them;
+  });
+  const torch::Tensor a = torch::ones({2, 2}), b = torch::ones({2, 2});
+  watch.add(a, 1);
+  watch.add(b, 2);
+  a.add_(b);
+  CHECK(seen == Ids{1, 2});
+  CHECK(written == Ids{1});
+  a.add(b);
+  CHECK(written.empty());
+  b.t()[0].data().fill_(3);
+  CHECK(written == Ids{2});
+  torch::add_out(const_cast<torch::Tensor&>(a), b, b);
+  CHECK(written == Ids{1});
+  at::_foreach_mul_(std::vector<torch::Tensor>{a, b}, 2.0);
+  CHECK(written == Ids{1, 2});
+}
+
 TEST_CASE("what the callback throws reaches the caller and the operator does not run") {
   const torch::Tensor a = torch::ones({2});
-  UseWatch watch([](const Ids&) { throw std::runtime_error("peer lost"); });
+  UseWatch watch([](const Ids&, const Ids&) { throw std::runtime_error("peer lost"); });
   watch.add(a, 0);
   CHECK_THROWS_WITH(a.add_(1), "peer lost");
   const UnwatchedScope off;

@@ -24,6 +24,7 @@
 #include <cmath>
 #include <functional>
 
+#include "cohort/base/error.h"
 #include "cohort/parallel/gradient_hook.h"
 #include "cohort/parallel/tensor_alias.h"
 #include "cohort/parallel/zero_state.h"
@@ -55,9 +56,10 @@ void ZeroDataParallel::zero_grad() {
   if (s.backward_watch.has_failed() && !s.step_closed) abandon_step();
   s.backward_watch.clear();
   s.step_dropped = false;
-  s.reduce->clear();
-  std::fill(s.used.begin(), s.used.end(), 0);
-  s.step_closed = false;
+  const Quiet quiet;
+  s.check_was_applied();
+  s.notice_writes();
+  s.forget_gradients();
   s.statistics.exposed_seconds = 0;
 }
 
@@ -93,16 +95,28 @@ void ZeroDataParallel::abandon_step() {
 
 StepOutcome ZeroDataParallel::step(const StepOptions& options) {
   State& s = *state_;
+  const bool is_bare = !s.step_closed;
   finish_backward();
   const Quiet quiet;
-  if (s.gather) s.gather->settle();
+  if (is_bare && std::find(s.used.begin(), s.used.end(), 1) == s.used.end())
+    fail(ErrorCode::kFailed,
+         "step() was called and no rank has made a backward() since the last step(), zero_grad() or the start; a step() "
+         "uses its gradients up. A rank without samples calls exchange_without_backward() or finish_backward() first");
+  s.notice_writes();
+  if (s.gather) {
+    s.gather->settle();
+    s.gather->keep_writes();
+  }
+  s.step_was_called = true;
   StepOutcome outcome;
   double factor = gradient_factor();
   if (options.clip_norm > 0 || options.check_finite) {
     outcome = judge_gradient(s.squared_norm_of_all([this](const std::string& name) { return counts(name); }), options, &factor);
   }
-  s.step_closed = false;
-  if (outcome.skipped) return outcome;
+  if (outcome.skipped) {
+    s.forget_gradients();
+    return outcome;
+  }
   const auto began = Clock::now();
   std::vector<std::unique_ptr<Pending>> gathers;
   for (size_t segment = 0, reduced = 0; reduced < s.trained_units.size(); ++reduced) {
@@ -119,6 +133,8 @@ StepOutcome ZeroDataParallel::step(const StepOptions& options) {
   if (s.gather) s.gather->weights_changed();
   for (const NamedTensor& parameter : s.all)  // So that backward through a graph from before the step is refused.
     if (parameter.tensor.requires_grad()) parameter.tensor.unsafeGetTensorImpl()->bump_version();
+  s.weight_watch.remember();
+  s.forget_gradients();
   s.statistics.exposed_seconds += seconds_since(began) - outcome.update_seconds;
   return outcome;
 }
@@ -131,11 +147,13 @@ void ZeroDataParallel::finish_evaluation() {
 void ZeroDataParallel::gather_weights() {
   finish_evaluation();
   const Quiet quiet;
+  state_->notice_writes();
   if (state_->gather) state_->gather->hold_all();
 }
 
 void ZeroDataParallel::release_weights() {
   const Quiet quiet;
+  state_->notice_writes();
   if (state_->gather) state_->gather->release_all();
 }
 
@@ -156,6 +174,8 @@ MemoryForecast ZeroDataParallel::memory_forecast() const {
 
 std::vector<FlatPiece> ZeroDataParallel::saved_pieces() {
   const Quiet quiet;
+  state_->notice_writes();
+  if (state_->gather) state_->gather->keep_writes();
   std::vector<FlatPiece> pieces = state_->optimizer->state(/*saving=*/true);
   for (FlatPiece& piece : state_->weight_pieces(/*saving=*/true)) pieces.push_back(std::move(piece));
   return pieces;
@@ -163,6 +183,7 @@ std::vector<FlatPiece> ZeroDataParallel::saved_pieces() {
 
 std::vector<FlatPiece> ZeroDataParallel::loaded_pieces() {
   const Quiet quiet;
+  state_->notice_writes();
   std::vector<FlatPiece> pieces = state_->optimizer->state(/*saving=*/false);
   for (FlatPiece& piece : state_->weight_pieces(/*saving=*/false)) pieces.push_back(std::move(piece));
   return pieces;
@@ -172,6 +193,7 @@ void ZeroDataParallel::loaded() {
   const Quiet quiet;
   State& s = *state_;
   s.optimizer->load_counts();
+  s.forget_writes();
   if (s.gather) {
     s.gather->settle();
     return s.gather->weights_changed();

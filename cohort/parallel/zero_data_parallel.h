@@ -42,7 +42,17 @@ struct ZeroOptions {
 /// `requires_grad` is as it was at construction. Between a forward and finish_backward() (or finish_evaluation()) of stage 3 the program
 /// may use the group only where all ranks have used the same weights before.
 ///
-/// After backward() `.grad` is this rank's own gradient (stage 1) or undefined. In stage 3 the module's parameters have no memory but while
+/// After backward() `.grad` is this rank's own gradient (stage 1) or undefined, and so it is after step() in every stage: step() takes the
+/// place of a torch::optim optimizer and of clip_grad_norm_(). Optimizers that call backward() themselves (LBFGS), or that LibTorch's
+/// UpdateRule does not have: DataParallel. zero_grad() between steps is optional; between the backwards of a step Module::zero_grad() drops
+/// what is in `.grad`, in stages 2 and 3 nothing.
+///
+/// The program may write to weights outside forward and backward: in place by operators (initialisers, clamp_()), or by other memory
+/// (torch::load()), the same on all ranks; Error(kFailed) at the end of the next backward where they differ. In stage 3 code that goes
+/// through data_ptr() does so between gather_weights() and release_weights(). See also load_weights(). Error(kBadInput), naming the
+/// parameter, where its type, device or shape was changed (module->to()): convert first, then wrap.
+///
+/// In stage 3 the module's parameters have no memory but while
 /// an operator reads them; so they are left when this object ends, unless gather_weights() was called. Errors as in DataParallel.
 class ZeroDataParallel : public Strategy {
  public:
@@ -53,7 +63,9 @@ class ZeroDataParallel : public Strategy {
   ZeroDataParallel(const ZeroDataParallel&) = delete;
   ZeroDataParallel& operator=(const ZeroDataParallel&) = delete;
 
+  /// Error(kFailed) where gradients were dropped by it time and again, or weights were written to meanwhile, and step() was never called.
   void zero_grad() override;
+  void skip_step() override;
   void set_sync(bool on) override;
   void hold_gradients() override;
   void set_buffer_share(double share) override;
@@ -63,6 +75,7 @@ class ZeroDataParallel : public Strategy {
   void exchange_without_backward() override;
   void finish_backward() override;
   void abandon_step() override;
+  /// Uses the gradients up: the next backward begins anew. Error(kFailed) where no rank has made a backward() since the last one.
   StepOutcome step(const StepOptions& options) override;
 
   /// Stage 3, after forwards without backward, before other uses of the group: collective. Serves the ranks that still compute, so ranks
@@ -72,6 +85,8 @@ class ZeroDataParallel : public Strategy {
   /// rank, or for export. Collective, both; else without effect.
   void gather_weights() override;
   void release_weights() override;
+  /// In stage 3 Error(kFailed) where an operator wrote to weights on some ranks alone, outside gather_weights() and release_weights().
+  void load_weights() override;
 
   const ExchangeStatistics& statistics() const override;
   MemoryForecast memory_forecast() const override;

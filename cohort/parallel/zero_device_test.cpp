@@ -200,7 +200,7 @@ TEST_CASE("operators of backward in a device's thread are announced, and what th
   int num_calls = 0;
   std::set<std::thread::id> threads;
   bool refuse = false;
-  UseWatch watch([&](const std::vector<int>&) {
+  UseWatch watch([&](const std::vector<int>&, const std::vector<int>&) {
     if (refuse) throw std::runtime_error("peer lost");
     ++num_calls;
     threads.insert(std::this_thread::get_id());

@@ -20,6 +20,9 @@
 // samples serves from the start. After a section in which ranks needed different things all forget what they learnt, so that all foresee
 // the same again.
 //
+// A unit that the program writes to in place keeps it: this rank's part goes to its slice before the unit is dropped, or sent again. Ranks
+// write alike; checksums of what each wrote are compared at the end of the next pass (zero_writes.cpp).
+//
 // Which units stay: at most `live_bytes`, without those of the operator that is about to run; the unit whose next use is foreseen last goes
 // first (Belady's rule; least recently used while nothing is known). After backward the weights change and all go.
 //
@@ -37,6 +40,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/parallel/staged_exchange.h"
+#include "cohort/parallel/weight_watch.h"
 
 namespace cohort {
 namespace {
@@ -170,6 +174,7 @@ void ZeroGather::begin(int unit, at::Tensor headers, std::unique_ptr<Pending> he
   const GatheredUnit& gathered = units_[static_cast<size_t>(unit)];
   at::Tensor output = gathered.whole;
   if (is_live(unit)) {  // Another rank's wish.
+    if (states_[static_cast<size_t>(unit)].is_unkept) keep(unit);
     output = at::empty({gathered.whole.numel()}, gathered.slice.options());
   } else {
     make_room(bytes_of(unit));
@@ -219,9 +224,43 @@ void ZeroGather::finish(Section section) {
   irregular_ = false;
 }
 
+void ZeroGather::mark_written(const std::vector<int>& units) {
+  for (const int unit : units) states_[static_cast<size_t>(unit)].is_unkept = states_[static_cast<size_t>(unit)].was_written = true;
+}
+
+/// Takes this rank's slice from a unit that the program wrote to.
+void ZeroGather::keep(int unit) {
+  const GatheredUnit& gathered = units_[static_cast<size_t>(unit)];
+  State& state = states_[static_cast<size_t>(unit)];
+  const at::Tensor mine = gathered.whole.narrow(0, group_.rank() * gathered.slice.numel(), gathered.slice.numel());
+  if (held_ && !state.was_written) state.was_written = !mine.equal(gathered.slice);  // Through data_ptr(), say.
+  gathered.slice.copy_(mine);
+  state.checksum = checksum(gathered.whole);
+  state.is_unkept = false;
+}
+
+void ZeroGather::keep_writes() {
+  for (size_t unit = 0; unit < units_.size(); ++unit)
+    if (states_[unit].live && (held_ || states_[unit].is_unkept)) keep(static_cast<int>(unit));
+}
+
+std::vector<int64_t> ZeroGather::written_checksums() const {
+  std::vector<int64_t> checksums;
+  for (const State& state : states_) checksums.push_back(state.checksum);
+  return checksums;
+}
+
+void ZeroGather::forget_writes() {
+  for (State& state : states_) {
+    state.was_written = false;
+    state.checksum = 0;
+  }
+}
+
 void ZeroGather::weights_changed() {
   held_ = false;
   in_use_.clear();
+  for (State& state : states_) state.is_unkept = false;
   for (size_t unit = 0; unit < units_.size(); ++unit) drop(static_cast<int>(unit));
 }
 
@@ -241,12 +280,15 @@ void ZeroGather::hold_all() {
 }
 
 void ZeroGather::release_all() {
-  if (held_) weights_changed();
+  if (!held_) return;
+  keep_writes();
+  weights_changed();
 }
 
 void ZeroGather::drop(int unit) {
   State& state = states_[static_cast<size_t>(unit)];
   if (!state.live) return;
+  if (state.is_unkept) keep(unit);
   memory_.detach(units_[static_cast<size_t>(unit)].whole);
   state.live = false;
 }

@@ -48,11 +48,24 @@ class ZeroGather {
   void finish(Section section);
   /// Completes what is under way, so that slices may change.
   void settle();
-  /// Slices changed: whole units are dropped. Call after settle() or finish().
+  /// An operator is about to write to live units, or the program has: this rank's part goes to its slice before the unit is dropped or
+  /// sent.
+  void mark_written(const std::vector<int>& units);
+  /// What was written to whole units goes to the slices, without exchange; while all are held, what they hold now. Call after settle().
+  void keep_writes();
+  /// Checksums of the units that were written here since forget_writes(), as they were when their slices were taken; 0 for the others.
+  /// After a hold_all() that ended: of all units.
+  std::vector<int64_t> written_checksums() const;
+  /// Whether this rank's slice of a unit was written to since forget_writes().
+  bool was_written(int unit) const { return states_[static_cast<size_t>(unit)].was_written; }
+  void forget_writes();
+  /// Slices changed: whole units are dropped, with what was written to them. Call after settle() or finish().
   void weights_changed();
   /// Makes all units live until release_all() or weights_changed(). Call after finish().
   void hold_all();
+  /// What the program wrote to the units meanwhile is kept.
   void release_all();
+  bool holds_all() const { return held_; }
 
   bool is_live(int unit) const { return states_[static_cast<size_t>(unit)].live; }
   int64_t live_bytes() const;
@@ -66,6 +79,9 @@ class ZeroGather {
 
   struct State {
     bool live = false;
+    bool is_unkept = false;    ///< Written to since its slice was taken.
+    bool was_written = false;  ///< Since forget_writes().
+    int64_t checksum = 0;
     uint64_t last_use = 0;
   };
   /// A gather that has been started.
@@ -86,6 +102,7 @@ class ZeroGather {
   std::vector<int> expected_units() const;
   void make_room(int64_t bytes);
   void drop(int unit);
+  void keep(int unit);
   int64_t bytes_of(int unit) const { return static_cast<int64_t>(units_[static_cast<size_t>(unit)].whole.storage().nbytes()); }
   bool in_use(int unit) const;
 

@@ -10,6 +10,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/comm/thread_ranks.h"
+#include "cohort/parallel/weight_watch.h"
 
 namespace cohort {
 namespace {
@@ -123,6 +124,28 @@ TEST_CASE("exchanges start when all ranks are ready for them, the same on all") 
     if (!std::is_sorted(f.started.begin(), f.started.end())) FAIL("exchanges went backwards");
     if (std::find(f.started.begin(), f.started.end(), 1) == f.started.end()) FAIL("nothing started before the end");
     if (std::find(f.started.begin(), f.started.end(), 2) != f.started.end()) FAIL("started before rank 1 was ready");
+  });
+}
+
+TEST_CASE("a unit that was written to is sent as it is now, also where it is live and another rank asks for it") {
+  run_thread_ranks(2, [](Group& group) {
+    Fixture f(group, group.rank() == 0 ? bytes_of_all(2) : 1);  // Rank 1 drops what it does not use.
+    f.use({0});
+    ++f.generation;
+    f.gather->mark_written({0});
+    f.wholes[0].add_(1);
+    if (group.rank() == 1) {
+      f.gather->use({1});
+      f.use({0});
+    }
+    f.gather->finish(Section::kEvaluation);
+    if (!f.gather->was_written(0) || f.gather->was_written(1)) FAIL("was_written()");
+    f.gather->keep_writes();
+    const std::vector<int64_t> checksums = f.gather->written_checksums();
+    if (checksums[0] != checksum(f.whole_values(0)) || checksums[1] != 0) FAIL("written_checksums()");
+    if (!at::equal(f.slices[0], f.whole_values(0).narrow(0, group.rank() * 16, 16))) FAIL("slice");
+    f.gather->forget_writes();
+    if (f.gather->was_written(0)) FAIL("forget_writes()");
   });
 }
 

@@ -23,8 +23,8 @@ constexpr int kNumControls = DataParallel::kNumControls;
 
 }  // namespace
 
-ZeroDataParallel::State::State(torch::nn::Module& module, Group group_, const ZeroOptions& options_)
-    : group(std::move(group_)), options(options_), backward_watch([this] {
+ZeroDataParallel::State::State(torch::nn::Module& module_, Group group_, const ZeroOptions& options_)
+    : module(module_), group(std::move(group_)), options(options_), backward_watch([this] {
         const Quiet quiet;
         close_pass(sync);
       }) {
@@ -38,7 +38,7 @@ ZeroDataParallel::State::State(torch::nn::Module& module, Group group_, const Ze
     if (parameter.tensor.requires_grad()) check_no_gradient_hook(parameter);
   plan();
   memory = std::make_unique<UnitMemory>(live_bytes + 2 * largest_unit_bytes);
-  if (options.broadcast_model) broadcast_rest(module);
+  if (options.broadcast_model) broadcast_rest();
   buffers = std::make_unique<BufferAverage>(module, group);
   weights = std::make_unique<ZeroWeights>(
       group, all, units, *memory, ZeroWeightsOptions{.keep_slices_only = options.stage == 3, .broadcast_model = options.broadcast_model});
@@ -53,6 +53,7 @@ ZeroDataParallel::State::State(torch::nn::Module& module, Group group_, const Ze
   used.assign(all.size(), 0);
   statistics.bytes = reduce->pass_bytes();
   statistics.num_buckets = static_cast<int>(reduce->num_units());
+  watch_weights();
   if (options.stage == 3) start_gathering();
 }
 
@@ -64,7 +65,7 @@ void ZeroDataParallel::State::plan() {
 }
 
 /// What is not divided starts with rank 0's values, too.
-void ZeroDataParallel::State::broadcast_rest(const torch::nn::Module& module) {
+void ZeroDataParallel::State::broadcast_rest() {
   if (group.size() == 1) return;
   std::vector<NamedTensor> rest = distinct_buffers(module);
   for (const NamedTensor& parameter : all)
@@ -100,9 +101,10 @@ void ZeroDataParallel::State::start_gathering() {
                                                             .num_ready = [this] { return reduce->num_ready(); },
                                                             .start_exchanges = [this](int64_t count) { reduce->start_up_to(count); },
                                                             .num_exchanges = reduce->num_units()});
-  watch = std::make_unique<UseWatch>([this](const std::vector<int>& ids) {
+  watch = std::make_unique<UseWatch>([this](const std::vector<int>& ids, const std::vector<int>& written_ids) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;  // Gathers belong to no graph; grad mode stays as the caller has it.
     gather->use(ids);
+    gather->mark_written(written_ids);
   });
   for (size_t index = 0; index < weights->size(); ++index) watch->add(weights->whole(index), static_cast<int>(index));
 }
@@ -110,10 +112,11 @@ void ZeroDataParallel::State::start_gathering() {
 void ZeroDataParallel::State::on_gradient(int parameter) {
   if (holds_gradients) return;
   const Quiet quiet;
-  if (options.stage == 1 && step_closed)
+  if (step_closed)
     fail(ErrorCode::kFailed, "parameter ", all[static_cast<size_t>(parameter)].name,
-         " got a gradient after those of the step were exchanged; call step() and zero_grad() first, or set_sync(false) before all but the "
-         "last backward() of a step");
+         " got a gradient after those of the step were exchanged; call step() first, or zero_grad(), or set_sync(false) before all but the "
+         "last backward() of a step. ",
+         kHowToStep);
   if (options.stage == 1 && !sync) return;
   if (backward_watch.has_failed())
     fail(ErrorCode::kFailed, "an exception ended a backward() of this step on rank ", group.rank(),
@@ -127,6 +130,9 @@ void ZeroDataParallel::State::on_gradient(int parameter) {
 /// Ends this rank's backward; after its last of the step, serves the others until theirs. A rank that `leaves` the step ends it for all.
 void ZeroDataParallel::State::close_pass(bool last, bool leaves) {
   const auto began = Clock::now();
+  if (!step_begun) statistics.exposed_seconds = 0;
+  step_begun = true;
+  if (!leaves) notice_writes();
   if (gather) statistics.exposed_seconds += gather->waited_seconds() - waited_before;
   bool is_closed = false;
   do {
@@ -135,6 +141,8 @@ void ZeroDataParallel::State::close_pass(bool last, bool leaves) {
     is_closed = exchange_notes(last, leaves);
   } while (last && !is_closed);
   if (last && !leaves) {
+    if (group.size() > 1 && std::find(written_anywhere.begin(), written_anywhere.end(), 1) != written_anywhere.end()) compare_writes();
+    forget_writes();
     buffers->average(buffer_share >= 0 ? buffer_share : 1.0 / group.size());
     step_closed = true;
   }
@@ -147,12 +155,12 @@ void ZeroDataParallel::State::close_pass(bool last, bool leaves) {
 bool ZeroDataParallel::State::exchange_notes(bool last, bool leaves) {
   enum Note { kLast, kLeft, kControls, kUsed = kControls + kNumControls };
   const int64_t size = kUsed + static_cast<int64_t>(all.size());
-  const at::Tensor mine = at::empty({size}), notes = at::empty({group.size() * size});
+  const at::Tensor mine = at::empty({size}, at::kFloat), notes = at::empty({group.size() * size}, at::kFloat);
   float* const note = mine.data_ptr<float>();
   note[kLast] = last ? 1 : 0;
   note[kLeft] = leaves ? 1 : 0;
   std::copy(controls.begin(), controls.end(), note + kControls);
-  std::copy(reduce->used().begin(), reduce->used().end(), note + kUsed);
+  for (size_t i = 0; i < all.size(); ++i) note[kUsed + i] = static_cast<float>((reduce->used()[i] ? 1 : 0) + (was_written(i) ? 2 : 0));
   const auto pending = group.size() > 1 ? group.start_all_gather(notes, mine, "the notes on a pass") : nullptr;
   if (pending) pending->wait();
   else notes.copy_(mine);
@@ -161,27 +169,25 @@ bool ZeroDataParallel::State::exchange_notes(bool last, bool leaves) {
     if (notes.const_data_ptr<float>()[rank * size + kLeft] != 0) ++num_left, last_left = rank;
   reduce->finish_pass(/*dropped=*/num_left > 0);
   if (num_left > 0) {
-    drop_step();
+    forget_gradients();
     if (leaves) return true;
     step_dropped = true;
     fail_left_step(num_left, last_left, group.size());
   }
   bool all_last = true;
   control_sums.fill(0);
+  std::fill(written_anywhere.begin(), written_anywhere.end(), 0);
   for (int rank = 0; rank < group.size(); ++rank) {
     const float* const one = notes.const_data_ptr<float>() + rank * size;
     all_last &= one[kLast] != 0;
     for (int slot = 0; slot < kNumControls; ++slot) control_sums[static_cast<size_t>(slot)] += one[kControls + slot];
-    for (size_t parameter = 0; parameter < all.size(); ++parameter) used[parameter] |= one[kUsed + parameter] != 0;
+    for (size_t parameter = 0; parameter < all.size(); ++parameter) {
+      const auto bits = static_cast<uint8_t>(one[kUsed + parameter]);
+      used[parameter] |= bits & 1;
+      written_anywhere[parameter] |= bits >> 1;
+    }
   }
   return all_last;
-}
-
-/// No gradient of the step is left anywhere.
-void ZeroDataParallel::State::drop_step() {
-  reduce->clear();
-  std::fill(used.begin(), used.end(), 0);
-  step_closed = false;
 }
 
 /// Of this rank's slices. From a device one number is read, however many parameters there are.

@@ -11,6 +11,7 @@
 #include "cohort/parallel/buffer_average.h"
 #include "cohort/parallel/unit_memory.h"
 #include "cohort/parallel/use_watch.h"
+#include "cohort/parallel/weight_watch.h"
 #include "cohort/parallel/zero_data_parallel.h"
 #include "cohort/parallel/zero_gather.h"
 #include "cohort/parallel/zero_reduce.h"
@@ -31,8 +32,19 @@ struct ZeroPlace {
   int64_t slice_offset = 0, count = 0;
 };
 
+/// Where a parameter lies.
+struct WeightPlace {
+  int unit = -1;     ///< -1: it is not divided.
+  SlicePiece piece;  ///< What this rank owns of it.
+};
+
+constexpr const char* kHowToStep =
+    "ZeroDataParallel applies the gradients itself: zero.step({.learning_rate, .clip_norm}) in place of the step() of a torch::optim "
+    "optimizer and of clip_grad_norm_(); to drop gradients on purpose call skip_step(); for other optimizers use DataParallel";
+
 /// Members are in the order of construction: what is watched ends before what it uses.
 struct ZeroDataParallel::State {
+  const torch::nn::Module& module;
   Group group;
   ZeroOptions options;
   std::vector<NamedTensor> all;
@@ -43,29 +55,44 @@ struct ZeroDataParallel::State {
   std::unique_ptr<ZeroWeights> weights;
   std::unique_ptr<ZeroReduce> reduce;
   std::unique_ptr<ShardOptimizer> optimizer;
-  std::vector<ZeroPlace> places;  ///< One a segment of the optimizer.
+  std::vector<ZeroPlace> places;      ///< One a segment of the optimizer.
+  std::vector<WeightPlace> place_of;  ///< One a parameter.
   std::unique_ptr<ZeroGather> gather;
   std::unique_ptr<UseWatch> watch;
   std::unique_ptr<BufferAverage> buffers;
 
   bool sync = true, holds_gradients = false, step_closed = false;
-  bool step_dropped = false;  ///< All ranks agreed to: abandon_step() has nothing left to do.
+  bool step_begun = false;       ///< Something was exchanged for it.
+  bool step_was_called = false;  ///< Ever.
+  int num_dropped = 0;           ///< Steps whose gradients zero_grad() took away, while that is so.
+  bool step_dropped = false;     ///< All ranks agreed to: abandon_step() has nothing left to do.
   BackwardWatch backward_watch;
   double buffer_share = -1, waited_before = 0;
   std::array<float, DataParallel::kNumControls> controls{}, control_sums{};
-  std::vector<uint8_t> used;  ///< By any rank since zero_grad(). One a parameter.
+  std::vector<uint8_t> used;  ///< By any rank in this step. One a parameter.
+  WeightWatch weight_watch{"ZeroDataParallel"};
+  /// What the program did to parameters since forget_writes(). One a parameter.
+  std::vector<int64_t> replaced;                   ///< Stage 3: checksums of the values in other memory, else 0.
+  std::vector<uint8_t> written, written_anywhere;  ///< On this rank; on any, by the notes of the last pass.
   ExchangeStatistics statistics;
 
   State(torch::nn::Module& module, Group group, const ZeroOptions& options);
   void plan();
-  void broadcast_rest(const torch::nn::Module& module);
+  void broadcast_rest();
   void divide_optimizer();
   void start_gathering();
   bool is_divided(const at::Tensor& tensor) const { return options.stage == 3 || tensor.requires_grad(); }
   void on_gradient(int parameter);
   void close_pass(bool last, bool leaves = false);
   bool exchange_notes(bool last, bool leaves);
-  void drop_step();
+  void forget_gradients();
+  void check_was_applied();
+  void watch_weights();
+  void notice_writes();
+  void take_over(size_t parameter);
+  bool was_written(size_t parameter) const;
+  void compare_writes();
+  void forget_writes();
   double squared_norm_of_slices(const std::function<bool(const std::string&)>& counts) const;
   double squared_norm_of_all(const std::function<bool(const std::string&)>& counts) const;
   std::vector<FlatPiece> weight_pieces(bool saving) const;

@@ -169,7 +169,7 @@ struct Deliver : Node {
 void deliver(const edge_list& weights, variable_list gradients) {
   if (weights.empty()) return;
   const auto node = c10::make_intrusive<Deliver>(weights, std::move(gradients));
-  const at::Tensor start = at::zeros({1});
+  const at::Tensor start = at::zeros({1}, at::kFloat);
   node->add_input_metadata(start);
   Engine::get_default_engine().execute({Edge(node, 0)}, {start}, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);
 }
