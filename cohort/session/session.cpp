@@ -12,7 +12,6 @@
 #include <cstring>
 #include <vector>
 
-#include "cohort/base/cores.h"
 #include "cohort/base/error.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text.h"
@@ -68,7 +67,7 @@ struct Session::State {
 Session::Session(const World& world, SessionOptions options) : state_(std::make_shared<State>()) {
   state_->options = std::move(options);
   state_->world = world;
-  if (!std::getenv("OMP_NUM_THREADS")) at::set_num_threads(std::max(1, num_usable_cores() / std::max(1, world.local_size)));
+  if (!std::getenv("OMP_NUM_THREADS")) at::set_num_threads(cores_of_rank(world));
   state_->group = Group::create(world, {.backend = state_->options.backend, .timeout_seconds = state_->options.timeout_seconds});
   seed_all();
 }

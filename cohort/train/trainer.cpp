@@ -17,7 +17,6 @@
 #include <thread>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/cores.h"
 #include "cohort/base/error.h"
 #include "cohort/base/fault.h"
 #include "cohort/base/json.h"
@@ -52,10 +51,7 @@ namespace {
 
 int threads_of_rank(const Config& config, const World& world) {
   if (config.threads > 0) return config.threads;
-  const int usable = num_usable_cores(), all = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
-  // mpirun and srun may have given each rank cores of its own; the other launchers' ranks share those that there are.
-  const bool are_own = world.launcher == "openmpi" || world.launcher == "mpich" || world.launcher == "slurm";
-  return std::max(1, are_own ? std::min(usable, all / world.local_size) : usable / world.local_size);
+  return cores_of_rank(world);
 }
 
 /// Every third number up, the others down.

@@ -3,10 +3,12 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <initializer_list>
 #include <optional>
 
+#include "cohort/base/cores.h"
 #include "cohort/base/error.h"
 #include "cohort/base/text.h"
 #include "cohort/world/uncaught.h"
@@ -111,6 +113,13 @@ World world_from_environment() {
   check(world);
   end_uncaught_errors_well(world);
   return world;
+}
+
+int cores_of_rank(const World& world) {
+  const int usable = num_usable_cores(), all = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  // mpirun and srun may have given each rank cores of its own; the other launchers' ranks share those that there are.
+  const bool are_own = world.launcher == "openmpi" || world.launcher == "mpich" || world.launcher == "slurm";
+  return std::max(1, are_own ? std::min(usable, all / world.local_size) : usable / world.local_size);
 }
 
 std::string describe(const World& world) {

@@ -25,6 +25,9 @@ struct World {
 /// one task). None: one rank. A variable that is missing or not a number: Error(kEnvironment) that names it.
 World world_from_environment();
 
+/// How many threads this rank computes with so that its host's ranks do not crowd each other out: its part of the cores that may be used.
+int cores_of_rank(const World& world);
+
 /// "Open MPI: 2 ranks" and so on, for `doctor`.
 std::string describe(const World& world);
 
