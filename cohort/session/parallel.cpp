@@ -81,6 +81,7 @@ struct Parallel::State {
   }
   void hook_parameters();
   void see_module();
+  void set_buffer_share();
   void check_own(const char* call) const;
   void exchange_what_waits();
   void check_rates();
@@ -109,9 +110,18 @@ Parallel::State::State(torch::nn::Module& module_, const Session& session_, Para
 
 /// Before each backward(): parameters that were registered or unfrozen since count by the samples, too.
 void Parallel::State::see_module() {
-  if (session.size() == 1 || !module_watch.changed()) return;
+  if (session.size() == 1) return;
+  set_buffer_share();
+  if (!module_watch.changed()) return;
   hook_parameters();
   module_watch.remember();
+}
+
+/// Batch-norm statistics count by the samples, as gradients do.
+void Parallel::State::set_buffer_share() {
+  const double share = session.weight() / session.size();
+  if (data_parallel) data_parallel->set_buffer_share(share);
+  else strategy->set_buffer_share(share);
 }
 
 /// Gradients count by this rank's samples, where they go to `.grad`: what autograd::grad() returns is the program's own.
@@ -237,6 +247,7 @@ std::shared_ptr<void> Parallel::accumulate() {
 
 void Parallel::no_samples() {
   State& s = *state_;
+  s.set_buffer_share();
   if (s.data_parallel) return s.data_parallel->exchange_without_backward();
   s.strategy->set_sync(true);
   s.strategy->exchange_without_backward();
