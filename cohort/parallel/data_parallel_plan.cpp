@@ -51,22 +51,22 @@ std::string DataParallel::State::description() const {
 
 /// For the parameters that the module has now.
 void DataParallel::State::plan(const std::vector<NamedTensor>& all) {
-  std::unordered_set<const c10::TensorImpl*> sums = std::move(frozen_sums);
+  auto sums_before = std::move(frozen_sums);
   for (size_t i = 0; i < parameters.size(); ++i)
-    if (holds_sum[i]) sums.insert(parameters[i].tensor.unsafeGetTensorImpl());
+    if (sums[i]) sums_before[parameters[i].tensor.unsafeGetTensorImpl()] = sums[i];
   parameters = trained_parameters(all);
   module_watch.remember();
   index_of.clear();
-  holds_sum.assign(parameters.size(), 0);
+  sums.assign(parameters.size(), nullptr);
   has_own.assign(parameters.size(), 0);
   for (size_t i = 0; i < parameters.size(); ++i) {
     const c10::TensorImpl* const address = parameters[i].tensor.unsafeGetTensorImpl();
     index_of[address] = static_cast<int>(i);
-    holds_sum[i] = sums.erase(address) > 0;
+    if (const auto kept = sums_before.extract(address)) sums[i] = kept.mapped();
   }
   frozen_sums.clear();
   for (const NamedTensor& one : all)
-    if (sums.contains(one.tensor.unsafeGetTensorImpl())) frozen_sums.insert(one.tensor.unsafeGetTensorImpl());
+    if (auto kept = sums_before.extract(one.tensor.unsafeGetTensorImpl())) frozen_sums.insert(std::move(kept));
   buffers = std::make_unique<BufferAverage>(module, group, options.buffers);
   weight_check = options.check_weights && group.size() > 1 ? std::make_unique<WeightCheck>(group, parameters) : nullptr;
   const bool on_device = std::any_of(parameters.begin(), parameters.end(), [](const NamedTensor& one) { return !one.tensor.is_cpu(); });
@@ -77,6 +77,7 @@ void DataParallel::State::plan(const std::vector<NamedTensor>& all) {
       std::any_of(parameters.begin(), parameters.end(), [this](const NamedTensor& one) { return !group.exchanges(one.tensor.device()); });
   if ((options.compress != "none" || through_host) && group.size() > 1 && !worker) worker = std::make_unique<OrderedWorker>();
   if (group.size() > 1) hook_all();
+  hooks_differ = false;
   // Until the first step shows the true order: the last layer's gradient comes first.
   std::vector<int> order(parameters.size());
   std::iota(order.rbegin(), order.rend(), 0);
@@ -106,7 +107,10 @@ void DataParallel::State::hook_all() {
 
 /// Before each backward(): parameters that have come since are heard, too.
 void DataParallel::State::see_module() {
-  if (group.size() > 1 && sync && module_watch.changed()) hook_all();
+  if (group.size() == 1 || !sync) return;
+  const bool changed = module_watch.changed();
+  if (changed || hooks_differ) hook_all();  // Or it is again what it was: a model that was frozen whole for another one's backward().
+  hooks_differ = changed;
 }
 
 /// The module has other parameters than all ranks agreed on. Collective with the same change on the other ranks.
@@ -220,6 +224,7 @@ void DataParallel::State::learn_order() {
     if (!gradient.defined()) continue;
     const auto [bucket, place] = place_of[parameter];
     gradient = buckets[static_cast<size_t>(bucket)].places[static_cast<size_t>(place)].copy_(gradient);
+    sums[parameter] = gradient.unsafeGetTensorImpl();
   }
   statistics.exposed_seconds = exposed_kept;
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/error.h"
@@ -87,15 +88,15 @@ void DataParallel::State::begin_pass() {
 
 /// Before this rank's gradient is added to `.grad`. A sum over ranks that is still there would be added once for each rank.
 void DataParallel::State::before_gradient(const at::Tensor& parameter) {
+  const c10::TensorImpl* sum = nullptr;
   if (const auto found = index_of.find(parameter.unsafeGetTensorImpl()); found != index_of.end()) {
-    if (!holds_sum[found->second]) return;
-    holds_sum[found->second] = 0;
-  } else if (frozen_sums.erase(parameter.unsafeGetTensorImpl()) == 0) {
-    return;
+    sum = std::exchange(sums[found->second], nullptr);
+  } else if (const auto frozen = frozen_sums.extract(parameter.unsafeGetTensorImpl())) {
+    sum = frozen.mapped();
   }
   at::NoGradGuard no_grad;
   at::Tensor& gradient = parameter.mutable_grad();
-  if (options.mean == GradientMean::kSum && gradient.defined()) gradient.mul_(1.0 / group.size());
+  if (options.mean == GradientMean::kSum && gradient.defined() && gradient.unsafeGetTensorImpl() == sum) gradient.mul_(1.0 / group.size());
 }
 
 void DataParallel::State::on_gradient(const at::Tensor& variable) {
@@ -141,7 +142,7 @@ void DataParallel::State::take_gradient(int parameter, const at::Tensor& variabl
   }
   gradient = at::Tensor();
   ready[parameter] = true;
-  holds_sum[parameter] = 0;
+  sums[parameter] = nullptr;
   has_own[parameter] = 0;
   arrival.push_back(parameter);
   --bucket.num_missing;
@@ -304,7 +305,7 @@ void DataParallel::State::deliver_gradients() {
       const at::Tensor& parameter = parameters[bucket.parameters[place]].tensor;
       const bool used = bucket.num_missing == 0 || bucket.flags[static_cast<int64_t>(place)].item<float>() > 0;
       parameter.mutable_grad() = used ? bucket.places[place] : at::Tensor();
-      holds_sum[bucket.parameters[place]] = used;
+      sums[bucket.parameters[place]] = used ? bucket.places[place].unsafeGetTensorImpl() : nullptr;
     }
   }
 }

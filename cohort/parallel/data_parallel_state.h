@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -48,8 +47,10 @@ struct DataParallel::State {
   std::vector<NamedTensor> parameters;
   std::unordered_map<const c10::TensorImpl*, int> index_of;
   std::unordered_map<const c10::TensorImpl*, NamedTensor> hooked;  ///< What has our hooks: `parameters`, and what came since.
-  std::vector<uint8_t> holds_sum;  ///< One a parameter: its `.grad` is what was exchanged last, with nothing of this rank's added since.
-  std::unordered_set<const c10::TensorImpl*> frozen_sums;  ///< The same for parameters that are frozen at the moment.
+  /// One a parameter: the tensor of what was exchanged last, until something of this rank's is added; it counts while it is in `.grad`.
+  std::vector<const c10::TensorImpl*> sums;
+  std::unordered_map<const c10::TensorImpl*, const c10::TensorImpl*>
+      frozen_sums;               ///< The same of parameters that are frozen at the moment.
   std::vector<uint8_t> has_own;  ///< One a parameter: micro-steps have left a gradient there that waits for its exchange.
   std::vector<std::pair<at::Tensor, unsigned>> arrival_hooks;  ///< For GradientMean::kSum.
   std::unique_ptr<WeightCheck> weight_check;
@@ -61,6 +62,7 @@ struct DataParallel::State {
   at::Tensor control;        ///< Controls, samples, ranks that left the step; in the last bucket or a tensor of its own.
   bool control_is_own = false;
   bool sync = true, order_learnt = false;
+  bool hooks_differ = false;  ///< Hooks are on what is trained, and that is not what the ranks agreed on.
   bool step_dropped = false;  ///< All ranks agreed to: abandon_step() has nothing left to do.
   size_t next_to_start = 0;
   int64_t local_samples = -1;
