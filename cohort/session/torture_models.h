@@ -2,13 +2,16 @@
 // What the programs of the torture tests train: data that all threads draw alike, a small net, and its twin that sees the whole batch.
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <sys/mman.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
 
 #include "cohort/comm/test_threads.h"
 #include "cohort/parallel/data_parallel.h"
+#include "cohort/session/parallel.h"
 #include "cohort/session/torture_test_support.h"
 
 namespace cohort::torture {
@@ -125,5 +128,25 @@ struct Pair {
     expect_same(*mine, *whole, /*gradients=*/false, where);
   }
 };
+
+/// A file in memory where the ranks of one case meet.
+struct Meeting {
+  const int file = ::memfd_create("torture", 0);
+  ~Meeting() { ::close(file); }
+};
+
+inline Case session_case(const std::string& name, const std::function<void(Session&)>& program, const std::string& error = "",
+                         int num_ranks = 2) {
+  const auto meeting = std::make_shared<Meeting>();
+  const auto body = [=](Group& group) {
+    World world{.rank = group.rank(), .size = group.size(), .local_rank = group.rank(), .local_size = group.size()};
+    world.launcher = "cohort", world.host = "here", world.store_fd = meeting->file;
+    Session session(world, {.timeout_seconds = 30});
+    program(session);
+  };
+  return {name, body, error, num_ranks};
+}
+
+inline Tensor batch(int64_t rows, int64_t step) { return draw({rows, 6}, static_cast<uint64_t>(70 * step + rows)); }
 
 }  // namespace cohort::torture
