@@ -2,7 +2,7 @@
 // When backward() calls begin and how they end: by returning, or by an exception, which no hook of LibTorch tells.
 //
 // LibTorch lets a program put its own engine in front of autograd's (set_default_engine_stub(), made for Python). Ours hands every call on
-// unchanged and notes its beginning and its end. A backward() inside another one (checkpointing) belongs to the outer one.
+// unchanged and notes its beginning and its end. A backward() inside another one (recomputation) belongs to the outer one.
 
 #include <functional>
 #include <memory>
