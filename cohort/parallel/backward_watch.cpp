@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -12,8 +14,27 @@ namespace cohort {
 
 using torch::autograd::Engine;
 
+namespace {
+
+/// What the innermost call of the engine in this thread does with gradients: autograd::grad() may stand inside backward(), and the other
+/// way.
+struct Purpose {
+  enum class Kind { kNone, kAccumulates, kReturns };
+  static Kind& here() {
+    static thread_local Kind kind = Kind::kNone;
+    return kind;
+  }
+  const Kind before = here();
+  explicit Purpose(bool accumulates) { here() = accumulates ? Kind::kAccumulates : Kind::kReturns; }
+  Purpose(const Purpose&) = delete;
+  ~Purpose() { here() = before; }
+};
+
+}  // namespace
+
 struct BackwardWatch::Record {
   std::function<void()> at_end, at_begin;
+  std::thread::id owner = std::this_thread::get_id();  ///< Whose backward() it is: of the thread that entered last, or made it.
   std::atomic<bool> in_backward{false}, failed{false}, creates_graph{false}, ended{false};
 };
 
@@ -34,13 +55,20 @@ struct BackwardWatch::Running {
     static thread_local Backward* backward = nullptr;
     return backward;
   }
-  static std::vector<std::shared_ptr<Record>>& watches_here() {
-    static thread_local std::vector<std::shared_ptr<Record>> watches;
-    return watches;
-  }
   static std::mutex& mutex() {
     static std::mutex all;
     return all;
+  }
+  static std::vector<std::shared_ptr<Record>>& watches() {
+    static std::vector<std::shared_ptr<Record>>& all = *new std::vector<std::shared_ptr<Record>>;  // Until the last thread has ended.
+    return all;
+  }
+  static std::vector<std::shared_ptr<Record>> watches_here() {
+    std::vector<std::shared_ptr<Record>> here;
+    const std::lock_guard lock(mutex());
+    std::copy_if(watches().begin(), watches().end(), std::back_inserter(here),
+                 [](const auto& record) { return record->owner == std::this_thread::get_id(); });
+    return here;
   }
   static std::vector<Backward*>& everywhere() {
     static std::vector<Backward*> backwards;
@@ -71,6 +99,7 @@ class BackwardWatch::WatchedEngine final : public Engine {
   torch::autograd::variable_list execute(const torch::autograd::edge_list& roots, const torch::autograd::variable_list& inputs,
                                          bool keep_graph, bool create_graph, bool accumulate_grad,
                                          const torch::autograd::edge_list& outputs) override {
+    const Purpose purpose(accumulate_grad);
     const bool is_inside = Running::here() || torch::autograd::get_current_node();
     if (is_inside || !accumulate_grad) return next_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
     const std::vector<std::shared_ptr<Record>> watches = Running::watches_here();
@@ -109,18 +138,21 @@ BackwardWatch::BackwardWatch(std::function<void()> at_end, std::function<void()>
   WatchedEngine::install();
   record_->at_end = std::move(at_end);
   record_->at_begin = std::move(at_begin);
-  Running::watches_here().push_back(record_);
+  const std::lock_guard lock(Running::mutex());
+  Running::watches().push_back(record_);
 }
 
 BackwardWatch::~BackwardWatch() {
   record_->ended = true;
-  std::erase(Running::watches_here(), record_);
+  const std::lock_guard lock(Running::mutex());
+  std::erase(Running::watches(), record_);
 }
 
 bool BackwardWatch::enter() {
   if (record_->in_backward.exchange(true)) return false;
   Backward* backward = Running::here();
   const std::lock_guard lock(Running::mutex());
+  if (backward) record_->owner = std::this_thread::get_id();
   // A device's thread: the one backward() there is. One within torch::autograd::grad(), or one of several, is seen by the engine's own
   // callback at its end.
   if (!backward && Running::everywhere().size() == 1) backward = Running::everywhere().front();
@@ -136,6 +168,12 @@ bool BackwardWatch::enter() {
     if (!record->ended && record->at_end) record->at_end();
   });
   return true;
+}
+
+bool BackwardWatch::is_accumulating() const {
+  if (Purpose::here() != Purpose::Kind::kNone) return Purpose::here() == Purpose::Kind::kAccumulates;
+  const std::lock_guard lock(Running::mutex());
+  return record_->owner != std::this_thread::get_id() && !Running::everywhere().empty();  // A device's thread.
 }
 
 bool BackwardWatch::has_failed() const { return record_->failed; }

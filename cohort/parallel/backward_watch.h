@@ -2,7 +2,7 @@
 // When backward() calls begin and how they end: by returning, or by an exception, which no hook of LibTorch tells.
 //
 // LibTorch lets a program put its own engine in front of autograd's (set_default_engine_stub(), made for Python). Ours hands every call on
-// unchanged and notes its beginning and its end. A backward() inside another one (recompute) belongs to the outer one.
+// unchanged and notes its beginning and its end. A backward() inside another one (recomputation) belongs to the outer one.
 
 #include <functional>
 #include <memory>
@@ -13,13 +13,16 @@ namespace cohort {
 class BackwardWatch {
  public:
   /// `at_end` runs after each backward() that was entered, before it returns to its caller, in whose thread it runs; what it throws
-  /// backward() throws. `at_begin` runs before each backward() of this thread that leaves gradients in `.grad`, entered later or not.
+  /// backward() throws. `at_begin` runs before each backward() that leaves gradients in `.grad`, entered later or not, of this thread
+  /// or of the one that entered last.
   explicit BackwardWatch(std::function<void()> at_end, std::function<void()> at_begin = {});
   ~BackwardWatch();
   BackwardWatch(const BackwardWatch&) = delete;
 
   /// From a gradient's hook. True for the first one of a backward(), which is watched from then on.
   bool enter();
+  /// From a hook in front of a gradient: whether the backward() that runs leaves gradients in `.grad`, as torch::autograd::grad() does not.
+  bool is_accumulating() const;
   /// Whether an exception ended a backward() that was entered, since clear().
   bool has_failed() const;
   void clear();

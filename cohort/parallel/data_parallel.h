@@ -10,7 +10,7 @@
 //
 // Works with: parameters that some or all ranks do not use in a step (a parameter that no rank used keeps no gradient, as in one process),
 // tied, frozen and repeatedly used parameters, sparse gradients (exchanged dense), empty ones, several dtypes, parameters that come, go,
-// are frozen or unfrozen later, gradients that the program keeps, and recompute inside backward().
+// are frozen or unfrozen later, gradients that the program keeps, and recomputation inside backward().
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>

@@ -1,197 +1,41 @@
-// Buckets, and the exchange of a step. The whole is described in data_parallel.cpp.
+// The exchange of a step. The whole is described in data_parallel.cpp.
 #include "cohort/parallel/data_parallel_state.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <numeric>
+#include <utility>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/parallel/agreement.h"
-#include "cohort/parallel/buckets.h"
-#include "cohort/parallel/gradient_hook.h"
-#include "cohort/parallel/initial_broadcast.h"
 #include "cohort/parallel/staged_exchange.h"
-#include "cohort/parallel/tensor_alias.h"
 
 namespace cohort {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr int kNumControls = DataParallel::kNumControls;
-/// What the last bucket carries behind the controls. Of ranks that left the step: their number, and the sum of their ranks + 1, which names
-/// one that is alone. Of what must be the same on all ranks (small whole numbers): its sum, and that of its squares.
-enum Extra { kSamples = kNumControls, kNumLeft, kLeftRanks, kModel, kModelSquared, kWeights, kWeightsSquared, kNumCarried };
 constexpr int kMostModels = 64;
-
-bool exchanges_in_full_precision(at::ScalarType type) { return type == at::kFloat || type == at::kDouble; }
-
-const char* name_of(GradientMean mean) {
-  return mean == GradientMean::kRanks ? "mean over ranks" : mean == GradientMean::kSamples ? "mean over samples" : "sum";
-}
 
 }  // namespace
 
-DataParallel::State::State(torch::nn::Module& module_, Group group_, DataParallelOptions options_)
-    : module(module_), group(std::move(group_)), options(std::move(options_)), number(group.next_number()), module_watch(module) {
-  if (options.name.empty()) options.name = concat("model ", number);
-  check_same_text(group, description(), "the options of DataParallel", "give all ranks the same, in the same order of models");
-  const std::vector<NamedTensor> all = distinct_parameters(module);
-  check_same_model(group, all);
-  if (options.broadcast_model) broadcast_model(module, group);
-  // What a compressor keeps belongs to a bucket, so those must not change.
-  order_learnt = options.compress != "none";
-  plan(all);
-}
-
-DataParallel::State::~State() {
-  for (auto& [tensor, position] : arrival_hooks) tensor.remove_hook(position);
-  for (const auto& [address, parameter] : hooked) remove_gradient_hook(parameter);
-}
-
-std::string DataParallel::State::description() const {
-  return concat(options.name, ": ", name_of(options.mean), ", buckets of ", options.first_bucket_bytes, " and ", options.bucket_bytes,
-                " bytes, compress=", options.compress, ", buffers ", cohort::name_of(options.buffers), ", check_weights ",
-                options.check_weights, "\n");
-}
-
-/// For the parameters that the module has now.
-void DataParallel::State::plan(const std::vector<NamedTensor>& all) {
-  parameters = trained_parameters(all);
-  module_watch.remember();
-  index_of.clear();
-  for (size_t i = 0; i < parameters.size(); ++i) index_of[parameters[i].tensor.unsafeGetTensorImpl()] = static_cast<int>(i);
-  holds_sum.assign(parameters.size(), 0);
-  buffers = std::make_unique<BufferAverage>(module, group, options.buffers);
-  weight_check = options.check_weights && group.size() > 1 ? std::make_unique<WeightCheck>(group, parameters) : nullptr;
-  const bool on_device = std::any_of(parameters.begin(), parameters.end(), [](const NamedTensor& one) { return !one.tensor.is_cpu(); });
-  if (on_device && options.compress != "none")
-    fail(ErrorCode::kBadInput, "compress=", options.compress,
-         " works on gradients in the host's memory; use compress=none with this device");
-  const bool through_host =
-      std::any_of(parameters.begin(), parameters.end(), [this](const NamedTensor& one) { return !group.exchanges(one.tensor.device()); });
-  if ((options.compress != "none" || through_host) && group.size() > 1 && !worker) worker = std::make_unique<OrderedWorker>();
-  // Until the first step shows the true order: the last layer's gradient comes first.
-  std::vector<int> order(parameters.size());
-  std::iota(order.rbegin(), order.rend(), 0);
-  build_buckets(order);
-  if (group.size() > 1) hook_all();  // Last: nothing fails after it, which would leave hooks behind.
-}
-
-/// Hooks on what is trained now, and none on what is not.
-void DataParallel::State::hook_all() {
-  const std::vector<NamedTensor> trained = trained_parameters(distinct_parameters(module));
-  for (const NamedTensor& parameter : trained)
-    if (!hooked.contains(parameter.tensor.unsafeGetTensorImpl())) check_no_gradient_hook(parameter);
-  std::unordered_map<const c10::TensorImpl*, NamedTensor> before;
-  std::swap(before, hooked);
-  for (auto& [tensor, position] : arrival_hooks) tensor.remove_hook(position);
-  arrival_hooks.clear();
-  for (const NamedTensor& parameter : trained) {
-    const c10::TensorImpl* const address = parameter.tensor.unsafeGetTensorImpl();
-    if (before.erase(address) == 0) set_gradient_hook(parameter, [this](const at::Tensor& variable) { on_gradient(variable); });
-    hooked[address] = parameter;
-    if (options.mean == GradientMean::kSum) {
-      const auto position = parameter.tensor.register_hook([this, address](const at::Tensor&) {
-        if (const auto found = index_of.find(address); found != index_of.end()) before_gradient(found->second);
-      });
-      arrival_hooks.emplace_back(parameter.tensor, position);
-    }
-  }
-  for (const auto& [address, parameter] : before) remove_gradient_hook(parameter);
-}
-
-/// Before each backward(): parameters that have come since are heard, too.
-void DataParallel::State::see_module() {
-  if (group.size() > 1 && sync && module_watch.changed()) hook_all();
-}
-
-/// The module has other parameters than all ranks agreed on. Collective with the same change on the other ranks.
-void DataParallel::State::plan_anew() {
-  if (options.compress != "none")
-    fail(ErrorCode::kBadInput, "DataParallel of ", options.name, " with compress=", options.compress, ": the model's parameters changed (",
-         module_watch.difference(),
-         "), and what compression keeps belongs to those it had; make a new DataParallel after the change, or use compress=none");
-  const std::vector<NamedTensor> all = distinct_parameters(module);
-  std::string text = signature(all);
-  for (const NamedTensor& one : all)
-    if (!index_of.contains(one.tensor.unsafeGetTensorImpl())) text += concat("new ", one.name, " with ", text_of_values(one.tensor), "\n");
-  check_same_text(group, text, concat("the parameters of ", options.name, ", which changed since construction"),
-                  "all ranks must change the model alike, and new parameters must begin with the same values: call adopt_model() on all "
-                  "ranks after the change, or draw them from the same seed");
-  order_learnt = false;
-  plan(all);
-}
-
-/// Of a pass: before anything is exchanged.
-void DataParallel::State::begin_exchange() {
-  step_dropped = false;
-  statistics.exposed_seconds = 0;
-  if (module_watch.changed()) plan_anew();
-}
-
-void DataParallel::State::build_buckets(const std::vector<int>& order) {
-  std::vector<ParameterSize> sizes;
-  for (const NamedTensor& parameter : parameters)
-    sizes.push_back(
-        {parameter.tensor.numel(), static_cast<int>(parameter.tensor.element_size()), static_cast<int>(parameter.tensor.scalar_type())});
-  buckets.clear();
-  control = at::Tensor();
-  place_of.assign(parameters.size(), {});
-  statistics = {.num_exchanges = statistics.num_exchanges};
-  const std::vector<BucketPlan> plans = plan_buckets(sizes, order, options.first_bucket_bytes, options.bucket_bytes);
-  for (size_t index = 0; index < plans.size(); ++index) {
-    const BucketPlan& plan = plans[index];
-    const at::Tensor& first = parameters[plan.parameters[0]].tensor;
-    const int64_t num_flags = static_cast<int64_t>(plan.parameters.size());
-    Bucket bucket;
-    bucket.carries_control = index + 1 == plans.size() && exchanges_in_full_precision(first.scalar_type());
-    // Padded to a multiple of the ranks, so that slices of an ordered sum need no copy.
-    const int64_t used = plan.num_elements + num_flags + (bucket.carries_control ? kNumCarried : 0), multiple = 16 * group.size();
-    const int64_t padded = (used + multiple - 1) / multiple * multiple;
-    const at::TensorOptions type = first.options().requires_grad(false);
-    bucket.flat = exchanged_zeros(group, padded, type);
-    bucket.parameters = plan.parameters;
-    bucket.offsets = plan.offsets;
-    bucket.num_gradient_elements = plan.num_elements;
-    for (size_t place = 0; place < plan.parameters.size(); ++place)
-      place_of[plan.parameters[place]] = {static_cast<int>(index), static_cast<int>(place)};
-    make_places(bucket);
-    if (options.compress != "none" && worker && first.scalar_type() == at::kFloat) bucket.compressor = compressor_of(plan, index);
-    statistics.bytes += static_cast<int64_t>(bucket.flat.nbytes());
-    buckets.push_back(std::move(bucket));
-  }
-  statistics.num_buckets = static_cast<int>(buckets.size());
-  control_is_own = !control.defined();
-  if (control_is_own) control = at::zeros({kNumCarried}, at::kFloat);
-  begin_pass();
-}
-
-void DataParallel::State::make_places(Bucket& bucket) {
-  bucket.places.clear();
-  for (size_t place = 0; place < bucket.parameters.size(); ++place)
-    bucket.places.push_back(alias_of(bucket.flat, bucket.offsets[place], parameters[bucket.parameters[place]].tensor.sizes()));
-  const auto num_flags = static_cast<int64_t>(bucket.parameters.size());
-  bucket.flags = alias_of(bucket.flat, bucket.num_gradient_elements, {num_flags});
-  if (bucket.carries_control) control = alias_of(bucket.flat, bucket.num_gradient_elements + num_flags, {kNumCarried});
-}
-
-/// Whether somebody keeps a gradient that was delivered there, or a view of one.
+/// Whether somebody keeps a gradient that was delivered there, or a view of one. Who holds what is still in `.grad` sees it change, as in
+/// one process.
 bool DataParallel::State::is_held(const Bucket& bucket) const {
-  const size_t own = 1 + bucket.places.size() + 1 + (bucket.carries_control ? 1 : 0);
-  if (bucket.flat.storage().use_count() > own) return true;
+  bool all_are_gradients = true, some_held = false;
   for (size_t place = 0; place < bucket.places.size(); ++place) {
     const at::Tensor& alias = bucket.places[place];
     const bool is_gradient = parameters[bucket.parameters[place]].tensor.grad().is_same(alias);
-    if (alias.use_count() > (is_gradient ? 2 : 1)) return true;
+    all_are_gradients &= is_gradient;
+    some_held |= !is_gradient && alias.use_count() > 1;
   }
-  return false;
+  const size_t own = 1 + bucket.places.size() + 1 + (bucket.carries_control ? 1 : 0);
+  return some_held || (!all_are_gradients && bucket.flat.storage().use_count() > own);
 }
 
 /// Before the first write of an exchange. Who keeps a gradient of the one before keeps its values: the holders' storage gets a copy, and
@@ -209,13 +53,6 @@ void DataParallel::State::open(Bucket& bucket) {
   copied->set_data_ptr_noswap(std::move(memory));
   bucket.flat = std::move(ours);
   make_places(bucket);
-}
-
-std::unique_ptr<Compressor> DataParallel::State::compressor_of(const BucketPlan& plan, size_t index) const {
-  CompressedBuffer buffer{concat("bucket-", index), {}};
-  for (size_t place = 0; place < plan.parameters.size(); ++place)
-    buffer.parts.push_back({plan.offsets[place], parameters[static_cast<size_t>(plan.parameters[place])].tensor.sizes().vec()});
-  return make_compressor(options.compress, buffer, plan.num_elements, options.seed);
 }
 
 double DataParallel::State::weight() const {
@@ -250,16 +87,23 @@ void DataParallel::State::begin_pass() {
 }
 
 /// Before this rank's gradient is added to `.grad`. A sum over ranks that is still there would be added once for each rank.
-void DataParallel::State::before_gradient(int parameter) {
-  if (!holds_sum[parameter]) return;
-  holds_sum[parameter] = 0;
+void DataParallel::State::before_gradient(const at::Tensor& parameter) {
+  const c10::TensorImpl* sum = nullptr;
+  if (const auto found = index_of.find(parameter.unsafeGetTensorImpl()); found != index_of.end()) {
+    sum = std::exchange(sums[found->second], nullptr);
+  } else if (const auto frozen = frozen_sums.extract(parameter.unsafeGetTensorImpl())) {
+    sum = frozen.mapped();
+  }
   at::NoGradGuard no_grad;
-  at::Tensor& gradient = parameters[parameter].tensor.mutable_grad();
-  if (options.mean == GradientMean::kSum && gradient.defined()) gradient.mul_(1.0 / group.size());
+  at::Tensor& gradient = parameter.mutable_grad();
+  if (options.mean == GradientMean::kSum && gradient.defined() && gradient.unsafeGetTensorImpl() == sum) gradient.mul_(1.0 / group.size());
 }
 
 void DataParallel::State::on_gradient(const at::Tensor& variable) {
-  if (!sync) return;
+  if (!sync) {
+    if (const auto found = index_of.find(variable.unsafeGetTensorImpl()); found != index_of.end()) has_own[found->second] = 1;
+    return;
+  }
   if (watch.has_failed()) abandon();  // The others wait in the exchange that the backward() before this one was to make.
   if (watch.enter()) begin_exchange();
   if (watch.creates_graph())
@@ -298,7 +142,8 @@ void DataParallel::State::take_gradient(int parameter, const at::Tensor& variabl
   }
   gradient = at::Tensor();
   ready[parameter] = true;
-  holds_sum[parameter] = 0;
+  sums[parameter] = nullptr;
+  has_own[parameter] = 0;
   arrival.push_back(parameter);
   --bucket.num_missing;
 }
@@ -422,7 +267,7 @@ void DataParallel::State::finish() {
   const auto began = Clock::now();
   for (size_t parameter = 0; parameter < parameters.size(); ++parameter)
     if (!ready[parameter] && parameters[parameter].tensor.grad().defined()) {
-      before_gradient(static_cast<int>(parameter));
+      before_gradient(parameters[parameter].tensor);
       take_gradient(static_cast<int>(parameter), parameters[parameter].tensor);
     }
   exchange_rest(/*leaves=*/false);
@@ -442,6 +287,10 @@ void DataParallel::State::finish() {
   if (share < 0) share = options.mean == GradientMean::kSamples ? static_cast<double>(local_samples) / total_samples : 1.0 / group.size();
   buffers->average(share);
   statistics.buffer_bytes = buffers->exchanged_bytes();
+  if (group.size() > 1 && module_watch.buffers_changed()) {  // From the next step on.
+    buffers = std::make_unique<BufferAverage>(module, group, options.buffers);
+    module_watch.remember_buffers();
+  }
   ++statistics.num_exchanges;
   if (!order_learnt) learn_order();
   begin_pass();
@@ -456,24 +305,9 @@ void DataParallel::State::deliver_gradients() {
       const at::Tensor& parameter = parameters[bucket.parameters[place]].tensor;
       const bool used = bucket.num_missing == 0 || bucket.flags[static_cast<int64_t>(place)].item<float>() > 0;
       parameter.mutable_grad() = used ? bucket.places[place] : at::Tensor();
-      holds_sum[bucket.parameters[place]] = used;
+      sums[bucket.parameters[place]] = used ? bucket.places[place].unsafeGetTensorImpl() : nullptr;
     }
   }
-}
-
-/// After the first step: buckets in the order in which rank 0's gradients came. The gradients just exchanged stay where they are, in the
-/// old buckets.
-void DataParallel::State::learn_order() {
-  order_learnt = true;
-  std::vector<int64_t> order(arrival.begin(), arrival.end());
-  for (int64_t parameter = static_cast<int64_t>(parameters.size()) - 1; parameter >= 0; --parameter)
-    if (!ready[parameter]) order.push_back(parameter);
-  at::Tensor shared = at::empty({static_cast<int64_t>(order.size())}, at::kLong);
-  std::copy(order.begin(), order.end(), shared.data_ptr<int64_t>());
-  group.broadcast(shared, 0, "the order of the buckets");
-  const double exposed_kept = statistics.exposed_seconds;
-  build_buckets(std::vector<int>(shared.data_ptr<int64_t>(), shared.data_ptr<int64_t>() + shared.numel()));
-  statistics.exposed_seconds = exposed_kept;
 }
 
 }  // namespace cohort

@@ -1,5 +1,5 @@
 #pragma once
-// The inside of DataParallel: what data_parallel_state.cpp builds and exchanges, and data_parallel.cpp offers.
+// The inside of DataParallel: what data_parallel_plan.cpp builds, data_parallel_state.cpp exchanges, and data_parallel.cpp offers.
 
 #include <array>
 #include <memory>
@@ -21,6 +21,9 @@
 namespace cohort {
 
 struct DataParallel::State {
+  /// What the last bucket carries behind the controls. Of ranks that left the step: their number, and the sum of their ranks + 1, which
+  /// names one that is alone. Of what must be the same on all ranks (small whole numbers): its sum, and that of its squares.
+  enum Carried { kSamples = kNumControls, kNumLeft, kLeftRanks, kModel, kModelSquared, kWeights, kWeightsSquared, kNumCarried };
   struct Bucket {
     at::Tensor flat;  ///< Gradients, usage flags, and in the last bucket control and samples.
     std::vector<int> parameters;
@@ -44,7 +47,11 @@ struct DataParallel::State {
   std::vector<NamedTensor> parameters;
   std::unordered_map<const c10::TensorImpl*, int> index_of;
   std::unordered_map<const c10::TensorImpl*, NamedTensor> hooked;  ///< What has our hooks: `parameters`, and what came since.
-  std::vector<uint8_t> holds_sum;  ///< One a parameter: its `.grad` is what was exchanged last, with nothing of this rank's added since.
+  /// One a parameter: the tensor of what was exchanged last, until something of this rank's is added; it counts while it is in `.grad`.
+  std::vector<const c10::TensorImpl*> sums;
+  std::unordered_map<const c10::TensorImpl*, const c10::TensorImpl*>
+      frozen_sums;               ///< The same of parameters that are frozen at the moment.
+  std::vector<uint8_t> has_own;  ///< One a parameter: micro-steps have left a gradient there that waits for its exchange.
   std::vector<std::pair<at::Tensor, unsigned>> arrival_hooks;  ///< For GradientMean::kSum.
   std::unique_ptr<WeightCheck> weight_check;
   std::unique_ptr<BufferAverage> buffers;
@@ -55,6 +62,7 @@ struct DataParallel::State {
   at::Tensor control;        ///< Controls, samples, ranks that left the step; in the last bucket or a tensor of its own.
   bool control_is_own = false;
   bool sync = true, order_learnt = false;
+  bool hooks_differ = false;  ///< Hooks are on what is trained, and that is not what the ranks agreed on.
   bool step_dropped = false;  ///< All ranks agreed to: abandon_step() has nothing left to do.
   size_t next_to_start = 0;
   int64_t local_samples = -1;
@@ -71,6 +79,7 @@ struct DataParallel::State {
   void plan(const std::vector<NamedTensor>& all);
   void see_module();
   void plan_anew();
+  void refuse_frozen_with_own();
   void begin_exchange();
   void build_buckets(const std::vector<int>& order);
   void hook_all();
@@ -80,7 +89,7 @@ struct DataParallel::State {
   std::unique_ptr<Compressor> compressor_of(const BucketPlan& plan, size_t index) const;
   std::unique_ptr<Pending> exchange(Bucket& bucket);
   double weight() const;
-  void before_gradient(int parameter);
+  void before_gradient(const at::Tensor& parameter);
   void on_gradient(const at::Tensor& variable);
   void take_gradient(int parameter, const at::Tensor& variable);
   void start(Bucket& bucket);

@@ -18,7 +18,9 @@ struct Opened : torch::nn::Module {
 uint64_t kind_of(const at::Tensor& tensor) {
   const auto type = static_cast<uint64_t>(tensor.scalar_type()), device = static_cast<uint64_t>(tensor.device().type());
   const auto index = static_cast<uint64_t>(static_cast<uint8_t>(tensor.device().index()));
-  return static_cast<uint64_t>(tensor.numel()) << 24 ^ index << 17 ^ device << 9 ^ type << 1 ^ (tensor.requires_grad() ? 1U : 0U);
+  uint64_t shape = 1;
+  for (const int64_t size : tensor.sizes()) shape = shape * 0x9e3779b97f4a7c15 + static_cast<uint64_t>(size);
+  return shape << 24 ^ index << 17 ^ device << 9 ^ type << 1 ^ (tensor.requires_grad() ? 1U : 0U);
 }
 
 /// Calls `see` with the two words of each parameter until it says false.
@@ -28,6 +30,15 @@ bool walk(const torch::nn::Module& module, const See& see) {
     if (item.value().defined() && !see(reinterpret_cast<uint64_t>(item.value().unsafeGetTensorImpl()), kind_of(item.value()))) return false;
   for (const auto& child : module.children())
     if (child && !walk(*child, see)) return false;
+  return true;
+}
+
+template <typename See>
+bool walk_buffers(const torch::nn::Module& module, const See& see) {
+  for (const at::Tensor& buffer : module.buffers(/*recurse=*/false))
+    if (buffer.defined() && !see(buffer)) return false;
+  for (const auto& child : module.children())
+    if (child && !walk_buffers(*child, see)) return false;
   return true;
 }
 
@@ -59,6 +70,21 @@ void ModuleWatch::remember() {
   });
   parameters_ = distinct_parameters(module_);
   lines_ = lines_of(parameters_);
+  remember_buffers();
+}
+
+bool ModuleWatch::buffers_changed() const {
+  size_t at = 0;
+  const bool same = walk_buffers(module_, [&](const at::Tensor& buffer) { return at < buffers_.size() && buffer.is_same(buffers_[at++]); });
+  return !same || at != buffers_.size();
+}
+
+void ModuleWatch::remember_buffers() {
+  buffers_.clear();
+  walk_buffers(module_, [&](const at::Tensor& buffer) {
+    buffers_.push_back(buffer);
+    return true;
+  });
 }
 
 std::string ModuleWatch::difference() const {

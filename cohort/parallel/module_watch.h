@@ -15,10 +15,13 @@ namespace cohort {
 class ModuleWatch {
  public:
   explicit ModuleWatch(const torch::nn::Module& module);
-  /// Whether a parameter was registered, removed, replaced, frozen, unfrozen, or has another type, device or number of elements since
+  /// Whether a parameter was registered, removed, replaced, frozen, unfrozen, or has another type, device or shape since
   /// remember(). Some ten nanoseconds a parameter; values are not looked at.
   bool changed() const;
-  /// The module as it is now.
+  /// Whether a buffer was registered, removed or replaced.
+  bool buffers_changed() const;
+  void remember_buffers();
+  /// The module as it is now, buffers included.
   void remember();
   /// For a message: "parameter fc.weight Float [10, 3] trained came, fc.weight Float [5, 3] trained went"; the first of each, "" for none.
   std::string difference() const;
@@ -27,6 +30,7 @@ class ModuleWatch {
   const torch::nn::Module& module_;
   std::vector<uint64_t> seen_;           ///< Two words a parameter, in the order of the modules; repeated where it is registered twice.
   std::vector<NamedTensor> parameters_;  ///< Held, so that no new tensor is taken for an old one at the same address.
+  std::vector<at::Tensor> buffers_;      ///< Of all modules, in their order.
   std::vector<std::string> lines_;       ///< Of the signature.
 };
 

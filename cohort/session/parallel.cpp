@@ -23,8 +23,10 @@
 #include "cohort/base/log.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/comm/together.h"
+#include "cohort/parallel/backward_watch.h"
 #include "cohort/parallel/data_parallel.h"
 #include "cohort/parallel/make_strategy.h"
+#include "cohort/parallel/module_watch.h"
 #include "cohort/parallel/tensor_alias.h"
 #include "cohort/session/optimizer_pieces.h"
 #include "cohort/train/parameter_places.h"
@@ -68,6 +70,8 @@ struct Parallel::State {
   std::unique_ptr<Strategy> strategy;
   std::vector<std::pair<at::Tensor, unsigned>> hooks;
   std::vector<const void*> hooked;
+  ModuleWatch module_watch{module};
+  BackwardWatch backward_watch{{}, [this] { see_module(); }};
   int64_t num_exchanges_before = 0;
   bool has_accumulated = false;
 
@@ -76,6 +80,8 @@ struct Parallel::State {
     for (auto& [tensor, position] : hooks) tensor.remove_hook(position);
   }
   void hook_parameters();
+  void see_module();
+  void set_buffer_share();
   void check_own(const char* call) const;
   void exchange_what_waits();
   void check_rates();
@@ -102,7 +108,23 @@ Parallel::State::State(torch::nn::Module& module_, const Session& session_, Para
   hook_parameters();
 }
 
-/// Gradients count by this rank's samples. Of parameters that have come, too.
+/// Before each backward(): parameters that were registered or unfrozen since count by the samples, too.
+void Parallel::State::see_module() {
+  if (session.size() == 1) return;
+  set_buffer_share();
+  if (!module_watch.changed()) return;
+  hook_parameters();
+  module_watch.remember();
+}
+
+/// Batch-norm statistics count by the samples, as gradients do.
+void Parallel::State::set_buffer_share() {
+  const double share = session.weight() / session.size();
+  if (data_parallel) data_parallel->set_buffer_share(share);
+  else strategy->set_buffer_share(share);
+}
+
+/// Gradients count by this rank's samples, where they go to `.grad`: what autograd::grad() returns is the program's own.
 void Parallel::State::hook_parameters() {
   if (session.size() == 1) return;
   for (const NamedTensor& parameter : distinct_parameters(module)) {
@@ -111,7 +133,7 @@ void Parallel::State::hook_parameters() {
     hooked.push_back(address);
     hooks.emplace_back(parameter.tensor, parameter.tensor.register_hook([this](const at::Tensor& gradient) -> at::Tensor {
       const double weight = session.weight();
-      if (weight == 1) return {};
+      if (weight == 1 || !backward_watch.is_accumulating()) return {};
       at::NoGradGuard no_grad;
       return weight == 0 ? at::zeros_like(gradient) : gradient.mul(weight);
     }));
@@ -225,6 +247,7 @@ std::shared_ptr<void> Parallel::accumulate() {
 
 void Parallel::no_samples() {
   State& s = *state_;
+  s.set_buffer_share();
   if (s.data_parallel) return s.data_parallel->exchange_without_backward();
   s.strategy->set_sync(true);
   s.strategy->exchange_without_backward();

@@ -1,0 +1,229 @@
+// Optimizers of LibTorch and of ours, in every layout, and checkpoints from one to another.
+#include <cmath>
+#include <filesystem>
+
+#include "cohort/session/torture_models.h"
+
+namespace cohort {
+namespace {
+
+using namespace torture;  // NOLINT
+namespace optim = torch::optim;
+
+template <typename Optimizer, typename Options>
+void with_optimizer(Session& session, const Options& options, int64_t rows = 7, double clip = 0) {
+  Net mine, whole;
+  Parallel parallel(*mine, session);
+  Optimizer a(mine->parameters(), options), b(whole->parameters(), options);
+  for (int step = 0; step < 4; ++step) {
+    const Tensor x = batch(rows, step);
+    const Tensor mine_loss = loss_of(mine, session.local(x)), loss = loss_of(whole, x);
+    mine_loss.backward(), loss.backward();
+    expect_same(*mine, *whole, true, concat("step ", step));
+    expect_equal(session.mean(mine_loss), loss.detach(), "loss");
+    parallel.step(a, {.clip_norm = clip});
+    if (clip > 0) nn::utils::clip_grad_norm_(whole->parameters(), clip);
+    b.step(), b.zero_grad();
+    expect_same(*mine, *whole, false, concat("step ", step));
+  }
+}
+
+/// As Cohort's optimizers clip; LibTorch's adds 1e-6 to the norm.
+void clip_exactly(Net& net, double clip) {
+  double squares = 0;
+  for (const Tensor& parameter : net->parameters()) squares += parameter.grad().square().sum().item<double>();
+  if (squares > clip * clip)
+    for (const Tensor& parameter : net->parameters()) parameter.grad().mul_(clip / std::sqrt(squares));
+}
+
+/// Ours, in a layout, against LibTorch's in one process.
+void in_layout(Session& session, const std::string& layout, int64_t rows, double clip = 0) {
+  Net mine, whole;
+  Parallel parallel(*mine, session, {.layout = layout, .optimizer = optim::AdamWOptions(0.03).eps(1e-3)});
+  optim::AdamW optimizer(whole->parameters(), optim::AdamWOptions(0.03).eps(1e-3));
+  for (int step = 0; step < 4; ++step) {
+    const Tensor x = batch(rows, step);
+    loss_of(mine, session.local(x)).backward(), loss_of(whole, x).backward();
+    const double rate = 0.03 / (step + 1);
+    parallel.set_learning_rate(rate);
+    static_cast<optim::AdamWOptions&>(optimizer.param_groups()[0].options()).lr(rate);
+    if (clip > 0) clip_exactly(whole, clip);
+    parallel.step({.clip_norm = clip});
+    optimizer.step(), optimizer.zero_grad();
+    parallel.gather_weights();
+    expect_same(*mine, *whole, false, concat(layout, ", step ", step));
+    parallel.release_weights();
+  }
+}
+
+/// Two steps in one layout, two more from its checkpoint in another: four of one process.
+void change_layout(Session& session, const std::string& from, const std::string& to) {
+  const auto options = optim::AdamOptions(0.03).eps(1e-3);
+  const std::string folder = session.group().all_gather_text(
+      (std::filesystem::temp_directory_path() / concat("cohort-torture-", ::getpid(), "-", from, "-", to)).string(), "folder")[0];
+  if (session.is_first()) std::filesystem::remove_all(folder);
+  session.barrier();
+  Net whole;
+  optim::Adam one(whole->parameters(), options);
+  for (int part = 0; part < 2; ++part) {
+    const std::string& layout = part == 0 ? from : to;
+    const bool ours = layout != "torch";
+    Net mine(part == 0 ? 1 : 33 + session.rank());
+    Parallel parallel(*mine, session, ours ? ParallelOptions{.layout = layout, .optimizer = options} : ParallelOptions{});
+    optim::Adam own(mine->parameters(), options);
+    if (part == 1) expect(parallel.load(folder, ours ? nullptr : &own) == 2, "the step loaded");
+    for (int step = 2 * part; step < 2 * part + 2; ++step) {
+      const Tensor x = batch(7, step);
+      loss_of(mine, session.local(x)).backward(), loss_of(whole, x).backward();
+      if (ours) parallel.step();
+      else parallel.step(own);
+      one.step(), one.zero_grad();
+      parallel.gather_weights();
+      expect_same(*mine, *whole, false, concat(from, " to ", to, ", step ", step));
+      parallel.release_weights();
+    }
+    if (part == 0) parallel.save(folder, 2, ours ? nullptr : &own);
+  }
+  session.barrier();
+  if (session.is_first()) std::filesystem::remove_all(folder);
+}
+
+std::vector<Case> cases_of_optimizers() {
+  std::vector<Case> cases = {
+      session_case("Adagrad", [](Session& session) { with_optimizer<optim::Adagrad>(session, optim::AdagradOptions(0.05).eps(1e-3)); }),
+      session_case("RMSprop", [](Session& session) { with_optimizer<optim::RMSprop>(session, optim::RMSpropOptions(0.05).eps(1e-3)); }),
+      session_case("Adam with amsgrad",
+                   [](Session& session) { with_optimizer<optim::Adam>(session, optim::AdamOptions(0.05).amsgrad(true).eps(1e-3)); }),
+      session_case(
+          "clipped", [](Session& session) { with_optimizer<optim::SGD>(session, optim::SGDOptions(0.125), 7, 0.05); }, "", 3),
+      session_case("LBFGS",
+                   [](Session& session) {
+                     Net mine, whole;
+                     Parallel parallel(*mine, session);
+                     const auto options = optim::LBFGSOptions(0.5).max_iter(5);
+                     optim::LBFGS a(mine->parameters(), options), b(whole->parameters(), options);
+                     for (int step = 0; step < 3; ++step) {
+                       const Tensor x = batch(7, step), local = session.local(x);
+                       const auto closure = [](optim::LBFGS& optimizer, Net& net, const Tensor& rows) {
+                         optimizer.zero_grad();
+                         Tensor loss = loss_of(net, rows);
+                         loss.backward();
+                         return loss;
+                       };
+                       parallel.step(a, [&] { return closure(a, mine, local); });
+                       b.step([&] { return closure(b, whole, x); });
+                       expect_same(*mine, *whole, false, concat("step ", step));
+                     }
+                   }),
+      session_case("StepLR",
+                   [](Session& session) {
+                     Net mine, whole;
+                     Parallel parallel(*mine, session);
+                     optim::SGD a(mine->parameters(), 0.125), b(whole->parameters(), 0.125);
+                     optim::StepLR mine_rate(a, 2, 0.5), rate(b, 2, 0.5);
+                     for (int step = 0; step < 6; ++step) {
+                       const Tensor x = batch(5, step);
+                       loss_of(mine, session.local(x)).backward(), loss_of(whole, x).backward();
+                       parallel.step(a), b.step(), b.zero_grad();
+                       mine_rate.step(), rate.step();
+                       expect_same(*mine, *whole, false, concat("step ", step));
+                     }
+                   }),
+      session_case(
+          "RMSprop saved",
+          [](Session& session) {
+            Net net;
+            Parallel parallel(*net, session);
+            optim::RMSprop optimizer(net->parameters(), 0.01);
+            parallel.save(std::filesystem::temp_directory_path() / concat("cohort-torture-", ::getpid(), "-none"), 1, &optimizer);
+          },
+          "checkpoints of Parallel hold the state of SGD, Adam and AdamW"),
+      session_case(
+          "ZeRO without options of the optimizer",
+          [](Session& session) {
+            Net net;
+            Parallel parallel(*net, session, {.layout = "zero=1"});
+          },
+          "which LibTorch's optimizers cannot"),
+      session_case(
+          "step() without an optimizer",
+          [](Session& session) {
+            Net net;
+            Parallel parallel(*net, session);
+            parallel.step();
+          },
+          "no optimizer was given to Parallel"),
+      session_case(
+          "ZeRO with compression",
+          [](Session& session) {
+            Net net;
+            Parallel parallel(*net, session, {.layout = "zero=2", .optimizer = optim::SGDOptions(0.1), .compress = "bf16"});
+          },
+          "goes with layout dp"),
+      session_case("an exception in the middle of backward() on one rank",
+                   [](Session& session) {
+                     Net mine, whole;
+                     Parallel parallel(*mine, session);
+                     optim::SGD a(mine->parameters(), 0.125), b(whole->parameters(), 0.125);
+                     for (int step = 0; step < 4; ++step) {
+                       const Tensor x = batch(7, step);
+                       if (step == 1) {
+                         must_fail(session.rank() == 1 ? "the program's own" : "rank 1 left this step", [&] {
+                           const Tensor h = mine->second(mine->first(session.local(x)));
+                           if (session.rank() == 1)
+                             h.register_hook([](const Tensor&) -> Tensor { throw std::runtime_error("the program's own"); });
+                           mine->head(h).sum().backward();
+                         });
+                         a.zero_grad();
+                         continue;
+                       }
+                       loss_of(mine, session.local(x)).backward(), loss_of(whole, x).backward();
+                       parallel.step(a), b.step(), b.zero_grad();
+                       expect_same(*mine, *whole, false, concat("step ", step));
+                     }
+                   }),
+  };
+  for (const std::string layout : {"dp", "zero=1", "zero=2", "zero=3"}) {
+    cases.push_back(session_case(layout + ", uneven shares", [layout](Session& session) { in_layout(session, layout, 7); }));
+    cases.push_back(
+        session_case(layout + ", clipped, a rank without a share", [layout](Session& s) { in_layout(s, layout, 2, 0.05); }, "", 3));
+    if (layout == "dp") continue;
+    cases.push_back(session_case(
+        "step(optimizer) under " + layout,
+        [layout](Session& session) {
+          Net net;
+          Parallel parallel(*net, session, {.layout = layout, .optimizer = optim::SGDOptions(0.1)});
+          optim::SGD own(net->parameters(), 0.1);
+          parallel.step(own);
+        },
+        "no rank has all gradients"));
+    cases.push_back(session_case(
+        "rates that differ under " + layout,
+        [layout](Session& session) {
+          Net net;
+          Parallel parallel(*net, session, {.layout = layout, .optimizer = optim::SGDOptions(0.1)});
+          for (int step = 0; step < 4; ++step) {
+            if (step == 1 && session.rank() == 1) parallel.set_learning_rate(0.05);
+            loss_of(net, session.local(batch(6, step))).backward();
+            parallel.step();
+          }
+        },
+        "ranks step with different learning rates"));
+  }
+  return cases;
+}
+
+std::vector<Case> cases_of_checkpoints() {
+  std::vector<Case> cases;
+  for (const std::string from : {"torch", "dp", "zero=1", "zero=2", "zero=3"})
+    for (const std::string to : {"torch", "dp", "zero=1", "zero=2", "zero=3"})
+      if (from == "torch" || to == "torch" || (from == "zero=3" && to != "zero=3") || to == "zero=3")
+        cases.push_back(session_case(from + " to " + to, [=](Session& session) { change_layout(session, from, to); }));
+  return cases;
+}
+
+TEST_CASE("optimizers and layouts of Parallel") { run_cases("optimizers", cases_of_optimizers()); }
+TEST_CASE("checkpoints from layout to layout") { run_cases("checkpoints", cases_of_checkpoints()); }
+
+}  // namespace
+}  // namespace cohort
