@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,7 @@
 #include "cohort/base/log.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/comm/together.h"
+#include "cohort/parallel/convert_sync_batch_norm.h"
 #include "cohort/parallel/data_parallel.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/parallel/tensor_alias.h"
@@ -76,6 +78,8 @@ struct Parallel::State {
     for (auto& [tensor, position] : hooks) tensor.remove_hook(position);
   }
   void hook_parameters();
+  void share_buffers();
+  void check_hooks() const;
   void check_own(const char* call) const;
   void exchange_what_waits();
   void check_rates();
@@ -84,6 +88,11 @@ struct Parallel::State {
 
 Parallel::State::State(torch::nn::Module& module_, const Session& session_, ParallelOptions options_)
     : module(module_), session(session_), options(std::move(options_)), layout(layout_of(options, session)) {
+  if (options.sync_batch_norm && session.size() > 1) {
+    std::vector<int> all(session.size());
+    std::iota(all.begin(), all.end(), 0);
+    convert_sync_batch_norm(module, session.group().split(all, "batch norm"));  // Beside the gradients' own order.
+  }
   if (options.optimizer.index() == 0) {
     data_parallel = std::make_unique<DataParallel>(
         module, session.group(),
@@ -110,11 +119,30 @@ void Parallel::State::hook_parameters() {
     if (!parameter.tensor.requires_grad() || std::find(hooked.begin(), hooked.end(), address) != hooked.end()) continue;
     hooked.push_back(address);
     hooks.emplace_back(parameter.tensor, parameter.tensor.register_hook([this](const at::Tensor& gradient) -> at::Tensor {
+      share_buffers();
       const double weight = session.weight();
       if (weight == 1) return {};
       at::NoGradGuard no_grad;
       return weight == 0 ? at::zeros_like(gradient) : gradient.mul(weight);
     }));
+  }
+}
+
+/// Running statistics count by this rank's samples, too: of the exchange that comes next.
+void Parallel::State::share_buffers() {
+  const double share = session.weight() / session.size();
+  data_parallel ? data_parallel->set_buffer_share(share) : strategy->set_buffer_share(share);
+}
+
+/// A gradient that came without a hook counted by ranks and not by samples. Not looked at where that is the same.
+void Parallel::State::check_hooks() const {
+  if (session.weight() == 1) return;
+  for (const NamedTensor& parameter : distinct_parameters(module)) {
+    const void* const address = parameter.tensor.unsafeGetTensorImpl();
+    if (!parameter.tensor.grad().defined() || std::find(hooked.begin(), hooked.end(), address) != hooked.end()) continue;
+    fail(ErrorCode::kBadInput, "step(): parameter ", parameter.name,
+         " was registered, replaced or unfrozen after Parallel was made, and ranks have different numbers of samples; call adopt_model() "
+         "after such a change");
   }
 }
 
@@ -174,6 +202,7 @@ StepOutcome Parallel::step(torch::optim::Optimizer& optimizer, const StepSetting
              ? concat(" (under zero=", s.layout.zero, " no rank has all gradients, so LibTorch's optimizer would not move it)")
              : "");
   s.exchange_what_waits();
+  s.check_hooks();
   StepOutcome outcome;
   if (settings.clip_norm > 0) outcome.gradient_norm = torch::nn::utils::clip_grad_norm_(s.module.parameters(), settings.clip_norm);
   optimizer.step();
@@ -225,6 +254,7 @@ std::shared_ptr<void> Parallel::accumulate() {
 
 void Parallel::no_samples() {
   State& s = *state_;
+  s.share_buffers();
   if (s.data_parallel) return s.data_parallel->exchange_without_backward();
   s.strategy->set_sync(true);
   s.strategy->exchange_without_backward();
