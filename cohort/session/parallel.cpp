@@ -80,6 +80,7 @@ struct Parallel::State {
   void hook_parameters();
   void share_buffers();
   void check_hooks() const;
+  [[noreturn]] static void refuse_uneven();
   void check_own(const char* call) const;
   void exchange_what_waits();
   void check_rates();
@@ -122,6 +123,7 @@ void Parallel::State::hook_parameters() {
       share_buffers();
       const double weight = session.weight();
       if (weight == 1) return {};
+      if (options.sync_batch_norm) refuse_uneven();
       at::NoGradGuard no_grad;
       return weight == 0 ? at::zeros_like(gradient) : gradient.mul(weight);
     }));
@@ -144,6 +146,13 @@ void Parallel::State::check_hooks() const {
          " was registered, replaced or unfrozen after Parallel was made, and ranks have different numbers of samples; call adopt_model() "
          "after such a change");
   }
+}
+
+/// Its backward adds up the ranks' gradients inside the model, before any of them is weighted.
+void Parallel::State::refuse_uneven() {
+  fail(ErrorCode::kBadInput,
+       "Parallel with sync_batch_norm: ranks have different numbers of samples, and gradients that go through the statistics of all ranks "
+       "would count by ranks and not by samples; choose batches that the number of ranks divides, or leave sync_batch_norm out");
 }
 
 void Parallel::State::check_own(const char* call) const {
