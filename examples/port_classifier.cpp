@@ -17,7 +17,7 @@
 
 namespace {
 
-constexpr int kSamples = 500, kClasses = 4, kSide = 12, kBatch = 32, kAccumulate = 2, kSteps = 36;
+constexpr int kSamples = 500, kClasses = 4, kSide = 12, kBatch = 31, kAccumulate = 2, kSteps = 36;
 
 /// Stripes in one of four directions, and noise.
 struct Stripes : torch::data::datasets::Dataset<Stripes> {
@@ -71,9 +71,9 @@ torch::Tensor train(cohort::Session& session, int64_t end, const std::string& fo
     const torch::Tensor loss = torch::cross_entropy_loss(net->forward(batch.data), batch.target);
     const bool is_last = (step + 1) % kAccumulate == 0;
     const auto hold = is_last ? nullptr : parallel.accumulate();  // Cohort
-    (loss / kAccumulate).backward();
-    if (is_last) parallel.step(optimizer, {.clip_norm = 1});  // Cohort: clip_grad_norm_(), step(), zero_grad()
-    const double mean = session.mean(loss.item<double>());    // Cohort
+    session.backward(loss / kAccumulate);                         // Cohort: (loss / kAccumulate).backward()
+    if (is_last) parallel.step(optimizer, {.clip_norm = 1});      // Cohort: clip_grad_norm_(), step(), zero_grad()
+    const double mean = session.mean(loss.item<double>());        // Cohort
     if (prints && step % 8 == 7) std::printf("step %2d loss %.6f\n", static_cast<int>(step) + 1, mean);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();

@@ -122,7 +122,7 @@ void Parallel::State::hook_parameters() {
     hooks.emplace_back(parameter.tensor, parameter.tensor.register_hook([this](const at::Tensor& gradient) -> at::Tensor {
       share_buffers();
       const double weight = session.weight();
-      if (weight == 1) return {};
+      if (weight == 1 || session.loss_is_weighted()) return {};
       if (options.sync_batch_norm) refuse_uneven();
       at::NoGradGuard no_grad;
       return weight == 0 ? at::zeros_like(gradient) : gradient.mul(weight);
@@ -152,7 +152,7 @@ void Parallel::State::check_hooks() const {
 void Parallel::State::refuse_uneven() {
   fail(ErrorCode::kBadInput,
        "Parallel with sync_batch_norm: ranks have different numbers of samples, and gradients that go through the statistics of all ranks "
-       "would count by ranks and not by samples; choose batches that the number of ranks divides, or leave sync_batch_norm out");
+       "would count by ranks and not by samples; call session.backward(loss) in place of loss.backward()");
 }
 
 void Parallel::State::check_own(const char* call) const {
