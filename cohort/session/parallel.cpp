@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/comm/together.h"
 #include "cohort/parallel/backward_watch.h"
+#include "cohort/parallel/convert_sync_batch_norm.h"
 #include "cohort/parallel/data_parallel.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/parallel/module_watch.h"
@@ -82,6 +84,8 @@ struct Parallel::State {
   void hook_parameters();
   void see_module();
   void set_buffer_share();
+  void check_hooks() const;
+  [[noreturn]] static void refuse_uneven();
   void check_own(const char* call) const;
   void exchange_what_waits();
   void check_rates();
@@ -90,6 +94,11 @@ struct Parallel::State {
 
 Parallel::State::State(torch::nn::Module& module_, const Session& session_, ParallelOptions options_)
     : module(module_), session(session_), options(std::move(options_)), layout(layout_of(options, session)) {
+  if (options.sync_batch_norm && session.size() > 1) {
+    std::vector<int> all(session.size());
+    std::iota(all.begin(), all.end(), 0);
+    convert_sync_batch_norm(module, session.group().split(all, "batch norm"));  // Beside the gradients' own order.
+  }
   if (options.optimizer.index() == 0) {
     data_parallel = std::make_unique<DataParallel>(
         module, session.group(),
@@ -133,11 +142,31 @@ void Parallel::State::hook_parameters() {
     hooked.push_back(address);
     hooks.emplace_back(parameter.tensor, parameter.tensor.register_hook([this](const at::Tensor& gradient) -> at::Tensor {
       const double weight = session.weight();
-      if (weight == 1 || !backward_watch.is_accumulating()) return {};
+      if (weight == 1 || session.loss_is_weighted() || !backward_watch.is_accumulating()) return {};
+      if (options.sync_batch_norm) refuse_uneven();
       at::NoGradGuard no_grad;
       return weight == 0 ? at::zeros_like(gradient) : gradient.mul(weight);
     }));
   }
+}
+
+/// A gradient that came without a hook counted by ranks and not by samples. Not looked at where that is the same.
+void Parallel::State::check_hooks() const {
+  if (session.weight() == 1) return;
+  for (const NamedTensor& parameter : distinct_parameters(module)) {
+    const void* const address = parameter.tensor.unsafeGetTensorImpl();
+    if (!parameter.tensor.grad().defined() || std::find(hooked.begin(), hooked.end(), address) != hooked.end()) continue;
+    fail(ErrorCode::kBadInput, "step(): parameter ", parameter.name,
+         " was registered, replaced or unfrozen after Parallel was made, and ranks have different numbers of samples; call adopt_model() "
+         "after such a change");
+  }
+}
+
+/// Its backward adds up the ranks' gradients inside the model, before any of them is weighted.
+void Parallel::State::refuse_uneven() {
+  fail(ErrorCode::kBadInput,
+       "Parallel with sync_batch_norm: ranks have different numbers of samples, and gradients that go through the statistics of all ranks "
+       "would count by ranks and not by samples; call session.backward(loss) in place of loss.backward()");
 }
 
 void Parallel::State::check_own(const char* call) const {
@@ -196,6 +225,7 @@ StepOutcome Parallel::step(torch::optim::Optimizer& optimizer, const StepSetting
              ? concat(" (under zero=", s.layout.zero, " no rank has all gradients, so LibTorch's optimizer would not move it)")
              : "");
   s.exchange_what_waits();
+  s.check_hooks();
   StepOutcome outcome;
   if (settings.clip_norm > 0) outcome.gradient_norm = torch::nn::utils::clip_grad_norm_(s.module.parameters(), settings.clip_norm);
   optimizer.step();

@@ -27,7 +27,9 @@ struct ParallelOptions {
   OptimizerOptions optimizer;     ///< Given: step() without argument applies it. It must be given where the layout divides it (ZeRO).
   std::string compress = "none";  ///< Of gradients, see parallel/compressor.h. For dp.
   BufferPolicy buffers = BufferPolicy::kAverage;  ///< For dp without `optimizer`.
-  std::string name;                               ///< In messages; DataParallelOptions::name.
+  bool sync_batch_norm = false;  ///< torch::nn::BatchNorm takes its statistics over all ranks, see parallel/convert_sync_batch_norm.h. With
+                                 ///< session.backward(loss) where they have different numbers of samples.
+  std::string name;              ///< In messages; DataParallelOptions::name.
 };
 
 struct StepSettings {

@@ -62,6 +62,7 @@ struct Session::State {
   World world;
   Group group;
   double weight = 1;
+  bool loss_is_weighted = false;  ///< In backward().
 };
 
 Session::Session(const World& world, SessionOptions options) : state_(std::make_shared<State>()) {
@@ -80,6 +81,18 @@ uint64_t Session::seed() const { return state_->options.seed; }
 const std::string& Session::layout() const { return state_->options.layout; }
 Share Session::share(int64_t num_samples) const { return share_of_rank(num_samples, rank(), size()); }
 double Session::weight() const { return state_->weight; }
+bool Session::loss_is_weighted() const { return state_->loss_is_weighted; }
+
+void Session::backward(const at::Tensor& loss) {
+  struct Weighted {
+    bool& is;
+    explicit Weighted(bool& is) : is(is) { is = true; }
+    ~Weighted() { is = false; }
+  };
+  const at::Tensor weighted = weight() == 1 ? loss : loss.mul(weight());
+  const Weighted while_it_runs(state_->loss_is_weighted);
+  weighted.backward();
+}
 
 void Session::set_samples(int64_t num_samples) {
   const double mine = static_cast<double>(num_samples), all = sum(num_samples < 0 ? std::nan("") : mine);

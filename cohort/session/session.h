@@ -35,6 +35,7 @@ struct SessionOptions {
 
 /// One per process. A handle: copies are the same session. One thread. Calls marked collective are made by all ranks, in the same order.
 class Session {
+  friend class Parallel;
   friend class SessionSampler;
 
  public:
@@ -60,6 +61,9 @@ class Session {
   void set_samples(int64_t num_samples);
   /// What this rank's loss counts for in the mean over the ranks: 1 where all have as many samples, 0 where it has none.
   double weight() const;
+  /// loss.backward() of what the loss counts for: gradients are weighted from the start, and not on their way out. The same where all ranks
+  /// have as many samples; needed with ParallelOptions::sync_batch_norm where they have not.
+  void backward(const at::Tensor& loss);
 
   /// The mean over all ranks' samples of a value that is this rank's mean over its own; the same bits on all ranks. Collective. A rank
   /// without samples adds nothing, not even a NaN.
@@ -79,6 +83,7 @@ class Session {
 
  private:
   Share take_share(int64_t num_samples);
+  bool loss_is_weighted() const;
 
   struct State;
   std::shared_ptr<State> state_;
