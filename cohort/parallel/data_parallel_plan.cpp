@@ -126,7 +126,7 @@ void DataParallel::State::plan_anew() {
   std::string text = signature(all);
   for (const NamedTensor& one : all)
     if (!index_of.contains(one.tensor.unsafeGetTensorImpl())) text += concat("new ", one.name, " with ", text_of_values(one.tensor), "\n");
-  check_same_text(group, text, concat("the parameters of ", options.name, ", which changed since construction"),
+  check_same_text(group, text, concat("the changed parameters of ", options.name),
                   "all ranks must change the model alike, and new parameters must begin with the same values: call adopt_model() on all "
                   "ranks after the change, or draw them from the same seed");
   refuse_frozen_with_own();

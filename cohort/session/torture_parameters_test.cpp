@@ -142,7 +142,7 @@ std::vector<Case> cases_of_changes() {
          if (group.rank() == 1) pair.mine->set_trained(*pair.mine->first, false);
          pair.backward(1);
        },
-       "of the parameters of model 0, which change"},
+       "of the changed parameters of model 0"},
       {"replaced on one rank alone",
        [](Group& group) {
          Pair pair(group);
@@ -151,7 +151,7 @@ std::vector<Case> cases_of_changes() {
          if (group.rank() == 1) replaced_head(pair.mine, 8, 5);
          pair.backward(1);
        },
-       "of the parameters of model 0, which change"},
+       "of the changed parameters of model 0"},
       {"new parameter with other values on the ranks",
        [](Group& group) {
          Pair pair(group);
