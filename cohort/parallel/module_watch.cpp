@@ -42,6 +42,8 @@ bool walk_buffers(const torch::nn::Module& module, const See& see) {
   return true;
 }
 
+const void* address_of(const NamedTensor& one) { return one.tensor.unsafeGetTensorImpl(); }
+
 std::vector<std::string> lines_of(const std::vector<NamedTensor>& parameters) {
   std::vector<std::string> lines = split(signature(parameters), '\n');
   std::erase(lines, "");
@@ -69,6 +71,10 @@ void ModuleWatch::remember() {
     return true;
   });
   parameters_ = distinct_parameters(module_);
+  trained_.clear();
+  for (const NamedTensor& one : parameters_)
+    if (one.tensor.requires_grad()) trained_.push_back(address_of(one));
+  std::sort(trained_.begin(), trained_.end());
   lines_ = lines_of(parameters_);
   remember_buffers();
 }
@@ -85,6 +91,16 @@ void ModuleWatch::remember_buffers() {
     buffers_.push_back(buffer);
     return true;
   });
+}
+
+void ModuleWatch::check_trained(const std::string& owner) const {
+  if (!changed()) return;
+  for (const NamedTensor& one : distinct_parameters(module_))
+    if (one.tensor.requires_grad() && !std::binary_search(trained_.begin(), trained_.end(), address_of(one)))
+      fail(
+          ErrorCode::kBadInput, "parameter ", one.name, " was registered, replaced or unfrozen after ", owner,
+          " took the model, which cannot divide it now: without an exchange it would drift apart between ranks; make the change first and ",
+          owner, " anew, or use DataParallel, which follows such changes");
 }
 
 std::string ModuleWatch::difference() const {

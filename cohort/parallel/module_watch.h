@@ -18,6 +18,8 @@ class ModuleWatch {
   /// Whether a parameter was registered, removed, replaced, frozen, unfrozen, or has another type, device or shape since
   /// remember(). Some ten nanoseconds a parameter; values are not looked at.
   bool changed() const;
+  /// For strategies that cannot take a parameter in later: Error(kBadInput) naming one that is trained now and was not, or was not there.
+  void check_trained(const std::string& owner) const;
   /// Whether a buffer was registered, removed or replaced.
   bool buffers_changed() const;
   void remember_buffers();
@@ -30,6 +32,7 @@ class ModuleWatch {
   const torch::nn::Module& module_;
   std::vector<uint64_t> seen_;           ///< Two words a parameter, in the order of the modules; repeated where it is registered twice.
   std::vector<NamedTensor> parameters_;  ///< Held, so that no new tensor is taken for an old one at the same address.
+  std::vector<const void*> trained_;     ///< Sorted.
   std::vector<at::Tensor> buffers_;      ///< Of all modules, in their order.
   std::vector<std::string> lines_;       ///< Of the signature.
 };

@@ -56,6 +56,34 @@ TEST_CASE("zero: Module::zero_grad() between micro-steps of stage 1 drops what i
   check_equal(all[0], all[1], "dropped");
 }
 
+TEST_CASE("a parameter that is trained since the strategy took the model is named, not left to drift apart") {
+  const std::map<std::string, Edit> edits = {
+      {"frozen", [](Net& net) { net->frozen.set_requires_grad(true); }},
+      {"third.weight", [](Net& net) { net->register_module("third", nn::Linear(2, 2)); }},
+      {"second.weight", [](Net& net) { net->second = net->replace_module("second", nn::Linear(40, 3)); }}};
+  for (const int stage : {kShared, 1, 2, 3})
+    for (const auto& [name, edit] : edits) {
+      std::vector<std::string> errors(2);
+      run_thread_ranks(2, [&, &name = name, &edit = edit](Group& group) {
+        Net net;
+        const auto strategy = make(stage, net, group);
+        loss_of(net, 0, group.rank()).backward();
+        strategy->step({.learning_rate = 0.1});
+        edit(net);
+        try {
+          strategy->zero_grad();
+          loss_of(net, 1, group.rank()).backward();
+          strategy->finish_backward();
+        } catch (const Error& error) {
+          errors[static_cast<size_t>(group.rank())] = error.what();
+        }
+      });
+      for (const std::string& error : errors)
+        CHECK_MESSAGE(error.find("parameter " + name + " was registered, replaced or unfrozen after") == 0,
+                      concat("stage ", stage, ": ", error));
+    }
+}
+
 TEST_CASE("an optimizer of LibTorch's on a divided model is told") {
   for (const int stage : {1, 2, 3})
     for (const bool calls_zero : {false, true}) {

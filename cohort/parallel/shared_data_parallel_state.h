@@ -13,6 +13,7 @@
 #include "cohort/parallel/backward_watch.h"
 #include "cohort/parallel/buffer_average.h"
 #include "cohort/parallel/gradient_memory.h"
+#include "cohort/parallel/module_watch.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/parallel/shared_data_parallel.h"
 #include "cohort/parallel/weight_watch.h"
@@ -56,6 +57,7 @@ struct SharedDataParallel::State {
   bool has_begun = false;        ///< A backward() since the gradients were forgotten.
   int num_dropped = 0;           ///< Steps whose gradients were dropped before that.
   WeightWatch weight_watch{"SharedDataParallel"};
+  ModuleWatch module_watch{module};
   bool step_dropped = false;  ///< All ranks agreed to: abandon_step() has nothing left to do.
   BackwardWatch watch{[] {}};
   std::array<float, DataParallel::kNumControls> controls{}, control_sums{};

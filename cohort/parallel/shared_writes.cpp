@@ -23,6 +23,7 @@ constexpr const char* kHowToWrite =
 }  // namespace
 
 void SharedDataParallel::State::check_weights() const {
+  module_watch.check_trained("SharedDataParallel");
   weight_watch.check();
   if (const int64_t written = weight_watch.first_written(); written >= 0)
     fail(ErrorCode::kFailed, "the program of rank ", group.rank(), " wrote to parameter ", all[static_cast<size_t>(written)].name,

@@ -9,6 +9,7 @@
 
 #include "cohort/parallel/backward_watch.h"
 #include "cohort/parallel/buffer_average.h"
+#include "cohort/parallel/module_watch.h"
 #include "cohort/parallel/unit_memory.h"
 #include "cohort/parallel/use_watch.h"
 #include "cohort/parallel/weight_watch.h"
@@ -71,6 +72,7 @@ struct ZeroDataParallel::State {
   std::array<float, DataParallel::kNumControls> controls{}, control_sums{};
   std::vector<uint8_t> used;  ///< By any rank in this step. One a parameter.
   WeightWatch weight_watch{"ZeroDataParallel"};
+  ModuleWatch module_watch{module};
   /// What the program did to parameters since forget_writes(). One a parameter.
   std::vector<int64_t> replaced;                   ///< Stage 3: checksums of the values in other memory, else 0.
   std::vector<uint8_t> written, written_anywhere;  ///< On this rank; on any, by the notes of the last pass.

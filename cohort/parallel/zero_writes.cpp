@@ -33,6 +33,7 @@ void ZeroDataParallel::State::watch_weights() {
 
 /// Errors for what cannot be kept. Values in memory of the program's own go to ours.
 void ZeroDataParallel::State::notice_writes() {
+  module_watch.check_trained("ZeroDataParallel");
   weight_watch.check();
   for (size_t i = 0; i < all.size(); ++i) written[i] |= weight_watch.is_written(i) ? 1 : 0;
   weight_watch.remember();
