@@ -283,6 +283,14 @@ void Parallel::no_samples() {
   s.strategy->exchange_without_backward();
 }
 
+void Parallel::abandon_step() {
+  State& s = *state_;
+  s.has_accumulated = false;
+  if (s.data_parallel) return s.data_parallel->abandon_step();
+  s.strategy->abandon_step();
+  s.strategy->zero_grad();
+}
+
 void Parallel::adopt_model() {
   State& s = *state_;
   if (!s.data_parallel)

@@ -63,6 +63,9 @@ class Parallel {
   [[nodiscard]] std::shared_ptr<void> accumulate();
   /// In place of forward and backward() on a rank that has no samples in a step.
   void no_samples();
+  /// In the catch block around a step that this rank could not make: an exception ended its forward, or its backward(). The others'
+  /// backward() or step() throws Error(kFailed), naming this rank; no rank has the step's gradients, and the next step works on all.
+  void abandon_step();
   /// After parameters were registered, replaced, loaded or unfrozen. Collective; all ranks get rank 0's values. Layout dp.
   void adopt_model();
   /// All weights whole on every rank until release_weights() or step(): for evaluation on one rank, torch::save, writes to parameters under

@@ -56,6 +56,41 @@ void in_layout(Session& session, const std::string& layout, int64_t rows, double
   }
 }
 
+/// Rank 1 cannot make step 1: an exception in its forward. All drop the step and train on as if it had not been.
+void leave_a_step(Session& session, const std::string& layout) {
+  Net mine, whole;
+  const bool ours = layout != "torch";
+  Parallel parallel(*mine, session, ours ? ParallelOptions{.layout = layout, .optimizer = optim::SGDOptions(0.125)} : ParallelOptions{});
+  optim::SGD a(mine->parameters(), 0.125), b(whole->parameters(), 0.125);
+  const auto step_of_all = [&](int step) {
+    const Tensor local = session.local(batch(6, step));
+    if (step == 1 && session.rank() == 1) throw std::runtime_error("the test's own");
+    loss_of(mine, local).backward();
+    if (ours) parallel.step();
+    else parallel.step(a);
+  };
+  for (int step = 0; step < 4; ++step) {
+    try {
+      step_of_all(step);
+    } catch (const std::exception& error) {
+      expect(step == 1, concat("step ", step, ": ", error.what()));
+      if (session.rank() == 0) expect(std::string(error.what()).find("rank 1 left this step") == 0, error.what());
+      parallel.abandon_step();
+    }
+    if (step != 1) loss_of(whole, batch(6, step)).backward(), b.step(), b.zero_grad();
+    parallel.gather_weights();
+    expect_same(*mine, *whole, false, concat(layout, ", step ", step));
+    parallel.release_weights();
+  }
+}
+
+std::vector<Case> cases_of_left_steps() {
+  std::vector<Case> cases;
+  for (const std::string layout : {"torch", "dp", "zero=1", "zero=2", "zero=3"})
+    cases.push_back(session_case("a step that one rank leaves, " + layout, [layout](Session& session) { leave_a_step(session, layout); }));
+  return cases;
+}
+
 /// Two steps in one layout, two more from its checkpoint in another: four of one process.
 void change_layout(Session& session, const std::string& from, const std::string& to) {
   const auto options = optim::AdamOptions(0.03).eps(1e-3);
@@ -223,6 +258,7 @@ std::vector<Case> cases_of_checkpoints() {
 }
 
 TEST_CASE("optimizers and layouts of Parallel") { run_cases("optimizers", cases_of_optimizers()); }
+TEST_CASE("steps that one rank leaves") { run_cases("left steps", cases_of_left_steps()); }
 TEST_CASE("checkpoints from layout to layout") { run_cases("checkpoints", cases_of_checkpoints()); }
 
 }  // namespace
