@@ -114,7 +114,8 @@ Launched launch(const LaunchOptions& options, bool ours) {
     }
     if (pid == 0) {
       become_rank(launcher, supervisor->signals_before());
-      (void)supervisor.release();  // The launcher's; here it would undo what become_rank() did.
+      // The launcher's: its end here would undo what become_rank() did.
+      [[maybe_unused]] const Supervisor* const kept = supervisor.release();
       status[rank].pid = ::getpid();
       return {rank, store_fd, ::dup(status.fd()), 0};
     }
