@@ -1,5 +1,5 @@
 // Gradients that a program keeps, adds up, differentiates or makes in backwards of backwards, and steps that an exception ends.
-#include "cohort/session/torture_models.h"
+#include "cohort/session/torture_test_models.h"
 
 namespace cohort {
 namespace {

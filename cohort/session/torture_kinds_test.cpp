@@ -1,5 +1,5 @@
 // Parameters of awkward kinds and types under DataParallel.
-#include "cohort/session/torture_models.h"
+#include "cohort/session/torture_test_models.h"
 
 namespace cohort {
 namespace {

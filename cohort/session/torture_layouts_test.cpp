@@ -2,7 +2,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "cohort/session/torture_models.h"
+#include "cohort/session/torture_test_models.h"
 
 namespace cohort {
 namespace {

@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "cohort/parallel/parameters.h"
-#include "cohort/session/torture_models.h"
+#include "cohort/session/torture_test_models.h"
 
 namespace cohort {
 namespace {

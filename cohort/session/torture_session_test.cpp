@@ -1,5 +1,5 @@
 // Batches, micro-steps and buffers behind the front door: Session and Parallel.
-#include "cohort/session/torture_models.h"
+#include "cohort/session/torture_test_models.h"
 
 namespace cohort {
 namespace {
