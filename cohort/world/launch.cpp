@@ -189,6 +189,9 @@ World become_ranks(const LaunchOptions& options) {
 
 int run_program(const LaunchOptions& options, const std::vector<std::string>& arguments) {
   if (arguments.empty()) fail(ErrorCode::kBadInput, "launch: no program given; use: cohort launch -n 2 ./program --its-options");
+  // Before anything is said of ranks. A name without a folder is looked for by execvp() alone.
+  if (arguments[0].find('/') != std::string::npos && ::access(arguments[0].c_str(), X_OK) != 0)
+    fail(ErrorCode::kBadInput, "cannot start '", arguments[0], "': ", std::strerror(errno));
   const std::string port = std::to_string(free_port()), threads = threads_of_rank(options.num_ranks);
   const Launched here = launch(options, /*ours=*/false);
   if (here.rank < 0) return here.exit_code;

@@ -34,6 +34,7 @@ World become_ranks(const LaunchOptions& options);
 /// The same with another program: `arguments` is executed `num_ranks` times with torchrun's environment (RANK, WORLD_SIZE, LOCAL_RANK,
 /// MASTER_ADDR, MASTER_PORT, ...). Programs linked with Cohort meet over the inherited file and open no port. Where the environment has no
 /// OMP_NUM_THREADS, each rank gets its share of the cores that this process may use, at least 1; an info line says so.
+/// Error(kBadInput) for a path that is no program.
 int run_program(const LaunchOptions& options, const std::vector<std::string>& arguments);
 
 /// What `body` returns in a rank of this process: catches exceptions, records them in the status page, maps them to exit codes. `failure`

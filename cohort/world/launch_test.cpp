@@ -103,9 +103,11 @@ TEST_CASE("ranks that ignore the signal are ended after the limit") {
   CHECK(Clock::now() - start < std::chrono::seconds(5));
 }
 
-TEST_CASE("a program that is not there is exit code 2") {
+TEST_CASE("a program that is not there is bad input") {
   const Quiet quiet;
-  CHECK(run_program({.num_ranks = 2}, {"./no-such-program"}) == 2);
+  CHECK_THROWS_WITH_AS(run_program({.num_ranks = 2}, {"./no-such-program"}), "cannot start './no-such-program': No such file or directory",
+                       Error);
+  CHECK(run_program({.num_ranks = 2}, {"no-such-program-anywhere"}) == 2);
   CHECK(run_program({.num_ranks = 2}, {"/bin/true"}) == 0);
   CHECK(run_program({.num_ranks = 2}, {"/bin/sh", "-c", "test $WORLD_SIZE = 2 && test $LOCAL_RANK = $RANK && test -n \"$MASTER_PORT\""}) ==
         0);
