@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 
 #include "cohort/base/error.h"
@@ -25,31 +26,13 @@ namespace {
 /// A hand-over inside of a host: see docs/algorithms/handover.md for measurements.
 constexpr double kSharedLatencySeconds = 5e-6, kSharedBytesPerSecond = 4e9;
 
-struct Asked {
-  const Config& config;
-  const Layout& layout;
-  int num_stages;
-  int64_t micro_batch;
-};
-
-int64_t micro_batch_of(const Config& config, const Layout& layout) {
-  const int64_t pieces = static_cast<int64_t>(num_pipelines(layout)) * std::max(1, config.accumulate) * layout.microbatches;
-  return std::max<int64_t>(1, config.global_batch / pieces);
+Profile measure(LayerGraph& model, const StageRequest& asked) {
+  const StageSample sample = asked.sample();
+  return profile_layers(model, sample.input, {.precision = asked.precision, .loss = sample.loss});
 }
 
-Profile measure(LayerGraph& model, const Asked& asked, const DataSource& data) {
-  std::vector<int64_t> indices(static_cast<size_t>(std::min(asked.micro_batch, data.num_samples())));
-  std::iota(indices.begin(), indices.end(), 0);
-  Batch batch;
-  data.read(indices, batch);
-  const BatchTensors tensors = as_tensors(batch, data.shape());
-  return profile_layers(model, tensors.input, {.precision = parse_precision(asked.config.precision), .loss = [&](const at::Tensor& output) {
-                                                 return cross_entropy(for_loss(output), tensors.target);
-                                               }});
-}
-
-bool needs_profile(const Config& config, const Layout& layout) {
-  return layout.pp > 1 || (layout.recompute == "auto" && config.memory_limit > 0);
+bool needs_profile(const StageRequest& asked) {
+  return asked.layout.pp > 1 || (asked.layout.recompute == "auto" && asked.memory_limit_bytes > 0);
 }
 
 /// A user's table says for how many ranks and micro-batches it is.
@@ -87,21 +70,21 @@ std::vector<int> workers_of_schedule(const Layout& layout, int num_stages) {
 }
 
 /// Tensor parallelism divides nearly all of a stage, and ZeRO its optimizer state: the profile knows whole layers.
-SplitOptions split_options(const Asked& asked) {
-  const UpdateRule rule = update_rule(asked.config);
+SplitOptions split_options(const StageRequest& asked) {
+  const UpdateRule& rule = asked.rule;
   const bool adam = rule.kind == UpdateRule::Kind::kAdam || rule.kind == UpdateRule::Kind::kAdamW;
   SplitOptions options;
-  options.num_stages = asked.num_stages;
+  options.num_stages = count_stages(asked.layout);
   options.num_micro_batches = asked.layout.microbatches;
   options.num_ranks = asked.layout.pp;
-  options.memory_bytes = asked.config.memory_limit * asked.layout.tp;
+  options.memory_bytes = asked.memory_limit_bytes * asked.layout.tp;
   options.optimizer_bytes_factor = rule.kind == UpdateRule::Kind::kSgd ? 0 : adam ? 2 : 1;
   if (asked.layout.zero > 0) options.optimizer_bytes_factor /= num_pipelines(asked.layout);
   return options;
 }
 
 /// The cut into runs of layers: by measurement, by count, or as given.
-Split choose_split(const LayerGraph& model, const Profile& profile, const Asked& asked, const std::vector<int>& workers) {
+Split choose_split(const LayerGraph& model, const Profile& profile, const StageRequest& asked, const std::vector<int>& workers) {
   SplitOptions options = split_options(asked);
   if (asked.layout.recompute != "none") options.memory_bytes = 0;  // What does not fit then recomputes.
   if (asked.layout.split == "even") return even_split(profile, options);
@@ -112,9 +95,9 @@ Split choose_split(const LayerGraph& model, const Profile& profile, const Asked&
 }
 
 /// recompute=auto: what fits the limit at the least cost; without a limit nothing recomputes.
-std::vector<bool> choose_recompute(const Profile& profile, const StagePlan& plan, const Asked& asked) {
+std::vector<bool> choose_recompute(const Profile& profile, const StagePlan& plan, const StageRequest& asked) {
   std::vector<bool> chosen(profile.layers.size(), asked.layout.recompute == "all");
-  if (asked.layout.recompute != "auto" || asked.config.memory_limit == 0) return chosen;
+  if (asked.layout.recompute != "auto" || asked.memory_limit_bytes == 0) return chosen;
   const std::vector<int>& stage_of = plan.stages.stage_of;
   const int num_layers = static_cast<int>(profile.layers.size()), num_stages = stage_of.empty() ? 1 : 1 + stage_of.back();
   if (!std::is_sorted(stage_of.begin(), stage_of.end()))
@@ -128,7 +111,7 @@ std::vector<bool> choose_recompute(const Profile& profile, const StagePlan& plan
         choose_recompute(profile, {.first_layer = first,
                                    .end_layer = end,
                                    .kept_micro_batches = std::max(1, std::min(asked.layout.microbatches, num_stages - stage)),
-                                   .memory_bytes = asked.config.memory_limit * asked.layout.tp / stages_of_worker,
+                                   .memory_bytes = asked.memory_limit_bytes * asked.layout.tp / stages_of_worker,
                                    .optimizer_bytes_factor = split_options(asked).optimizer_bytes_factor});
     for (int layer = first; layer < end; ++layer) chosen[static_cast<size_t>(layer)] = choice.layers[static_cast<size_t>(layer)];
     first = end;
@@ -136,14 +119,14 @@ std::vector<bool> choose_recompute(const Profile& profile, const StagePlan& plan
   return chosen;
 }
 
-StagePlan make_plan(LayerGraph& model, const Asked& asked, const DataSource& data, const LinkEstimate& link) {
+StagePlan make_plan(LayerGraph& model, const StageRequest& asked, const LinkEstimate& link) {
   StagePlan plan;
   const Layout& layout = asked.layout;
   const size_t num_layers = model.layers().size();
-  const bool pipelined = layout.pp > 1, measured = needs_profile(asked.config, layout);
+  const bool pipelined = layout.pp > 1, measured = needs_profile(asked);
   Profile profile;
   if (measured) {
-    profile = measure(model, asked, data);
+    profile = measure(model, asked);
     profile.link_latency_seconds = link.latency_seconds;
     profile.link_bytes_per_second = link.bytes_per_second;
   }
@@ -159,7 +142,7 @@ StagePlan make_plan(LayerGraph& model, const Asked& asked, const DataSource& dat
            " ms on one; use split=auto, or name the stages in a layout file");
     plan.stages = {stage_of_layers(placement.first_layer, num_layers), placement.rank};
   } else if (pipelined) {
-    const std::vector<int> workers = workers_of_schedule(layout, asked.num_stages);
+    const std::vector<int> workers = workers_of_schedule(layout, count_stages(layout));
     const Split split = choose_split(model, profile, asked, workers);
     plan.stages = {stage_of_layers(split.first_layer, num_layers), workers};
     plan.table = describe(profile, split);
@@ -170,7 +153,7 @@ StagePlan make_plan(LayerGraph& model, const Asked& asked, const DataSource& dat
   }
   if (!pipelined) return plan;
   plan.pipeline = forecast_pipeline(model, profile, layout, plan.stages, plan.recompute);
-  plan.predicted_step_seconds = plan.pipeline.step_seconds * std::max(1, asked.config.accumulate);
+  plan.predicted_step_seconds = plan.pipeline.step_seconds * std::max(1, asked.num_micro_steps);
   if (plan.table.empty()) plan.table = describe(plan.pipeline);
   return plan;
 }
@@ -191,20 +174,40 @@ StagePlan plan_from_json(const Json& json) {
 
 }  // namespace
 
-StagePlan plan_stages(LayerGraph& model, const Config& config, const Layout& layout, const DataSource& data, Group& group) {
+StageRequest stage_request(const Config& config, const Layout& layout, const DataSource& data) {
+  const int64_t pieces = static_cast<int64_t>(num_pipelines(layout)) * std::max(1, config.accumulate) * layout.microbatches;
+  const int64_t micro_batch = std::clamp<int64_t>(config.global_batch / pieces, 1, data.num_samples());
+  const auto sample = [&data, micro_batch] {
+    std::vector<int64_t> indices(static_cast<size_t>(micro_batch));
+    std::iota(indices.begin(), indices.end(), 0);
+    const auto batch = std::make_shared<Batch>();
+    data.read(indices, *batch);
+    const BatchTensors tensors = as_tensors(*batch, data.shape());
+    return StageSample{tensors.input,
+                       [batch, target = tensors.target](const at::Tensor& output) { return cross_entropy(for_loss(output), target); }};
+  };
+  return {.layout = layout,
+          .rule = update_rule(config),
+          .precision = parse_precision(config.precision),
+          .memory_limit_bytes = config.memory_limit,
+          .num_micro_steps = config.accumulate,
+          .sample = sample};
+}
+
+StagePlan plan_stages(LayerGraph& model, const StageRequest& request, Group& group) {
+  const Layout& layout = request.layout;
   if (layout.pp == 1 && layout.recompute == "none") return {};
   LinkEstimate link{kSharedLatencySeconds, kSharedBytesPerSecond};
   if (layout.pp > 1 && !group.arena()) link = measure_link(group, 0.1);
   // Ranks that compute side by side share caches and memory, as they will in training. More ranks than cores would share those too.
   const auto ranks_here = static_cast<long>(group.ranks_of_my_host().size());
-  const bool all_measure = needs_profile(config, layout) && ranks_here <= ::sysconf(_SC_NPROCESSORS_ONLN);
+  const bool all_measure = needs_profile(request) && ranks_here <= ::sysconf(_SC_NPROCESSORS_ONLN);
   if (all_measure) group.barrier();
   std::string answer;
   if (group.rank() == 0 || all_measure) {
     try {
-      const Asked asked{config, layout, count_stages(layout), micro_batch_of(config, layout)};
-      if (group.rank() == 0) answer = to_json(make_plan(model, asked, data, link)).dump();
-      else measure(model, asked, data);
+      if (group.rank() == 0) answer = to_json(make_plan(model, request, link)).dump();
+      else measure(model, request);
     } catch (const Error& error) {
       answer = Json{{"code", static_cast<int>(error.code())}, {"error", error.what()}}.dump();
     }

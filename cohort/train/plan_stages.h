@@ -1,6 +1,9 @@
 #pragma once
 // From a layout to what each rank of the pipeline gets: where the model is cut, which layers recompute, how long a step should take.
 
+#include <ATen/core/Tensor.h>
+
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,8 +13,10 @@
 #include "cohort/comm/group.h"
 #include "cohort/data/source.h"
 #include "cohort/models/layer_graph.h"
+#include "cohort/parallel/shard_optimizer.h"
 #include "cohort/pipeline/model_parallel.h"
 #include "cohort/train/pipeline_forecast.h"
+#include "cohort/train/precision.h"
 
 namespace cohort {
 
@@ -23,9 +28,26 @@ struct StagePlan {
   std::string table;                  ///< What each stage got, for people; empty where nothing was measured.
 };
 
-/// Collective over `group`: rank 0 measures what the layout leaves open (split=auto and branches, recompute=auto) on samples of `data`, all
-/// get its plan. `model` is whole and not changed. Error on all ranks: kBadInput for a layout that does not fit the model, kInfeasible
-/// where nothing fits into --memory-limit.
-StagePlan plan_stages(LayerGraph& model, const Config& config, const Layout& layout, const DataSource& data, Group& group);
+/// What a model is measured on: one micro-batch.
+struct StageSample {
+  at::Tensor input;
+  std::function<at::Tensor(const at::Tensor& output)> loss;  ///< ProfileOptions::loss.
+};
+
+/// What the cut depends on besides the model.
+struct StageRequest {
+  Layout layout;
+  UpdateRule rule;
+  Precision precision = Precision::kFp32;
+  int64_t memory_limit_bytes = 0;       ///< Of a rank; 0: none.
+  int num_micro_steps = 1;              ///< Times that a step goes through the pipeline.
+  std::function<StageSample()> sample;  ///< Asked for where something is measured.
+};
+StageRequest stage_request(const Config& config, const Layout& layout, const DataSource& data);
+
+/// Collective over `group`: rank 0 measures what the layout leaves open (split=auto and branches, recompute=auto), all get its plan.
+/// `model` is whole and not changed. Error on all ranks: kBadInput for a layout that does not fit the model, kInfeasible where nothing fits
+/// into the memory limit.
+StagePlan plan_stages(LayerGraph& model, const StageRequest& request, Group& group);
 
 }  // namespace cohort

@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/grad_mode.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -15,11 +14,9 @@
 #include "cohort/base/json.h"
 #include "cohort/base/log.h"
 #include "cohort/checkpoint/checkpoint.h"
-#include "cohort/checkpoint/flat_range.h"
 #include "cohort/comm/together.h"
 #include "cohort/data/sampler.h"
-#include "cohort/parallel/parameters.h"
-#include "cohort/parallel/tensor_alias.h"
+#include "cohort/train/checkpoint_pieces.h"
 
 namespace cohort {
 namespace {
@@ -94,15 +91,6 @@ RunState::RunState(const Config& config, const Layout& layout, LayerGraph& model
       places_(std::move(places)),
       data_(std::move(data)) {}
 
-std::vector<FlatPiece> RunState::buffers() const {
-  std::vector<FlatPiece> pieces;
-  for (const auto& [name, tensor] : distinct_buffers(model_)) {
-    if (!tensor.is_contiguous()) fail(ErrorCode::kBadInput, "buffer ", name, " is not contiguous; checkpoints need it to be");
-    pieces.push_back({"model/" + name, alias_of(tensor.detach(), 0, {tensor.numel()}), tensor.sizes().vec(), 0});
-  }
-  return pieces;
-}
-
 Json RunState::describe(int64_t step, const Json& extra) const {
   Json aliases = Json::object();
   for (const auto& [alias, name] : places_.aliases) aliases[alias] = name;
@@ -117,38 +105,19 @@ Json RunState::describe(int64_t step, const Json& extra) const {
 }
 
 std::string RunState::save(int64_t step, const Json& extra) {
-  const std::string nonce = group_.all_gather_text(std::to_string(::getpid()), "the name of the checkpoint").front();
-  CheckpointWriter writer(checkpoints_folder(config_), step, nonce);
-  const bool first = group_.rank() == 0;
-  std::string path;
-  try {
-    together(group_, "cannot save a checkpoint", [&] {
-      if (!first) return;
-      writer.begin();
-    });
-    std::string shard;
-    together(group_, "cannot save a checkpoint", [&] {
-      std::vector<FlatPiece> mine = strategy_.saved_pieces();
-      if (places_.saves_buffers)
-        for (FlatPiece& buffer : buffers()) mine.push_back(std::move(buffer));
-      for (FlatPiece& piece : mine) piece.values = piece.values.cpu();
-      std::vector<std::vector<char>> scratch;
-      const std::vector<TensorPiece> pieces = places_.to_save(mine, scratch);
-      if (!pieces.empty()) shard = to_json(writer.write_shard(group_.rank(), pieces)).dump();
-    });
-    const std::vector<std::string> shards = group_.all_gather_text(shard, "the parts of the checkpoint");
-    together(group_, "cannot save a checkpoint", [&] {
-      if (!first) return;
-      std::vector<ShardInfo> parts;
-      for (const std::string& text : shards)
-        if (!text.empty()) parts.push_back(shard_from_json(Json::parse(text)));
-      path = writer.commit(parts, describe(step, extra), static_cast<int>(config_.keep_checkpoints));
-    });
-  } catch (...) {
-    if (first) writer.abandon();
-    throw;
-  }
-  return path;
+  const auto mine = [this] {
+    std::vector<FlatPiece> pieces = strategy_.saved_pieces();
+    if (places_.saves_buffers)
+      for (FlatPiece& buffer : buffer_pieces(model_)) pieces.push_back(std::move(buffer));
+    return pieces;
+  };
+  return write_checkpoint(group_, places_,
+                          {.folder = checkpoints_folder(config_),
+                           .step = step,
+                           .num_kept = static_cast<int>(config_.keep_checkpoints),
+                           .mine = mine,
+                           .state = [&] { return describe(step, extra); }},
+                          "cannot save a checkpoint");
 }
 
 /// On rank 0: the path of the newest valid checkpoint, which is of this run.
@@ -190,10 +159,7 @@ void RunState::read_pieces(const Checkpoint& checkpoint, std::vector<FlatPiece>&
     }
     const ParameterShard* const shard = places_.shard_of(piece);
     check_piece(checkpoint, piece, shard ? shard->whole_shape : piece.shape);
-    at::Tensor here = piece.values.cpu();  // The same memory, unless it is a device's.
-    if (shard) read_shard(checkpoint, piece.name, *shard, piece.begin, here.numel(), here.data_ptr());
-    else checkpoint.read_range(piece.name, piece.begin, piece.begin + here.numel(), here.data_ptr());
-    if (!piece.values.is_cpu()) piece.values.copy_(here);
+    read_piece(checkpoint, places_, piece);
   }
 }
 
@@ -270,7 +236,7 @@ int64_t RunState::load_latest(Json* extra) {
   const std::vector<std::string> steps = group_.all_gather_text(here, "who can read the checkpoint");
   const bool all_read = std::all_of(steps.begin(), steps.end(), [&](const std::string& step) { return step == steps.front(); });
   std::vector<FlatPiece> pieces = strategy_.loaded_pieces();
-  for (FlatPiece& buffer : buffers()) pieces.push_back(std::move(buffer));
+  for (FlatPiece& buffer : buffer_pieces(model_)) pieces.push_back(std::move(buffer));
   if (all_read) together(group_, "--resume", [&] { read_pieces(*checkpoint, pieces); });
   else receive_pieces(group_.rank() == 0 ? &*checkpoint : nullptr, pieces);
   strategy_.loaded();

@@ -39,7 +39,6 @@ class RunState {
   int64_t load_latest(Json* extra);
 
  private:
-  std::vector<FlatPiece> buffers() const;
   std::string newest_checkpoint() const;
   void read_pieces(const Checkpoint& checkpoint, std::vector<FlatPiece>& pieces) const;
   void read_compressor_state(const Checkpoint& checkpoint, FlatPiece& piece) const;

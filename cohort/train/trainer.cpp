@@ -141,7 +141,7 @@ int64_t Run::num_pieces() const {
 
 /// Cuts the model where the layout says so; from here on model_ is this rank's part.
 void Run::spread_model() {
-  plan_ = plan_stages(*model_, config_, layout_, *data_.train, group_);
+  plan_ = plan_stages(*model_, stage_request(config_, layout_, *data_.train), group_);
   for (const NamedTensor& parameter : distinct_parameters(*model_, &aliases_)) num_parameters_ += parameter.tensor.numel();
   if (!plan_.recompute.empty()) model_->set_recompute(plan_.recompute);
   if (options_.in_turn) in_turn_ = std::make_unique<InTurn>(*model_, *options_.in_turn, altered_.borrowed, altered_.order);
