@@ -62,7 +62,8 @@ void LayerGraph::set_recompute(std::vector<bool> layers) {
 
 at::Tensor LayerGraph::run_layer(size_t layer, const Inputs& inputs) const {
   const Layer& one = layers_.at(layer);
-  if (!one.function) fail(ErrorCode::kFailed, "layer '", one.name, "' is not on this rank");
+  if (!one.function)
+    fail(ErrorCode::kFailed, "layer '", one.name, "' is on another rank: a model that is cut into stages runs through its pipeline");
   if (!is_recomputed(layer)) return one.function(inputs);
   // Copies, for the graph may have grown or gone before backward.
   const auto run = [function = one.function, module = one.module](const Inputs& in) { return std::vector<at::Tensor>{function(in)}; };

@@ -34,6 +34,8 @@ class ModelParallel {
   /// Ranks with the same part of the model; this one's data-parallel peers.
   const Group& data() const { return data_; }
   const Group& tensor() const { return tensor_; }
+  /// Job ranks of this one's pipeline; all replicas where stages have different numbers of them. Empty without pipeline workers.
+  const std::vector<int>& pipeline_ranks() const { return pipeline_ranks_; }
   /// Null without pipeline workers.
   PipelineRunner* pipeline() { return pipeline_.get(); }
   const ShardedModel& sharded() const { return sharded_; }

@@ -2,16 +2,17 @@
 //   dp, the program's own optimizer     DataParallel (mean over ranks) in front of it: weights and state whole on every rank
 //   dp, the optimizer given here        one copy of the weights a host where ranks share memory, else replicated
 //   zero=1..3                           ZeroDataParallel
+//   pp, tp, recompute                   one of the last two, over the ranks that have the same part of the model (split_model.h)
 //
 // The mean over the global batch: a rank's loss is the mean over its own n of N samples, so its gradient counts n p / N in the mean over p
-// ranks. A hook in front of each parameter's `.grad` multiplies by that where it is not 1, for every backward() with the samples that it
-// had.
+// replicas. A hook in front of each parameter's `.grad` multiplies by that where it is not 1, for every backward() with the samples that it
+// had. In a pipeline the loss of each micro-batch is multiplied.
 #include "cohort/session/parallel.h"
 
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/grad_mode.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/utils/clip_grad.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <numeric>
@@ -19,19 +20,12 @@
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
 #include "cohort/base/layout.h"
-#include "cohort/base/log.h"
-#include "cohort/checkpoint/checkpoint.h"
-#include "cohort/comm/together.h"
-#include "cohort/parallel/backward_watch.h"
+#include "cohort/base/option_rules.h"
 #include "cohort/parallel/convert_sync_batch_norm.h"
-#include "cohort/parallel/data_parallel.h"
 #include "cohort/parallel/make_strategy.h"
-#include "cohort/parallel/module_watch.h"
-#include "cohort/parallel/tensor_alias.h"
 #include "cohort/session/optimizer_pieces.h"
-#include "cohort/train/parameter_places.h"
+#include "cohort/session/parallel_state.h"
 
 namespace cohort {
 namespace {
@@ -46,51 +40,22 @@ Layout layout_of(const ParallelOptions& options, const Session& session) {
   } else {
     layout = parse_layout(text, session.size());
   }
-  if (layout.is_model_parallel() || layout.sync != "step" || layout.recompute != "none" || !layout.stages.empty())
+  if (options.optimizer.index() == 0 && (layout.zero > 0 || layout.is_model_parallel() || layout.recompute != "none"))
     fail(ErrorCode::kBadInput, "layout ", text,
-         ": a loop of your own runs whole models, under dp or zero=1, 2, 3; for pipelines and tensors register the model with COHORT_MODEL "
-         "and use `train`");
-  if (layout.zero > 0 && options.optimizer.index() == 0)
-    fail(ErrorCode::kBadInput, "layout ", text,
-         " divides the optimizer's state, which LibTorch's optimizers cannot: give Parallel its options, "
+         layout.zero > 0 ? " divides the optimizer's state" : " leaves each rank a part of the model",
+         ", which LibTorch's optimizers cannot follow: give Parallel its options, "
          "{.optimizer = torch::optim::AdamWOptions(1e-3)}, and call step() without an optimizer");
   if (options.compress != "none") layout.compress = options.compress;
   if (layout.zero > 0 && layout.compress != "none")
     fail(ErrorCode::kBadInput, "compress=", layout.compress, " goes with layout dp, not with zero=", layout.zero);
+  if (layout.is_model_parallel() && options.sync_batch_norm)
+    fail(ErrorCode::kBadInput, "layout ", to_text(layout), ": sync_batch_norm goes with dp and zero; use a norm over groups or layers");
+  const Config defaults;
+  check_options({.config = defaults, .layout = layout, .num_ranks = session.size()});
   return layout;
 }
 
 }  // namespace
-
-struct Parallel::State {
-  torch::nn::Module& module;
-  Session session;
-  ParallelOptions options;
-  Layout layout;
-  double learning_rate = 0, announced_rate = 0;
-  std::unique_ptr<DataParallel> data_parallel;  ///< Or
-  std::unique_ptr<Strategy> strategy;
-  std::vector<std::pair<at::Tensor, unsigned>> hooks;
-  std::vector<const void*> hooked;
-  ModuleWatch module_watch{module};
-  BackwardWatch backward_watch{{}, [this] { see_module(); }};
-  int64_t num_exchanges_before = 0;
-  bool has_accumulated = false;
-
-  State(torch::nn::Module& module, const Session& session, ParallelOptions options);
-  ~State() {
-    for (auto& [tensor, position] : hooks) tensor.remove_hook(position);
-  }
-  void hook_parameters();
-  void see_module();
-  void set_buffer_share();
-  void check_hooks() const;
-  [[noreturn]] static void refuse_uneven();
-  void check_own(const char* call) const;
-  void exchange_what_waits();
-  void check_rates();
-  std::vector<FlatPiece> pieces(bool saving, torch::optim::Optimizer* optimizer);
-};
 
 Parallel::State::State(torch::nn::Module& module_, const Session& session_, ParallelOptions options_)
     : module(module_), session(session_), options(std::move(options_)), layout(layout_of(options, session)) {
@@ -104,39 +69,49 @@ Parallel::State::State(torch::nn::Module& module_, const Session& session_, Para
         module, session.group(),
         DataParallelOptions{.buffers = options.buffers, .name = options.name, .compress = layout.compress, .seed = session.seed()});
   } else {
-    if (options.buffers != BufferPolicy::kAverage)
-      fail(ErrorCode::kBadInput, "Parallel: buffers = ", name_of(options.buffers),
-           " goes with an optimizer of the program's own under layout dp");
-    const UpdateRule rule = update_rule_of(options.optimizer, &learning_rate);
-    strategy =
-        make_strategy(module, session.group(), {.zero = layout.zero, .rule = rule, .compress = layout.compress, .seed = session.seed()});
-    strategy->set_gradient_factor(1.0 / session.size());
-    strategy->set_control(kRateSlot, static_cast<float>(learning_rate));
-    announced_rate = learning_rate;
+    make_strategy();
   }
+  session.divide_by(split ? split->share_index() : session.rank(), num_replicas(), split ? split->random_stream() : session.rank());
+  module_watch.emplace(trained());
   hook_parameters();
+}
+
+void Parallel::State::make_strategy() {
+  if (options.buffers != BufferPolicy::kAverage)
+    fail(ErrorCode::kBadInput, "Parallel: buffers = ", name_of(options.buffers),
+         " goes with an optimizer of the program's own under layout dp");
+  const UpdateRule rule = update_rule_of(options.optimizer, &learning_rate);
+  if (layout.is_model_parallel() || layout.recompute != "none")
+    split = std::make_unique<SplitModel>(module, session.group(), layout, rule, options.example);
+  strategy = cohort::make_strategy(trained(), split ? split->data() : session.group(),
+                                   {.zero = layout.zero, .rule = rule, .compress = layout.compress, .seed = session.seed()});
+  if (has_parts()) strategy->set_counted_elsewhere(split->parallel()->counted_elsewhere(split->part()));
+  if (is_pipeline()) strategy->hold_gradients();
+  strategy->set_gradient_factor(1.0 / num_replicas());
+  strategy->set_control(kRateSlot, static_cast<float>(learning_rate));
+  announced_rate = learning_rate;
 }
 
 /// Before each backward(): parameters that were registered or unfrozen since count by the samples, too.
 void Parallel::State::see_module() {
-  if (session.size() == 1) return;
+  if (session.size() == 1 || is_pipeline()) return;
   set_buffer_share();
-  if (!module_watch.changed()) return;
+  if (!module_watch->changed()) return;
   hook_parameters();
-  module_watch.remember();
+  module_watch->remember();
 }
 
-/// Batch-norm statistics count by the samples, as gradients do.
-void Parallel::State::set_buffer_share() {
-  const double share = session.weight() / session.size();
+/// Batch-norm statistics count by the samples, as gradients do. `part`: of this replica's samples.
+void Parallel::State::set_buffer_share(double part) {
+  const double share = part * session.weight() / num_replicas();
   if (data_parallel) data_parallel->set_buffer_share(share);
   else strategy->set_buffer_share(share);
 }
 
 /// Gradients count by this rank's samples, where they go to `.grad`: what autograd::grad() returns is the program's own.
 void Parallel::State::hook_parameters() {
-  if (session.size() == 1) return;
-  for (const NamedTensor& parameter : distinct_parameters(module)) {
+  if (session.size() == 1 || is_pipeline()) return;
+  for (const NamedTensor& parameter : distinct_parameters(trained())) {
     const void* const address = parameter.tensor.unsafeGetTensorImpl();
     if (!parameter.tensor.requires_grad() || std::find(hooked.begin(), hooked.end(), address) != hooked.end()) continue;
     hooked.push_back(address);
@@ -151,7 +126,7 @@ void Parallel::State::hook_parameters() {
 }
 
 /// A gradient that came without a hook counted by ranks and not by samples. Not looked at where that is the same.
-void Parallel::State::check_hooks() const {
+void Parallel::State::check_hooks() {
   if (session.weight() == 1) return;
   for (const NamedTensor& parameter : distinct_parameters(module)) {
     const void* const address = parameter.tensor.unsafeGetTensorImpl();
@@ -183,34 +158,14 @@ void Parallel::State::exchange_what_waits() {
 
 /// The rates that the ranks last announced, which came with this step's exchange.
 void Parallel::State::check_rates() {
-  const double sum = strategy->control_sum(kRateSlot), expected = announced_rate * session.size();
+  // Ranks with other parts do not exchange with this one.
+  const double sum = has_parts() ? session.sum(announced_rate) : strategy->control_sum(kRateSlot);
+  const double expected = announced_rate * session.size();
   if (session.size() > 1 && std::abs(sum - expected) > 1e-5 * std::abs(expected))
     fail(ErrorCode::kFailed, "ranks step with different learning rates: this one, rank ", session.rank(), ", with ", announced_rate,
          ", their mean is ", sum / session.size(), "; a schedule that looks at the loss must be given session.mean(loss)");
   strategy->set_control(kRateSlot, static_cast<float>(learning_rate));
   announced_rate = learning_rate;
-}
-
-std::vector<FlatPiece> Parallel::State::pieces(bool saving, torch::optim::Optimizer* optimizer) {
-  std::vector<FlatPiece> pieces;
-  const bool saves_all = !saving || session.is_first();
-  if (strategy) {
-    pieces = saving ? strategy->saved_pieces() : strategy->loaded_pieces();
-  } else if (saves_all) {
-    const std::vector<NamedTensor> parameters = distinct_parameters(module);
-    for (const auto& [name, tensor] : parameters) {
-      if (!tensor.is_contiguous()) fail(ErrorCode::kBadInput, "parameter ", name, " is not contiguous; checkpoints need it to be");
-      pieces.push_back({"model/" + name, alias_of(tensor.detach(), 0, {tensor.numel()}), tensor.sizes().vec(), 0});
-    }
-    if (optimizer)
-      for (FlatPiece& piece : optimizer_pieces(*optimizer, parameters)) pieces.push_back(std::move(piece));
-  }
-  if (!saves_all) return pieces;
-  for (const auto& [name, tensor] : distinct_buffers(module)) {
-    if (!tensor.is_contiguous()) fail(ErrorCode::kBadInput, "buffer ", name, " is not contiguous; checkpoints need it to be");
-    pieces.push_back({"model/" + name, alias_of(tensor.detach(), 0, {tensor.numel()}), tensor.sizes().vec(), 0});
-  }
-  return pieces;
 }
 
 Parallel::Parallel(torch::nn::Module& module, Session& session, ParallelOptions options)
@@ -246,11 +201,14 @@ at::Tensor Parallel::step(torch::optim::Optimizer& optimizer, const std::functio
 StepOutcome Parallel::step(const StepSettings& settings) {
   State& s = *state_;
   s.check_own("step()");
+  if (s.is_pipeline()) s.strategy->exchange_without_backward();
   s.strategy->finish_backward();
   s.check_rates();
-  const StepOutcome outcome = s.strategy->step({.learning_rate = s.learning_rate, .clip_norm = settings.clip_norm});
+  StepOptions step{.learning_rate = s.learning_rate, .clip_norm = settings.clip_norm};
+  if (s.has_parts()) step.add_other_parts = [&s](double norm) { return s.split->parallel()->add_other_parts(norm); };
+  const StepOutcome outcome = s.strategy->step(step);
   s.strategy->zero_grad();
-  s.strategy->set_sync(true);
+  if (!s.is_pipeline()) s.strategy->set_sync(true);
   return outcome;
 }
 
@@ -271,12 +229,15 @@ std::shared_ptr<void> Parallel::accumulate() {
     s.has_accumulated = true;
     return std::make_shared<NoSync>(*s.data_parallel);
   }
+  if (s.is_pipeline()) return std::make_shared<int>(0);  // step() exchanges the sum of all that came before it.
   s.strategy->set_sync(false);
   return {nullptr, [strategy = s.strategy.get()](void*) { strategy->set_sync(true); }};
 }
 
 void Parallel::no_samples() {
   State& s = *state_;
+  if (s.is_pipeline())
+    fail(ErrorCode::kBadInput, "no_samples(): in a pipeline all ranks call forward_backward(), with no rows where there are none");
   s.set_buffer_share();
   if (s.data_parallel) return s.data_parallel->exchange_without_backward();
   s.strategy->set_sync(true);
@@ -285,6 +246,9 @@ void Parallel::no_samples() {
 
 void Parallel::abandon_step() {
   State& s = *state_;
+  if (s.has_parts())
+    fail(ErrorCode::kBadInput, "abandon_step(): under layout ", to_text(s.layout),
+         " ranks wait for each other inside of forward and backward, so a step that one cannot make ends the job; use dp or zero");
   s.has_accumulated = false;
   if (s.data_parallel) return s.data_parallel->abandon_step();
   s.strategy->abandon_step();
@@ -310,76 +274,46 @@ void Parallel::finish_evaluation() {
   if (state_->strategy) state_->strategy->finish_evaluation();
 }
 
-std::string Parallel::save(const std::string& folder, int64_t step, torch::optim::Optimizer* optimizer) {
+double Parallel::forward_backward(const at::Tensor& input, const at::Tensor& target, const LossFunction& loss) {
   State& s = *state_;
-  Group& group = s.session.group();
-  at::NoGradGuard no_grad;
-  const std::string what = "cannot save to " + folder;
-  const std::string nonce = group.all_gather_text(std::to_string(::getpid()), "the name of the checkpoint").front();
-  CheckpointWriter writer(folder, step, nonce);
-  const bool first = s.session.is_first();
-  std::string path, shard;
-  try {
-    together(group, what, [&] {
-      if (s.strategy && optimizer)
-        fail(ErrorCode::kBadInput, "save(): the optimizer is the one that was given to Parallel; give none here");
-      if (first) writer.begin();
-    });
-    together(group, what, [&] {
-      std::vector<FlatPiece> mine = s.pieces(/*saving=*/true, optimizer);
-      for (FlatPiece& piece : mine) piece.values = piece.values.cpu();
-      std::vector<std::vector<char>> scratch;
-      const std::vector<TensorPiece> pieces = ParameterPlaces().to_save(mine, scratch);
-      if (!pieces.empty()) shard = to_json(writer.write_shard(group.rank(), pieces)).dump();
-    });
-    const std::vector<std::string> shards = group.all_gather_text(shard, "the parts of the checkpoint");
-    together(group, what, [&] {
-      if (!first) return;
-      std::vector<ShardInfo> parts;
-      for (const std::string& text : shards)
-        if (!text.empty()) parts.push_back(shard_from_json(Json::parse(text)));
-      path = writer.commit(parts, Json{{"step", step}, {"layout", to_json(s.layout)}, {"world_size", group.size()}});
-    });
-  } catch (...) {
-    if (first) writer.abandon();
-    throw;
+  if (input.dim() == 0) fail(ErrorCode::kBadInput, "forward_backward(): a batch has rows, and this input is one number");
+  const StepContext context{s.session.seed(), s.num_passes++, s.session.first_sample()};
+  if (s.is_pipeline()) {
+    const double mean = s.split->run_pipeline({input, target, loss, s.session.weight(), context});
+    s.set_buffer_share(s.split->own_share());
+    return mean;
   }
-  return group.all_gather_text(path, "the path of the checkpoint").front();
+  double mine = 0;
+  if (input.size(0) == 0) {
+    no_samples();
+  } else {
+    at::Tensor value;
+    {
+      const StepContextScope scope(context);
+      value = loss(s.forward(input), target);
+      if (!value.defined() || value.numel() != 1)
+        fail(ErrorCode::kBadInput, "forward_backward(): the loss is one number, the mean over the rows that it gets");
+      s.session.backward(value);
+    }
+    mine = value.item<double>();
+  }
+  return s.session.mean(mine);
 }
 
-int64_t Parallel::load(const std::string& folder, torch::optim::Optimizer* optimizer) {
-  State& s = *state_;
-  Group& group = s.session.group();
-  at::NoGradGuard no_grad;
-  const std::string what = "cannot load from " + folder;
-  std::string path;
-  together(group, what, [&] {
-    if (s.strategy && optimizer) fail(ErrorCode::kBadInput, "load(): the optimizer is the one that was given to Parallel; give none here");
-    if (!s.session.is_first()) return;
-    std::vector<std::string> skipped;
-    if (const auto newest = Checkpoint::open_latest(folder, &skipped)) path = newest->path();
-    for (const std::string& line : skipped) log_warning("checkpoint skipped: " + line);
-  });
-  path = group.all_gather_text(path, "the path of the checkpoint").front();
-  if (path.empty()) return -1;
-  int64_t step = 0;
-  together(group, what, [&] {
-    const Checkpoint checkpoint = Checkpoint::open(path, /*verify_data=*/false);  // Rank 0 has verified it.
-    step = checkpoint.step();
-    std::vector<FlatPiece> pieces = s.pieces(/*saving=*/false, optimizer);
-    for (const FlatPiece& piece : pieces)  // All of them before the first is written.
-      if (!checkpoint.has(piece.name) || checkpoint.shape(piece.name) != piece.shape || checkpoint.dtype(piece.name) != dtype_of(piece))
-        fail(ErrorCode::kBadInput, path, checkpoint.has(piece.name) ? " has another shape or type of " : " does not have ", piece.name,
-             ", which this model or optimizer has");
-    for (FlatPiece& piece : pieces) {
-      at::Tensor here = piece.values.cpu();  // The same memory, unless it is a device's.
-      checkpoint.read_range(piece.name, piece.begin, piece.begin + here.numel(), here.data_ptr());
-      if (!piece.values.is_cpu()) piece.values.copy_(here);
-    }
-    if (optimizer) optimizer_pieces_loaded(*optimizer, pieces, distinct_parameters(s.module));
-  });
-  if (s.strategy) s.strategy->loaded();
-  return step;
+at::Tensor Parallel::forward(const at::Tensor& input) { return state_->forward(input); }
+
+at::Tensor Parallel::State::forward(const at::Tensor& input) {
+  if (split) return split->forward(input);
+  if (auto* const graph = dynamic_cast<LayerGraph*>(&module)) return graph->forward(input);
+  if (auto* const sequential = dynamic_cast<torch::nn::SequentialImpl*>(&module)) return sequential->forward(input);
+  fail(ErrorCode::kBadInput, "forward(): ", module.name(),
+       " is no cohort::LayerGraph and no torch::nn::Sequential; call its own forward(), then backward()");
+}
+
+std::string Parallel::describe() const {
+  std::string text = "layout " + to_text(state_->layout);
+  if (state_->split && !state_->split->description().empty()) text += ": " + state_->split->description();
+  return text;
 }
 
 const ExchangeStatistics& Parallel::statistics() const {

@@ -1,6 +1,7 @@
 #pragma once
-// Any torch::nn::Module in a loop of one's own, under data parallelism or ZeRO: one meaning of the gradient everywhere, the mean over the
-// global batch, if each rank's loss is the mean over its own samples. Example: session.h.
+// Any torch::nn::Module in a loop of one's own, under data parallelism or ZeRO, and a torch::nn::Sequential or LayerGraph under pipelines
+// and divided tensors as well: one meaning of the gradient everywhere, the mean over the global batch, if each rank's loss is the mean over
+// its own samples. Example: session.h.
 
 #include <torch/nn/module.h>
 #include <torch/optim/adam.h>
@@ -23,21 +24,26 @@ namespace cohort {
 using OptimizerOptions = std::variant<std::monostate, torch::optim::SGDOptions, torch::optim::AdamOptions, torch::optim::AdamWOptions>;
 
 struct ParallelOptions {
-  std::string layout;             ///< "dp", "zero=1", "zero=2", "zero=3"; "": the session's, which is dp unless --layout says otherwise.
-  OptimizerOptions optimizer;     ///< Given: step() without argument applies it. It must be given where the layout divides it (ZeRO).
+  std::string layout;             ///< As --layout of `cohort train`; "": the session's, which is dp unless --layout says otherwise.
+  OptimizerOptions optimizer;     ///< Given: step() without argument applies it. It must be given where the layout divides it or the
+                                  ///< model (zero, pp, tp).
   std::string compress = "none";  ///< Of gradients, see parallel/compressor.h. For dp.
   BufferPolicy buffers = BufferPolicy::kAverage;  ///< For dp without `optimizer`.
   bool sync_batch_norm = false;  ///< torch::nn::BatchNorm takes its statistics over all ranks, see parallel/convert_sync_batch_norm.h. With
                                  ///< session.backward(loss) where they have different numbers of samples.
   std::string name;              ///< In messages; DataParallelOptions::name.
+  at::Tensor example;            ///< Under pp: an input of some samples, to measure the layers on. Its values do not matter.
 };
+
+/// Of a model's output for some samples, and what was given to forward_backward() for them: the mean over these samples.
+using LossFunction = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>;
 
 struct StepSettings {
   double clip_norm = 0;  ///< Largest 2-norm of the gradient of the whole model; 0: as it is.
 };
 
 /// One per model and rank; module and session must outlive it. One thread. step() is collective, and backward() is: errors as
-/// DataParallel's.
+/// DataParallel's. Under tp the module's forward() is collective too, and gives the whole output on every rank.
 class Parallel {
  public:
   /// Collective. All ranks get rank 0's parameters and buffers.
@@ -45,6 +51,15 @@ class Parallel {
   ~Parallel();
   Parallel(const Parallel&) = delete;
   Parallel& operator=(const Parallel&) = delete;
+
+  /// forward() of this rank's rows, loss and backward() in one call: what pipelines need, and every layout takes. Returns the loss over the
+  /// whole batch, the same on all ranks. For a LayerGraph or a Sequential. Collective.
+  double forward_backward(const at::Tensor& input, const at::Tensor& target, const LossFunction& loss);
+  /// The model's output for this rank's rows; under pp without gradients, for evaluation, on all ranks that share these rows. For a
+  /// LayerGraph or a Sequential. Collective under pp and tp.
+  at::Tensor forward(const at::Tensor& input);
+  /// Who has what, for people: "layout tp=2: tp=2 divides 4 of 5 layers with 99 % of the weights".
+  std::string describe() const;
 
   /// One step of the program's optimizer with the gradients that backward() left, the same on all ranks, and zero_grad(). Error(kBadInput)
   /// under ZeRO, and where `optimizer` was given to the constructor.

@@ -61,7 +61,10 @@ struct Session::State {
   SessionOptions options;
   World world;
   Group group;
+  int share_index = 0, num_shares = 1, random_stream = 0;  ///< What Parallel says; before it, one share a rank.
+  bool is_divided = false;
   double weight = 1;
+  int64_t first_sample = 0;
   bool loss_is_weighted = false;  ///< In backward().
 };
 
@@ -70,7 +73,18 @@ Session::Session(const World& world, SessionOptions options) : state_(std::make_
   state_->world = world;
   if (!std::getenv("OMP_NUM_THREADS")) at::set_num_threads(cores_of_rank(world));
   state_->group = Group::create(world, {.backend = state_->options.backend, .timeout_seconds = state_->options.timeout_seconds});
+  state_->share_index = state_->random_stream = rank();
+  state_->num_shares = size();
   seed_all();
+}
+
+void Session::divide_by(int index, int count, int stream) {
+  State& s = *state_;
+  if (s.is_divided && (s.share_index != index || s.num_shares != count || s.random_stream != stream))
+    fail(ErrorCode::kBadInput, "the models of a session divide each batch alike: one has ", s.num_shares, " shares, this one ", count,
+         ", or their ranks stand in another order; give them layouts with the same dp, pp and tp");
+  s.is_divided = true;
+  s.share_index = index, s.num_shares = count, s.random_stream = stream;
 }
 
 int Session::rank() const { return state_->group.rank(); }
@@ -79,7 +93,8 @@ Group& Session::group() { return state_->group; }
 const World& Session::world() const { return state_->world; }
 uint64_t Session::seed() const { return state_->options.seed; }
 const std::string& Session::layout() const { return state_->options.layout; }
-Share Session::share(int64_t num_samples) const { return share_of_rank(num_samples, rank(), size()); }
+Share Session::share(int64_t num_samples) const { return share_of_rank(num_samples, state_->share_index, state_->num_shares); }
+int64_t Session::first_sample() const { return state_->first_sample; }
 double Session::weight() const { return state_->weight; }
 bool Session::loss_is_weighted() const { return state_->loss_is_weighted; }
 
@@ -104,7 +119,8 @@ void Session::set_samples(int64_t num_samples) {
 Share Session::take_share(int64_t num_samples) {
   if (num_samples < 1) fail(ErrorCode::kBadInput, "a batch of ", num_samples, " samples has no mean");
   const Share mine = share(num_samples);
-  state_->weight = static_cast<double>(mine.size()) * size() / static_cast<double>(num_samples);
+  state_->weight = static_cast<double>(mine.size()) * state_->num_shares / static_cast<double>(num_samples);
+  state_->first_sample = mine.begin;
   return mine;
 }
 
@@ -136,7 +152,7 @@ bool Session::any(bool value) { return sum(value ? 1.0 : 0.0) > 0; }
 void Session::barrier() { group().barrier(); }
 
 void Session::seed_all(uint64_t purpose) { at::manual_seed(random_bits(seed(), 0, purpose)); }
-void Session::seed_rank(uint64_t purpose) { at::manual_seed(random_bits(seed(), rank() + 1, purpose)); }
+void Session::seed_rank(uint64_t purpose) { at::manual_seed(random_bits(seed(), state_->random_stream + 1, purpose)); }
 
 Session init(int& argc, char** argv, SessionOptions options) {
   std::string workers;
@@ -157,8 +173,9 @@ Session init(int& argc, char** argv, SessionOptions options) {
 
 SessionSampler::SessionSampler(Session session, int64_t num_samples, int64_t global_batch, bool shuffle)
     : session_(std::move(session)), sampler_(num_samples, global_batch, session_.seed(), shuffle) {
-  if (global_batch < session_.size())
-    fail(ErrorCode::kBadInput, "a global batch of ", global_batch, " is less than one sample for each of ", session_.size(), " ranks");
+  if (global_batch < session_.state_->num_shares)
+    fail(ErrorCode::kBadInput, "a global batch of ", global_batch, " is less than one sample for each of ", session_.state_->num_shares,
+         " ranks");
 }
 
 int64_t SessionSampler::steps_per_epoch() const { return sampler_.steps_per_epoch(); }

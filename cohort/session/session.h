@@ -51,7 +51,8 @@ class Session {
   const std::string& layout() const;
   uint64_t seed() const;
 
-  /// Which rows of a batch of `num_samples` are this rank's; those of all ranks differ by at most one, and may be empty.
+  /// Which rows of a batch of `num_samples` are this rank's; those of all ranks differ by at most one, and may be empty. Ranks that have
+  /// parts of one copy of a model (Parallel under pp or tp) take the same rows.
   Share share(int64_t num_samples) const;
   /// This rank's rows (dimension `dim`) of a batch that all ranks hold whole, as a view. Says at the same time how many samples this rank's
   /// next losses are the mean of.
@@ -83,6 +84,10 @@ class Session {
 
  private:
   Share take_share(int64_t num_samples);
+  /// From Parallel: this rank takes part `index` of `count` of each batch, and draws the numbers of `stream`. Error(kBadInput) where
+  /// another model of the session divides batches otherwise.
+  void divide_by(int index, int count, int stream);
+  int64_t first_sample() const;  ///< Of this rank in the batch that local() divided last.
   bool loss_is_weighted() const;
 
   struct State;

@@ -1,0 +1,58 @@
+#pragma once
+// What stands behind Parallel: one of three engines, or of the parts of a cut model one of them. Private to parallel*.cpp.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/layout.h"
+#include "cohort/parallel/backward_watch.h"
+#include "cohort/parallel/data_parallel.h"
+#include "cohort/parallel/module_watch.h"
+#include "cohort/session/parallel.h"
+#include "cohort/session/split_model.h"
+
+namespace cohort {
+
+struct Parallel::State {
+  torch::nn::Module& module;
+  Session session;
+  ParallelOptions options;
+  Layout layout;
+  double learning_rate = 0, announced_rate = 0;
+  std::unique_ptr<SplitModel> split;            ///< Where ranks have parts of the model, or it recomputes: the strategy trains those.
+  std::unique_ptr<DataParallel> data_parallel;  ///< Or
+  std::unique_ptr<Strategy> strategy;
+  std::vector<std::pair<at::Tensor, unsigned>> hooks;
+  std::vector<const void*> hooked;
+  std::optional<ModuleWatch> module_watch;
+  BackwardWatch backward_watch{{}, [this] { see_module(); }};
+  int64_t num_exchanges_before = 0;
+  int64_t num_passes = 0;  ///< Calls of forward_backward().
+  bool has_accumulated = false;
+
+  State(torch::nn::Module& module, const Session& session, ParallelOptions options);
+  ~State() {
+    for (auto& [tensor, position] : hooks) tensor.remove_hook(position);
+  }
+  /// What is trained here.
+  torch::nn::Module& trained() { return split ? split->part() : module; }
+  bool is_pipeline() const { return split && split->is_pipeline(); }
+  bool has_parts() const { return split && split->parallel(); }
+  int num_replicas() const { return split ? split->num_shares() : session.size(); }
+  void make_strategy();
+  at::Tensor forward(const at::Tensor& input);
+  void hook_parameters();
+  void see_module();
+  void set_buffer_share(double part = 1);
+  void check_hooks();
+  [[noreturn]] static void refuse_uneven();
+  void check_own(const char* call) const;
+  void exchange_what_waits();
+  void check_rates();
+  std::vector<FlatPiece> pieces(bool saving, torch::optim::Optimizer* optimizer);
+};
+
+}  // namespace cohort

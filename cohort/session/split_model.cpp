@@ -1,0 +1,203 @@
+// The parts come from the code that `cohort train` cuts with (train/plan_stages, pipeline/model_parallel). What is added here:
+//
+// - A Sequential is run by the program itself, so each child is exchanged for a call of its layer of the graph: what tp made of it, or an
+//   error where another rank has it. Its parameters are then this rank's, under the names that they had.
+// - A loss of the program's own wants all classes: where tp leaves each rank some of them, the last layer gathers them. Cost: an all-gather
+//   of the output forward, nothing backward.
+// - A pipeline's micro-batches: row i of m of this rank's rows, each weighted by its part of them.
+#include "cohort/session/split_model.h"
+
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/grad_mode.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/error.h"
+#include "cohort/base/json.h"
+#include "cohort/base/text.h"
+#include "cohort/data/sampler.h"
+#include "cohort/models/registry.h"
+#include "cohort/parallel/parameters.h"
+#include "cohort/tensor/collective_ops.h"
+#include "cohort/train/plan_stages.h"
+#include "cohort/train/tensor_division.h"
+
+namespace cohort {
+namespace {
+
+/// What stands in a Sequential for a layer of the graph.
+struct LayerCall : torch::nn::Module {
+  LayerCall(std::shared_ptr<LayerGraph> graph, size_t layer) : graph(std::move(graph)), layer(layer) {}
+  at::Tensor forward(const at::Tensor& input) { return graph->run_layer(layer, {input}); }
+  std::shared_ptr<LayerGraph> graph;
+  size_t layer;
+};
+
+StageRequest request_of(const Layout& layout, const UpdateRule& rule, const at::Tensor& example) {
+  const auto sample = [example, count = int64_t{layout.microbatches}] {
+    return StageSample{example.narrow(0, 0, std::max<int64_t>(1, example.size(0) / count)), {}};
+  };
+  return {.layout = layout, .rule = rule, .sample = sample};
+}
+
+}  // namespace
+
+std::shared_ptr<LayerGraph> layers_of(torch::nn::Module& module) {
+  if (auto* const graph = dynamic_cast<LayerGraph*>(&module)) return {std::shared_ptr<void>(), graph};  // Not owned.
+  auto* const sequential = dynamic_cast<torch::nn::SequentialImpl*>(&module);
+  if (!sequential) return nullptr;
+  return BuiltModel(torch::nn::Sequential(std::dynamic_pointer_cast<torch::nn::SequentialImpl>(sequential->shared_from_this()))).graph;
+}
+
+SplitModel::SplitModel(torch::nn::Module& module, const Group& group, const Layout& layout, const UpdateRule& rule,
+                       const at::Tensor& example)
+    : group_(group), layout_(layout), graph_(layers_of(module)) {
+  check(module, example);
+  distinct_parameters(*graph_, &aliases_);
+  const StagePlan plan = plan_stages(*graph_, request_of(layout, rule, example), group_);
+  if (!plan.recompute.empty()) graph_->set_recompute(plan.recompute);
+  if (layout.tp > 1) {
+    const ShardPlan division = plan_shards(*graph_, layout.tp, {.sequence_parallel = layout.sequence});
+    check_division(division, "this model", layout);
+    description_ = cohort::describe(division, layout);
+  }
+  if (layout.is_model_parallel()) parallel_ = std::make_unique<ModelParallel>(*graph_, group_, layout, plan.stages);
+  if (is_pipeline()) {
+    pipeline_group_ = group_.split(parallel_->pipeline_ranks(), "the model's output");
+    describe(plan.stages);
+  }
+  if (parallel_ && parallel_->sharded().logits_divided && parallel_->makes_output()) {
+    const size_t last = graph_->layers().size() - 1;
+    auto divided = graph_->layers()[last].function;
+    graph_->replace_layer(static_cast<int>(last), nullptr, [divided, tensor = parallel_->tensor()](const LayerGraph::Inputs& in) {
+      const at::Tensor output = divided(in);
+      return gather_from_ranks(output, output.dim() - 1, tensor);
+    });
+  }
+  show_parts(module);
+}
+
+void SplitModel::check(torch::nn::Module& module, const at::Tensor& example) const {
+  const std::string layout = to_text(layout_);
+  if (!graph_)
+    fail(ErrorCode::kBadInput, "layout ", layout, ": ", module.name(),
+         " is one module, whose layers nobody but its forward() knows; make it a torch::nn::Sequential or a cohort::LayerGraph, or use dp "
+         "or zero=1, 2, 3");
+  for (const NamedTensor& parameter : distinct_parameters(*graph_))
+    if (!parameter.tensor.is_cpu())
+      fail(ErrorCode::kBadInput, "layout ", layout, ": parameter ", parameter.name, " lies on ", parameter.tensor.device().str(),
+           "; stages and divided layers exchange through the host's memory: keep the model on the CPU, or use dp");
+  if (layout_.pp > 1 && (!example.defined() || example.dim() == 0 || example.size(0) == 0))
+    fail(ErrorCode::kBadInput, "layout ", layout,
+         " measures the layers to cut the model between them: give Parallel an input of some samples, {.example = x}; their values do not "
+         "matter");
+}
+
+/// From here on the Sequential's own forward() is the graph's, and its parameters are those of this rank.
+void SplitModel::show_parts(torch::nn::Module& module) {
+  auto* const sequential = dynamic_cast<torch::nn::SequentialImpl*>(&module);
+  if (!sequential) return;
+  const auto children = sequential->named_children();
+  for (size_t i = 0; i < graph_->layers().size(); ++i) {
+    const LayerGraph::Layer& layer = graph_->layers()[i];
+    const std::string name = children[i].key();
+    *(sequential->begin() + static_cast<int64_t>(i)) = torch::nn::AnyModule(std::make_shared<LayerCall>(graph_, i));
+    if (!layer.module) sequential->replace_module(name, std::make_shared<torch::nn::Module>("on another rank"));
+    else if (layer.module != children[i].value()) sequential->replace_module(name, layer.module);
+  }
+}
+
+void SplitModel::describe(const StageAssignment& stages) {
+  std::vector<std::string> lines;
+  const int num_stages = static_cast<int>(stages.worker_of_stage.size());
+  for (int stage = 0; stage < num_stages; ++stage) {
+    std::string line = concat("stage ", stage, " on worker ", stages.worker_of_stage[static_cast<size_t>(stage)], ":");
+    for (size_t layer = 0; layer < stages.stage_of.size(); ++layer)
+      if (stages.stage_of[layer] == stage) line += " " + graph_->layers()[layer].name;
+    lines.push_back(std::move(line));
+  }
+  if (!description_.empty()) lines.insert(lines.begin(), description_);
+  description_ = join(lines, "; ");
+}
+
+int SplitModel::random_stream() const {
+  if (!parallel_) return group_.rank();
+  return parallel_->mesh().rank_at({parallel_->here().data, parallel_->here().pipe, 0});
+}
+
+ParameterPlaces SplitModel::places() const {
+  if (!parallel_) return {.saves_buffers = group_.rank() == 0, .aliases = aliases_};
+  return {.shards = parallel_->sharded().shards,
+          .saves_whole = parallel_->here().tensor == 0,
+          .saves_buffers = parallel_->here().data == 0,
+          .aliases = aliases_};
+}
+
+double SplitModel::run_pipeline(const Pass& pass) {
+  PipelineRunner& pipeline = *parallel_->pipeline();
+  const int64_t num_rows = pass.input.size(0);
+  if (pass.target.dim() == 0 || pass.target.size(0) != num_rows)
+    fail(ErrorCode::kBadInput, "forward_backward(): ", num_rows, " rows of input and ", pass.target.dim() == 0 ? 1 : pass.target.size(0),
+         " of target");
+  std::vector<Share> pieces;
+  for (int k = 0; k < layout_.microbatches; ++k) {
+    const Share piece = share_of_rank(num_rows, k, layout_.microbatches, graph_->sample_granularity());
+    if (piece.size() > 0) pieces.push_back(piece);
+  }
+  double loss_sum = 0;
+  own_share_ = 0;
+  if (!pieces.empty()) {
+    const auto rows = [&](const at::Tensor& tensor, int k) {
+      const Share& piece = pieces[static_cast<size_t>(k)];
+      return tensor.narrow(0, piece.begin, piece.size());
+    };
+    const int num_pieces = static_cast<int>(pieces.size());
+    const auto part = [&](int k) { return static_cast<double>(pieces[static_cast<size_t>(k)].size()) / static_cast<double>(num_rows); };
+    PipelineWork work;
+    work.input = [&](int k) { return rows(pass.input, k); };
+    work.loss = [&](int k, const at::Tensor& output) {
+      const at::Tensor loss = pass.loss(output, rows(pass.target, k));
+      if (!loss.defined() || loss.numel() != 1)
+        fail(ErrorCode::kBadInput, "forward_backward(): the loss is one number, the mean over the rows that it gets");
+      const at::Tensor weighted = loss * (part(k) * pass.weight);
+      loss_sum += weighted.item<double>();
+      return weighted;
+    };
+    work.around_forward = [&](int k, const std::function<void()>& forward) {
+      StepContext context = pass.context;
+      context.first_sample += pieces[static_cast<size_t>(k)].begin;
+      const StepContextScope scope(context);
+      forward();
+    };
+    pipeline.step(num_pieces, work);
+    for (int k = 0; k < num_pieces; ++k)
+      if (pipeline.runs(pipeline.own_stages().front(), k, num_pieces)) own_share_ += part(k);
+  }
+  const at::Tensor sum = at::empty({1}, at::kDouble);
+  sum.data_ptr<double>()[0] = parallel_->here().tensor == 0 && parallel_->makes_output() ? loss_sum / num_shares() : 0;
+  group_.all_reduce_sum(sum, "the loss")->wait();
+  return sum.data_ptr<double>()[0];
+}
+
+at::Tensor SplitModel::forward(const at::Tensor& input) {
+  if (!is_pipeline()) return graph_->forward(input);
+  at::NoGradGuard no_grad;
+  PipelineRunner& pipeline = *parallel_->pipeline();
+  pipeline.begin_evaluation();
+  at::Tensor output = pipeline.evaluate(0, [&] { return input; });
+  std::string form;
+  if (output.defined()) form = Json{{"shape", output.sizes().vec()}, {"type", static_cast<int>(output.scalar_type())}}.dump();
+  const std::vector<std::string> forms = pipeline_group_.all_gather_text(form, "who has the model's output");
+  const auto maker = std::find_if(forms.begin(), forms.end(), [](const std::string& text) { return !text.empty(); });
+  const Json known = Json::parse(*maker);
+  if (output.defined()) output = output.contiguous();
+  else output = at::empty(known.at("shape").get<std::vector<int64_t>>(), static_cast<at::ScalarType>(known.at("type").get<int>()));
+  pipeline_group_.broadcast(output, static_cast<int>(maker - forms.begin()), "the model's output");
+  return output;
+}
+
+}  // namespace cohort

@@ -1,0 +1,76 @@
+#pragma once
+// A LayerGraph or a torch::nn::Sequential of which each rank has a part, behind Parallel: cut into stages (pp), its tensors divided (tp),
+// its layers run again in backward (recompute).
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "cohort/base/layout.h"
+#include "cohort/models/step_context.h"
+#include "cohort/parallel/update_rule.h"
+#include "cohort/pipeline/model_parallel.h"
+#include "cohort/session/parallel.h"
+#include "cohort/train/parameter_places.h"
+
+namespace cohort {
+
+/// The model as named layers: itself, or a graph of a Sequential's children. Null for any other module.
+std::shared_ptr<LayerGraph> layers_of(torch::nn::Module& module);
+
+/// One thread.
+class SplitModel {
+ public:
+  /// Collective. What other ranks have is taken out of `module`, whose forward() goes on to give the whole output under tp. `example`: an
+  /// input to measure the layers on; needed with pp. Error(kBadInput) for a model that the layout does not fit.
+  SplitModel(torch::nn::Module& module, const Group& group, const Layout& layout, const UpdateRule& rule, const at::Tensor& example);
+
+  LayerGraph& part() { return *graph_; }
+  /// Ranks with the same part.
+  const Group& data() const { return parallel_ ? parallel_->data() : group_; }
+  ModelParallel* parallel() { return parallel_.get(); }
+  bool is_pipeline() const { return parallel_ && parallel_->pipeline(); }
+  /// Which part of a batch is this rank's, of how many.
+  int share_index() const { return parallel_ ? parallel_->pipeline_index() : group_.rank(); }
+  int num_shares() const { return parallel_ ? parallel_->num_pipelines() : group_.size(); }
+  /// Ranks that must draw alike have one number.
+  int random_stream() const;
+  ParameterPlaces places() const;
+  const std::map<std::string, std::string>& aliases() const { return aliases_; }
+  /// "tp=2 divides 4 of 5 layers with 99 % of the weights; stage 0 on worker 0: conv1 conv2; ...": for people.
+  const std::string& description() const { return description_; }
+
+  /// Forward and backward of this rank's rows through the pipeline, `microbatches` pieces of them; gradients add up. `loss` is the mean
+  /// over the rows that it gets, and counts `weight` times. Collective. Returns the loss over the whole batch on all ranks.
+  struct Pass {
+    at::Tensor input, target;
+    LossFunction loss;
+    double weight = 1;
+    StepContext context;
+  };
+  double run_pipeline(const Pass& pass);
+  /// The share of this rank's samples that it has run itself in the last run_pipeline(): for averages of buffers.
+  double own_share() const { return own_share_; }
+  /// The model's whole output for this rank's rows, without gradients under pp; on all ranks. Collective.
+  at::Tensor forward(const at::Tensor& input);
+
+ private:
+  void check(torch::nn::Module& module, const at::Tensor& example) const;
+  void show_parts(torch::nn::Module& module);
+  void describe(const StageAssignment& stages);
+
+  Group group_;
+  Layout layout_;
+  std::shared_ptr<LayerGraph> graph_;
+  std::map<std::string, std::string> aliases_;
+  std::unique_ptr<ModelParallel> parallel_;
+  Group pipeline_group_;
+  std::string description_;
+  double own_share_ = 1;
+};
+
+}  // namespace cohort
