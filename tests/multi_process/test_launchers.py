@@ -190,9 +190,10 @@ def test_how_a_rank_of_an_own_program_ends():
     code, _, err = own("caught-error", ranks=3)
     check(code == 1 and re.search(rank_1 + r"exited with code 1; the other ranks were ended\n$", err), f"caught: {code} {err}")
     check("own_program: weights.pt has 3 tensors, 4 are needed" in err, err)
-    # One that leaves with 0 is named by those that miss it.
+    # One that leaves with 0 is named by those that miss it; on a busy machine it may still be leaving then.
     code, _, err = own("leave")
-    check(code == 4 and re.search(r"rank 0 \(pid \d+\) exited with code 4: .*second sum.*rank 1 \(pid \d+\) has ended.*; rank 1 \(pid \d+\) had left before it with code 0\n$", err), f"leave: {code} {err}")
+    left = r"; (rank 1 \(pid \d+\) had left before it with code 0|the other ranks were ended)\n$"
+    check(code == 4 and re.search(r"rank 0 \(pid \d+\) exited with code 4: .*second sum.*rank 1 \(pid \d+\) has ended.*" + left, err), f"leave: {code} {err}")
 
 
 def test_ctrl_c_to_an_own_program():
