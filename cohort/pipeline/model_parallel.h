@@ -47,6 +47,9 @@ class ModelParallel {
   int num_pipelines() const { return mesh_.is_uniform() ? mesh_.data_size(0) : 1; }
   int pipeline_index() const { return mesh_.is_uniform() ? here_.data : 0; }
 
+  /// The first rank of those that compute the same layers on the same samples: what they draw must be the same.
+  int random_stream() const { return mesh_.rank_at({here_.data, here_.pipe, 0}); }
+
   /// The model's output with all classes, without gradients. Collective over tensor().
   at::Tensor whole_output(const at::Tensor& output) const;
 

@@ -124,11 +124,6 @@ void SplitModel::describe(const StageAssignment& stages) {
   description_ = join(lines, "; ");
 }
 
-int SplitModel::random_stream() const {
-  if (!parallel_) return group_.rank();
-  return parallel_->mesh().rank_at({parallel_->here().data, parallel_->here().pipe, 0});
-}
-
 ParameterPlaces SplitModel::places() const {
   if (!parallel_) return {.saves_buffers = group_.rank() == 0, .aliases = aliases_};
   return {.shards = parallel_->sharded().shards,

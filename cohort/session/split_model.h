@@ -38,7 +38,7 @@ class SplitModel {
   int share_index() const { return parallel_ ? parallel_->pipeline_index() : group_.rank(); }
   int num_shares() const { return parallel_ ? parallel_->num_pipelines() : group_.size(); }
   /// Ranks that must draw alike have one number.
-  int random_stream() const;
+  int random_stream() const { return parallel_ ? parallel_->random_stream() : group_.rank(); }
   ParameterPlaces places() const;
   const std::map<std::string, std::string>& aliases() const { return aliases_; }
   /// "tp=2 divides 4 of 5 layers with 99 % of the weights; stage 0 on worker 0: conv1 conv2; ...": for people.

@@ -208,6 +208,7 @@ void Run::build_strategy() {
   step_ = std::make_unique<TrainingStep>(config_, data_.train->shape(), *model_, *strategy_,
                                          TrainingStepOptions{.rank = world_.rank,
                                                              .num_ranks = world_.size,
+                                                             .random_stream = parallel_ ? parallel_->random_stream() : world_.rank,
                                                              .total_steps = total_steps_,
                                                              .device = device_,
                                                              .slow_factor = injection_.slow_factor,

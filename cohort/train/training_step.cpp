@@ -217,8 +217,8 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   StepMetrics& m = out.metrics;
   const auto start = Clock::now();
   // A user's model may draw from LibTorch's generator; this makes it a function of (seed, step, rank), so that a resumed run draws the
-  // same.
-  torch::manual_seed(random_bits(config_.seed, number, options_.rank));
+  // same, and ranks that divide tensors draw alike.
+  torch::manual_seed(random_bits(config_.seed, number, options_.random_stream));
   strategy_.zero_grad();
   strategy_.set_buffer_share(static_cast<double>(batch.num_local_samples()) / static_cast<double>(batch.global_samples));
   strategy_.set_control(kStop, stop_requested() ? 1 : 0);

@@ -23,6 +23,7 @@ namespace cohort {
 struct TrainingStepOptions {
   int rank = 0;
   int num_ranks = 1;
+  int random_stream = 0;    ///< Of LibTorch's generator: ranks that work on the same samples of the same layers have the same.
   int64_t total_steps = 0;  ///< Of the run: what learning-rate schedules end at.
   c10::Device device = c10::Device(c10::DeviceType::CPU);
   double slow_factor = 1;             ///< Injected: this rank computes so many times longer.

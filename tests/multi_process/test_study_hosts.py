@@ -151,7 +151,7 @@ def test_under_srun_s_variables():
 def test_ranks_killed_in_a_team_end_the_job_and_it_goes_on():
     # On one folder, one after the other: a rank that follows in its team, one that leads it, rank 0, all at once.
     with Folder() as folder:
-        spec = write(folder, trials=24, steps=1500)
+        spec = write(folder, trials=48, steps=1500)
         expected = whole(folder, spec, 4)
         for victims in ([3], [2], [0], [0, 1, 2, 3]):
             job = Job(study(spec, folder / "study"), [0, 0, 0, 0])
