@@ -181,7 +181,7 @@ void print_results(const Arguments& arguments, const BenchPipelineOptions& optio
     Json line = line_of(options.workload, times);
     line["one_worker_seconds"] = one;
     line["ideal_seconds"] = ideal;
-    print_line(std::move(line));
+    print_line(line);
   }
   if (json) print_line({{"workload", options.workload}, {"system", "one-worker"}, {"workers", 1}, {"step_seconds", one}});
   for (const Peer& peer : measured.peers) {

@@ -131,9 +131,8 @@ struct Multiply {
 struct Smaller {
   template <typename T>
   COHORT_INLINE T operator()(const T& a, const T& b) const {
-    return (a < b || a != a)
-               ? a
-               : b;  // NOLINT(misc-redundant-expression): a != a: NaN stays; a NaN in b is taken because no comparison with it holds.
+    // a != a: NaN stays; a NaN in b is taken because no comparison with it holds. NOLINTNEXTLINE(misc-redundant-expression)
+    return (a < b || a != a) ? a : b;
   }
 };
 struct Larger {
