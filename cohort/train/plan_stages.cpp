@@ -44,7 +44,7 @@ Profile measure(LayerGraph& model, const Asked& asked, const DataSource& data) {
   data.read(indices, batch);
   const BatchTensors tensors = as_tensors(batch, data.shape());
   return profile_layers(model, tensors.input, {.precision = parse_precision(asked.config.precision), .loss = [&](const at::Tensor& output) {
-                                                 return cross_entropy(for_loss(output), tensors.target);
+                                                 return mean_loss(model, for_loss(output), tensors.target);
                                                }});
 }
 
