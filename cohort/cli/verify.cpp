@@ -72,6 +72,9 @@ void print_table(const VerifyResult& result, bool all) {
                               : result.verdict == Verdict::kDifferent ? "A DIFFERENT TRAINING"
                                                                       : "NOT PROVEN";
   std::printf("  %s: %s\n", verdict, result.reason.c_str());
+  for (const Suspect& suspect : result.suspects)
+    std::printf("  suspect: %s%s: %s\n", suspect.module.c_str(),
+                suspect.class_name.empty() ? "" : concat(" (", suspect.class_name, ")").c_str(), suspect.why.c_str());
 }
 
 void print_lines(const VerifyResult& result) {
@@ -91,6 +94,9 @@ void print_lines(const VerifyResult& result) {
                              {"factor", finite(fault.factor)}}
                             .dump()
                             .c_str());
+  Json suspects = Json::array();
+  for (const Suspect& suspect : result.suspects)
+    suspects.push_back(Json{{"module", suspect.module}, {"class", suspect.class_name}, {"why", suspect.why}});
   const TensorVerdict worst = result.tensors.empty() ? TensorVerdict{} : result.tensors.front();
   const Json strict = !result.strict ? Json(nullptr) : *result.strict == 0 ? Json("bitwise") : finite(*result.strict);
   const Json line{{"event", "verify"},
@@ -103,6 +109,7 @@ void print_lines(const VerifyResult& result) {
                   {"verdict", text_of(result.verdict)},
                   {"strict", strict},
                   {"reason", result.reason},
+                  {"suspects", suspects},
                   {"to_one_process", finite(result.to_one_process)},
                   {"repeats_bitwise", result.repeats}};
   std::printf("%s\n", line.dump().c_str());
@@ -131,7 +138,8 @@ int run_verify(const Arguments& arguments) {
   });
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     fail(ErrorCode::kFailed, "verify: the verdict could not be written to standard output");
-  return static_cast<int>(different ? ErrorCode::kFailed : all_same ? ErrorCode{} : ErrorCode::kNotProven);
+  if (all_same && !different) return 0;
+  return static_cast<int>(different ? ErrorCode::kFailed : ErrorCode::kNotProven);
 }
 
 }  // namespace

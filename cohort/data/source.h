@@ -18,8 +18,9 @@ struct DataShape {
   int64_t num_classes = 0;               ///< Labels of a picture; size of the vocabulary (256) for bytes of text.
   std::vector<std::string> class_names;  ///< Empty where the data has no names.
 
-  int64_t input_elements() const;      ///< Product of `input`.
-  int64_t targets_per_sample() const;  ///< 1 for a picture, context for text (each position predicts the next byte).
+  int64_t input_elements() const;                     ///< Product of `input`.
+  int64_t vocabulary() const { return num_classes; }  ///< The same number under the name that it has for text.
+  int64_t targets_per_sample() const;                 ///< 1 for a picture, context for text (each position predicts the next byte).
 };
 
 /// Samples of one optimizer step that belong to one rank, or of one evaluation chunk. Kind kImage fills `values` (normalised floats), kText

@@ -63,6 +63,7 @@ TEST_CASE("text: number of samples and their bytes") {
   CHECK(batch.targets == std::vector<int64_t>{251, 252, 253, 104, 105, 106});
   CHECK(source.shape().kind == DataShape::Kind::kText);
   CHECK(source.shape().num_classes == 256);
+  CHECK(source.shape().vocabulary() == 256);
   CHECK(source.shape().targets_per_sample() == 3);
 }
 

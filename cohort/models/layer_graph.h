@@ -23,6 +23,8 @@ class LayerGraph : public torch::nn::Module {
  public:
   using Inputs = std::vector<at::Tensor>;
   using Function = std::function<at::Tensor(const Inputs&)>;
+  /// One number, the mean over the samples that it is given: weighted by samples, losses of parts must add up to that of the whole.
+  using Loss = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>;
   /// Index of a layer; kInput is the model's input.
   static constexpr int kInput = -1;
 
@@ -69,6 +71,10 @@ class LayerGraph : public torch::nn::Module {
   /// Forgets a layer's module and function, and with them their memory: another rank has it. Its place, name and kind stay.
   void drop_layer(size_t index);
 
+  /// What is trained and evaluated in place of the cross-entropy of the output's last dimension; empty: that.
+  const Loss& loss() const { return loss_; }
+  void set_loss(Loss loss) { loss_ = std::move(loss); }
+
   /// Granularity of a model whose batch may not be divided at all (batch norm over the whole batch).
   static constexpr int64_t kWholeBatch = INT64_C(1) << 40;
   /// The smallest number of samples that may not be divided over ranks (the ghost-batch-norm group); 1 for most models.
@@ -80,6 +86,7 @@ class LayerGraph : public torch::nn::Module {
   std::vector<int> last_use_;    ///< Of each layer's output: the layer that reads it last, or itself when nobody does.
   std::vector<bool> recompute_;  ///< One a layer, or empty; layers added later are not recomputed.
   int64_t sample_granularity_ = 1;
+  Loss loss_;
 };
 
 }  // namespace cohort

@@ -43,11 +43,11 @@ TextInput text_input(const ModelOptions& options, const std::string& model) {
   const DataShape& data = options.data();
   const std::string needs = "model " + model + " needs text (such as --data text:FILE)";
   if (data.kind != DataShape::Kind::kText) fail(ErrorCode::kBadInput, needs, ", but this data is pictures");
-  if (data.input.size() != 1 || data.input[0] < 1 || data.num_classes < 1) {
+  if (data.input.size() != 1 || data.input[0] < 1 || data.vocabulary() < 1) {
     fail(ErrorCode::kBadInput, needs, " with a context and a vocabulary of at least 1, but this data has ", data.input.size(),
-         " dimensions and ", data.num_classes, " symbols");
+         " dimensions and ", data.vocabulary(), " symbols");
   }
-  return {data.input[0], data.num_classes};
+  return {data.input[0], data.vocabulary()};
 }
 
 int add_relu(LayerGraph& graph, const std::string& name, std::vector<int> inputs) {

@@ -3,6 +3,7 @@
 
 #include <torch/nn/modules/container/sequential.h>
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -36,11 +37,49 @@ class ModelOptions {
   mutable std::vector<std::string> known_;
 };
 
-/// What a factory may return: a LayerGraph, or a torch::nn::Sequential that becomes one (each child a layer under its own name).
+/// A module whose forward() takes one tensor and returns one; further parameters need defaults.
+template <typename M>
+concept OneTensorModule = std::derived_from<M, torch::nn::Module> && requires(M& module, at::Tensor input) {
+  { module.forward(input) } -> std::convertible_to<at::Tensor>;
+};
+/// What TORCH_MODULE declares.
+template <typename H>
+concept ModuleHolder = requires { typename H::ContainedType; } && std::derived_from<H, torch::nn::ModuleHolder<typename H::ContainedType>>;
+
+struct BuiltModelOptions {
+  LayerGraph::Loss loss = {};  ///< In place of the cross-entropy; see LayerGraph::Loss.
+};
+
+/// What a factory may return: a LayerGraph; a torch::nn::Sequential, of which each child becomes a layer under its own name; any other
+/// module, as one layer "model". Error(kBadInput) for one that is empty.
 struct BuiltModel {
-  BuiltModel(std::shared_ptr<LayerGraph> built) : graph(std::move(built)) {}  // NOLINT: meant to convert
-  BuiltModel(torch::nn::Sequential sequential);                               // NOLINT: meant to convert
+  // NOLINTBEGIN(google-explicit-constructor): meant to convert.
+  BuiltModel(std::shared_ptr<LayerGraph> built, BuiltModelOptions options = {});
+  BuiltModel(torch::nn::Sequential sequential, BuiltModelOptions options = {});
+  template <ModuleHolder H>
+  BuiltModel(const H& holder, BuiltModelOptions options = {})
+      : BuiltModel(holder.is_empty() ? nullptr : holder.ptr(), std::move(options)) {}
+  template <std::derived_from<torch::nn::Module> M>
+    requires(!std::derived_from<M, LayerGraph>)
+  BuiltModel(const std::shared_ptr<M>& module, BuiltModelOptions options = {})
+      : graph(one_layer(module, function_of(module), std::move(options))) {}
+  // NOLINTEND(google-explicit-constructor)
+
   std::shared_ptr<LayerGraph> graph;
+
+ private:
+  template <typename M>
+  static LayerGraph::Function function_of(const std::shared_ptr<M>& module) {
+    static_assert(OneTensorModule<M>,
+                  "COHORT_MODEL: the public forward() of the module must take one at::Tensor and return one. Wrap a module that takes or "
+                  "returns more (an LSTM) in one of your own whose forward() does, or build a cohort::LayerGraph");
+    return [module](const LayerGraph::Inputs& in) -> at::Tensor {
+      at::Tensor input = in.at(0);
+      return module->forward(input);
+    };
+  }
+  static std::shared_ptr<LayerGraph> one_layer(std::shared_ptr<torch::nn::Module> module, LayerGraph::Function function,
+                                               BuiltModelOptions options);
 };
 using ModelFactory = std::function<BuiltModel(const ModelOptions&)>;
 

@@ -1,12 +1,14 @@
 #include "cohort/models/registry.h"
 
 #include <ATen/ops/equal.h>
+#include <ATen/ops/mse_loss.h>
 #include <ATen/ops/randn.h>
 #include <doctest/doctest.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
+#include <torch/nn/modules/rnn.h>
 #include <torch/utils.h>
 
 #include "cohort/base/error.h"
@@ -145,6 +147,68 @@ TEST_CASE("a Sequential becomes a graph with the children's names and the same r
   const at::Tensor x = at::randn({3, 2, 8, 8});
   CHECK(at::equal(graph->forward(x), sequential->forward(x)));
   CHECK(refused([] { cohort::BuiltModel(torch::nn::Sequential()); }) == "a model cannot be an empty torch::nn::Sequential");
+}
+
+/// Modules as a program has them: by value, by reference, with a parameter that has a default, and without a holder.
+struct DoubledImpl : torch::nn::Module {
+  explicit DoubledImpl(int64_t width) : inner(register_module("inner", torch::nn::Linear(4, width))) {}
+  at::Tensor forward(at::Tensor x, double factor = 2) { return inner(x) * factor; }
+  torch::nn::Linear inner;
+};
+TORCH_MODULE(Doubled);
+
+struct Bare : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) { return x + 1; }
+};
+template <typename>
+struct PlusOne : torch::nn::Module {
+  at::Tensor forward(at::Tensor& x) { return x + 1; }
+};
+struct TwoInputs : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& y) { return x + y; }
+};
+
+static_assert(cohort::OneTensorModule<Bare> && cohort::OneTensorModule<torch::nn::LinearImpl>);
+static_assert(!cohort::OneTensorModule<TwoInputs> && !cohort::OneTensorModule<torch::nn::LSTMImpl>);
+static_assert(!cohort::OneTensorModule<torch::nn::Linear> && cohort::ModuleHolder<torch::nn::Linear> && !cohort::ModuleHolder<Bare>);
+
+COHORT_MODEL("registry-test-plain", [](const ModelOptions& options) { return Doubled(options.integer("width", 3)); });
+
+TEST_CASE("any module with one tensor in and out becomes a graph of one layer") {
+  const auto graph = build_model("registry-test-plain:width=5", kPictures, 1);
+  REQUIRE(graph->layers().size() == 1);
+  CHECK(graph->layers()[0].name == "model");
+  CHECK(graph->layers()[0].kind == "doubled");
+  CHECK(graph->named_parameters().keys() == std::vector<std::string>{"model.inner.weight", "model.inner.bias"});
+  CHECK_FALSE(graph->loss());
+
+  const Doubled holder(3);
+  const auto of_holder = cohort::BuiltModel(holder).graph;
+  CHECK(of_holder->parameters()[0].is_same(holder->inner->weight));
+  const at::Tensor x = at::randn({2, 4});
+  CHECK(at::equal(of_holder->forward(x), holder->inner.ptr()->forward(x) * 2));
+  of_holder->eval();
+  CHECK_FALSE(holder->is_training());
+
+  CHECK(at::equal(cohort::BuiltModel(std::make_shared<Bare>()).graph->forward(x), x + 1));
+  const auto of_template = cohort::BuiltModel(std::make_shared<PlusOne<LayerGraph::Layer>>()).graph;
+  CHECK(at::equal(of_template->forward(x), x + 1));
+  CHECK(of_template->layers()[0].kind == "plusone");
+  // One of LibTorch's own is what its kind says.
+  CHECK(cohort::BuiltModel(torch::nn::Linear(2, 3)).graph->layers()[0].kind == "linear");
+  CHECK(holds(refused([] { cohort::BuiltModel(Doubled(nullptr)); }), "a model cannot be an empty module"));
+  CHECK(holds(refused([] { cohort::BuiltModel(std::shared_ptr<Bare>()); }), "a model cannot be an empty module"));
+}
+
+TEST_CASE("a model brings a loss of its own, whatever it is made of") {
+  const auto loss = [](const at::Tensor& output, const at::Tensor& target) { return at::mse_loss(output, target); };
+  CHECK(cohort::BuiltModel(Doubled(3), {.loss = loss}).graph->loss());
+  CHECK(cohort::BuiltModel(torch::nn::Sequential(torch::nn::Linear(2, 3)), {.loss = loss}).graph->loss());
+  CHECK(cohort::BuiltModel(std::make_shared<LayerGraph>(), {.loss = loss}).graph->loss());
+  // What a graph brings itself stays.
+  const auto graph = std::make_shared<LayerGraph>();
+  graph->set_loss(loss);
+  CHECK(cohort::BuiltModel(graph).graph->loss());
 }
 
 }  // namespace

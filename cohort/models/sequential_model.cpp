@@ -1,4 +1,5 @@
-// A torch::nn::Sequential as a LayerGraph: child i becomes a layer under the child's own name, which reads the layer before it.
+// What a factory may return, as a LayerGraph. Of a torch::nn::Sequential child i becomes a layer under the child's own name, which reads
+// the layer before it; what another module does inside of its forward() cannot be seen, so it is one layer.
 
 #include <torch/nn/modules/container/sequential.h>
 
@@ -15,6 +16,7 @@ namespace {
 /// "torch::nn::Conv2dImpl" -> "conv2d"
 std::string kind_of(const torch::nn::Module& module) {
   std::string kind = module.name();
+  kind.resize(std::min(kind.size(), kind.find('<')));  // Of a template: not what its arguments are called.
   if (const size_t scope = kind.rfind("::"); scope != std::string::npos) kind.erase(0, scope + 2);
   if (kind.ends_with("Impl")) kind.resize(kind.size() - 4);
   std::transform(kind.begin(), kind.end(), kind.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -23,7 +25,22 @@ std::string kind_of(const torch::nn::Module& module) {
 
 }  // namespace
 
-BuiltModel::BuiltModel(torch::nn::Sequential sequential) : graph(std::make_shared<LayerGraph>()) {
+BuiltModel::BuiltModel(std::shared_ptr<LayerGraph> built, BuiltModelOptions options) : graph(std::move(built)) {
+  if (graph && options.loss) graph->set_loss(std::move(options.loss));
+}
+
+std::shared_ptr<LayerGraph> BuiltModel::one_layer(std::shared_ptr<torch::nn::Module> module, LayerGraph::Function function,
+                                                  BuiltModelOptions options) {
+  if (!module) fail(ErrorCode::kBadInput, "a model cannot be an empty module: make the one that the factory returns");
+  auto graph = std::make_shared<LayerGraph>();
+  const std::string kind = kind_of(*module);
+  graph->add_layer("model", kind, std::move(module), std::move(function), {});
+  graph->set_loss(std::move(options.loss));
+  return graph;
+}
+
+BuiltModel::BuiltModel(torch::nn::Sequential sequential, BuiltModelOptions options) : graph(std::make_shared<LayerGraph>()) {
+  graph->set_loss(std::move(options.loss));
   if (sequential.is_empty() || sequential->is_empty()) fail(ErrorCode::kBadInput, "a model cannot be an empty torch::nn::Sequential");
   const auto children = sequential->named_children();
   size_t index = 0;

@@ -53,6 +53,7 @@ void read_start(const JsonLine& line, const Json& object, RunRecord& run) {
   start.torch = line.text("torch");
   start.host = line.text("host");
   start.started = line.text("started");
+  start.has_own_loss = line.text("loss") == "own";
   run.start = std::move(start);
   run.state = RunState::kOpen;
   run.done.reset();

@@ -18,6 +18,7 @@ struct StartRecord {
   std::string tensor_parallel;  ///< What it divides and what not, as a sentence; empty without.
   std::optional<int64_t> parameters, train_samples, global_batch, steps;
   std::string model, data, version, torch, host, started;
+  bool has_own_loss = false;  ///< Of the model; else losses are cross-entropies.
 };
 
 struct StepRecord {

@@ -19,6 +19,7 @@ void summarize_start(const RunRecord& run, Summary& summary) {
   if (summary.model.empty()) summary.model = "a model";
   summary.data = start.data.empty() ? config_value(run, "data") : start.data;
   summary.is_text = run.sample.has_value() || summary.data.starts_with("text:");
+  summary.has_own_loss = start.has_own_loss;
   summary.num_workers = start.world_size;
   summary.planned_steps = start.steps;
   if (!summary.planned_steps) {
@@ -93,18 +94,20 @@ void add_result_tiles(const RunRecord& run, const Summary& summary, std::vector<
                     value_note(summary, summary.best_val_error, summary.val_error, summary.best_val_error_step,
                                percent_text(1 - summary.best_val_error))});
   }
-  if (summary.is_text && std::isfinite(summary.val_loss)) {
+  if (summary.is_text && !summary.has_own_loss && std::isfinite(summary.val_loss)) {
     list.push_back({"Bits per byte", significant(bits(summary.val_loss), 3),
                     value_note(summary, summary.best_val_loss, summary.val_loss, summary.best_val_loss_step,
                                significant(bits(summary.best_val_loss), 3))});
     list.push_back({"Perplexity", significant(std::exp(summary.val_loss), 3), "of a byte, validation"});
-    if (std::isfinite(summary.val_error)) list.push_back({"Next byte right", percent_text(1 - summary.val_error), "validation"});
   }
+  if (summary.is_text && std::isfinite(summary.val_error))
+    list.push_back({"Next byte right", percent_text(1 - summary.val_error), "validation"});
   if (std::isfinite(summary.val_loss)) {
     list.push_back({"Validation loss", significant(summary.val_loss, 3),
-                    summary.is_text ? "nats a byte"
-                                    : value_note(summary, summary.best_val_loss, summary.val_loss, summary.best_val_loss_step,
-                                                 significant(summary.best_val_loss, 3))});
+                    summary.is_text && !summary.has_own_loss
+                        ? "nats a byte"
+                        : value_note(summary, summary.best_val_loss, summary.val_loss, summary.best_val_loss_step,
+                                     significant(summary.best_val_loss, 3))});
   }
   if (summary.has_steps)
     list.push_back({"Training loss", significant(summary.train_loss, 3), run.steps.size() > 1 ? "smoothed, last step" : ""});
@@ -146,7 +149,8 @@ Headline headline(const RunRecord& run, const Summary& summary) {
     return line;
   }
   if (!summary.is_text && std::isfinite(summary.val_error)) line.result = percent_text(1 - summary.val_error) + " validation accuracy";
-  else if (summary.is_text && std::isfinite(summary.val_loss)) line.result = significant(bits(summary.val_loss), 3) + " bits per byte";
+  else if (summary.is_text && !summary.has_own_loss && std::isfinite(summary.val_loss))
+    line.result = significant(bits(summary.val_loss), 3) + " bits per byte";
   else if (std::isfinite(summary.val_loss)) line.result = "validation loss " + significant(summary.val_loss, 3);
   else if (std::isfinite(summary.train_loss)) line.result = "training loss " + significant(summary.train_loss, 3);
   else line.result = "the loss is not finite";

@@ -29,4 +29,15 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target, boo
                                 sum ? at::Reduction::Sum : at::Reduction::Mean, /*ignore_index=*/-100, label_smoothing);
 }
 
+at::Tensor mean_loss(const LayerGraph& model, const at::Tensor& output, const at::Tensor& target, double label_smoothing) {
+  if (!model.loss()) return cross_entropy(output, target, /*sum=*/false, label_smoothing);
+  const at::Tensor loss = model.loss()(output, target);
+  if (!loss.defined())
+    fail(ErrorCode::kBadInput, "the model's own loss gives no tensor; it must give one number, the mean over the samples");
+  if (loss.numel() != 1 || !loss.is_floating_point())
+    fail(ErrorCode::kBadInput, "the model's own loss gives ", loss.numel(), " numbers of type ", at::toString(loss.scalar_type()),
+         "; it must give one floating-point number, the mean over the samples");
+  return loss.reshape({});
+}
+
 }  // namespace cohort

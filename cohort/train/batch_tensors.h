@@ -1,9 +1,10 @@
 #pragma once
-// A Batch as tensors, and the loss of all built-in tasks.
+// A Batch as tensors, and the loss: the model's own, or that of all built-in tasks.
 
 #include <ATen/core/Tensor.h>
 
 #include "cohort/data/source.h"
+#include "cohort/models/layer_graph.h"
 
 namespace cohort {
 
@@ -18,5 +19,8 @@ BatchTensors as_tensors(Batch& batch, const DataShape& shape);
 /// Cross-entropy of logits {..., classes} and targets {...}: the mean over all targets, or their sum. With `label_smoothing` e each target
 /// is 1 - e of its class and e spread evenly over all classes (Szegedy et al. 2016, section 7).
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target, bool sum = false, double label_smoothing = 0);
+
+/// What `model` trains: its own loss where it has one, else the mean cross-entropy. Error(kBadInput) where its own is not one number.
+at::Tensor mean_loss(const LayerGraph& model, const at::Tensor& output, const at::Tensor& target, double label_smoothing = 0);
 
 }  // namespace cohort

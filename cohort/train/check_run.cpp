@@ -90,6 +90,15 @@ void check_data(const Config& config, const DataSet& data) {
            " is ", steps - 1);
 }
 
+void check_model(const Config& config, const Layout& layout, const LayerGraph& model) {
+  if (layout.pp > 1 && model.layers().size() == 1)
+    fail(ErrorCode::kBadInput, "--layout: pp=", layout.pp, " cannot cut ", config.model,
+         ", which is one layer: let its factory return a torch::nn::Sequential or a cohort::LayerGraph of its layers, or use dp");
+  if (config.label_smoothing > 0 && model.loss())
+    fail(ErrorCode::kBadInput, "--label-smoothing ", config.label_smoothing, " is about the cross-entropy, and ", config.model,
+         " has a loss of its own; leave it out");
+}
+
 void check_run(const Situation& situation) {
   const Config& config = situation.config;
   const Layout& layout = situation.layout;

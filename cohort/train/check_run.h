@@ -7,6 +7,7 @@
 #include "cohort/base/layout.h"
 #include "cohort/base/option_rules.h"
 #include "cohort/data/source.h"
+#include "cohort/models/layer_graph.h"
 
 namespace cohort {
 
@@ -16,6 +17,9 @@ void check_run(const Situation& situation);
 void check_run(const Config& config, const Layout& layout, int num_ranks);
 /// Error(kBadInput) for a batch of more samples than there are, and a fault in a step that never comes.
 void check_data(const Config& config, const DataSet& data);
+
+/// Error(kBadInput) for what this model cannot do: stages of one layer, and options of a loss that it does not have.
+void check_model(const Config& config, const Layout& layout, const LayerGraph& model);
 
 /// Optimizer steps that the configuration asks for.
 int64_t steps_of_run(const Config& config, int64_t num_samples);

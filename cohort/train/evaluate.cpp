@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <string>
 
@@ -30,6 +31,11 @@ class EvalMode {
 at::Device device_of(const torch::nn::Module& model) {
   const std::vector<at::Tensor> parameters = model.parameters();
   return parameters.empty() ? at::Device(at::kCPU) : parameters.front().device();
+}
+
+/// One score a class for each target.
+bool is_scores(const at::Tensor& output, const at::Tensor& target, int64_t num_classes) {
+  return output.dim() > 0 && output.size(-1) == num_classes && output.numel() == target.numel() * num_classes;
 }
 
 }  // namespace
@@ -58,14 +64,23 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, c
     const auto input = [&] { return tensors.input.to(device); };
     at::Tensor logits = options.forward ? options.forward(number, input) : model.forward(input());
     if (!logits.defined()) continue;
+    const auto num_targets = static_cast<double>(tensors.target.numel());
+    total[2] += num_targets;
+    if (model.loss()) {
+      total[0] += num_targets * mean_loss(model, logits, tensors.target.to(logits.device())).item<double>();
+      if (!is_scores(logits, tensors.target, shape.num_classes)) {
+        total[1] = std::numeric_limits<double>::quiet_NaN();
+        continue;
+      }
+    }
     logits = logits.cpu();
-    total[0] += cross_entropy(logits, tensors.target, /*sum=*/true).item<double>();
+    if (!model.loss()) total[0] += cross_entropy(logits, tensors.target, /*sum=*/true).item<double>();
     const at::Tensor predicted = logits.argmax(-1).reshape({-1}).contiguous(), target = tensors.target.reshape({-1});
-    total[1] += static_cast<double>(target.numel()) - predicted.eq(target).sum().item<double>();
-    total[2] += static_cast<double>(target.numel());
+    total[1] += num_targets - predicted.eq(target).sum().item<double>();
     if (classes > 0) {
       const int64_t* const guess = predicted.data_ptr<int64_t>();
-      for (int64_t i = 0; i < target.numel(); ++i) total[3 + batch.targets[static_cast<size_t>(i)] * classes + guess[i]] += 1;
+      for (int64_t i = 0; i < target.numel(); ++i)  // A model may know more classes than the data has.
+        if (guess[i] < classes) total[3 + batch.targets[static_cast<size_t>(i)] * classes + guess[i]] += 1;
     }
   }
   if (options.finish) options.finish();
@@ -74,7 +89,7 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, c
   result.num_targets = static_cast<int64_t>(total[2]);
   result.loss = total[0] / total[2];
   result.error = total[1] / total[2];
-  for (int64_t row = 0; row < classes; ++row) {
+  for (int64_t row = 0; row < classes && result.has_error(); ++row) {
     result.confusion.emplace_back();
     for (int64_t column = 0; column < classes; ++column)
       result.confusion.back().push_back(static_cast<int64_t>(total[3 + row * classes + column]));
@@ -91,8 +106,8 @@ std::string first_text(const DataSource& source, size_t num_bytes) {
   return text;
 }
 
-std::string sample_text(LayerGraph& model, const DataShape& shape, const std::string& prompt, int64_t num_bytes, double temperature,
-                        uint64_t seed) {
+std::optional<std::string> sample_text(LayerGraph& model, const DataShape& shape, const std::string& prompt, int64_t num_bytes,
+                                       double temperature, uint64_t seed) {
   at::NoGradGuard no_grad;
   const EvalMode mode(model);
   const int64_t context = shape.input.at(0);
@@ -104,8 +119,9 @@ std::string sample_text(LayerGraph& model, const DataShape& shape, const std::st
     at::Tensor window = at::zeros({1, context}, at::kLong);
     for (int64_t i = 0; i < length; ++i)
       window.data_ptr<int64_t>()[i] = static_cast<unsigned char>(text[text.size() - static_cast<size_t>(length - i)]);
-    const at::Tensor odds =
-        at::softmax(model.forward(window.to(device_of(model)))[0][length - 1].cpu().to(at::kDouble) / temperature, -1).contiguous();
+    const at::Tensor scores = model.forward(window.to(device_of(model)));
+    if (!is_scores(scores, window, shape.vocabulary()) || scores.dim() != 3) return std::nullopt;
+    const at::Tensor odds = at::softmax(scores[0][length - 1].cpu().to(at::kDouble) / temperature, -1).contiguous();
     const double* const p = odds.data_ptr<double>();
     double left = unit_interval(random_bits(seed, n));
     int64_t byte = 0;

@@ -1,8 +1,10 @@
 #pragma once
 // Validation: every rank takes its share of the samples, the sums are exchanged.
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,10 +15,11 @@
 namespace cohort {
 
 struct Evaluation {
-  double loss = 0;   ///< Mean cross-entropy (nats) over all targets.
-  double error = 0;  ///< Share of targets whose likeliest class is wrong.
+  double loss = 0;   ///< The model's own loss, the mean over all samples; else the mean cross-entropy (nats) over all targets.
+  double error = 0;  ///< Share of targets whose likeliest class is wrong; NaN where a loss of one's own is of no scores of classes.
   int64_t num_targets = 0;
   std::vector<std::vector<int64_t>> confusion;  ///< [true class][predicted class]; only when asked for.
+  bool has_error() const { return !std::isnan(error); }
 };
 
 struct EvaluationOptions {
@@ -40,8 +43,8 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, c
 std::string first_text(const DataSource& source, size_t num_bytes);
 
 /// `num_bytes` bytes that follow `prompt` when each next byte is drawn from the model's distribution at `temperature`; deterministic by
-/// seed. For models of text with the context that `source` has.
-std::string sample_text(LayerGraph& model, const DataShape& shape, const std::string& prompt, int64_t num_bytes, double temperature,
-                        uint64_t seed);
+/// seed. For models of text with the context that `source` has; none where the output is no scores of the next byte.
+std::optional<std::string> sample_text(LayerGraph& model, const DataShape& shape, const std::string& prompt, int64_t num_bytes,
+                                       double temperature, uint64_t seed);
 
 }  // namespace cohort

@@ -28,7 +28,6 @@
 #include <variant>
 
 #include "cohort/base/error.h"
-#include "cohort/models/registry.h"
 #include "cohort/parallel/parameters.h"
 
 namespace cohort {
@@ -81,7 +80,7 @@ FusedTrials::FusedTrials(const study::StudySpec& spec, const TrialData& data, co
     if (order.batch_size != orders[0].batch_size || (!trials_.empty() && schedule.label_smoothing != trials_[0].schedule.label_smoothing))
       fail(ErrorCode::kBadInput, "trials that are fused have one batch size and one label smoothing");
     trials_.push_back({.schedule = schedule, .sampler = Sampler(data.train.num_samples(), order.batch_size, order.seed)});
-    const auto model = build_model(spec.model, data.train.shape(), order.seed);
+    const auto model = build_trial_model(spec, data.train.shape(), order.seed);
     if (!model_) model_ = model;
     if (!can_fuse(*model)) fail(ErrorCode::kBadInput, "model ", spec.model, ": its trials can not be fused");
     const std::vector<NamedTensor> parameters = distinct_parameters(*model);

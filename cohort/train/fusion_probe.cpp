@@ -7,7 +7,6 @@
 
 #include "cohort/base/cpu_time.h"
 #include "cohort/base/statistics.h"
-#include "cohort/models/registry.h"
 #include "cohort/train/fused_trials.h"
 #include "cohort/train/trial_step.h"
 
@@ -20,7 +19,7 @@ FusionProbe probe_fusion(const study::StudySpec& spec, const TrialData& data, in
   for (int64_t i = 0; i < num_trials; ++i)
     orders.push_back(
         {.batch_size = batch_size, .id = i, .train_steps = 1, .parameters = {{"learning_rate", 1e-6}}, .seed = static_cast<uint64_t>(i)});
-  const auto model = build_model(spec.model, data.train.shape(), 0);
+  const auto model = build_trial_model(spec, data.train.shape(), 0);
   std::optional<FusedTrials> fused;
   if (FusedTrials::can_fuse(*model)) fused.emplace(spec, data, orders);
   TrialStep unfused(data, Group(), {});

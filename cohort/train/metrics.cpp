@@ -176,11 +176,14 @@ void Metrics::step(const StepMetrics& m) {
 }
 
 void Metrics::evaluation(int64_t step, double loss, double error) {
-  event(Json{{"event", "eval"}, {"step", step}, {"val_loss", loss}, {"val_error", error}});
-  char row[96];
-  std::snprintf(row, sizeof row, "%lld,,,,,,,,,%.9g,%.9g\n", static_cast<long long>(step), loss, error);
+  const bool known = !std::isnan(error);
+  event(Json{{"event", "eval"}, {"step", step}, {"val_loss", loss}, {"val_error", known ? Json(error) : Json(nullptr)}});
+  char row[96], error_text[32] = "";
+  if (known) std::snprintf(error_text, sizeof error_text, "%.9g", error);
+  std::snprintf(row, sizeof row, "%lld,,,,,,,,,%.9g,%s\n", static_cast<long long>(step), loss, error_text);
   outputs_->write_csv(row);
-  scalars(step, {{"validation/loss", loss}, {"validation/error", error}});
+  scalars(step, {{"validation/loss", loss}});
+  if (known) scalars(step, {{"validation/error", error}});
   flush();
 }
 

@@ -40,7 +40,7 @@ class Metrics {
   Metrics(const Metrics&) = delete;
 
   void step(const StepMetrics& metrics);
-  void evaluation(int64_t step, double loss, double error);
+  void evaluation(int64_t step, double loss, double error);  ///< NaN: there is no error.
   void noise_scale(const NoiseReading& reading);
   /// Any other event; `to_stdout_too` false for what only the report reads.
   void event(const Json& line, bool to_stdout_too = true);

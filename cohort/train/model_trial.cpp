@@ -23,7 +23,6 @@
 #include "cohort/base/error.h"
 #include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
-#include "cohort/models/registry.h"
 #include "cohort/train/trial_evaluate.h"
 #include "cohort/train/trial_snapshot.h"
 #include "cohort/train/trial_step.h"
@@ -59,7 +58,7 @@ class ModelRunner : public study::TrialRunner {
         options_(std::move(options)),
         step_(*data_, team_, {.max_microbatch = spec.max_microbatch, .use_dense_chain = options_.use_dense_chain}) {
     keep_freed_memory();
-    build_model(spec_.model, data_->train.shape(), 0);  // Complain now.
+    build_trial_model(spec_, data_->train.shape(), 0);  // Complain now.
   }
 
   TrialOutcome run(const TrialOrder& order, const TrialWatch& watch) override;
@@ -96,7 +95,7 @@ class ModelRunner : public study::TrialRunner {
 
 void ModelRunner::begin(const TrialSchedule& schedule, int64_t batch_size, uint64_t seed) {
   evaluation_chain_.reset();
-  step_.begin(build_model(spec_.model, data_->train.shape(), seed), schedule, batch_size, seed);
+  step_.begin(build_trial_model(spec_, data_->train.shape(), seed), schedule, batch_size, seed);
   if (step_.uses_dense_chain()) evaluation_chain_ = DenseChain::make(step_.model(), data_->train.shape(), step_.weights());
 }
 

@@ -47,6 +47,15 @@ struct OddModel {
   }
 };
 
+struct OwnLossModel {
+  OwnLossModel() {
+    if (registered_models().contains("own-loss-trial")) return;
+    register_model("own-loss-trial", "", [](const ModelOptions& options) {
+      return BuiltModel(build_odd(options).graph, {.loss = [](const at::Tensor& output, const at::Tensor&) { return output.sum(); }});
+    });
+  }
+};
+
 /// Validation losses after steps 1, 2, ... of `cohort train`.
 std::vector<double> losses_of_train(const study::StudySpec& spec, const study::TrialOrder& order) {
   const TemporaryFolder folder;
@@ -307,6 +316,9 @@ TEST_CASE("divergence, censoring, refusals") {
   CHECK(run_trial(*make_model_runner(spec, data_of(spec), Group()), tiny_order(0.1), 12).outcome.status == study::TrialStatus::kComplete);
   CHECK_THROWS_AS(run_trial(*runner, tiny_order(-1)), Error);
   CHECK_THROWS_AS(make_model_runner(tiny_spec("no-such-model"), data_of(spec), Group()), Error);
+  const OwnLossModel registered;
+  CHECK_THROWS_WITH_AS(make_model_runner(tiny_spec("own-loss-trial"), data_of(spec), Group()),
+                       doctest::Contains("has a loss of its own, and a study measures the cross-entropy"), Error);
   run_thread_ranks(3, [&](Group& team) {
     const auto small = make_model_runner(spec, data_of(spec), team);
     try {

@@ -174,17 +174,17 @@ StagePlan plan_from_json(const Json& json) {
 
 }  // namespace
 
-StageRequest stage_request(const Config& config, const Layout& layout, const DataSource& data) {
+StageRequest stage_request(const LayerGraph& model, const Config& config, const Layout& layout, const DataSource& data) {
   const int64_t pieces = static_cast<int64_t>(num_pipelines(layout)) * std::max(1, config.accumulate) * layout.microbatches;
   const int64_t micro_batch = std::clamp<int64_t>(config.global_batch / pieces, 1, data.num_samples());
-  const auto sample = [&data, micro_batch] {
+  const auto sample = [&model, &data, micro_batch] {
     std::vector<int64_t> indices(static_cast<size_t>(micro_batch));
     std::iota(indices.begin(), indices.end(), 0);
     const auto batch = std::make_shared<Batch>();
     data.read(indices, *batch);
     const BatchTensors tensors = as_tensors(*batch, data.shape());
     return StageSample{tensors.input,
-                       [batch, target = tensors.target](const at::Tensor& output) { return cross_entropy(for_loss(output), target); }};
+                       [&model, batch, target = tensors.target](const at::Tensor& output) { return mean_loss(model, for_loss(output), target); }};
   };
   return {.layout = layout,
           .rule = update_rule(config),

@@ -43,7 +43,8 @@ struct StageRequest {
   int num_micro_steps = 1;              ///< Times that a step goes through the pipeline.
   std::function<StageSample()> sample;  ///< Asked for where something is measured.
 };
-StageRequest stage_request(const Config& config, const Layout& layout, const DataSource& data);
+/// References must live until the plan is made.
+StageRequest stage_request(const LayerGraph& model, const Config& config, const Layout& layout, const DataSource& data);
 
 /// Collective over `group`: rank 0 measures what the layout leaves open (split=auto and branches, recompute=auto), all get its plan.
 /// `model` is whole and not changed. Error on all ranks: kBadInput for a layout that does not fit the model, kInfeasible where nothing fits

@@ -47,6 +47,7 @@ void Run::write_start() {
              {"host", world_.host},
              {"started", utc_now()}};
   if (const std::string name = group_.device_backend_name(); !name.empty()) start["device_backend"] = name;
+  if (model_->loss()) start["loss"] = "own";
   if (layout_.tp > 1) start["tensor_parallel"] = to_json(division_, layout_);
   metrics_->event(start);
   if (config_.resume)
@@ -173,9 +174,10 @@ std::shared_ptr<LayerGraph> Run::whole_model() const {
 
 void Run::write_text_sample(int64_t step, LayerGraph& model) {
   const std::string prompt = config_.prompt.empty() ? first_text(*data_.validation, 32) : config_.prompt;
-  const std::string text = sample_text(model, data_.train->shape(), prompt, config_.sample_bytes, 0.8, config_.seed);
-  metrics_->event(Json{{"event", "sample"}, {"step", step}, {"prompt", prompt}, {"text", text}}, false);
-  if (!config_.json) progress_->note("the model writes: " + printable(prompt + text));
+  const auto text = sample_text(model, data_.train->shape(), prompt, config_.sample_bytes, 0.8, config_.seed);
+  if (!text) return log_info("the output of the model is no scores of the next byte, so it writes no text (--sample-bytes 0 does not ask)");
+  metrics_->event(Json{{"event", "sample"}, {"step", step}, {"prompt", prompt}, {"text", *text}}, false);
+  if (!config_.json) progress_->note("the model writes: " + printable(prompt + *text));
 }
 
 void Run::write_end(bool interrupted) {
@@ -207,8 +209,9 @@ void Run::write_end(bool interrupted) {
   if (interrupted)
     log_info(concat("interrupted after step ", result_.steps, "; go on with: cohort train ", config_.run, "/config.toml --resume"));
   else
-    log_info(concat("done: validation loss ", result_.val_loss, ", accuracy ", 100 * (1 - result_.val_error), " % after ", result_.steps,
-                    " steps in ", human_seconds(result_.seconds),
+    log_info(concat("done: validation loss ", result_.val_loss,
+                    last_evaluation_.has_error() ? concat(", accuracy ", 100 * (1 - result_.val_error), " %") : "", " after ",
+                    result_.steps, " steps in ", human_seconds(result_.seconds),
                     step_->skipped_steps() > 0 ? concat(", ", step_->skipped_steps(), " of them skipped (fp16 overflow)") : "",
                     "; report: ", report));
 }

@@ -15,11 +15,11 @@
 #include "cohort/base/json.h"
 #include "cohort/base/layout.h"
 #include "cohort/data/loader.h"
-#include "cohort/models/registry.h"
 #include "cohort/train/balance.h"
 #include "cohort/train/bench_ranks.h"
 #include "cohort/train/optimizer.h"
 #include "cohort/train/training_step.h"
+#include "cohort/train/trial_data.h"
 
 namespace cohort {
 namespace {
@@ -84,7 +84,7 @@ bool leaves_nothing(const Config& config, const DataSet& data, const LayerGraph&
 /// On every rank: seconds of the steps of each batch size, in this round; none where it does not go round.
 Json measure_round(const StudySpec& spec, const DataSet& data, const std::vector<int64_t>& batch_sizes, double seconds, const World& world,
                    Group& group) {
-  const std::shared_ptr<LayerGraph> model = build_model(spec.model, data.train->shape(), spec.seed);
+  const std::shared_ptr<LayerGraph> model = build_trial_model(spec, data.train->shape(), spec.seed);
   const std::unique_ptr<Strategy> strategy =
       make_strategy(*model, group, strategy_options(config_of(spec, 1, world.size), parse_layout("auto", world.size)));
   Json measured = Json::array();

@@ -84,6 +84,7 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
   take_folder();
   check_same_text(group_, to_toml(config_), "the configuration", "start all ranks with the same options and config.toml");
   model_ = build_model(config.model, data.train->shape(), config.seed);
+  check_model(config, layout_, *model_);
   if (options.nudge_weights > 0) nudge(*model_, options.nudge_weights);
   if (options.alter_model) altered_ = options.alter_model(*model_);
   model_->to(device_);
@@ -141,7 +142,7 @@ int64_t Run::num_pieces() const {
 
 /// Cuts the model where the layout says so; from here on model_ is this rank's part.
 void Run::spread_model() {
-  plan_ = plan_stages(*model_, stage_request(config_, layout_, *data_.train), group_);
+  plan_ = plan_stages(*model_, stage_request(*model_, config_, layout_, *data_.train), group_);
   for (const NamedTensor& parameter : distinct_parameters(*model_, &aliases_)) num_parameters_ += parameter.tensor.numel();
   if (!plan_.recompute.empty()) model_->set_recompute(plan_.recompute);
   if (options_.in_turn) in_turn_ = std::make_unique<InTurn>(*model_, *options_.in_turn, altered_.borrowed, altered_.order);
@@ -298,10 +299,14 @@ void Run::evaluate_now(int64_t step, bool last) {
   result_.val_loss = last_evaluation_.loss;
   result_.val_error = last_evaluation_.error;
   if (is_first()) metrics_->evaluation(step, last_evaluation_.loss, last_evaluation_.error);
+  if (!last_evaluation_.has_error() && config_.goal.starts_with("val_error"))
+    fail(ErrorCode::kBadInput, "--goal ", config_.goal, ": the output of ", config_.model,
+         " is no scores of classes, so no error is known; use val_loss");
   // The sums are everybody's, so all ranks end here; what this step made of the weights is not saved.
   step_->check_finite("the validation loss", last_evaluation_.loss, std::max<int64_t>(1, step) - 1);
   if (is_first() && !last)
-    progress_->note(concat("step ", step, ": validation loss ", last_evaluation_.loss, ", error ", 100 * last_evaluation_.error, " %"));
+    progress_->note(concat("step ", step, ": validation loss ", last_evaluation_.loss,
+                           last_evaluation_.has_error() ? concat(", error ", 100 * last_evaluation_.error, " %") : ""));
 }
 
 /// [{"layer": "conv1", "stage": 0, "worker": 0}, ...]: who ran which layer of a pipeline.
@@ -358,7 +363,8 @@ TrainResult Run::train() {
       if (reports_here() && step.noise) metrics_->noise_scale(*step.noise);
       if ((number + 1) % config_.eval_every == 0 || last) evaluate_now(number + 1, last);
       if (reports_here()) {
-        const std::optional<double> error = evaluated_step_ >= 0 ? std::optional<double>(result_.val_error) : std::nullopt;
+        const std::optional<double> error =
+            evaluated_step_ >= 0 && last_evaluation_.has_error() ? std::optional<double>(result_.val_error) : std::nullopt;
         progress_->update(number + 1, step.metrics.loss, step.metrics.samples_per_second, error);
       }
       if (goal && evaluated_step_ == number + 1)

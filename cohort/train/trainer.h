@@ -28,7 +28,7 @@ struct TrainResult {
 
 /// What else changes where a model is changed before it is trained.
 struct AlteredModel {
-  /// In place of the mean cross-entropy of logits and targets; empty: that.
+  /// In place of the loss of the model; empty: that.
   std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> loss;
   std::vector<BorrowedWeight> borrowed;
   BackwardOrder order;  ///< Of InTurn.

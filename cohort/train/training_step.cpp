@@ -12,6 +12,7 @@
 #include "cohort/base/fault.h"
 #include "cohort/base/json.h"
 #include "cohort/base/random.h"
+#include "cohort/tensor/collective_ops.h"
 #include "cohort/tensor/shard_graph.h"
 #include "cohort/train/batch_tensors.h"
 #include "cohort/train/optimizer.h"
@@ -48,9 +49,17 @@ at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const at::Tenso
   if (count == 0) return output.sum() * 0;
   const at::Tensor logits = for_loss(output);
   const bool divided = options_.parallel && options_.parallel->sharded().logits_divided;
-  const at::Tensor mean = options_.loss ? options_.loss(logits, target)
-                          : divided     ? divided_cross_entropy(logits, target, options_.parallel->tensor())
-                                        : cross_entropy(logits, target, /*sum=*/false, config_.label_smoothing);
+  at::Tensor mean;
+  if (options_.loss) {
+    mean = options_.loss(logits, target);
+  } else if (divided && model_.loss()) {
+    // It knows nothing of ranks: each of them computes it of the whole output.
+    mean = mean_loss(model_, gather_from_ranks(logits, logits.dim() - 1, options_.parallel->tensor()), target);
+  } else if (divided) {
+    mean = divided_cross_entropy(logits, target, options_.parallel->tensor());
+  } else {
+    mean = mean_loss(model_, logits, target, config_.label_smoothing);
+  }
   return mean * (static_cast<double>(count) / static_cast<double>(global_samples));
 }
 

@@ -32,7 +32,7 @@ struct TrainingStepOptions {
   bool empty_forward = false;   ///< A rank without samples in a micro-step runs it with none: its layers exchange (batch norm over ranks).
   NoiseMeter* noise = nullptr;  ///< Measures, where the noise scale is asked for.
   InTurn* in_turn = nullptr;    ///< Not null: this process does all ranks' pieces, which the batch holds one rank after the other.
-  /// Not empty: in place of the mean cross-entropy of logits and targets.
+  /// Not empty: in place of the loss of the model.
   std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> loss = {};
 };
 

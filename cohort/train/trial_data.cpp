@@ -14,6 +14,7 @@
 #include <numeric>
 
 #include "cohort/base/error.h"
+#include "cohort/models/registry.h"
 #include "cohort/train/batch_tensors.h"
 
 namespace cohort {
@@ -115,5 +116,13 @@ void TrialBatch::view(const TrialSamples& samples, int64_t begin, int64_t end) {
 
 TrialData::TrialData(const DataSet& data, int64_t train_samples, int64_t max_resident_bytes)
     : train(data.train, train_samples, max_resident_bytes), validation(data.validation, 0, max_resident_bytes) {}
+
+std::shared_ptr<LayerGraph> build_trial_model(const study::StudySpec& spec, const DataShape& shape, uint64_t seed) {
+  std::shared_ptr<LayerGraph> model = build_model(spec.model, shape, seed);
+  if (model->loss())
+    fail(ErrorCode::kBadInput, "model ", spec.model,
+         " has a loss of its own, and a study measures the cross-entropy and its error; use train, or a model without a loss of its own");
+  return model;
+}
 
 }  // namespace cohort

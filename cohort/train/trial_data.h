@@ -1,5 +1,6 @@
 #pragma once
-// The samples of a study in memory, as a training step wants them: rows of floats that are copied into a batch, labels beside them.
+// What trials of a study train: its samples in memory, as a step wants them (rows of floats that are copied into a batch, labels beside
+// them), and its model.
 
 #include <ATen/core/Tensor.h>
 
@@ -9,6 +10,8 @@
 #include <vector>
 
 #include "cohort/data/source.h"
+#include "cohort/models/layer_graph.h"
+#include "cohort/study/spec.h"
 
 namespace cohort {
 
@@ -58,5 +61,9 @@ struct TrialData {
   static constexpr int64_t kMaxResidentBytes = INT64_C(4) << 30;
   TrialSamples train, validation;
 };
+
+/// The model of a study's trials. Error(kBadInput) as build_model() has it, and for one with a loss of its own: a study measures the
+/// cross-entropy.
+std::shared_ptr<LayerGraph> build_trial_model(const study::StudySpec& spec, const DataShape& shape, uint64_t seed);
 
 }  // namespace cohort

@@ -294,7 +294,7 @@ AlteredModel compute_in_pieces(LayerGraph& model, const Layout& layout, const st
       replace_linear(model, i, "whole", layout.tp, copies);
     else replace(model, i, plan.placements[i], layout.tp, copies);
   }
-  if (plan.logits_divided)
+  if (plan.logits_divided && !model.loss())  // Which takes the logits whole.
     altered.loss = [num_ranks = int64_t{layout.tp}](const at::Tensor& logits, const at::Tensor& target) {
       return CrossEntropyInPieces::apply(logits, target, num_ranks);
     };

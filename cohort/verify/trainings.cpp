@@ -10,9 +10,12 @@
 #include <optional>
 
 #include "cohort/base/error.h"
+#include "cohort/base/file.h"
+#include "cohort/base/json.h"
 #include "cohort/base/text.h"
 #include "cohort/train/trainer.h"
 #include "cohort/verify/pieces.h"
+#include "cohort/verify/suspects.h"
 #include "cohort/world/launch.h"
 
 namespace cohort {
@@ -88,8 +91,10 @@ std::string Trainings::run(Config config, int num_ranks, const Variant& variant)
                        .keep_first = num_ranks == 1 && !initial_.contains(variant.nudge),
                        .fault = variant.fault,
                        .in_turn = variant.in_turn};
-  if (variant.in_turn)
-    options.alter_model = [&variant](LayerGraph& model) {
+  if (num_ranks == 1)
+    options.alter_model = [&variant, description = modules_path()](LayerGraph& model) {
+      if (!std::filesystem::exists(description)) write_file_atomically(description, describe_modules(model).dump());
+      if (!variant.in_turn) return AlteredModel();
       BackwardOrder order;
       if (adds_stages_up(variant.stages)) order = backward_order(model, *variant.in_turn, variant.stages.layers);
       AlteredModel altered = compute_in_pieces(model, *variant.in_turn, variant.stages.tied);
@@ -102,6 +107,13 @@ std::string Trainings::run(Config config, int num_ranks, const Variant& variant)
   });
   if (code != 0) throw Error(static_cast<ErrorCode>(code), "");  // The ranks have said why.
   return config.run + "/checkpoints";
+}
+
+std::string Trainings::modules_path() const { return folder_->path + "/modules.json"; }
+
+Json Trainings::modules() const {
+  constexpr size_t kMostBytes = size_t{64} << 20;
+  return Json::parse(read_small_file(modules_path(), kMostBytes));
 }
 
 const Checkpoint& Trainings::known(const std::string& key, const Variant& variant) {

@@ -9,6 +9,7 @@
 
 #include "cohort/base/config.h"
 #include "cohort/base/fault.h"
+#include "cohort/base/json_fwd.h"
 #include "cohort/base/layout.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/data/source.h"
@@ -37,12 +38,15 @@ class Trainings {
   const Checkpoint& in_turn(const Layout& layout, const StagesOfRun& stages, double nudge = 0);
   /// What the weights began with that `nudge` moved; one_process() or in_turn() was called with it.
   const Checkpoint& nudged_initial(double nudge) { return initial_.at(nudge); }
+  /// describe_modules() of the model; a training by one process was there.
+  Json modules() const;
   /// The ranks, anew at each call.
   Checkpoint ranks(const Layout& layout, Fault fault = Fault::kNone);
 
  private:
   struct Variant;
   const Checkpoint& known(const std::string& key, const Variant& variant);
+  std::string modules_path() const;
   std::string run(Config config, int num_ranks, const Variant& variant);
 
   struct Folder;

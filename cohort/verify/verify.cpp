@@ -158,6 +158,7 @@ class Verifier {
       result.reason = concat("nothing was trained, so nothing was compared: no weight moved in ", result.steps,
                              result.steps == 1 ? " step" : " steps", "; take a larger --lr, or with fp16 a smaller --loss-scale");
     }
+    if (!result.ok() && has_trained(differences)) result.suspects = find_suspects(layout, differences);
     for (const Fault fault : faults) result.faults.push_back(try_fault(fault, run, bits));
     return result;
   }
@@ -244,6 +245,15 @@ class Verifier {
                ": this model depends on how its batch is divided (usual batch norm, randomness that is not cohort::Dropout); use "
                "--sync-batch-norm, norm=ghost, group or none, or cohort::Dropout");
     return true;
+  }
+
+  std::vector<Suspect> find_suspects(const Layout& layout, const std::vector<TensorDifference>& differences) {
+    SuspectOptions options{.batch_is_divided = num_pipelines(layout) * layout.microbatches > 1, .sync_batch_norm = config_.sync_batch_norm};
+    options.moved = [&](const std::string& buffer) {
+      return std::any_of(differences.begin(), differences.end(),
+                         [&](const TensorDifference& tensor) { return tensor.name == "model/" + buffer && tensor.max_update > 0; });
+    };
+    return suspects_of(trainings_.modules(), options);
   }
 
   FaultResult try_fault(Fault fault, const Checkpoint& good, bool bits) {

@@ -11,6 +11,7 @@
 #include "cohort/base/fault.h"
 #include "cohort/base/layout.h"
 #include "cohort/data/source.h"
+#include "cohort/verify/suspects.h"
 
 namespace cohort {
 
@@ -35,7 +36,8 @@ struct VerifyResult {
   Layout layout;
   int64_t steps = 0;
   Verdict verdict = Verdict::kNotProven;
-  std::string reason;  ///< How exact, where and by how much, or why not and what to change.
+  std::string reason;             ///< How exact, where and by how much, or why not and what to change.
+  std::vector<Suspect> suspects;  ///< Modules that may be the cause; none where it is the same.
   /// Largest difference to one process that does the ranks' arithmetic in their order; 0: equal bit by bit; empty: there is no such
   /// process.
   std::optional<double> strict;

@@ -1,9 +1,16 @@
-// Models that depend on how their batch is divided, as users write them: `cohort verify` must say so. A plug-in for test_verify.py.
+// Models as users write them: modules of one piece, losses of their own, and what depends on how a batch is divided, of which
+// `cohort verify` must say so. A plug-in for test_verify.py and test_own_models.py.
+#include <ATen/ops/mse_loss.h>
+#include <ATen/ops/one_hot.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/grad_mode.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
 
 #include "cohort/models/registry.h"
 
@@ -21,6 +28,47 @@ void end(torch::nn::Sequential& model, const cohort::ModelOptions& options) {
   model->push_back("output", torch::nn::Linear(32, options.data().num_classes));
 }
 
+/// Batch norm by hand.
+struct HandMadeNormImpl : torch::nn::Module {
+  explicit HandMadeNormImpl(int64_t features)
+      : mean_(register_buffer("mean", at::zeros({features}))), variance_(register_buffer("variance", at::ones({features}))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    if (!is_training()) return (x - mean_) / (variance_ + 1e-5).sqrt();
+    const at::Tensor mean = x.mean(0), variance = x.var(0, /*unbiased=*/false);
+    {
+      const at::NoGradGuard no_grad;
+      mean_.mul_(0.9).add_(mean, 0.1);
+      variance_.mul_(0.9).add_(variance, 0.1);
+    }
+    return (x - mean) / (variance + 1e-5).sqrt();
+  }
+
+ private:
+  at::Tensor mean_, variance_;
+};
+TORCH_MODULE(HandMadeNorm);
+
+/// All in one forward().
+struct PlainImpl : torch::nn::Module {
+  PlainImpl(int64_t inputs, int64_t classes, bool with_norm, double probability)
+      : hidden(inputs, 32), output(32, classes), norm(nullptr), dropout(probability) {
+    register_module("hidden", hidden);
+    register_module("output", output);
+    if (with_norm) norm = register_module("norm", HandMadeNorm(32));
+    register_module("dropout", dropout);
+  }
+  at::Tensor forward(at::Tensor x) {
+    x = hidden(x.flatten(1));
+    if (norm) x = norm(x);
+    return output(dropout(x.relu()));
+  }
+
+  torch::nn::Linear hidden, output;
+  HandMadeNorm norm;
+  torch::nn::Dropout dropout;
+};
+TORCH_MODULE(Plain);
+
 }  // namespace
 
 COHORT_MODEL("usual-batch-norm", [](const cohort::ModelOptions& options) {
@@ -35,4 +83,34 @@ COHORT_MODEL("usual-dropout", [](const cohort::ModelOptions& options) {
   model->push_back("dropout", torch::nn::Dropout(0.3));
   end(model, options);
   return model;
+});
+
+COHORT_MODEL("plain", [](const cohort::ModelOptions& options) {
+  return Plain(options.data().input_elements(), options.data().num_classes, options.integer("norm", 0, 0, 1) == 1,
+               options.number("dropout", 0, 0, 0.9));
+});
+
+// Squares of the distance to one-hot targets, which are no less than `offset`. Three linear layers: tp=2 divides the classes.
+COHORT_MODEL("own-loss", [](const cohort::ModelOptions& options) {
+  torch::nn::Sequential model = begin(options);
+  model->push_back("relu1", torch::nn::ReLU());
+  model->push_back("hidden2", torch::nn::Linear(32, 32));
+  end(model, options);
+  const double offset = options.number("offset", 0, 0, 1000);
+  return cohort::BuiltModel(model, {.loss = [offset](const at::Tensor& output, const at::Tensor& target) {
+                              return at::mse_loss(output, at::one_hot(target, output.size(-1)).to(output.scalar_type())) + offset;
+                            }});
+});
+
+// One number a sample, of pictures or text: no scores of classes. `whole=1`: a loss that is no mean over samples.
+COHORT_MODEL("regression", [](const cohort::ModelOptions& options) {
+  auto graph = std::make_shared<cohort::LayerGraph>();
+  graph->add("flatten", "flatten", [](const cohort::LayerGraph::Inputs& in) { return in[0].flatten(1).to(at::kFloat) / 100; });
+  graph->add("output", "linear", torch::nn::Linear(options.data().input_elements(), 1));
+  const bool whole = options.integer("whole", 0, 0, 1) == 1;
+  return cohort::BuiltModel(graph, {.loss = [whole](const at::Tensor& output, const at::Tensor& target) {
+                              const at::Tensor wanted = target.to(at::kFloat).reshape({target.size(0), -1}).mean(1) / 100;
+                              const at::Tensor squares = (output.squeeze(1) - wanted).square();
+                              return whole ? squares.max() : squares.mean();
+                            }});
 });
