@@ -120,6 +120,7 @@ Parallel::State::State(torch::nn::Module& module_, const Session& session_, Para
 /// Before each backward(): parameters that were registered or unfrozen since count by the samples, too.
 void Parallel::State::see_module() {
   if (session.size() == 1) return;
+  session.check_samples_told("backward()");
   set_buffer_share();
   if (!module_watch.changed()) return;
   hook_parameters();

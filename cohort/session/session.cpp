@@ -63,6 +63,7 @@ struct Session::State {
   Group group;
   double weight = 1;
   bool loss_is_weighted = false;  ///< In backward().
+  bool wants_samples = false;     ///< A batch was taken of which nobody has said how many samples it has.
 };
 
 Session::Session(const World& world, SessionOptions options) : state_(std::make_shared<State>()) {
@@ -99,13 +100,25 @@ void Session::set_samples(int64_t num_samples) {
   if (std::isnan(all)) fail(ErrorCode::kBadInput, "set_samples(): a rank has 0 samples or more; this one has ", num_samples);
   if (all == 0) fail(ErrorCode::kBadInput, "set_samples(): no rank has any samples");
   state_->weight = mine * size() / all;
+  state_->wants_samples = false;
 }
 
 Share Session::take_share(int64_t num_samples) {
   if (num_samples < 1) fail(ErrorCode::kBadInput, "a batch of ", num_samples, " samples has no mean");
   const Share mine = share(num_samples);
   state_->weight = static_cast<double>(mine.size()) * size() / static_cast<double>(num_samples);
+  state_->wants_samples = false;
   return mine;
+}
+
+/// Where nothing needs to be said, what was said of another loader's batches must not count on.
+void Session::batch_was_taken(bool is_even) { state_->wants_samples = size() > 1 && !(is_even && weight() == 1); }
+
+void Session::check_samples_told(const char* call) const {
+  if (state_->wants_samples)
+    fail(ErrorCode::kBadInput, call,
+         ": LoaderSampler's batches do not divide evenly by the ranks; call session.set_samples(batch.data.size(0)) after each batch that "
+         "you take from the loader");
 }
 
 at::Tensor Session::local(const at::Tensor& batch, int64_t dim) {
@@ -127,6 +140,7 @@ double Session::sum(double value) { return sum(at::full({1}, value, at::kDouble)
 at::Tensor Session::mean(const at::Tensor& value) {
   at::NoGradGuard no_grad;
   if (size() == 1) return value.detach().clone();
+  check_samples_told("mean()");
   const at::Tensor part = weight() == 0 ? at::zeros_like(value, at::kDouble) : value.detach().to(at::kDouble).mul(weight() / size());
   return sum(part).to(value.is_floating_point() ? value.scalar_type() : at::kDouble);
 }

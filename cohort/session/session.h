@@ -35,6 +35,7 @@ struct SessionOptions {
 
 /// One per process. A handle: copies are the same session. One thread. Calls marked collective are made by all ranks, in the same order.
 class Session {
+  friend class LoaderSampler;
   friend class Parallel;
   friend class SessionSampler;
 
@@ -66,7 +67,7 @@ class Session {
   void backward(const at::Tensor& loss);
 
   /// The mean over all ranks' samples of a value that is this rank's mean over its own; the same bits on all ranks. Collective. A rank
-  /// without samples adds nothing, not even a NaN.
+  /// without samples adds nothing, not even a NaN. Error(kBadInput) where a LoaderSampler's batch wants set_samples() first.
   double mean(double value);
   at::Tensor mean(const at::Tensor& value);
   /// Collective.
@@ -84,6 +85,8 @@ class Session {
  private:
   Share take_share(int64_t num_samples);
   bool loss_is_weighted() const;
+  void batch_was_taken(bool is_even);
+  void check_samples_told(const char* call) const;
 
   struct State;
   std::shared_ptr<State> state_;
