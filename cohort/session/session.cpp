@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -166,6 +167,8 @@ Session init(int& argc, char** argv, SessionOptions options) {
   } else if (num_workers > 1) {
     world = become_ranks({.num_ranks = num_workers, .counts_steps = false});
   }
+  // Into a pipe or a file stdio writes when its buffer is full, in the middle of a line, where that of another rank would go on.
+  if (world.size > 1) std::setvbuf(stdout, nullptr, _IOLBF, 0);
   return Session(world, std::move(options));
 }
 

@@ -157,6 +157,17 @@ def test_a_rank_gets_its_share_of_the_cores():
     check(seen(1, dict(plain, COHORT_LOG="warning"))[2] == "", "COHORT_LOG=warning leaves the line out")
 
 
+def test_lines_of_ranks_stay_whole():
+    wanted = sorted(f"rank {rank} line {line} of many" for rank in range(3) for line in range(3000))
+    for command in ([COHORT, "launch", "-n", "3", OWN, "lines"], [OWN, "lines", "--workers", "3"]):
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        check(result.returncode == 0 and sorted(result.stdout.splitlines()) == wanted, f"{command}: {result.stderr}")
+        with Folder() as folder:
+            with open(folder / "out", "w") as out:
+                subprocess.run(command, stdout=out, stderr=subprocess.DEVNULL, timeout=60, check=True)
+            check(sorted((folder / "out").read_text().splitlines()) == wanted, f"{command} into a file")
+
+
 def test_an_error_that_nobody_catches():
     rank_1 = r"cohort: error: rank 1 \(pid \d+\) "
     for how in ("error", "thread"):
