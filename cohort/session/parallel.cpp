@@ -232,6 +232,7 @@ StepOutcome Parallel::step(torch::optim::Optimizer& optimizer, const StepSetting
   optimizer.step();
   optimizer.zero_grad();
   s.num_exchanges_before = s.data_parallel->statistics().num_exchanges;
+  s.data_parallel->count_step();
   return outcome;
 }
 
@@ -241,6 +242,7 @@ at::Tensor Parallel::step(torch::optim::Optimizer& optimizer, const std::functio
   at::Tensor loss = optimizer.step([&] { return s.session.mean(closure()); });
   optimizer.zero_grad();
   s.num_exchanges_before = s.data_parallel->statistics().num_exchanges;
+  s.data_parallel->count_step();
   return loss;
 }
 
