@@ -15,6 +15,7 @@
 #include "cohort/pipeline/split_backward.h"
 #include "cohort/pipeline/stage_cut.h"
 #include "cohort/schedule/schedule.h"
+#include "cohort/session/loader_sampler.h"
 #include "cohort/session/parallel.h"
 #include "cohort/session/session.h"
 #include "cohort/tensor/shard_graph.h"

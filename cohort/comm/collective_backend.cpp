@@ -39,9 +39,10 @@ std::exception_ptr explain_failure(const HangReporter& reporter, int rank, int s
   return std::make_exception_ptr(Error(code, concat("the ", call, " failed on rank ", rank, " of ", size, ": ", verdict, " [", text, "]")));
 }
 
-std::shared_ptr<CallLane> make_lane(std::unique_ptr<Transport> transport, const CollectiveBackend::Options& options) {
+std::shared_ptr<CallLane> make_lane(std::unique_ptr<Transport> transport, const CollectiveBackend::Options& options,
+                                    std::shared_ptr<const FailureNote> note) {
   const int rank = transport->rank(), size = transport->size();
-  const auto reporter = std::make_shared<HangReporter>(options.store, options.peers, rank, size, options.timeout_seconds);
+  const auto reporter = std::make_shared<HangReporter>(options.store, options.peers, rank, size, options.timeout_seconds, std::move(note));
   CallLane::Options lane;
   lane.timeout_seconds = options.timeout_seconds;
   lane.explain = [reporter, rank, size](const Recorder& recorder, const std::string& call, const CallRecord* message,
@@ -62,7 +63,7 @@ CollectiveBackend::CollectiveBackend(std::unique_ptr<Transport> transport, Optio
     : c10d::Backend(transport->rank(), transport->size()),
       name_(concat("cohort-", transport->name())),
       timeout_seconds_(options.timeout_seconds),
-      lane_(make_lane(std::move(transport), options)) {
+      lane_(make_lane(std::move(transport), options, note_)) {
   lane_->exclusively([&](Transport& transport) { allocates_ = transport.allocate(1, at::kByte).defined(); });
 }
 

@@ -41,6 +41,8 @@ class CollectiveBackend : public c10d::Backend {
   const std::shared_ptr<CallLane>& lane() const { return lane_; }
   const Transport& transport() const { return lane_->transport(); }
   const Recorder& recorder() const { return lane_->recorder(); }
+  /// Told to all ranks should a call fail, until it is set anew; "" for nothing.
+  void set_note(const std::string& text) { note_->set(text); }
 
   using WorkPointer = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
@@ -96,6 +98,7 @@ class CollectiveBackend : public c10d::Backend {
 
   const std::string name_;
   const double timeout_seconds_;
+  std::shared_ptr<FailureNote> note_ = std::make_shared<FailureNote>();
   std::shared_ptr<CallLane> lane_;
   bool allocates_ = false;
   std::chrono::milliseconds wait_timeout_{0};

@@ -336,6 +336,10 @@ c10::intrusive_ptr<c10d::ProcessGroup> Group::process_group() const {
   return state_->process_group;
 }
 
+void Group::set_note(const std::string& text) const {
+  if (state_->backend) state_->backend->set_note(text);
+}
+
 std::string Group::recent_calls() const { return state_->backend ? state_->backend->recorder().text() : ""; }
 
 }  // namespace cohort

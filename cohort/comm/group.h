@@ -122,6 +122,8 @@ class Group {
   c10::intrusive_ptr<c10d::ProcessGroup> process_group() const;
   /// "rank 1 (pid 77) has ended" for each rank on this host that is dead or stopped, or "". Waits up to half a second for an end to show.
   std::string describe_missing() const;
+  /// What all ranks read of this one should an exchange fail, after "rank 1 (pid 77) ", until it is set anew; "" for nothing.
+  void set_note(const std::string& text) const;
   /// 0, 1, 2, ...: the same on all ranks, for things that all make in the same order.
   int next_number() const;
   /// The last calls, a line each.

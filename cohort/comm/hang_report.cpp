@@ -24,6 +24,7 @@ std::vector<uint8_t> encode(const FailureReport& report) {
   json["call"] = printable(report.call);
   json["text"] = printable(report.text);
   json["missing"] = report.missing;
+  json["note"] = printable(report.note);
   json["calls"] = Json::array();
   for (const CallRecord& record : report.calls) json["calls"].push_back(to_json(record));
   const std::string text = json.dump();
@@ -32,8 +33,11 @@ std::vector<uint8_t> encode(const FailureReport& report) {
 
 FailureReport decode(const std::vector<uint8_t>& bytes) {
   const Json json = Json::parse(bytes.begin(), bytes.end());
-  FailureReport report{
-      json.at("call").get<std::string>(), json.at("text").get<std::string>(), json.at("missing").get<std::vector<int>>(), {}};
+  FailureReport report{json.at("call").get<std::string>(),
+                       json.at("text").get<std::string>(),
+                       json.at("missing").get<std::vector<int>>(),
+                       {},
+                       json.at("note").get<std::string>()};
   for (const Json& record : json.at("calls")) report.calls.push_back(call_record_from_json(record));
   return report;
 }
@@ -258,6 +262,9 @@ std::string judge(const FailureEvidence& evidence) {
         concat(evidence.names[peer], " had given up its ", report->call, " waiting for rank ", evidence.rank, ", which came too late"));
   }
   if (const std::string divergence = explain_divergence(evidence.reports); !divergence.empty()) parts.push_back(divergence);
+  for (int peer = 0; peer < size; ++peer)
+    if (const auto& report = evidence.reports[peer]; report && !report->note.empty())
+      parts.push_back(evidence.names[peer] + " " + report->note);
   if (parts.empty())
     for (const int peer : silent_ranks(evidence))
       parts.push_back(concat(evidence.names[peer], " has not come to the ", evidence.call,
@@ -328,6 +335,7 @@ std::string HangReporter::explain(const Recorder& recorder, const std::string& c
   exchange->partner = message ? message->signature.root : -1;
   exchange->patience = patience_;
   exchange->mine = {call, text, everyone_fails ? std::vector<int>{} : ranks_named_in(text, rank_, size_), recorder.last(kCallsExchanged)};
+  if (note_) exchange->mine.note = note_->get();
   FailureEvidence& evidence = exchange->evidence;
   evidence.rank = rank_;
   evidence.mismatch = everyone_fails;

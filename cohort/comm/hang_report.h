@@ -13,8 +13,11 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/comm/peers.h"
@@ -28,6 +31,24 @@ struct FailureReport {
   std::string text;               ///< What the transport said.
   std::vector<int> missing;       ///< Ranks that it waited for.
   std::vector<CallRecord> calls;  ///< Its last ones, oldest first.
+  std::string note{};             ///< See FailureNote.
+};
+
+/// What a rank wants all to read, should an exchange fail: "changed its model: ...". Any thread.
+class FailureNote {
+ public:
+  void set(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    text_ = text;
+  }
+  std::string get() const {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string text_;
 };
 
 /// What one rank knows when it judges.
@@ -54,12 +75,15 @@ class HangReporter {
 
   /// `store`: a prefix of the group's own; may be null (nothing is exchanged then).
   /// `patience_seconds`: how long others are waited for, at most kPatienceSeconds.
-  HangReporter(c10::intrusive_ptr<c10d::Store> store, Peers peers, int rank, int size, double patience_seconds = kPatienceSeconds)
+  /// `note`: may be null.
+  HangReporter(c10::intrusive_ptr<c10d::Store> store, Peers peers, int rank, int size, double patience_seconds = kPatienceSeconds,
+               std::shared_ptr<const FailureNote> note = nullptr)
       : store_(std::move(store)),
         peers_(std::move(peers)),
         rank_(rank),
         size_(size),
-        patience_(std::min(patience_seconds, kPatienceSeconds)) {}
+        patience_(std::min(patience_seconds, kPatienceSeconds)),
+        note_(std::move(note)) {}
 
   /// The verdict on the failure of `call` ("all-reduce #7 of conv1.weight (100 Float, sum)"), of which the transport said `text`.
   /// `everyone_fails`: a mismatch, which all ranks see. Ends within kPatienceSeconds and a second more, whatever the store does.
@@ -74,6 +98,7 @@ class HangReporter {
   Peers peers_;
   int rank_, size_;
   double patience_;
+  std::shared_ptr<const FailureNote> note_;
 };
 
 }  // namespace cohort

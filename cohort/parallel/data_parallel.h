@@ -95,6 +95,9 @@ class DataParallel {
   void abandon_step();
   /// Whether an exception ended a backward() that was to exchange, and neither abandon_step() nor another backward() has followed.
   bool backward_failed() const;
+  /// The program has made a step of its optimizer. Ranks compare at each exchange how many they have made: one that left a backward() out
+  /// in between is an Error(kFailed) on all ranks, naming it. All ranks call it at each step or none does.
+  void count_step();
   /// The gradients last exchanged are not applied (one is infinite): what compression keeps becomes what it was before. No exchange; all
   /// ranks call it or none.
   void forget_exchange();

@@ -126,6 +126,13 @@ void DataParallel::State::plan_anew() {
   std::string text = signature(all);
   for (const NamedTensor& one : all)
     if (!index_of.contains(one.tensor.unsafeGetTensorImpl())) text += concat("new ", one.name, " with ", text_of_values(one.tensor), "\n");
+  // Ranks whose model did not change meet this in an exchange of theirs, and read here which parameter it is.
+  const struct Note {
+    const Group& group;
+    ~Note() { group.set_note(""); }
+  } note{group};
+  group.set_note(concat("has changed ", options.name, ": ", module_watch.difference(),
+                        "; all ranks must change the model alike, before the same step"));
   check_same_text(group, text, concat("the changed parameters of ", options.name),
                   "all ranks must change the model alike, and new parameters must begin with the same values: call adopt_model() on all "
                   "ranks after the change, or draw them from the same seed");

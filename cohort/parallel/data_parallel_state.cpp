@@ -21,6 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int kNumControls = DataParallel::kNumControls;
 constexpr int kMostModels = 64;
+constexpr int64_t kMostSteps = 64;
 
 }  // namespace
 
@@ -207,7 +208,9 @@ void DataParallel::State::exchange_rest(bool leaves) {
   carry[kSamples] = static_cast<double>(std::max<int64_t>(0, local_samples));
   carry[kNumLeft] = leaves ? 1 : 0;
   carry[kLeftRanks] = leaves ? group.rank() + 1 : 0;
+  const int64_t steps = num_steps % kMostSteps;
   carry[kModel] = model, carry[kModelSquared] = model * model;
+  carry[kSteps] = static_cast<double>(steps), carry[kStepsSquared] = static_cast<double>(steps * steps);
   carry[kWeights] = weights, carry[kWeightsSquared] = weights * weights;
   control.copy_(carried);
   while (next_to_start < buckets.size()) start(buckets[next_to_start]);
@@ -234,11 +237,14 @@ void DataParallel::State::check_same_on_all_ranks(const at::Tensor& sums) {
     const double sum = sums[slot].item<double>();
     return sum * sum != group.size() * sums[slot + 1].item<double>();
   };
-  if (!differ(kModel) && !differ(kWeights)) return;
+  if (!differ(kModel) && !differ(kSteps) && !differ(kWeights)) return;
   begin_pass();
   for (const NamedTensor& parameter : parameters) parameter.tensor.mutable_grad() = at::Tensor();
   check_same_text(group, options.name + "\n", "whose gradients are exchanged",
                   "models that train in one job call backward() in the same order on all ranks");
+  check_same_text(group, concat(num_steps, " steps\n"), concat("how many steps they have made of ", options.name),
+                  "a rank has left a backward() out, or a step; one that has no samples, or drops its batch, must take part all the same "
+                  "(Parallel::no_samples(), DataParallel::exchange_without_backward())");
   assert_same_weights(module, group);
   fail(ErrorCode::kFailed, "ranks differ in the weights of ", options.name, ", or did while the gradients were computed");
 }

@@ -23,7 +23,18 @@ namespace cohort {
 struct DataParallel::State {
   /// What the last bucket carries behind the controls. Of ranks that left the step: their number, and the sum of their ranks + 1, which
   /// names one that is alone. Of what must be the same on all ranks (small whole numbers): its sum, and that of its squares.
-  enum Carried { kSamples = kNumControls, kNumLeft, kLeftRanks, kModel, kModelSquared, kWeights, kWeightsSquared, kNumCarried };
+  enum Carried {
+    kSamples = kNumControls,
+    kNumLeft,
+    kLeftRanks,
+    kModel,
+    kModelSquared,
+    kSteps,
+    kStepsSquared,
+    kWeights,
+    kWeightsSquared,
+    kNumCarried
+  };
   struct Bucket {
     at::Tensor flat;  ///< Gradients, usage flags, and in the last bucket control and samples.
     std::vector<int> parameters;
@@ -66,6 +77,7 @@ struct DataParallel::State {
   bool step_dropped = false;  ///< All ranks agreed to: abandon_step() has nothing left to do.
   size_t next_to_start = 0;
   int64_t local_samples = -1;
+  int64_t num_steps = 0;  ///< Counted by count_step().
   double buffer_share = -1, gradient_factor = 1;
   std::array<float, kNumControls> control_values{}, control_sums{};
   double total_samples = 0;

@@ -138,7 +138,7 @@ inline Weights reference(const Scenario& s) {
       if (parameter.grad().defined()) norm_squared += parameter.grad().to(torch::kDouble).pow(2).sum().item<double>();
     if (const double norm = std::sqrt(norm_squared); s.clip_norm > 0 && norm > s.clip_norm)
       for (const torch::Tensor& parameter : trained)
-        if (parameter.grad().defined()) parameter.mutable_grad().mul_(s.clip_norm / norm);
+        if (parameter.grad().defined()) parameter.mutable_grad().mul_(s.clip_norm / (norm + 1e-6));
     optimizer->step();
   }
   return weights_of(*model);

@@ -95,6 +95,7 @@ void Parallel::State::make_strategy() {
 /// Before each backward(): parameters that were registered or unfrozen since count by the samples, too.
 void Parallel::State::see_module() {
   if (session.size() == 1 || is_pipeline()) return;
+  session.check_samples_told("backward()");
   set_buffer_share();
   if (!module_watch->changed()) return;
   hook_parameters();
@@ -186,6 +187,7 @@ StepOutcome Parallel::step(torch::optim::Optimizer& optimizer, const StepSetting
   optimizer.step();
   optimizer.zero_grad();
   s.num_exchanges_before = s.data_parallel->statistics().num_exchanges;
+  s.data_parallel->count_step();
   return outcome;
 }
 
@@ -195,6 +197,7 @@ at::Tensor Parallel::step(torch::optim::Optimizer& optimizer, const std::functio
   at::Tensor loss = optimizer.step([&] { return s.session.mean(closure()); });
   optimizer.zero_grad();
   s.num_exchanges_before = s.data_parallel->statistics().num_exchanges;
+  s.data_parallel->count_step();
   return loss;
 }
 
@@ -279,6 +282,7 @@ double Parallel::forward_backward(const at::Tensor& input, const at::Tensor& tar
   if (input.dim() == 0) fail(ErrorCode::kBadInput, "forward_backward(): a batch has rows, and this input is one number");
   const StepContext context{s.session.seed(), s.num_passes++, s.session.first_sample()};
   if (s.is_pipeline()) {
+    s.session.check_samples_told("forward_backward()");
     const double mean = s.split->run_pipeline({input, target, loss, s.session.weight(), context});
     s.set_buffer_share(s.split->own_share());
     return mean;

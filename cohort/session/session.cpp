@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -66,6 +67,7 @@ struct Session::State {
   double weight = 1;
   int64_t first_sample = 0;
   bool loss_is_weighted = false;  ///< In backward().
+  bool wants_samples = false;     ///< A batch was taken of which nobody has said how many samples it has.
 };
 
 Session::Session(const World& world, SessionOptions options) : state_(std::make_shared<State>()) {
@@ -94,6 +96,7 @@ const World& Session::world() const { return state_->world; }
 uint64_t Session::seed() const { return state_->options.seed; }
 const std::string& Session::layout() const { return state_->options.layout; }
 Share Session::share(int64_t num_samples) const { return share_of_rank(num_samples, state_->share_index, state_->num_shares); }
+int Session::num_shares() const { return state_->num_shares; }
 int64_t Session::first_sample() const { return state_->first_sample; }
 double Session::weight() const { return state_->weight; }
 bool Session::loss_is_weighted() const { return state_->loss_is_weighted; }
@@ -114,6 +117,7 @@ void Session::set_samples(int64_t num_samples) {
   if (std::isnan(all)) fail(ErrorCode::kBadInput, "set_samples(): a rank has 0 samples or more; this one has ", num_samples);
   if (all == 0) fail(ErrorCode::kBadInput, "set_samples(): no rank has any samples");
   state_->weight = mine * size() / all;
+  state_->wants_samples = false;
 }
 
 Share Session::take_share(int64_t num_samples) {
@@ -121,7 +125,18 @@ Share Session::take_share(int64_t num_samples) {
   const Share mine = share(num_samples);
   state_->weight = static_cast<double>(mine.size()) * state_->num_shares / static_cast<double>(num_samples);
   state_->first_sample = mine.begin;
+  state_->wants_samples = false;
   return mine;
+}
+
+/// Where nothing needs to be said, what was said of another loader's batches must not count on.
+void Session::batch_was_taken(bool is_even) { state_->wants_samples = size() > 1 && !(is_even && weight() == 1); }
+
+void Session::check_samples_told(const char* call) const {
+  if (state_->wants_samples)
+    fail(ErrorCode::kBadInput, call,
+         ": LoaderSampler's batches do not divide evenly by the ranks; call session.set_samples(batch.data.size(0)) after each batch that "
+         "you take from the loader");
 }
 
 at::Tensor Session::local(const at::Tensor& batch, int64_t dim) {
@@ -143,6 +158,7 @@ double Session::sum(double value) { return sum(at::full({1}, value, at::kDouble)
 at::Tensor Session::mean(const at::Tensor& value) {
   at::NoGradGuard no_grad;
   if (size() == 1) return value.detach().clone();
+  check_samples_told("mean()");
   const at::Tensor part = weight() == 0 ? at::zeros_like(value, at::kDouble) : value.detach().to(at::kDouble).mul(weight() / size());
   return sum(part).to(value.is_floating_point() ? value.scalar_type() : at::kDouble);
 }
@@ -168,13 +184,15 @@ Session init(int& argc, char** argv, SessionOptions options) {
   } else if (num_workers > 1) {
     world = become_ranks({.num_ranks = num_workers, .counts_steps = false});
   }
+  // Into a pipe or a file stdio writes when its buffer is full, in the middle of a line, where that of another rank would go on.
+  if (world.size > 1) std::setvbuf(stdout, nullptr, _IOLBF, 0);
   return Session(world, std::move(options));
 }
 
 SessionSampler::SessionSampler(Session session, int64_t num_samples, int64_t global_batch, bool shuffle)
     : session_(std::move(session)), sampler_(num_samples, global_batch, session_.seed(), shuffle) {
-  if (global_batch < session_.state_->num_shares)
-    fail(ErrorCode::kBadInput, "a global batch of ", global_batch, " is less than one sample for each of ", session_.state_->num_shares,
+  if (global_batch < session_.num_shares())
+    fail(ErrorCode::kBadInput, "a global batch of ", global_batch, " is less than one sample for each of ", session_.num_shares(),
          " ranks");
 }
 

@@ -35,6 +35,7 @@ struct SessionOptions {
 
 /// One per process. A handle: copies are the same session. One thread. Calls marked collective are made by all ranks, in the same order.
 class Session {
+  friend class LoaderSampler;
   friend class Parallel;
   friend class SessionSampler;
 
@@ -54,6 +55,8 @@ class Session {
   /// Which rows of a batch of `num_samples` are this rank's; those of all ranks differ by at most one, and may be empty. Ranks that have
   /// parts of one copy of a model (Parallel under pp or tp) take the same rows.
   Share share(int64_t num_samples) const;
+  /// Into how many parts a batch is divided: the ranks, or the copies of a model that they share.
+  int num_shares() const;
   /// This rank's rows (dimension `dim`) of a batch that all ranks hold whole, as a view. Says at the same time how many samples this rank's
   /// next losses are the mean of.
   at::Tensor local(const at::Tensor& batch, int64_t dim = 0);
@@ -67,7 +70,7 @@ class Session {
   void backward(const at::Tensor& loss);
 
   /// The mean over all ranks' samples of a value that is this rank's mean over its own; the same bits on all ranks. Collective. A rank
-  /// without samples adds nothing, not even a NaN.
+  /// without samples adds nothing, not even a NaN. Error(kBadInput) where a LoaderSampler's batch wants set_samples() first.
   double mean(double value);
   at::Tensor mean(const at::Tensor& value);
   /// Collective.
@@ -89,6 +92,8 @@ class Session {
   void divide_by(int index, int count, int stream);
   int64_t first_sample() const;  ///< Of this rank in the batch that local() divided last.
   bool loss_is_weighted() const;
+  void batch_was_taken(bool is_even);
+  void check_samples_told(const char* call) const;
 
   struct State;
   std::shared_ptr<State> state_;
@@ -97,7 +102,8 @@ class Session {
 /// Joins the job that launched this process, or is one process; with `--workers N` (and no launcher) this process starts N ranks of itself
 /// first, in which alone the call returns. Takes `--workers N`, `--layout TEXT` and `--backend NAME` (also --workers=N) out of the
 /// arguments and leaves the program its own. Call it first in main(): before threads are started and LibTorch computes. Each rank computes
-/// with its part of the cores unless OMP_NUM_THREADS is set. Collective. Error(kBadInput) for an option without its value.
+/// with its part of the cores unless OMP_NUM_THREADS is set; stdout of several ranks is written line by line. Collective. Error(kBadInput)
+/// for an option without its value.
 Session init(int& argc, char** argv, SessionOptions options = {});
 
 /// Positions of this rank in each step of an epoch, for a loader of the program's own: every epoch another order, the same on all ranks for

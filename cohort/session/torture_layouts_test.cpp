@@ -28,14 +28,6 @@ void with_optimizer(Session& session, const Options& options, int64_t rows = 7, 
   }
 }
 
-/// As Cohort's optimizers clip; LibTorch's adds 1e-6 to the norm.
-void clip_exactly(Net& net, double clip) {
-  double squares = 0;
-  for (const Tensor& parameter : net->parameters()) squares += parameter.grad().square().sum().item<double>();
-  if (squares > clip * clip)
-    for (const Tensor& parameter : net->parameters()) parameter.grad().mul_(clip / std::sqrt(squares));
-}
-
 /// Ours, in a layout, against LibTorch's in one process.
 void in_layout(Session& session, const std::string& layout, int64_t rows, double clip = 0) {
   Net mine, whole;
@@ -47,7 +39,7 @@ void in_layout(Session& session, const std::string& layout, int64_t rows, double
     const double rate = 0.03 / (step + 1);
     parallel.set_learning_rate(rate);
     static_cast<optim::AdamWOptions&>(optimizer.param_groups()[0].options()).lr(rate);
-    if (clip > 0) clip_exactly(whole, clip);
+    if (clip > 0) nn::utils::clip_grad_norm_(whole->parameters(), clip);
     parallel.step({.clip_norm = clip});
     optimizer.step(), optimizer.zero_grad();
     parallel.gather_weights();

@@ -142,7 +142,26 @@ std::vector<Case> cases_of_changes() {
          if (group.rank() == 1) pair.mine->set_trained(*pair.mine->first, false);
          pair.backward(1);
        },
-       "of the changed parameters of model 0"},
+       "has changed model 0: parameter first.weight Double [8, 6] frozen came"},
+      {"unfrozen on one rank alone",
+       [](Group& group) {
+         Pair pair(group);
+         pair.each([](Net& net) { net->set_trained(*net->second, false); });
+         DataParallel parallel(*pair.mine, group, small_buckets());
+         pair.step(0);
+         if (group.rank() == 1) pair.mine->set_trained(*pair.mine->second, true);
+         pair.backward(1);
+       },
+       "has changed model 0: parameter second.weight Double [8, 8]"},
+      {"registered on one rank alone",
+       [](Group& group) {
+         Pair pair(group);
+         DataParallel parallel(*pair.mine, group, small_buckets());
+         pair.step(0);
+         if (group.rank() == 1) pair.mine->add_extra(draw({8}, 4));
+         pair.backward(1);
+       },
+       "has changed model 0: parameter extra Double [8] trained came"},
       {"replaced on one rank alone",
        [](Group& group) {
          Pair pair(group);
@@ -151,7 +170,7 @@ std::vector<Case> cases_of_changes() {
          if (group.rank() == 1) replaced_head(pair.mine, 8, 5);
          pair.backward(1);
        },
-       "of the changed parameters of model 0"},
+       "has changed model 0: parameter head.weight is another tensor"},
       {"new parameter with other values on the ranks",
        [](Group& group) {
          Pair pair(group);

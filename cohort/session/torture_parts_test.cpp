@@ -75,7 +75,7 @@ void train_in_parts(Session& session, const Way& way, const MakeModel& make_mode
     if (way.clip > 0) {
       double squares = 0;
       for (const Tensor& parameter : whole->parameters()) squares += parameter.grad().square().sum().template item<double>();
-      for (const Tensor& parameter : whole->parameters()) parameter.grad().mul_(std::min(1.0, way.clip / std::sqrt(squares)));
+      for (const Tensor& parameter : whole->parameters()) parameter.grad().mul_(std::min(1.0, way.clip / (std::sqrt(squares) + 1e-6)));
     }
     parallel.step({.clip_norm = way.clip});
     optimizer.step(), optimizer.zero_grad();

@@ -41,6 +41,25 @@ void accumulate(Session& session, const std::string& layout, bool around_all, co
   }
 }
 
+/// Gradients so small that the millionth which LibTorch adds to their norm counts.
+void clip(Session& session, const std::string& layout) {
+  Net mine, whole;
+  const bool ours = layout != "torch";
+  Parallel parallel(*mine, session, ours ? ParallelOptions{.layout = layout, .optimizer = optim::SGDOptions(100)} : ParallelOptions{});
+  optim::SGD a(mine->parameters(), 100), b(whole->parameters(), 100);
+  for (int step = 0; step < 4; ++step) {
+    const Tensor x = batch(6, step);
+    (loss_of(mine, session.local(x)) / 1e5).backward(), (loss_of(whole, x) / 1e5).backward();
+    const StepOutcome outcome = ours ? parallel.step({.clip_norm = 2e-6}) : parallel.step(a, {.clip_norm = 2e-6});
+    const double norm = nn::utils::clip_grad_norm_(whole->parameters(), 2e-6);
+    expect(norm > 4e-6 && std::abs(outcome.gradient_norm - norm) < 1e-9 * norm, concat("norm ", outcome.gradient_norm, ", not ", norm));
+    b.step(), b.zero_grad();
+    parallel.gather_weights();
+    expect_same(*mine, *whole, false, concat(layout, ", step ", step));
+    parallel.release_weights();
+  }
+}
+
 std::vector<Case> cases_of_batches() {
   return {
       session_case(
@@ -83,6 +102,22 @@ std::vector<Case> cases_of_batches() {
             }
           },
           "", 3),
+      session_case("clipping, LibTorch's optimizer", [](Session& session) { clip(session, "torch"); }),
+      session_case("clipping, dp", [](Session& session) { clip(session, "dp"); }),
+      session_case("clipping, zero=1", [](Session& session) { clip(session, "zero=1"); }),
+      session_case("clipping, zero=3", [](Session& session) { clip(session, "zero=3"); }),
+      session_case(
+          "a backward left out on one rank",
+          [](Session& session) {
+            Net net;
+            Parallel parallel(*net, session);
+            optim::SGD optimizer(net->parameters(), 0.125);
+            for (int step = 0; step < 70; ++step) {
+              if (step != 66 || session.rank() != 1) loss_of(net, session.local(batch(6, step))).backward();
+              parallel.step(optimizer);
+            }
+          },
+          "how many steps they have made of model 0: rank 1 has '67 steps' where the others have '66 steps'", 3),
       session_case(
           "set_samples() below 0", [](Session& session) { session.set_samples(session.rank() == 0 ? 3 : -1); },
           "a rank has 0 samples or more"),

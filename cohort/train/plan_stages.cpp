@@ -183,8 +183,9 @@ StageRequest stage_request(const LayerGraph& model, const Config& config, const 
     const auto batch = std::make_shared<Batch>();
     data.read(indices, *batch);
     const BatchTensors tensors = as_tensors(*batch, data.shape());
-    return StageSample{tensors.input,
-                       [&model, batch, target = tensors.target](const at::Tensor& output) { return mean_loss(model, for_loss(output), target); }};
+    return StageSample{tensors.input, [&model, batch, target = tensors.target](const at::Tensor& output) {
+                         return mean_loss(model, for_loss(output), target);
+                       }};
   };
   return {.layout = layout,
           .rule = update_rule(config),

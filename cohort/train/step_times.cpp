@@ -9,8 +9,8 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <thread>
 
+#include "cohort/base/cores.h"
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
 #include "cohort/base/layout.h"
@@ -103,8 +103,6 @@ Json measure_round(const StudySpec& spec, const DataSet& data, const std::vector
   return measured;
 }
 
-int num_cores() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
-
 /// 1 to 8, then 12, 16, 24, 32, ..., and the last.
 std::vector<int> numbers_of_workers(int most) {
   std::vector<int> numbers;
@@ -125,10 +123,10 @@ double quantile(const std::vector<double>& sorted, double share) {
 
 std::vector<StepTime> measure_step_times(const StudySpec& spec, const std::vector<int64_t>& batch_sizes, const StepTimesOptions& options) {
   if (spec.is_noisy_quadratic() || batch_sizes.empty()) return {};
-  const int most = options.max_workers > 0 ? options.max_workers : num_cores();
-  if (most > num_cores())
-    fail(ErrorCode::kBadInput, "step times for ", most, " workers on ", num_cores(),
-         " cores: workers that share a core say nothing about a machine that has more; ask for at most ", num_cores());
+  const int most = options.max_workers > 0 ? options.max_workers : num_usable_cores();
+  if (most > num_usable_cores())
+    fail(ErrorCode::kBadInput, "step times for ", most, " workers on ", num_usable_cores(),
+         " cores: workers that share a core say nothing about a machine that has more; ask for at most ", num_usable_cores());
   const std::string source = options.synthetic ? spec.synthetic : spec.data;
   const DataSet data = open_data(source, {.context = spec.context, .validation_samples = spec.val_samples});
   const std::vector<int> numbers = numbers_of_workers(most);

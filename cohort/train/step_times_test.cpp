@@ -2,8 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include <thread>
-
+#include "cohort/base/cores.h"
 #include "cohort/base/error.h"
 #include "cohort/base/test_skip.h"
 #include "cohort/world/launch.h"
@@ -22,7 +21,7 @@ study::StudySpec small_spec() {
 
 TEST_CASE("step times: every batch size on 1 and 2 workers; what does not go round is left out; nothing is left running") {
   REQUIRE(num_threads_of_process() == 1);
-  const int cores = static_cast<int>(std::thread::hardware_concurrency()), most = std::min(2, cores);
+  const int cores = num_usable_cores(), most = std::min(2, cores);
   const std::vector<study::StepTime> times =
       measure_step_times(small_spec(), {1, 7, 64}, {.max_workers = most, .cell_seconds = 0.05, .backend = "shm"});
   std::vector<std::pair<int64_t, int>> cells, expected = {{1, 1}, {7, 1}, {64, 1}};
@@ -42,7 +41,7 @@ TEST_CASE("step times: micro-batches; batch norm keeps groups of samples on one 
   study::StudySpec spec = small_spec();
   spec.max_microbatch = 8;
   CHECK(measure_step_times(spec, {30}, {.max_workers = 1, .cell_seconds = 0.02}).size() == 1);
-  if (std::thread::hardware_concurrency() < 2) return skip_test("step times of 2 workers need 2 cores");
+  if (num_usable_cores() < 2) return skip_test("step times of 2 workers need 2 cores");
   spec.data = "synthetic:1x8x8,classes=4,samples=64";
   spec.model = "inception:width=4,blocks=1,norm=ghost,ghost=8";
   spec.max_microbatch = 0;
@@ -50,7 +49,7 @@ TEST_CASE("step times: micro-batches; batch norm keeps groups of samples on one 
 }
 
 TEST_CASE("step times: refusals") {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const int cores = num_usable_cores();
   CHECK_THROWS_AS(measure_step_times(small_spec(), {8}, {.max_workers = cores + 1}), Error);
   study::StudySpec no_model = small_spec();
   no_model.model = "fcc";

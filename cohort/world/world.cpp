@@ -116,10 +116,11 @@ World world_from_environment() {
 }
 
 int cores_of_rank(const World& world) {
-  const int usable = num_usable_cores(), all = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  const int usable = num_affinity_cores(), all = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   // mpirun and srun may have given each rank cores of its own; the other launchers' ranks share those that there are.
   const bool are_own = world.launcher == "openmpi" || world.launcher == "mpich" || world.launcher == "slurm";
-  return std::max(1, are_own ? std::min(usable, all / world.local_size) : usable / world.local_size);
+  const int cores = are_own ? std::min(usable, all / world.local_size) : usable / world.local_size;
+  return std::max(1, std::min(cores, num_quota_cores() / world.local_size));  // The time of a container is shared by all of them.
 }
 
 std::string describe(const World& world) {

@@ -1,6 +1,6 @@
 // A program of a user's own that ends in many ways: main() catches nothing unless it is asked to. test_launchers.py runs it.
 //   cohort launch -n 2 own_program HOW RANK
-// Rank RANK ends as HOW says, the others wait for it in an all-reduce.
+// Rank RANK ends as HOW says, the others wait for it in an all-reduce. `lines`: all print at once.
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones.h>
 
@@ -13,6 +13,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/comm/group.h"
+#include "cohort/session/session.h"
 #include "cohort/world/world.h"
 
 namespace {
@@ -46,11 +47,23 @@ int run(const std::string& how, int who) {
   return 0;
 }
 
+/// Many lines at once, each in pieces, and nothing flushed.
+int print_lines(int argc, char** argv) {
+  cohort::Session session = cohort::init(argc, argv);
+  session.barrier();
+  for (int line = 0; line < 3000; ++line) {
+    std::printf("rank %d", session.rank());
+    std::printf(" line %d of many\n", line);
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string how = argc > 1 ? argv[1] : "threads";
   const int who = argc > 2 ? std::atoi(argv[2]) : -1;
+  if (how == "lines") return print_lines(argc, argv);
   if (!how.starts_with("caught-")) return run(how, who);
   try {
     return run(how.substr(7), who);

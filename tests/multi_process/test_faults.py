@@ -137,7 +137,7 @@ def test_ctrl_c_before_the_first_step_is_answered():
                 check("before the first step" in err or delay > 0, f"at once: {err}")
 
 
-def test_ctrl_c_in_the_terminal_reaches_everybody_at_once():
+def test_ctrl_c_in_the_terminal_stops_the_job():
     with Folder() as folder:
         process = start(["train", *TINY, "--workers", 2, *FOREVER, "--run", folder / "run"])
         wait_for(lambda: steps_in(folder / "run") > 0, "training")

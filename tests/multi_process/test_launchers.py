@@ -132,8 +132,8 @@ def without(*names, **more):
 def test_a_rank_gets_its_share_of_the_cores():
     cores = sorted(os.sched_getaffinity(0))
 
-    def seen(ranks, environment, cores_to_use=cores):
-        code, out, err = run(["launch", "-n", ranks, OWN, "threads"], env=environment, preexec_fn=lambda: os.sched_setaffinity(0, cores_to_use))
+    def seen(ranks, environment, cores_to_use=None):
+        code, out, err = run(["launch", "-n", ranks, OWN, "threads"], env=environment, preexec_fn=lambda: os.sched_setaffinity(0, cores_to_use or cores))
         check(code == 0, err)
         lines = [line.split() for line in out.splitlines()]
         check(sorted(line[0] for line in lines) == [str(rank) for rank in range(ranks)], out)
@@ -141,6 +141,9 @@ def test_a_rank_gets_its_share_of_the_cores():
         return lines[0][1], lines[0][2], err
 
     plain = without("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    usable = int(re.search(r" on (\d+) core", seen(1, plain)[2]).group(1))      # Fewer than the affinity's where a cgroup has a quota.
+    check(1 <= usable <= len(cores), f"{usable} of {len(cores)} cores")
+    cores = cores[:usable]
     for ranks in (1, 2, 3):
         wanted = str(max(1, len(cores) // ranks))
         threads, variable, err = seen(ranks, plain)
@@ -152,6 +155,17 @@ def test_a_rank_gets_its_share_of_the_cores():
     check(seen(1, plain, cores[:1])[:2] == ("1", "1"), "one core, one rank")
     check(seen(2, plain, cores[:1])[:2] == ("1", "1"), "one core, two ranks")
     check(seen(1, dict(plain, COHORT_LOG="warning"))[2] == "", "COHORT_LOG=warning leaves the line out")
+
+
+def test_lines_of_ranks_stay_whole():
+    wanted = sorted(f"rank {rank} line {line} of many" for rank in range(3) for line in range(3000))
+    for command in ([COHORT, "launch", "-n", "3", OWN, "lines"], [OWN, "lines", "--workers", "3"]):
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        check(result.returncode == 0 and sorted(result.stdout.splitlines()) == wanted, f"{command}: {result.stderr}")
+        with Folder() as folder:
+            with open(folder / "out", "w") as out:
+                subprocess.run(command, stdout=out, stderr=subprocess.DEVNULL, timeout=60, check=True)
+            check(sorted((folder / "out").read_text().splitlines()) == wanted, f"{command} into a file")
 
 
 def test_an_error_that_nobody_catches():
