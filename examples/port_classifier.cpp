@@ -77,7 +77,7 @@ torch::Tensor train(cohort::Session& session, int64_t end, const std::string& fo
     if (prints && step % 8 == 7) std::printf("step %2d loss %.6f\n", static_cast<int>(step) + 1, mean);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  if (prints) std::printf("%.2f ms a step\n", 1e3 * seconds / static_cast<double>(end - first));
+  if (prints) std::printf("%.3f ms a step\n", 1e3 * seconds / static_cast<double>(end - first));
   if (!folder.empty()) parallel.save(folder, step, &optimizer);  // Cohort: torch::save
   return torch::nn::utils::parameters_to_vector(net->parameters()).detach();
 }

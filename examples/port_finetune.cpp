@@ -76,7 +76,7 @@ torch::Tensor train(cohort::Session& session, const std::string& text, bool prin
     if (prints && step % 10 == 0) std::printf("step %d loss %.6f\n", step, mean);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  if (prints) std::printf("%.2f ms a step\n", 1e3 * seconds / kSteps);
+  if (prints) std::printf("%.3f ms a step\n", 1e3 * seconds / kSteps);
   return torch::nn::utils::parameters_to_vector(net->parameters()).detach();
 }
 

@@ -83,7 +83,7 @@ std::pair<torch::Tensor, torch::Tensor> train(cohort::Session& session, bool pri
       std::printf("step %d discriminator %.6f generator %.6f\n", step, losses[0].item<double>(), losses[1].item<double>());
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  if (prints) std::printf("%.2f ms a step\n", 1e3 * seconds / kSteps);
+  if (prints) std::printf("%.3f ms a step\n", 1e3 * seconds / kSteps);
   return {before, weights()};
 }
 

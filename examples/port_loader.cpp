@@ -76,7 +76,7 @@ torch::Tensor train(cohort::Session& session, bool prints) {  // Cohort
     }
     loss = session.sum(loss), num_right = session.sum(num_right);  // Cohort
     if (prints) std::printf("epoch %d: test loss %.6f, %.0f of %d right\n", static_cast<int>(epoch), loss / kTest, num_right, int{kTest});
-    if (prints) std::printf("%.2f ms a step\n", 1e3 * seconds / static_cast<double>(num_steps));
+    if (prints) std::printf("%.3f ms a step\n", 1e3 * seconds / static_cast<double>(num_steps));
   }
   return torch::nn::utils::parameters_to_vector(net->parameters()).detach();
 }

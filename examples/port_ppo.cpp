@@ -100,7 +100,7 @@ torch::Tensor train(cohort::Session& session, bool prints) {  // Cohort
     if (prints && iteration % 8 == 0) std::printf("iteration %d mean reward %.6f\n", iteration, reward);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  if (prints) std::printf("%.2f ms a step\n", 1e3 * seconds / num_steps);
+  if (prints) std::printf("%.3f ms a step\n", 1e3 * seconds / num_steps);
   return torch::nn::utils::parameters_to_vector(net->parameters()).detach();
 }
 

@@ -78,7 +78,7 @@ torch::Tensor train(cohort::Session& session, bool prints) {  // Cohort
     if (prints) std::printf("epoch %d loss %.6f perplexity %.3f\n", epoch, mean, std::exp(mean));
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  if (prints) std::printf("%.2f ms a step\n", 1e3 * seconds / num_steps);
+  if (prints) std::printf("%.3f ms a step\n", 1e3 * seconds / num_steps);
   return torch::nn::utils::parameters_to_vector(model->parameters()).detach();
 }
 

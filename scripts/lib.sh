@@ -88,6 +88,14 @@ num_jobs() {
   echo $((jobs > 1 ? jobs : 1))
 }
 
+# A number that rises with each commit, or each day in a clone without history: whose turn it is where CI takes parts in turn.
+commit_turn() {
+  local turn
+  turn=$(git rev-list --count HEAD 2>/dev/null) || turn=0
+  ((turn > 1)) || turn=$(($(date +%s) / 86400))
+  echo "$turn"
+}
+
 # Configures build/release where it is not, or was for another LibTorch; ninja sees to every later change of the CMake files.
 configure() {
   local arguments=(--preset release "-DCOHORT_TORCH_PREFIX=${COHORT_TORCH_PREFIX:-}")

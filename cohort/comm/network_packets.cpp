@@ -269,7 +269,8 @@ bool NetworkPackets::finish_outgoing(int peer) {
   if (num_left == 0) return moved;
   const std::lock_guard<std::mutex> lock(mutex_);
   Mailbox& box = mailboxes_[static_cast<size_t>(peer)];
-  if ((box.num_leaving -= num_left) == 0) caller_.notify_one();
+  box.num_leaving -= num_left;
+  if (box.num_leaving == 0) caller_.notify_one();
   return true;
 }
 

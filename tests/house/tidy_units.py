@@ -2,14 +2,15 @@
 """What clang-tidy is to look at: the compiler's files of the libraries and the program (units of several sources, or sources alone), each ended by a zero byte,
 the largest first, so that no core waits for it at the end.
 
-    tidy_units.py compile_commands.json [--core] [SOURCE...]      --core: those without LibTorch; SOURCE: the units that hold these sources"""
+    tidy_units.py compile_commands.json [--core | --rotate TURN | SOURCE...]
+--core: those without LibTorch; --rotate: these and the TURN-th third of the others; SOURCE: the units that hold these sources"""
 import json
 import pathlib
 import re
 import sys
 
-core = sys.argv[2:3] == ["--core"]
-wanted = {str(pathlib.Path(source).resolve()) for source in sys.argv[3 if core else 2:]}
+core, rotate = sys.argv[2:3] == ["--core"], sys.argv[2:3] == ["--rotate"]
+wanted = {str(pathlib.Path(source).resolve()) for source in sys.argv[2:]} if not core and not rotate else set()
 units = []
 for entry in json.loads(pathlib.Path(sys.argv[1]).read_text()):
     output = entry.get("output") or re.search(r" -o (\S+)", entry["command"])[1]
@@ -22,6 +23,9 @@ for entry in json.loads(pathlib.Path(sys.argv[1]).read_text()):
     if not wanted or wanted & {str(pathlib.Path(source).resolve()) for source in sources}:
         torch = "cohort_core.dir" not in output
         units.append((torch, sum(pathlib.Path(source).stat().st_size for source in sources), str(unit)))
+if rotate:
+    others = sorted(unit for unit in units if unit[0])
+    units = [unit for unit in units if not unit[0]] + others[int(sys.argv[3]) % 3::3]
 if not units:
     sys.exit("tidy_units: none of these is compiled into the libraries")
 sys.stdout.write("".join(f"{unit}\0" for _, _, unit in sorted(units, reverse=True)))
