@@ -1,8 +1,11 @@
 #pragma once
 // What people write without Cohort, under the name of Parallel: after backward() the mean of each gradient, one all-reduce after another.
 // The ports of examples/ are compiled with this in front of Cohort's own header, so that the same programs can be measured beside
-// themselves: bench/ports.py. Batch norm has each rank's own statistics, whatever a port asks for, and a checkpoint is not written.
+// themselves: bench/ports.py. With PORTS_EXCHANGE=none in the environment no gradient is exchanged: what two ranks take for their halves of
+// the batch alone. Batch norm has each rank's own statistics, whatever a port asks for, and a checkpoint is not written.
 #include "../../../cohort/cohort.h"
+
+#include <cstdlib>
 
 namespace by_hand {
 
@@ -15,7 +18,7 @@ class Parallel {
   void adopt_model() {}
   cohort::StepOutcome step(torch::optim::Optimizer& optimizer, const cohort::StepSettings& settings = {}) {
     for (torch::Tensor& parameter : module_.parameters()) {
-      if (session_.size() == 1 || !parameter.grad().defined()) continue;
+      if (session_.size() == 1 || !exchanges_ || !parameter.grad().defined()) continue;
       parameter.mutable_grad().mul_(session_.weight() / session_.size());
       session_.group().all_reduce(parameter.grad(), cohort::Reduction::kSum, "a gradient");
     }
@@ -30,6 +33,7 @@ class Parallel {
  private:
   torch::nn::Module& module_;
   cohort::Session session_;
+  const bool exchanges_ = std::getenv("PORTS_EXCHANGE") == nullptr;
 };
 
 }  // namespace by_hand
