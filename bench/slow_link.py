@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Step time on hosts joined by a slow link, for each layout and compression, and whether the program's own advice was right.
 
-    bench/slow_link.py [--megabits 100,1000] [--hosts 0,1] [--model mlp] [--steps 20] [--json]
+    bench/slow_link.py [--megabits 100,1000] [--hosts 0,1] [--model mlp] [--steps 20] [--precision fp16] [--json]
 
 The hosts are network name spaces of this machine (root needed) with links limited by `tc`. --hosts says on which host each rank is: 0,1 is two hosts of one rank, 0,0,1,1 two of two. The run without compression
 ends with the program's advice: the step that it predicts for each compression. Then each is trained, and predicted and measured step stand side by side.
@@ -27,7 +27,7 @@ LAYOUTS = ("zero=1", "zero=2", "zero=3")
 def train(hosts, host_of_rank, options, layout, folder):
     """The run's `done` line and, where it gave any, its advice."""
     batch = {"mlp-small": 16, "mlp": 64, "cnn-bench": 32, "gpt": 8}.get(options.model, 32) * len(host_of_rank)
-    arguments = ["--model", options.model, *DATA.get(options.model, IMAGES), "--global-batch", batch, "--optimizer", "momentum", "--lr", "0.001", "--steps", options.steps, "--threads", "1", "--quiet", "--json",
+    arguments = ["--model", options.model, *DATA.get(options.model, IMAGES), "--global-batch", batch, "--optimizer", "momentum", "--lr", "0.001", "--steps", options.steps, "--precision", options.precision, "--threads", "1", "--quiet", "--json",
                  "--layout", layout, "--run", folder / layout.replace(":", "-")]
     lines = lines_of(hosts.train(host_of_rank, arguments))
     return next(line for line in lines if line["event"] == "done"), next((line for line in lines if line["event"] == "exchange_advice"), None)
@@ -39,6 +39,7 @@ def main():
     parser.add_argument("--hosts", default="0,1")
     parser.add_argument("--model", default="mlp")
     parser.add_argument("--steps", default="20")
+    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16", "fp16"])
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     host_of_rank = [int(host) for host in options.hosts.split(",")]

@@ -204,7 +204,12 @@ at::Tensor Parallel::step(torch::optim::Optimizer& optimizer, const std::functio
 StepOutcome Parallel::step(const StepSettings& settings) {
   State& s = *state_;
   s.check_own("step()");
-  if (s.is_pipeline()) s.strategy->exchange_without_backward();
+  if (s.is_pipeline()) {
+    if (s.num_passes == s.num_passes_before)
+      fail(ErrorCode::kBadInput, "step(): there was no forward_backward() since the last one, so there is nothing to apply");
+    s.num_passes_before = s.num_passes;
+    s.strategy->exchange_without_backward();
+  }
   s.strategy->finish_backward();
   s.check_rates();
   StepOptions step{.learning_rate = s.learning_rate, .clip_norm = settings.clip_norm};

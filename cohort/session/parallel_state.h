@@ -30,7 +30,7 @@ struct Parallel::State {
   std::optional<ModuleWatch> module_watch;
   BackwardWatch backward_watch{{}, [this] { see_module(); }};
   int64_t num_exchanges_before = 0;
-  int64_t num_passes = 0;  ///< Calls of forward_backward().
+  int64_t num_passes = 0, num_passes_before = 0;  ///< Calls of forward_backward(), ever and until the last step.
   bool has_accumulated = false;
 
   State(torch::nn::Module& module, const Session& session, ParallelOptions options);

@@ -175,6 +175,18 @@ TEST_CASE("a model in parts, in a loop of one's own, trains as one process") {
   add({.layout = "dp=2,tp=2,zero=2", .by_hand = true}, 4);
   for (const char* layout : {"tp=2", "pp=2,microbatches=2", "dp=2"})
     cases.push_back(session_case(concat("accumulated, ", layout), [=](Session& s) { accumulated(s, layout); }));
+  cases.push_back(session_case("a Sequential's parameters are those of its rank", [](Session& s) {
+    auto net = a_sequential();
+    const auto numel = [&net] {
+      int64_t sum = 0;
+      for (const Tensor& parameter : net->parameters()) sum += parameter.numel();
+      return sum;
+    };
+    const int64_t whole = numel();
+    const Parallel parallel = parts(net, s, "pp=2");
+    expect(numel() > 0 && numel() < whole, "a part of them");
+    expect(static_cast<int64_t>(s.sum(static_cast<double>(numel()))) == whole, "each on one rank");
+  }));
   const std::vector<std::pair<std::string, std::string>> moves = {
       {"dp=2", "tp=2"}, {"tp=2", "pp=2"}, {"pp=2,microbatches=2", "zero=1,dp=2"}, {"zero=3,dp=2", "tp=2"}};
   for (const auto& [first, second] : moves)
@@ -232,6 +244,11 @@ TEST_CASE("what a model in parts cannot do is said") {
     auto net = a_sequential();
     Parallel parallel = parts(net, s, "pp=2");
     parallel.no_samples();
+  });
+  add("a step of nothing", "there was no forward_backward() since the last one", [](Session& s) {
+    auto net = a_sequential();
+    Parallel parallel = parts(net, s, "pp=2");
+    parallel.step();
   });
   add("a loss of many numbers", "the loss is one number", [](Session& s) {
     auto net = a_sequential();
