@@ -215,6 +215,7 @@ StepOutcome Parallel::step(const StepSettings& settings) {
   StepOptions step{.learning_rate = s.learning_rate, .clip_norm = settings.clip_norm};
   if (s.has_parts()) step.add_other_parts = [&s](double norm) { return s.split->parallel()->add_other_parts(norm); };
   const StepOutcome outcome = s.strategy->step(step);
+  if (s.has_parts()) s.split->check_whole_weights();
   s.strategy->zero_grad();
   if (!s.is_pipeline()) s.strategy->set_sync(true);
   return outcome;
@@ -285,6 +286,7 @@ void Parallel::finish_evaluation() {
 double Parallel::forward_backward(const at::Tensor& input, const at::Tensor& target, const LossFunction& loss) {
   State& s = *state_;
   if (input.dim() == 0) fail(ErrorCode::kBadInput, "forward_backward(): a batch has rows, and this input is one number");
+  if (s.has_parts()) s.split->check_rows(input, target);
   const StepContext context{s.session.seed(), s.num_passes++, s.session.first_sample()};
   if (s.is_pipeline()) {
     s.session.check_samples_told("forward_backward()");

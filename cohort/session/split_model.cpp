@@ -12,16 +12,18 @@
 #include <torch/nn/modules/container/sequential.h>
 
 #include <algorithm>
-#include <set>
+#include <bit>
 #include <utility>
 #include <vector>
 
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
+#include "cohort/base/random.h"
 #include "cohort/base/text.h"
 #include "cohort/data/sampler.h"
 #include "cohort/models/registry.h"
-#include "cohort/parallel/parameters.h"
+#include "cohort/parallel/agreement.h"
+#include "cohort/parallel/initial_broadcast.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/train/plan_stages.h"
 #include "cohort/train/tensor_division.h"
@@ -36,6 +38,26 @@ struct LayerCall : torch::nn::Module {
   std::shared_ptr<LayerGraph> graph;
   size_t layer;
 };
+
+/// Of a tensor's form and up to 32 elements of it.
+uint64_t hash_of(const at::Tensor& tensor) {
+  const int64_t count = tensor.numel(), step = std::max<int64_t>(1, count / 32);
+  uint64_t hash = random_bits(static_cast<uint64_t>(count), tensor.dim());
+  for (const int64_t size : tensor.sizes()) hash = random_bits(hash, size);
+  if (count == 0) return hash;
+  const at::Tensor flat = tensor.detach().reshape({-1}).slice(0, 0, count, step).to(at::kDouble).contiguous();
+  for (int64_t i = 0; i < flat.numel(); ++i) hash = random_bits(hash, std::bit_cast<uint64_t>(flat.const_data_ptr<double>()[i]));
+  return hash;
+}
+
+/// Collective: whether ranks have different numbers; the same answer on all.
+bool differs(Group group, double number) {
+  const at::Tensor extremes = at::empty({2}, at::kDouble);
+  double* const values = extremes.data_ptr<double>();
+  values[0] = number, values[1] = -number;
+  group.all_reduce(extremes, Reduction::kMax, "what ranks must agree on");
+  return values[0] != -values[1];
+}
 
 StageRequest request_of(const Layout& layout, const UpdateRule& rule, const at::Tensor& example) {
   const auto sample = [example, count = int64_t{layout.microbatches}] {
@@ -57,7 +79,8 @@ SplitModel::SplitModel(torch::nn::Module& module, const Group& group, const Layo
                        const at::Tensor& example)
     : group_(group), layout_(layout), graph_(layers_of(module)) {
   check(module, example);
-  distinct_parameters(*graph_, &aliases_);
+  check_same_model(group_, distinct_parameters(*graph_, &aliases_));
+  broadcast_model(*graph_, group_);
   const StagePlan plan = plan_stages(*graph_, request_of(layout, rule, example), group_);
   if (!plan.recompute.empty()) graph_->set_recompute(plan.recompute);
   if (layout.tp > 1) {
@@ -66,10 +89,8 @@ SplitModel::SplitModel(torch::nn::Module& module, const Group& group, const Layo
     description_ = cohort::describe(division, layout);
   }
   if (layout.is_model_parallel()) parallel_ = std::make_unique<ModelParallel>(*graph_, group_, layout, plan.stages);
-  if (is_pipeline()) {
-    pipeline_group_ = group_.split(parallel_->pipeline_ranks(), "the model's output");
-    describe(plan.stages);
-  }
+  if (parallel_) make_replica();
+  if (is_pipeline()) describe(plan.stages);
   if (parallel_ && parallel_->sharded().logits_divided && parallel_->makes_output()) {
     const size_t last = graph_->layers().size() - 1;
     auto divided = graph_->layers()[last].function;
@@ -79,6 +100,33 @@ SplitModel::SplitModel(torch::nn::Module& module, const Group& group, const Layo
     });
   }
   show_parts(module);
+}
+
+void SplitModel::make_replica() {
+  const Mesh& mesh = parallel_->mesh();
+  std::vector<int> ranks;
+  for (int rank = 0; rank < group_.size(); ++rank)
+    if (!mesh.is_uniform() || mesh.point(rank).data == parallel_->here().data) ranks.push_back(rank);
+  replica_ = group_.split(ranks, "one copy of the model");
+  if (layout_.tp == 1 || layout_.zero == 3) return;
+  std::vector<NamedTensor> whole = distinct_parameters(*graph_);
+  std::erase_if(whole, [&](const NamedTensor& parameter) { return parallel_->sharded().shards.contains(parameter.name); });
+  Group tensor = parallel_->tensor();
+  whole_weights_ = std::make_unique<WeightCheck>(tensor, std::move(whole));
+}
+
+void SplitModel::check_rows(const at::Tensor& input, const at::Tensor& target) {
+  if (differs(replica_, static_cast<double>(hash_of(input) % (uint64_t{1} << 52))) ||
+      differs(replica_, static_cast<double>(hash_of(target) % (uint64_t{1} << 52))))
+    fail(ErrorCode::kBadInput, "forward_backward(): ranks that share one copy of the model (layout ", to_text(layout_),
+         ") were given different rows; give all of them the same batch, and session.local() of it");
+}
+
+void SplitModel::check_whole_weights() {
+  if (!whole_weights_ || !differs(parallel_->tensor(), whole_weights_->next())) return;
+  fail(ErrorCode::kFailed, "ranks that divide tensors (layout ", to_text(layout_),
+       ") have come apart: weights that each of them has whole differ; they were given different rows, or drew different random numbers "
+       "(seed with session.seed_rank() or seed_all())");
 }
 
 void SplitModel::check(torch::nn::Module& module, const at::Tensor& example) const {
@@ -186,12 +234,12 @@ at::Tensor SplitModel::forward(const at::Tensor& input) {
   at::Tensor output = pipeline.evaluate(0, [&] { return input; });
   std::string form;
   if (output.defined()) form = Json{{"shape", output.sizes().vec()}, {"type", static_cast<int>(output.scalar_type())}}.dump();
-  const std::vector<std::string> forms = pipeline_group_.all_gather_text(form, "who has the model's output");
+  const std::vector<std::string> forms = replica_.all_gather_text(form, "who has the model's output");
   const auto maker = std::find_if(forms.begin(), forms.end(), [](const std::string& text) { return !text.empty(); });
   const Json known = Json::parse(*maker);
   if (output.defined()) output = output.contiguous();
   else output = at::empty(known.at("shape").get<std::vector<int64_t>>(), static_cast<at::ScalarType>(known.at("type").get<int>()));
-  pipeline_group_.broadcast(output, static_cast<int>(maker - forms.begin()), "the model's output");
+  replica_.broadcast(output, static_cast<int>(maker - forms.begin()), "the model's output");
   return output;
 }
 

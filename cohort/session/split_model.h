@@ -13,6 +13,7 @@
 #include "cohort/base/layout.h"
 #include "cohort/models/step_context.h"
 #include "cohort/parallel/update_rule.h"
+#include "cohort/parallel/weight_check.h"
 #include "cohort/pipeline/model_parallel.h"
 #include "cohort/session/parallel.h"
 #include "cohort/train/parameter_places.h"
@@ -44,6 +45,13 @@ class SplitModel {
   /// "tp=2 divides 4 of 5 layers with 99 % of the weights; stage 0 on worker 0: conv1 conv2; ...": for people.
   const std::string& description() const { return description_; }
 
+  /// Ranks that share one copy of the model must work on the same rows: Error(kBadInput) on all of them where they do not (some 64 elements
+  /// are looked at). Collective.
+  void check_rows(const at::Tensor& input, const at::Tensor& target);
+  /// Error(kFailed) on all ranks of a division where weights that are whole on each of them have come apart (a few elements a step): they
+  /// were given other rows, or drew other random numbers. Collective.
+  void check_whole_weights();
+
   /// Forward and backward of this rank's rows through the pipeline, `microbatches` pieces of them; gradients add up. `loss` is the mean
   /// over the rows that it gets, and counts `weight` times. Collective. Returns the loss over the whole batch on all ranks.
   struct Pass {
@@ -60,6 +68,7 @@ class SplitModel {
 
  private:
   void check(torch::nn::Module& module, const at::Tensor& example) const;
+  void make_replica();
   void show_parts(torch::nn::Module& module);
   void describe(const StageAssignment& stages);
 
@@ -68,7 +77,8 @@ class SplitModel {
   std::shared_ptr<LayerGraph> graph_;
   std::map<std::string, std::string> aliases_;
   std::unique_ptr<ModelParallel> parallel_;
-  Group pipeline_group_;
+  Group replica_;                               ///< Ranks that share this rank's copy of the model.
+  std::unique_ptr<WeightCheck> whole_weights_;  ///< Of ranks that divide tensors.
   std::string description_;
   double own_share_ = 1;
 };

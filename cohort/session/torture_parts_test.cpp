@@ -54,6 +54,7 @@ template <typename MakeModel>
 void train_in_parts(Session& session, const Way& way, const MakeModel& make_model) {
   auto mine = make_model();
   auto whole = make_model();
+  if (!session.is_first()) fill(*mine, 77);  // Rank 0's weights count.
   Parallel parallel(*mine, session, {.layout = way.layout, .optimizer = optim::AdamWOptions(0.03).eps(1e-3), .example = batch(8, 99)});
   optim::AdamW optimizer(whole->parameters(), optim::AdamWOptions(0.03).eps(1e-3));
   for (size_t step = 0; step < way.rows.size(); ++step) {
@@ -249,6 +250,24 @@ TEST_CASE("what a model in parts cannot do is said") {
     auto net = a_sequential();
     Parallel parallel = parts(net, s, "pp=2");
     parallel.step();
+  });
+  for (const char* layout : {"tp=2", "pp=2"})
+    add(concat("other rows on a rank of one copy, ", layout), "were given different rows", [=](Session& s) {
+      auto net = a_sequential();
+      Parallel parallel = parts(net, s, layout);
+      parallel.forward_backward(batch(4, s.rank()), targets(4, 0), square_loss);
+    });
+  add("other rows under tp, by hand", "ranks that divide tensors (layout tp=2) have come apart", [](Session& s) {
+    auto net = a_sequential();
+    Parallel parallel = parts(net, s, "tp=2");
+    for (int step = 0; step < 100; ++step) {
+      square_loss(net->forward(batch(4, s.rank())), targets(4, 0)).backward();
+      parallel.step();
+    }
+  });
+  add("another model on one rank", "differ", [](Session& s) {
+    nn::Sequential net(nn::Linear(6, s.rank() == 0 ? 8 : 10), nn::Tanh(), nn::Linear(s.rank() == 0 ? 8 : 10, 4));
+    parts(net, s, "tp=2");
   });
   add("a loss of many numbers", "the loss is one number", [](Session& s) {
     auto net = a_sequential();
