@@ -286,10 +286,10 @@ void Parallel::finish_evaluation() {
 double Parallel::forward_backward(const at::Tensor& input, const at::Tensor& target, const LossFunction& loss) {
   State& s = *state_;
   if (input.dim() == 0) fail(ErrorCode::kBadInput, "forward_backward(): a batch has rows, and this input is one number");
-  if (s.has_parts()) s.split->check_rows(input, target);
   const StepContext context{s.session.seed(), s.num_passes++, s.session.first_sample()};
   if (s.is_pipeline()) {
     s.session.check_samples_told("forward_backward()");
+    s.split->check_rows(input, target);
     const double mean = s.split->run_pipeline({input, target, loss, s.session.weight(), context});
     s.set_buffer_share(s.split->own_share());
     return mean;

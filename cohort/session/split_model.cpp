@@ -50,8 +50,9 @@ uint64_t hash_of(const at::Tensor& tensor) {
   return hash;
 }
 
-/// Collective: whether ranks have different numbers; the same answer on all.
-bool differs(Group group, double number) {
+/// Collective: whether ranks have different numbers (of which 52 bits are looked at); the same answer on all.
+bool differs(Group group, uint64_t bits) {
+  const auto number = static_cast<double>(bits % (uint64_t{1} << 52));
   const at::Tensor extremes = at::empty({2}, at::kDouble);
   double* const values = extremes.data_ptr<double>();
   values[0] = number, values[1] = -number;
@@ -91,14 +92,7 @@ SplitModel::SplitModel(torch::nn::Module& module, const Group& group, const Layo
   if (layout.is_model_parallel()) parallel_ = std::make_unique<ModelParallel>(*graph_, group_, layout, plan.stages);
   if (parallel_) make_replica();
   if (is_pipeline()) describe(plan.stages);
-  if (parallel_ && parallel_->sharded().logits_divided && parallel_->makes_output()) {
-    const size_t last = graph_->layers().size() - 1;
-    auto divided = graph_->layers()[last].function;
-    graph_->replace_layer(static_cast<int>(last), nullptr, [divided, tensor = parallel_->tensor()](const LayerGraph::Inputs& in) {
-      const at::Tensor output = divided(in);
-      return gather_from_ranks(output, output.dim() - 1, tensor);
-    });
-  }
+  if (layout.tp > 1) watch_ends();
   show_parts(module);
 }
 
@@ -115,15 +109,50 @@ void SplitModel::make_replica() {
   whole_weights_ = std::make_unique<WeightCheck>(tensor, std::move(whole));
 }
 
+/// The output is made whole; without stages, where the program may call forward() and backward() itself, ranks compare what goes in at both
+/// ends.
+void SplitModel::watch_ends() {
+  const auto& layers = graph_->layers();
+  const Group tensor = parallel_->tensor();
+  const bool compares = !is_pipeline();
+  const auto compare = [tensor](const at::Tensor& given, const char* what, const char* instead) {
+    if (differs(tensor, hash_of(given)))
+      fail(ErrorCode::kBadInput, "ranks that divide one copy of the model (tp=", tensor.size(), ") were given ", what, "; ", instead);
+  };
+  const auto reads_input = [](const LayerGraph::Layer& layer) {
+    return std::find(layer.inputs.begin(), layer.inputs.end(), LayerGraph::kInput) != layer.inputs.end();
+  };
+  if (const auto first = std::find_if(layers.begin(), layers.end(), reads_input); compares && first != layers.end()) {
+    const auto slot =
+        static_cast<size_t>(std::find(first->inputs.begin(), first->inputs.end(), LayerGraph::kInput) - first->inputs.begin());
+    graph_->replace_layer(static_cast<size_t>(first - layers.begin()), nullptr,
+                          [function = first->function, slot, compare](const LayerGraph::Inputs& in) {
+                            compare(in[slot], "different rows", "give all of them the same batch, and session.local() of it");
+                            return function(in);
+                          });
+  }
+  if (!parallel_->makes_output()) return;
+  const bool gathers = parallel_->sharded().logits_divided;
+  graph_->replace_layer(layers.size() - 1, nullptr,
+                        [function = layers.back().function, tensor, gathers, compares, compare](const auto& in) {
+                          at::Tensor output = function(in);
+                          if (gathers) output = gather_from_ranks(output, output.dim() - 1, tensor);
+                          if (compares && output.requires_grad())
+                            output.register_hook([compare](const at::Tensor& gradient) {
+                              compare(gradient, "different targets, or other losses of one output", "all of them compute the same loss");
+                            });
+                          return output;
+                        });
+}
+
 void SplitModel::check_rows(const at::Tensor& input, const at::Tensor& target) {
-  if (differs(replica_, static_cast<double>(hash_of(input) % (uint64_t{1} << 52))) ||
-      differs(replica_, static_cast<double>(hash_of(target) % (uint64_t{1} << 52))))
+  if (differs(replica_, random_bits(hash_of(input), hash_of(target))))
     fail(ErrorCode::kBadInput, "forward_backward(): ranks that share one copy of the model (layout ", to_text(layout_),
          ") were given different rows; give all of them the same batch, and session.local() of it");
 }
 
 void SplitModel::check_whole_weights() {
-  if (!whole_weights_ || !differs(parallel_->tensor(), whole_weights_->next())) return;
+  if (!whole_weights_ || !differs(parallel_->tensor(), static_cast<uint64_t>(whole_weights_->next()))) return;
   fail(ErrorCode::kFailed, "ranks that divide tensors (layout ", to_text(layout_),
        ") have come apart: weights that each of them has whole differ; they were given different rows, or drew different random numbers "
        "(seed with session.seed_rank() or seed_all())");

@@ -45,8 +45,8 @@ class SplitModel {
   /// "tp=2 divides 4 of 5 layers with 99 % of the weights; stage 0 on worker 0: conv1 conv2; ...": for people.
   const std::string& description() const { return description_; }
 
-  /// Ranks that share one copy of the model must work on the same rows: Error(kBadInput) on all of them where they do not (some 64 elements
-  /// are looked at). Collective.
+  /// Of a pipeline: ranks that share one copy of the model must be given the same rows, Error(kBadInput) on all of them where they are not
+  /// (some 64 elements are looked at). Where only tensors are divided forward() and backward() look. Collective.
   void check_rows(const at::Tensor& input, const at::Tensor& target);
   /// Error(kFailed) on all ranks of a division where weights that are whole on each of them have come apart (a few elements a step): they
   /// were given other rows, or drew other random numbers. Collective.
@@ -69,6 +69,7 @@ class SplitModel {
  private:
   void check(torch::nn::Module& module, const at::Tensor& example) const;
   void make_replica();
+  void watch_ends();
   void show_parts(torch::nn::Module& module);
   void describe(const StageAssignment& stages);
 

@@ -257,15 +257,32 @@ TEST_CASE("what a model in parts cannot do is said") {
       Parallel parallel = parts(net, s, layout);
       parallel.forward_backward(batch(4, s.rank()), targets(4, 0), square_loss);
     });
-  add("other rows under tp, by hand", "ranks that divide tensors (layout tp=2) have come apart", [](Session& s) {
+  add("other rows under tp, by hand", "were given different rows", [](Session& s) {
     auto net = a_sequential();
     Parallel parallel = parts(net, s, "tp=2");
-    for (int step = 0; step < 100; ++step) {
-      square_loss(net->forward(batch(4, s.rank())), targets(4, 0)).backward();
+    net->forward(batch(4, s.rank()));
+  });
+  add("other targets under tp, by hand", "were given different targets", [](Session& s) {
+    auto net = a_sequential();
+    Parallel parallel = parts(net, s, "tp=2");
+    square_loss(net->forward(batch(4, 0)), targets(4, s.rank())).backward();
+  });
+  add("other random numbers under tp", "ranks that divide tensors (layout tp=2) have come apart", [](Session& s) {
+    struct Noise : nn::Module {
+      explicit Noise(Session& s) : s(s) {}
+      Tensor forward(const Tensor& x) { return x * draw(x.sizes(), 900 + static_cast<uint64_t>(s.rank())); }
+      Session& s;
+    };
+    nn::Sequential net(nn::Linear(6, 6), nn::LayerNorm(nn::LayerNormOptions({6})), Noise(s), nn::Linear(6, 8), nn::Tanh(),
+                       nn::Linear(8, 4));
+    net->to(at::kDouble);
+    Parallel parallel = parts(net, s, "tp=2");
+    for (int step = 0; step < 200; ++step) {
+      square_loss(net->forward(batch(4, 0)), targets(4, 0)).backward();
       parallel.step();
     }
   });
-  add("another model on one rank", "differ", [](Session& s) {
+  add("another model on one rank", "ranks disagree in the model's parameters", [](Session& s) {
     nn::Sequential net(nn::Linear(6, s.rank() == 0 ? 8 : 10), nn::Tanh(), nn::Linear(s.rank() == 0 ? 8 : 10, 4));
     parts(net, s, "tp=2");
   });
