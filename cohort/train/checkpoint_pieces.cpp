@@ -27,12 +27,13 @@ std::string write_checkpoint(Group& group, const ParameterPlaces& places, const 
   CheckpointWriter writer(content.folder, content.step, nonce);
   const bool first = group.rank() == 0;
   std::string path, shard;
+  std::vector<FlatPiece> mine;
+  together(group, what, [&] { mine = content.mine(); });  // What cannot be saved leaves no folder.
   try {
     together(group, what, [&] {
       if (first) writer.begin();
     });
     together(group, what, [&] {
-      std::vector<FlatPiece> mine = content.mine();
       for (FlatPiece& piece : mine) piece.values = piece.values.cpu();
       std::vector<std::vector<char>> scratch;
       const std::vector<TensorPiece> pieces = places.to_save(mine, scratch);
