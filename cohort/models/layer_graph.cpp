@@ -100,4 +100,18 @@ at::Tensor LayerGraph::forward(const at::Tensor& input) {
   return std::move(outputs.back());
 }
 
+void LayerGraph::save(torch::serialize::OutputArchive& archive) const {
+  if (is_part_)
+    fail(ErrorCode::kBadInput,
+         "torch::save: this rank has a part of the model (pp or tp); Parallel::save() writes all of it, for any layout");
+  Module::save(archive);
+}
+
+void LayerGraph::load(torch::serialize::InputArchive& archive) {
+  if (is_part_)
+    fail(ErrorCode::kBadInput,
+         "torch::load: this rank has a part of the model (pp or tp); load it before Parallel is made, or by Parallel::load()");
+  Module::load(archive);
+}
+
 }  // namespace cohort

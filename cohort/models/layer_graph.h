@@ -71,6 +71,13 @@ class LayerGraph : public torch::nn::Module {
   /// Forgets a layer's module and function, and with them their memory: another rank has it. Its place, name and kind stay.
   void drop_layer(size_t index);
 
+  /// Since replace_layer() or drop_layer() took tensors of other ranks out of it, on this rank: it cannot be saved as a whole model then.
+  bool is_part() const { return is_part_; }
+  void set_part() { is_part_ = true; }
+  /// torch::save, torch::load. Error(kBadInput) for a part, whose tensors are not the model's.
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+
   /// What is trained and evaluated in place of the cross-entropy of the output's last dimension; empty: that.
   const Loss& loss() const { return loss_; }
   void set_loss(Loss loss) { loss_ = std::move(loss); }
@@ -86,6 +93,7 @@ class LayerGraph : public torch::nn::Module {
   std::vector<int> last_use_;    ///< Of each layer's output: the layer that reads it last, or itself when nobody does.
   std::vector<bool> recompute_;  ///< One a layer, or empty; layers added later are not recomputed.
   int64_t sample_granularity_ = 1;
+  bool is_part_ = false;
   Loss loss_;
 };
 

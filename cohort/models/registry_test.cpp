@@ -178,7 +178,7 @@ TEST_CASE("any module with one tensor in and out becomes a graph of one layer") 
   const auto graph = build_model("registry-test-plain:width=5", kPictures, 1);
   REQUIRE(graph->layers().size() == 1);
   CHECK(graph->layers()[0].name == "model");
-  CHECK(graph->layers()[0].kind == "doubled");
+  CHECK(graph->layers()[0].kind == "::doubled");
   CHECK(graph->named_parameters().keys() == std::vector<std::string>{"model.inner.weight", "model.inner.bias"});
   CHECK_FALSE(graph->loss());
 
@@ -193,7 +193,7 @@ TEST_CASE("any module with one tensor in and out becomes a graph of one layer") 
   CHECK(at::equal(cohort::BuiltModel(std::make_shared<Bare>()).graph->forward(x), x + 1));
   const auto of_template = cohort::BuiltModel(std::make_shared<PlusOne<LayerGraph::Layer>>()).graph;
   CHECK(at::equal(of_template->forward(x), x + 1));
-  CHECK(of_template->layers()[0].kind == "plusone");
+  CHECK(of_template->layers()[0].kind == "::plusone");
   // One of LibTorch's own is what its kind says.
   CHECK(cohort::BuiltModel(torch::nn::Linear(2, 3)).graph->layers()[0].kind == "linear");
   CHECK(holds(refused([] { cohort::BuiltModel(Doubled(nullptr)); }), "a model cannot be an empty module"));

@@ -13,14 +13,18 @@
 namespace cohort {
 namespace {
 
-/// "torch::nn::Conv2dImpl" -> "conv2d"
+/// "torch::nn::Conv2dImpl" -> "conv2d". A class of the program's own keeps its name spaces, "mine::linear" or "::linear": it may do
+/// anything, so no rule for LibTorch's layer of that name is one for it.
 std::string kind_of(const torch::nn::Module& module) {
   std::string kind = module.name();
   kind.resize(std::min(kind.size(), kind.find('<')));  // Of a template: not what its arguments are called.
-  if (const size_t scope = kind.rfind("::"); scope != std::string::npos) kind.erase(0, scope + 2);
   if (kind.ends_with("Impl")) kind.resize(kind.size() - 4);
   std::transform(kind.begin(), kind.end(), kind.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return kind;
+  for (const std::string known : {"torch::nn::", "cohort::"})
+    if (kind.starts_with(known) && kind.find("::", known.size()) == std::string::npos) return kind.substr(known.size());
+  const std::string unnamed = "(anonymous namespace)::";
+  for (size_t at = kind.find(unnamed); at != std::string::npos; at = kind.find(unnamed)) kind.erase(at, unnamed.size());
+  return kind.find("::") == std::string::npos ? "::" + kind : kind;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 // had. In a pipeline the loss of each micro-batch is multiplied.
 #include "cohort/session/parallel.h"
 
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -160,7 +161,12 @@ void Parallel::State::exchange_what_waits() {
 /// The rates that the ranks last announced, which came with this step's exchange.
 void Parallel::State::check_rates() {
   // Ranks with other parts do not exchange with this one.
-  const double sum = has_parts() ? session.sum(announced_rate) : strategy->control_sum(kRateSlot);
+  double sum = has_parts() ? announced_rate : strategy->control_sum(kRateSlot);
+  if (has_parts()) {
+    const at::Tensor rates = at::full({1}, sum, at::kDouble);
+    session.group().all_reduce_sum(rates, "the learning rates in step()")->wait();
+    sum = rates.const_data_ptr<double>()[0];
+  }
   const double expected = announced_rate * session.size();
   if (session.size() > 1 && std::abs(sum - expected) > 1e-5 * std::abs(expected))
     fail(ErrorCode::kFailed, "ranks step with different learning rates: this one, rank ", session.rank(), ", with ", announced_rate,

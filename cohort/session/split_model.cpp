@@ -10,6 +10,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torch/serialize/archive.h>
 
 #include <algorithm>
 #include <bit>
@@ -31,12 +32,40 @@
 namespace cohort {
 namespace {
 
-/// What stands in a Sequential for a layer of the graph.
+/// What stands in a Sequential for a layer of the graph: a call of it, with its parameters and buffers.
 struct LayerCall : torch::nn::Module {
-  LayerCall(std::shared_ptr<LayerGraph> graph, size_t layer) : graph(std::move(graph)), layer(layer) {}
+  LayerCall(std::shared_ptr<LayerGraph> model, size_t index)
+      : torch::nn::Module(model->layers()[index].kind), graph(std::move(model)), layer(index) {
+    const std::shared_ptr<Module>& inner = graph->layers()[layer].module;
+    if (!inner) return;
+    for (const auto& item : inner->named_parameters(false)) register_parameter(item.key(), item.value(), item.value().requires_grad());
+    for (const auto& item : inner->named_buffers(false)) register_buffer(item.key(), item.value());
+    for (const auto& item : inner->named_children()) register_module(item.key(), item.value());
+    is_training_ = inner->is_training();
+    Module::train(is_training_);
+  }
   at::Tensor forward(const at::Tensor& input) { return graph->run_layer(layer, {input}); }
+  void train(bool on) override {
+    Module::train(on);
+    if (const auto& inner = graph->layers()[layer].module) inner->train(on);
+  }
+  void save(torch::serialize::OutputArchive& archive) const override {
+    if (graph->is_part()) return graph->save(archive);  // Refused there.
+    if (const auto& inner = graph->layers()[layer].module; inner && inner->is_serializable()) inner->save(archive);
+  }
+  void load(torch::serialize::InputArchive& archive) override {
+    if (graph->is_part()) return graph->load(archive);
+    if (const auto& inner = graph->layers()[layer].module; inner && inner->is_serializable()) inner->load(archive);
+  }
+  std::shared_ptr<Module> clone(const std::optional<c10::Device>&) const override {
+    fail(
+        ErrorCode::kBadInput,
+        "clone(): the layers of this Sequential are Parallel's, which a copy cannot be; clone it before Parallel is made, or build another "
+        "and load() into it");
+  }
   std::shared_ptr<LayerGraph> graph;
   size_t layer;
+  bool is_training_ = true;
 };
 
 /// Of a tensor's form and up to 32 elements of it.
@@ -89,9 +118,13 @@ SplitModel::SplitModel(torch::nn::Module& module, const Group& group, const Layo
     check_division(division, "this model", layout);
     description_ = cohort::describe(division, layout);
   }
-  if (layout.is_model_parallel()) parallel_ = std::make_unique<ModelParallel>(*graph_, group_, layout, plan.stages);
+  if (layout.is_model_parallel()) {
+    parallel_ = std::make_unique<ModelParallel>(*graph_, group_, layout, plan.stages);
+    graph_->set_part();
+  }
   if (parallel_) make_replica();
   if (is_pipeline()) describe(plan.stages);
+  describe_batch_norm();
   if (layout.tp > 1) watch_ends();
   show_parts(module);
 }
@@ -180,11 +213,9 @@ void SplitModel::show_parts(torch::nn::Module& module) {
   if (!sequential) return;
   const auto children = sequential->named_children();
   for (size_t i = 0; i < graph_->layers().size(); ++i) {
-    const LayerGraph::Layer& layer = graph_->layers()[i];
-    const std::string name = children[i].key();
-    *(sequential->begin() + static_cast<int64_t>(i)) = torch::nn::AnyModule(std::make_shared<LayerCall>(graph_, i));
-    if (!layer.module) sequential->replace_module(name, std::make_shared<torch::nn::Module>("on another rank"));
-    else if (layer.module != children[i].value()) sequential->replace_module(name, layer.module);
+    const auto call = std::make_shared<LayerCall>(graph_, i);
+    *(sequential->begin() + static_cast<int64_t>(i)) = torch::nn::AnyModule(call);
+    sequential->replace_module(children[i].key(), call);
   }
 }
 
@@ -199,6 +230,17 @@ void SplitModel::describe(const StageAssignment& stages) {
   }
   if (!description_.empty()) lines.insert(lines.begin(), description_);
   description_ = join(lines, "; ");
+}
+
+/// Statistics of fewer samples than the program's batch are another training, which is for the program to know.
+void SplitModel::describe_batch_norm() {
+  if (num_shares() * layout_.microbatches == 1) return;
+  std::vector<std::string> norms;
+  for (const LayerGraph::Layer& layer : graph_->layers())
+    if (layer.kind.starts_with("batchnorm")) norms.push_back(layer.name);
+  if (norms.empty()) return;
+  description_ += concat(description_.empty() ? "" : "; ", "batch norm takes its statistics from each ",
+                         layout_.microbatches > 1 ? "micro-batch" : "rank's samples", " by itself: ", join(norms, " "));
 }
 
 ParameterPlaces SplitModel::places() const {

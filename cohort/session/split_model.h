@@ -72,6 +72,7 @@ class SplitModel {
   void watch_ends();
   void show_parts(torch::nn::Module& module);
   void describe(const StageAssignment& stages);
+  void describe_batch_norm();
 
   Group group_;
   Layout layout_;

@@ -1,6 +1,7 @@
 // Sequentials and LayerGraphs cut into stages and divided tensors, in a program's own loop, against one process that sees the whole batch.
 #include <filesystem>
 #include <optional>
+#include <sstream>
 
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/models/layer_graph.h"
@@ -150,6 +151,43 @@ void accumulated(Session& session, const std::string& layout) {
   }
 }
 
+/// A program's own classes with names that LibTorch has: rules for LibTorch's are none for them.
+namespace mine {
+struct LinearImpl : nn::LinearImpl {
+  using nn::LinearImpl::LinearImpl;
+  Tensor forward(const Tensor& x) { return 3 * at::sin(nn::LinearImpl::forward(x)); }
+};
+TORCH_MODULE(Linear);
+struct ReLUImpl : nn::Module {
+  Tensor forward(const Tensor& x) { return at::softmax(x, -1) * at::relu(x); }
+};
+TORCH_MODULE(ReLU);
+}  // namespace mine
+
+nn::Sequential with_own_layers() {
+  nn::Sequential net(nn::Linear(6, 8), mine::ReLU(), mine::Linear(8, 8), nn::Linear(8, 4));
+  net->to(at::kDouble);
+  fill(*net, 1);
+  return net;
+}
+
+/// Frozen after a step, through the Sequential that the program has.
+void frozen_later(Session& session, const std::string& layout) {
+  auto mine = a_sequential(), whole = a_sequential();
+  Parallel parallel(*mine, session, {.layout = layout, .optimizer = optim::SGDOptions(0.1), .example = batch(8, 99)});
+  optim::SGD optimizer(whole->parameters(), 0.1);
+  for (int step = 0; step < 4; ++step) {
+    if (step == 2)
+      for (auto* net : {&mine, &whole})
+        for (Tensor& parameter : (*net)[2]->parameters()) parameter.set_requires_grad(false);
+    const Tensor x = batch(12, step), y = targets(12, step);
+    square_loss(whole->forward(x), y).backward();
+    parallel.forward_backward(session.local(x), session.local(y), square_loss);
+    parallel.step(), optimizer.step(), optimizer.zero_grad();
+    expect_equal(parallel.forward(batch(6, 500)).detach(), whole->forward(batch(6, 500)).detach(), concat("output after step ", step));
+  }
+}
+
 Parallel parts(nn::Sequential& net, Session& session, const std::string& layout) {
   return Parallel(*net, session, {.layout = layout, .optimizer = optim::SGDOptions(0.1), .example = batch(8, 99)});
 }
@@ -188,6 +226,11 @@ TEST_CASE("a model in parts, in a loop of one's own, trains as one process") {
     expect(numel() > 0 && numel() < whole, "a part of them");
     expect(static_cast<int64_t>(s.sum(static_cast<double>(numel()))) == whole, "each on one rank");
   }));
+  for (const char* layout : {"tp=2", "pp=2,microbatches=2", "dp=2,recompute=all"}) {
+    cases.push_back(session_case(concat("layers of the program's own, ", layout),
+                                 [=](Session& s) { train_in_parts(s, {.layout = layout}, with_own_layers); }));
+    cases.push_back(session_case(concat("frozen later, ", layout), [=](Session& s) { frozen_later(s, layout); }));
+  }
   const std::vector<std::pair<std::string, std::string>> moves = {
       {"dp=2", "tp=2"}, {"tp=2", "pp=2"}, {"pp=2,microbatches=2", "zero=1,dp=2"}, {"zero=3,dp=2", "tp=2"}};
   for (const auto& [first, second] : moves)
@@ -285,6 +328,24 @@ TEST_CASE("what a model in parts cannot do is said") {
   add("another model on one rank", "ranks disagree in the model's parameters", [](Session& s) {
     nn::Sequential net(nn::Linear(6, s.rank() == 0 ? 8 : 10), nn::Tanh(), nn::Linear(s.rank() == 0 ? 8 : 10, 4));
     parts(net, s, "tp=2");
+  });
+  for (const char* layout : {"tp=2", "pp=2"}) {
+    add(concat("torch::save, ", layout), "Parallel::save() writes all of it", [=](Session& s) {
+      auto net = a_sequential();
+      const Parallel parallel = parts(net, s, layout);
+      std::ostringstream out;
+      torch::save(net, out);
+    });
+    add(concat("clone(), ", layout), "clone it before Parallel is made", [=](Session& s) {
+      auto net = a_sequential();
+      const Parallel parallel = parts(net, s, layout);
+      net->clone();
+    });
+  }
+  add("a layer that works in place at the start of a stage", "works in place on its input", [](Session& s) {
+    nn::Sequential net(nn::Linear(6, 8), nn::ReLU(nn::ReLUOptions(true)), nn::Linear(8, 4));
+    Parallel parallel(*net, s, {.layout = "pp=2,split=1", .optimizer = optim::SGDOptions(0.1), .example = batch(8, 99).to(at::kFloat)});
+    parallel.forward_backward(batch(4, 0).to(at::kFloat), targets(4, 0).to(at::kFloat), square_loss);
   });
   add("a loss of many numbers", "the loss is one number", [](Session& s) {
     auto net = a_sequential();
