@@ -136,12 +136,12 @@ struct Meeting {
 };
 
 inline Case session_case(const std::string& name, const std::function<void(Session&)>& program, const std::string& error = "",
-                         int num_ranks = 2) {
+                         int num_ranks = 2, double timeout_seconds = 30) {
   const auto meeting = std::make_shared<Meeting>();
   const auto body = [=](Group& group) {
     World world{.rank = group.rank(), .size = group.size(), .local_rank = group.rank(), .local_size = group.size()};
     world.launcher = "cohort", world.host = "here", world.store_fd = meeting->file;
-    Session session(world, {.timeout_seconds = 30});
+    Session session(world, {.timeout_seconds = timeout_seconds});
     program(session);
   };
   return {name, body, error, num_ranks};
