@@ -214,15 +214,7 @@ std::map<int, at::Tensor> PipelineRunner::State::run_layers(int stage, const std
     }
     for (const int source : sources)
       if (source != LayerGraph::kInput && last_use[source] == layer && !kept.contains(source)) values.erase(source);
-    try {
-      values[layer] = graph.run_layer(static_cast<size_t>(layer), arguments);
-    } catch (const c10::Error& error) {
-      if (std::string(error.what_without_backtrace()).find("used in an in-place operation") == std::string::npos) throw;
-      fail(ErrorCode::kBadInput, "layer '", graph.layers()[static_cast<size_t>(layer)].name,
-           "' works in place on its input, which is what another stage handed over here and will be asked for a gradient; use "
-           "inplace(false), or "
-           "a split that leaves it in the stage of the layer before it");
-    }
+    values[layer] = run_layer_of_stage(graph, static_cast<size_t>(layer), arguments);
   }
   std::erase_if(values, [&](const auto& entry) { return !kept.contains(entry.first); });
   return values;

@@ -48,4 +48,7 @@ StageCut cut_at(const LayerGraph& graph, const std::vector<int>& first_layers);
 /// Stages of a layout file. Error(kBadInput) for a layer that is unknown, missing or named twice.
 StageCut cut_by_layout(const LayerGraph& graph, const Layout& layout);
 
+/// LayerGraph::run_layer(). Error(kBadInput) for a layer that works in place on what another stage handed over.
+at::Tensor run_layer_of_stage(const LayerGraph& graph, size_t layer, const LayerGraph::Inputs& inputs);
+
 }  // namespace cohort
