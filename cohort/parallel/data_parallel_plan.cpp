@@ -105,6 +105,7 @@ void DataParallel::State::hook_all() {
       arrival_hooks.emplace_back(parameter.tensor, position);
     }
   }
+  // Any order will do. NOLINTNEXTLINE(bugprone-nondeterministic-pointer-iteration-order)
   for (const auto& [address, parameter] : before) remove_gradient_hook(parameter);
 }
 

@@ -81,7 +81,12 @@ void ModuleWatch::remember() {
 
 bool ModuleWatch::buffers_changed() const {
   size_t at = 0;
-  const bool same = walk_buffers(module_, [&](const at::Tensor& buffer) { return at < buffers_.size() && buffer.is_same(buffers_[at++]); });
+  const bool same = walk_buffers(module_, [&](const at::Tensor& buffer) {
+    if (at == buffers_.size()) return false;
+    const at::Tensor& before = buffers_[at];
+    ++at;
+    return buffer.is_same(before);
+  });
   return !same || at != buffers_.size();
 }
 

@@ -122,6 +122,7 @@ std::vector<bool> choose_recompute(const Profile& profile, const StagePlan& plan
 StagePlan make_plan(LayerGraph& model, const StageRequest& asked, const LinkEstimate& link) {
   StagePlan plan;
   const Layout& layout = asked.layout;
+  const int num_stages = count_stages(layout);  // Refuses a table that is for another layout, whoever names the stages.
   const size_t num_layers = model.layers().size();
   const bool pipelined = layout.pp > 1, measured = needs_profile(asked);
   Profile profile;
@@ -142,7 +143,7 @@ StagePlan make_plan(LayerGraph& model, const StageRequest& asked, const LinkEsti
            " ms on one; use split=auto, or name the stages in a layout file");
     plan.stages = {stage_of_layers(placement.first_layer, num_layers), placement.rank};
   } else if (pipelined) {
-    const std::vector<int> workers = workers_of_schedule(layout, count_stages(layout));
+    const std::vector<int> workers = workers_of_schedule(layout, num_stages);
     const Split split = choose_split(model, profile, asked, workers);
     plan.stages = {stage_of_layers(split.first_layer, num_layers), workers};
     plan.table = describe(profile, split);
