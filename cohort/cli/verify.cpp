@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
 
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
@@ -46,6 +47,21 @@ const char* text_of(FaultResult::Outcome outcome) {
   return outcome == FaultResult::Outcome::kFound ? "found" : outcome == FaultResult::Outcome::kMissed ? "missed" : "does nothing";
 }
 
+/// One line for all modules of a class that are suspect for the same reason.
+void print_suspects(const std::vector<Suspect>& suspects) {
+  constexpr size_t kMostNames = 3;
+  std::map<std::string, std::vector<std::string>> modules_of_reason;
+  for (const Suspect& suspect : suspects)
+    modules_of_reason[concat(suspect.class_name.empty() ? "" : concat(" (", suspect.class_name, ")"), ": ", suspect.why)].push_back(
+        suspect.module);
+  for (auto& [reason, modules] : modules_of_reason) {
+    const size_t num_modules = modules.size();
+    modules.resize(std::min(num_modules, kMostNames));
+    std::printf("  suspect: %s%s%s\n", join(modules, ", ").c_str(),
+                num_modules > kMostNames ? concat(" and ", num_modules - kMostNames, " more").c_str() : "", reason.c_str());
+  }
+}
+
 void print_table(const VerifyResult& result, bool all) {
   std::printf("%s: %d ranks against one process, %lld steps\n", to_text(result.layout).c_str(), result.layout.num_ranks(),
               static_cast<long long>(result.steps));
@@ -72,9 +88,7 @@ void print_table(const VerifyResult& result, bool all) {
                               : result.verdict == Verdict::kDifferent ? "A DIFFERENT TRAINING"
                                                                       : "NOT PROVEN";
   std::printf("  %s: %s\n", verdict, result.reason.c_str());
-  for (const Suspect& suspect : result.suspects)
-    std::printf("  suspect: %s%s: %s\n", suspect.module.c_str(),
-                suspect.class_name.empty() ? "" : concat(" (", suspect.class_name, ")").c_str(), suspect.why.c_str());
+  print_suspects(result.suspects);
 }
 
 void print_lines(const VerifyResult& result) {

@@ -54,16 +54,6 @@ int threads_of_rank(const Config& config, const World& world) {
   return cores_of_rank(world);
 }
 
-/// Every third number up, the others down.
-void nudge(torch::nn::Module& model, double unit) {
-  at::NoGradGuard no_grad;
-  for (const at::Tensor& parameter : model.parameters()) {
-    if (!parameter.is_floating_point()) continue;
-    const at::Tensor up = at::arange(parameter.numel()).remainder(3).eq(0).view(parameter.sizes());
-    parameter.mul_(at::where(up, 1 + unit, 1 - unit).to(parameter.scalar_type()));
-  }
-}
-
 }  // namespace
 
 Run::Run(const Config& config, const DataSet& data, const World& world, const TrainOptions& options)
@@ -85,7 +75,6 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
   check_same_text(group_, to_toml(config_), "the configuration", "start all ranks with the same options and config.toml");
   model_ = build_model(config.model, data.train->shape(), config.seed);
   check_model(config, layout_, *model_);
-  if (options.nudge_weights > 0) nudge(*model_, options.nudge_weights);
   if (options.alter_model) altered_ = options.alter_model(*model_);
   model_->to(device_);
   const int64_t steps_per_epoch = Sampler(data.train->num_samples(), config.global_batch, config.seed).steps_per_epoch();

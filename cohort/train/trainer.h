@@ -35,9 +35,7 @@ struct AlteredModel {
 };
 
 struct TrainOptions {
-  bool reports = true;  ///< false: no metrics, evaluation, progress or report; the run folder gets checkpoints only.
-  /// Initial weights move by this part of themselves, up or down: how much does this training amplify rounding? 0: not.
-  double nudge_weights = 0;
+  bool reports = true;                 ///< false: no metrics, evaluation, progress or report; the run folder gets checkpoints only.
   bool folder_is_held = false;         ///< The caller has the RunFolder of config.run for the time of the job.
   std::vector<SettingChange> changes;  ///< Of a run that goes on: what is said and recorded once it does.
   bool keep_first = false;             ///< A checkpoint before the first step too.

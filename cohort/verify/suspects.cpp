@@ -1,11 +1,13 @@
 #include "cohort/verify/suspects.h"
 
+#include <c10/util/Type.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/rnn.h>
 
 #include <set>
+#include <typeinfo>
 
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
@@ -48,7 +50,7 @@ bool draws(const Module& module) {
 
 /// "torch::nn::DropoutImpl" -> "torch::nn::Dropout", "(anonymous namespace)::Norm" -> "Norm": as it stands in the program.
 std::string class_name_of(const Module& module) {
-  std::string name = module.name();
+  std::string name = c10::demangle(typeid(module).name());  // Not module.name(), which a constructor may have given.
   constexpr const char* kUnnamed = "(anonymous namespace)::";
   for (size_t at = name.find(kUnnamed); at != std::string::npos; at = name.find(kUnnamed)) name.erase(at, std::string(kUnnamed).size());
   if (name.ends_with("Impl")) name.resize(name.size() - 4);

@@ -14,6 +14,7 @@
 #include "cohort/base/json.h"
 #include "cohort/base/text.h"
 #include "cohort/train/trainer.h"
+#include "cohort/verify/nudge.h"
 #include "cohort/verify/pieces.h"
 #include "cohort/verify/suspects.h"
 #include "cohort/world/launch.h"
@@ -87,12 +88,12 @@ Trainings::~Trainings() = default;
 std::string Trainings::run(Config config, int num_ranks, const Variant& variant) {
   config.run = concat(folder_->path, "/", num_runs_++);
   TrainOptions options{.reports = false,
-                       .nudge_weights = variant.nudge,
                        .keep_first = num_ranks == 1 && !initial_.contains(variant.nudge),
                        .fault = variant.fault,
                        .in_turn = variant.in_turn};
   if (num_ranks == 1)
     options.alter_model = [&variant, description = modules_path()](LayerGraph& model) {
+      if (variant.nudge > 0) nudge_weights(model, variant.nudge);
       if (!std::filesystem::exists(description)) write_file_atomically(description, describe_modules(model).dump());
       if (!variant.in_turn) return AlteredModel();
       BackwardOrder order;
@@ -108,6 +109,8 @@ std::string Trainings::run(Config config, int num_ranks, const Variant& variant)
   if (code != 0) throw Error(static_cast<ErrorCode>(code), "");  // The ranks have said why.
   return config.run + "/checkpoints";
 }
+
+const std::string& Trainings::folder() const { return folder_->path; }
 
 std::string Trainings::modules_path() const { return folder_->path + "/modules.json"; }
 

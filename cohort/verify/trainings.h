@@ -40,6 +40,8 @@ class Trainings {
   const Checkpoint& nudged_initial(double nudge) { return initial_.at(nudge); }
   /// describe_modules() of the model; a training by one process was there.
   Json modules() const;
+  /// That of all trainings, for what else is kept as long.
+  const std::string& folder() const;
   /// The ranks, anew at each call.
   Checkpoint ranks(const Layout& layout, Fault fault = Fault::kNone);
 

@@ -8,8 +8,11 @@
 //      initial weights that differ by what its arithmetic cannot tell apart, and a layout may differ by kLastBits roundings of its values,
 //      kSums of its update (sums in another order) and kMargin times what the nudge makes of the update beyond that. Over the bound:
 //      different. A bound above kCeiling of the update could hide a learning rate that is 1 % off: not proven.
-//   4. The process of step 2 shares the trainer with the ranks, so it is held against one that takes the batch whole: where the two are
-//      further apart than kDivided of the update and than rounding can explain, the model itself depends on how its batch is divided.
+//      A tensor that is moved by rounding alone (a bias right before batch norm has no gradient) proves nothing and hides nothing.
+//   4. A model may compute something else of a batch that is divided, and ranks and the process of step 2 then agree: the gradients of one
+//      batch, divided and whole, are compared by themselves (batch_division.cpp).
+//   5. The process of step 2 shares the trainer with the ranks, so it is held against one that takes each batch whole, as a plain run does:
+//      the two are no further apart than kWhole of the update, or than rounding explains.
 // Cost: two trainings of the layout, and once for all layouts of the same arithmetic one or two by one process.
 #include "cohort/verify/verify.h"
 
@@ -24,6 +27,7 @@
 #include "cohort/base/text.h"
 #include "cohort/checkpoint/compare.h"
 #include "cohort/train/check_run.h"
+#include "cohort/verify/batch_division.h"
 #include "cohort/verify/trainings.h"
 
 namespace cohort {
@@ -32,7 +36,7 @@ namespace {
 constexpr double kMargin = 8;
 constexpr double kLastBits = 2, kSums = 32;
 constexpr double kCeiling = 0.01;
-constexpr double kDivided = 0.05;
+constexpr double kWhole = 0.05;
 constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
 
 /// Weights nearer than this (relatively) may be one number in that arithmetic; fp32: they differ in the last place.
@@ -99,6 +103,14 @@ Layout with_cut(const std::vector<LayerStage>& layers, Layout layout) {
   return layout;
 }
 
+/// What says how a layout divides a batch.
+std::string division_of(const Layout& layout) {
+  std::string key = concat(num_pipelines(layout), " x ", layout.microbatches);
+  if (layout.is_even()) return key;
+  for (const LayoutStage& stage : layout.stages) key += concat(", ", join(stage.layers, " "), " x ", stage.dp);
+  return key;
+}
+
 /// Whether the model has tensors that no optimizer trains: buffers, as far as one can see here.
 bool has_buffers(const Checkpoint& run) {
   const std::vector<std::string> names = run.tensor_names();
@@ -124,7 +136,20 @@ Json loss_scaler_of(const Checkpoint& run) { return run.state().value("extra", J
 
 double ratio(const TensorVerdict& tensor) {
   if (tensor.difference == 0) return 0;
+  if (std::isinf(tensor.bound)) return 1;
   return tensor.bound > 0 ? tensor.difference / tensor.bound : std::numeric_limits<double>::infinity();
+}
+
+/// In fp32: tensors whose whole update rounding explains, where all others are sharp and are most. Their gradient is nothing but rounding.
+std::vector<std::string> moved_by_rounding_alone(const std::vector<TensorVerdict>& tensors) {
+  std::vector<std::string> names;
+  size_t num_sharp = 0;
+  for (const TensorVerdict& tensor : tensors) {
+    if (tensor.bound > 1) names.push_back(tensor.name);
+    else if (tensor.bound <= kCeiling) ++num_sharp;
+  }
+  const bool is_clear = names.size() + num_sharp == tensors.size() && num_sharp > names.size();
+  return is_clear ? names : std::vector<std::string>();
 }
 
 void sort_by_ratio(std::vector<TensorVerdict>& tensors) {
@@ -133,7 +158,7 @@ void sort_by_ratio(std::vector<TensorVerdict>& tensors) {
 
 class Verifier {
  public:
-  Verifier(const Config& config, const DataSet& data) : config_(config), trainings_(config, data) {}
+  Verifier(const Config& config, const DataSet& data) : config_(config), data_(data), trainings_(config, data) {}
 
   VerifyResult verify(const Layout& layout, const std::vector<Fault>& faults) {
     const Checkpoint run = trainings_.ranks(layout);
@@ -149,7 +174,7 @@ class Verifier {
     result.repeats = all_equal(compare_checkpoints(run, trainings_.ranks(layout_)));
     const std::vector<TensorDifference> differences = compare_checkpoints(reference(), run, &trainings_.initial());
     const bool bits = has_strict_ && all_equal(differences);
-    if (has_strict_) result.strict = bits ? 0 : differences.front().difference_of_update();
+    if (has_strict_) result.strict = bits || differences.empty() ? 0 : differences.front().difference_of_update();
     result.to_one_process = distance(compare_checkpoints(trainings_.one_process(), run, &trainings_.initial()));
     result.tensors = judged(differences, bits);
     decide(bits, result);
@@ -167,7 +192,6 @@ class Verifier {
   const Checkpoint& reference(double nudge = 0) {
     return has_strict_ ? trainings_.in_turn(layout_, stages_, nudge) : trainings_.one_process(layout_.microbatches, nudge);
   }
-
   /// What rounding explains of a tensor: what moving all weights a little makes of its update beyond its own last bits.
   double explained(const TensorDifference& tensor) {
     const double unit = unit_of(config_.precision);
@@ -176,14 +200,20 @@ class Verifier {
     return last_bits(tensor) + kSums * kEpsilon * tensor.max_update + kMargin * std::max(0.0, moved - last_bits(tensor));
   }
 
+  /// Relative to the update; infinite for a tensor that did not move there and moved here by no more than rounding.
+  double bound_of(const TensorDifference& tensor) {
+    const double most = explained(tensor);
+    if (tensor.max_update > 0) return most / tensor.max_update;
+    return tensor.max_difference <= most ? std::numeric_limits<double>::infinity() : 0;
+  }
+
   /// Each tensor with its bound; none where the bits are expected.
   std::vector<TensorVerdict> judged(const std::vector<TensorDifference>& differences, bool bits) {
     std::vector<TensorVerdict> tensors;
     for (const TensorDifference& tensor : differences) {
-      // Integers, and tensors that do not train, have no rounding.
-      const double bound =
-          bits || tensor.max_update == 0 || !std::isfinite(tensor.relative_difference) ? 0 : explained(tensor) / tensor.max_update;
-      tensors.push_back({tensor.name, tensor.difference_of_update(), bound});
+      // Integers have no rounding.
+      const bool rounds = !bits && !tensor.is_equal() && std::isfinite(tensor.relative_difference);
+      tensors.push_back({tensor.name, tensor.difference_of_update(), rounds ? bound_of(tensor) : 0});
     }
     sort_by_ratio(tensors);
     return tensors;
@@ -195,7 +225,7 @@ class Verifier {
       result.reason = "two runs of this layout differ from each other";
       return;
     }
-    if (depends_on_division(result)) return;
+    if (depends_on_division(result) || trains_otherwise_in_turn(result)) return;
     if (bits) {
       result.verdict = Verdict::kSame;
       result.reason = "bit by bit what one process computes that does the same arithmetic in the same order";
@@ -207,34 +237,67 @@ class Verifier {
       result.reason = "bit by bit what one process computes that takes each micro-step whole";
       return;
     }
-    const auto widest = std::max_element(result.tensors.begin(), result.tensors.end(),
-                                         [](const TensorVerdict& a, const TensorVerdict& b) { return a.bound < b.bound; });
     if (!(worst.difference <= worst.bound)) {
       result.verdict = Verdict::kDifferent;
       result.reason = concat(worst.name, " is ", worst.difference, " of its update away, and rounding explains ", worst.bound);
-    } else if (widest->bound > kCeiling) {
-      result.verdict = Verdict::kNotProven;
-      result.reason =
-          concat("rounding explains ", widest->bound, " of the update of ", widest->name, ", and more than ", kCeiling,
-                 " would hide a real difference: take ", config_.precision != "fp32" ? "--precision fp32, " : "",
-                 "a larger --lr or more --steps where the update is small beside the values, a smaller --lr or fewer --steps where the "
-                 "training multiplies rounding");
-    } else {
-      result.verdict = Verdict::kSame;
-      result.reason = concat("no tensor is further away than rounding explains; the worst, ", worst.name, ", ", worst.difference,
-                             " of its update where ", worst.bound, " is explained");
+      return;
     }
+    const std::vector<std::string> idle =
+        config_.precision == "fp32" ? moved_by_rounding_alone(result.tensors) : std::vector<std::string>();
+    const auto is_idle = [&](const TensorVerdict& tensor) { return std::find(idle.begin(), idle.end(), tensor.name) != idle.end(); };
+    const auto widest = std::max_element(result.tensors.begin(), result.tensors.end(), [&](const TensorVerdict& a, const TensorVerdict& b) {
+      return (is_idle(a) ? 0 : a.bound) < (is_idle(b) ? 0 : b.bound);
+    });
+    if (widest->bound > kCeiling && !is_idle(*widest)) {
+      result.verdict = Verdict::kNotProven;
+      result.reason = concat("rounding explains ", widest->bound, " of the update of ", widest->name, ", and more than ", kCeiling,
+                             " would hide a real difference: take ", config_.precision != "fp32" ? "--precision fp32, " : "",
+                             "a larger --lr or more --steps where the update is small beside the values, a smaller --lr or fewer --steps "
+                             "where the training multiplies rounding");
+      return;
+    }
+    const TensorVerdict& told = *std::find_if_not(result.tensors.begin(), result.tensors.end(), is_idle);
+    result.verdict = Verdict::kSame;
+    result.reason = concat("no tensor is further away than rounding explains; the worst, ", told.name, ", ", told.difference,
+                           " of its update where ", told.bound, " is explained");
+    if (!idle.empty())
+      result.reason +=
+          concat("; rounding alone moves ", join(idle, ", "), idle.size() == 1 ? ", which has no gradient" : ", which have no gradient",
+                 ": a bias right before batch norm does nothing");
   }
 
   /// Step 4; true where it decides.
   bool depends_on_division(VerifyResult& result) {
     // The statistics of --sync-batch-norm are those of a micro-batch by their definition.
+    if (config_.sync_batch_norm) return false;
+    const auto [known, is_new] = divisions_.try_emplace(division_of(layout_));
+    if (is_new) known->second = does_division_matter(config_, data_, layout_, trainings_.folder() + "/division.json");
+    const DivisionMatters& matters = known->second;
+    if (matters.answer == DivisionMatters::Answer::kNo) return false;
+    if (matters.answer == DivisionMatters::Answer::kYes) {
+      result.verdict = Verdict::kDifferent;
+      result.reason = concat("this model depends on how its batch is divided: ", matters.tensor, " is ", matters.difference,
+                             " away from that of the whole batch, where rounding explains ", matters.explained,
+                             " (usual batch norm, a loss that is no mean over its samples, randomness that is not cohort::Dropout, state "
+                             "kept between calls)");
+    } else {
+      result.verdict = Verdict::kNotProven;
+      result.reason = concat("whether this model depends on how its batch is divided cannot be seen: rounding alone moves ", matters.tensor,
+                             " by ", matters.explained, " of itself, and it is ", matters.difference,
+                             " away from that of the whole batch; take a smaller model of the same kind, or initial weights with which it "
+                             "multiplies rounding less");
+    }
+    return true;
+  }
+
+  /// Step 5; true where it decides.
+  bool trains_otherwise_in_turn(VerifyResult& result) {
     if (!has_strict_ || config_.sync_batch_norm) return false;
     const Checkpoint& whole = trainings_.one_process();
     // Steps that were skipped for a loss scale too large, here and not there, are no matter of the model.
     if (loss_scaler_of(whole) != loss_scaler_of(reference())) return false;
     const double apart = distance(compare_checkpoints(whole, reference(), &trainings_.initial()));
-    if (apart <= kDivided) return false;
+    if (apart <= kWhole) return false;
     const double rounding =
         distance(compare_checkpoints(whole, trainings_.one_process(1, unit_of(config_.precision)), &trainings_.initial()));
     if (apart <= kMargin * rounding) return false;
@@ -242,8 +305,7 @@ class Verifier {
     result.reason =
         concat("one process that takes the shares of the ranks in turn trains otherwise than one that takes each batch whole, by ", apart,
                " of the update where rounding makes ", rounding,
-               ": this model depends on how its batch is divided (usual batch norm, randomness that is not cohort::Dropout); use "
-               "--sync-batch-norm, norm=ghost, group or none, or cohort::Dropout");
+               ", though the first batch gives the same gradients: does the model keep state between calls?");
     return true;
   }
 
@@ -280,7 +342,9 @@ class Verifier {
   }
 
   const Config& config_;
+  const DataSet& data_;
   Trainings trainings_;
+  std::map<std::string, DivisionMatters> divisions_;  // By what divides the batch.
   // Of the layout in hand.
   Layout layout_;
   StagesOfRun stages_;

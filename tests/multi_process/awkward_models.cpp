@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/functional.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
@@ -88,6 +89,27 @@ COHORT_MODEL("usual-dropout", [](const cohort::ModelOptions& options) {
 COHORT_MODEL("plain", [](const cohort::ModelOptions& options) {
   return Plain(options.data().input_elements(), options.data().num_classes, options.integer("norm", 0, 0, 1) == 1,
                options.number("dropout", 0, 0, 0.9));
+});
+
+// What depends on how a batch is divided, a little: `how` 1 a norm over the batch that keeps no statistics, 2 a loss weighted by class, 3
+// one that leaves a class out, 4 a sum over samples. What does not: 5 a norm of each sample that computes in fp32 whatever it is given.
+COHORT_MODEL("divided", [](const cohort::ModelOptions& options) {
+  const int64_t how = options.integer("how", 0, 0, 5);
+  torch::nn::Sequential model = begin(options);
+  if (how == 1) model->push_back("norm", torch::nn::Functional([](const at::Tensor& x) { return x - x.mean(0, true) / 100; }));
+  if (how == 5)
+    model->push_back("norm", torch::nn::Functional([](const at::Tensor& x) {
+                       const at::Tensor single = x.to(at::kFloat);
+                       return (single - single.mean(1, true)).div(single.std(1, true, true) + 1e-3).to(x.scalar_type());
+                     }));
+  end(model, options);
+  if (how != 2 && how != 3 && how != 4) return cohort::BuiltModel(model);
+  return cohort::BuiltModel(model, {.loss = [how](const at::Tensor& output, const at::Tensor& target) {
+                              at::Tensor weight = at::ones({output.size(1)}, output.options());
+                              if (how == 2) weight[0] = 1.1;
+                              return at::cross_entropy_loss(output, target, weight, how == 4 ? at::Reduction::Sum : at::Reduction::Mean,
+                                                            /*ignore_index=*/how == 3 ? 1 : -100);
+                            }});
 });
 
 // Squares of the distance to one-hot targets, which are no less than `offset`. Three linear layers: tp=2 divides the classes.

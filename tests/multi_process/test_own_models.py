@@ -111,5 +111,24 @@ def test_verify_names_suspects():
     check(code == 1 and "suspect: dropout (torch::nn::Dropout): draws from LibTorch's generator" in out, out)
 
 
+def test_verify_finds_what_depends_a_little_on_how_a_batch_is_divided():
+    # Also in half precision, where rounding is larger than what they do, and with Adam, which undoes the factor of a sum.
+    for how, options in ((1, []), (1, ["--precision", "bf16"]), (2, []), (3, ["--layout", "pp=2,microbatches=4"]), (4, ["--optimizer", "adam"])):
+        base = ["verify", "--model", f"divided:how={how}", *IMAGES, "--steps", "2", *options, "--json"]
+        code, out, err = run([*base, *([] if "--layout" in options else ["--workers", "2"])], timeout=300)
+        last = json.loads(out.splitlines()[-1])
+        check(code == 1 and last["strict"] == "bitwise" and "depends on how its batch is divided" in last["reason"], f"{how} {options}: {code} {last}\n{err}")
+    bitwise(["--model", "divided:how=0", *IMAGES], ["dp=2", "pp=2,microbatches=4"])
+    # In fp32 in part or as a whole: what double cannot say is measured.
+    bitwise(["--model", "divided:how=5", *IMAGES], ["dp=2", "pp=2,microbatches=4"])
+    bitwise(["--model", "regression", *IMAGES], ["dp=2", "dp=3"])
+
+
+def test_a_bias_before_batch_norm_is_no_reason_to_prove_nothing():
+    code, out, err = run(["verify", "--model", "usual-batch-norm", *IMAGES, "--steps", "2", "--workers", "2", "--sync-batch-norm", "--json"], timeout=300)
+    last = json.loads(out.splitlines()[-1])
+    check(code == 0 and last["verdict"] == "same" and "rounding alone moves model/hidden.bias" in last["reason"], f"{code} {last}\n{err}")
+
+
 if __name__ == "__main__":
     main(globals())

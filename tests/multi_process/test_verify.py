@@ -87,7 +87,7 @@ def test_a_model_that_depends_on_how_its_batch_is_divided_is_different():
     base = ["--plugin", AWKWARD, *IMAGES, "--lr", "0.05", "--workers", "2", "--steps", "2"]
     # The ranks do what one process does that takes their shares in turn, and both train otherwise than one that takes the batch whole.
     last = last_line(["--model", "usual-batch-norm", *base], 1)
-    check(last["verdict"] == "different" and last["strict"] == "bitwise" and "--sync-batch-norm" in last["reason"], last)
+    check(last["verdict"] == "different" and last["strict"] == "bitwise" and "--sync-batch-norm" in last["suspects"][0]["why"], last)
     # LibTorch's own dropout draws from a generator of its rank.
     last = last_line(["--model", "usual-dropout", *base], 1)
     check(last["verdict"] == "different", last)

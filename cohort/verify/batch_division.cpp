@@ -1,0 +1,210 @@
+// Whether dividing a batch changes what is computed of it: gradients and changed buffers of the first batch, whole and divided as the ranks
+// divide it, tensor by tensor. Steps:
+//   1. In double precision, where the order of sums is no excuse: apart by kExact or less, dividing does not matter.
+//   2. A model that does not compute in double, or does part of its work in fp32, is compared in fp32. Rounding there is measured: the
+//   whole
+//      batch once more with weights moved by kNudge. That is many times what the order of sums makes, so what happens seldom (a ReLU or a
+//      maximum falls to the other side and takes a sample's whole gradient along) happens in it too; kMargin is for tensors without a
+//      gradient, whose values are rounding in either case.
+//   3. A tensor further away than that may still have met with such a case: only one that is too far away with the moved weights too
+//      counts.
+//   4. Where the nudge explains more than kCeiling of a tensor that step 1 found, or of most tensors, nothing can be said.
+// Cost: two forward and backward passes over one batch in double; where these differ, four more in fp32.
+#include "cohort/verify/batch_division.h"
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/grad_mode.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cohort/base/error.h"
+#include "cohort/base/file.h"
+#include "cohort/base/json.h"
+#include "cohort/data/loader.h"
+#include "cohort/models/registry.h"
+#include "cohort/models/step_context.h"
+#include "cohort/parallel/parameters.h"
+#include "cohort/train/batch_tensors.h"
+#include "cohort/train/in_turn.h"
+#include "cohort/verify/nudge.h"
+#include "cohort/world/launch.h"
+
+namespace cohort {
+namespace {
+
+constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
+constexpr double kExact = 1e-8;
+constexpr double kNothing = 1e-12;  // Of all gradients together: a tensor that small has none.
+constexpr double kNudge = 64 * kEpsilon;
+constexpr double kMargin = 8;
+constexpr double kSums = 32;
+constexpr double kCeiling = 0.01;
+
+/// What a batch makes of one tensor: its gradient, or how far a buffer has moved.
+struct Made {
+  at::Tensor values;  // double
+  double scale = 0;   // Of what it is a part of: all gradients, or the buffer itself.
+};
+using MadeOfBatch = std::map<std::string, Made>;
+
+double length(const at::Tensor& values) { return values.norm().item<double>(); }
+double norm_of_difference(const at::Tensor& a, const at::Tensor& b) {
+  const double distance = length(a - b);
+  return std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance;
+}
+double part_of(double distance, double whole) {
+  if (distance == 0) return 0;
+  return whole > 0 ? distance / whole : std::numeric_limits<double>::infinity();
+}
+
+class FirstBatch {
+ public:
+  FirstBatch(const Config& config, const DataSet& data) : config_(config), data_(data) {}
+
+  /// With the batch divided as `layout` divides it.
+  MadeOfBatch run(at::ScalarType type, double nudge, const Layout& layout) {
+    const std::shared_ptr<LayerGraph> model = build_model(config_.model, data_.train->shape(), config_.seed);
+    if (nudge > 0) nudge_weights(*model, nudge);
+    model->to(type);
+    model->train();
+    InTurn in_turn(*model, layout, {});
+    LoadedBatch loaded = batch(in_turn.num_shares(), config_.accumulate * layout.microbatches, model->sample_granularity());
+    const MadeOfBatch before = buffers(*model);
+    torch::manual_seed(config_.seed);
+    forward_backward(*model, in_turn, loaded, type);
+    MadeOfBatch made = buffers(*model);
+    for (auto& [name, buffer] : made) buffer.values = buffer.values - before.at(name).values;
+    double squares = 0;
+    MadeOfBatch gradients;
+    for (const NamedTensor& parameter : distinct_parameters(*model)) {
+      if (!parameter.tensor.grad().defined()) continue;
+      const at::Tensor gradient = parameter.tensor.grad().detach().to(at::kDouble).clone();
+      squares += length(gradient) * length(gradient);
+      gradients.emplace("the gradient of " + parameter.name, Made{gradient});
+    }
+    for (auto& [name, gradient] : gradients) gradient.scale = std::sqrt(squares);
+    made.merge(gradients);
+    return made;
+  }
+
+ private:
+  LoadedBatch batch(int num_shares, int pieces, int64_t granularity) const {
+    Loader loader(data_.train, {.global_batch = config_.global_batch,
+                                .seed = config_.seed,
+                                .num_ranks = num_shares,
+                                .granularity = granularity,
+                                .pieces = pieces,
+                                .end_step = 1,
+                                .all_in_turn = true});
+    return loader.next();
+  }
+
+  static MadeOfBatch buffers(const LayerGraph& model) {
+    MadeOfBatch result;
+    for (const NamedTensor& buffer : distinct_buffers(model))
+      if (buffer.tensor.is_floating_point())
+        result.emplace("buffer " + buffer.name,
+                       Made{buffer.tensor.detach().to(at::kDouble).clone(), length(buffer.tensor.to(at::kDouble))});
+    return result;
+  }
+
+  void forward_backward(LayerGraph& model, InTurn& in_turn, LoadedBatch& loaded, at::ScalarType type) const {
+    BatchTensors whole = as_tensors(loaded.batch, data_.train->shape());
+    if (whole.input.is_floating_point()) whole.input = whole.input.to(type);
+    const size_t pieces_of_share = loaded.pieces.size() / static_cast<size_t>(in_turn.num_shares());
+    int64_t offset = 0;
+    in_turn.begin_step();
+    for (size_t piece = 0; piece < loaded.pieces.size(); ++piece) {
+      const int64_t count = loaded.pieces[piece].size();
+      if (count == 0) continue;
+      const StepContextScope context({config_.seed, 0, loaded.pieces[piece].begin});
+      in_turn.begin_piece(static_cast<int>(piece / pieces_of_share), static_cast<int>(piece % pieces_of_share), count);
+      const at::Tensor output = model.forward(whole.input.narrow(0, offset, count));
+      const at::Tensor mean = mean_loss(model, output, whole.target.narrow(0, offset, count), config_.label_smoothing);
+      (mean * (static_cast<double>(count) / static_cast<double>(loaded.global_samples))).backward();
+      offset += count;
+      in_turn.end_piece();
+    }
+    in_turn.end_step(loaded.global_samples);
+  }
+
+  const Config& config_;
+  const DataSet& data_;
+};
+
+/// The tensors that are apart in double; empty where the model does not compute in double.
+std::optional<std::vector<std::string>> apart_in_double(FirstBatch& batch, const Layout& layout) {
+  MadeOfBatch whole, divided;
+  try {
+    whole = batch.run(at::kDouble, 0, Layout());
+    divided = batch.run(at::kDouble, 0, layout);
+  } catch (const std::exception&) {
+    return {};
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : whole)
+    if (norm_of_difference(tensor.values, divided.at(name).values) > kExact * length(tensor.values) + kNothing * tensor.scale)
+      names.push_back(name);
+  return names;
+}
+
+DivisionMatters judge(FirstBatch& batch, const Layout& layout) {
+  using Answer = DivisionMatters::Answer;
+  const std::optional<std::vector<std::string>> found = apart_in_double(batch, layout);
+  if (found && found->empty()) return {};
+
+  const MadeOfBatch whole = batch.run(at::kFloat, 0, Layout()), divided = batch.run(at::kFloat, 0, layout);
+  const MadeOfBatch nudged = batch.run(at::kFloat, kNudge, Layout()), nudged_divided = batch.run(at::kFloat, kNudge, layout);
+  DivisionMatters worst, blurred;
+  size_t num_blurred = 0, num_seen = 0;
+  for (const auto& [name, tensor] : whole) {
+    if (found && std::find(found->begin(), found->end(), name) == found->end()) continue;
+    const double size = length(tensor.values);
+    const double explained =
+        kSums * kEpsilon * size + kEpsilon * tensor.scale + kMargin * norm_of_difference(tensor.values, nudged.at(name).values);
+    const double apart = norm_of_difference(tensor.values, divided.at(name).values);
+    const double again = norm_of_difference(nudged.at(name).values, nudged_divided.at(name).values);
+    const DivisionMatters here{Answer::kYes, name, part_of(apart, size), part_of(explained, size)};
+    if (std::min(apart, again) > explained && here.difference > worst.difference) worst = here;
+    ++num_seen;
+    if (here.explained <= kCeiling) continue;
+    ++num_blurred;
+    if (here.explained > blurred.explained) blurred = here;
+  }
+  if (worst.answer == Answer::kYes) return worst;
+  if (num_blurred == 0 || (!found && 2 * num_blurred <= num_seen)) return {};
+  blurred.answer = Answer::kUnknown;
+  return blurred;
+}
+
+}  // namespace
+
+DivisionMatters does_division_matter(const Config& config, const DataSet& data, const Layout& layout, const std::string& path) {
+  if (num_pipelines(layout) * layout.microbatches == 1) return {};
+  const int code = run_ranks({.num_ranks = 1, .counts_steps = false}, [&](const World&) {
+    at::set_num_threads(std::max(1, config.threads));
+    FirstBatch batch(config, data);
+    const DivisionMatters matters = judge(batch, layout);
+    write_file_atomically(path, Json{{"answer", static_cast<int>(matters.answer)},
+                                     {"tensor", matters.tensor},
+                                     {"difference", matters.difference},
+                                     {"explained", matters.explained}}
+                                    .dump());
+    return 0;
+  });
+  if (code != 0) throw Error(static_cast<ErrorCode>(code), "");  // It has said why.
+  constexpr size_t kMostBytes = 1 << 20;
+  const Json answer = Json::parse(read_small_file(path, kMostBytes));
+  return {static_cast<DivisionMatters::Answer>(answer.at("answer").get<int>()), answer.at("tensor").get<std::string>(),
+          answer.at("difference").is_null() ? std::numeric_limits<double>::infinity() : answer.at("difference").get<double>(),
+          answer.at("explained").is_null() ? std::numeric_limits<double>::infinity() : answer.at("explained").get<double>()};
+}
+
+}  // namespace cohort
