@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cohort/base/error.h"
+#include "cohort/models/model_errors.h"
 #include "cohort/models/recompute.h"
 
 namespace cohort {
@@ -64,10 +65,15 @@ at::Tensor LayerGraph::run_layer(size_t layer, const Inputs& inputs) const {
   const Layer& one = layers_.at(layer);
   if (!one.function)
     fail(ErrorCode::kFailed, "layer '", one.name, "' is on another rank: a model that is cut into stages runs through its pipeline");
-  if (!is_recomputed(layer)) return one.function(inputs);
-  // Copies, for the graph may have grown or gone before backward.
-  const auto run = [function = one.function, module = one.module](const Inputs& in) { return std::vector<at::Tensor>{function(in)}; };
-  return recompute(run, inputs, one.module.get())[0];
+  try {
+    if (!is_recomputed(layer)) return one.function(inputs);
+    // Copies, for the graph may have grown or gone before backward.
+    const auto run = [function = one.function, module = one.module](const Inputs& in) { return std::vector<at::Tensor>{function(in)}; };
+    return recompute(run, inputs, one.module.get())[0];
+  } catch (const std::exception& error) {
+    if (!is_misfit(error)) throw;
+    fail_in_layer(*this, layer, inputs, error);
+  }
 }
 
 at::Tensor LayerGraph::forward(const at::Tensor& input) {

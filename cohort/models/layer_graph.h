@@ -58,7 +58,8 @@ class LayerGraph : public torch::nn::Module {
   const std::vector<Layer>& layers() const { return layers_; }
   /// Runs every layer in order; frees an intermediate result after its last use. The last layer's output is the model's.
   at::Tensor forward(const at::Tensor& input);
-  /// One layer alone, as forward() does it: recomputed in backward where that was asked for. Error(kFailed) for one that was dropped.
+  /// One layer alone, as forward() does it: recomputed in backward where that was asked for. Error(kFailed) for one that was dropped;
+  /// Error(kBadInput) that names model, layer and inputs where LibTorch says that they do not fit (model_errors.h).
   at::Tensor run_layer(size_t layer, const Inputs& inputs) const;
 
   /// Which layers keep only their inputs for backward and run again there (recompute.h); empty for none. The numbers stay the same.
@@ -78,6 +79,10 @@ class LayerGraph : public torch::nn::Module {
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
+  /// What messages call it; the registry makes it "model NAME".
+  const std::string& title() const { return title_; }
+  void set_title(std::string title) { title_ = std::move(title); }
+
   /// What is trained and evaluated in place of the cross-entropy of the output's last dimension; empty: that.
   const Loss& loss() const { return loss_; }
   void set_loss(Loss loss) { loss_ = std::move(loss); }
@@ -94,6 +99,7 @@ class LayerGraph : public torch::nn::Module {
   std::vector<bool> recompute_;  ///< One a layer, or empty; layers added later are not recomputed.
   int64_t sample_granularity_ = 1;
   bool is_part_ = false;
+  std::string title_ = "this model";
   Loss loss_;
 };
 

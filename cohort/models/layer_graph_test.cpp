@@ -3,12 +3,15 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
+#include <c10/util/Exception.h>
 #include <doctest/doctest.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/utils.h>
+
+#include <stdexcept>
 
 #include "cohort/base/error.h"
 #include "cohort/models/dropout.h"
@@ -155,6 +158,43 @@ TEST_CASE("flags of recomputed layers: one a layer; off again; a layer added lat
   graph->set_recompute(std::vector<bool>(10, true));
   graph->set_recompute({});
   CHECK_FALSE(graph->is_recomputed(0));
+}
+
+TEST_CASE("what LibTorch does not take names model, layer, weights and inputs in one line; what a layer refuses itself stays") {
+  LayerGraph graph;
+  const int hidden = graph.add("hidden", "linear", torch::nn::Linear(6, 5));
+  graph.add("output", "linear", torch::nn::Linear(4, 3));
+  graph.add("sum", "add", [](const LayerGraph::Inputs& in) { return in.at(0) + in.at(1); }, {hidden});
+  const auto message = [&](size_t layer, const LayerGraph::Inputs& inputs) -> std::string {
+    try {
+      graph.run_layer(layer, inputs);
+    } catch (const cohort::Error& error) {
+      CHECK(error.code() == cohort::ErrorCode::kBadInput);
+      const std::string text = error.what();
+      CHECK(text.find('\n') == std::string::npos);
+      return text;
+    }
+    return "";
+  };
+  CHECK(message(1, {at::ones({2, 5})}) ==
+        "this model: layer 'output' (linear), with weight (3, 4) float32 and bias (3) float32, failed on the output of layer 'hidden', "
+        "(2, 5) float32; make the sizes and types of these layers fit (LibTorch says: mat1 and mat2 shapes cannot be multiplied (2x5 and "
+        "4x3))");
+  graph.set_title("model mine");
+  graph.set_recompute({true, true, true});
+  const std::string of_input = message(0, {at::ones({2, 6}, at::kLong)});
+  CHECK(of_input.find("model mine: layer 'hidden' (linear)") == 0);
+  CHECK(of_input.find("failed on the model's input, (2, 6) int64; whole numbers") != std::string::npos);
+  CHECK(message(0, {at::Tensor()}).find("the model's input, no tensor;") != std::string::npos);
+  CHECK(message(2, {at::ones({2, 5})}).find("layer 'sum' (add) failed on the output of layer 'hidden', (2, 5) float32;") !=
+        std::string::npos);
+  LayerGraph own;
+  own.add("own", "own", [](const LayerGraph::Inputs&) -> at::Tensor { cohort::fail(cohort::ErrorCode::kEnvironment, "a peer is lost"); });
+  own.add("throws", "own", [](const LayerGraph::Inputs&) -> at::Tensor { throw std::invalid_argument("mine"); });
+  own.add("memory", "own", [](const LayerGraph::Inputs&) { return at::ones({int64_t{1} << 50}); });
+  CHECK_THROWS_WITH_AS(own.run_layer(0, {}), "a peer is lost", cohort::Error);
+  CHECK_THROWS_WITH_AS(own.run_layer(1, {}), "mine", std::invalid_argument);
+  CHECK_THROWS_AS(own.run_layer(2, {}), c10::Error);
 }
 
 TEST_CASE("a layer that cannot be is refused with its name") {

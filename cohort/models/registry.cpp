@@ -9,6 +9,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/text.h"
 #include "cohort/models/families.h"
+#include "cohort/models/model_errors.h"
 
 namespace cohort {
 namespace {
@@ -56,6 +57,22 @@ Specification parse(const std::string& text) {
   }
 }
 
+/// What a factory throws names neither the model nor the data.
+BuiltModel make(const ModelEntry& entry, const ModelOptions& options) {
+  try {
+    return entry.factory(options);
+  } catch (const std::exception& error) {
+    if (!is_misfit(error)) throw;
+    const DataShape& data = options.data();
+    const bool is_text = data.kind == DataShape::Kind::kText;
+    std::string sizes;
+    for (const int64_t size : data.input) sizes += concat(sizes.empty() ? "" : ", ", size);
+    fail(ErrorCode::kBadInput, "model ", entry.name, ": its factory failed for samples of (", sizes, ")",
+         is_text ? " bytes of text" : " numbers", " and ", data.num_classes, is_text ? " byte values" : " classes",
+         "; make its layers from options.data(), or give it data of the kind that it is made for (", quote(error), ")");
+  }
+}
+
 }  // namespace
 
 const ModelEntry& find_model(const std::string& name) {
@@ -90,9 +107,10 @@ std::shared_ptr<LayerGraph> build_model(const std::string& specification, const 
   static std::mutex generator_mutex;
   const std::lock_guard lock(generator_mutex);
   torch::manual_seed(seed);
-  BuiltModel model = entry.factory(options);
+  BuiltModel model = make(entry, options);
   options.check_all_used(parsed.name);
   if (!model.graph || model.graph->layers().empty()) fail(ErrorCode::kBadInput, "model ", parsed.name, ": its factory made no layers");
+  model.graph->set_title("model " + parsed.name);
   return std::move(model.graph);
 }
 

@@ -172,6 +172,20 @@ static_assert(cohort::OneTensorModule<Bare> && cohort::OneTensorModule<torch::nn
 static_assert(!cohort::OneTensorModule<TwoInputs> && !cohort::OneTensorModule<torch::nn::LSTMImpl>);
 static_assert(!cohort::OneTensorModule<torch::nn::Linear> && cohort::ModuleHolder<torch::nn::Linear> && !cohort::ModuleHolder<Bare>);
 
+COHORT_MODEL("registry-test-images", [](const ModelOptions& options) {
+  return torch::nn::Sequential(torch::nn::Flatten(), torch::nn::Linear(options.data().input.at(1), 3));
+});
+COHORT_MODEL("registry-test-negative", [](const ModelOptions&) { return torch::nn::Sequential(torch::nn::Linear(-1, 3)); });
+
+TEST_CASE("a factory that fails is named, with what the data looks like") {
+  CHECK(holds(refused_model("registry-test-images", kText),
+              "model registry-test-images: its factory failed for samples of (16) bytes of text and 256 byte values; make its layers from "
+              "options.data()"));
+  CHECK(holds(refused_model("registry-test-negative"), "samples of (1, 28, 28) numbers and 10 classes;"));
+  CHECK(holds(refused_model("registry-test-negative"), "(LibTorch says: "));
+  CHECK(build_model("registry-test-images", kPictures, 0)->title() == "model registry-test-images");
+}
+
 COHORT_MODEL("registry-test-plain", [](const ModelOptions& options) { return Doubled(options.integer("width", 3)); });
 
 TEST_CASE("any module with one tensor in and out becomes a graph of one layer") {

@@ -117,8 +117,8 @@ StageCut cut_by_layout(const LayerGraph& graph, const Layout& layout) {
 at::Tensor run_layer_of_stage(const LayerGraph& graph, size_t layer, const LayerGraph::Inputs& inputs) {
   try {
     return graph.run_layer(layer, inputs);
-  } catch (const c10::Error& error) {
-    if (std::string(error.what_without_backtrace()).find("used in an in-place operation") == std::string::npos) throw;
+  } catch (const Error& error) {
+    if (std::string(error.what()).find("used in an in-place operation") == std::string::npos) throw;
     fail(ErrorCode::kBadInput, "layer '", graph.layers()[layer].name,
          "' works in place on its input, which is what another stage handed over ",
          "here and will be asked for a gradient; use inplace(false), or a split that leaves it in the stage of the layer before it");

@@ -45,7 +45,9 @@ Layout layout_of(const ParallelOptions& options, const Session& session) {
     fail(ErrorCode::kBadInput, "layout ", text,
          layout.zero > 0 ? " divides the optimizer's state" : " leaves each rank a part of the model",
          ", which LibTorch's optimizers cannot follow: give Parallel its options, "
-         "{.optimizer = torch::optim::AdamWOptions(1e-3)}, and call step() without an optimizer");
+         "{.optimizer = torch::optim::AdamWOptions(1e-3)} (or SGDOptions, AdamOptions), and call step() without an optimizer; all others "
+         "(RMSprop, Adagrad, and LBFGS, whose closure computes the loss several times a step) go with layout dp: step(optimizer), "
+         "step(optimizer, closure)");
   if (options.compress != "none") layout.compress = options.compress;
   if (layout.zero > 0 && layout.compress != "none")
     fail(ErrorCode::kBadInput, "compress=", layout.compress, " goes with layout dp, not with zero=", layout.zero);

@@ -174,7 +174,7 @@ std::vector<Case> cases_of_optimizers() {
             Net net;
             Parallel parallel(*net, session, {.layout = "zero=1"});
           },
-          "which LibTorch's optimizers cannot"),
+          "and LBFGS, whose closure computes the loss several times a step) go with layout dp"),
       session_case(
           "step() without an optimizer",
           [](Session& session) {

@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <string>
+
 #include "cohort/data/source.h"
 #include "cohort/models/layer_graph.h"
 
@@ -17,10 +19,16 @@ struct BatchTensors {
 BatchTensors as_tensors(Batch& batch, const DataShape& shape);
 
 /// Cross-entropy of logits {..., classes} and targets {...}: the mean over all targets, or their sum. With `label_smoothing` e each target
-/// is 1 - e of its class and e spread evenly over all classes (Szegedy et al. 2016, section 7).
-at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target, bool sum = false, double label_smoothing = 0);
+/// is 1 - e of its class and e spread evenly over all classes (Szegedy et al. 2016, section 7). Error(kBadInput) where they do not fit, of
+/// the model called `title`.
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target, bool sum = false, double label_smoothing = 0,
+                         const std::string& title = "this model");
 
-/// What `model` trains: its own loss where it has one, else the mean cross-entropy. Error(kBadInput) where its own is not one number.
+/// What `model` trains: its own loss where it has one, else the mean cross-entropy. Error(kBadInput) where its own is not one number, or
+/// does not take these tensors.
 at::Tensor mean_loss(const LayerGraph& model, const at::Tensor& output, const at::Tensor& target, double label_smoothing = 0);
+
+/// Error(kBadInput) for a loss that backward() cannot start from, because it or the output that it was made of is cut off from the weights.
+void check_has_gradient(const LayerGraph& model, const at::Tensor& output, const at::Tensor& loss);
 
 }  // namespace cohort

@@ -7,8 +7,10 @@
 #include "cohort/data/sampler.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/compressor.h"
+#include "cohort/parallel/parameters.h"
 #include "cohort/schedule/check.h"
 #include "cohort/train/balance.h"
+#include "cohort/train/evaluate.h"
 #include "cohort/train/noise_meter.h"
 
 namespace cohort {
@@ -91,12 +93,25 @@ void check_data(const Config& config, const DataSet& data) {
 }
 
 void check_model(const Config& config, const Layout& layout, const LayerGraph& model) {
+  const std::vector<NamedTensor> parameters = distinct_parameters(model);
+  if (parameters.empty())
+    fail(ErrorCode::kBadInput, model.title(), " has no parameters, so there is nothing to train; register its modules and tensors ",
+         "(register_module, register_parameter; LayerGraph: add(name, kind, module)), or give another --model");
+  if (trained_parameters(parameters).empty())
+    fail(ErrorCode::kBadInput, model.title(), " has no parameter that trains: ", parameters.front().name, " and all others of its ",
+         parameters.size(), " are frozen; call requires_grad_(true) on those that are to train, or give another --model");
   if (layout.pp > 1 && model.layers().size() == 1)
     fail(ErrorCode::kBadInput, "--layout: pp=", layout.pp, " cannot cut ", config.model,
          ", which is one layer: let its factory return a torch::nn::Sequential or a cohort::LayerGraph of its layers, or use dp");
   if (config.label_smoothing > 0 && model.loss())
     fail(ErrorCode::kBadInput, "--label-smoothing ", config.label_smoothing, " is about the cross-entropy, and ", config.model,
          " has a loss of its own; leave it out");
+}
+
+void check_goal(const Config& config, LayerGraph& model, const DataSource& validation) {
+  if (!model.loss() || config.goal.empty() || parse_goal(config.goal).metric != "val_error" || gives_scores(model, validation)) return;
+  fail(ErrorCode::kBadInput, "--goal ", config.goal, ": the output of ", config.model,
+       " is no scores of classes, so no error is known; use val_loss");
 }
 
 void check_run(const Situation& situation) {

@@ -18,8 +18,11 @@ void check_run(const Config& config, const Layout& layout, int num_ranks);
 /// Error(kBadInput) for a batch of more samples than there are, and a fault in a step that never comes.
 void check_data(const Config& config, const DataSet& data);
 
-/// Error(kBadInput) for what this model cannot do: stages of one layer, and options of a loss that it does not have.
+/// Error(kBadInput) for what this model cannot do: training without a weight, stages of one layer, and options of a loss that it does not
+/// have.
 void check_model(const Config& config, const Layout& layout, const LayerGraph& model);
+/// Error(kBadInput) for a goal of the error of a model whose output is no scores of classes; runs such a model once.
+void check_goal(const Config& config, LayerGraph& model, const DataSource& validation);
 
 /// Optimizer steps that the configuration asks for.
 int64_t steps_of_run(const Config& config, int64_t num_samples);

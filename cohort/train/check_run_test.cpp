@@ -1,7 +1,9 @@
 #include "cohort/train/check_run.h"
 
 #include <doctest/doctest.h>
+#include <torch/nn/modules/linear.h>
 
+#include <functional>
 #include <string>
 
 #include "cohort/base/error.h"
@@ -55,6 +57,43 @@ TEST_CASE("a batch has a sample for every piece that it is cut into") {
   CHECK(refusal_of(16, 2, "dp=2,pp=2,microbatches=5", 4, "equal").find("--accumulate 2 with --layout microbatches=5 cuts") == 0);
   CHECK(refusal_of(16, 9, "auto", 2, "3:1") == "");  // Such shares are taken as they come.
   CHECK(refusal_of(16, 17, "auto", 2, "3:1").find("into 17 pieces, more") != std::string::npos);
+}
+
+TEST_CASE("a model without a parameter that trains is refused, and a goal that its output cannot reach") {
+  Config config;
+  config.model = "mine", config.goal = "val_error<0.1";
+  const DataSet data = open_data("synthetic:1x4x4,classes=4,samples=64");
+  LayerGraph model;
+  model.set_title("model mine");
+  const auto refusal_of = [](const std::function<void()>& check) -> std::string {
+    try {
+      check();
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::kBadInput);
+      return error.what();
+    }
+    return "";
+  };
+  const auto of_model = [&] { return refusal_of([&] { check_model(config, parse_layout("auto", 1), model); }); };
+  model.add("flatten", "flatten", [](const LayerGraph::Inputs& in) { return in[0].flatten(1); });
+  CHECK(of_model().find("model mine has no parameters, so there is nothing to train; register") == 0);
+  const torch::nn::Linear linear(16, 4);
+  model.add("output", "linear", linear);
+  CHECK(of_model() == "");
+  linear->weight.set_requires_grad(false);
+  CHECK(of_model() == "");
+  linear->bias.set_requires_grad(false);
+  CHECK(of_model().find("model mine has no parameter that trains: output.weight and all others of its 2 are frozen; call") == 0);
+
+  const auto of_goal = [&] { return refusal_of([&] { check_goal(config, model, *data.validation); }); };
+  CHECK(of_goal() == "");
+  model.set_loss([](const at::Tensor& output, const at::Tensor&) { return output.mean(); });
+  CHECK(of_goal() == "");
+  model.add("mean", "mean", [](const LayerGraph::Inputs& in) { return in[0].mean(1); });
+  CHECK(of_goal().find("--goal val_error<0.1: the output of mine is no scores of classes") == 0);
+  CHECK(model.is_training());
+  config.goal = "val_loss<0.1";
+  CHECK(of_goal() == "");
 }
 
 }  // namespace

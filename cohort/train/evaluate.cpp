@@ -35,7 +35,7 @@ at::Device device_of(const torch::nn::Module& model) {
 
 /// One score a class for each target.
 bool is_scores(const at::Tensor& output, const at::Tensor& target, int64_t num_classes) {
-  return output.dim() > 0 && output.size(-1) == num_classes && output.numel() == target.numel() * num_classes;
+  return output.defined() && output.dim() > 0 && output.size(-1) == num_classes && output.numel() == target.numel() * num_classes;
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, c
       }
     }
     logits = logits.cpu();
-    if (!model.loss()) total[0] += cross_entropy(logits, tensors.target, /*sum=*/true).item<double>();
+    if (!model.loss()) total[0] += cross_entropy(logits, tensors.target, /*sum=*/true, 0, model.title()).item<double>();
     const at::Tensor predicted = logits.argmax(-1).reshape({-1}).contiguous(), target = tensors.target.reshape({-1});
     total[1] += num_targets - predicted.eq(target).sum().item<double>();
     if (classes > 0) {
@@ -95,6 +95,17 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, c
       result.confusion.back().push_back(static_cast<int64_t>(total[3 + row * classes + column]));
   }
   return result;
+}
+
+bool gives_scores(LayerGraph& model, const DataSource& source) {
+  at::NoGradGuard no_grad;
+  const EvalMode mode(model);
+  std::vector<int64_t> indices(static_cast<size_t>(std::min<int64_t>(2, source.num_samples())));
+  std::iota(indices.begin(), indices.end(), 0);
+  Batch batch;
+  source.read(indices, batch);
+  const BatchTensors tensors = as_tensors(batch, source.shape());
+  return is_scores(model.forward(tensors.input.to(device_of(model))), tensors.target, source.shape().num_classes);
 }
 
 std::string first_text(const DataSource& source, size_t num_bytes) {

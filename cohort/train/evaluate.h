@@ -39,6 +39,9 @@ int64_t evaluation_batch_size(int64_t global_batch, int64_t accumulate);
 /// Collective over `group`; the same result on every rank. Leaves the model in the mode (train or eval) in which it was.
 Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, const EvaluationOptions& options);
 
+/// Whether the output for the first samples is one score a class for each target, without which no error is known.
+bool gives_scores(LayerGraph& model, const DataSource& source);
+
 /// The first bytes of a source of text, at most `num_bytes`.
 std::string first_text(const DataSource& source, size_t num_bytes);
 

@@ -185,7 +185,9 @@ StageRequest stage_request(const LayerGraph& model, const Config& config, const 
     data.read(indices, *batch);
     const BatchTensors tensors = as_tensors(*batch, data.shape());
     return StageSample{tensors.input, [&model, batch, target = tensors.target](const at::Tensor& output) {
-                         return mean_loss(model, for_loss(output), target);
+                         const at::Tensor scores = for_loss(output), loss = mean_loss(model, scores, target);
+                         check_has_gradient(model, scores, loss);
+                         return loss;
                        }};
   };
   return {.layout = layout,

@@ -38,6 +38,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/statistics.h"
+#include "cohort/models/model_errors.h"
 #include "cohort/models/step_context.h"
 
 namespace cohort {
@@ -186,9 +187,21 @@ class LayerProfiler {
     last.backward_input_seconds += median(backward_seconds);
   }
 
+  /// What LibTorch says of the layer, with its name.
+  template <typename Call>
+  void named(const LayerGraph::Layer& layer, const LayerGraph::Inputs& inputs, const Call& call) const {
+    try {
+      call();
+    } catch (const std::exception& error) {
+      if (!is_misfit(error)) throw;
+      fail_in_layer(model_, static_cast<size_t>(&layer - model_.layers().data()), inputs, error);
+    }
+  }
+
   at::Tensor forward(const LayerGraph::Layer& layer, const LayerGraph::Inputs& inputs) const {
     const AutocastScope autocast(options_.precision, input_.device().type());
-    at::Tensor output = layer.function(inputs);
+    at::Tensor output;
+    named(layer, inputs, [&] { output = layer.function(inputs); });
     if (!output.defined()) fail(ErrorCode::kBadInput, "profile: layer '", layer.name, "' gives no tensor");
     return output;
   }
@@ -252,7 +265,8 @@ class LayerProfiler {
         const at::Tensor gradient = at::randn_like(output.detach());
         std::vector<at::Tensor> made;
         const auto backward = [&] {
-          made = torch::autograd::grad({output}, wanted, {gradient}, /*retain_graph=*/true, false, /*allow_unused=*/true);
+          named(layer, arguments.in_order,
+                [&] { made = torch::autograd::grad({output}, wanted, {gradient}, /*retain_graph=*/true, false, /*allow_unused=*/true); });
         };
         if (!wanted.empty()) input_time = whole_time = seconds_of(backward);
         if (!weights.empty()) {

@@ -77,6 +77,7 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
   check_model(config, layout_, *model_);
   if (options.alter_model) altered_ = options.alter_model(*model_);
   model_->to(device_);
+  if (options.reports) check_goal(config, *model_, *data.validation);
   const int64_t steps_per_epoch = Sampler(data.train->num_samples(), config.global_batch, config.seed).steps_per_epoch();
   total_steps_ = steps_of_run(config, data.train->num_samples());
   shares_ = parse_shares(config.shares, options.in_turn ? num_pipelines(*options.in_turn) : world_.size);
@@ -288,9 +289,6 @@ void Run::evaluate_now(int64_t step, bool last) {
   result_.val_loss = last_evaluation_.loss;
   result_.val_error = last_evaluation_.error;
   if (is_first()) metrics_->evaluation(step, last_evaluation_.loss, last_evaluation_.error);
-  if (!last_evaluation_.has_error() && config_.goal.starts_with("val_error"))
-    fail(ErrorCode::kBadInput, "--goal ", config_.goal, ": the output of ", config_.model,
-         " is no scores of classes, so no error is known; use val_loss");
   // The sums are everybody's, so all ranks end here; what this step made of the weights is not saved.
   step_->check_finite("the validation loss", last_evaluation_.loss, std::max<int64_t>(1, step) - 1);
   if (is_first() && !last)

@@ -1,6 +1,7 @@
 #include "cohort/train/training_step.h"
 
 #include <ATen/core/Generator.h>
+#include <c10/util/Exception.h>
 #include <torch/utils.h>
 
 #include <chrono>
@@ -12,6 +13,7 @@
 #include "cohort/base/fault.h"
 #include "cohort/base/json.h"
 #include "cohort/base/random.h"
+#include "cohort/models/model_errors.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/tensor/shard_graph.h"
 #include "cohort/train/batch_tensors.h"
@@ -60,6 +62,7 @@ at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const at::Tenso
   } else {
     mean = mean_loss(model_, logits, target, config_.label_smoothing);
   }
+  check_has_gradient(model_, logits, mean);
   return mean * (static_cast<double>(count) / static_cast<double>(global_samples));
 }
 
@@ -207,15 +210,23 @@ void TrainingStep::check_finite(const std::string& which, double loss, int64_t n
   fail(ErrorCode::kFailed, which, " is not finite (", std::isnan(loss) ? std::string("nan") : concat(loss), ") at step ", number + 1,
        "; use a smaller --lr (now ", learning_rate_at(config_, number, options_.total_steps), "), --warmup-steps or --clip-norm",
        precision_ == Precision::kFp16 ? ", or --precision bf16, which has the range of fp32" : "",
+       model_.loss() ? concat("; or the loss: ", model_.title(), " has its own, which must be the mean over the samples, not their sum")
+                     : "",
        ". What the last checkpoint holds, where there is one, is untouched");
 }
 
 StepResult TrainingStep::run(int64_t number, LoadedBatch& batch) {
-  if (!options_.parallel) return run_step(number, batch);
   try {
     return run_step(number, batch);
+  } catch (const c10::Error& error) {
+    // Layers and the loss have said what they do not take, so this is backward, or what comes after it.
+    if (!is_misfit(error)) throw;
+    const std::string in_place = advice_in_place(error);
+    fail(in_place.empty() ? ErrorCode::kFailed : ErrorCode::kBadInput, model_.title(), ": step ", number + 1,
+         " failed after the loss, in backward or in the update; ",
+         in_place.empty() ? "look at what its layers and its loss do in backward" : in_place, " (", quote(error), ")");
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kEnvironment) throw;
+    if (!options_.parallel || error.code() != ErrorCode::kEnvironment) throw;
     throw Error(error.code(), concat(error.what(), " (job rank ", options_.rank,
                                      "; a group numbers its ranks from 0: ", options_.parallel->describe_groups(), ")"));
   }

@@ -10,8 +10,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Generator.h>
-#include <ATen/core/Reduction.h>
-#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/utils.h>
@@ -25,19 +23,12 @@
 #include "cohort/base/log.h"
 #include "cohort/base/random.h"
 #include "cohort/models/step_context.h"
+#include "cohort/train/batch_tensors.h"
 
 namespace cohort {
 namespace {
 
 constexpr int64_t kLoss = 0, kStop = 1, kNumControls = 2;
-
-at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& target, double label_smoothing) {
-  if (logits.numel() / logits.size(-1) != target.numel())
-    fail(ErrorCode::kBadInput, "the model's output has ", logits.numel() / logits.size(-1), " rows of logits, the data has ",
-         target.numel(), " targets");
-  return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), target.reshape({-1}), {}, at::Reduction::Mean, -100,
-                                label_smoothing);
-}
 
 /// Of a parameter after backward: dense and contiguous, or undefined.
 const at::Tensor& tidy_gradient(const at::Tensor& parameter) {
@@ -130,7 +121,9 @@ const std::vector<Share>& TrialStep::pieces_of(int64_t batch) {
 
 /// Of the samples in batch_, weighted; the engine adds to gradients that are there.
 double TrialStep::autograd(double weight) {
-  at::Tensor loss = loss_of(model_->forward(batch_.input()), batch_.target(), schedule_.label_smoothing);
+  const at::Tensor output = model_->forward(batch_.input());
+  at::Tensor loss = cross_entropy(output, batch_.target(), /*sum=*/false, schedule_.label_smoothing, model_->title());
+  check_has_gradient(*model_, output, loss);
   if (weight != 1) loss = loss * weight;
   const double value = loss.item<double>();
   loss.backward();

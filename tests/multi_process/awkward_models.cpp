@@ -9,6 +9,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/functional.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
@@ -122,6 +123,32 @@ COHORT_MODEL("own-loss", [](const cohort::ModelOptions& options) {
   return cohort::BuiltModel(model, {.loss = [offset](const at::Tensor& output, const at::Tensor& target) {
                               return at::mse_loss(output, at::one_hot(target, output.size(-1)).to(output.scalar_type())) + offset;
                             }});
+});
+
+// What a user gets wrong, by `wrong`.
+COHORT_MODEL("wrong", [](const cohort::ModelOptions& options) -> cohort::BuiltModel {
+  using Inputs = cohort::LayerGraph::Inputs;
+  const std::vector<std::string> all = {"bare", "frozen", "width", "classes", "detached", "loss", "sum", "conv", "in-place"};
+  const std::string wrong = options.text("wrong", "bare", all);
+  auto graph = std::make_shared<cohort::LayerGraph>();
+  if (wrong == "conv") graph->add("conv", "conv2d", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 2, 3)));
+  graph->add("flatten", "flatten", [](const Inputs& in) { return in[0].flatten(1); });
+  if (wrong == "bare") return graph;
+  const torch::nn::Linear hidden(options.data().input_elements(), 32);
+  const torch::nn::Linear output(wrong == "width" ? 31 : 32, wrong == "classes" ? 2 : options.data().num_classes);
+  graph->add("hidden", "linear", hidden);
+  const bool in_place = wrong == "in-place";
+  graph->add("activation", "own", [in_place](const Inputs& in) {
+    const at::Tensor y = in[0].exp();
+    return in_place ? y.add_(1) : y;
+  });
+  graph->add("output", "linear", output);
+  if (wrong == "frozen")
+    for (const at::Tensor& parameter : graph->parameters()) parameter.set_requires_grad(false);
+  if (wrong == "detached") graph->add("copy", "own", [](const Inputs& in) { return in[0].detach(); });
+  if (wrong == "loss") graph->set_loss([](const at::Tensor& scores, const at::Tensor&) { return scores.detach().mean(); });
+  if (wrong == "sum") graph->set_loss([](const at::Tensor& scores, const at::Tensor&) { return 1e6 * scores.square().sum(); });
+  return graph;
 });
 
 // One number a sample, of pictures or text: no scores of classes. `whole=1`: a loss that is no mean over samples.

@@ -79,7 +79,39 @@ def test_an_output_that_is_no_scores_has_no_error():
         check((folder / "run/report.html").exists(), "no report")
         code, out, err = run(["train", "--model", "regression", *IMAGES, "--steps", "4", "--run", folder / "plain"])
         check(code == 0 and "accuracy" not in err and "nan" not in err.lower(), f"{code}\n{out}{err}")
-        refused("train", ["--model", "regression", *IMAGES, "--steps", "4", "--goal", "val_error<0.1", "--run", folder / "goal"], "--goal val_error<0.1", "use val_loss")
+        for layout in ("single", "dp=2", "pp=2,microbatches=2"):
+            refused("train", ["--model", "regression", *IMAGES, "--steps", "4", "--layout", layout, "--goal", "val_error<0.1", "--run", folder / "goal"], "--goal val_error<0.1", "use val_loss")
+            check(not (folder / "goal").exists(), f"{layout}: a folder is left of a goal that was refused")
+
+
+def test_a_mistake_in_a_model_is_named_in_one_line():
+    for wrong, data, *parts in (
+        ("width", IMAGES, "layer 'output' (linear), with weight (4, 31) float32", "failed on the output of layer 'activation', (", ", 32) float32; make the sizes", "mat1 and mat2"),
+        ("classes", IMAGES, "the loss got the target ", "has scores of 2 classes, 0 to 1; let the last layer", "options.data().num_classes"),
+        ("detached", IMAGES, "its output, (", "is detached from its weights", "no detach()"),
+        ("loss", IMAGES, "the model's own loss is detached from the output, ("),
+        ("in-place", IMAGES, "changes in place what backward still needs"),
+        ("conv", TEXT, "layer 'conv' (conv2d), with weight (2, 1, 3, 3) float32", "failed on the model's input, (", ", 12) int64; whole numbers"),
+    ):
+        for layout in ("single", "dp=2", "pp=2,microbatches=2"):
+            with Folder() as folder:
+                err = refused("train", ["--model", f"wrong:wrong={wrong}", *data, "--steps", "2", "--layout", layout, "--run", folder / "run"], "model wrong: ", *parts)
+                errors = [line for line in err.splitlines() if "model wrong: " in line]
+                check(len(errors) == 1 and "Exception raised" not in err and "frame #" not in err, f"{wrong}, {layout}:\n{err}")
+
+
+def test_a_model_with_nothing_to_train_is_refused_and_leaves_no_folder():
+    for wrong, part in (("bare", "model wrong has no parameters, so there is nothing to train"), ("frozen", "model wrong has no parameter that trains: hidden.weight and all others of its 4 are frozen")):
+        for layout in ("single", "dp=2", "pp=2,microbatches=2"):
+            with Folder() as folder:
+                err = refused("train", ["--model", f"wrong:wrong={wrong}", *IMAGES, "--steps", "2", "--layout", layout, "--run", folder / "run"], part)
+                check(err.count(part) == 1 and not (folder / "run").exists(), f"{wrong}, {layout}:\n{err}")
+
+
+def test_a_loss_that_is_no_mean_is_suspected_where_it_is_not_finite():
+    with Folder() as folder:
+        code, _, err = run(["train", "--model", "wrong:wrong=sum", *IMAGES, "--steps", "30", "--run", folder / "run"])
+        check(code == 1 and "is not finite" in err and "model wrong has its own, which must be the mean over the samples" in err, f"{code}\n{err}")
 
 
 def test_text_without_scores_is_not_written():
