@@ -4,6 +4,7 @@
 #include "cohort/base/config.h"
 #include "cohort/base/error.h"
 #include "cohort/comm/group.h"
+#include "cohort/models/dropout.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/models/recompute.h"
 #include "cohort/models/registry.h"

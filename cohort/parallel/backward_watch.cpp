@@ -34,6 +34,7 @@ struct Purpose {
 
 struct BackwardWatch::Record {
   std::function<void()> at_end, at_begin;
+  std::function<void(const std::string&)> at_failure;
   std::thread::id owner = std::this_thread::get_id();  ///< Whose backward() it is: of the thread that entered last, or made it.
   std::atomic<bool> in_backward{false}, failed{false}, creates_graph{false}, ended{false};
 };
@@ -111,6 +112,11 @@ class BackwardWatch::WatchedEngine final : public Engine {
     try {
       const Running running(&backward);
       gradients = next_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+    } catch (const c10::Error& error) {
+      for (const auto& record : backward.entered) record->failed = true;
+      for (const auto& watch : watches)
+        if (!watch->ended && watch->at_failure) watch->at_failure(error.what_without_backtrace());
+      throw;
     } catch (...) {
       for (const auto& record : backward.entered) record->failed = true;
       throw;
@@ -134,10 +140,13 @@ class BackwardWatch::WatchedEngine final : public Engine {
   Engine& next_;
 };
 
-BackwardWatch::BackwardWatch(std::function<void()> at_end, std::function<void()> at_begin) : record_(std::make_shared<Record>()) {
+BackwardWatch::BackwardWatch(std::function<void()> at_end, std::function<void()> at_begin,
+                             std::function<void(const std::string&)> at_failure)
+    : record_(std::make_shared<Record>()) {
   WatchedEngine::install();
   record_->at_end = std::move(at_end);
   record_->at_begin = std::move(at_begin);
+  record_->at_failure = std::move(at_failure);
   const std::lock_guard lock(Running::mutex());
   Running::watches().push_back(record_);
 }

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 namespace cohort {
 
@@ -14,8 +15,10 @@ class BackwardWatch {
  public:
   /// `at_end` runs after each backward() that was entered, before it returns to its caller, in whose thread it runs; what it throws
   /// backward() throws. `at_begin` runs before each backward() that leaves gradients in `.grad`, entered later or not, of this thread
-  /// or of the one that entered last.
-  explicit BackwardWatch(std::function<void()> at_end, std::function<void()> at_begin = {});
+  /// or of the one that entered last. `at_failure` gets the text of an error of LibTorch's that ended one of these; it may throw a better
+  /// one.
+  explicit BackwardWatch(std::function<void()> at_end, std::function<void()> at_begin = {},
+                         std::function<void(const std::string&)> at_failure = {});
   ~BackwardWatch();
   BackwardWatch(const BackwardWatch&) = delete;
 

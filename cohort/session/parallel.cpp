@@ -61,12 +61,12 @@ Layout layout_of(const ParallelOptions& options, const Session& session) {
 }  // namespace
 
 Parallel::State::State(torch::nn::Module& module_, const Session& session_, ParallelOptions options_)
-    : module(module_), session(session_), options(std::move(options_)), layout(layout_of(options, session)) {
-  if (options.sync_batch_norm && session.size() > 1) {
-    std::vector<int> all(session.size());
-    std::iota(all.begin(), all.end(), 0);
-    convert_sync_batch_norm(module, session.group().split(all, "batch norm"));  // Beside the gradients' own order.
-  }
+    : module(module_),
+      session(session_),
+      options(std::move(options_)),
+      layout(layout_of(options, session)),
+      changed_weights(session.size() > 1 ? ChangedWeights(module) : ChangedWeights()) {
+  if (options.sync_batch_norm) share_batch_norm();
   if (options.optimizer.index() == 0) {
     data_parallel = std::make_unique<DataParallel>(
         module, session.group(),
@@ -76,7 +76,22 @@ Parallel::State::State(torch::nn::Module& module_, const Session& session_, Para
   }
   session.divide_by(split ? split->share_index() : session.rank(), num_replicas(), split ? split->random_stream() : session.rank());
   module_watch.emplace(trained());
+  changed_weights.look_again();
+  if (auto* const graph = dynamic_cast<LayerGraph*>(&module); graph && !split)
+    name_layers_in_errors(*graph, std::make_shared<const std::string>());
   hook_parameters();
+}
+
+void Parallel::State::share_batch_norm() {
+  Group group = session.group();
+  if (group.size() > 1) {
+    std::vector<int> all(session.size());
+    std::iota(all.begin(), all.end(), 0);
+    group = group.split(all, "batch norm");  // Beside the gradients' own order.
+  }
+  if (convert_sync_batch_norm(module, group) == 0)
+    fail(ErrorCode::kBadInput, "Parallel with sync_batch_norm: ", module.name(),
+         " has no torch::nn::BatchNorm1d, 2d or 3d, and of a norm of the program's own Cohort knows nothing; leave the option out");
 }
 
 void Parallel::State::make_strategy() {
@@ -103,6 +118,12 @@ void Parallel::State::see_module() {
   if (!module_watch->changed()) return;
   hook_parameters();
   module_watch->remember();
+}
+
+void Parallel::State::explain_backward(const std::string& text) const {
+  if (const std::string weight = changed_weights.named_in(text); !weight.empty())
+    fail(ErrorCode::kBadInput, "backward(): ", weight,
+         " is not what it was in forward: Parallel was made between them, and gave it rank 0's values; make Parallel before the loop");
 }
 
 /// Batch-norm statistics count by the samples, as gradients do. `part`: of this replica's samples.
@@ -255,10 +276,14 @@ void Parallel::no_samples() {
   State& s = *state_;
   if (s.is_pipeline())
     fail(ErrorCode::kBadInput, "no_samples(): in a pipeline all ranks call forward_backward(), with no rows where there are none");
-  s.set_buffer_share();
-  if (s.data_parallel) return s.data_parallel->exchange_without_backward();
-  s.strategy->set_sync(true);
-  s.strategy->exchange_without_backward();
+  s.exchange_no_samples();
+}
+
+void Parallel::State::exchange_no_samples() {
+  set_buffer_share();
+  if (data_parallel) return data_parallel->exchange_without_backward();
+  strategy->set_sync(true);
+  strategy->exchange_without_backward();
 }
 
 void Parallel::abandon_step() {
@@ -294,29 +319,33 @@ void Parallel::finish_evaluation() {
 double Parallel::forward_backward(const at::Tensor& input, const at::Tensor& target, const LossFunction& loss) {
   State& s = *state_;
   if (input.dim() == 0) fail(ErrorCode::kBadInput, "forward_backward(): a batch has rows, and this input is one number");
-  const StepContext context{s.session.seed(), s.num_passes++, s.session.first_sample()};
-  if (s.is_pipeline()) {
-    s.session.check_samples_told("forward_backward()");
-    s.split->check_rows(input, target);
-    const double mean = s.split->run_pipeline({input, target, loss, s.session.weight(), context});
-    s.set_buffer_share(s.split->own_share());
+  check_target(input, target);
+  try {
+    return s.forward_backward(input, target, loss);
+  } catch (const c10::Error& error) {
+    explain(error, concat("forward_backward() of an input of ", form_of(input), " and a target of ", form_of(target)));
+  }
+}
+
+double Parallel::State::forward_backward(const at::Tensor& input, const at::Tensor& target, const LossFunction& loss) {
+  const StepContext context{session.seed(), num_passes++, session.first_sample()};
+  if (is_pipeline()) {
+    session.check_samples_told("forward_backward()");
+    split->check_rows(input, target);
+    const double mean = split->run_pipeline({input, target, loss, session.weight(), context});
+    set_buffer_share(split->own_share());
     return mean;
   }
   double mine = 0;
   if (input.size(0) == 0) {
-    no_samples();
+    exchange_no_samples();
   } else {
-    at::Tensor value;
-    {
-      const StepContextScope scope(context);
-      value = loss(s.forward(input), target);
-      if (!value.defined() || value.numel() != 1)
-        fail(ErrorCode::kBadInput, "forward_backward(): the loss is one number, the mean over the rows that it gets");
-      s.session.backward(value);
-    }
+    const StepContextScope scope(context);
+    const at::Tensor value = checked_loss(loss, forward(input), target);
+    session.backward(value);
     mine = value.item<double>();
   }
-  return s.session.mean(mine);
+  return session.mean(mine);
 }
 
 at::Tensor Parallel::forward(const at::Tensor& input) { return state_->forward(input); }
@@ -324,7 +353,7 @@ at::Tensor Parallel::forward(const at::Tensor& input) { return state_->forward(i
 at::Tensor Parallel::State::forward(const at::Tensor& input) {
   if (split) return split->forward(input);
   if (auto* const graph = dynamic_cast<LayerGraph*>(&module)) return graph->forward(input);
-  if (auto* const sequential = dynamic_cast<torch::nn::SequentialImpl*>(&module)) return sequential->forward(input);
+  if (auto* const sequential = dynamic_cast<torch::nn::SequentialImpl*>(&module)) return forward_by_layers(*sequential, input);
   fail(ErrorCode::kBadInput, "forward(): ", module.name(),
        " is no cohort::LayerGraph and no torch::nn::Sequential; call its own forward(), then backward()");
 }

@@ -29,10 +29,11 @@ struct ParallelOptions {
                                   ///< model (zero, pp, tp).
   std::string compress = "none";  ///< Of gradients, see parallel/compressor.h. For dp.
   BufferPolicy buffers = BufferPolicy::kAverage;  ///< For dp without `optimizer`.
-  bool sync_batch_norm = false;  ///< torch::nn::BatchNorm takes its statistics over all ranks, see parallel/convert_sync_batch_norm.h. With
-                                 ///< session.backward(loss) where they have different numbers of samples.
-  std::string name;              ///< In messages; DataParallelOptions::name.
-  at::Tensor example;            ///< Under pp: an input of some samples, to measure the layers on. Its values do not matter.
+  bool sync_batch_norm = false;  ///< torch::nn::BatchNorm takes its statistics over all ranks, see parallel/convert_sync_batch_norm.h; it
+                                 ///< is an error where the model has none. With session.backward(loss) where ranks have different numbers
+                                 ///< of samples.
+  std::string name;    ///< In messages; DataParallelOptions::name.
+  at::Tensor example;  ///< Under pp: an input of some samples, to measure the layers on. Of it the values do not matter.
 };
 
 /// Of a model's output for some samples, and what was given to forward_backward() for them: the mean over these samples.
@@ -46,14 +47,15 @@ struct StepSettings {
 /// DataParallel's. Under tp the module's forward() is collective too, and gives the whole output on every rank.
 class Parallel {
  public:
-  /// Collective. All ranks get rank 0's parameters and buffers.
+  /// Collective. All ranks get rank 0's parameters and buffers; backward() of a forward before it is an Error.
   Parallel(torch::nn::Module& module, Session& session, ParallelOptions options = {});
   ~Parallel();
   Parallel(const Parallel&) = delete;
   Parallel& operator=(const Parallel&) = delete;
 
   /// forward() of this rank's rows, loss and backward() in one call: what pipelines need, and every layout takes. Returns the loss over the
-  /// whole batch, the same on all ranks. For a LayerGraph or a Sequential. Collective.
+  /// whole batch, the same on all ranks. For a LayerGraph or a Sequential. Collective. Error(kBadInput) that names the layer or the loss
+  /// which cannot take what it gets, and for a target that has not a row for each of the input.
   double forward_backward(const at::Tensor& input, const at::Tensor& target, const LossFunction& loss);
   /// The model's output for this rank's rows; under pp without gradients, for evaluation, on all ranks that share these rows. For a
   /// LayerGraph or a Sequential. Collective under pp and tp.

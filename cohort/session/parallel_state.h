@@ -11,6 +11,7 @@
 #include "cohort/parallel/backward_watch.h"
 #include "cohort/parallel/data_parallel.h"
 #include "cohort/parallel/module_watch.h"
+#include "cohort/session/explain.h"
 #include "cohort/session/parallel.h"
 #include "cohort/session/split_model.h"
 
@@ -28,7 +29,8 @@ struct Parallel::State {
   std::vector<std::pair<at::Tensor, unsigned>> hooks;
   std::vector<const void*> hooked;
   std::optional<ModuleWatch> module_watch;
-  BackwardWatch backward_watch{{}, [this] { see_module(); }};
+  ChangedWeights changed_weights;
+  BackwardWatch backward_watch{{}, [this] { see_module(); }, [this](const std::string& text) { explain_backward(text); }};
   int64_t num_exchanges_before = 0;
   int64_t num_passes = 0, num_passes_before = 0;  ///< Calls of forward_backward(), ever and until the last step.
   bool has_accumulated = false;
@@ -42,10 +44,14 @@ struct Parallel::State {
   bool is_pipeline() const { return split && split->is_pipeline(); }
   bool has_parts() const { return split && split->parallel(); }
   int num_replicas() const { return split ? split->num_shares() : session.size(); }
+  void share_batch_norm();
   void make_strategy();
   at::Tensor forward(const at::Tensor& input);
+  double forward_backward(const at::Tensor& input, const at::Tensor& target, const LossFunction& loss);
+  void exchange_no_samples();
   void hook_parameters();
   void see_module();
+  void explain_backward(const std::string& text) const;
   void set_buffer_share(double part = 1);
   void check_hooks();
   [[noreturn]] static void refuse_uneven();

@@ -11,9 +11,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 #include "cohort/base/error.h"
+#include "cohort/base/log.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text.h"
 #include "cohort/world/launch.h"
@@ -29,7 +31,7 @@ bool take_option(int& argc, char** argv, const std::string& name, std::string* v
     int taken = 0;
     if (argument == "--") break;
     if (argument == name) {
-      if (i + 1 >= argc) fail(ErrorCode::kBadInput, name, " needs a value");
+      if (i + 1 >= argc || std::string_view(argv[i + 1]).starts_with("--")) fail(ErrorCode::kBadInput, name, " needs a value");
       *value = argv[i + 1];
       taken = 2;
     } else if (argument.starts_with(name + "=")) {
@@ -46,6 +48,23 @@ bool take_option(int& argc, char** argv, const std::string& name, std::string* v
     found = true;
   }
   return found;
+}
+
+/// Whether one is the other but for two letters side by side: left out, too many, exchanged.
+bool is_slip(std::string_view text, std::string_view name) {
+  while (!text.empty() && !name.empty() && text.front() == name.front()) text.remove_prefix(1), name.remove_prefix(1);
+  while (!text.empty() && !name.empty() && text.back() == name.back()) text.remove_suffix(1), name.remove_suffix(1);
+  return text.size() <= 2 && name.size() <= 2;
+}
+
+/// A program may have an option of almost the same name, so what looks like a slip of the finger is told and not refused.
+void tell_slips(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i], given = argument.substr(0, argument.find('='));
+    if (given == "--") break;
+    for (const char* const name : {"--workers", "--layout", "--backend"})
+      if (is_slip(given, name)) log_warning(concat("init() leaves ", given, " to the program (did you mean ", name, "?)"));
+  }
 }
 
 int num_workers_of(const std::string& text) {
@@ -171,12 +190,13 @@ void Session::seed_all(uint64_t purpose) { at::manual_seed(random_bits(seed(), 0
 void Session::seed_rank(uint64_t purpose) { at::manual_seed(random_bits(seed(), state_->random_stream + 1, purpose)); }
 
 Session init(int& argc, char** argv, SessionOptions options) {
+  World world = world_from_environment();  // First: from here on an uncaught Error ends with its line.
   std::string workers;
   take_option(argc, argv, "--layout", &options.layout);
   take_option(argc, argv, "--backend", &options.backend);
   const bool has_workers = take_option(argc, argv, "--workers", &workers);
   const int num_workers = has_workers ? num_workers_of(workers) : 1;
-  World world = world_from_environment();
+  if (world.rank == 0) tell_slips(argc, argv);
   if (world.launcher != "none") {
     if (has_workers && num_workers != world.size)
       fail(ErrorCode::kBadInput, "--workers ", workers, " under ", world.launcher, ", which started ", world.size,

@@ -101,9 +101,11 @@ class Session {
 
 /// Joins the job that launched this process, or is one process; with `--workers N` (and no launcher) this process starts N ranks of itself
 /// first, in which alone the call returns. Takes `--workers N`, `--layout TEXT` and `--backend NAME` (also --workers=N) out of the
-/// arguments and leaves the program its own. Call it first in main(): before threads are started and LibTorch computes. Each rank computes
-/// with its part of the cores unless OMP_NUM_THREADS is set; stdout of several ranks is written line by line. Collective. Error(kBadInput)
-/// for an option without its value.
+/// arguments, up to `--`, and leaves the program its own: it cannot know which those are, so refusing the rest is the program's part (argc
+/// is 1 after it where nothing is left), and of `--wokers 2`, which looks like a slip, there is a warning. Call it first in main(): before
+/// threads are started and LibTorch computes. Each rank computes with its part of the cores unless OMP_NUM_THREADS is set; stdout of
+/// several ranks is written line by line. From here on an exception that nobody catches ends the program with its one line, see
+/// docs/errors.md. Collective. Error(kBadInput) for an option without its value.
 Session init(int& argc, char** argv, SessionOptions options = {});
 
 /// Positions of this rank in each step of an epoch, for a loader of the program's own: every epoch another order, the same on all ranks for

@@ -25,6 +25,7 @@
 #include "cohort/models/registry.h"
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/initial_broadcast.h"
+#include "cohort/session/explain.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/train/plan_stages.h"
 #include "cohort/train/tensor_division.h"
@@ -111,7 +112,10 @@ SplitModel::SplitModel(torch::nn::Module& module, const Group& group, const Layo
   check(module, example);
   check_same_model(group_, distinct_parameters(*graph_, &aliases_));
   broadcast_model(*graph_, group_);
+  const auto where = std::make_shared<std::string>("ParallelOptions.example, on which the layers are measured: ");
+  name_layers_in_errors(*graph_, where);
   const StagePlan plan = plan_stages(*graph_, request_of(layout, rule, example), group_);
+  where->clear();
   if (!plan.recompute.empty()) graph_->set_recompute(plan.recompute);
   if (layout.tp > 1) {
     const ShardPlan division = plan_shards(*graph_, layout.tp, {.sequence_parallel = layout.sequence});
@@ -122,6 +126,7 @@ SplitModel::SplitModel(torch::nn::Module& module, const Group& group, const Layo
     parallel_ = std::make_unique<ModelParallel>(*graph_, group_, layout, plan.stages);
     graph_->set_part();
   }
+  if (layout.tp > 1) name_layers_in_errors(*graph_, where);  // Those that were divided.
   if (parallel_) make_replica();
   if (is_pipeline()) describe(plan.stages);
   describe_batch_norm();
@@ -254,9 +259,6 @@ ParameterPlaces SplitModel::places() const {
 double SplitModel::run_pipeline(const Pass& pass) {
   PipelineRunner& pipeline = *parallel_->pipeline();
   const int64_t num_rows = pass.input.size(0);
-  if (pass.target.dim() == 0 || pass.target.size(0) != num_rows)
-    fail(ErrorCode::kBadInput, "forward_backward(): ", num_rows, " rows of input and ", pass.target.dim() == 0 ? 1 : pass.target.size(0),
-         " of target");
   std::vector<Share> pieces;
   for (int k = 0; k < layout_.microbatches; ++k) {
     const Share piece = share_of_rank(num_rows, k, layout_.microbatches, graph_->sample_granularity());
@@ -274,10 +276,7 @@ double SplitModel::run_pipeline(const Pass& pass) {
     PipelineWork work;
     work.input = [&](int k) { return rows(pass.input, k); };
     work.loss = [&](int k, const at::Tensor& output) {
-      const at::Tensor loss = pass.loss(output, rows(pass.target, k));
-      if (!loss.defined() || loss.numel() != 1)
-        fail(ErrorCode::kBadInput, "forward_backward(): the loss is one number, the mean over the rows that it gets");
-      const at::Tensor weighted = loss * (part(k) * pass.weight);
+      const at::Tensor weighted = checked_loss(pass.loss, output, rows(pass.target, k)) * (part(k) * pass.weight);
       loss_sum += weighted.item<double>();
       return weighted;
     };

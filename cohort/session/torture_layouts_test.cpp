@@ -28,6 +28,33 @@ void with_optimizer(Session& session, const Options& options, int64_t rows = 7, 
   }
 }
 
+/// A schedule of LibTorch's for an optimizer of ours: one of LibTorch's that trains nothing carries the rate (the guide's program).
+void on_a_plateau(Session& session, const std::string& layout) {
+  const auto make = [] {
+    nn::Sequential net(nn::Linear(6, 8), nn::Tanh(), nn::Linear(8, 3));
+    net->to(at::kDouble), fill(*net, 5);
+    return net;
+  };
+  auto mine = make(), whole = make();
+  const auto loss_of_output = [](const Tensor& output, const Tensor& target) { return (output - target).square().mean(); };
+  Parallel parallel(*mine, session, {.layout = layout, .optimizer = optim::SGDOptions(0.5), .example = batch(6, 90)});
+  optim::SGD carrier({at::zeros({1})}, optim::SGDOptions(0.5)), optimizer(whole->parameters(), optim::SGDOptions(0.5));
+  using Schedule = optim::ReduceLROnPlateauScheduler;
+  Schedule schedule(carrier, Schedule::max, 0.5F, 0),
+      whole_schedule(optimizer, Schedule::max, 0.5F, 0);  // The loss falls, so the rate does.
+  for (int step = 0; step < 6; ++step) {
+    const Tensor x = batch(6, step), y = at::zeros({6, 3}, at::kDouble), loss = loss_of_output(whole->forward(x), y);
+    const double found = parallel.forward_backward(session.local(x), session.local(y), loss_of_output);
+    expect_equal(at::full({}, found, at::kDouble), loss.detach(), concat(layout, ", loss of step ", step));
+    loss.backward();
+    schedule.step(static_cast<float>(found)), whole_schedule.step(loss.item<float>());
+    parallel.set_learning_rate(carrier.param_groups()[0].options().get_lr());
+    expect(parallel.learning_rate() == optimizer.param_groups()[0].options().get_lr(), "rate");
+    parallel.step(), optimizer.step(), optimizer.zero_grad();
+  }
+  expect(parallel.learning_rate() < 0.5, "the rate falls");
+}
+
 /// Ours, in a layout, against LibTorch's in one process.
 void in_layout(Session& session, const std::string& layout, int64_t rows, double clip = 0) {
   Net mine, whole;
@@ -240,6 +267,8 @@ std::vector<Case> cases_of_optimizers() {
         },
         "ranks step with different learning rates"));
   }
+  for (const char* layout : {"dp=2", "zero=1,dp=2", "zero=3,dp=2", "pp=2,microbatches=2", "tp=2"})
+    cases.push_back(session_case(concat("on a plateau, ", layout), [=](Session& session) { on_a_plateau(session, layout); }));
   return cases;
 }
 

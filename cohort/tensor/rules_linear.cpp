@@ -1,7 +1,7 @@
 // Linear layers: y = x W^T + b, W {out, in}, for layers of kind "linear" with the parameters weight and bias.
 //
 //   column      W and b divided by rows: y_r = x W_r^T + b_r, the features of y divided. Backward: one all-reduce of the gradient of x.
-//   vocabulary  the same for the layer that makes the logits: each rank has its classes.
+//   outputs     the same for the last layer: each rank has some of the model's outputs (logits: of the classes).
 //   row         W divided by columns, x_r the rank's features: y = sum over ranks of x_r W_r^T, + b once after the sum. One all-reduce
 //               of y; backward: nothing, or one all-gather of the gradient where x was whole and is sliced.
 //
@@ -37,7 +37,7 @@ LinearParameters parameters_of(const torch::nn::Module* module) {
 
 Plan column(const Question& question, const LinearParameters& linear, Lay input) {
   Plan plan = divided(Lay::kFeatures);
-  plan.placement = question.is_last ? "vocabulary" : "column";
+  plan.placement = question.is_last ? "outputs" : "column";
   plan.output_may_stay_divided = true;
   plan.divisions.push_back({"weight", 0});
   if (linear.bias.defined()) plan.divisions.push_back({"bias", 0});

@@ -26,7 +26,8 @@ struct TensorParallelOptions {
 /// What becomes of one layer.
 struct LayerPlacement {
   std::string layer, kind;
-  std::string placement;  ///< "column", "row", "heads", "vocabulary", "channels out", "channels in", "divided" (works on a part), "whole".
+  std::string placement;  ///< "column", "row", "outputs", "heads", "vocabulary", "channels out", "channels in", "divided" (works on a
+                          ///< part), "whole".
   std::string reason;     ///< Why whole: no rule for this kind, or what does not divide; else "".
   bool takes_positions = false;  ///< Its input is each rank's part of the positions.
 };

@@ -188,15 +188,15 @@ TEST_CASE("fc: hidden layers in pairs of column and row; logits by classes where
   CHECK(table(check_family("fc:hidden=24,layers=3", kImages, 2)) == "hidden1 column; hidden2 row; hidden3 column; output row");
   CHECK(table(check_family("fc:hidden=24,layers=3", kImages, 3)) == "hidden1 column; hidden2 row; hidden3 column; output row");
   const ShardedModel even = check_family("fc:hidden=24,layers=2", kImages, 4);
-  CHECK(table(even) == "hidden1 column; hidden2 row; output vocabulary");
+  CHECK(table(even) == "hidden1 column; hidden2 row; output outputs");
   CHECK(even.logits_divided);
-  CHECK(table(check_family("fc:layers=0", kImages, 2)) == "output vocabulary");
+  CHECK(table(check_family("fc:layers=0", kImages, 2)) == "output outputs");
 }
 
 TEST_CASE("what does not divide stays whole and says so; what divides around it is gathered") {
   // 25 hidden units: neither side of hidden2 divides by 3; 216 inputs of hidden1 do.
   const ShardedModel odd = check_family("fc:hidden=25,layers=2", kImages, 3);
-  CHECK(table(odd) == "hidden1 row; hidden2 whole; output vocabulary");
+  CHECK(table(odd) == "hidden1 row; hidden2 whole; output outputs");
   CHECK(reason_of(odd, "hidden2") == "neither its 25 outputs nor its 25 inputs can be divided by 3 ranks");
   const ShardedModel none = check_family("fc:hidden=25,layers=1", {DataShape::Kind::kImage, {1, 11, 11}, 7, {}}, 2);
   CHECK(table(none) == "hidden1 whole; output whole");
@@ -214,7 +214,7 @@ TEST_CASE("cnn: channels out and in, then column and row") {
   }
   // 5 channels do not divide by 3: the 3 colours do, and flattened channels stay in blocks.
   CHECK(table(check_family("cnn:conv1=5,conv2=6,hidden=9", kImages, 3)) ==
-        "conv1 channels in; conv2 channels out; hidden row; output vocabulary");
+        "conv1 channels in; conv2 channels out; hidden row; output outputs");
 }
 
 TEST_CASE("resnet8: sums of a divided and a whole branch, shortcuts that need whole channels") {
@@ -222,7 +222,7 @@ TEST_CASE("resnet8: sums of a divided and a whole branch, shortcuts that need wh
   const ShardedModel two = check_family("resnet8:width=4", kWideImages, 2);
   CHECK(table(two) ==
         "stem channels out; block1_conv1 channels in; block1_conv2 channels out; block2_shortcut whole; block2_conv1 channels out; "
-        "block2_conv2 channels in; block3_shortcut whole; block3_conv1 channels out; block3_conv2 channels in; output vocabulary");
+        "block2_conv2 channels in; block3_shortcut whole; block3_conv1 channels out; block3_conv2 channels in; output outputs");
   CHECK(reason_of(two, "block2_shortcut") == "there is no rule for layers of kind 'shortcut'");
 }
 
@@ -250,7 +250,7 @@ TEST_CASE("vgg11 and its dropout, whose mask is that of the whole layer") {
 
 TEST_CASE("lstm: the embedding by vocabulary, the recurrent layer whole") {
   const ShardedModel lstm = check_family("lstm:width=6,hidden=10,dropout=0.3", kText, 3);
-  CHECK(table(lstm) == "embedding vocabulary; lstm whole; output vocabulary");
+  CHECK(table(lstm) == "embedding vocabulary; lstm whole; output outputs");
   CHECK(reason_of(lstm, "lstm") == "there is no rule for layers of kind 'lstm'");
   CHECK(lstm.logits_divided);
 }
@@ -263,7 +263,7 @@ TEST_CASE("transformer: tied and not, positions whole and divided") {
                                                 {.samples = 3, .sequence_parallel = sequence_parallel});
         CHECK(model.logits_divided);
         CHECK(model.sequence_reason.empty());
-        CHECK(model.placements.back().placement == "vocabulary");
+        CHECK(model.placements.back().placement == "outputs");
       }
     }
   }

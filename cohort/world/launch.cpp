@@ -158,9 +158,7 @@ int guarded(const World& world, const std::function<int(const World&)>& body, st
   } catch (const std::bad_alloc&) {
     return failed(1, "out of memory: an allocation was refused; use a smaller --global-batch, more workers or --accumulate");
   } catch (const std::exception& error) {
-    // LibTorch appends a C++ stack trace after the first line; users get the sentence.
-    const std::string text = error.what();
-    return failed(1, text.substr(0, text.find("\nException raised from")));
+    return failed(1, sentence_of(error));
   }
 }
 

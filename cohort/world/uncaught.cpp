@@ -2,11 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <new>
+#include <string>
 
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
@@ -18,23 +21,29 @@ namespace {
 std::atomic<int> our_rank{0}, our_size{1}, our_status_fd{-1};
 std::terminate_handler handler_before = nullptr;
 
-[[noreturn]] void end_with(const Error& error) {
-  const int code = static_cast<int>(error.code());
-  if (!report_to_launcher(our_status_fd, our_rank, our_size, code, error.what()) && *error.what() != 0) {
+[[noreturn]] void end_with(int code, const std::string& text) {
+  if (!report_to_launcher(our_status_fd, our_rank, our_size, code, text) && !text.empty()) {
     if (our_size > 1) set_log_rank(our_rank);
-    log_error(error.what());
+    log_error(text);
   }
   std::fflush(stdout);
   ::_exit(code);  // Other threads still run: no destructor of a global object is safe.
 }
+
+/// One that the program set: the compiler's own would print, and abort.
+bool has_own_handler() { return handler_before && handler_before != __gnu_cxx::__verbose_terminate_handler; }
 
 [[noreturn]] void on_terminate() {
   if (const std::exception_ptr exception = std::current_exception()) {
     try {
       std::rethrow_exception(exception);
     } catch (const Error& error) {
-      end_with(error);
-    } catch (...) {  // Not ours.
+      end_with(static_cast<int>(error.code()), error.what());
+    } catch (const std::bad_alloc&) {
+      if (!has_own_handler()) end_with(1, "out of memory: an allocation was refused; use smaller batches or more workers");
+    } catch (const std::exception& error) {
+      if (!has_own_handler()) end_with(1, sentence_of(error));
+    } catch (...) {  // Says nothing.
     }
   }
   if (handler_before) handler_before();
@@ -42,6 +51,19 @@ std::terminate_handler handler_before = nullptr;
 }
 
 }  // namespace
+
+std::string sentence_of(const std::exception& error) {
+  std::string text = error.what();
+  for (const char* const frames : {"\nException raised from", "\nframe #0"}) text.resize(std::min(text.size(), text.find(frames)));
+  std::string line;
+  for (const char c : text) {
+    const bool is_space = c == '\n' || c == '\r' || c == ' ' || c == '\t';
+    if (!is_space) line += c;
+    else if (!line.empty() && line.back() != ' ') line += ' ';
+  }
+  while (line.ends_with(' ')) line.pop_back();
+  return line;
+}
 
 void end_uncaught_errors_well(const World& world) {
   our_rank = world.rank;

@@ -1,13 +1,20 @@
 #pragma once
-// An Error that nobody catches, in a program of the user's own. Torch-free.
+// Exceptions that nobody catches, in a program of the user's own. Torch-free.
+
+#include <exception>
+#include <string>
 
 #include "cohort/world/world.h"
 
 namespace cohort {
 
-/// From now on an Error that leaves main() or a thread ends this process as it would end our own program: one line, "cohort: error: TEXT",
-/// and the Error's exit code. Under `cohort launch` the launcher prints the line, with the rank in it. Of other exceptions the terminate
-/// handler that was set before takes care. world_from_environment() and Group::create() call this; again: `world` is who we are now.
+/// From now on an exception that leaves main() or a thread ends this process as it would end our own program: one line, "cohort: error:
+/// TEXT", and the exit code of an Error, 1 for any other std::exception (LibTorch's c10::Error too). Under `cohort launch` the launcher
+/// prints the line, with the rank in it. A terminate handler that the program set before takes care of all but Errors, and LibTorch's own
+/// of what is no std::exception. world_from_environment() and Group::create() call this; again: `world` is who we are now.
 void end_uncaught_errors_well(const World& world);
+
+/// What `error` says, in one line: without the C++ frames that LibTorch appends.
+std::string sentence_of(const std::exception& error);
 
 }  // namespace cohort

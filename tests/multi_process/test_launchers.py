@@ -175,7 +175,11 @@ def test_an_error_that_nobody_catches():
         check(code == 2 and re.fullmatch(rank_1 + r"exited with code 2: weights.pt has 3 tensors, 4 are needed; the other ranks were ended\n", err), f"{how}: {code} {err}")
         check("said before" in out, f"{how}: what was printed is lost")
     code, _, err = own("runtime")
-    check(code == 4 and "what():  not of Cohort" in err and re.search(rank_1 + r"was killed by signal 6 \(SIGABRT\); the other ranks were ended\n$", err), f"{code} {err}")
+    check(code == 1 and re.fullmatch(rank_1 + r"exited with code 1: not of Cohort; the other ranks were ended\n", err), f"{code} {err}")
+    code, _, err = own("number")        # Says nothing of itself.
+    check(code == 4 and re.search(rank_1 + r"was killed by signal 6 \(SIGABRT\); the other ranks were ended\n$", err), f"{code} {err}")
+    code, out, err = own("handled")
+    check(code == 9 and "own handler" in out and re.fullmatch(rank_1 + r"exited with code 9; the other ranks were ended\n", err), f"{code} {out} {err}")
     result = subprocess.run([OWN, "error", "0"], capture_output=True, text=True, timeout=60)
     check(result.returncode == 2 and result.stderr == "cohort: error: weights.pt has 3 tensors, 4 are needed\n", result.stderr)
     result = subprocess.run([OWN, "threads"], capture_output=True, text=True, timeout=60, env=without("WORLD_SIZE", RANK="0"))
@@ -183,6 +187,41 @@ def test_an_error_that_nobody_catches():
     # In a shell the launcher sees the shell end: the rank prints its line itself.
     code, _, err = run(["launch", "-n", "2", "sh", "-c", f"{OWN} error 1; exit 0"], timeout=60)
     check(code == 0 and "cohort[1]: error: weights.pt has 3 tensors, 4 are needed\n" in err, err)
+
+
+def loop(*words, **options):
+    """A training loop behind init(): exit code, stdout, stderr."""
+    result = subprocess.run([str(word) for word in (OWN, "loop", *words)], capture_output=True, text=True, timeout=60, **options)
+    return result.returncode, result.stdout, result.stderr
+
+
+def test_an_exception_in_a_loop_of_ones_own():
+    says = {"libtorch": r"mat1 and mat2 shapes cannot be multiplied \(2x4 and 3x2\)", "memory": r".*can't allocate memory: you tried to allocate \d+ bytes.*",
+            "bad_alloc": "out of memory: an allocation was refused; use smaller batches or more workers", "lines": "sample 3: no label"}
+    for what, text in says.items():
+        code, _, err = loop(0, what)
+        check(code == 1 and re.fullmatch(f"cohort: error: {text}\n", err), f"{what}, alone: {code} {err}")
+        begin = time.monotonic()
+        code, _, err = loop(1, what, "--workers", 2)
+        check(code == 1 and re.fullmatch(rf"cohort: error: rank 1 \(pid \d+\) exited with code 1: {text}; the other ranks were ended\n", err), f"{what}: {code} {err}")
+        check(time.monotonic() - begin < 20, f"{what}: the other rank waited")
+        check("frame #" not in err and "terminate called" not in err, err)
+
+
+def test_words_that_init_takes():
+    wrong = {("--workers", "x"): "--workers x: a number of processes from 1 to 1024 is wanted", ("--workers", "0"): "--workers 0: a number of processes from 1 to 1024 is wanted",
+             ("--workers",): "--workers needs a value", ("--layout",): "--layout needs a value", ("--backend",): "--backend needs a value", ("--workers=",): "--workers needs a value",
+             ("--layout", "--workers", "2"): "--layout needs a value", ("--workers", "2", "--layout", "tp=x"): None}
+    for words, text in wrong.items():
+        code, _, err = loop(9, "nothing", *words)
+        check(code == 2 and err.count("\n") == 1 and (text is None or err == f"cohort: error: {text}\n"), f"{words}: {code} {err}")
+    # The program's own options stay, those of nearly the same name too: of these there is a word.
+    code, out, err = loop(9, "nothing", "--wokers", "2", "--layers=3", "--worker=4", "--", "--workrs")
+    check(code == 0 and out.split() == "left 9 left nothing left --wokers left 2 left --layers=3 left --worker=4 left -- left --workrs".split(), out)
+    check(err == "cohort: warning: init() leaves --wokers to the program (did you mean --workers?)\ncohort: warning: init() leaves --worker to the program (did you mean --workers?)\n", err)
+    code, _, err = loop(9, "nothing", "--wokers", "2", "--workers", "2")
+    check(code == 0 and err.count("--wokers") == 1, f"told once: {err}")
+    check(loop(9, "nothing", "--wokers", "2", env=dict(os.environ, COHORT_LOG="error"))[2] == "", "COHORT_LOG=error leaves the warning out")
 
 
 def test_an_error_that_nobody_catches_under_mpirun():

@@ -64,8 +64,8 @@ def test_a_loss_of_ones_own_is_what_is_trained_and_evaluated():
             check(lines[0]["loss"] == "own", lines[0])
             if layout == "tp=2":
                 placements = {layer["layer"]: layer["placement"] for layer in lines[0]["tensor_parallel"]["layers"]}
-                check(placements["output"] == "vocabulary", f"the classes are not divided, so nothing was tested: {placements}")
-                check("hidden (column), hidden2 (row), output (vocabulary)" in lines[0]["tensor_parallel"]["sentence"], lines[0])
+                check(placements["output"] == "outputs", f"the classes are not divided, so nothing was tested: {placements}")
+                check("hidden (column), hidden2 (row), output (outputs)" in lines[0]["tensor_parallel"]["sentence"], lines[0])
     refused("train", ["--model", "own-loss", *IMAGES, "--steps", "2", "--label-smoothing", "0.1"], "--label-smoothing 0.1", "loss of its own")
 
 
