@@ -29,8 +29,8 @@ struct ParallelOptions {
                                   ///< model (zero, pp, tp).
   std::string compress = "none";  ///< Of gradients, see parallel/compressor.h. For dp.
   BufferPolicy buffers = BufferPolicy::kAverage;  ///< For dp without `optimizer`.
-  bool sync_batch_norm = false;  ///< torch::nn::BatchNorm takes its statistics over all ranks, see parallel/convert_sync_batch_norm.h; it is
-                                 ///< an error where the model has none. With session.backward(loss) where ranks have different numbers
+  bool sync_batch_norm = false;  ///< torch::nn::BatchNorm takes its statistics over all ranks, see parallel/convert_sync_batch_norm.h; it
+                                 ///< is an error where the model has none. With session.backward(loss) where ranks have different numbers
                                  ///< of samples.
   std::string name;              ///< In messages; DataParallelOptions::name.
   at::Tensor example;            ///< Under pp: an input of some samples, to measure the layers on. Of it the values do not matter.
