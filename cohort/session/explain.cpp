@@ -4,45 +4,17 @@
 #include <utility>
 
 #include "cohort/base/error.h"
-#include "cohort/world/uncaught.h"
+#include "cohort/models/model_errors.h"
 
 namespace cohort {
 namespace {
 
 bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-std::string forms_of(const LayerGraph::Inputs& tensors) {
-  std::string text;
-  for (const at::Tensor& tensor : tensors) text += (text.empty() ? "" : " and ") + form_of(tensor);
-  return text;
-}
-
 }  // namespace
 
-std::string form_of(const at::Tensor& tensor) {
-  return tensor.defined() ? concat(c10::toString(tensor.scalar_type()), " ", tensor.sizes()) : "no tensor";
-}
-
-void explain(const c10::Error& error, const std::string& what) {
-  const std::string text = sentence_of(error);
-  const bool wants_memory = says(text, "allocate memory") || says(text, "out of memory");
-  fail(wants_memory ? ErrorCode::kFailed : ErrorCode::kBadInput, what, ": ", text);
-}
-
-void name_layers_in_errors(LayerGraph& graph, const std::shared_ptr<const std::string>& where) {
-  for (size_t i = 0; i < graph.layers().size(); ++i) {
-    const LayerGraph::Layer& layer = graph.layers()[i];
-    if (!layer.function) continue;  // Another rank's.
-    const auto run = [function = layer.function, where, name = layer.name, kind = layer.kind](const LayerGraph::Inputs& in) {
-      try {
-        return function(in);
-      } catch (const c10::Error& error) {
-        if (says(error.what_without_backtrace(), "used in an in-place operation")) throw;  // The stage knows what to do.
-        explain(error, concat(*where, "layer '", name, "' (", kind, ") cannot take ", forms_of(in)));
-      }
-    };
-    graph.replace_layer(i, nullptr, run);
-  }
+void explain(const std::exception& error, const std::string& what) {
+  fail(is_misfit(error) ? ErrorCode::kBadInput : ErrorCode::kFailed, what, " (", quote(error), ")");
 }
 
 at::Tensor forward_by_layers(torch::nn::SequentialImpl& sequential, const at::Tensor& input) {
@@ -55,8 +27,8 @@ at::Tensor forward_by_layers(torch::nn::SequentialImpl& sequential, const at::Te
       value = layer.any_forward(std::move(value));
     } catch (const c10::Error& error) {
       const std::vector<std::string> names = sequential.named_children().keys();
-      explain(error, concat("layer '", i < names.size() ? names[i] : std::to_string(i), "' (", layer.ptr()->name(), ") cannot take ",
-                            form_of(given)));
+      explain(error, concat("layer '", i < names.size() ? names[i] : std::to_string(i), "' (", layer.ptr()->name(), ") failed on ",
+                            describe_form(given)));
     }
   }
   if (const at::Tensor* const output = value.try_get<at::Tensor>()) return *output;
@@ -68,19 +40,21 @@ at::Tensor checked_loss(const LossFunction& loss, const at::Tensor& output, cons
   try {
     value = loss(output, target);
   } catch (const c10::Error& error) {
-    explain(error, concat("forward_backward(): the loss cannot take an output of ", form_of(output), " and a target of ", form_of(target)));
+    explain(error, concat("forward_backward(): the loss failed on an output of ", describe_form(output), " and a target of ",
+                          describe_form(target)));
   }
   if (!value.defined() || value.numel() != 1)
-    fail(ErrorCode::kBadInput, "forward_backward(): the loss is one number, the mean over the rows that it gets, and not ", form_of(value));
+    fail(ErrorCode::kBadInput, "forward_backward(): the loss is one number, the mean over the rows that it gets, and not ",
+         describe_form(value));
   return value;
 }
 
 void check_target(const at::Tensor& input, const at::Tensor& target) {
   if (target.defined() && target.dim() > 0 && target.size(0) == input.size(0)) return;
-  fail(ErrorCode::kBadInput, "forward_backward(): ", input.size(0), " rows of input (", form_of(input), "), and ",
+  fail(ErrorCode::kBadInput, "forward_backward(): ", input.size(0), " rows of input (", describe_form(input), "), and ",
        !target.defined()   ? "no target"
        : target.dim() == 0 ? "a target that is one number"
-                           : concat(target.size(0), " of target (", form_of(target), ")"),
+                           : concat(target.size(0), " of target (", describe_form(target), ")"),
        "; there is a row of the target for each of the input: give session.local() of both");
 }
 

@@ -2,26 +2,19 @@
 // What LibTorch's own errors leave out: in which call of ours, in which layer, with which tensors. Private to session/.
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/Exception.h>
 #include <torch/nn/modules/container/sequential.h>
 
-#include <memory>
+#include <exception>
 #include <string>
 #include <vector>
 
-#include "cohort/models/layer_graph.h"
 #include "cohort/session/parallel.h"
 
 namespace cohort {
 
-/// "Float [8, 4]".
-std::string form_of(const at::Tensor& tensor);
+/// Throws an Error that says `what`, then LibTorch's sentence: kBadInput, but kFailed where it is no fault of the program (no memory).
+[[noreturn]] void explain(const std::exception& error, const std::string& what);
 
-/// Throws an Error that says `what`, then LibTorch's sentence: kBadInput, but kFailed where memory was refused.
-[[noreturn]] void explain(const c10::Error& error, const std::string& what);
-
-/// From now on a layer that LibTorch will not run is named, with what it was given; `where`, which may change later, stands before that.
-void name_layers_in_errors(LayerGraph& graph, const std::shared_ptr<const std::string>& where);
 /// sequential.forward(input), and a layer that LibTorch will not run is named.
 at::Tensor forward_by_layers(torch::nn::SequentialImpl& sequential, const at::Tensor& input);
 

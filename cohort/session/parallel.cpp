@@ -23,6 +23,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/layout.h"
 #include "cohort/base/option_rules.h"
+#include "cohort/models/model_errors.h"
 #include "cohort/parallel/convert_sync_batch_norm.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/session/optimizer_pieces.h"
@@ -77,8 +78,6 @@ Parallel::State::State(torch::nn::Module& module_, const Session& session_, Para
   session.divide_by(split ? split->share_index() : session.rank(), num_replicas(), split ? split->random_stream() : session.rank());
   module_watch.emplace(trained());
   changed_weights.look_again();
-  if (auto* const graph = dynamic_cast<LayerGraph*>(&module); graph && !split)
-    name_layers_in_errors(*graph, std::make_shared<const std::string>());
   hook_parameters();
 }
 
@@ -323,7 +322,7 @@ double Parallel::forward_backward(const at::Tensor& input, const at::Tensor& tar
   try {
     return s.forward_backward(input, target, loss);
   } catch (const c10::Error& error) {
-    explain(error, concat("forward_backward() of an input of ", form_of(input), " and a target of ", form_of(target)));
+    explain(error, concat("forward_backward() of an input of ", describe_form(input), " and a target of ", describe_form(target)));
   }
 }
 

@@ -32,8 +32,8 @@ struct ParallelOptions {
   bool sync_batch_norm = false;  ///< torch::nn::BatchNorm takes its statistics over all ranks, see parallel/convert_sync_batch_norm.h; it
                                  ///< is an error where the model has none. With session.backward(loss) where ranks have different numbers
                                  ///< of samples.
-  std::string name;    ///< In messages; DataParallelOptions::name.
-  at::Tensor example;  ///< Under pp: an input of some samples, to measure the layers on. Of it the values do not matter.
+  std::string name;              ///< In messages; DataParallelOptions::name.
+  at::Tensor example;            ///< Under pp: an input of some samples, to measure the layers on. Of it the values do not matter.
 };
 
 /// Of a model's output for some samples, and what was given to forward_backward() for them: the mean over these samples.

@@ -94,7 +94,7 @@ StageRequest request_of(const Layout& layout, const UpdateRule& rule, const at::
   const auto sample = [example, count = int64_t{layout.microbatches}] {
     return StageSample{example.narrow(0, 0, std::max<int64_t>(1, example.size(0) / count)), {}};
   };
-  return {.layout = layout, .rule = rule, .sample = sample};
+  return {.layout = layout, .rule = rule, .sample = sample, .sample_name = "ParallelOptions.example, on which the layers are measured"};
 }
 
 }  // namespace
@@ -112,10 +112,7 @@ SplitModel::SplitModel(torch::nn::Module& module, const Group& group, const Layo
   check(module, example);
   check_same_model(group_, distinct_parameters(*graph_, &aliases_));
   broadcast_model(*graph_, group_);
-  const auto where = std::make_shared<std::string>("ParallelOptions.example, on which the layers are measured: ");
-  name_layers_in_errors(*graph_, where);
   const StagePlan plan = plan_stages(*graph_, request_of(layout, rule, example), group_);
-  where->clear();
   if (!plan.recompute.empty()) graph_->set_recompute(plan.recompute);
   if (layout.tp > 1) {
     const ShardPlan division = plan_shards(*graph_, layout.tp, {.sequence_parallel = layout.sequence});
@@ -126,7 +123,6 @@ SplitModel::SplitModel(torch::nn::Module& module, const Group& group, const Layo
     parallel_ = std::make_unique<ModelParallel>(*graph_, group_, layout, plan.stages);
     graph_->set_part();
   }
-  if (layout.tp > 1) name_layers_in_errors(*graph_, where);  // Those that were divided.
   if (parallel_) make_replica();
   if (is_pipeline()) describe(plan.stages);
   describe_batch_norm();

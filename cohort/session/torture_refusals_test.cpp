@@ -56,16 +56,18 @@ TEST_CASE("what a model or a loss cannot take is said with the layer, shapes and
         cases.push_back(session_case(concat(name, graph ? ", graph, " : ", Sequential, ", layout), program, "", 2, pipeline ? 2 : 30));
       }
     };
-    add("input of another width", 0, concat(") cannot take Float [", rows, ", 5]: mat1 and mat2 shapes cannot be multiplied (", rows, "x5"),
+    add("input of another width", 0, concat("(LibTorch says: mat1 and mat2 shapes cannot be multiplied (", rows, "x5"),
         {.x = at::ones({8, 5})});
-    add("input of another type", 0, concat(") cannot take Double [", rows, ", 6]: "), {.x = at::ones({8, 6}, at::kDouble)});
+    add("input of another type", 0, concat("(", rows, ", 6) float64"), {.x = at::ones({8, 6}, at::kDouble)});
     add("targets of another width", 1,
-        concat("the loss cannot take an output of Float [", rows, ", 4] and a target of Float [", rows, ", 3]: The size of tensor a"),
+        concat("the loss failed on an output of (", rows, ", 4) float32 and a target of (", rows,
+               ", 3) float32 (LibTorch says: The size of tensor a"),
         {.y = at::ones({8, 3})});
     // LibTorch finds it in backward.
     if (!pipeline)
       add("a loss without gradient", 0,
-          concat("forward_backward() of an input of Float [", rows, ", 6] and a target of Float [", rows, ", 4]: element 0"),
+          concat("forward_backward() of an input of (", rows, ", 6) float32 and a target of (", rows,
+                 ", 4) float32 (LibTorch says: element 0"),
           {.loss = [](const Tensor& out, const Tensor&) { return out.detach().mean(); }});
     const auto refused = [&](const std::string& name, const std::string& text, const Tensor& y) {
       const auto program = [=](Session& s) {
@@ -75,21 +77,23 @@ TEST_CASE("what a model or a loss cannot take is said with the layer, shapes and
       };
       cases.push_back(session_case(concat(name, ", ", layout), program, text));
     };
-    refused("fewer targets", "4 rows of input (Float [4, 6]), and 3 of target (Float [3, 4])", at::ones({3, 4}));
+    refused("fewer targets", "4 rows of input ((4, 6) float32), and 3 of target ((3, 4) float32)", at::ones({3, 4}));
     refused("a target that is a number", "and a target that is one number", at::ones({}));
     refused("no target", "and no target", Tensor());
   }
   cases.push_back(session_case("names of layers, Sequential", [](Session& s) {
-    must_fail("layer 'in' (torch::nn::LinearImpl) cannot take Float [4, 5]",
+    must_fail("layer 'in' (torch::nn::LinearImpl) failed on (4, 5) float32",
               [&] { step_of(a_sequential(), s, "dp", {.x = at::ones({8, 5})}); });
     nn::Sequential late(nn::Linear(6, 5), nn::Tanh(), nn::Linear(6, 2));
-    must_fail("layer '2' (torch::nn::LinearImpl) cannot take Float [4, 5]", [&] { step_of(late, s, "dp", {}); });
+    must_fail("layer '2' (torch::nn::LinearImpl) failed on (4, 5) float32", [&] { step_of(late, s, "dp", {}); });
   }));
   cases.push_back(session_case("names of layers, graph", [](Session& s) {
-    must_fail("layer 'in' (linear) cannot take Float [4, 5]", [&] { step_of(a_graph(), s, "dp", {.x = at::ones({8, 5})}); });
+    must_fail("layer 'in' (linear), with weight (8, 6) float32 and bias (8) float32, failed on the model's input, (4, 5) float32",
+              [&] { step_of(a_graph(), s, "dp", {.x = at::ones({8, 5})}); });
     const auto late = a_graph();
     late->add("last", "linear", nn::Linear(5, 2));
-    must_fail("layer 'last' (linear) cannot take Float [4, 4]", [&] { step_of(late, s, "dp", {}); });
+    must_fail("layer 'last' (linear), with weight (2, 5) float32 and bias (2) float32, failed on the output of layer 'out', (4, 4) float32",
+              [&] { step_of(late, s, "dp", {}); });
   }));
   run_cases("refusals of steps", cases);
 }
@@ -99,10 +103,12 @@ TEST_CASE("what an option of Parallel cannot be is said") {
   const auto add = [&](const std::string& name, const std::string& error, int num_ranks, const std::function<void(Session&)>& program) {
     cases.push_back(session_case(name, program, error, num_ranks));
   };
-  const std::string measured = "ParallelOptions.example, on which the layers are measured: layer 'in' (linear) cannot take ";
-  add("an example of another width", measured + "Float [8, 7]: mat1 and mat2 shapes cannot be multiplied (8x7 and 6x8)", 2,
+  const std::string measured = "ParallelOptions.example, on which the layers are measured: this model: layer 'in' (linear)";
+  add("an example of another width",
+      measured + ", with weight (8, 6) float32 and bias (8) float32, failed on the model's input, (8, 7) float32", 2,
       [](Session& s) { step_of(a_graph(), s, "pp=2", {}, at::zeros({8, 7})); });
-  add("an example of another type", measured + "Long [4, 6]: ", 2,
+  add("an example of another type",
+      measured + ", with weight (8, 6) float32 and bias (8) float32, failed on the model's input, (4, 6) int64", 2,
       [](Session& s) { step_of(a_graph(), s, "pp=2,microbatches=2", {}, at::zeros({8, 6}, at::kLong)); });
   for (const int num_ranks : {1, 2})
     for (const bool ours : {false, true})

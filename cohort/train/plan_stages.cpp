@@ -28,7 +28,12 @@ constexpr double kSharedLatencySeconds = 5e-6, kSharedBytesPerSecond = 4e9;
 
 Profile measure(LayerGraph& model, const StageRequest& asked) {
   const StageSample sample = asked.sample();
-  return profile_layers(model, sample.input, {.precision = asked.precision, .loss = sample.loss});
+  try {
+    return profile_layers(model, sample.input, {.precision = asked.precision, .loss = sample.loss});
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kBadInput || asked.sample_name.empty()) throw;
+    throw Error(error.code(), asked.sample_name + ": " + error.what());
+  }
 }
 
 bool needs_profile(const StageRequest& asked) {

@@ -42,6 +42,7 @@ struct StageRequest {
   int64_t memory_limit_bytes = 0;       ///< Of a rank; 0: none.
   int num_micro_steps = 1;              ///< Times that a step goes through the pipeline.
   std::function<StageSample()> sample;  ///< Asked for where something is measured.
+  std::string sample_name = {};         ///< Stands before what a layer says that cannot take it; "": nothing does.
 };
 /// References must live until the plan is made.
 StageRequest stage_request(const LayerGraph& model, const Config& config, const Layout& layout, const DataSource& data);
