@@ -1,6 +1,5 @@
 #include "cohort/cli/bench_study.h"
 
-#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -57,17 +56,14 @@ Measured measure(const Arguments& arguments, BenchStudyOptions options, const st
   return measured;
 }
 
-void print_json(const BenchStudyOptions& options, const Measured& measured, const FusionProbe& probe) {
+void print_json(const BenchStudyOptions& options, const Measured& measured) {
   Json line{{"workload", "study"},
             {"model", options.model},
             {"batch", options.batch_size},
             {"steps", options.steps},
             {"val_error", measured.val_error},
             {"trials_per_core_hour", trials_per_core_hour(measured.chain)},
-            {"autograd_trials_per_core_hour", trials_per_core_hour(measured.autograd)},
-            {"fused_trials", probe.num_trials},
-            {"unfused_step_seconds", probe.unfused_seconds}};
-  if (std::isfinite(probe.fused_seconds)) line["fused_step_seconds"] = probe.fused_seconds;
+            {"autograd_trials_per_core_hour", trials_per_core_hour(measured.autograd)}};
   if (!measured.peer.empty()) {
     line["peer_trials_per_core_hour"] = trials_per_core_hour(measured.peer);
     line["ratio"] = median(measured.peer) / median(measured.chain);
@@ -75,18 +71,13 @@ void print_json(const BenchStudyOptions& options, const Measured& measured, cons
   std::printf("%s\n", line.dump().c_str());
 }
 
-void print_text(const BenchStudyOptions& options, const Measured& measured, const FusionProbe& probe) {
+void print_text(const BenchStudyOptions& options, const Measured& measured) {
   std::printf("batch %-6lld %9.0f trials an hour and core, %9.0f by autograd", static_cast<long long>(options.batch_size),
               trials_per_core_hour(measured.chain), trials_per_core_hour(measured.autograd));
   if (!measured.peer.empty())
     std::printf(", %9.0f by the PyTorch loop: %.2f and %.2f times", trials_per_core_hour(measured.peer),
                 median(measured.peer) / median(measured.chain), median(measured.peer) / median(measured.autograd));
   std::printf("\n");
-  if (std::isfinite(probe.fused_seconds))
-    std::printf("             %lld trials fused: %.1f us a step of one, alone %.1f us: fusing %s here\n",
-                static_cast<long long>(probe.num_trials), 1e6 * probe.fused_seconds, 1e6 * probe.unfused_seconds,
-                probe.pays() ? "pays" : "does not pay");
-  else std::printf("             its trials can not be fused; a step takes %.1f us\n", 1e6 * probe.unfused_seconds);
 }
 
 }  // namespace
@@ -121,9 +112,8 @@ int bench_study_verb(const Arguments& arguments) {
   for (const int64_t batch : batch_sizes) {
     options.batch_size = batch;
     const Measured measured = measure(arguments, options, data, peers);
-    const FusionProbe probe = probe_fusion(bench_study_spec(options), *data, batch);
-    if (arguments.config.json) print_json(options, measured, probe);
-    else print_text(options, measured, probe);
+    if (arguments.config.json) print_json(options, measured);
+    else print_text(options, measured);
     std::fflush(stdout);
   }
   return 0;

@@ -5,7 +5,9 @@
 #include "cohort/train/model_trial.h"
 
 namespace cohort {
+namespace {
 
+/// The model and evaluation grid as a study's.
 study::StudySpec bench_study_spec(const BenchStudyOptions& options) {
   study::StudySpec spec;
   spec.name = "bench";
@@ -14,6 +16,8 @@ study::StudySpec bench_study_spec(const BenchStudyOptions& options) {
   spec.evaluation_ratio = options.evaluation_ratio;
   return spec;
 }
+
+}  // namespace
 
 std::shared_ptr<const TrialData> bench_study_data(const DataSet& data) { return std::make_shared<const TrialData>(data); }
 

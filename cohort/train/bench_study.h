@@ -6,10 +6,10 @@
 #include <string>
 
 #include "cohort/data/source.h"
-#include "cohort/study/spec.h"
-#include "cohort/train/fusion_probe.h"
 
 namespace cohort {
+
+struct TrialData;
 
 struct BenchStudyOptions {
   std::string model = "fc:hidden=64,layers=3";
@@ -26,8 +26,6 @@ struct TrialTime {
   double val_error = 0;    ///< At the end.
 };
 
-/// The model and evaluation grid as a study's.
-study::StudySpec bench_study_spec(const BenchStudyOptions& options);
 /// Samples in memory, once for all trials.
 std::shared_ptr<const TrialData> bench_study_data(const DataSet& data);
 /// One trial in this process, one thread.
