@@ -11,10 +11,14 @@ set_target_properties(cohort_program PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAK
 install(TARGETS cohort_core cohort EXPORT CohortTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS cohort_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
-# Headers stay in their rooms, so that #include "cohort/comm/group.h" reads the same in here and out there. What only our own sources include
-# stays here: the room cli, headers named X_private.h, and what only tests include.
-install(DIRECTORY cohort ${PROJECT_BINARY_DIR}/generated/cohort DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-        FILES_MATCHING PATTERN "*.h" PATTERN "cli" EXCLUDE PATTERN "*_private.h" EXCLUDE PATTERN "test_*.h" EXCLUDE PATTERN "*_test_*.h" EXCLUDE PATTERN "mutation.h" EXCLUDE)
+# The public face is cohort/cohort.h and what it includes, nothing else. Headers stay in their rooms, so that #include "cohort/comm/group.h" reads the same in here and
+# out there.
+cohort_included_headers(cohort/cohort.h public_headers)
+foreach(header IN ITEMS cohort/cohort.h LISTS public_headers)
+  get_filename_component(room ${header} DIRECTORY)
+  install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${room})
+endforeach()
+install(FILES ${PROJECT_BINARY_DIR}/generated/cohort/version.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cohort)
 
 install(EXPORT CohortTargets NAMESPACE Cohort:: DESTINATION ${package_folder})
 configure_package_config_file(cmake/CohortConfig.cmake.in ${PROJECT_BINARY_DIR}/CohortConfig.cmake INSTALL_DESTINATION ${package_folder})
