@@ -3,7 +3,8 @@
 
 #include <cstring>
 
-#include "cohort/cohort.h"
+#include "cohort/bench/bench_verb.h"
+#include "cohort/cli/verb.h"
 
 namespace {
 
@@ -25,4 +26,4 @@ void watch_start(int argc, char** argv, char**) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return cohort::run_cli(argc, argv); }
+int main(int argc, char** argv) { return cohort::run_cli_with({cohort::bench_verb()}, argc, argv); }

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/test_skip.h"
+#include "cohort/testing/skip.h"
 
 namespace {
 

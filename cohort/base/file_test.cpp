@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/test_errors.h"
-#include "cohort/base/test_text.h"
+#include "cohort/testing/errors.h"
+#include "cohort/testing/text.h"
 
 using namespace cohort;
 

@@ -9,7 +9,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
-#include "cohort/base/test_text.h"
+#include "cohort/testing/text.h"
 
 using namespace cohort;
 

@@ -11,7 +11,7 @@
 #include "cohort/base/file.h"
 #include "cohort/base/json.h"
 #include "cohort/base/layout.h"
-#include "cohort/base/mutation.h"
+#include "cohort/testing/mutation.h"
 
 namespace cohort {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
-#include "cohort/base/mutation.h"
-#include "cohort/base/test_text.h"
+#include "cohort/testing/mutation.h"
+#include "cohort/testing/text.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

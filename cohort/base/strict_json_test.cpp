@@ -6,7 +6,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
-#include "cohort/base/test_text.h"
+#include "cohort/testing/text.h"
 
 using namespace cohort;
 

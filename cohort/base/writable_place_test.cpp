@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "cohort/base/file.h"
-#include "cohort/base/test_errors.h"
-#include "cohort/base/test_skip.h"
+#include "cohort/testing/errors.h"
+#include "cohort/testing/skip.h"
 
 namespace cohort {
 namespace {

@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/mutation.h"
 #include "cohort/base/random.h"
-#include "cohort/base/test_text.h"
 #include "cohort/checkpoint/names.h"
 #include "cohort/checkpoint/test_support.h"
 #include "cohort/checkpoint/writer_process.h"
+#include "cohort/testing/mutation.h"
+#include "cohort/testing/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

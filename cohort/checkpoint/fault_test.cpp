@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "cohort/base/log.h"
-#include "cohort/base/test_text.h"
 #include "cohort/checkpoint/names.h"
 #include "cohort/checkpoint/test_support.h"
+#include "cohort/testing/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

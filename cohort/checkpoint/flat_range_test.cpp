@@ -3,8 +3,8 @@
 #include <numeric>
 
 #include "cohort/base/random.h"
-#include "cohort/base/test_text.h"
 #include "cohort/checkpoint/test_support.h"
+#include "cohort/testing/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

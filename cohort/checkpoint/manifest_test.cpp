@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "cohort/base/mutation.h"
-#include "cohort/base/test_text.h"
 #include "cohort/checkpoint/test_support.h"
+#include "cohort/testing/mutation.h"
+#include "cohort/testing/text.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

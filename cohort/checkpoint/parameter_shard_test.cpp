@@ -3,9 +3,9 @@
 #include <numeric>
 
 #include "cohort/base/random.h"
-#include "cohort/base/test_text.h"
 #include "cohort/checkpoint/box.h"
 #include "cohort/checkpoint/test_support.h"
+#include "cohort/testing/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

@@ -14,9 +14,9 @@
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
 #include "cohort/base/json.h"
-#include "cohort/base/test_text.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/io.h"
+#include "cohort/testing/text.h"
 
 namespace cohort::testing {
 

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/base/test_text.h"
 #include "cohort/checkpoint/test_support.h"
+#include "cohort/testing/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

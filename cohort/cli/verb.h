@@ -58,6 +58,9 @@ std::vector<std::string> settings_without(const std::set<std::string>& names);
 /// Parses argv[1...] against the verbs and runs one. Returns the exit code; prints help and one-line complaints itself.
 int run_verbs(const std::vector<Verb>& verbs, int argc, char** argv);
 
+/// run_cli() with verbs that are no part of the library.
+int run_cli_with(const std::vector<Verb>& more, int argc, char** argv);
+
 // One function a verb, each in its own file.
 Verb train_verb();
 Verb verify_verb();
@@ -65,7 +68,6 @@ Verb launch_verb();
 Verb doctor_verb();
 Verb checkpoint_verb();
 Verb report_verb();
-Verb bench_verb();
 Verb simulate_verb();
 Verb study_verb();
 

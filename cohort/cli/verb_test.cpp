@@ -11,6 +11,7 @@
 #include "cohort/base/config.h"
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
+#include "cohort/bench/bench_verb.h"
 
 namespace cohort {
 namespace {

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/backend_ranks.h"
+#include "cohort/testing/backend_ranks.h"
 
 namespace cohort {
 namespace {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/backend_ranks.h"
+#include "cohort/testing/backend_ranks.h"
 
 namespace cohort {
 namespace {

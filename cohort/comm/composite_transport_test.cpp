@@ -15,7 +15,7 @@
 #include "cohort/comm/gloo_transport.h"
 #include "cohort/comm/shm_arena.h"
 #include "cohort/comm/shm_transport.h"
-#include "cohort/comm/transport_oracle.h"
+#include "cohort/testing/transport_oracle.h"
 
 namespace cohort {
 namespace {

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <thread>
 
-#include "cohort/base/test_text.h"
-#include "cohort/comm/backend_ranks.h"
+#include "cohort/testing/backend_ranks.h"
+#include "cohort/testing/text.h"
 
 namespace cohort {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/comm/group.h"
-#include "cohort/comm/thread_ranks.h"
+#include "cohort/testing/thread_ranks.h"
 
 namespace cohort {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/thread_ranks.h"
+#include "cohort/testing/thread_ranks.h"
 
 namespace cohort {
 namespace {

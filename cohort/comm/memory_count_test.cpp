@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/shm_test_ranks.h"
+#include "cohort/testing/shm_ranks.h"
 
 namespace cohort {
 namespace {

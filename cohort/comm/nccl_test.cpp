@@ -5,7 +5,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "cohort/base/error.h"
-#include "cohort/base/test_skip.h"
+#include "cohort/testing/skip.h"
 
 namespace cohort {
 namespace {

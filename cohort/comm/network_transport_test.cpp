@@ -11,7 +11,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/random.h"
 #include "cohort/comm/gloo_transport.h"
-#include "cohort/comm/transport_oracle.h"
+#include "cohort/testing/transport_oracle.h"
 
 namespace cohort {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "cohort/comm/group.h"
 #include "cohort/comm/shm_arena.h"
-#include "cohort/comm/test_threads.h"
-#include "cohort/comm/thread_ranks.h"
+#include "cohort/testing/thread_ranks.h"
+#include "cohort/testing/threads.h"
 
 namespace cohort {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/shm_test_ranks.h"
+#include "cohort/testing/shm_ranks.h"
 
 using namespace cohort;
 

@@ -15,7 +15,7 @@
 #include <type_traits>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/shm_test_ranks.h"
+#include "cohort/testing/shm_ranks.h"
 
 using namespace cohort;
 

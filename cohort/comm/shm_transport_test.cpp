@@ -10,7 +10,7 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/comm/pass_descriptor.h"
-#include "cohort/comm/shm_test_ranks.h"
+#include "cohort/testing/shm_ranks.h"
 
 using namespace cohort;
 

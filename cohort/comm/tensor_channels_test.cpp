@@ -19,7 +19,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/random.h"
-#include "cohort/comm/thread_ranks.h"
+#include "cohort/testing/thread_ranks.h"
 
 namespace cohort {
 namespace {

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "cohort/base/random.h"
-#include "cohort/base/test_text.h"
 #include "cohort/data/test_files.h"
+#include "cohort/testing/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <thread>
 
-#include "cohort/base/test_text.h"
 #include "cohort/data/test_files.h"
+#include "cohort/testing/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

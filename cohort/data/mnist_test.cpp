@@ -4,8 +4,8 @@
 
 #include <filesystem>
 
-#include "cohort/base/test_text.h"
 #include "cohort/data/test_files.h"
+#include "cohort/testing/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

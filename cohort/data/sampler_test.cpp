@@ -7,8 +7,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "cohort/base/test_text.h"
 #include "cohort/data/test_files.h"
+#include "cohort/testing/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

@@ -2,8 +2,8 @@
 
 #include <doctest/doctest.h>
 
-#include "cohort/base/test_text.h"
 #include "cohort/data/test_files.h"
+#include "cohort/testing/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

@@ -12,7 +12,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "cohort/base/test_errors.h"
+#include "cohort/testing/errors.h"
 
 namespace cohort::testing {
 

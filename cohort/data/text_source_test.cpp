@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "cohort/base/test_skip.h"
-#include "cohort/base/test_text.h"
 #include "cohort/data/test_files.h"
+#include "cohort/testing/skip.h"
+#include "cohort/testing/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

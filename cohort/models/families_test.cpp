@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/test_threads.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/step_context.h"
+#include "cohort/testing/threads.h"
 
 namespace {
 

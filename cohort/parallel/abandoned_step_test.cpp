@@ -6,10 +6,10 @@
 #include <stdexcept>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/test_threads.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/parallel/data_parallel.h"
 #include "cohort/parallel/make_strategy.h"
+#include "cohort/testing/thread_ranks.h"
+#include "cohort/testing/threads.h"
 
 namespace cohort {
 namespace {

@@ -8,9 +8,9 @@
 #include <limits>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/parallel/compress_test_support.h"
 #include "cohort/parallel/half_bits.h"
+#include "cohort/testing/thread_ranks.h"
 
 namespace cohort {
 namespace {

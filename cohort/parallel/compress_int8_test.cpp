@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/parallel/compress_test_support.h"
+#include "cohort/testing/thread_ranks.h"
 
 namespace cohort {
 namespace {

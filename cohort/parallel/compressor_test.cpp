@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/parallel/compress_test_support.h"
+#include "cohort/testing/thread_ranks.h"
 
 namespace cohort {
 namespace {

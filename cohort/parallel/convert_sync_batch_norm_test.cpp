@@ -8,10 +8,10 @@
 #include <numeric>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/test_threads.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/models/ghost_batch_norm.h"
 #include "cohort/models/parts.h"
+#include "cohort/testing/thread_ranks.h"
+#include "cohort/testing/threads.h"
 
 namespace cohort {
 namespace {

@@ -1,15 +1,15 @@
 // Training on a device that exchanges by itself, in whole: which tensors go to the device's backend and which stay in host memory, with a
-// device that is none (comm/test_device.h) in a GPU's place.
+// device that is none (testing/device.h) in a GPU's place.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
 #include <map>
 
-#include "cohort/comm/test_device_ranks.h"
-#include "cohort/comm/test_threads.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/parallel/replicated.h"
+#include "cohort/testing/device_ranks.h"
+#include "cohort/testing/thread_ranks.h"
+#include "cohort/testing/threads.h"
 
 namespace cohort {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/comm/memory_count.h"
-#include "cohort/comm/shm_test_ranks.h"
+#include "cohort/testing/shm_ranks.h"
 
 namespace cohort {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/random.h"
-#include "cohort/comm/test_threads.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/parallel/parameters.h"
+#include "cohort/testing/thread_ranks.h"
+#include "cohort/testing/threads.h"
 
 using namespace cohort;
 

@@ -10,11 +10,11 @@
 #include <string>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/test_threads.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/parallel/replicated.h"
 #include "cohort/parallel/zero_data_parallel.h"
+#include "cohort/testing/thread_ranks.h"
+#include "cohort/testing/threads.h"
 
 namespace cohort::own_code_test {
 

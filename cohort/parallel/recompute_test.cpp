@@ -8,12 +8,12 @@
 #include <memory>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/test_threads.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/parallel/convert_sync_batch_norm.h"
 #include "cohort/parallel/data_parallel.h"
 #include "cohort/parallel/shared_data_parallel.h"
 #include "cohort/parallel/zero_data_parallel.h"
+#include "cohort/testing/thread_ranks.h"
+#include "cohort/testing/threads.h"
 
 namespace cohort {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "cohort/base/error.h"
 #include "cohort/comm/shm_arena.h"
-#include "cohort/comm/test_threads.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/parallel/replicated.h"
+#include "cohort/testing/thread_ranks.h"
+#include "cohort/testing/threads.h"
 
 namespace cohort {
 namespace {

@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/test_threads.h"
-#include "cohort/comm/thread_ranks.h"
+#include "cohort/testing/thread_ranks.h"
+#include "cohort/testing/threads.h"
 
 namespace cohort {
 namespace {

@@ -1,4 +1,4 @@
-// ZeRO where parameters lie on a device: one that is none (comm/test_device.h) in a GPU's place, with a backend that exchanges on it and
+// ZeRO where parameters lie on a device: one that is none (testing/device.h) in a GPU's place, with a backend that exchanges on it and
 // through host memory.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <set>
 
-#include "cohort/comm/test_device_ranks.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/parallel/tensor_alias.h"
 #include "cohort/parallel/unit_memory.h"
 #include "cohort/parallel/use_watch.h"
 #include "cohort/parallel/zero_test_checkpoint.h"
 #include "cohort/parallel/zero_test_support.h"
+#include "cohort/testing/device_ranks.h"
 
 namespace cohort {
 namespace {

@@ -9,8 +9,8 @@
 #include <random>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/parallel/weight_watch.h"
+#include "cohort/testing/thread_ranks.h"
 
 namespace cohort {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/thread_ranks.h"
+#include "cohort/testing/thread_ranks.h"
 
 namespace cohort {
 namespace {

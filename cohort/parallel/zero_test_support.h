@@ -11,9 +11,9 @@
 #include <tuple>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/parallel/zero_data_parallel.h"
+#include "cohort/testing/thread_ranks.h"
 
 namespace cohort::zero_test {
 

@@ -13,8 +13,8 @@
 #include <mutex>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/pipeline/hidden_parameter.h"
+#include "cohort/testing/thread_ranks.h"
 
 namespace {
 

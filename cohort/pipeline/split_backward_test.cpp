@@ -10,10 +10,10 @@
 #include <string>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/test_threads.h"
 #include "cohort/models/recompute.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/transformer_block.h"
+#include "cohort/testing/threads.h"
 
 namespace cohort {
 namespace {

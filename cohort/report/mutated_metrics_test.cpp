@@ -7,8 +7,8 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
-#include "cohort/base/mutation.h"
 #include "cohort/report/run_reader.h"
+#include "cohort/testing/mutation.h"
 
 namespace cohort::page {
 namespace {

@@ -10,9 +10,9 @@
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
 #include "cohort/base/random.h"
-#include "cohort/base/test_text.h"
 #include "cohort/report/sections.h"
 #include "cohort/report/summary.h"
+#include "cohort/testing/text.h"
 
 namespace cohort::page {
 namespace {

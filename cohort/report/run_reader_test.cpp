@@ -8,7 +8,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
-#include "cohort/base/test_text.h"
+#include "cohort/testing/text.h"
 
 namespace cohort::page {
 namespace {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "cohort/base/test_text.h"
 #include "cohort/report/study_csv.h"
+#include "cohort/testing/text.h"
 
 namespace cohort::page {
 namespace {

@@ -10,11 +10,11 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
-#include "cohort/base/test_text.h"
 #include "cohort/base/text.h"
 #include "cohort/report/study_csv.h"
 #include "cohort/report/study_summary.h"
 #include "cohort/report/study_test_data.h"
+#include "cohort/testing/text.h"
 
 namespace cohort::page {
 namespace {

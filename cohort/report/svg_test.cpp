@@ -5,8 +5,8 @@
 #include <cmath>
 #include <string>
 
-#include "cohort/base/test_text.h"
 #include "cohort/report/page.h"
+#include "cohort/testing/text.h"
 
 namespace cohort::page {
 namespace {

@@ -6,8 +6,8 @@
 #include <random>
 
 #include "cohort/base/error.h"
-#include "cohort/base/test_text.h"
 #include "cohort/schedule/naive_machine.h"
+#include "cohort/testing/text.h"
 
 namespace cohort {
 namespace {

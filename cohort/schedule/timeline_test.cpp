@@ -5,9 +5,9 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
-#include "cohort/base/test_text.h"
 #include "cohort/base/text.h"
 #include "cohort/schedule/list_schedule.h"
+#include "cohort/testing/text.h"
 
 namespace cohort {
 namespace {

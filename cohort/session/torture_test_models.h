@@ -9,10 +9,10 @@
 #include <memory>
 #include <string>
 
-#include "cohort/comm/test_threads.h"
 #include "cohort/parallel/data_parallel.h"
 #include "cohort/session/parallel.h"
 #include "cohort/session/torture_test_support.h"
+#include "cohort/testing/threads.h"
 
 namespace cohort::torture {
 

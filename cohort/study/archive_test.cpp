@@ -13,10 +13,10 @@
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
 #include "cohort/base/json.h"
-#include "cohort/base/mutation.h"
-#include "cohort/base/test_errors.h"
 #include "cohort/study/measurements_csv.h"
 #include "cohort/study/store.h"
+#include "cohort/testing/errors.h"
+#include "cohort/testing/mutation.h"
 
 using namespace cohort;
 using namespace cohort::study;

@@ -2,8 +2,8 @@
 
 #include "cohort/base/file.h"
 #include "cohort/base/json.h"
-#include "cohort/base/test_errors.h"
 #include "cohort/study/archive.h"
+#include "cohort/testing/errors.h"
 
 namespace cohort::study {
 namespace {

@@ -2,8 +2,8 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
-#include "cohort/base/mutation.h"
 #include "cohort/study/spec.h"
+#include "cohort/testing/mutation.h"
 
 namespace cohort::study {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "cohort/base/file.h"
-#include "cohort/base/test_errors.h"
 #include "cohort/study/store.h"
+#include "cohort/testing/errors.h"
 
 namespace cohort::study {
 

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/tensor/shard_graph.h"
+#include "cohort/testing/thread_ranks.h"
 
 namespace cohort {
 namespace {

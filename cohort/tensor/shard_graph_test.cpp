@@ -19,13 +19,13 @@
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/test_threads.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/models/dropout.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/step_context.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/tensor/collective_ops.h"
+#include "cohort/testing/thread_ranks.h"
+#include "cohort/testing/threads.h"
 
 namespace cohort {
 namespace {

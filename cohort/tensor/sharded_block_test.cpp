@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/test_threads.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/models/recompute.h"
 #include "cohort/models/step_context.h"
+#include "cohort/testing/thread_ranks.h"
+#include "cohort/testing/threads.h"
 
 namespace {
 

@@ -7,10 +7,10 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/random.h"
-#include "cohort/base/test_text.h"
 #include "cohort/comm/group.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/data/sampler.h"
+#include "cohort/testing/text.h"
+#include "cohort/testing/thread_ranks.h"
 
 using namespace cohort;
 

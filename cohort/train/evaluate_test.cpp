@@ -9,9 +9,9 @@
 #include <stdexcept>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/data/source.h"
 #include "cohort/models/registry.h"
+#include "cohort/testing/thread_ranks.h"
 #include "cohort/train/batch_tensors.h"
 
 namespace cohort {

@@ -11,11 +11,11 @@
 #include "cohort/base/error.h"
 #include "cohort/base/file.h"
 #include "cohort/base/json.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/models/dropout.h"
 #include "cohort/models/ghost_batch_norm.h"
 #include "cohort/models/parts.h"
 #include "cohort/models/registry.h"
+#include "cohort/testing/thread_ranks.h"
 #include "cohort/train/trainer.h"
 #include "cohort/train/trial_test_support.h"
 

@@ -5,10 +5,10 @@
 #include <torch/torch.h>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/test_threads.h"
-#include "cohort/comm/thread_ranks.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/make_strategy.h"
+#include "cohort/testing/thread_ranks.h"
+#include "cohort/testing/threads.h"
 #include "cohort/train/batch_tensors.h"
 #include "cohort/train/loss_scaler.h"
 

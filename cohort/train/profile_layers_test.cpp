@@ -17,10 +17,10 @@
 
 #include "cohort/base/error.h"
 #include "cohort/comm/memory_count.h"
-#include "cohort/comm/shm_test_ranks.h"
-#include "cohort/comm/test_threads.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/step_context.h"
+#include "cohort/testing/shm_ranks.h"
+#include "cohort/testing/threads.h"
 
 namespace cohort {
 namespace {

@@ -16,7 +16,7 @@
 #include "cohort/base/layout.h"
 #include "cohort/data/loader.h"
 #include "cohort/train/balance.h"
-#include "cohort/train/bench_ranks.h"
+#include "cohort/train/measure_in_ranks.h"
 #include "cohort/train/optimizer.h"
 #include "cohort/train/training_step.h"
 #include "cohort/train/trial_data.h"

@@ -4,7 +4,7 @@
 
 #include "cohort/base/cores.h"
 #include "cohort/base/error.h"
-#include "cohort/base/test_skip.h"
+#include "cohort/testing/skip.h"
 #include "cohort/world/launch.h"
 
 namespace cohort {

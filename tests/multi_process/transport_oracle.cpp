@@ -1,4 +1,4 @@
-// The oracle of transports (comm/transport_oracle.h) and their failures in real processes. Exit code 0 where all is as it should be; but
+// The oracle of transports (testing/transport_oracle.h) and their failures in real processes. Exit code 0 where all is as it should be; but
 // Open MPI's mpirun gives 1 after failures, since it wants every process to reach MPI_Finalize.
 //   mpirun -n 3 transport_oracle mpi oracle | groups | mismatch | message | leave | absent
 // Any other backend meets as the program does (MASTER_ADDR, MASTER_PORT on several hosts) and has the first three parts:
@@ -20,7 +20,7 @@
 #include "cohort/comm/mpi_library.h"
 #include "cohort/comm/mpi_transport.h"
 #include "cohort/comm/store.h"
-#include "cohort/comm/transport_oracle.h"
+#include "cohort/testing/transport_oracle.h"
 #include "cohort/world/world.h"
 
 namespace cohort {

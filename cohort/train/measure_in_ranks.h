@@ -1,5 +1,5 @@
 #pragma once
-// Benchmarks whose ranks are forked: rank 0 is another process, and what it measured must come back.
+// Measurements whose ranks are forked: rank 0 is another process, and what it measured must come back.
 
 #include <functional>
 

@@ -7,7 +7,7 @@
 //
 // Forecast of a step: the simulation of the schedule (schedule/simulate.h) and the update of the rank that has most weights.
 
-#include "cohort/train/bench_pipeline.h"
+#include "cohort/bench/pipeline.h"
 #include "cohort/base/clock.h"
 
 #include <algorithm>
@@ -19,14 +19,14 @@
 #include "cohort/base/json.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text.h"
+#include "cohort/bench/workload.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/step_context.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/pipeline/model_parallel.h"
 #include "cohort/plan/split.h"
 #include "cohort/train/auto_split.h"
-#include "cohort/train/bench_ranks.h"
-#include "cohort/train/bench_workload.h"
+#include "cohort/train/measure_in_ranks.h"
 #include "cohort/train/pipeline_forecast.h"
 #include "cohort/train/pipeline_meter.h"
 #include "cohort/train/profile_layers.h"

@@ -1,6 +1,6 @@
 // Ranks are forked here and not by run_ranks: its supervisor would end the survivors and print each death; here nobody but the survivors
 // themselves may notice.
-#include "cohort/comm/bench_faults.h"
+#include "cohort/bench/faults.h"
 
 #include <ATen/Parallel.h>
 #include <signal.h>

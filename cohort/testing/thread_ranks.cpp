@@ -1,4 +1,4 @@
-#include "cohort/comm/thread_ranks.h"
+#include "cohort/testing/thread_ranks.h"
 
 #include <ATen/Parallel.h>
 

@@ -1,4 +1,4 @@
-#include "cohort/train/bench_step.h"
+#include "cohort/bench/step.h"
 
 #include <ATen/Parallel.h>
 #include <sys/mman.h>
@@ -12,10 +12,10 @@
 #include "cohort/base/error.h"
 #include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
+#include "cohort/bench/workload.h"
 #include "cohort/comm/group.h"
 #include "cohort/models/registry.h"
 #include "cohort/train/batch_tensors.h"
-#include "cohort/train/bench_workload.h"
 #include "cohort/train/exchange_advice.h"
 #include "cohort/world/launch.h"
 

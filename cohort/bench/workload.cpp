@@ -1,4 +1,4 @@
-#include "cohort/train/bench_workload.h"
+#include "cohort/bench/workload.h"
 
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>

@@ -1,7 +1,7 @@
 // Round trips between two ranks: rank 0 hands a tensor over, rank 1 hands one of the same size back; half the time is one hand-over. Copies
 // and both ways of sending rotate block by block, so that what else the machine does falls on all of them. The first byte numbers the
 // trips. Each way uses one buffer for all trips, as a copy does: sizes that fit a cache are measured in it.
-#include "cohort/comm/bench_handover.h"
+#include "cohort/bench/handover.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>

@@ -12,16 +12,16 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/json.h"
+#include "cohort/bench/pipeline.h"
+#include "cohort/bench/sleeping_model.h"
 #include "cohort/models/registry.h"
 #include "cohort/pipeline/model_parallel.h"
 #include "cohort/plan/split.h"
 #include "cohort/train/auto_split.h"
-#include "cohort/train/bench_pipeline.h"
-#include "cohort/train/bench_ranks.h"
+#include "cohort/train/measure_in_ranks.h"
 #include "cohort/train/pipeline_forecast.h"
 #include "cohort/train/pipeline_meter.h"
 #include "cohort/train/profile_layers.h"
-#include "cohort/train/sleeping_model.h"
 
 namespace cohort {
 namespace {

@@ -1,4 +1,4 @@
-#include "cohort/cli/bench_handover.h"
+#include "cohort/bench/handover_verb.h"
 
 #include <cstdio>
 #include <vector>
@@ -7,7 +7,7 @@
 #include "cohort/base/json.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text.h"
-#include "cohort/comm/bench_handover.h"
+#include "cohort/bench/handover.h"
 
 namespace cohort {
 namespace {

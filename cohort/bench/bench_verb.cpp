@@ -1,3 +1,5 @@
+#include "cohort/bench/bench_verb.h"
+
 #include <algorithm>
 #include <cstdio>
 
@@ -8,14 +10,14 @@
 #include "cohort/base/option_rules.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text.h"
-#include "cohort/cli/bench_collectives.h"
-#include "cohort/cli/bench_handover.h"
-#include "cohort/cli/bench_peer.h"
-#include "cohort/cli/bench_pipeline.h"
-#include "cohort/cli/bench_study.h"
+#include "cohort/bench/collectives_verb.h"
+#include "cohort/bench/handover_verb.h"
+#include "cohort/bench/peer.h"
+#include "cohort/bench/pipeline_verb.h"
+#include "cohort/bench/step.h"
+#include "cohort/bench/study_verb.h"
+#include "cohort/bench/workload.h"
 #include "cohort/cli/verb.h"
-#include "cohort/train/bench_step.h"
-#include "cohort/train/bench_workload.h"
 #include "cohort/train/optimizer.h"
 
 namespace cohort {

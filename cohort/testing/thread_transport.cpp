@@ -1,4 +1,4 @@
-#include "cohort/comm/thread_transport.h"
+#include "cohort/testing/thread_transport.h"
 
 #include <ATen/ops/from_blob.h>
 
@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/naive_reduction.h"
+#include "cohort/testing/naive_reduction.h"
 
 namespace cohort {
 

@@ -1,4 +1,4 @@
-#include "cohort/cli/bench_collectives.h"
+#include "cohort/bench/collectives_verb.h"
 
 #include <unistd.h>
 
@@ -15,8 +15,8 @@
 #include "cohort/base/shell_text.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text.h"
-#include "cohort/comm/bench_collectives.h"
-#include "cohort/comm/bench_faults.h"
+#include "cohort/bench/collectives.h"
+#include "cohort/bench/faults.h"
 #include "cohort/world/world.h"
 
 namespace cohort {

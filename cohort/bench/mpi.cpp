@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/bench_systems.h"
+#include "cohort/bench/systems.h"
 #include "cohort/comm/mpi_library.h"
 
 namespace cohort {

@@ -17,7 +17,7 @@
 #include "cohort/comm/gloo_transport.h"
 #include "cohort/comm/shm_arena.h"
 #include "cohort/comm/shm_transport.h"
-#include "cohort/comm/thread_transport.h"
+#include "cohort/testing/thread_transport.h"
 
 namespace cohort {
 

@@ -1,4 +1,4 @@
-#include "cohort/cli/bench_peer.h"
+#include "cohort/bench/peer.h"
 
 #include <array>
 #include <cstdio>

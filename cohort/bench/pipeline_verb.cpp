@@ -1,4 +1,4 @@
-#include "cohort/cli/bench_pipeline.h"
+#include "cohort/bench/pipeline_verb.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,9 +12,9 @@
 #include "cohort/base/option_rules.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text.h"
-#include "cohort/cli/bench_peer.h"
-#include "cohort/train/bench_pipeline.h"
-#include "cohort/train/bench_workload.h"
+#include "cohort/bench/peer.h"
+#include "cohort/bench/pipeline.h"
+#include "cohort/bench/workload.h"
 #include "cohort/train/optimizer.h"
 
 namespace cohort {

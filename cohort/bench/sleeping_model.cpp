@@ -1,7 +1,7 @@
 // The node behind a layer's output sleeps for the gradient of its input and for that of its weight, each only where the engine asks for it:
 // as LibTorch's own operators do, so that split backward divides it as it would divide a matrix product.
 
-#include "cohort/train/sleeping_model.h"
+#include "cohort/bench/sleeping_model.h"
 
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>

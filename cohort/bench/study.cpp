@@ -1,4 +1,4 @@
-#include "cohort/train/bench_study.h"
+#include "cohort/bench/study.h"
 
 #include "cohort/base/cpu_time.h"
 #include "cohort/base/error.h"

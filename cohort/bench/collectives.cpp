@@ -6,7 +6,7 @@
 //   3. compare the results. All-reduce works in place, so a buffer that is passed k times holds (sum over ranks) p^(k-1): exact in floats
 //      for small whole numbers where p is a power of two, and no buffer has the same contents twice in a block.
 // The number of calls follows from a first, untimed try.
-#include "cohort/comm/bench_collectives.h"
+#include "cohort/bench/collectives.h"
 #include "cohort/base/clock.h"
 
 #include <ATen/Parallel.h>
@@ -25,7 +25,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
-#include "cohort/comm/bench_systems.h"
+#include "cohort/bench/systems.h"
 #include "cohort/comm/group.h"
 #include "cohort/comm/memory_bandwidth.h"
 #include "cohort/comm/store.h"

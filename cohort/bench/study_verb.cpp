@@ -1,4 +1,4 @@
-#include "cohort/cli/bench_study.h"
+#include "cohort/bench/study_verb.h"
 
 #include <cstdio>
 #include <memory>
@@ -10,9 +10,9 @@
 #include "cohort/base/option_rules.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text.h"
-#include "cohort/cli/bench_peer.h"
+#include "cohort/bench/peer.h"
+#include "cohort/bench/study.h"
 #include "cohort/data/source.h"
-#include "cohort/train/bench_study.h"
 
 namespace cohort {
 namespace {

@@ -1,4 +1,4 @@
-#include "cohort/comm/bench_systems.h"
+#include "cohort/bench/systems.h"
 
 #include <ATen/ops/empty.h>
 

@@ -1,4 +1,4 @@
-#include "cohort/comm/transport_oracle.h"
+#include "cohort/testing/transport_oracle.h"
 
 #include <ATen/ATen.h>
 
@@ -8,7 +8,7 @@
 #include "cohort/base/error.h"
 #include "cohort/comm/call_frame.h"
 #include "cohort/comm/composite_transport.h"
-#include "cohort/comm/naive_reduction.h"
+#include "cohort/testing/naive_reduction.h"
 
 namespace cohort {
 namespace {

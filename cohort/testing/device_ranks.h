@@ -11,7 +11,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/comm/group.h"
-#include "cohort/comm/test_device.h"
+#include "cohort/testing/device.h"
 
 namespace cohort {
 

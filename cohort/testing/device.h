@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/comm/backend_ranks.h"
+#include "cohort/testing/backend_ranks.h"
 
 namespace cohort {
 

@@ -1,4 +1,4 @@
-#include "cohort/train/bench_ranks.h"
+#include "cohort/train/measure_in_ranks.h"
 
 #include <ATen/Parallel.h>
 #include <sys/mman.h>
