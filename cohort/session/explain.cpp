@@ -43,9 +43,13 @@ at::Tensor checked_loss(const LossFunction& loss, const at::Tensor& output, cons
     explain(error, concat("forward_backward(): the loss failed on an output of ", describe_form(output), " and a target of ",
                           describe_form(target)));
   }
-  if (!value.defined() || value.numel() != 1)
-    fail(ErrorCode::kBadInput, "forward_backward(): the loss is one number, the mean over the rows that it gets, and not ",
+  if (!value.defined() || value.numel() != 1 || !value.is_floating_point())
+    fail(ErrorCode::kBadInput, "forward_backward(): the loss is one floating-point number, the mean over the rows that it gets, and not ",
          describe_form(value));
+  if (!value.requires_grad())
+    fail(ErrorCode::kBadInput, "forward_backward(): the ",
+         output.requires_grad() ? "loss has no gradient, though the output has one" : "model's output has no gradient, nor has the loss",
+         ": there is no detach(), item(), argmax() or NoGradGuard on the way from the weights, and no tensor made anew of numbers");
   return value;
 }
 

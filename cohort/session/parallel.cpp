@@ -15,6 +15,7 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/utils/clip_grad.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -67,6 +68,9 @@ Parallel::State::State(torch::nn::Module& module_, const Session& session_, Para
       options(std::move(options_)),
       layout(layout_of(options, session)),
       changed_weights(session.size() > 1 ? ChangedWeights(module) : ChangedWeights()) {
+  const std::vector<at::Tensor> weights = module.parameters();
+  if (options.optimizer.index() != 0 && std::none_of(weights.begin(), weights.end(), [](const auto& one) { return one.requires_grad(); }))
+    fail(ErrorCode::kBadInput, "Parallel: ", module.name(), " has no parameter that requires a gradient, so there is nothing to train");
   if (options.sync_batch_norm) share_batch_norm();
   if (options.optimizer.index() == 0) {
     data_parallel = std::make_unique<DataParallel>(
@@ -331,7 +335,15 @@ double Parallel::State::forward_backward(const at::Tensor& input, const at::Tens
   if (is_pipeline()) {
     session.check_samples_told("forward_backward()");
     split->check_rows(input, target);
-    const double mean = split->run_pipeline({input, target, loss, session.weight(), context});
+    const LossFunction alone = [&](const at::Tensor& output, const at::Tensor& wanted) {
+      struct Scope {
+        Session& session;
+        ~Scope() { session.set_in_pipeline_loss(false); }
+      } scope{session};
+      session.set_in_pipeline_loss(true);
+      return loss(output, wanted);
+    };
+    const double mean = split->run_pipeline({input, target, alone, session.weight(), context});
     set_buffer_share(split->own_share());
     return mean;
   }

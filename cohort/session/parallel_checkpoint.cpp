@@ -59,7 +59,11 @@ std::string Parallel::save(const std::string& folder, int64_t step, torch::optim
   const auto state = [&] {
     Json aliases = Json::object();
     for (const auto& [alias, name] : places.aliases) aliases[alias] = name;
-    return Json{{"step", step}, {"layout", to_json(s.layout)}, {"world_size", s.session.size()}, {"aliases", aliases}};
+    return Json{{"step", step},
+                {"layout", to_json(s.layout)},
+                {"world_size", s.session.size()},
+                {"aliases", aliases},
+                {"num_passes", s.num_passes}};
   };
   return write_checkpoint(s.session.group(), places, {.folder = folder, .step = step, .mine = mine, .state = state},
                           "cannot save to " + folder);
@@ -84,6 +88,8 @@ int64_t Parallel::load(const std::string& folder, torch::optim::Optimizer* optim
   together(group, what, [&] {
     const Checkpoint checkpoint = Checkpoint::open(path, /*verify_data=*/false);  // Rank 0 has verified it.
     step = checkpoint.step();
+    // What keys the masks of cohort::Dropout; `cohort train` counts steps.
+    s.num_passes = s.num_passes_before = checkpoint.state().value("num_passes", step);
     const ParameterPlaces places = s.split ? s.split->places() : ParameterPlaces();
     std::vector<FlatPiece> pieces = s.pieces(/*saving=*/false, optimizer);
     for (const FlatPiece& piece : pieces) check_piece(checkpoint, places, piece);  // All of them before the first is written.

@@ -86,7 +86,8 @@ struct Session::State {
   double weight = 1;
   int64_t first_sample = 0;
   bool loss_is_weighted = false;  ///< In backward().
-  bool wants_samples = false;     ///< A batch was taken of which nobody has said how many samples it has.
+  bool in_pipeline_loss = false;
+  bool wants_samples = false;  ///< A batch was taken of which nobody has said how many samples it has.
 };
 
 Session::Session(const World& world, SessionOptions options) : state_(std::make_shared<State>()) {
@@ -167,6 +168,11 @@ at::Tensor Session::local(const at::Tensor& batch, int64_t dim) {
 at::Tensor Session::sum(const at::Tensor& value) {
   at::NoGradGuard no_grad;
   if (size() == 1) return value.detach().clone();
+  if (state_->in_pipeline_loss)
+    fail(ErrorCode::kBadInput,
+         "mean(), sum() and any() inside the loss of a pipeline: the ranks of its last stage alone compute the loss, and the others would "
+         "not "
+         "answer; exchange before forward_backward(), from the targets, and give the loss the result");
   const at::Tensor flat = group().exchangeable(value.detach().clone(at::MemoryFormat::Contiguous).view({-1}));
   group().all_reduce_sum(flat, "a sum of the program's own")->wait();
   return flat.view(value.sizes()).to(value.device());
@@ -181,6 +187,8 @@ at::Tensor Session::mean(const at::Tensor& value) {
   const at::Tensor part = weight() == 0 ? at::zeros_like(value, at::kDouble) : value.detach().to(at::kDouble).mul(weight() / size());
   return sum(part).to(value.is_floating_point() ? value.scalar_type() : at::kDouble);
 }
+
+void Session::set_in_pipeline_loss(bool value) { state_->in_pipeline_loss = value; }
 
 double Session::mean(double value) { return mean(at::full({1}, value, at::kDouble)).item<double>(); }
 bool Session::any(bool value) { return sum(value ? 1.0 : 0.0) > 0; }

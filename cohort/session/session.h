@@ -94,6 +94,7 @@ class Session {
   bool loss_is_weighted() const;
   void batch_was_taken(bool is_even);
   void check_samples_told(const char* call) const;
+  void set_in_pipeline_loss(bool value);  ///< Which the ranks of the last stage alone compute.
 
   struct State;
   std::shared_ptr<State> state_;

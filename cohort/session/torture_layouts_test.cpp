@@ -2,6 +2,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "cohort/models/dropout.h"
 #include "cohort/session/torture_test_models.h"
 
 namespace cohort {
@@ -142,6 +143,40 @@ void change_layout(Session& session, const std::string& from, const std::string&
   if (session.is_first()) std::filesystem::remove_all(folder);
 }
 
+/// A run that goes on under another layout draws the masks of cohort::Dropout that the run in one piece draws.
+void go_on_with_dropout(Session& session, const std::string& layout) {
+  const std::string folder = session.group().all_gather_text(
+      (std::filesystem::temp_directory_path() / concat("cohort-torture-", ::getpid(), "-dropout-", layout)).string(), "folder")[0];
+  if (session.is_first()) std::filesystem::remove_all(folder);
+  session.barrier();
+  const auto make = [] {
+    nn::Sequential net(nn::Linear(6, 8), Dropout(0.5, 1), nn::Linear(8, 4));
+    net->to(at::kDouble);
+    fill(*net, 1);
+    return net;
+  };
+  const auto options = optim::SGDOptions(0.1);
+  const auto step_of = [&](Parallel& parallel, int step) {
+    parallel.forward_backward(session.local(batch(8, step)), session.local(draw({8, 4}, static_cast<uint64_t>(step))),
+                              [](const Tensor& out, const Tensor& y) { return (out - y).square().mean(); });
+    parallel.step();
+  };
+  auto whole = make(), first = make(), second = make();
+  Parallel straight(*whole, session, {.layout = "zero=1,dp=2", .optimizer = options});
+  for (int step = 0; step < 4; ++step) step_of(straight, step);
+  Parallel before(*first, session, {.layout = "zero=1,dp=2", .optimizer = options});
+  for (int step = 0; step < 2; ++step) step_of(before, step);
+  before.save(folder, 7);  // The program's own count.
+  Parallel after(*second, session, {.layout = layout, .optimizer = options});
+  expect(after.load(folder) == 7, "the step loaded");
+  for (int step = 2; step < 4; ++step) step_of(after, step);
+  after.gather_weights();
+  expect_same(*second, *whole, false, "dropout, " + layout);
+  after.release_weights();
+  session.barrier();
+  if (session.is_first()) std::filesystem::remove_all(folder);
+}
+
 std::vector<Case> cases_of_optimizers() {
   std::vector<Case> cases = {
       session_case("Adagrad", [](Session& session) { with_optimizer<optim::Adagrad>(session, optim::AdagradOptions(0.05).eps(1e-3)); }),
@@ -278,6 +313,8 @@ std::vector<Case> cases_of_checkpoints() {
     for (const std::string to : {"torch", "dp", "zero=1", "zero=2", "zero=3"})
       if (from == "torch" || to == "torch" || (from == "zero=3" && to != "zero=3") || to == "zero=3")
         cases.push_back(session_case(from + " to " + to, [=](Session& session) { change_layout(session, from, to); }));
+  for (const std::string layout : {"dp=2", "zero=2,dp=2", "zero=3,dp=2"})
+    cases.push_back(session_case("dropout goes on, " + layout, [=](Session& session) { go_on_with_dropout(session, layout); }));
   return cases;
 }
 

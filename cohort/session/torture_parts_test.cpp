@@ -351,7 +351,7 @@ TEST_CASE("what a model in parts cannot do is said") {
               [&] { parallel.forward_backward(batch(4, 0), targets(4, 0), square_loss); });
   };
   cases.push_back(session_case("a layer that works in place at the start of a stage", in_place, "", 2, 2));
-  add("a loss of many numbers", "the loss is one number", [](Session& s) {
+  add("a loss of many numbers", "the loss is one floating-point number", [](Session& s) {
     auto net = a_sequential();
     Parallel parallel = parts(net, s, "tp=2");
     parallel.forward_backward(batch(4, 0), targets(4, 0), [](const Tensor& out, const Tensor& y) { return out - y; });

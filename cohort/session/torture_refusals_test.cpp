@@ -63,12 +63,10 @@ TEST_CASE("what a model or a loss cannot take is said with the layer, shapes and
         concat("the loss failed on an output of (", rows, ", 4) float32 and a target of (", rows,
                ", 3) float32 (LibTorch says: The size of tensor a"),
         {.y = at::ones({8, 3})});
-    // LibTorch finds it in backward.
-    if (!pipeline)
-      add("a loss without gradient", 0,
-          concat("forward_backward() of an input of (", rows, ", 6) float32 and a target of (", rows,
-                 ", 4) float32 (LibTorch says: element 0"),
-          {.loss = [](const Tensor& out, const Tensor&) { return out.detach().mean(); }});
+    add("a loss without gradient", 1, "forward_backward(): the loss has no gradient, though the output has one",
+        {.loss = [](const Tensor& out, const Tensor&) { return out.detach().mean(); }});
+    add("a loss of whole numbers", 1, "the loss is one floating-point number",
+        {.loss = [](const Tensor& out, const Tensor&) { return (out > 0).sum(); }});
     const auto refused = [&](const std::string& name, const std::string& text, const Tensor& y) {
       const auto program = [=](Session& s) {
         auto net = a_sequential();
@@ -96,6 +94,28 @@ TEST_CASE("what a model or a loss cannot take is said with the layer, shapes and
               [&] { step_of(late, s, "dp", {}); });
   }));
   run_cases("refusals of steps", cases);
+}
+
+TEST_CASE("the loss of a pipeline cannot exchange, and a model without weights cannot be trained") {
+  std::vector<Case> cases;
+  cases.push_back(session_case(
+      "a mean inside the loss",
+      [](Session& s) {
+        must_fail(s.rank() == 1 ? "inside the loss of a pipeline" : "micro-batch 0", [&] {
+          const auto loss = [&](const Tensor& out, const Tensor& y) { return (out - y).square().mean() / s.mean(y.mean()); };
+          step_of(a_sequential(), s, "pp=2,microbatches=2,split=2", {.loss = loss});
+        });
+      },
+      "", 2, 2));
+  for (const std::string layout : {"dp=2", "zero=1,dp=2", "tp=2", "pp=2"})
+    cases.push_back(session_case(
+        "no weights, " + layout,
+        [=](Session& s) {
+          nn::Sequential net(nn::ReLU{}, nn::Tanh{});
+          step_of(net, s, layout, {});
+        },
+        "has no parameter that requires a gradient"));
+  run_cases("pipelines' losses, no weights", cases);
 }
 
 TEST_CASE("what an option of Parallel cannot be is said") {

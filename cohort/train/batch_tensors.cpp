@@ -69,8 +69,9 @@ at::Tensor mean_loss(const LayerGraph& model, const at::Tensor& output, const at
   if (!loss.defined())
     fail(ErrorCode::kBadInput, model.title(), ": the model's own loss gives no tensor; it must give one number, the mean over the samples");
   if (loss.numel() != 1 || !loss.is_floating_point())
-    fail(ErrorCode::kBadInput, model.title(), ": the model's own loss gives ", loss.numel(), " numbers of type ",
-         at::toString(loss.scalar_type()), "; it must give one floating-point number, the mean over the samples");
+    fail(ErrorCode::kBadInput, model.title(), ": the model's own loss gives ", loss.numel(),
+         loss.numel() == 1 ? " number of type " : " numbers of type ", at::toString(loss.scalar_type()),
+         "; it must give one floating-point number, the mean over the samples");
   return loss.reshape({});
 }
 

@@ -1,6 +1,8 @@
 // Whether dividing a batch changes what is computed of it: gradients and changed buffers of the first batch, whole and divided as the ranks
 // divide it, tensor by tensor. Steps:
-//   1. In double precision, where the order of sums is no excuse: apart by kExact or less, dividing does not matter.
+//   1. In double precision, where the order of sums is no excuse: apart by kExact or less, dividing does not matter. Further apart, it
+//   does,
+//      where the tensor follows two nudges of the weights, kSmallNudge and twice that, in proportion: so it was in double all the way.
 //   2. A model that does not compute in double, or does part of its work in fp32, is compared in fp32. Rounding there is measured: the
 //   whole
 //      batch once more with weights moved by kNudge. That is many times what the order of sums makes, so what happens seldom (a ReLU or a
@@ -9,7 +11,8 @@
 //   3. A tensor further away than that may still have met with such a case: only one that is too far away with the moved weights too
 //      counts.
 //   4. Where the nudge explains more than kCeiling of a tensor that step 1 found, or of most tensors, nothing can be said.
-// Cost: two forward and backward passes over one batch in double; where these differ, four more in fp32.
+// Cost: two forward and backward passes over one batch in double; where these differ, two more, and
+// where that does not decide, four in fp32.
 #include "cohort/verify/batch_division.h"
 
 #include <c10/util/Exception.h>
@@ -42,6 +45,7 @@ namespace {
 constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
 constexpr double kExact = 1e-8;
 constexpr double kNothing = 1e-12;  // Of all gradients together: a tensor that small has none.
+constexpr double kSmallNudge = 1e-10, kNearlyNothing = 0.1;
 constexpr double kNudge = 64 * kEpsilon;
 constexpr double kMargin = 8;
 constexpr double kSums = 32;
@@ -71,8 +75,8 @@ class FirstBatch {
   /// With the batch divided as `layout` divides it.
   MadeOfBatch run(at::ScalarType type, double nudge, const Layout& layout) {
     const std::shared_ptr<LayerGraph> model = build_model(config_.model, data_.train->shape(), config_.seed);
-    if (nudge > 0) nudge_weights(*model, nudge);
     model->to(type);
+    if (nudge > 0) nudge_weights(*model, nudge);
     model->train();
     InTurn in_turn(*model, layout, {});
     LoadedBatch loaded = batch(in_turn.num_shares(), config_.accumulate * layout.microbatches, model->sample_granularity());
@@ -139,8 +143,21 @@ class FirstBatch {
   const DataSet& data_;
 };
 
-/// The tensors that are apart in double; empty where the model does not compute in double.
-std::optional<std::vector<std::string>> apart_in_double(FirstBatch& batch, const Layout& layout) {
+/// Whether a tensor is computed in double all the way: twice the nudge moves it twice as far. What is rounded to fp32 anywhere jumps.
+bool is_smooth(const at::Tensor& whole, const at::Tensor& nudged, const at::Tensor& nudged_twice) {
+  const at::Tensor once = nudged - whole, twice = nudged_twice - whole;
+  const double moved = length(twice);
+  return moved > kNothing * length(whole) && norm_of_difference(twice, 2 * once) <= kNearlyNothing * moved;
+}
+
+struct InDouble {
+  std::vector<std::string> apart;  ///< Names of tensors.
+  DivisionMatters worst;           ///< Of those that are computed in double all the way.
+};
+
+/// Empty where the model does not compute in double.
+std::optional<InDouble> compare_in_double(FirstBatch& batch, const Layout& layout) {
+  InDouble result;
   MadeOfBatch whole, divided;
   try {
     whole = batch.run(at::kDouble, 0, Layout());
@@ -148,24 +165,31 @@ std::optional<std::vector<std::string>> apart_in_double(FirstBatch& batch, const
   } catch (const std::exception&) {
     return {};
   }
-  std::vector<std::string> names;
   for (const auto& [name, tensor] : whole)
     if (norm_of_difference(tensor.values, divided.at(name).values) > kExact * length(tensor.values) + kNothing * tensor.scale)
-      names.push_back(name);
-  return names;
+      result.apart.push_back(name);
+  if (result.apart.empty()) return result;
+  const MadeOfBatch nudged = batch.run(at::kDouble, kSmallNudge, Layout()), twice = batch.run(at::kDouble, 2 * kSmallNudge, Layout());
+  for (const std::string& name : result.apart) {
+    const at::Tensor& values = whole.at(name).values;
+    if (!is_smooth(values, nudged.at(name).values, twice.at(name).values)) continue;
+    const double difference = part_of(norm_of_difference(values, divided.at(name).values), length(values));
+    if (difference > result.worst.difference) result.worst = {DivisionMatters::Answer::kYes, name, difference, kExact};
+  }
+  return result;
 }
 
 DivisionMatters judge(FirstBatch& batch, const Layout& layout) {
   using Answer = DivisionMatters::Answer;
-  const std::optional<std::vector<std::string>> found = apart_in_double(batch, layout);
-  if (found && found->empty()) return {};
+  const std::optional<InDouble> found = compare_in_double(batch, layout);
+  if (found && (found->apart.empty() || found->worst.answer == Answer::kYes)) return found->worst;
 
   const MadeOfBatch whole = batch.run(at::kFloat, 0, Layout()), divided = batch.run(at::kFloat, 0, layout);
   const MadeOfBatch nudged = batch.run(at::kFloat, kNudge, Layout()), nudged_divided = batch.run(at::kFloat, kNudge, layout);
   DivisionMatters worst, blurred;
   size_t num_blurred = 0, num_seen = 0;
   for (const auto& [name, tensor] : whole) {
-    if (found && std::find(found->begin(), found->end(), name) == found->end()) continue;
+    if (found && std::find(found->apart.begin(), found->apart.end(), name) == found->apart.end()) continue;
     const double size = length(tensor.values);
     const double explained =
         kSums * kEpsilon * size + kEpsilon * tensor.scale + kMargin * norm_of_difference(tensor.values, nudged.at(name).values);

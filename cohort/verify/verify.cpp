@@ -37,6 +37,9 @@ constexpr double kMargin = 8;
 constexpr double kLastBits = 2, kSums = 32;
 constexpr double kCeiling = 0.01;
 constexpr double kWhole = 0.05;
+constexpr const char* kOfBias =
+    " (all of its update may be rounding: a bias right before batch norm has no gradient, and Adam makes a step of what rounding leaves; "
+    "leave it out of the model, or verify with --optimizer momentum)";
 constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
 
 /// Weights nearer than this (relatively) may be one number in that arithmetic; fp32: they differ in the last place.
@@ -183,6 +186,11 @@ class Verifier {
       result.reason = concat("nothing was trained, so nothing was compared: no weight moved in ", result.steps,
                              result.steps == 1 ? " step" : " steps", "; take a larger --lr, or with fp16 a smaller --loss-scale");
     }
+    if (result.ok() && config_.sync_batch_norm && layout.microbatches > 1)
+      result.reason += concat(
+          "; --sync-batch-norm takes the statistics of a micro-batch over all replicas, so this is what one process trains "
+          "with --accumulate ",
+          config_.accumulate * layout.microbatches, ", not with the whole batch at once");
     if (!result.ok() && has_trained(differences)) result.suspects = find_suspects(layout, differences);
     for (const Fault fault : faults) result.faults.push_back(try_fault(fault, run, bits));
     return result;
@@ -251,7 +259,8 @@ class Verifier {
     if (widest->bound > kCeiling && !is_idle(*widest)) {
       result.verdict = Verdict::kNotProven;
       result.reason = concat("rounding explains ", widest->bound, " of the update of ", widest->name, ", and more than ", kCeiling,
-                             " would hide a real difference: take ", config_.precision != "fp32" ? "--precision fp32, " : "",
+                             " would hide a real difference", widest->bound > 1 && config_.precision == "fp32" ? kOfBias : "", ": take ",
+                             config_.precision != "fp32" ? "--precision fp32, " : "",
                              "a larger --lr or more --steps where the update is small beside the values, a smaller --lr or fewer --steps "
                              "where the training multiplies rounding");
       return;

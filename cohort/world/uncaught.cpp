@@ -1,5 +1,6 @@
 #include "cohort/world/uncaught.h"
 
+#include <cxxabi.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,9 +8,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <string>
+#include <typeinfo>
 
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
@@ -30,6 +33,12 @@ std::terminate_handler handler_before = nullptr;
   ::_exit(code);  // Other threads still run: no destructor of a global object is safe.
 }
 
+std::string name_of(const std::type_info& type) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), &std::free);
+  return name ? name.get() : type.name();
+}
+
 /// One that the program set: the compiler's own would print, and abort.
 bool has_own_handler() { return handler_before && handler_before != __gnu_cxx::__verbose_terminate_handler; }
 
@@ -43,7 +52,11 @@ bool has_own_handler() { return handler_before && handler_before != __gnu_cxx::_
       if (!has_own_handler()) end_with(1, "out of memory: an allocation was refused; use smaller batches or more workers");
     } catch (const std::exception& error) {
       if (!has_own_handler()) end_with(1, sentence_of(error));
-    } catch (...) {  // Says nothing.
+    } catch (...) {
+      const std::type_info* const type = abi::__cxa_current_exception_type();
+      if (!has_own_handler())
+        end_with(1, concat("an exception of type ", type ? name_of(*type) : std::string("unknown"),
+                           ", which is no std::exception and says nothing else"));
     }
   }
   if (handler_before) handler_before();

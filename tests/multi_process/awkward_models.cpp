@@ -93,11 +93,13 @@ COHORT_MODEL("plain", [](const cohort::ModelOptions& options) {
 });
 
 // What depends on how a batch is divided, a little: `how` 1 a norm over the batch that keeps no statistics, 2 a loss weighted by class, 3
-// one that leaves a class out, 4 a sum over samples. What does not: 5 a norm of each sample that computes in fp32 whatever it is given.
+// one that leaves a class out, 4 a sum over samples, 6 as 1 and a thousandth of it. What does not: 5 a norm of each sample that computes in
+// fp32 whatever it is given.
 COHORT_MODEL("divided", [](const cohort::ModelOptions& options) {
-  const int64_t how = options.integer("how", 0, 0, 5);
+  const int64_t how = options.integer("how", 0, 0, 6);
   torch::nn::Sequential model = begin(options);
   if (how == 1) model->push_back("norm", torch::nn::Functional([](const at::Tensor& x) { return x - x.mean(0, true) / 100; }));
+  if (how == 6) model->push_back("norm", torch::nn::Functional([](const at::Tensor& x) { return x - x.mean(0, true) / 100000; }));
   if (how == 5)
     model->push_back("norm", torch::nn::Functional([](const at::Tensor& x) {
                        const at::Tensor single = x.to(at::kFloat);
