@@ -9,6 +9,7 @@
 //   - Buffers are each rank's own during a step, and averaged by samples after it; counters are the first rank's.
 #include "cohort/train/in_turn.h"
 
+#include <ATen/OpMathType.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
@@ -147,8 +148,9 @@ void InTurn::end_step(int64_t num_samples) {
   for (Buffer& buffer : buffers_) {
     if (buffer.of_rank.size() == 1) continue;
     put_back(buffer);
+    const at::ScalarType type = at::toOpMathType(buffer.before.scalar_type());  // As the ranks do: fp32 for half precision.
     const auto part = [&](size_t rank) {
-      return buffer.of_rank[rank].to(at::kFloat).mul(static_cast<double>(buffer.num_samples[rank]) / static_cast<double>(num_samples));
+      return buffer.of_rank[rank].to(type).mul(static_cast<double>(buffer.num_samples[rank]) / static_cast<double>(num_samples));
     };
     at::Tensor average = buffer.of_rank.front();
     const bool is_constant =
