@@ -1,5 +1,7 @@
 #include "cohort/comm/call_lane.h"
 
+#include <unistd.h>
+
 #include <utility>
 
 #include "cohort/base/error.h"
@@ -47,7 +49,15 @@ void CallLane::wake() {
   awake_.notify_all();
 }
 
+/// A child that goes on in its parent's program would bring a rank's calls twice.
+void CallLane::check_process(const Call& call) const {
+  if (fork_count() == process_) return;
+  fail(ErrorCode::kBadInput, "'", call.name, "': process ", ::getpid(), " was forked from one that trains (", ::getppid(),
+       "), and has no part in its group; call fork() before cohort::init(), or end the child with _exit() or exec()");
+}
+
 void CallLane::run(Call& call) {
+  check_process(call);
   if (!try_drive()) return run_queued(call);
   if (num_unfinished_.load(std::memory_order_relaxed) > 0 || broken_.load(std::memory_order_relaxed)) {
     stop_driving();
@@ -78,6 +88,7 @@ void CallLane::fail_driven(const Call& call, uint64_t ticket, const std::excepti
 }
 
 void CallLane::run_by_hand(Call& call, const std::function<void()>& exchange) {
+  check_process(call);
   uint64_t ticket = 0;
   const auto begin = [&](Transport&) {
     if (broken_.load(std::memory_order_relaxed)) std::rethrow_exception(refusal(call));
@@ -105,6 +116,7 @@ void CallLane::run_queued(Call& call) {
 }
 
 void CallLane::add(Task& task) {
+  check_process(task.call_);
   num_unfinished_.fetch_add(1, std::memory_order_relaxed);
   if (own_thread_ && task.kind_ == CallRecord::Kind::kCollective) {
     const std::lock_guard<std::mutex> lock(mutex_);

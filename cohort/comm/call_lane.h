@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "cohort/base/fork_count.h"
 #include "cohort/comm/recorder.h"
 #include "cohort/comm/transport.h"
 
@@ -136,10 +137,12 @@ class CallLane : public std::enable_shared_from_this<CallLane> {
   void start_thread();
   void run_queued(Call& call);
   std::exception_ptr refusal(const Call& call) const;
+  void check_process(const Call& call) const;
 
   const std::unique_ptr<Transport> transport_;
   const Options options_;
   const bool own_thread_;
+  const int process_ = fork_count();
   Recorder recorder_;
 
   alignas(64) std::atomic<bool> driving_{false};

@@ -180,6 +180,10 @@ void CallLane::thread_loop() {
 }
 
 void CallLane::close() {
+  if (fork_count() != process_) {  // The threads are the parent's.
+    if (thread_.joinable()) thread_.detach();
+    return;
+  }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     closed_ = true;

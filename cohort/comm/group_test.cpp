@@ -1,6 +1,7 @@
 #include "cohort/comm/group.h"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
@@ -246,6 +247,34 @@ TEST_CASE("a sum that is not waited for still takes place, or ends the group whe
     }
     if (text.find("closed") == std::string::npos) FAIL(text);
   });
+}
+
+TEST_CASE("a forked child has no part in its parent's group, which goes on") {
+  for (const char* backend : {"shm", "gloo"})
+    run_thread_ranks(2,
+                     [](Group& group) {
+                       torch::Tensor sum = torch::ones({4});
+                       group.all_reduce_sum(sum, "before")->wait();
+                       const pid_t child = group.rank() == 0 ? ::fork() : 1;
+                       if (child == 0) {
+                         int num_told = 0;
+                         for (const bool waits : {false, true}) {
+                           try {
+                             if (waits) group.broadcast(sum, 0, "the child's own");
+                             else group.all_reduce_sum(sum, "the child's own")->wait();
+                           } catch (const Error& error) {
+                             num_told += std::string(error.what()).find("'the child's own': process ") == 0;
+                           }
+                         }
+                         ::_exit(num_told);
+                       }
+                       int status = 0;
+                       if (group.rank() == 0 && (::waitpid(child, &status, 0) != child || WEXITSTATUS(status) != 2))
+                         FAIL("the child exchanged");
+                       group.all_reduce_sum(sum, "after")->wait();
+                       if (sum[0].item<float>() != 4) FAIL(sum[0].item<float>());
+                     },
+                     {.backend = backend});
 }
 
 TEST_CASE("an unknown backend is refused") {

@@ -1,5 +1,7 @@
 #include "cohort/parallel/agreement.h"
 
+#include <torch/nn/modules/embedding.h>
+
 #include <algorithm>
 #include <map>
 
@@ -49,6 +51,22 @@ void check_same_text(Group& group, const std::string& text, const std::string& w
 
 void check_same_model(Group& group, const std::vector<NamedTensor>& parameters) {
   check_same_text(group, signature(parameters), "the model's parameters", "all ranks must build the same model in the same order");
+}
+
+void check_forward_writes(const torch::nn::Module& module, int num_ranks) {
+  if (num_ranks == 1) return;
+  const auto check = [](const torch::nn::Module& layer, const std::string& name) {
+    const auto* const embedding = dynamic_cast<const torch::nn::EmbeddingImpl*>(&layer);
+    const auto* const bag = dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&layer);
+    if ((embedding && embedding->options.max_norm()) || (bag && bag->options.max_norm()))
+      fail(ErrorCode::kBadInput, "layer ", name,
+           " is an embedding with max_norm, which changes its weights in forward, the rows that this rank looks up, so that ranks would "
+           "have "
+           "other weights; leave max_norm out, and where rows must stay small, look up in a renormalised copy: "
+           "torch::embedding(torch::renorm(weight, 2, 0, max_norm), ids)");
+  };
+  check(module, module.name());
+  for (const auto& item : module.named_modules("", /*include_self=*/false)) check(*item.value(), item.key());
 }
 
 void fail_left_step(int64_t num_left, int64_t rank, int num_ranks) {

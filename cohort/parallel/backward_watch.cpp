@@ -33,8 +33,8 @@ struct Purpose {
 }  // namespace
 
 struct BackwardWatch::Record {
-  std::function<void()> at_end, at_begin;
-  std::function<void(const std::string&)> at_failure;
+  explicit Record(Calls calls) : calls(std::move(calls)) {}
+  const Calls calls;
   std::thread::id owner = std::this_thread::get_id();  ///< Whose backward() it is: of the thread that entered last, or made it.
   std::atomic<bool> in_backward{false}, failed{false}, creates_graph{false}, ended{false};
 };
@@ -105,7 +105,7 @@ class BackwardWatch::WatchedEngine final : public Engine {
     if (is_inside || !accumulate_grad) return next_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
     const std::vector<std::shared_ptr<Record>> watches = Running::watches_here();
     for (const auto& watch : watches)
-      if (!watch->ended && watch->at_begin) watch->at_begin();
+      if (!watch->ended && watch->calls.at_begin) watch->calls.at_begin(roots);
     Backward backward;
     backward.creates_graph = create_graph;
     torch::autograd::variable_list gradients;
@@ -115,7 +115,7 @@ class BackwardWatch::WatchedEngine final : public Engine {
     } catch (const c10::Error& error) {
       for (const auto& record : backward.entered) record->failed = true;
       for (const auto& watch : watches)
-        if (!watch->ended && watch->at_failure) watch->at_failure(error.what_without_backtrace());
+        if (!watch->ended && watch->calls.at_failure) watch->calls.at_failure(error.what_without_backtrace());
       throw;
     } catch (...) {
       for (const auto& record : backward.entered) record->failed = true;
@@ -124,14 +124,16 @@ class BackwardWatch::WatchedEngine final : public Engine {
     for (const auto& record : backward.entered) record->in_backward = false;
     for (size_t i = 0; i < backward.entered.size(); ++i) {
       Record& record = *backward.entered[i];
-      if (record.ended || !record.at_end) continue;
+      if (record.ended || !record.calls.at_end) continue;
       try {
-        record.at_end();
+        record.calls.at_end();
       } catch (...) {
         while (++i < backward.entered.size()) backward.entered[i]->failed = true;
         throw;
       }
     }
+    for (auto watch = watches.rbegin(); watch != watches.rend(); ++watch)
+      if (!(*watch)->ended && (*watch)->calls.at_return) (*watch)->calls.at_return();
     return gradients;
   }
 
@@ -140,13 +142,8 @@ class BackwardWatch::WatchedEngine final : public Engine {
   Engine& next_;
 };
 
-BackwardWatch::BackwardWatch(std::function<void()> at_end, std::function<void()> at_begin,
-                             std::function<void(const std::string&)> at_failure)
-    : record_(std::make_shared<Record>()) {
+BackwardWatch::BackwardWatch(Calls calls) : record_(std::make_shared<Record>(std::move(calls))) {
   WatchedEngine::install();
-  record_->at_end = std::move(at_end);
-  record_->at_begin = std::move(at_begin);
-  record_->at_failure = std::move(at_failure);
   const std::lock_guard lock(Running::mutex());
   Running::watches().push_back(record_);
 }
@@ -174,7 +171,7 @@ bool BackwardWatch::enter() {
   record_->creates_graph = false;
   Engine::get_default_engine().queue_callback([record = record_] {
     record->in_backward = false;
-    if (!record->ended && record->at_end) record->at_end();
+    if (!record->ended && record->calls.at_end) record->calls.at_end();
   });
   return true;
 }

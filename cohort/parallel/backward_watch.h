@@ -4,6 +4,8 @@
 // LibTorch lets a program put its own engine in front of autograd's (set_default_engine_stub(), made for Python). Ours hands every call on
 // unchanged and notes its beginning and its end. A backward() inside another one (recomputation) belongs to the outer one.
 
+#include <torch/csrc/autograd/edge.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,12 +15,16 @@ namespace cohort {
 /// Made, used and destroyed by one thread, but for enter(), which gradient hooks of a device's thread may call.
 class BackwardWatch {
  public:
-  /// `at_end` runs after each backward() that was entered, before it returns to its caller, in whose thread it runs; what it throws
-  /// backward() throws. `at_begin` runs before each backward() that leaves gradients in `.grad`, entered later or not, of this thread
-  /// or of the one that entered last. `at_failure` gets the text of an error of LibTorch's that ended one of these; it may throw a better
-  /// one.
-  explicit BackwardWatch(std::function<void()> at_end, std::function<void()> at_begin = {},
-                         std::function<void(const std::string&)> at_failure = {});
+  /// What runs around a backward() that leaves gradients in `.grad`, of this thread or of the one that entered last. What they throw
+  /// backward() throws.
+  struct Calls {
+    std::function<void()> at_end;  ///< After each that was entered, before it returns to its caller, in whose thread it runs.
+    std::function<void(const torch::autograd::edge_list& roots)> at_begin;  ///< Before each, entered later or not.
+    std::function<void(const std::string&)>
+        at_failure;                   ///< Gets the text of an error of LibTorch's that ended one; may throw a better one.
+    std::function<void()> at_return;  ///< After each, entered or not, that succeeded, behind every at_end; the watch made last comes first.
+  };
+  explicit BackwardWatch(Calls calls);
   ~BackwardWatch();
   BackwardWatch(const BackwardWatch&) = delete;
 

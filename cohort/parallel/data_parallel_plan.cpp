@@ -32,6 +32,7 @@ DataParallel::State::State(torch::nn::Module& module_, Group group_, DataParalle
   check_same_text(group, description(), "the options of DataParallel", "give all ranks the same, in the same order of models");
   const std::vector<NamedTensor> all = distinct_parameters(module);
   check_same_model(group, all);
+  check_forward_writes(module, group.size());
   if (options.broadcast_model) broadcast_model(module, group);
   // What a compressor keeps belongs to a bucket, so those must not change.
   order_learnt = options.compress != "none";

@@ -82,7 +82,7 @@ struct DataParallel::State {
   std::array<float, kNumControls> control_values{}, control_sums{};
   double total_samples = 0;
   ExchangeStatistics statistics;
-  BackwardWatch watch{[this] { finish(); }, [this] { see_module(); }};
+  BackwardWatch watch{{.at_end = [this] { finish(); }, .at_begin = [this](const auto&) { see_module(); }}};
   std::unique_ptr<OrderedWorker> worker;  ///< Compresses and exchanges; last, so that it ends first.
 
   State(torch::nn::Module& module, Group group, DataParallelOptions options);

@@ -152,7 +152,7 @@ TEST_CASE("zero: ranks that write differently are told at the end of the next ba
       if (group.rank() == 0) load_other(net);
     });
     check_says(alone_0, "wrote to parameter frozen on ranks 0 and 1 differently, or on one of them alone");
-    check_says(alone_0, "write on rank 0 and call load_weights() on all");
+    check_says(alone_0, "write the same values on all ranks");
     const std::string other_values = refused_edit(stage, [](Net& net, Strategy&, Group& group) {
       torch::NoGradGuard no_grad;
       net->second->weight.mul_(group.rank() + 1);

@@ -106,6 +106,7 @@ void SharedDataParallel::State::arrive() {
   const auto began = Clock::now();
   at::NoGradGuard no_grad;
   check_weights();
+  check_samples();
   write_table();
   SharedRankPage& mine = page(group.rank());
   std::copy(controls.begin(), controls.end(), mine.controls);
@@ -235,6 +236,7 @@ StepOutcome SharedDataParallel::step(const StepOptions& options) {
   publish(s.page(s.group.rank()).finished, s.num_steps);
   s.wait_all(&SharedRankPage::finished, Op::kAllGather, s.num_elements, "weights");
   s.statistics.exposed_seconds += seconds_since(updated);
+  s.remember_weights();
   s.forget_gradients();
   return outcome;
 }
@@ -274,6 +276,7 @@ std::vector<FlatPiece> SharedDataParallel::loaded_pieces() {
 void SharedDataParallel::loaded() {
   state_->optimizer->load_counts();
   state_->group.barrier();
+  state_->remember_weights();
 }
 
 }  // namespace cohort

@@ -22,6 +22,7 @@ SharedDataParallel::State::State(torch::nn::Module& module_, Group group_, const
   at::NoGradGuard no_grad;
   all = distinct_parameters(module);
   check_same_model(group, all);
+  check_forward_writes(module, group.size());
   for (const NamedTensor& parameter : all)  // The frozen ones move to shared memory too.
     if (!parameter.tensor.is_contiguous())
       fail(ErrorCode::kBadInput, "parameter ", parameter.name, " is not contiguous; make it contiguous before it is trained in parallel");
@@ -37,6 +38,7 @@ SharedDataParallel::State::State(torch::nn::Module& module_, Group group_, const
   std::vector<size_t> sizes;
   for (const NamedTensor& parameter : trained) sizes.push_back(parameter.tensor.nbytes());
   gradient_memory = std::make_unique<GradientMemory>(arena, sizes);
+  remember_weights();
 }
 
 /// Moves all parameters to rank 0's region.

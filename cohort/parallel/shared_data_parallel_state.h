@@ -59,7 +59,7 @@ struct SharedDataParallel::State {
   WeightWatch weight_watch{"SharedDataParallel"};
   ModuleWatch module_watch{module};
   bool step_dropped = false;  ///< All ranks agreed to: abandon_step() has nothing left to do.
-  BackwardWatch watch{[] {}};
+  BackwardWatch watch{{}};
   std::array<float, DataParallel::kNumControls> controls{}, control_sums{};
   ExchangeStatistics statistics;
 
@@ -72,6 +72,10 @@ struct SharedDataParallel::State {
   size_t page_offset = 0;
 
   void check_weights() const;
+  std::vector<char> samples;  ///< Of the weights, after the last step.
+  std::vector<char> sample_weights() const;
+  void remember_weights();
+  void check_samples() const;
   void begin_backward(const at::Tensor& first);
   void note_dropped();
   uint64_t replaced_parameters() const;

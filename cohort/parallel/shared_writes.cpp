@@ -1,7 +1,8 @@
 // What the program itself does to weights that all ranks of a host share.
 //
 // In place: the memory is everybody's, so p ranks that each multiply a weight by two multiply it by two to the p. Version counters tell,
-// and only rank 0 may, between two steps and before load_weights() of all.
+// and only rank 0 may, between two steps and before load_weights() of all. They do not count what is written through data(): for that some
+// elements of each parameter are compared with what the last step left.
 // Other memory, as torch::load() gives each rank: forward then reads a rank's own values. When all ranks have come to the end of backward,
 // so that nobody reads, each copies its share to the shared memory, and parameters point there again; step() ends before anybody reads.
 #include <ATen/ops/empty.h>
@@ -16,9 +17,10 @@ namespace cohort {
 namespace {
 
 constexpr const char* kHowToWrite =
-    "; these weights are one copy for all ranks: apply gradients with step() alone (a torch::optim optimizer needs DataParallel, cohort "
-    "train "
-    "--weights private), and for other changes write on rank 0 alone and then call load_weights() on all ranks";
+    "; these weights are one copy for all ranks, which each of them would change: apply gradients with step() alone, and give parameters "
+    "new values with set_data(), the same on all ranks (p.set_data(p.data().clamp(-1, 1)) for p.data().clamp_(-1, 1)); or leave the "
+    "optimizer out of ParallelOptions and call step(optimizer), where every rank has weights of its own";
+constexpr int64_t kNumSamples = 4;
 
 }  // namespace
 
@@ -28,6 +30,40 @@ void SharedDataParallel::State::check_weights() const {
   if (const int64_t written = weight_watch.first_written(); written >= 0)
     fail(ErrorCode::kFailed, "the program of rank ", group.rank(), " wrote to parameter ", all[static_cast<size_t>(written)].name,
          " in place", kHowToWrite);
+}
+
+/// The bits of up to kNumSamples elements of each parameter, one parameter after the other.
+std::vector<char> SharedDataParallel::State::sample_weights() const {
+  std::vector<char> samples;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const at::Tensor& place = weight_watch.place(i);
+    const auto* const data = static_cast<const char*>(place.const_data_ptr());
+    const int64_t count = place.numel(), size = place.element_size();
+    for (int64_t k = 0; k < std::min(kNumSamples, count); ++k) {
+      const char* const element = data + (count * (2 * k + 1) / (2 * std::min(kNumSamples, count))) * size;
+      samples.insert(samples.end(), element, element + size);
+    }
+  }
+  return samples;
+}
+
+/// After a step: nothing but the next one changes them.
+void SharedDataParallel::State::remember_weights() { samples = sample_weights(); }
+
+void SharedDataParallel::State::check_samples() const {
+  if (samples.empty()) return;
+  const std::vector<char> now = sample_weights();
+  if (now == samples) return;
+  size_t at = static_cast<size_t>(std::mismatch(now.begin(), now.end(), samples.begin()).first - now.begin());
+  size_t index = 0;
+  for (; index < all.size(); ++index) {
+    const at::Tensor& place = weight_watch.place(index);
+    const auto bytes = static_cast<size_t>(std::min(kNumSamples, place.numel()) * place.element_size());
+    if (at < bytes) break;
+    at -= bytes;
+  }
+  fail(ErrorCode::kFailed, "a program wrote to parameter ", all[index].name, " in place, through data() or a pointer, since the last step",
+       kHowToWrite);
 }
 
 uint64_t SharedDataParallel::State::replaced_parameters() const {
@@ -57,12 +93,13 @@ void SharedDataParallel::State::take_over() {
   for (int rank = 0; rank < group.size(); ++rank)
     if (page(rank).replaced != page(0).replaced)
       fail(ErrorCode::kFailed, "ranks 0 and ", rank, " do not have the same parameters in memory of the program's own",
-           " (torch::load(), set_data()); do that on all ranks, or on rank 0 and then call load_weights() on all");
+           " (torch::load(), set_data()); do that on all ranks");
   if (page(0).replaced == 0) return;
   copy_replaced();
   for (size_t i = 0; i < all.size(); ++i)
     if (weight_watch.is_replaced(i)) weight_watch.restore(i);
   group.barrier();  // Not every program calls step() now.
+  remember_weights();
 }
 
 /// At the first gradient of a backward(). An optimizer of LibTorch's writes through data(), which is not seen; its zero_grad() is.
@@ -79,8 +116,7 @@ void SharedDataParallel::State::begin_backward(const at::Tensor& first) {
 void SharedDataParallel::State::note_dropped() {
   constexpr int kPatience = 3;  // A program may drop its first gradients, because they are not finite, say.
   if (!step_was_called && ++num_dropped >= kPatience)
-    fail(ErrorCode::kFailed, "the gradients of ", num_dropped,
-         " backward passes were dropped and step() was never called; to do that on purpose ", "call skip_step()", kHowToWrite);
+    fail(ErrorCode::kFailed, "the gradients of ", num_dropped, " backward passes were dropped and step() was never called", kHowToWrite);
 }
 
 void SharedDataParallel::skip_step() {
@@ -122,6 +158,7 @@ void SharedDataParallel::load_weights() {
   }
   s.weight_watch.remember();
   s.group.barrier();
+  s.remember_weights();
 }
 
 }  // namespace cohort

@@ -7,8 +7,9 @@
 //      (zero_reduce.h). In stages 2 and 3 `.grad` is given up when the unit leaves; each backward of an accumulated step adds to the
 //      slices.
 //   3. When backward ends (engine callback) the remaining units leave, and one small message a rank ends the pass: whether this was the
-//      rank's last backward of the step, its control numbers, and which parameters it had gradients for. A rank that is done while others
-//      are not takes part in their passes with zeros. Where a note says that its rank left the step, all drop the step with that pass.
+//      rank's last backward of the step, its control numbers, and which parameters it had gradients for, or dropped. A rank that is done
+//      while others are not takes part in their passes with zeros. Where a note says that its rank left the step, all drop the step with
+//      that pass.
 //   4. step(): the global norm from the slices' norms (one number a rank, added in rank order), the update of the own slices, and in stages
 //      1 and 2 the all-gather of the weights, each unit's while the next is updated. A parameter that no rank had a gradient for keeps
 //      value and state.
@@ -102,6 +103,7 @@ StepOutcome ZeroDataParallel::step(const StepOptions& options) {
     fail(ErrorCode::kFailed,
          "step() was called and no rank has made a backward() since the last step(), zero_grad() or the start; a step() "
          "uses its gradients up. A rank without samples calls exchange_without_backward() or finish_backward() first");
+  if (const std::vector<int> taken = s.reduce->lift_stand_ins(); !taken.empty()) s.fail_dropped(taken.front());
   s.notice_writes();
   if (s.gather) {
     s.gather->settle();

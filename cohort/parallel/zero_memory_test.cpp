@@ -1,5 +1,6 @@
 #include "cohort/parallel/zero_data_parallel.h"
 
+#include "cohort/parallel/gradient_stand_in.h"
 #include "cohort/parallel/zero_test_support.h"
 
 namespace cohort {
@@ -31,7 +32,7 @@ TEST_CASE("stage 3 holds slices and no more whole units than allowed, and is ahe
       unforeseen_before = zero.num_unforeseen_gathers();
       loss.backward();
       for (const torch::Tensor& parameter : model->parameters())
-        if (parameter.grad().defined()) FAIL("a whole gradient is left after backward");
+        if (!is_stand_in(parameter.grad()) || parameter.grad().storage().nbytes() > 8) FAIL("a whole gradient is left after backward");
       zero.finish_backward();
       zero.step({.learning_rate = 0.01});
       if (zero.unit_bytes() != 0) FAIL("whole units after step()");
@@ -62,7 +63,7 @@ TEST_CASE("stages 1 and 2 forecast what they hold") {
       zero.finish_backward();
       if (stage == 2 && zero.peak_unit_bytes() > 2 * unit) FAIL("more than two units of gradients at once");
       for (const torch::Tensor& parameter : model->parameters())
-        if (parameter.grad().defined() != (stage == 1)) FAIL("gradients after backward");
+        if (is_stand_in(parameter.grad()) == (stage == 1)) FAIL("gradients after backward");
     }
   });
 }

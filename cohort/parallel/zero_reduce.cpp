@@ -17,6 +17,7 @@
 #include <numeric>
 
 #include "cohort/base/error.h"
+#include "cohort/parallel/gradient_stand_in.h"
 #include "cohort/parallel/staged_exchange.h"
 #include "cohort/parallel/tensor_alias.h"
 
@@ -56,6 +57,8 @@ ZeroReduce::ZeroReduce(Group group, const std::vector<NamedTensor>& parameters, 
   std::iota(order_.rbegin(), order_.rend(), 0);
   ready_.assign(parameters.size(), 0);
   used_.assign(parameters.size(), 0);
+  stand_ins_.resize(parameters.size());
+  stands_in_.assign(parameters.size(), 0);
 }
 
 void ZeroReduce::on_gradient(int parameter) {
@@ -151,6 +154,34 @@ void ZeroReduce::learn_order() {
   std::copy(order_.begin(), order_.end(), shared.data_ptr<int64_t>());
   group_.broadcast(shared, 0, "the order of the units");
   std::copy_n(shared.const_data_ptr<int64_t>(), order_.size(), order_.begin());
+}
+
+void ZeroReduce::lay_stand_ins(const std::vector<uint8_t>& has_gradient) {
+  if (keep_whole_) return;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& parameter = parameters_[i].tensor;
+    if (!has_gradient[i] || !parameter.requires_grad() || parameter.grad().defined()) continue;
+    if (!stand_ins_[i].defined()) stand_ins_[i] = gradient_stand_in(parameter);
+    parameter.mutable_grad() = stand_ins_[i];
+    stands_in_[i] = 1;
+  }
+}
+
+std::vector<int> ZeroReduce::lift_stand_ins() {
+  std::vector<int> taken;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!stands_in_[i]) continue;
+    stands_in_[i] = 0;
+    at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+    if (gradient.is_same(stand_ins_[i]) && !has_dropped(stand_ins_[i], gradient)) {
+      gradient = at::Tensor();
+      continue;
+    }
+    taken.push_back(static_cast<int>(i));  // Gone, or zero_grad(/*set_to_none=*/false) was there.
+    if (gradient.defined() && gradient.is_alias_of(stand_ins_[i])) gradient = at::Tensor();
+    stand_ins_[i] = at::Tensor();
+  }
+  return taken;
 }
 
 void ZeroReduce::clear() {

@@ -38,6 +38,12 @@ class ZeroReduce {
   /// is `dropped`: a rank did not come to its end.
   void finish_pass(bool dropped = false);
 
+  /// Stages 2 and 3: who looks at `.grad` of a parameter whose gradient has left, or drops it, must not take it for one that there never
+  /// was: from lay_stand_ins() to lift_stand_ins() gradient_stand_in() lies there, where `has_gradient`.
+  void lay_stand_ins(const std::vector<uint8_t>& has_gradient);
+  /// Returns the parameters whose stand-in the program has taken away (Module::zero_grad()).
+  std::vector<int> lift_stand_ins();
+
   /// This rank's slice of the summed gradient of a unit, valid after a pass.
   const at::Tensor& slice(size_t unit) const { return units_[unit].sum; }
   /// Forgets all gradients.
@@ -79,6 +85,8 @@ class ZeroReduce {
   std::vector<int64_t> arrivals_;  ///< Units in the order in which their gradients became complete in the first pass.
   bool order_learnt_ = false;
   std::vector<uint8_t> ready_, used_;
+  std::vector<at::Tensor> stand_ins_;  ///< One a parameter, made when first needed.
+  std::vector<uint8_t> stands_in_;     ///< Which of them lie in `.grad`.
   size_t next_ = 0;
   std::deque<InFlight> in_flight_;
 };

@@ -24,15 +24,30 @@ constexpr int kNumControls = DataParallel::kNumControls;
 }  // namespace
 
 ZeroDataParallel::State::State(torch::nn::Module& module_, Group group_, const ZeroOptions& options_)
-    : module(module_), group(std::move(group_)), options(options_), backward_watch([this] {
-        const Quiet quiet;
-        close_pass(sync);
-      }) {
+    : module(module_),
+      group(std::move(group_)),
+      options(options_),
+      backward_watch({.at_end =
+                          [this] {
+                            const Quiet quiet;
+                            close_pass(sync);
+                          },
+                      .at_begin =
+                          [this](const auto&) {
+                            const Quiet quiet;
+                            notice_drops();
+                          },
+                      .at_return =
+                          [this] {
+                            const Quiet quiet;
+                            if (!holds_gradients) reduce->lay_stand_ins(used);
+                          }}) {
   if (options.stage < 1 || options.stage > 3) fail(ErrorCode::kBadInput, "ZeRO has stages 1, 2 and 3, not ", options.stage);
   if (options.bucket_bytes <= 0) fail(ErrorCode::kBadInput, "ZeRO: bucket_bytes must be positive, not ", options.bucket_bytes);
   const Quiet quiet;
   all = distinct_parameters(module);
   check_same_model(group, all);
+  check_forward_writes(module, group.size());
   check_divisible(all);
   for (const NamedTensor& parameter : all)
     if (parameter.tensor.requires_grad()) check_no_gradient_hook(parameter);
@@ -51,6 +66,7 @@ ZeroDataParallel::State::State(torch::nn::Module& module_, Group group_, const Z
   divide_optimizer();
   reduce = std::make_unique<ZeroReduce>(group, all, trained, *memory, /*keep_whole=*/options.stage == 1);
   used.assign(all.size(), 0);
+  dropped.assign(all.size(), 0);
   statistics.bytes = reduce->pass_bytes();
   statistics.num_buckets = static_cast<int>(reduce->num_units());
   watch_weights();
@@ -113,10 +129,11 @@ void ZeroDataParallel::State::on_gradient(int parameter) {
   if (holds_gradients) return;
   const Quiet quiet;
   if (step_closed)
-    fail(ErrorCode::kFailed, "parameter ", all[static_cast<size_t>(parameter)].name,
-         " got a gradient after those of the step were exchanged; call step() first, or zero_grad(), or set_sync(false) before all but the "
-         "last backward() of a step. ",
-         kHowToStep);
+    fail(
+        ErrorCode::kFailed, "parameter ", all[static_cast<size_t>(parameter)].name,
+        " got a gradient after those of the step were exchanged; call step() first, or the module's zero_grad() to drop these, and put all "
+        "but the last backward() of a step into accumulate(); ",
+        kHowToStep);
   if (options.stage == 1 && !sync) return;
   if (backward_watch.has_failed())
     fail(ErrorCode::kFailed, "an exception ended a backward() of this step on rank ", group.rank(),
@@ -132,6 +149,7 @@ void ZeroDataParallel::State::close_pass(bool last, bool leaves) {
   const auto began = Clock::now();
   if (!step_begun) statistics.exposed_seconds = 0;
   step_begun = true;
+  notice_drops();
   if (!leaves) notice_writes();
   if (gather) statistics.exposed_seconds += gather->waited_seconds() - waited_before;
   bool is_closed = false;
@@ -160,7 +178,8 @@ bool ZeroDataParallel::State::exchange_notes(bool last, bool leaves) {
   note[kLast] = last ? 1 : 0;
   note[kLeft] = leaves ? 1 : 0;
   std::copy(controls.begin(), controls.end(), note + kControls);
-  for (size_t i = 0; i < all.size(); ++i) note[kUsed + i] = static_cast<float>((reduce->used()[i] ? 1 : 0) + (was_written(i) ? 2 : 0));
+  for (size_t i = 0; i < all.size(); ++i)
+    note[kUsed + i] = static_cast<float>((reduce->used()[i] ? 1 : 0) + (was_written(i) ? 2 : 0) + (dropped[i] ? 4 : 0));
   const auto pending = group.size() > 1 ? group.start_all_gather(notes, mine, "the notes on a pass") : nullptr;
   if (pending) pending->wait();
   else notes.copy_(mine);
@@ -184,9 +203,14 @@ bool ZeroDataParallel::State::exchange_notes(bool last, bool leaves) {
     for (size_t parameter = 0; parameter < all.size(); ++parameter) {
       const auto bits = static_cast<uint8_t>(one[kUsed + parameter]);
       used[parameter] |= bits & 1;
-      written_anywhere[parameter] |= bits >> 1;
+      written_anywhere[parameter] |= (bits >> 1) & 1;
+      if ((bits & 4) != (dropped[parameter] ? 4 : 0))
+        fail(ErrorCode::kFailed, "the program dropped the gradient of ", all[parameter].name, " on rank ",
+             dropped[parameter] ? group.rank() : rank, " and not on rank ", dropped[parameter] ? rank : group.rank(),
+             "; call zero_grad() on all ranks or on none");
     }
   }
+  std::fill(dropped.begin(), dropped.end(), 0);
   return all_last;
 }
 

@@ -40,8 +40,8 @@ struct WeightPlace {
 };
 
 constexpr const char* kHowToStep =
-    "ZeroDataParallel applies the gradients itself: zero.step({.learning_rate, .clip_norm}) in place of the step() of a torch::optim "
-    "optimizer and of clip_grad_norm_(); to drop gradients on purpose call skip_step(); for other optimizers use DataParallel";
+    "under ZeRO no rank has all gradients: step({.clip_norm = 1}) of Parallel applies them, in place of the step() of a torch::optim "
+    "optimizer and of clip_grad_norm_(); for other optimizers use layout dp";
 
 /// Members are in the order of construction: what is watched ends before what it uses.
 struct ZeroDataParallel::State {
@@ -70,7 +70,8 @@ struct ZeroDataParallel::State {
   BackwardWatch backward_watch;
   double buffer_share = -1, waited_before = 0;
   std::array<float, DataParallel::kNumControls> controls{}, control_sums{};
-  std::vector<uint8_t> used;  ///< By any rank in this step. One a parameter.
+  std::vector<uint8_t> used;     ///< By any rank in this step. One a parameter.
+  std::vector<uint8_t> dropped;  ///< By the program of this rank, since the last notes. One a parameter.
   WeightWatch weight_watch{"ZeroDataParallel"};
   ModuleWatch module_watch{module};
   /// What the program did to parameters since forget_writes(). One a parameter.
@@ -88,6 +89,9 @@ struct ZeroDataParallel::State {
   void close_pass(bool last, bool leaves = false);
   bool exchange_notes(bool last, bool leaves);
   void forget_gradients();
+  void notice_drops();
+  void drop(int parameter);
+  [[noreturn]] void fail_dropped(int parameter) const;
   void check_was_applied();
   void watch_weights();
   void notice_writes();

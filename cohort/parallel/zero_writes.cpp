@@ -1,4 +1,4 @@
-// What the program itself does to the weights of a ZeRO model: kept where it can be, said where not.
+// What the program itself does to the weights and gradients of a ZeRO model: kept where it can be, said where not.
 //
 // Stages 1 and 2: weights are whole, and slices and parameters are the same memory, so writes in place need no help. Stage 3: an operator
 // that writes to a gathered unit is seen (use_watch.h), and this rank's part goes to its slice before the unit goes (zero_gather.cpp).
@@ -89,8 +89,7 @@ void ZeroDataParallel::State::compare_writes() {
       fail(ErrorCode::kFailed, "the program wrote to ",
            i < all.size() ? "parameter " + all[i].name : "the weights of " + weights->name(i - all.size()), " on ranks 0 and ", rank,
            " differently, or on one of them alone; write the same values on all ranks",
-           gather ? ", for stage 3 all between gather_weights() and release_weights()" : "",
-           ", or write on rank 0 and call load_weights() on all");
+           gather ? ", under zero=3 all between gather_weights() and release_weights()" : "");
     }
   }
   forget_writes();
@@ -103,9 +102,46 @@ void ZeroDataParallel::State::forget_writes() {
   if (gather) gather->forget_writes();
 }
 
+/// Module::zero_grad() between two backwards, or before a step() that needs them, drops what one process would drop.
+void ZeroDataParallel::State::notice_drops() {
+  const std::vector<int> taken = reduce->lift_stand_ins();
+  const auto is_gone = [&](int parameter) {
+    return !used[static_cast<size_t>(parameter)] || std::find(taken.begin(), taken.end(), parameter) != taken.end() ||
+           (options.stage == 1 && !all[static_cast<size_t>(parameter)].tensor.grad().defined());
+  };
+  if (!step_closed) {
+    for (const int parameter : taken) drop(parameter);
+    return;
+  }
+  if (std::find(used.begin(), used.end(), 1) == used.end()) return;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (is_gone(static_cast<int>(i))) continue;
+    if (!taken.empty()) fail_dropped(taken.front());
+    return;
+  }
+  check_was_applied();
+  forget_gradients();
+}
+
+/// The gradients of the step are exchanged, and ranks might drop different ones.
+void ZeroDataParallel::State::fail_dropped(int parameter) const {
+  fail(ErrorCode::kFailed, "the program dropped the gradient of ", all[static_cast<size_t>(parameter)].name,
+       " alone, or just before step(), when the ranks had exchanged it; call the module's zero_grad() in place of step(), or freeze the "
+       "parameter (requires_grad_(false)) before Parallel is made");
+}
+
+void ZeroDataParallel::State::drop(int parameter) {
+  used[static_cast<size_t>(parameter)] = 0;
+  dropped[static_cast<size_t>(parameter)] = 1;
+  for (const ZeroPlace& place : places)
+    if (place.parameter == parameter) reduce->slice(place.reduced_unit).narrow(0, place.slice_offset, place.count).zero_();
+}
+
 /// A step is over, or given up: the next backward begins anew.
 void ZeroDataParallel::State::forget_gradients() {
+  reduce->lift_stand_ins();
   reduce->clear();
+  std::fill(dropped.begin(), dropped.end(), 0);
   std::fill(used.begin(), used.end(), 0);
   step_closed = step_begun = false;
 }

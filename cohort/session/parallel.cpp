@@ -1,116 +1,41 @@
-// Which engine does the work:
-//   dp, the program's own optimizer     DataParallel (mean over ranks) in front of it: weights and state whole on every rank
-//   dp, the optimizer given here        one copy of the weights a host where ranks share memory, else replicated
-//   zero=1..3                           ZeroDataParallel
-//   pp, tp, recompute                   one of the last two, over the ranks that have the same part of the model (split_model.h)
-//
 // The mean over the global batch: a rank's loss is the mean over its own n of N samples, so its gradient counts n p / N in the mean over p
 // replicas. A hook in front of each parameter's `.grad` multiplies by that where it is not 1, for every backward() with the samples that it
 // had. In a pipeline the loss of each micro-batch is multiplied.
+//
+// Between backward() and step() a rank has its part of the gradient at most, but for DataParallel's: it is hidden (gradient_stand_in.h)
+// from the program, which would measure and change that part.
 #include "cohort/session/parallel.h"
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/utils/clip_grad.h>
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/base/layout.h"
-#include "cohort/base/option_rules.h"
 #include "cohort/models/model_errors.h"
-#include "cohort/parallel/convert_sync_batch_norm.h"
-#include "cohort/parallel/make_strategy.h"
 #include "cohort/session/optimizer_pieces.h"
 #include "cohort/session/parallel_state.h"
 
 namespace cohort {
-namespace {
 
-constexpr int kRateSlot = DataParallel::kNumControls - 1;
-
-Layout layout_of(const ParallelOptions& options, const Session& session) {
-  const std::string& text = options.layout.empty() ? session.layout() : options.layout;
-  Layout layout;
-  if (text.empty() || text == "dp") {
-    layout.dp = session.size();
-  } else {
-    layout = parse_layout(text, session.size());
-  }
-  if (options.optimizer.index() == 0 && (layout.zero > 0 || layout.is_model_parallel() || layout.recompute != "none"))
-    fail(ErrorCode::kBadInput, "layout ", text,
-         layout.zero > 0 ? " divides the optimizer's state" : " leaves each rank a part of the model",
-         ", which LibTorch's optimizers cannot follow: give Parallel its options, "
-         "{.optimizer = torch::optim::AdamWOptions(1e-3)} (or SGDOptions, AdamOptions), and call step() without an optimizer; all others "
-         "(RMSprop, Adagrad, and LBFGS, whose closure computes the loss several times a step) go with layout dp: step(optimizer), "
-         "step(optimizer, closure)");
-  if (options.compress != "none") layout.compress = options.compress;
-  if (layout.zero > 0 && layout.compress != "none")
-    fail(ErrorCode::kBadInput, "compress=", layout.compress, " goes with layout dp, not with zero=", layout.zero);
-  if (layout.is_model_parallel() && options.sync_batch_norm)
-    fail(ErrorCode::kBadInput, "layout ", to_text(layout), ": sync_batch_norm goes with dp and zero; use a norm over groups or layers");
-  const Config defaults;
-  check_options({.config = defaults, .layout = layout, .num_ranks = session.size()});
-  return layout;
+void Parallel::State::begin_backward(const torch::autograd::edge_list& roots) {
+  see_module();
+  if (in_pipeline) return;
+  gradients.show();
+  if (split) split->check_loss(roots);
 }
 
-}  // namespace
-
-Parallel::State::State(torch::nn::Module& module_, const Session& session_, ParallelOptions options_)
-    : module(module_),
-      session(session_),
-      options(std::move(options_)),
-      layout(layout_of(options, session)),
-      changed_weights(session.size() > 1 ? ChangedWeights(module) : ChangedWeights()) {
-  const std::vector<at::Tensor> weights = module.parameters();
-  if (options.optimizer.index() != 0 && std::none_of(weights.begin(), weights.end(), [](const auto& one) { return one.requires_grad(); }))
-    fail(ErrorCode::kBadInput, "Parallel: ", module.name(), " has no parameter that requires a gradient, so there is nothing to train");
-  if (options.sync_batch_norm) share_batch_norm();
-  if (options.optimizer.index() == 0) {
-    data_parallel = std::make_unique<DataParallel>(
-        module, session.group(),
-        DataParallelOptions{.buffers = options.buffers, .name = options.name, .compress = layout.compress, .seed = session.seed()});
-  } else {
-    make_strategy();
-  }
-  session.divide_by(split ? split->share_index() : session.rank(), num_replicas(), split ? split->random_stream() : session.rank());
-  module_watch.emplace(trained());
-  changed_weights.look_again();
-  hook_parameters();
-}
-
-void Parallel::State::share_batch_norm() {
-  Group group = session.group();
-  if (group.size() > 1) {
-    std::vector<int> all(session.size());
-    std::iota(all.begin(), all.end(), 0);
-    group = group.split(all, "batch norm");  // Beside the gradients' own order.
-  }
-  if (convert_sync_batch_norm(module, group) == 0)
-    fail(ErrorCode::kBadInput, "Parallel with sync_batch_norm: ", module.name(),
-         " has no torch::nn::BatchNorm1d, 2d or 3d, and of a norm of the program's own Cohort knows nothing; leave the option out");
-}
-
-void Parallel::State::make_strategy() {
-  if (options.buffers != BufferPolicy::kAverage)
-    fail(ErrorCode::kBadInput, "Parallel: buffers = ", name_of(options.buffers),
-         " goes with an optimizer of the program's own under layout dp");
-  const UpdateRule rule = update_rule_of(options.optimizer, &learning_rate);
-  if (layout.is_model_parallel() || layout.recompute != "none")
-    split = std::make_unique<SplitModel>(module, session.group(), layout, rule, options.example);
-  strategy = cohort::make_strategy(trained(), split ? split->data() : session.group(),
-                                   {.zero = layout.zero, .rule = rule, .compress = layout.compress, .seed = session.seed()});
-  if (has_parts()) strategy->set_counted_elsewhere(split->parallel()->counted_elsewhere(split->part()));
-  if (is_pipeline()) strategy->hold_gradients();
-  strategy->set_gradient_factor(1.0 / num_replicas());
-  strategy->set_control(kRateSlot, static_cast<float>(learning_rate));
-  announced_rate = learning_rate;
+/// Of what this rank has of a gradient, clip_grad_norm_() would have another norm than that of the gradient. They are whole, and the
+/// program's to change, where DataParallel has exchanged them.
+void Parallel::State::hide_gradients() {
+  if (!in_pipeline && (strategy || !data_parallel->is_sync())) gradients.hide();
 }
 
 /// Before each backward(): parameters that were registered or unfrozen since count by the samples, too.
@@ -212,6 +137,7 @@ StepOutcome Parallel::step(torch::optim::Optimizer& optimizer, const StepSetting
          s.layout.zero > 0
              ? concat(" (under zero=", s.layout.zero, " no rank has all gradients, so LibTorch's optimizer would not move it)")
              : "");
+  s.gradients.show();
   s.exchange_what_waits();
   s.check_hooks();
   StepOutcome outcome;
@@ -225,6 +151,7 @@ StepOutcome Parallel::step(torch::optim::Optimizer& optimizer, const StepSetting
 
 at::Tensor Parallel::step(torch::optim::Optimizer& optimizer, const std::function<at::Tensor()>& closure) {
   State& s = *state_;
+  s.gradients.show();
   if (s.strategy) fail(ErrorCode::kBadInput, "step(optimizer, closure) goes with layout dp and without an optimizer given to Parallel");
   at::Tensor loss = optimizer.step([&] { return s.session.mean(closure()); });
   optimizer.zero_grad();
@@ -236,6 +163,10 @@ at::Tensor Parallel::step(torch::optim::Optimizer& optimizer, const std::functio
 StepOutcome Parallel::step(const StepSettings& settings) {
   State& s = *state_;
   s.check_own("step()");
+  if (const std::string dropped = s.gradients.show(); !dropped.empty())
+    fail(ErrorCode::kBadInput, "step(): the program took the gradient of ", dropped,
+         " away after the last backward(); to drop a step call zero_grad() in place of step(), to freeze a parameter requires_grad_(false) "
+         "before Parallel is made");
   if (s.is_pipeline()) {
     if (s.num_passes == s.num_passes_before)
       fail(ErrorCode::kBadInput, "step(): there was no forward_backward() since the last one, so there is nothing to apply");
@@ -250,6 +181,7 @@ StepOutcome Parallel::step(const StepSettings& settings) {
   if (s.has_parts()) s.split->check_whole_weights();
   s.strategy->zero_grad();
   if (!s.is_pipeline()) s.strategy->set_sync(true);
+  s.hide_gradients();
   return outcome;
 }
 
@@ -280,9 +212,11 @@ void Parallel::no_samples() {
   if (s.is_pipeline())
     fail(ErrorCode::kBadInput, "no_samples(): in a pipeline all ranks call forward_backward(), with no rows where there are none");
   s.exchange_no_samples();
+  s.hide_gradients();
 }
 
 void Parallel::State::exchange_no_samples() {
+  gradients.show();
   set_buffer_share();
   if (data_parallel) return data_parallel->exchange_without_backward();
   strategy->set_sync(true);
@@ -295,9 +229,14 @@ void Parallel::abandon_step() {
     fail(ErrorCode::kBadInput, "abandon_step(): under layout ", to_text(s.layout),
          " ranks wait for each other inside of forward and backward, so a step that one cannot make ends the job; use dp or zero");
   s.has_accumulated = false;
-  if (s.data_parallel) return s.data_parallel->abandon_step();
-  s.strategy->abandon_step();
-  s.strategy->zero_grad();
+  s.gradients.show();
+  if (s.data_parallel) {
+    s.data_parallel->abandon_step();
+  } else {
+    s.strategy->abandon_step();
+    s.strategy->zero_grad();
+  }
+  s.hide_gradients();
 }
 
 void Parallel::adopt_model() {
@@ -336,13 +275,16 @@ double Parallel::State::forward_backward(const at::Tensor& input, const at::Tens
     session.check_samples_told("forward_backward()");
     split->check_rows(input, target);
     const LossFunction alone = [&](const at::Tensor& output, const at::Tensor& wanted) {
-      struct Scope {
-        Session& session;
-        ~Scope() { session.set_in_pipeline_loss(false); }
-      } scope{session};
       session.set_in_pipeline_loss(true);
+      const auto out_of_it = c10::make_scope_exit([this] { session.set_in_pipeline_loss(false); });
       return loss(output, wanted);
     };
+    gradients.show();
+    in_pipeline = true;
+    const auto out_of_it = c10::make_scope_exit([this] {
+      in_pipeline = false;
+      hide_gradients();
+    });
     const double mean = split->run_pipeline({input, target, alone, session.weight(), context});
     set_buffer_share(split->own_share());
     return mean;

@@ -10,12 +10,16 @@
 #include "cohort/base/layout.h"
 #include "cohort/parallel/backward_watch.h"
 #include "cohort/parallel/data_parallel.h"
+#include "cohort/parallel/gradient_stand_in.h"
 #include "cohort/parallel/module_watch.h"
 #include "cohort/session/explain.h"
 #include "cohort/session/parallel.h"
 #include "cohort/session/split_model.h"
 
 namespace cohort {
+
+/// Of the control numbers that travel with the gradients: the learning rate.
+constexpr int kRateSlot = DataParallel::kNumControls - 1;
 
 struct Parallel::State {
   torch::nn::Module& module;
@@ -30,10 +34,13 @@ struct Parallel::State {
   std::vector<const void*> hooked;
   std::optional<ModuleWatch> module_watch;
   ChangedWeights changed_weights;
-  BackwardWatch backward_watch{{}, [this] { see_module(); }, [this](const std::string& text) { explain_backward(text); }};
+  HiddenGradients gradients;
+  BackwardWatch backward_watch{{.at_begin = [this](const auto& roots) { begin_backward(roots); },
+                                .at_failure = [this](const std::string& text) { explain_backward(text); },
+                                .at_return = [this] { hide_gradients(); }}};
   int64_t num_exchanges_before = 0;
   int64_t num_passes = 0, num_passes_before = 0;  ///< Calls of forward_backward(), ever and until the last step.
-  bool has_accumulated = false;
+  bool has_accumulated = false, in_pipeline = false;
 
   State(torch::nn::Module& module, const Session& session, ParallelOptions options);
   ~State() {
@@ -50,7 +57,9 @@ struct Parallel::State {
   double forward_backward(const at::Tensor& input, const at::Tensor& target, const LossFunction& loss);
   void exchange_no_samples();
   void hook_parameters();
+  void begin_backward(const torch::autograd::edge_list& roots);
   void see_module();
+  void hide_gradients();
   void explain_backward(const std::string& text) const;
   void set_buffer_share(double part = 1);
   void check_hooks();

@@ -126,6 +126,7 @@ SplitModel::SplitModel(torch::nn::Module& module, const Group& group, const Layo
   if (parallel_) make_replica();
   if (is_pipeline()) describe(plan.stages);
   describe_batch_norm();
+  if (parallel_) loss_graph_ = std::make_unique<LossGraph>(distinct_parameters(*graph_));
   if (layout.tp > 1) watch_ends();
   show_parts(module);
 }
@@ -167,16 +168,29 @@ void SplitModel::watch_ends() {
   }
   if (!parallel_->makes_output()) return;
   const bool gathers = parallel_->sharded().logits_divided;
-  graph_->replace_layer(layers.size() - 1, nullptr,
-                        [function = layers.back().function, tensor, gathers, compares, compare](const auto& in) {
-                          at::Tensor output = function(in);
-                          if (gathers) output = gather_from_ranks(output, output.dim() - 1, tensor);
-                          if (compares && output.requires_grad())
-                            output.register_hook([compare](const at::Tensor& gradient) {
-                              compare(gradient, "different targets, or other losses of one output", "all of them compute the same loss");
-                            });
-                          return output;
-                        });
+  graph_->replace_layer(
+      layers.size() - 1, nullptr,
+      [function = layers.back().function, tensor, gathers, compares, compare, loss_graph = loss_graph_.get()](const auto& in) {
+        at::Tensor output = function(in);
+        if (gathers) output = gather_from_ranks(output, output.dim() - 1, tensor);
+        if (compares && output.requires_grad())
+          output.register_hook([compare](const at::Tensor& gradient) {
+            compare(gradient, "different targets, or other losses of one output", "all of them compute the same loss");
+          });
+        loss_graph->add_output(output);
+        return output;
+      });
+}
+
+void SplitModel::check_loss(const torch::autograd::edge_list& roots) const {
+  if (loss_graph_) refuse_weight_in_loss(loss_graph_->weight_beside_output(roots));
+}
+
+void SplitModel::refuse_weight_in_loss(const std::string& weight) const {
+  if (weight.empty()) return;
+  fail(ErrorCode::kBadInput, "the loss uses parameter ", weight, " itself, not through the model's output; under layout ", to_text(layout_),
+       " a rank has a part of the weights, so a penalty on them would count that part alone: use the optimizer's weight_decay, or dp or "
+       "zero");
 }
 
 void SplitModel::check_rows(const at::Tensor& input, const at::Tensor& target) {
@@ -272,7 +286,9 @@ double SplitModel::run_pipeline(const Pass& pass) {
     PipelineWork work;
     work.input = [&](int k) { return rows(pass.input, k); };
     work.loss = [&](int k, const at::Tensor& output) {
+      loss_graph_->add_output(output);
       const at::Tensor weighted = checked_loss(pass.loss, output, rows(pass.target, k)) * (part(k) * pass.weight);
+      refuse_weight_in_loss(loss_graph_->weight_beside_output(weighted));
       loss_sum += weighted.item<double>();
       return weighted;
     };

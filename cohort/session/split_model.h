@@ -15,6 +15,7 @@
 #include "cohort/parallel/update_rule.h"
 #include "cohort/parallel/weight_check.h"
 #include "cohort/pipeline/model_parallel.h"
+#include "cohort/session/loss_graph.h"
 #include "cohort/session/parallel.h"
 #include "cohort/train/parameter_places.h"
 
@@ -52,6 +53,9 @@ class SplitModel {
   /// were given other rows, or drew other random numbers. Collective.
   void check_whole_weights();
 
+  /// Where tensors are divided, before a backward() from `roots`: Error(kBadInput) for a penalty on weights inside the loss.
+  void check_loss(const torch::autograd::edge_list& roots) const;
+
   /// Forward and backward of this rank's rows through the pipeline, `microbatches` pieces of them; gradients add up. `loss` is the mean
   /// over the rows that it gets, and counts `weight` times. Collective. Returns the loss over the whole batch on all ranks.
   struct Pass {
@@ -73,6 +77,7 @@ class SplitModel {
   void show_parts(torch::nn::Module& module);
   void describe(const StageAssignment& stages);
   void describe_batch_norm();
+  void refuse_weight_in_loss(const std::string& weight) const;
 
   Group group_;
   Layout layout_;
@@ -81,6 +86,7 @@ class SplitModel {
   std::unique_ptr<ModelParallel> parallel_;
   Group replica_;                               ///< Ranks that share this rank's copy of the model.
   std::unique_ptr<WeightCheck> whole_weights_;  ///< Of ranks that divide tensors.
+  std::unique_ptr<LossGraph> loss_graph_;       ///< Where ranks have parts.
   std::string description_;
   double own_share_ = 1;
 };

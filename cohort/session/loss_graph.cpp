@@ -1,0 +1,48 @@
+#include "cohort/session/loss_graph.h"
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <unordered_set>
+
+namespace cohort {
+
+using torch::autograd::Node;
+
+LossGraph::LossGraph(const std::vector<NamedTensor>& weights) {
+  for (const NamedTensor& weight : weights) weights_[weight.tensor.unsafeGetTensorImpl()] = weight.name;
+}
+
+void LossGraph::add_output(const at::Tensor& output) {
+  std::erase_if(outputs_, [](const auto& one) { return one.expired(); });
+  has_run_ = true;
+  if (output.grad_fn()) outputs_.emplace_back(output.grad_fn());
+}
+
+std::string LossGraph::weight_beside_output(const torch::autograd::edge_list& roots) const {
+  if (!has_run_) return "";
+  std::unordered_set<const Node*> seen;
+  for (const auto& output : outputs_)
+    if (const auto node = output.lock()) seen.insert(node.get());
+  std::vector<Node*> left;
+  const auto add = [&](const torch::autograd::edge_list& edges) {
+    for (const torch::autograd::Edge& edge : edges)
+      if (edge.function && seen.insert(edge.function.get()).second) left.push_back(edge.function.get());
+  };
+  add(roots);
+  while (!left.empty()) {
+    Node* const node = left.back();
+    left.pop_back();
+    if (const auto* const leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node))
+      if (const auto weight = weights_.find(leaf->variable.unsafeGetTensorImpl()); weight != weights_.end()) return weight->second;
+    add(node->next_edges());
+  }
+  return "";
+}
+
+std::string LossGraph::weight_beside_output(const at::Tensor& loss) const {
+  return loss.requires_grad() ? weight_beside_output({torch::autograd::impl::gradient_edge(loss)}) : "";
+}
+
+}  // namespace cohort
