@@ -21,9 +21,9 @@ struct SharedDataParallelOptions {
 /// One per model and rank. The module's parameters move to memory that all ranks of the host map: what a rank writes to them in place is
 /// written for all, and where each rank writes it is written as often as there are ranks. So that is refused, Error(kFailed) at the next
 /// call or backward(), naming the parameter: rank 0 alone writes, and then all call load_weights(). What is written through data() or
-/// data_ptr() is not seen. Other memory for a parameter (torch::load()) gives its values to ours when the next backward has finished, the
-/// same on all ranks; Error(kFailed) where only some ranks did. Error(kBadInput) where its type, device or shape was changed
-/// (module->to()): convert first, then wrap.
+/// data_ptr() is seen at the next step where it changes one of four elements of a parameter. Other memory for a parameter (torch::load())
+/// gives its values to ours when the next backward has finished, the same on all ranks; Error(kFailed) where only some ranks did.
+/// Error(kBadInput) where its type, device or shape was changed (module->to()): convert first, then wrap.
 ///
 /// After backward() `.grad` is this rank's own gradient, not the mean, and after step() undefined: step() takes the place of a torch::optim
 /// optimizer. For other optimizers, and such as call backward() themselves (LBFGS): DataParallel.
