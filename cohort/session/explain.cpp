@@ -59,7 +59,8 @@ void check_target(const at::Tensor& input, const at::Tensor& target) {
        !target.defined()   ? "no target"
        : target.dim() == 0 ? "a target that is one number"
                            : concat(target.size(0), " of target (", describe_form(target), ")"),
-       "; there is a row of the target for each of the input: give session.local() of both");
+       target.defined() ? "; there is a row of the target for each of the input: give session.local() of both"
+                        : "; give the rows of session.local(target), or those of the input again where the loss needs none");
 }
 
 ChangedWeights::ChangedWeights(const torch::nn::Module& module) {
