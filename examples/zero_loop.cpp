@@ -17,7 +17,7 @@
 
 #include "cohort/comm/group.h"
 #include "cohort/data/sampler.h"
-#include "cohort/parallel/zero_data_parallel.h"
+#include "cohort/parallel/zero/zero_data_parallel.h"
 #include "cohort/world/world.h"
 
 namespace {

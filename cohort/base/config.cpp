@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
+#include "cohort/base/files/file.h"
 #include "cohort/base/option_rules.h"
-#include "cohort/base/text.h"
-#include "cohort/base/toml_text.h"
+#include "cohort/base/text/text.h"
+#include "cohort/base/text/toml_text.h"
 
 namespace cohort {
 namespace {

@@ -7,8 +7,8 @@
 #include <fstream>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
 #include "cohort/base/layout.h"
+#include "cohort/base/text/json.h"
 
 namespace cohort {
 namespace {

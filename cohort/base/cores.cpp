@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 
 namespace cohort {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 
 namespace cohort {
 namespace {

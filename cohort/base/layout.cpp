@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
-#include "cohort/base/json.h"
-#include "cohort/base/strict_json.h"
-#include "cohort/base/text.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/strict_json.h"
+#include "cohort/base/text/text.h"
 
 namespace cohort {
 namespace {

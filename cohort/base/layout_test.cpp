@@ -6,8 +6,8 @@
 #include <string>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
-#include "cohort/base/json.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/text/json.h"
 
 namespace cohort {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 
 namespace cohort {
 namespace {

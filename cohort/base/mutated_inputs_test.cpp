@@ -8,9 +8,9 @@
 
 #include "cohort/base/config.h"
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
-#include "cohort/base/json.h"
+#include "cohort/base/files/file.h"
 #include "cohort/base/layout.h"
+#include "cohort/base/text/json.h"
 #include "cohort/testing/mutation.h"
 
 namespace cohort {

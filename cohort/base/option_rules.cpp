@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
 
 namespace cohort {
 namespace {

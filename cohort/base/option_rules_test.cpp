@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
-#include "cohort/base/text.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/text/text.h"
 
 namespace cohort {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/file.h"
+#include "cohort/base/files/file.h"
 
 using namespace cohort;
 

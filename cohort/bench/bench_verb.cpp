@@ -4,12 +4,12 @@
 #include <cstdio>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
 #include "cohort/base/layout.h"
 #include "cohort/base/log.h"
 #include "cohort/base/option_rules.h"
 #include "cohort/base/statistics.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/bench/collectives_verb.h"
 #include "cohort/bench/handover_verb.h"
 #include "cohort/bench/peer.h"

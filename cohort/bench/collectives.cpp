@@ -28,7 +28,7 @@
 #include "cohort/bench/systems.h"
 #include "cohort/comm/group.h"
 #include "cohort/comm/memory_bandwidth.h"
-#include "cohort/comm/store.h"
+#include "cohort/comm/rendezvous/store.h"
 #include "cohort/world/launch.h"
 
 namespace cohort {

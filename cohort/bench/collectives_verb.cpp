@@ -10,11 +10,11 @@
 #include <tuple>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
 #include "cohort/base/log.h"
-#include "cohort/base/shell_text.h"
 #include "cohort/base/statistics.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/shell_text.h"
+#include "cohort/base/text/text.h"
 #include "cohort/bench/collectives.h"
 #include "cohort/bench/faults.h"
 #include "cohort/world/world.h"

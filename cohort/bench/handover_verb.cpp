@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
 #include "cohort/base/statistics.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/bench/handover.h"
 
 namespace cohort {

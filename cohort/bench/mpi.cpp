@@ -7,7 +7,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/bench/systems.h"
-#include "cohort/comm/mpi_library.h"
+#include "cohort/comm/net/mpi_library.h"
 
 namespace cohort {
 namespace {

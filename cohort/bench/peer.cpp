@@ -7,9 +7,9 @@
 #include <memory>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
 #include "cohort/base/log.h"
-#include "cohort/base/shell_text.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/shell_text.h"
 
 namespace cohort {
 

@@ -16,20 +16,20 @@
 #include <utility>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
 #include "cohort/base/statistics.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/bench/workload.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/step_context.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/pipeline/model_parallel.h"
 #include "cohort/plan/split.h"
-#include "cohort/train/auto_split.h"
-#include "cohort/train/measure_in_ranks.h"
-#include "cohort/train/pipeline_forecast.h"
-#include "cohort/train/pipeline_meter.h"
-#include "cohort/train/profile_layers.h"
+#include "cohort/train/measured/auto_split.h"
+#include "cohort/train/measured/measure_in_ranks.h"
+#include "cohort/train/measured/pipeline_forecast.h"
+#include "cohort/train/measured/pipeline_meter.h"
+#include "cohort/train/measured/profile_layers.h"
 
 namespace cohort {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cohort/base/layout.h"
-#include "cohort/parallel/update_rule.h"
+#include "cohort/parallel/optimizer/update_rule.h"
 #include "cohort/schedule/simulate.h"
 
 namespace cohort {

@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
-#include "cohort/base/json.h"
+#include "cohort/base/files/file.h"
 #include "cohort/base/log.h"
 #include "cohort/base/option_rules.h"
 #include "cohort/base/statistics.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/bench/peer.h"
 #include "cohort/bench/pipeline.h"
 #include "cohort/bench/workload.h"

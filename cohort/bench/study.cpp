@@ -2,7 +2,7 @@
 
 #include "cohort/base/cpu_time.h"
 #include "cohort/base/error.h"
-#include "cohort/train/model_trial.h"
+#include "cohort/train/study_run/model_trial.h"
 
 namespace cohort {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/comm/gloo.h"
 #include "cohort/comm/group.h"
+#include "cohort/comm/net/gloo.h"
 
 namespace cohort {
 namespace {

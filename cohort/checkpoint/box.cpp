@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "cohort/base/error.h"
-#include "cohort/base/safetensors.h"
+#include "cohort/base/files/safetensors.h"
 
 namespace cohort {
 

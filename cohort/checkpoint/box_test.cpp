@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "cohort/base/files/safetensors.h"
 #include "cohort/base/random.h"
-#include "cohort/base/safetensors.h"
 
 using namespace cohort;
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/json_fwd.h"
-#include "cohort/base/safetensors.h"
+#include "cohort/base/files/safetensors.h"
+#include "cohort/base/text/json_fwd.h"
 
 namespace cohort {
 

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "cohort/base/file.h"
+#include "cohort/base/files/file.h"
 
 namespace cohort {
 

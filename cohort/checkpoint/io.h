@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/base/safetensors.h"
+#include "cohort/base/files/safetensors.h"
 
 namespace cohort {
 

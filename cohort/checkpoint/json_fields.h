@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
-#include "cohort/base/strict_json.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/strict_json.h"
 
 namespace cohort {
 

@@ -13,7 +13,7 @@
 #include <set>
 
 #include "cohort/base/error.h"
-#include "cohort/base/strict_json.h"
+#include "cohort/base/text/strict_json.h"
 #include "cohort/checkpoint/json_fields.h"
 #include "cohort/checkpoint/names.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/base/json.h"
+#include "cohort/base/text/json.h"
 #include "cohort/checkpoint/box.h"
 #include "cohort/checkpoint/checkpoint.h"
 

@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
+#include "cohort/base/files/file.h"
 #include "cohort/checkpoint/io.h"
 
 namespace cohort {

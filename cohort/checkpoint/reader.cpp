@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
-#include "cohort/base/json.h"
-#include "cohort/base/strict_json.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/strict_json.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/flat_range.h"
 #include "cohort/checkpoint/manifest.h"

@@ -14,7 +14,7 @@
 #include <exception>
 #include <functional>
 
-#include "cohort/base/file.h"
+#include "cohort/base/files/file.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/names.h"
 #include "cohort/checkpoint/writer_process.h"

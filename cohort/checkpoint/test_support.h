@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
-#include "cohort/base/json.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/text/json.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/io.h"
 #include "cohort/testing/text.h"

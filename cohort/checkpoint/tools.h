@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "cohort/base/json_fwd.h"
+#include "cohort/base/text/json_fwd.h"
 
 namespace cohort {
 

@@ -9,9 +9,9 @@
 #include <sstream>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
-#include "cohort/base/json.h"
-#include "cohort/base/strict_json.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/strict_json.h"
 #include "cohort/checkpoint/json_fields.h"
 
 namespace cohort {

@@ -1,9 +1,9 @@
 #include <cstdio>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
-#include "cohort/base/text.h"
-#include "cohort/base/writable_place.h"
+#include "cohort/base/files/writable_place.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/checkpoint/tools.h"
 #include "cohort/cli/verb.h"
 

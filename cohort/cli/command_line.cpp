@@ -8,7 +8,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
 #include "cohort/base/option_rules.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 #include "cohort/base/training_defaults.h"
 #include "cohort/cli/verb.h"
 #include "cohort/version.h"

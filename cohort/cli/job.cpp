@@ -6,7 +6,7 @@
 #include "cohort/base/layout.h"
 #include "cohort/base/log.h"
 #include "cohort/cli/verb.h"
-#include "cohort/train/check_run.h"
+#include "cohort/train/run/check_run.h"
 #include "cohort/world/launch.h"
 
 namespace cohort {

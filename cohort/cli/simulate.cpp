@@ -6,9 +6,9 @@
 #include <set>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
-#include "cohort/base/json.h"
-#include "cohort/base/text.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/cli/verb.h"
 #include "cohort/schedule/schedule.h"
 

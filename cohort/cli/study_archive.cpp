@@ -4,12 +4,12 @@
 #include <cstdio>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
-#include "cohort/base/text.h"
-#include "cohort/base/writable_place.h"
+#include "cohort/base/files/writable_place.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/cli/study.h"
-#include "cohort/study/archive.h"
-#include "cohort/study/store.h"
+#include "cohort/study/archive/archive.h"
+#include "cohort/study/store/store.h"
 
 namespace cohort {
 namespace {

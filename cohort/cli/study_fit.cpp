@@ -4,12 +4,12 @@
 #include <limits>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/cli/study.h"
-#include "cohort/study/fits.h"
-#include "cohort/study/self_checks.h"
-#include "cohort/study/store.h"
+#include "cohort/study/analysis/fits.h"
+#include "cohort/study/analysis/self_checks.h"
+#include "cohort/study/store/store.h"
 
 namespace cohort {
 namespace {

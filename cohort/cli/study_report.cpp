@@ -5,18 +5,18 @@
 #include <optional>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
-#include "cohort/base/json.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/files/writable_place.h"
 #include "cohort/base/log.h"
-#include "cohort/base/shell_text.h"
-#include "cohort/base/strict_json.h"
-#include "cohort/base/text.h"
-#include "cohort/base/writable_place.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/shell_text.h"
+#include "cohort/base/text/strict_json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/cli/study.h"
 #include "cohort/report/noise_run.h"
-#include "cohort/report/study_page.h"
-#include "cohort/study/archive.h"
-#include "cohort/study/store.h"
+#include "cohort/report/study/study_page.h"
+#include "cohort/study/archive/archive.h"
+#include "cohort/study/store/store.h"
 #include "cohort/train/step_times.h"
 
 namespace cohort {

@@ -4,11 +4,11 @@
 #include "cohort/base/cores.h"
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 #include "cohort/cli/study.h"
-#include "cohort/study/store.h"
-#include "cohort/study/study_queue.h"
-#include "cohort/train/run_study.h"
+#include "cohort/study/search/study_queue.h"
+#include "cohort/study/store/store.h"
+#include "cohort/train/study_run/run_study.h"
 #include "cohort/world/launch.h"
 
 namespace cohort {

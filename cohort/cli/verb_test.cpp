@@ -10,7 +10,7 @@
 
 #include "cohort/base/config.h"
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
+#include "cohort/base/files/file.h"
 #include "cohort/bench/bench_verb.h"
 
 namespace cohort {

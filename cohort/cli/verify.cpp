@@ -6,9 +6,9 @@
 #include <map>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
 #include "cohort/base/layout.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/cli/verb.h"
 #include "cohort/world/world.h"
 

@@ -12,12 +12,12 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/collective_backend.h"
+#include "cohort/comm/call/collective_backend.h"
 #include "cohort/comm/device_exchange.h"
-#include "cohort/comm/gloo.h"
 #include "cohort/comm/group_private.h"
 #include "cohort/comm/group_transport.h"
-#include "cohort/comm/store.h"
+#include "cohort/comm/net/gloo.h"
+#include "cohort/comm/rendezvous/store.h"
 #include "cohort/world/uncaught.h"
 
 namespace cohort {

@@ -107,7 +107,8 @@ class Group {
   /// `num_elements` zeros, 1-d, in memory in which all_reduce_sum is cheapest (shared with the other ranks of this host). Collective, in
   /// the same order on all ranks; given back when the tensor ends.
   at::Tensor allocate(int64_t num_elements, at::TensorOptions options);
-  /// What this host's ranks share, for exchanges that are made by hand (parallel/shared_data_parallel.h); null where they share nothing.
+  /// What this host's ranks share, for exchanges that are made by hand (parallel/one_copy/shared_data_parallel.h); null where they share
+  /// nothing.
   std::shared_ptr<ShmArena> arena() const;
   /// Waits for counters in that memory; its errors name the rank that is missing. Null with arena().
   const ShmWaiter* waiter() const;

@@ -8,10 +8,10 @@
 
 #include "cohort/base/backend_names.h"
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
-#include "cohort/comm/composite_transport.h"
-#include "cohort/comm/gloo_transport.h"
-#include "cohort/comm/mpi_transport.h"
+#include "cohort/base/text/text.h"
+#include "cohort/comm/net/composite_transport.h"
+#include "cohort/comm/net/gloo_transport.h"
+#include "cohort/comm/net/mpi_transport.h"
 
 namespace cohort {
 namespace {

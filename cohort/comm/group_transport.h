@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cohort/comm/peers.h"
-#include "cohort/comm/shm_transport.h"
+#include "cohort/comm/shm/shm_transport.h"
 #include "cohort/comm/transport.h"
 
 namespace cohort {

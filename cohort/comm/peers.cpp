@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 #include "cohort/world/process.h"
 
 namespace cohort {

@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "cohort/comm/group.h"
-#include "cohort/comm/shm_arena.h"
+#include "cohort/comm/shm/shm_arena.h"
 #include "cohort/testing/thread_ranks.h"
 #include "cohort/testing/threads.h"
 

@@ -7,8 +7,8 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/error.h"
-#include "cohort/comm/packet.h"
-#include "cohort/comm/packet_way.h"
+#include "cohort/comm/net/packet.h"
+#include "cohort/comm/net/packet_way.h"
 
 namespace cohort {
 namespace {

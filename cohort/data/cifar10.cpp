@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 #include "cohort/data/byte_reader.h"
 #include "cohort/data/image_source.h"
 

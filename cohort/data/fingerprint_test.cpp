@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/file.h"
+#include "cohort/base/files/file.h"
 #include "cohort/data/source.h"
 
 using namespace cohort;

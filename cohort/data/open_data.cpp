@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 #include "cohort/data/cifar10.h"
 #include "cohort/data/mnist.h"
 #include "cohort/data/source.h"

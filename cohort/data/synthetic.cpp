@@ -18,7 +18,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/random.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 #include "cohort/data/byte_buffer.h"
 #include "cohort/data/split.h"
 

@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 #include "cohort/models/layer_graph.h"
 
 namespace cohort {

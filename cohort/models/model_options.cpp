@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 #include "cohort/models/registry.h"
 
 namespace cohort {

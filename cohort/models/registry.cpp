@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 #include "cohort/models/families.h"
 #include "cohort/models/model_errors.h"
 

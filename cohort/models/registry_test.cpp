@@ -12,7 +12,7 @@
 #include <torch/utils.h>
 
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 
 namespace {
 

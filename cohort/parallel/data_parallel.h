@@ -44,7 +44,7 @@ struct DataParallelOptions {
   /// stands for "model 0", "model 1", ... in the order of construction.
   std::string name;
   bool check_weights = true;      ///< Some weights travel as a hash with each exchange: ranks that drift apart are found within steps.
-  std::string compress = "none";  ///< Of gradients of type Float; see parallel/compressor.h.
+  std::string compress = "none";  ///< Of gradients of type Float; see parallel/compress/compressor.h.
   uint64_t seed = 1;              ///< Of what a compressor draws; the same on all ranks.
 };
 

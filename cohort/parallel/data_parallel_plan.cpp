@@ -10,10 +10,10 @@
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/buckets.h"
 #include "cohort/parallel/data_parallel_state.h"
-#include "cohort/parallel/gradient_hook.h"
 #include "cohort/parallel/initial_broadcast.h"
 #include "cohort/parallel/staged_exchange.h"
 #include "cohort/parallel/tensor_alias.h"
+#include "cohort/parallel/watch/gradient_hook.h"
 
 namespace cohort {
 namespace {

@@ -8,15 +8,15 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/parallel/backward_watch.h"
 #include "cohort/parallel/buckets.h"
 #include "cohort/parallel/buffer_average.h"
-#include "cohort/parallel/compressor.h"
+#include "cohort/parallel/compress/compressor.h"
 #include "cohort/parallel/data_parallel.h"
-#include "cohort/parallel/module_watch.h"
 #include "cohort/parallel/ordered_worker.h"
 #include "cohort/parallel/parameters.h"
-#include "cohort/parallel/weight_check.h"
+#include "cohort/parallel/watch/backward_watch.h"
+#include "cohort/parallel/watch/module_watch.h"
+#include "cohort/parallel/watch/weight_check.h"
 
 namespace cohort {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "cohort/base/error.h"
+#include "cohort/parallel/one_copy/shared_data_parallel.h"
 #include "cohort/parallel/replicated.h"
-#include "cohort/parallel/shared_data_parallel.h"
-#include "cohort/parallel/zero_data_parallel.h"
+#include "cohort/parallel/zero/zero_data_parallel.h"
 
 namespace cohort {
 

@@ -6,7 +6,7 @@
 #include "cohort/parallel/data_parallel.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/parallel/strategy.h"
-#include "cohort/parallel/weight_watch.h"
+#include "cohort/parallel/watch/weight_watch.h"
 
 namespace cohort {
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "cohort/parallel/data_parallel.h"
-#include "cohort/parallel/shard_optimizer.h"
+#include "cohort/parallel/optimizer/shard_optimizer.h"
 
 namespace cohort {
 

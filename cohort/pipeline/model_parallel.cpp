@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/pipeline/scheduler.h"
 #include "cohort/tensor/collective_ops.h"

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
 
 namespace cohort {
 namespace {

@@ -1,13 +1,13 @@
 #pragma once
 // What each layer of a model costs on this machine for one micro-batch: what cuts and forecasts are made from. Torch-free; measured by
-// train/profile_layers.h, or written by hand.
+// train/measured/profile_layers.h, or written by hand.
 
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "cohort/base/json_fwd.h"
+#include "cohort/base/text/json_fwd.h"
 
 namespace cohort {
 

@@ -15,7 +15,7 @@
 #include <optional>
 
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 
 namespace cohort {
 namespace {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 #include "cohort/plan/split_costs.h"
 #include "cohort/plan/split_search.h"
 

@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
+#include "cohort/base/text/json.h"
 
 namespace cohort {
 namespace {

@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
+#include "cohort/base/files/file.h"
 
 namespace cohort::page {
 namespace {

@@ -1,6 +1,6 @@
-#include "cohort/base/text.h"
-#include "cohort/report/format.h"
-#include "cohort/report/sections.h"
+#include "cohort/base/text/text.h"
+#include "cohort/report/draw/format.h"
+#include "cohort/report/draw/sections.h"
 
 namespace cohort::page {
 

@@ -3,10 +3,10 @@
 #include <limits>
 
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
-#include "cohort/report/format.h"
-#include "cohort/report/sections.h"
-#include "cohort/report/svg.h"
+#include "cohort/base/text/text.h"
+#include "cohort/report/draw/format.h"
+#include "cohort/report/draw/sections.h"
+#include "cohort/report/draw/svg.h"
 
 namespace cohort::page {
 namespace {

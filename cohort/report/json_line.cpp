@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
-#include "cohort/base/strict_json.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/strict_json.h"
 
 namespace cohort::page {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/json_fwd.h"
+#include "cohort/base/text/json_fwd.h"
 
 namespace cohort::page {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
+#include "cohort/base/files/file.h"
 #include "cohort/report/run_reader.h"
 #include "cohort/testing/mutation.h"
 

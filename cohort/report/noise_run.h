@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cohort/report/run_reader.h"
-#include "cohort/study/noise_scale.h"
+#include "cohort/study/noise/noise_scale.h"
 
 namespace cohort::page {
 

@@ -6,9 +6,9 @@
 #include <fstream>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
-#include "cohort/base/json.h"
-#include "cohort/report/sections.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/text/json.h"
+#include "cohort/report/draw/sections.h"
 
 namespace cohort::page {
 namespace {

@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
-#include "cohort/report/format.h"
+#include "cohort/base/text/text.h"
+#include "cohort/report/draw/format.h"
+#include "cohort/report/draw/page.h"
+#include "cohort/report/draw/sections.h"
+#include "cohort/report/draw/svg.h"
 #include "cohort/report/noise_run.h"
-#include "cohort/report/page.h"
-#include "cohort/report/sections.h"
-#include "cohort/report/svg.h"
 
 namespace cohort::page {
 namespace {

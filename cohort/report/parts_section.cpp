@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/text.h"
-#include "cohort/report/format.h"
-#include "cohort/report/sections.h"
+#include "cohort/base/text/text.h"
+#include "cohort/report/draw/format.h"
+#include "cohort/report/draw/sections.h"
 
 namespace cohort::page {
 namespace {

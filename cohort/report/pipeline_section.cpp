@@ -4,10 +4,10 @@
 #include <cmath>
 #include <string>
 
-#include "cohort/base/text.h"
-#include "cohort/report/format.h"
-#include "cohort/report/plain_svg.h"
-#include "cohort/report/sections.h"
+#include "cohort/base/text/text.h"
+#include "cohort/report/draw/format.h"
+#include "cohort/report/draw/plain_svg.h"
+#include "cohort/report/draw/sections.h"
 
 namespace cohort::page {
 namespace {

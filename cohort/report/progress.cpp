@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 
 namespace cohort {
 namespace {

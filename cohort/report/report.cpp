@@ -1,9 +1,9 @@
 #include "cohort/report/report.h"
 
-#include "cohort/base/file.h"
-#include "cohort/report/page.h"
+#include "cohort/base/files/file.h"
+#include "cohort/report/draw/page.h"
+#include "cohort/report/draw/sections.h"
 #include "cohort/report/run_reader.h"
-#include "cohort/report/sections.h"
 #include "cohort/report/summary.h"
 
 namespace cohort::page {

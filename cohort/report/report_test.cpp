@@ -8,9 +8,9 @@
 #include <string>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
+#include "cohort/base/files/file.h"
 #include "cohort/base/random.h"
-#include "cohort/report/sections.h"
+#include "cohort/report/draw/sections.h"
 #include "cohort/report/summary.h"
 #include "cohort/testing/text.h"
 

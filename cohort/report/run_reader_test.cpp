@@ -7,7 +7,7 @@
 #include <string>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
+#include "cohort/base/files/file.h"
 #include "cohort/testing/text.h"
 
 namespace cohort::page {

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <vector>
 
-#include "cohort/base/text.h"
-#include "cohort/report/format.h"
-#include "cohort/report/sections.h"
-#include "cohort/report/svg.h"
+#include "cohort/base/text/text.h"
+#include "cohort/report/draw/format.h"
+#include "cohort/report/draw/sections.h"
+#include "cohort/report/draw/svg.h"
 
 namespace cohort::page {
 namespace {

@@ -5,10 +5,10 @@
 #include <numbers>
 
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
-#include "cohort/report/curve.h"
-#include "cohort/report/format.h"
-#include "cohort/report/sections.h"
+#include "cohort/base/text/text.h"
+#include "cohort/report/draw/curve.h"
+#include "cohort/report/draw/format.h"
+#include "cohort/report/draw/sections.h"
 
 namespace cohort::page {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/report/page.h"
+#include "cohort/report/draw/page.h"
 #include "cohort/report/run_reader.h"
 
 namespace cohort::page {

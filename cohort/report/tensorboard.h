@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "cohort/base/append_file.h"
+#include "cohort/base/files/append_file.h"
 
 namespace cohort {
 

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 #include "cohort/schedule/generators.h"
 #include "cohort/schedule/slots.h"
 

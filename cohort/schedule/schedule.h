@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/json_fwd.h"
+#include "cohort/base/text/json_fwd.h"
 
 namespace cohort {
 

@@ -4,10 +4,10 @@
 #include <string_view>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
-#include "cohort/base/json.h"
-#include "cohort/base/strict_json.h"
-#include "cohort/base/text.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/strict_json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/schedule/generators.h"
 #include "cohort/schedule/schedule.h"
 

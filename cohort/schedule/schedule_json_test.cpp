@@ -1,8 +1,8 @@
 #include <doctest/doctest.h>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
-#include "cohort/base/json.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/text/json.h"
 #include "cohort/schedule/check.h"
 
 namespace cohort {

@@ -4,8 +4,8 @@
 #include <sstream>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/schedule/list_schedule.h"
 #include "cohort/testing/text.h"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cohort/parallel/flat_piece.h"
+#include "cohort/parallel/optimizer/update_rule.h"
 #include "cohort/parallel/parameters.h"
-#include "cohort/parallel/update_rule.h"
 #include "cohort/session/parallel.h"
 
 namespace cohort {

@@ -27,13 +27,13 @@ struct ParallelOptions {
   std::string layout;             ///< As --layout of `cohort train`; "": the session's, which is dp unless --layout says otherwise.
   OptimizerOptions optimizer;     ///< Given: step() without argument applies it. It must be given where the layout divides it or the
                                   ///< model (zero, pp, tp).
-  std::string compress = "none";  ///< Of gradients, see parallel/compressor.h. For dp.
+  std::string compress = "none";  ///< Of gradients, see parallel/compress/compressor.h. For dp.
   BufferPolicy buffers = BufferPolicy::kAverage;  ///< For dp without `optimizer`.
-  bool sync_batch_norm = false;  ///< torch::nn::BatchNorm takes its statistics over all ranks, see parallel/convert_sync_batch_norm.h; it
-                                 ///< is an error where the model has none. With session.backward(loss) where ranks have different numbers
-                                 ///< of samples.
-  std::string name;              ///< In messages; DataParallelOptions::name.
-  at::Tensor example;            ///< Under pp: an input of some samples, to measure the layers on. Of it the values do not matter.
+  bool sync_batch_norm = false;                   ///< torch::nn::BatchNorm takes its statistics over all ranks, see
+                                 ///< parallel/batch_norm/convert_sync_batch_norm.h; it is an error where the model has none. With
+                                 ///< session.backward(loss) where ranks have different numbers of samples.
+  std::string name;    ///< In messages; DataParallelOptions::name.
+  at::Tensor example;  ///< Under pp: an input of some samples, to measure the layers on. Of it the values do not matter.
 };
 
 /// Of a model's output for some samples, and what was given to forward_backward() for them: the mean over these samples.

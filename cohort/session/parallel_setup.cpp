@@ -11,7 +11,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/layout.h"
 #include "cohort/base/option_rules.h"
-#include "cohort/parallel/convert_sync_batch_norm.h"
+#include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/session/optimizer_pieces.h"
 #include "cohort/session/parallel_state.h"

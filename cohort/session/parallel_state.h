@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "cohort/base/layout.h"
-#include "cohort/parallel/backward_watch.h"
 #include "cohort/parallel/data_parallel.h"
-#include "cohort/parallel/gradient_stand_in.h"
-#include "cohort/parallel/module_watch.h"
+#include "cohort/parallel/watch/backward_watch.h"
+#include "cohort/parallel/watch/gradient_stand_in.h"
+#include "cohort/parallel/watch/module_watch.h"
 #include "cohort/session/explain.h"
 #include "cohort/session/parallel.h"
 #include "cohort/session/split_model.h"

@@ -17,7 +17,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
 #include "cohort/base/random.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 #include "cohort/world/launch.h"
 
 namespace cohort {

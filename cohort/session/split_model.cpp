@@ -18,16 +18,16 @@
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
 #include "cohort/base/random.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/data/sampler.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/initial_broadcast.h"
 #include "cohort/session/explain.h"
 #include "cohort/tensor/collective_ops.h"
-#include "cohort/train/plan_stages.h"
+#include "cohort/train/measured/plan_stages.h"
 #include "cohort/train/tensor_division.h"
 
 namespace cohort {

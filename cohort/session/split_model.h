@@ -12,8 +12,8 @@
 
 #include "cohort/base/layout.h"
 #include "cohort/models/step_context.h"
-#include "cohort/parallel/update_rule.h"
-#include "cohort/parallel/weight_check.h"
+#include "cohort/parallel/optimizer/update_rule.h"
+#include "cohort/parallel/watch/weight_check.h"
 #include "cohort/pipeline/model_parallel.h"
 #include "cohort/session/loss_graph.h"
 #include "cohort/session/parallel.h"

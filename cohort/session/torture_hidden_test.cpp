@@ -2,7 +2,7 @@
 // process, or told.
 #include <cmath>
 
-#include "cohort/parallel/gradient_stand_in.h"
+#include "cohort/parallel/watch/gradient_stand_in.h"
 #include "cohort/session/torture_test_models.h"
 
 namespace cohort {

@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 
 namespace cohort::study {
 namespace {

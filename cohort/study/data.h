@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/study/metaparameter.h"
+#include "cohort/study/spec/metaparameter.h"
 
 namespace cohort::study {
 

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/collective_backend.h"
-#include "cohort/comm/gloo_transport.h"
-#include "cohort/comm/shm_arena.h"
-#include "cohort/comm/shm_transport.h"
+#include "cohort/comm/call/collective_backend.h"
+#include "cohort/comm/net/gloo_transport.h"
+#include "cohort/comm/shm/shm_arena.h"
+#include "cohort/comm/shm/shm_transport.h"
 #include "cohort/testing/thread_transport.h"
 
 namespace cohort {

@@ -15,7 +15,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
-#include "cohort/comm/shm_transport.h"
+#include "cohort/comm/shm/shm_transport.h"
 
 namespace cohort {
 

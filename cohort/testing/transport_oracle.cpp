@@ -6,8 +6,8 @@
 #include <iterator>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/call_frame.h"
-#include "cohort/comm/composite_transport.h"
+#include "cohort/comm/call/call_frame.h"
+#include "cohort/comm/net/composite_transport.h"
 #include "cohort/testing/naive_reduction.h"
 
 namespace cohort {

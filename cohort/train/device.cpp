@@ -4,7 +4,7 @@
 #include <torch/cuda.h>
 
 #include "cohort/base/error.h"
-#include "cohort/comm/nccl.h"
+#include "cohort/comm/net/nccl.h"
 
 namespace cohort {
 

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
+#include "cohort/base/text/json.h"
 
 namespace cohort {
 

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "cohort/base/json_fwd.h"
+#include "cohort/base/text/json_fwd.h"
 
 namespace cohort {
 

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
+#include "cohort/base/text/json.h"
 
 namespace cohort {
 namespace {

@@ -14,12 +14,12 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/append_file.h"
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
-#include "cohort/base/json.h"
+#include "cohort/base/files/append_file.h"
+#include "cohort/base/files/file.h"
 #include "cohort/base/log.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/report/tensorboard.h"
 
 namespace cohort {

@@ -6,7 +6,7 @@
 //      squared norm: after a backward() the sum has grown by (B / b_i) |c_i|^2 = (b_i / B) |g_i|^2.
 //   2. That sum, and the number k of pieces with samples, travel to all ranks among the control numbers of the strategy.
 //   3. The strategy computes |g|^2 as it does for clipping: from slices where gradients are divided.
-//   4. Estimates from (sum, B / k) and (|g|^2, B), and their running means (study/noise_scale.h).
+//   4. Estimates from (sum, B / k) and (|g|^2, B), and their running means (study/noise/noise_scale.h).
 //
 // Pieces of unequal sizes. For any weights w_i that add up to 1, E sum w_i |g_i|^2 = |G|^2 + tr(Sigma) sum w_i / b_i: a small batch of
 // 1 / sum(w_i / b_i) samples. With w_i = b_i / B that is B / k, the mean size of a piece, and the estimate of tr(Sigma) becomes
@@ -27,7 +27,7 @@
 #include <limits>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
+#include "cohort/base/text/json.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/parallel/tile_sum.h"
 

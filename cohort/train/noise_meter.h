@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "cohort/base/config.h"
-#include "cohort/base/json_fwd.h"
 #include "cohort/base/layout.h"
+#include "cohort/base/text/json_fwd.h"
 #include "cohort/comm/group.h"
 #include "cohort/parallel/strategy.h"
-#include "cohort/study/noise_scale.h"
+#include "cohort/study/noise/noise_scale.h"
 #include "cohort/train/metrics.h"
 
 namespace cohort {

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
+#include "cohort/base/text/json.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/testing/thread_ranks.h"
 #include "cohort/testing/threads.h"

@@ -12,14 +12,14 @@
 
 #include "cohort/base/cores.h"
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
 #include "cohort/base/layout.h"
+#include "cohort/base/text/json.h"
 #include "cohort/data/loader.h"
-#include "cohort/train/balance.h"
-#include "cohort/train/measure_in_ranks.h"
+#include "cohort/train/measured/balance.h"
+#include "cohort/train/measured/measure_in_ranks.h"
 #include "cohort/train/optimizer.h"
 #include "cohort/train/training_step.h"
-#include "cohort/train/trial_data.h"
+#include "cohort/train/trial/trial_data.h"
 
 namespace cohort {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/study/spec.h"
-#include "cohort/study/worth.h"
+#include "cohort/study/analysis/worth.h"
+#include "cohort/study/spec/spec.h"
 
 namespace cohort {
 

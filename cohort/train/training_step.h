@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "cohort/base/config.h"
-#include "cohort/base/json_fwd.h"
+#include "cohort/base/text/json_fwd.h"
 #include "cohort/data/loader.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/models/step_context.h"

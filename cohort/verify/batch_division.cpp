@@ -28,8 +28,8 @@
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
-#include "cohort/base/json.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/text/json.h"
 #include "cohort/data/loader.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/step_context.h"

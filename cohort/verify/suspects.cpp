@@ -10,8 +10,8 @@
 #include <typeinfo>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
 
 namespace cohort {
 namespace {

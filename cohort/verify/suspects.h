@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/json_fwd.h"
+#include "cohort/base/text/json_fwd.h"
 #include "cohort/models/layer_graph.h"
 
 namespace cohort {

@@ -8,7 +8,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
 
-#include "cohort/base/json.h"
+#include "cohort/base/text/json.h"
 #include "cohort/models/dropout.h"
 #include "cohort/models/ghost_batch_norm.h"
 

@@ -10,9 +10,9 @@
 #include <optional>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
-#include "cohort/base/json.h"
-#include "cohort/base/text.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/train/trainer.h"
 #include "cohort/verify/nudge.h"
 #include "cohort/verify/pieces.h"

@@ -9,8 +9,8 @@
 
 #include "cohort/base/config.h"
 #include "cohort/base/fault.h"
-#include "cohort/base/json_fwd.h"
 #include "cohort/base/layout.h"
+#include "cohort/base/text/json_fwd.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/data/source.h"
 #include "cohort/verify/crossings.h"

@@ -23,10 +23,10 @@
 #include <optional>
 
 #include "cohort/base/error.h"
-#include "cohort/base/json.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/checkpoint/compare.h"
-#include "cohort/train/check_run.h"
+#include "cohort/train/run/check_run.h"
 #include "cohort/verify/batch_division.h"
 #include "cohort/verify/trainings.h"
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
+#include "cohort/base/files/file.h"
 
 namespace cohort {
 namespace {

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "cohort/base/error.h"
-#include "cohort/base/file.h"
+#include "cohort/base/files/file.h"
 
 namespace cohort {
 namespace {

@@ -15,7 +15,7 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/base/secrets.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 #include "cohort/world/message_link.h"
 
 namespace cohort {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/file.h"
+#include "cohort/base/files/file.h"
 
 namespace cohort {
 

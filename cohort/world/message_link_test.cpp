@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 
 using namespace cohort;
 

@@ -10,8 +10,8 @@
 #include <new>
 #include <utility>
 
-#include "cohort/base/cut_text.h"
 #include "cohort/base/error.h"
+#include "cohort/base/text/cut_text.h"
 
 namespace cohort {
 

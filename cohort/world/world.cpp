@@ -10,7 +10,7 @@
 
 #include "cohort/base/cores.h"
 #include "cohort/base/error.h"
-#include "cohort/base/text.h"
+#include "cohort/base/text/text.h"
 #include "cohort/world/uncaught.h"
 
 namespace cohort {

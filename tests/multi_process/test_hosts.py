@@ -147,7 +147,7 @@ def test_four_hosts_of_unlike_size_with_ranks_in_any_order():
 
 
 def test_shared_memory_inside_hosts_halves_what_crosses_between_them():
-    # 2 hosts of 2 ranks: a gradient crosses the link once a host and not once a rank (comm/composite_transport.h).
+    # 2 hosts of 2 ranks: a gradient crosses the link once a host and not once a rank (comm/net/composite_transport.h).
     big = ["--model", "fc:hidden=2048", *TINY[2:], "--steps", 60, "--quiet"]     # Enough to outweigh what is measured for the advice at the end.
     with Folder() as folder, Hosts(2) as hosts:
         sent = {}

@@ -17,9 +17,9 @@
 
 #include "cohort/base/error.h"
 #include "cohort/comm/group_transport.h"
-#include "cohort/comm/mpi_library.h"
-#include "cohort/comm/mpi_transport.h"
-#include "cohort/comm/store.h"
+#include "cohort/comm/net/mpi_library.h"
+#include "cohort/comm/net/mpi_transport.h"
+#include "cohort/comm/rendezvous/store.h"
 #include "cohort/testing/transport_oracle.h"
 #include "cohort/world/world.h"
 

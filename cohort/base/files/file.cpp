@@ -1,0 +1,143 @@
+#include "cohort/base/files/file.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+namespace cohort {
+
+void UniqueDescriptor::reset(int descriptor) noexcept {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = descriptor;
+}
+
+void fail_errno(ErrorCode code, const std::string& action, const std::string& path, int errno_value) {
+  // generic_category().message() is strerror without its shared buffer.
+  fail(code, "cannot ", action, " ", path, ": ", std::generic_category().message(errno_value));
+}
+
+UniqueDescriptor open_file(const std::string& path, int flags, unsigned mode) {
+  int descriptor = -1;
+  do {
+    descriptor = ::open(path.c_str(), flags | O_CLOEXEC, static_cast<mode_t>(mode));
+  } while (descriptor < 0 && errno == EINTR);
+  if (descriptor < 0) {
+    const int reason = errno;
+    const bool reading = (flags & O_ACCMODE) == O_RDONLY;
+    fail_errno(reading ? ErrorCode::kBadInput : ErrorCode::kFailed, reading ? "open" : "create", path, reason);
+  }
+  return UniqueDescriptor(descriptor);
+}
+
+void write_fully(const WriteFunction& write, const void* data, size_t size, const std::string& path) {
+  // Linux moves at most 0x7ffff000 bytes a call; a smaller piece also lets a signal be handled in time.
+  constexpr size_t kMaxBytesPerCall = size_t{1} << 30;
+  const auto* bytes = static_cast<const std::byte*>(data);
+  for (size_t done = 0; done < size;) {
+    const long written = write(bytes + done, std::min(size - done, kMaxBytesPerCall));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail_errno(ErrorCode::kFailed, "write", path, errno);
+    if (written == 0) fail(ErrorCode::kFailed, "cannot write ", path, ": the system took 0 of ", size - done, " bytes");
+    done += static_cast<size_t>(written);
+  }
+}
+
+void write_all(int descriptor, const void* data, size_t size, const std::string& path) {
+  write_fully([descriptor](const void* part, size_t bytes) { return ::write(descriptor, part, bytes); }, data, size, path);
+}
+
+void sync_descriptor(int descriptor, const std::string& path) {
+  int result = 0;
+  do {
+    result = ::fsync(descriptor);
+  } while (result < 0 && errno == EINTR);
+  if (result < 0) fail_errno(ErrorCode::kFailed, "fsync", path, errno);
+}
+
+void sync_folder(const std::string& folder) {
+  const UniqueDescriptor descriptor = open_file(folder, O_RDONLY | O_DIRECTORY);
+  sync_descriptor(descriptor.get(), folder);
+}
+
+std::string parent_folder(const std::string& path) {
+  size_t end = path.size();
+  while (end > 1 && path[end - 1] == '/') --end;
+  const size_t slash = path.rfind('/', end == 0 ? 0 : end - 1);
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string read_small_file(const std::string& path, size_t max_bytes) {
+  // O_NONBLOCK: opening a pipe must not wait for a writer.
+  const UniqueDescriptor descriptor = open_file(path, O_RDONLY | O_NONBLOCK);
+  struct stat status{};
+  if (::fstat(descriptor.get(), &status) < 0) fail_errno(ErrorCode::kBadInput, "stat", path, errno);
+  if (!S_ISREG(status.st_mode)) fail(ErrorCode::kBadInput, "cannot read ", path, ": it is not a regular file");
+  // The size of a file of /proc is 0 whatever it holds, so the limit is checked on what is read as well.
+  if (static_cast<uint64_t>(status.st_size) > max_bytes) {
+    fail(ErrorCode::kBadInput, "cannot read ", path, ": ", status.st_size, " bytes, at most ", max_bytes, " are accepted");
+  }
+  std::string content;
+  std::vector<char> buffer(std::min<size_t>(max_bytes + 1, 1 << 16));
+  while (true) {
+    const ssize_t got = ::read(descriptor.get(), buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_errno(ErrorCode::kBadInput, "read", path, errno);
+    if (got == 0) return content;
+    content.append(buffer.data(), static_cast<size_t>(got));
+    if (content.size() > max_bytes)
+      fail(ErrorCode::kBadInput, "cannot read ", path, ": more than the ", max_bytes, " bytes that are accepted");
+  }
+}
+
+void write_file_atomically(const std::string& path, const std::string& content) {
+  const std::string temporary = temporary_name(path);
+  try {
+    UniqueDescriptor descriptor = open_file(temporary, O_WRONLY | O_CREAT | O_EXCL);
+    write_all(descriptor.get(), content.data(), content.size(), temporary);
+    sync_descriptor(descriptor.get(), temporary);
+    // Network file systems report a full disk as late as close.
+    if (::close(descriptor.release()) < 0 && errno != EINTR) fail_errno(ErrorCode::kFailed, "close", temporary, errno);
+    if (::rename(temporary.c_str(), path.c_str()) < 0) fail_errno(ErrorCode::kFailed, "rename " + temporary + " to", path, errno);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  sync_folder(parent_folder(path));
+}
+
+std::string random_name() {
+  uint64_t bits = 0;
+  // 8 bytes are never delivered in part; before the kernel's pool is ready the call waits.
+  while (::getrandom(&bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) {
+    if (errno != EINTR) fail_errno(ErrorCode::kEnvironment, "read", "the kernel's random numbers", errno);
+  }
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(bits));
+  return text;
+}
+
+std::string temporary_name(const std::string& path) { return path + ".tmp." + random_name(); }
+
+TemporaryFolder::TemporaryFolder(const std::string& base) {
+  const char* standard = std::getenv("TMPDIR");
+  path_ = base.empty() ? (standard && *standard ? standard : "/tmp") : base;
+  path_ += "/cohort-XXXXXX";
+  if (!::mkdtemp(path_.data())) fail_errno(ErrorCode::kFailed, "make a temporary folder", path_, errno);
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;  // A destructor has nobody to tell.
+  std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace cohort

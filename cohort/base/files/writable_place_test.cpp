@@ -1,0 +1,74 @@
+#include "cohort/base/files/writable_place.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+
+#include "cohort/base/files/file.h"
+#include "cohort/testing/errors.h"
+#include "cohort/testing/skip.h"
+
+namespace cohort {
+namespace {
+
+std::string refusal_of_folder(const std::string& folder) {
+  return error_of([&] { check_writable_folder(folder); });
+}
+std::string refusal_of_file(const std::string& path) {
+  return error_of([&] { check_writable_file(path); });
+}
+
+TEST_CASE("writable folder: one that is there, and one that can be made") {
+  const TemporaryFolder folder;
+  CHECK(is_writable_folder(folder.path()));
+  CHECK(is_writable_folder(folder / "a/b/c"));
+  CHECK_NOTHROW(check_writable_folder(folder / "a/b/"));
+  CHECK(std::filesystem::is_empty(folder.path()));  // Looking leaves nothing.
+  CHECK(is_writable_folder(""));
+  CHECK(is_writable_folder("a-name-without-a-folder"));
+}
+
+TEST_CASE("writable folder: a file, or a link to nothing, in the way") {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "file", "");
+  CHECK_FALSE(is_writable_folder(folder / "file/below"));
+  CHECK(refusal_of_folder(folder / "file/below") ==
+        "cannot write into " + folder.path() + "/file/below: " + folder.path() + "/file: Not a directory");
+  CHECK(refusal_of_folder(folder / "file") == "cannot write into " + folder.path() + "/file: Not a directory");
+  std::filesystem::create_symlink("nowhere", folder / "link");
+  CHECK_FALSE(is_writable_folder(folder / "link"));
+  CHECK_FALSE(is_writable_folder(folder / "link/below"));
+}
+
+TEST_CASE("writable place: one that says yes and takes no file") {
+  CHECK_FALSE(is_writable_folder("/proc"));  // Root's permissions allow it.
+  CHECK(refusal_of_folder("/proc").rfind("cannot write into /proc: ", 0) == 0);
+  CHECK(refusal_of_file("/proc/x").rfind("cannot write /proc/x: make a file in /proc: ", 0) == 0);
+}
+
+TEST_CASE("writable file: new or in the place of one, in a folder that is there") {
+  const TemporaryFolder folder;
+  CHECK_NOTHROW(check_writable_file(folder / "new"));
+  CHECK(std::filesystem::is_empty(folder.path()));
+  write_file_atomically(folder / "file", "content");
+  CHECK_NOTHROW(check_writable_file(folder / "file"));
+  CHECK(read_small_file(folder / "file", 100) == "content");
+  CHECK_NOTHROW(check_writable_file("a-name-without-a-folder"));
+  CHECK(refusal_of_file(folder.path()) == "cannot write " + folder.path() + ": Is a directory");
+  CHECK(refusal_of_file(folder / "none/x") ==
+        "cannot write " + folder.path() + "/none/x: make a file in " + folder.path() + "/none: No such file or directory");
+  CHECK(refusal_of_file(folder / "file/x") ==
+        "cannot write " + folder.path() + "/file/x: make a file in " + folder.path() + "/file: Not a directory");
+}
+
+TEST_CASE("writable folder: without permission") {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "closed");
+  using enum std::filesystem::perms;
+  std::filesystem::permissions(folder.path(), owner_all | others_read | others_exec);
+  std::filesystem::permissions(folder / "closed", owner_read | owner_exec | others_read | others_exec);
+  CHECK(as_nobody([&] { return refusal_of_folder(folder / "closed/below"); }).ends_with("Permission denied"));
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,181 @@
+#include "cohort/comm/rendezvous/local_rendezvous.h"
+
+#include <poll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/error.h"
+#include "cohort/base/log.h"
+#include "cohort/base/text/text.h"
+#include "cohort/comm/rendezvous/pass_descriptor.h"
+
+namespace cohort {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Descriptor {
+  int fd = -1;
+  explicit Descriptor(int fd) : fd(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd(std::exchange(other.fd, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd, other.fd);
+    return *this;
+  }
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+/// Two jobs of one user differ by the launcher's job id.
+socklen_t address_of(const World& world, sockaddr_un& address) {
+  return fill_local_address(address, concat("cohort/", ::getuid(), "/", world.launcher, "/", world.job_id));
+}
+
+int milliseconds_left(Clock::time_point deadline) {
+  return static_cast<int>(std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count()));
+}
+
+/// A process that has connected. It has a moment to say which rank it is.
+struct Caller {
+  Descriptor socket;
+  Clock::time_point until;
+  char greeting[sizeof(int32_t)] = {};
+  size_t num_bytes = 0;
+};
+
+/// Reads what has come, without waiting. True when it is done with: the whole greeting is there (*rank), or it never will be (*rank = -1).
+bool hear(Caller& caller, int32_t* rank) {
+  *rank = -1;
+  const ssize_t got = ::recv(caller.socket.fd, caller.greeting + caller.num_bytes, sizeof caller.greeting - caller.num_bytes, MSG_DONTWAIT);
+  if (got < 0) return errno != EAGAIN && errno != EINTR;
+  if (got == 0) return true;
+  caller.num_bytes += static_cast<size_t>(got);
+  if (caller.num_bytes < sizeof caller.greeting) return false;
+  std::memcpy(rank, caller.greeting, sizeof *rank);
+  return true;
+}
+
+/// Rank 0's side. Callers are heard side by side, so one that says nothing holds up nobody.
+class Host {
+ public:
+  Host(const World& world, Clock::time_point deadline)
+      : world_(world), deadline_(deadline), greeting_time_(std::min<Clock::duration>(kGreetingTime, (deadline - Clock::now()) / 4)) {
+    came_.resize(static_cast<size_t>(world.size));
+    sockaddr_un address;
+    const socklen_t length = address_of(world, address);
+    if (listener_.fd < 0 || ::bind(listener_.fd, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+        ::listen(listener_.fd, std::max(world.size, 64)) != 0)
+      fail(ErrorCode::kEnvironment, "rank 0 cannot listen on the local socket of job '", world.job_id, "': ", std::strerror(errno),
+           errno == EADDRINUSE ? "; another job of the same name runs on this host: set MASTER_ADDR and MASTER_PORT" : "");
+    if (file_.fd < 0) fail(ErrorCode::kEnvironment, "memfd_create failed: ", std::strerror(errno));
+    came_[0] = true;
+  }
+
+  int serve() {
+    for (int missing = world_.size - 1; missing > 0;) {
+      wait();
+      if (Clock::now() >= deadline_) fail_absent();
+      accept_callers();
+      std::erase_if(callers_, [&](Caller& caller) {
+        int32_t rank;
+        if (!hear(caller, &rank)) return turn_away_silent(caller);
+        if (rank <= 0 || rank >= world_.size || came_[static_cast<size_t>(rank)] || !send_descriptor(caller.socket.fd, file_.fd))
+          return true;
+        came_[static_cast<size_t>(rank)] = true;
+        --missing;
+        return true;
+      });
+    }
+    return std::exchange(file_.fd, -1);
+  }
+
+ private:
+  /// Until somebody calls or speaks, or a time is up.
+  void wait() {
+    std::vector<pollfd> sockets{{listener_.fd, POLLIN, 0}};
+    Clock::time_point until = deadline_;
+    for (const Caller& caller : callers_) {
+      sockets.push_back({caller.socket.fd, POLLIN, 0});
+      until = std::min(until, caller.until);
+    }
+    ::poll(sockets.data(), sockets.size(), milliseconds_left(until) + 1);
+  }
+
+  void accept_callers() {
+    while (true) {
+      Descriptor socket(::accept4(listener_.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (socket.fd < 0) return;
+      if (!is_same_user(socket.fd) || callers_.size() >= kMaxCallers) continue;
+      callers_.push_back({std::move(socket), Clock::now() + greeting_time_});
+    }
+  }
+
+  bool turn_away_silent(const Caller& caller) {
+    if (Clock::now() < caller.until) return false;
+    log_warning(concat("the process ", process_at(caller.socket.fd), " connected to the rendezvous of job '", world_.job_id,
+                       "' and does not say which rank it is; it is turned away"));
+    return true;
+  }
+
+  [[noreturn]] void fail_absent() {
+    std::vector<std::string> absent;
+    for (int rank = 0; rank < world_.size; ++rank)
+      if (!came_[static_cast<size_t>(rank)]) absent.push_back(std::to_string(rank));
+    fail(ErrorCode::kEnvironment, "rank(s) ", join(absent, " "), " did not come to the local rendezvous",
+         callers_.empty() ? "" : concat(" (process ", process_at(callers_.front().socket.fd), " connected and said nothing)"),
+         "; on several hosts set MASTER_ADDR and MASTER_PORT (mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 ...)");
+  }
+
+  static constexpr std::chrono::seconds kGreetingTime{5};
+  static constexpr size_t kMaxCallers = 4096;
+
+  const World& world_;
+  const Clock::time_point deadline_;
+  const Clock::duration greeting_time_;
+  const Descriptor listener_{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  Descriptor file_{::memfd_create("cohort-store", MFD_CLOEXEC)};
+  std::vector<bool> came_;
+  std::vector<Caller> callers_;
+};
+
+int join_rank_0(const World& world, Clock::time_point deadline) {
+  sockaddr_un address;
+  const socklen_t length = address_of(world, address);
+  while (Clock::now() < deadline) {
+    const Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    limit_waits(socket.fd, std::chrono::duration<double>(deadline - Clock::now()).count());
+    if (::connect(socket.fd, reinterpret_cast<sockaddr*>(&address), length) == 0) {
+      if (!is_same_user(socket.fd)) fail(ErrorCode::kEnvironment, "the local socket of job '", world.job_id, "' belongs to another user");
+      const int32_t rank = world.rank;
+      if (::send(socket.fd, &rank, sizeof rank, MSG_NOSIGNAL) == sizeof rank) {
+        const int file = receive_descriptor(socket.fd);
+        if (file >= 0) return file;
+        if (Clock::now() >= deadline)
+          fail(ErrorCode::kEnvironment, "the process ", process_at(socket.fd), " holds the local socket of job '", world.job_id,
+               "' and did not answer rank ", world.rank, " in time; end it, or set MASTER_ADDR and MASTER_PORT");
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  fail(ErrorCode::kEnvironment, "rank ", world.rank,
+       " found no rank 0 on this host; on several hosts set MASTER_ADDR and MASTER_PORT "
+       "(mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 ...)");
+}
+
+}  // namespace
+
+int share_memory_file(const World& world, double timeout_seconds) {
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_seconds));
+  return world.rank == 0 ? Host(world, deadline).serve() : join_rank_0(world, deadline);
+}
+
+}  // namespace cohort

@@ -1,0 +1,106 @@
+#include "cohort/comm/rendezvous/sealed_store.h"
+
+#include "cohort/base/error.h"
+#include "cohort/base/secrets.h"
+#include "cohort/base/text/text.h"
+#include "cohort/world/job_token.h"
+
+namespace cohort {
+namespace {
+
+constexpr const char* kProofKey = "proof";
+constexpr const char* kRefusedKey = "refused";  // There where a rank was turned away; anybody may write it, so it only explains a failure.
+constexpr const char* kNoSecret = "no token";
+
+std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+}  // namespace
+
+SealedStore::SealedStore(c10::intrusive_ptr<c10d::Store> store, const std::string& secret)
+    : store_(std::move(store)),
+      secret_(secret),
+      prefix_(hexadecimal(derived_key(secret, "store: names").substr(0, 8)) + "/"),
+      key_(derived_key(secret, "store: values")) {}
+
+c10::intrusive_ptr<c10d::Store> SealedStore::clone() { return c10::make_intrusive<SealedStore>(store_->clone(), secret_); }
+
+std::vector<std::string> SealedStore::names_of(const std::vector<std::string>& keys) const {
+  std::vector<std::string> names;
+  for (const std::string& key : keys) names.push_back(name_of(key));
+  return names;
+}
+
+void SealedStore::set(const std::string& key, const std::vector<uint8_t>& value) {
+  const std::string name = name_of(key), sealed = seal(key_, name, text_of(value));
+  store_->set(name, std::vector<uint8_t>(sealed.begin(), sealed.end()));
+}
+
+/// Who waits for a rank that was turned away is told so: the note is all that such a rank can leave.
+std::vector<uint8_t> SealedStore::get_in_time(const std::string& name) {
+  try {
+    return store_->get(name);
+  } catch (const std::exception& error) {
+    bool refused = false;
+    try {
+      refused = store_->check({kRefusedKey});
+    } catch (const std::exception&) {  // The store is gone: that is what is told.
+    }
+    if (!refused) throw;
+    fail(ErrorCode::kEnvironment,
+         "a rank did not come in time, and one was turned away because its token is another than this job's, or it has "
+         "none; ",
+         how_to_give_a_token(), " [", first_line(error.what()), "]");
+  }
+}
+
+std::vector<uint8_t> SealedStore::get(const std::string& key) {
+  const std::string name = name_of(key);
+  const std::optional<std::string> text = unseal(key_, name, text_of(get_in_time(name)));
+  if (!text)
+    fail(ErrorCode::kEnvironment, "the store's entry '", key,
+         "' was not written by a rank of this job: somebody without its token writes to "
+         "the store; use a network, or a port, that only the job's hosts reach");
+  return {text->begin(), text->end()};
+}
+
+int64_t SealedStore::add(const std::string& key, int64_t value) { return store_->add(name_of(key), value); }
+bool SealedStore::deleteKey(const std::string& key) { return store_->deleteKey(name_of(key)); }
+bool SealedStore::check(const std::vector<std::string>& keys) { return store_->check(names_of(keys)); }
+int64_t SealedStore::getNumKeys() { return store_->getNumKeys(); }
+void SealedStore::wait(const std::vector<std::string>& keys) { store_->wait(names_of(keys)); }
+void SealedStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
+  store_->wait(names_of(keys), timeout);
+}
+const std::chrono::milliseconds& SealedStore::getTimeout() const noexcept { return store_->getTimeout(); }
+void SealedStore::setTimeout(const std::chrono::milliseconds& timeout) { store_->setTimeout(timeout); }
+
+void check_same_secret(c10d::Store& store, int rank, const std::string& secret, const std::string& place) {
+  const auto proof_with = [&](const std::string& nonce) {
+    return nonce + " " + hexadecimal(hmac_sha256(derived_key(secret, "store: proof"), nonce));
+  };
+  if (rank == 0) {
+    const std::string proof = secret.empty() ? kNoSecret : proof_with(hexadecimal(secret_bytes(16)));
+    return store.set(kProofKey, std::vector<uint8_t>(proof.begin(), proof.end()));
+  }
+  std::string proof;
+  try {
+    proof = text_of(store.get(kProofKey));
+  } catch (const std::exception& error) {
+    fail(ErrorCode::kEnvironment, "rank ", rank, " waited for rank 0 at the store at ", place, ", which did not come in time [",
+         first_line(error.what()), "]");
+  }
+  if (proof == kNoSecret) {
+    if (!secret.empty())
+      fail(ErrorCode::kEnvironment, "rank ", rank, " has a token (COHORT_TOKEN), rank 0 of the job at ", place, " has none; ",
+           how_to_give_a_token());
+    return;
+  }
+  const bool is_same = !secret.empty() && equal_secrets(proof, proof_with(proof.substr(0, proof.find(' '))));
+  if (!is_same) store.set(kRefusedKey, std::vector<uint8_t>{'1'});
+  if (secret.empty())
+    fail(ErrorCode::kEnvironment, "rank ", rank, " has no token, and the job at ", place, " asks for one; ", how_to_give_a_token());
+  if (!is_same)
+    fail(ErrorCode::kEnvironment, "the token of rank ", rank, " is not that of the job at ", place, "; ", how_to_give_a_token());
+}
+
+}  // namespace cohort

@@ -1,0 +1,97 @@
+#pragma once
+// Collectives and messages between ranks of one host through memory that they share.
+//
+// A call is announced in a slot (shm_board.h): start() writes its signature and, where it is small, its data; finish() waits for the
+// slots of all ranks, compares the signatures and runs one of the ways of shm_algorithms.h:
+//
+//   input of every rank                              way                 synchronisations after the slots
+//   in the slot, or copied (up to flat_bytes)        all-read            none
+//   in the arena, all-reduce or reduce               in-place push       1
+//   in the arena, other calls                        all-read in place   1
+//   anywhere                                         tiles               1 a tile
+//
+// A rank tells in its slot how its input can be seen, so the choice follows from what all ranks know and is the same everywhere. Results
+// of reductions are those of ((x0 op x1) op x2) op ... on every way: bitwise equal on all ranks and from run to run.
+
+#include <array>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/comm/shm/shm_board.h"
+#include "cohort/comm/shm/shm_job.h"
+#include "cohort/comm/shm/shm_steps.h"
+#include "cohort/comm/shm/shm_tuning.h"
+#include "cohort/comm/shm/shm_wait.h"
+#include "cohort/comm/transport.h"
+
+namespace cohort {
+
+class ShmMessages;
+
+class ShmTransport : public Transport {
+ public:
+  /// So many calls may be started and not finished; one more finishes the oldest (whose error, if any, is thrown by its own finish()).
+  static constexpr uint64_t kMaxUnderWay = ShmBoard::kNumSlots / 2;
+
+  /// Collective. `pids`: process of each rank. `group` names the group in messages.
+  ShmTransport(std::shared_ptr<ShmArena> arena, const std::vector<int>& pids, double timeout_seconds, const ShmTuning& tuning = {},
+               std::string group = "shm");
+  ~ShmTransport() override;
+
+  const char* name() const override { return "shm"; }
+  void start(Call& call) override;
+  bool ready(const Call& call) override;
+  /// A call that was not started is started. Calls are finished in the order in which they were started. After an error that all ranks see
+  /// alike (calls differ, a reduction without sense) the group goes on; after one that names a missing rank it is of no more use.
+  void finish(Call& call) override;
+  bool wants_own_thread() const override { return false; }
+  std::shared_ptr<Message> send(const void* data, size_t bytes, int peer, int tag) override;
+  std::shared_ptr<Message> receive(void* data, size_t bytes, int peer, int tag) override;
+  at::Tensor allocate(int64_t num_elements, at::TensorOptions options) override { return arena()->allocate(num_elements, options); }
+
+  const std::shared_ptr<ShmArena>& arena() const { return board_->arena(); }
+  const ShmWaiter& waiter() const { return *waiter_; }
+  const ShmTuning& tuning() const { return tuning_; }
+  /// The same on all ranks, while no call is under way.
+  void set_tuning(const ShmTuning& tuning);
+
+ private:
+  /// A part of this rank's ring that holds the copy of a call's input.
+  struct Copy {
+    uint64_t number;
+    size_t begin, end;
+  };
+  struct UnderWay {
+    Call* call = nullptr;
+    std::exception_ptr error;  // Of a call that start() finished.
+  };
+  UnderWay& under_way(uint64_t number) { return under_way_[number % ShmBoard::kNumSlots]; }
+  void make_room(uint64_t number);
+  void place_input(const Call& call, ShmSlot& slot, uint64_t number);
+  void place_counts(const Call& call, uint64_t number);
+  bool is_shared(const Call& call, size_t given, ShmSlot::Offsets* offsets) const;
+  std::byte* take_from_ring(size_t bytes, uint64_t number);
+  void learn_completed();
+  void finish_oldest();
+  void run(const Call& call, uint64_t number);
+  void check(const Call& call, uint64_t number);
+  void read_slots(uint64_t number, bool* any_private, bool* any_shared);
+  void move_data(const Call& call, uint64_t number);
+
+  std::shared_ptr<ShmBoard> board_;
+  std::shared_ptr<ShmWaiter> waiter_;
+  ShmSteps steps_;
+  std::shared_ptr<ShmMessages> messages_;
+  ShmTuning tuning_;
+  std::string group_;
+  std::array<UnderWay, ShmBoard::kNumSlots> under_way_;
+  std::deque<Copy> copies_;  // Oldest first.
+  uint64_t started_ = 0, finished_ = 0, published_ = 0;
+  uint64_t completed_by_all_ = 0;  // As far as known.
+  ShmJob job_;                     // Of the call that runs; kept for its memory.
+};
+
+}  // namespace cohort

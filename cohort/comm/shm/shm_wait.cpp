@@ -1,0 +1,157 @@
+#include "cohort/comm/shm/shm_wait.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <stdexcept>
+
+#include "cohort/base/error.h"
+
+namespace cohort {
+namespace {
+
+// A rank that sleeps is woken some 50 us late, so ranks that have cores of their own wait awake for about as long as two steps of a small
+// model differ.
+constexpr int kSpins = 2000, kYields = 2000, kYieldsShared = 64;
+constexpr int kSpinsBetweenIdle = 128;
+constexpr long kSleepNanoseconds = 1'000'000, kSleepNanosecondsBusy = 50'000;
+// A look at a peer's process takes a microsecond, and a yield where other programs run may take much longer than a look.
+constexpr std::chrono::microseconds kBetweenLooks{500};
+
+/// Tells the processor that this is a waiting loop.
+inline void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// The 32 bits of the counter that change with every step: what the kernel compares.
+uint32_t* futex_word(ShmFlag& flag) {
+  static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low half comes first");
+  return reinterpret_cast<uint32_t*>(&flag.value);
+}
+
+/// Sleeps until `flag` is no longer `seen`, a wake-up, or `nanoseconds` have passed.
+void sleep_on(ShmFlag& flag, uint64_t seen, long nanoseconds) {
+  flag.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  if (flag.value.load(std::memory_order_seq_cst) == seen) {
+    const timespec limit{0, nanoseconds};
+    ::syscall(SYS_futex, futex_word(flag), FUTEX_WAIT, static_cast<uint32_t>(seen), &limit, nullptr, 0);
+  }
+  flag.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+}  // namespace
+
+void publish(ShmFlag& flag, uint64_t value) {
+  // Sequentially consistent on both sides: either this store is seen by a rank about to sleep, or its `sleepers` is seen here.
+  flag.value.store(value, std::memory_order_seq_cst);
+  if (flag.sleepers.load(std::memory_order_seq_cst) > 0) ::syscall(SYS_futex, futex_word(flag), FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+ShmWaiter::ShmWaiter(const std::vector<int>& pids, double timeout_seconds) : timeout_(timeout_seconds) {
+  for (const int pid : pids) lifelines_.push_back(pid == ::getpid() ? nullptr : std::make_unique<Lifeline>(pid));
+  const bool own_cores = static_cast<long>(pids.size()) <= ::sysconf(_SC_NPROCESSORS_ONLN);
+  num_spins_ = own_cores ? kSpins : 0;
+  num_yields_ = own_cores ? kYields : kYieldsShared;
+}
+
+void ShmWaiter::set_lost_flags(std::vector<ShmFlag*> flags, int self) {
+  lost_ = std::move(flags);
+  self_ = self;
+}
+
+bool ShmWaiter::has_ended(int peer) const {
+  const auto& lifeline = lifelines_[static_cast<size_t>(peer)];
+  return lifeline && lifeline->is_cut();
+}
+
+void ShmWaiter::lose(int peer) const {
+  if (!lost_.empty()) publish(*lost_[static_cast<size_t>(self_)], static_cast<uint64_t>(peer) + 1);
+  throw std::runtime_error(concat("rank ", peer, " has ended"));
+}
+
+void ShmWaiter::check_lost() const {
+  for (const ShmFlag* flag : lost_)
+    if (const uint64_t lost = flag->value.load(std::memory_order_acquire); lost != 0) lose(static_cast<int>(lost) - 1);
+}
+
+bool ShmWaiter::spin(const ShmFlag& flag, uint64_t value) const {
+  if (has_reached(flag, value)) return true;
+  for (int spin = 0; spin < num_spins_; ++spin) {
+    pause_briefly();
+    if (has_reached(flag, value)) return true;
+    if (spin % kSpinsBetweenIdle == kSpinsBetweenIdle - 1) run_idle();
+  }
+  return false;
+}
+
+void ShmWaiter::wait_slowly(std::vector<Awaited> missing, uint64_t value) const {
+  const auto come = [&](const Awaited& awaited) { return has_reached(*awaited.flag, value); };
+  const auto begin = Clock::now();
+  auto deadline = begin + timeout_;
+  auto next_look = begin + kBetweenLooks;
+  for (int round = 0;; ++round) {
+    std::erase_if(missing, come);
+    if (missing.empty()) return;
+    const Idle idle = run_idle();
+    const auto now = Clock::now();
+    if (idle == Idle::kMoved) deadline = now + timeout_;
+    ShmFlag& flag = *missing.front().flag;
+    const uint64_t seen = flag.value.load(std::memory_order_seq_cst);
+    if (seen >= value) continue;
+    if (now >= next_look) {
+      next_look = now + kBetweenLooks;
+      for (const Awaited& awaited : missing)
+        // A peer may publish and end: only what it had not published is missing.
+        if (has_ended(awaited.peer) && !come(awaited)) lose(awaited.peer);
+      check_lost();
+      if (now > deadline) throw std::runtime_error(concat("rank ", missing.front().peer, " did not come within ", timeout_.count(), " s"));
+    }
+    if (round < num_yields_) ::sched_yield();
+    else sleep_on(flag, seen, idle != Idle::kNothing ? kSleepNanosecondsBusy : kSleepNanoseconds);
+  }
+}
+
+void ShmWaiter::wait_until(const std::function<bool()>& done, const std::function<bool()>& moved, ShmFlag* flag, int peer, int self,
+                           const std::string& what) const {
+  const auto begin = Clock::now();
+  auto deadline = begin + timeout_;
+  auto next_look = begin + kBetweenLooks;
+  const int size = static_cast<int>(lifelines_.size());
+  for (int round = 0;; ++round) {
+    const uint64_t seen = flag ? flag->value.load(std::memory_order_seq_cst) : 0;
+    if (done()) return;
+    if (moved()) {
+      deadline = Clock::now() + timeout_;
+      round = 0;
+    }
+    if (round < num_spins_) {
+      pause_briefly();
+      continue;
+    }
+    if (const auto now = Clock::now(); now >= next_look) {
+      next_look = now + kBetweenLooks;
+      int ended = 0, last_ended = -1;
+      for (int other = 0; other < size; ++other)
+        if (other != self && (peer < 0 || other == peer) && has_ended(other)) ++ended, last_ended = other;
+      // What an ended peer had written may have come since.
+      if (ended == (peer < 0 ? size - 1 : 1) && ended > 0 && !done() && !moved()) lose(last_ended);
+      if (now > deadline) throw std::runtime_error(concat(what, " within ", timeout_.count(), " s"));
+    }
+    if (round < num_spins_ + num_yields_) {
+      ::sched_yield();
+    } else if (flag) {
+      sleep_on(*flag, seen, kSleepNanosecondsBusy);
+    } else {
+      const timespec limit{0, kSleepNanosecondsBusy};
+      ::nanosleep(&limit, nullptr);
+    }
+  }
+}
+
+}  // namespace cohort

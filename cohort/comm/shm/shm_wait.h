@@ -1,0 +1,84 @@
+#pragma once
+// Waiting for another rank's counter.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/comm/failure/lifeline.h"
+#include "cohort/comm/shm/shm_arena.h"
+
+namespace cohort {
+
+/// Publishes `value`: whatever this rank wrote before is visible to a rank that has seen it. Wakes sleepers.
+void publish(ShmFlag& flag, uint64_t value);
+
+/// Waits for peers of one arena. One thread at a time.
+///
+/// A wait spins for some tens of microseconds (only where every rank can have a core of its own), then yields, then sleeps on a futex.
+/// After the spins it looks once in a millisecond whether a peer that it waits for has ended (lifeline.h), so a dead peer is found at once
+/// and a stopped one by the time-out.
+class ShmWaiter {
+ public:
+  /// `pids`: process of each rank; those of this process itself (ranks as threads) are not watched.
+  ShmWaiter(const std::vector<int>& pids, double timeout_seconds);
+  ShmWaiter(const ShmWaiter&) = delete;
+
+  /// Returns once `flag` of rank `peer` is at least `value`; std::runtime_error "rank 2 has ended" or "rank 2 did not come within 5 s".
+  void wait(ShmFlag& flag, uint64_t value, int peer) const {
+    if (!spin(flag, value)) wait_slowly({{&flag, peer}}, value);
+  }
+  /// The same for `flag_of(rank)` of every rank but `self`: any of those still missing that has ended is an error at once.
+  template <typename FlagOf>
+  void wait_all(int self, uint64_t value, FlagOf flag_of) const {
+    const int size = static_cast<int>(lifelines_.size());
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer == self || spin(flag_of(peer), value)) continue;
+      std::vector<Awaited> missing;
+      for (int other = peer; other < size; ++other)
+        if (other != self) missing.push_back({&flag_of(other), other});
+      return wait_slowly(std::move(missing), value);
+    }
+  }
+  /// Waits until `done` returns true, which is called again and again and after each change of `flag`. `peer` -1: any rank but `self`.
+  /// The time-out counts from the last call of `moved` that returned true. `what` is the text of a time-out.
+  void wait_until(const std::function<bool()>& done, const std::function<bool()>& moved, ShmFlag* flag, int peer, int self,
+                  const std::string& what) const;
+
+  static bool has_reached(const ShmFlag& flag, uint64_t value) { return flag.value.load(std::memory_order_acquire) >= value; }
+  /// Whether the process of `peer` has ended.
+  bool has_ended(int peer) const;
+  double timeout_seconds() const { return timeout_.count(); }
+
+  /// What else a rank may do while it waits: nothing; there is something, so a wait shall not sleep for long; it did something, so its
+  /// time-out begins again.
+  enum class Idle { kNothing, kPending, kMoved };
+  void set_idle(std::function<Idle()> idle) { idle_ = std::move(idle); }
+  /// Where each rank notes what it found (1 + the rank that has ended), so that ranks waiting for somebody else learn of it; `self` writes.
+  void set_lost_flags(std::vector<ShmFlag*> flags, int self);
+
+ private:
+  struct Awaited {
+    ShmFlag* flag;
+    int peer;
+  };
+  using Clock = std::chrono::steady_clock;
+
+  bool spin(const ShmFlag& flag, uint64_t value) const;
+  void wait_slowly(std::vector<Awaited> missing, uint64_t value) const;
+  void check_lost() const;
+  [[noreturn]] void lose(int peer) const;
+  Idle run_idle() const { return idle_ ? idle_() : Idle::kNothing; }
+
+  std::vector<std::unique_ptr<Lifeline>> lifelines_;  // None to a rank of this process.
+  std::chrono::duration<double> timeout_;
+  int num_spins_, num_yields_;
+  std::function<Idle()> idle_;
+  std::vector<ShmFlag*> lost_;
+  int self_ = -1;
+};
+
+}  // namespace cohort

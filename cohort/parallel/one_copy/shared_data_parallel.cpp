@@ -1,0 +1,282 @@
+// Data parallelism with one copy of weights and optimizer state on a host.
+//
+// The parameters lie in rank 0's shared memory and are everybody's; all trained elements, one parameter after the other, are divided into p
+// consecutive shares, one a rank. Steps, p ranks, n elements, after backward() has left gradients in shared memory (gradient_memory.h):
+//   1. finish_backward(): rank r writes where its gradients lie (and its control numbers) to its table, publishes "arrived" and waits
+//      until all have. Where one says there that it left the step, all wait until all have read that, and drop the step.
+//   2. step(): in one pass over its share rank r adds the gradients of all ranks, in rank order, and applies the optimizer to its share of
+//      the weights in place; publishes "finished" and waits until all have.
+// Clipping and checks for infinities need the sum before the update: then step 2 is two passes, the sum is kept in the rank's own gradient,
+// and the partial norms are exchanged between them.
+//
+// Cost for a rank: 2 synchronisations (3 with clipping), no message, no copy of a gradient larger than a page. Memory traffic of the host:
+// p n gradients read once, n weights and s n optimizer state read and written once (s = 0 sgd, 1 momentum, 2 adam). With an all-reduce and
+// a whole optimizer in each rank it is 2 p n + p (3 + 2 s) n.
+// Memory of the host: n weights, s n state, p n gradients.
+//
+// Source: ZeRO stage 1 (Rajbhandari et al. 2020, section 5.1) where "gather" is a page table; the idea of a server that owns a share of the
+// weights in shared memory is that of Hogwild's lock-free predecessors and BytePS' CPU servers. Sums in rank order are ours.
+#include "cohort/parallel/one_copy/shared_data_parallel.h"
+
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "cohort/base/clock.h"
+#include "cohort/base/error.h"
+#include "cohort/parallel/agreement.h"
+#include "cohort/parallel/one_copy/shared_data_parallel_state.h"
+#include "cohort/parallel/tensor_alias.h"
+#include "cohort/parallel/tile_sum.h"
+#include "cohort/parallel/watch/gradient_hook.h"
+
+namespace cohort {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kNoGradient = ~uint64_t{0};
+
+}  // namespace
+
+/// Says where each gradient lies; what does not lie in shared memory is copied there.
+void SharedDataParallel::State::write_table() {
+  uint64_t* const places = table(group.rank());
+  held_gradients.clear();
+  for (size_t i = 0; i < trained.size(); ++i) {
+    at::Tensor gradient = trained[i].tensor.grad();
+    places[i] = kNoGradient;
+    if (!gradient.defined() || gradient.numel() == 0) continue;
+    if (gradient.is_sparse()) gradient = gradient.to_dense();
+    size_t offset;
+    if (small_places[i].defined()) {
+      if (gradient.is_contiguous()) std::memcpy(small_places[i].data_ptr(), gradient.data_ptr(), gradient.nbytes());
+      else small_places[i].copy_(gradient);
+      gradient = small_places[i];
+    } else if (!gradient.is_contiguous() || !arena->offset_of(gradient.data_ptr(), gradient.nbytes(), &offset)) {
+      gradient = at::empty(trained[i].tensor.sizes(), trained[i].tensor.options().requires_grad(false)).copy_(gradient);
+    }
+    if (!arena->offset_of(gradient.data_ptr(), gradient.nbytes(), &offset))
+      fail(ErrorCode::kFailed, "the gradient of ", trained[i].name,
+           " could not be put into shared memory: backward() ran on another thread?");
+    places[i] = offset;
+    held_gradients.push_back(std::move(gradient));
+  }
+}
+
+/// Of any rank, by the tables; between arrive() and the end of the step.
+bool SharedDataParallel::State::has_gradients() const {
+  for (int rank = 0; rank < group.size(); ++rank)
+    if (std::any_of(table(rank), table(rank) + trained.size(), [](uint64_t place) { return place != kNoGradient; })) return true;
+  return false;
+}
+
+/// Recorded as the operation that it stands for, so that a failure is told like that of any exchange.
+void SharedDataParallel::State::wait_all(ShmCounter SharedRankPage::* counter, Op op, int64_t count, const char* what) {
+  const at::ScalarType type = trained.empty() ? at::kFloat : trained.front().tensor.scalar_type();
+  group.run_by_hand(op, static_cast<size_t>(count), type, what, [&] {
+    group.waiter()->wait_all(group.rank(), num_steps, [&](int peer) -> ShmCounter& { return page(peer).*counter; });
+  });
+}
+
+/// All ranks' gradients are where their tables say, or some rank has left the step.
+void SharedDataParallel::State::meet(bool leaves) {
+  SharedRankPage& mine = page(group.rank());
+  mine.left = leaves;
+  mine.replaced = replaced_parameters();
+  publish(mine.arrived, ++num_steps);
+  wait_all(&SharedRankPage::arrived, Op::kReduceScatter, num_elements, "gradients");
+  int64_t num_left = 0, last = 0;
+  for (int rank = 0; rank < group.size(); ++rank)
+    if (page(rank).left) ++num_left, last = rank;
+  if (num_left == 0) return;
+  publish(mine.finished, num_steps);
+  wait_all(&SharedRankPage::finished, Op::kAllGather, num_elements, "that a rank left the step");
+  forget_gradients();
+  if (leaves) return;
+  step_dropped = true;
+  fail_left_step(num_left, last, group.size());
+}
+
+void SharedDataParallel::State::arrive() {
+  if (arrived) return;
+  const auto began = Clock::now();
+  at::NoGradGuard no_grad;
+  check_weights();
+  check_samples();
+  write_table();
+  SharedRankPage& mine = page(group.rank());
+  std::copy(controls.begin(), controls.end(), mine.controls);
+  meet(/*leaves=*/false);
+  for (int slot = 0; slot < DataParallel::kNumControls; ++slot) {
+    double sum = 0;
+    for (int rank = 0; rank < group.size(); ++rank) sum += page(rank).controls[slot];
+    control_sums[static_cast<size_t>(slot)] = static_cast<float>(sum);
+  }
+  take_over();
+  buffers->average(buffer_share >= 0 ? buffer_share : 1.0 / group.size());
+  arrived = true;
+  statistics.exposed_seconds = seconds_since(began);
+}
+
+/// The gradients of a share on the ranks that have one, in rank order.
+std::vector<std::byte*> SharedDataParallel::State::addends(const OwnShare& share) const {
+  std::vector<std::byte*> arrays;
+  const size_t skip = static_cast<size_t>(share.begin) * trained[share.parameter].tensor.element_size();
+  for (int rank = 0; rank < group.size(); ++rank)
+    if (const uint64_t place = table(rank)[share.parameter]; place != kNoGradient) arrays.push_back(arena->region(rank) + place + skip);
+  return arrays;
+}
+
+/// One pass. A parameter that no rank used, and its state, stay as they are.
+void SharedDataParallel::State::add_and_update(double learning_rate, double factor) {
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const std::vector<std::byte*> arrays = addends(shares[i]);
+    if (arrays.empty()) continue;
+    optimizer->begin_update(i);
+    optimizer->update_by_sum(i, arrays, learning_rate, factor);
+  }
+}
+
+/// First of two passes: the sum replaces the first addend, of which nobody else reads this share. Returns its squared norm.
+double SharedDataParallel::State::add_and_measure(const std::function<bool(const std::string&)>& counts) {
+  double norm_squared = 0;
+  sums.assign(shares.size(), nullptr);
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const std::vector<std::byte*> arrays = addends(shares[i]);
+    if (arrays.empty()) continue;
+    sums[i] = arrays.front();
+    const at::ScalarType type = trained[shares[i].parameter].tensor.scalar_type();
+    const size_t element_bytes = c10::elementSize(type);
+    const bool is_counted = counts(trained[shares[i].parameter].name);
+    for_each_tile_sum(arrays, shares[i].count, type, [&](int64_t offset, int64_t count, const void* sum) {
+      std::memcpy(sums[i] + static_cast<size_t>(offset) * element_bytes, sum, static_cast<size_t>(count) * element_bytes);
+      if (is_counted) norm_squared += squared_norm(sum, count, type);
+    });
+  }
+  return norm_squared;
+}
+
+/// The same norm, and the same decision, on every rank.
+StepOutcome SharedDataParallel::State::agree(double norm_squared, const StepOptions& options, double* factor) {
+  SharedRankPage& mine = page(group.rank());
+  mine.norm_squared = norm_squared;
+  publish(mine.summed, num_steps);
+  wait_all(&SharedRankPage::summed, Op::kAllReduce, 1, "gradient norm");
+  double total = 0;
+  for (int rank = 0; rank < group.size(); ++rank) total += page(rank).norm_squared;
+  return judge_gradient(total, options, factor);
+}
+
+SharedDataParallel::SharedDataParallel(torch::nn::Module& module, Group group, SharedDataParallelOptions options)
+    : state_(std::make_unique<State>(module, std::move(group), options)) {
+  for (const NamedTensor& parameter : state_->trained)
+    set_gradient_hook(parameter, [state = state_.get()](const at::Tensor& first) {
+      if (state->watch.enter()) state->begin_backward(first);
+    });
+}
+
+SharedDataParallel::~SharedDataParallel() {
+  for (const NamedTensor& parameter : state_->trained) remove_gradient_hook(parameter);
+}
+
+void SharedDataParallel::zero_grad() {
+  if (state_->watch.has_failed() && !state_->arrived) abandon_step();
+  state_->watch.clear();
+  state_->step_dropped = false;
+  state_->check_weights();
+  if (state_->has_begun) state_->note_dropped();
+  state_->forget_gradients();
+}
+
+void SharedDataParallel::set_sync(bool) {}  // Gradients add up in `.grad` until finish_backward().
+void SharedDataParallel::set_buffer_share(double share) { state_->buffer_share = share; }
+void SharedDataParallel::set_control(int slot, float value) { state_->controls.at(static_cast<size_t>(slot)) = value; }
+float SharedDataParallel::control_sum(int slot) const { return state_->control_sums.at(static_cast<size_t>(slot)); }
+void SharedDataParallel::exchange_without_backward() {}
+void SharedDataParallel::finish_backward() { state_->arrive(); }
+
+void SharedDataParallel::abandon_step() {
+  State& s = *state_;
+  s.watch.clear();
+  if (!s.step_dropped) s.meet(/*leaves=*/true);
+  s.step_dropped = false;
+  s.arrived = false;
+}
+
+StepOutcome SharedDataParallel::step(const StepOptions& options) {
+  State& s = *state_;
+  const bool is_bare = !s.arrived;
+  s.arrive();
+  if (is_bare && !s.has_gradients())
+    fail(ErrorCode::kFailed,
+         "step() was called and no rank has made a backward() since the last step(), zero_grad() or the start; a step() "
+         "uses its gradients up. A rank without samples calls finish_backward() first");
+  s.check_weights();
+  s.step_was_called = true;
+  at::NoGradGuard no_grad;
+  const auto began = Clock::now();
+  StepOutcome outcome;
+  double factor = gradient_factor();
+  if (options.clip_norm > 0 || options.check_finite) {
+    outcome = s.agree(s.add_and_measure([this](const std::string& name) { return counts(name); }), options, &factor);
+    for (size_t i = 0; i < s.shares.size() && !outcome.skipped; ++i) {
+      if (!s.sums[i]) continue;
+      s.optimizer->begin_update(i);
+      s.optimizer->update(i, 0, s.shares[i].count, s.sums[i], options.learning_rate, factor);
+    }
+  } else {
+    s.add_and_update(options.learning_rate, factor);
+  }
+  const auto updated = Clock::now();
+  outcome.update_seconds = std::chrono::duration<double>(updated - began).count();
+  publish(s.page(s.group.rank()).finished, s.num_steps);
+  s.wait_all(&SharedRankPage::finished, Op::kAllGather, s.num_elements, "weights");
+  s.statistics.exposed_seconds += seconds_since(updated);
+  s.remember_weights();
+  s.forget_gradients();
+  return outcome;
+}
+
+const ExchangeStatistics& SharedDataParallel::statistics() const { return state_->statistics; }
+
+MemoryForecast SharedDataParallel::memory_forecast() const {
+  int64_t weights = 0, gradients = 0;
+  for (const NamedTensor& parameter : state_->all) weights += static_cast<int64_t>(parameter.tensor.nbytes());
+  for (const NamedTensor& parameter : state_->trained) gradients += static_cast<int64_t>(parameter.tensor.nbytes());
+  return {state_->group.rank() == 0 ? weights : 0, gradients, state_->optimizer->state_bytes()};
+}
+
+std::vector<FlatPiece> SharedDataParallel::saved_pieces() {
+  state_->check_weights();
+  state_->copy_replaced();
+  std::vector<FlatPiece> pieces = state_->optimizer->state(/*saving=*/true);
+  for (size_t i = 0; i < state_->optimizer->size(); ++i) {
+    const Segment& segment = state_->optimizer->segment(i);
+    pieces.push_back({"model/" + segment.parameter, segment.weights, segment.shape, segment.begin});
+  }
+  if (state_->group.rank() == 0)
+    for (const NamedTensor& parameter : state_->all)
+      if (!parameter.tensor.requires_grad())
+        pieces.push_back({"model/" + parameter.name, alias_of(parameter.tensor.detach(), 0, {parameter.tensor.numel()}),
+                          parameter.tensor.sizes().vec(), 0});
+  return pieces;
+}
+
+std::vector<FlatPiece> SharedDataParallel::loaded_pieces() {
+  std::vector<FlatPiece> pieces = state_->optimizer->state(/*saving=*/false);
+  for (FlatPiece& piece : saved_pieces())
+    if (piece.name.starts_with("model/")) pieces.push_back(std::move(piece));
+  return pieces;
+}
+
+void SharedDataParallel::loaded() {
+  state_->optimizer->load_counts();
+  state_->group.barrier();
+  state_->remember_weights();
+}
+
+}  // namespace cohort

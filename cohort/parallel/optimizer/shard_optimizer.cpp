@@ -1,0 +1,124 @@
+#include "cohort/parallel/optimizer/shard_optimizer.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cohort/base/error.h"
+
+namespace cohort {
+
+ShardOptimizer::ShardOptimizer(UpdateRule rule, std::vector<Segment> segments) : rule_(rule) {
+  for (Segment& segment : segments) {
+    const at::ScalarType type = segment.weights.scalar_type();
+    if (type != at::kFloat && type != at::kDouble)
+      fail(ErrorCode::kBadInput, "parameter ", segment.parameter, " cannot be trained: its type is ", type,
+           "; keep parameters in Float (or Double) and use --precision bf16 or fp16 for half-precision arithmetic");
+    Held held;
+    for (size_t slot = 0; slot < rule_.slots().size(); ++slot)
+      held.slots.push_back(at::zeros({segment.weights.numel()}, segment.weights.options().requires_grad(false)));
+    if (rule_.counts_updates()) held.step = at::zeros({1}, at::kFloat);
+    held.segment = std::move(segment);
+    segments_.push_back(std::move(held));
+  }
+}
+
+void ShardOptimizer::update(size_t index, int64_t offset, int64_t count, const void* gradient, double learning_rate,
+                            double gradient_factor) const {
+  const Held& held = segments_[index];
+  const UpdateArguments arguments{learning_rate, gradient_factor, held.num_updates};
+  const auto typed = [&]<typename T>(T) {
+    T* slots[2] = {};
+    for (size_t slot = 0; slot < held.slots.size(); ++slot) slots[slot] = held.slots[slot].data_ptr<T>() + offset;
+    cohort::update(rule_, arguments, held.segment.weights.data_ptr<T>() + offset, static_cast<const T*>(gradient), slots,
+                   static_cast<size_t>(count));
+  };
+  if (held.segment.weights.scalar_type() == at::kDouble) typed(double{});
+  else typed(float{});
+}
+
+void ShardOptimizer::update_by_sum(size_t index, const std::vector<std::byte*>& gradients, double learning_rate,
+                                   double gradient_factor) const {
+  const Held& held = segments_[index];
+  const UpdateArguments arguments{learning_rate, gradient_factor, held.num_updates};
+  const auto typed = [&]<typename T>(T) {
+    T* slots[2] = {};
+    for (size_t slot = 0; slot < held.slots.size(); ++slot) slots[slot] = held.slots[slot].data_ptr<T>();
+    std::vector<const T*> arrays;
+    for (const std::byte* gradient : gradients) arrays.push_back(reinterpret_cast<const T*>(gradient));
+    cohort::update_by_sum(rule_, arguments, held.segment.weights.data_ptr<T>(), arrays.data(), arrays.size(), slots,
+                          static_cast<size_t>(held.segment.weights.numel()));
+  };
+  if (held.segment.weights.scalar_type() == at::kDouble) typed(double{});
+  else typed(float{});
+}
+
+void ShardOptimizer::update(size_t index, const at::Tensor& gradient, double learning_rate, double gradient_factor) {
+  begin_update(index);
+  const at::Tensor& weights = segments_[index].segment.weights;
+  if (!weights.is_cpu()) return update_on_device(index, gradient, learning_rate, gradient_factor);
+  const char* const data = static_cast<const char*>(gradient.data_ptr());
+  constexpr int64_t kGrain = 1 << 15;  // Elements worth a thread.
+  at::parallel_for(0, weights.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    update(index, begin, end - begin, data + begin * weights.element_size(), learning_rate, gradient_factor);
+  });
+}
+
+void ShardOptimizer::update_on_device(size_t index, const at::Tensor& gradient, double learning_rate, double gradient_factor) {
+  const Held& held = segments_[index];
+  at::Tensor flat = gradient.view({-1});
+  if (gradient_factor != 1) flat = flat.mul(gradient_factor);
+  const std::vector<at::Tensor> weights{held.segment.weights}, gradients{flat};
+  if (!rule_.counts_updates()) {
+    const bool has_momentum = !held.slots.empty();
+    const std::vector<at::Tensor> momenta = has_momentum ? std::vector<at::Tensor>{held.slots[0]} : std::vector<at::Tensor>{};
+    at::_fused_sgd_(weights, gradients, momenta, rule_.weight_decay, has_momentum ? rule_.momentum : 0.0, learning_rate, /*dampening=*/0.0,
+                    rule_.kind == UpdateRule::Kind::kNesterov, /*maximize=*/false, /*is_first_step=*/false);
+    return;
+  }
+  const std::vector<at::Tensor> averages{held.slots[0]}, squares{held.slots[1]};
+  const std::vector<at::Tensor> steps{
+      at::full({}, static_cast<double>(held.num_updates), held.segment.weights.options().dtype(at::kFloat))};
+  const auto kernel = [&](auto function) {
+    function(weights, gradients, averages, squares, at::TensorList{}, steps, learning_rate, rule_.beta1, rule_.beta2, rule_.weight_decay,
+             rule_.eps, /*amsgrad=*/false, /*maximize=*/false);
+  };
+  if (rule_.kind == UpdateRule::Kind::kAdamW) kernel([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
+  else kernel([](auto&&... arguments) { at::_fused_adam_(arguments...); });
+}
+
+std::vector<FlatPiece> ShardOptimizer::state(bool saving) {
+  std::vector<FlatPiece> pieces;
+  const std::vector<std::string> names = rule_.slots();
+  for (Held& held : segments_) {
+    const std::string prefix = "optimizer/" + held.segment.parameter + "/";
+    for (size_t slot = 0; slot < names.size(); ++slot)
+      pieces.push_back({prefix + names[slot], held.slots[slot], held.segment.shape, held.segment.begin});
+    if (held.step.defined() && !(saving && held.segment.begin > 0)) {
+      held.step.fill_(static_cast<double>(held.num_updates));
+      pieces.push_back({prefix + "step", held.step, {}, 0});
+    }
+  }
+  return pieces;
+}
+
+void ShardOptimizer::load_counts() {
+  for (Held& held : segments_)
+    if (held.step.defined()) held.num_updates = std::llround(held.step.item<double>());
+}
+
+int64_t ShardOptimizer::state_bytes() const {
+  int64_t bytes = 0;
+  for (const Held& held : segments_)
+    for (const at::Tensor& slot : held.slots) bytes += static_cast<int64_t>(slot.nbytes());
+  return bytes;
+}
+
+}  // namespace cohort

@@ -1,0 +1,64 @@
+#pragma once
+// The optimizer's state for the pieces of parameters that one rank updates: whole parameters, or consecutive elements of them where the
+// work is shared between ranks.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cohort/parallel/flat_piece.h"
+#include "cohort/parallel/optimizer/update_rule.h"
+
+namespace cohort {
+
+/// A run of elements of one parameter that this rank updates.
+struct Segment {
+  std::string parameter;       ///< Its name,
+  std::vector<int64_t> shape;  ///< and whole shape.
+  int64_t begin = 0;           ///< First element, row-major.
+  at::Tensor weights;          ///< 1-d alias of [begin, begin + n) of the parameter. Float or double.
+};
+
+/// One thread. Weights of type half or bfloat16 are refused: train them in fp32 with autocast.
+class ShardOptimizer {
+ public:
+  /// Error(kBadInput) naming the parameter where its type cannot be updated.
+  ShardOptimizer(UpdateRule rule, std::vector<Segment> segments);
+
+  size_t size() const { return segments_.size(); }
+  const Segment& segment(size_t index) const { return segments_[index].segment; }
+  /// Counts one more update of a segment (before its update() calls of a step, which may come in tiles).
+  void begin_update(size_t index) { ++segments_[index].num_updates; }
+  /// Applies the rule to elements [offset, offset + count) of segment `index`; `gradient` has the weights' type and points to the first of
+  /// these elements.
+  void update(size_t index, int64_t offset, int64_t count, const void* gradient, double learning_rate, double gradient_factor) const;
+  /// The whole segment with the sum, in their order, of several such gradients.
+  void update_by_sum(size_t index, const std::vector<std::byte*>& gradients, double learning_rate, double gradient_factor) const;
+  /// The whole segment with a contiguous gradient of its size: with as many threads as at::get_num_threads(), or by LibTorch's fused
+  /// kernels where the weights are on another device.
+  void update(size_t index, const at::Tensor& gradient, double learning_rate, double gradient_factor);
+
+  /// State for checkpoints: "optimizer/PARAMETER/SLOT"; the count of updates (adam, adamw) as scalar "optimizer/PARAMETER/step" (Float),
+  /// to be saved by the rank that holds the parameter's first element (`saving`) and read by all that hold a piece. load_counts() after
+  /// reading.
+  std::vector<FlatPiece> state(bool saving);
+  void load_counts();
+  int64_t state_bytes() const;
+
+ private:
+  void update_on_device(size_t index, const at::Tensor& gradient, double learning_rate, double gradient_factor);
+
+  struct Held {
+    Segment segment;
+    std::vector<at::Tensor> slots;
+    int64_t num_updates = 0;
+    at::Tensor step;  ///< Scalar image of num_updates for checkpoints.
+  };
+  UpdateRule rule_;
+  std::vector<Held> segments_;
+};
+
+}  // namespace cohort

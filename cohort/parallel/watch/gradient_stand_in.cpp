@@ -1,0 +1,119 @@
+// LibTorch dispatches an operator by the keys of its arguments. A stand-in has one key more, above all others, whose fallback kernel
+// throws; it lets pass what zero_grad() calls. The key is one that LibTorch's own tests of such tensors use; nothing else in LibTorch does.
+//
+// Versions of tensors would not do: clip_grad_norm_() writes through data(), which has a version of its own.
+#include "cohort/parallel/watch/gradient_stand_in.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include <utility>
+
+#include "cohort/base/error.h"
+
+namespace cohort {
+namespace {
+
+constexpr c10::DispatchKey kStandIn = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
+
+void on_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const std::string& name = op.operator_name().name;
+  if (name == "aten::detach" || name == "aten::detach_" || name == "aten::zero_") {
+    const c10::impl::ExcludeDispatchKeyGuard as_usual(kStandIn);
+    return op.callBoxed(stack);
+  }
+  fail(ErrorCode::kBadInput, name,
+       " of a gradient between backward() and step(): ranks have parts of it there, which step() of Parallel "
+       "brings together. To clip, call step({.clip_norm = 1}); the norm is what step({.clip_norm = INFINITY}) returns; to scale, multiply "
+       "the loss; whatever else reads or "
+       "changes gradients goes with layout dp, no optimizer in ParallelOptions and step(optimizer), after a backward() that is not in "
+       "accumulate()");
+}
+
+/// For the life of the process; without effect on other tensors.
+void register_fallback() {
+  [[gnu::used]] static const torch::Library* const library = [] {  // Used: so that leak checkers see who holds it.
+    auto* made = new torch::Library(torch::Library::IMPL, "_", kStandIn, __FILE__, __LINE__);
+    made->fallback(torch::CppFunction::makeFromBoxedFunction<&on_operator>());
+    return made;
+  }();
+}
+
+/// The one element that is there, of a type that its memory has room for.
+bool is_zero(const at::Tensor& stand_in) {
+  const auto* const bytes = static_cast<const char*>(stand_in.storage().data());
+  for (size_t i = 0; i < stand_in.dtype().itemsize(); ++i)
+    if (bytes[i] != 0) return false;
+  return true;
+}
+
+}  // namespace
+
+at::Tensor gradient_stand_in(const at::Tensor& parameter) {
+  register_fallback();
+  const at::Tensor one = at::ones({1}, at::TensorOptions(parameter.scalar_type()));  // On the host, where zero_() is seen.
+  at::Tensor stand_in = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(one.storage()), one.key_set().add(kStandIn), one.dtype());
+  const std::vector<int64_t> no_strides(static_cast<size_t>(parameter.dim()), 0);
+  stand_in.unsafeGetTensorImpl()->set_sizes_and_strides(parameter.sizes(), no_strides);
+  return stand_in;
+}
+
+bool is_stand_in(const at::Tensor& gradient) { return gradient.defined() && gradient.key_set().has(kStandIn); }
+
+bool has_dropped(const at::Tensor& stand_in, const at::Tensor& now) {
+  return !now.defined() || (now.is_alias_of(stand_in) && now.numel() > 0 && is_zero(stand_in));
+}
+
+HiddenGradients::HiddenGradients(const std::vector<NamedTensor>& parameters) {
+  for (const NamedTensor& parameter : parameters) places_.push_back({parameter, {}, {}});
+}
+
+HiddenGradients::~HiddenGradients() {
+  for (Place& place : places_)
+    if (is_hiding_ && place.hidden.defined() && place.parameter.tensor.grad().is_same(place.stand_in))
+      place.parameter.tensor.mutable_grad() = place.hidden;
+}
+
+void HiddenGradients::hide() {
+  is_hiding_ = true;
+  for (Place& place : places_) {
+    at::Tensor& gradient = place.parameter.tensor.mutable_grad();
+    if (!gradient.defined() || is_stand_in(gradient)) continue;  // Of ZeRO.
+    if (!place.stand_in.defined()) place.stand_in = gradient_stand_in(place.parameter.tensor);
+    place.hidden = std::exchange(gradient, place.stand_in);
+  }
+}
+
+std::string HiddenGradients::show() {
+  std::string dropped;
+  if (!std::exchange(is_hiding_, false)) return dropped;
+  for (Place& place : places_) {
+    at::Tensor& gradient = place.parameter.tensor.mutable_grad();
+    if (!place.hidden.defined()) {
+      if (gradient.defined() && !is_stand_in(gradient))
+        fail(ErrorCode::kBadInput, "the program gave ", place.parameter.name,
+             " a gradient of its own, which ranks would not share; that goes with layout dp, no optimizer in ParallelOptions and "
+             "step(optimizer), or make a loss of it: (gradient * parameter).sum()");
+      continue;
+    }
+    at::Tensor hidden = std::exchange(place.hidden, {});
+    if (gradient.is_same(place.stand_in) && !has_dropped(place.stand_in, gradient)) {
+      gradient = std::move(hidden);
+      continue;
+    }
+    const bool is_dropped = has_dropped(place.stand_in, gradient);
+    if (is_dropped) gradient = at::Tensor();
+    place.stand_in = at::Tensor();
+    if (!is_dropped)
+      fail(ErrorCode::kBadInput, "the program put another tensor in the place of the gradient of ", place.parameter.name,
+           " between backward() and step(), which ranks would not share; that goes with layout dp, no optimizer in ParallelOptions and "
+           "step(optimizer), after a backward() that is not in accumulate()");
+    if (dropped.empty()) dropped = place.parameter.name;
+  }
+  return dropped;
+}
+
+}  // namespace cohort

@@ -1,0 +1,258 @@
+// Building the parts of ZeRO, and the exchange of a pass. The whole is described in zero_data_parallel.cpp.
+#include "cohort/parallel/zero/zero_state.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <algorithm>
+#include <chrono>
+
+#include "cohort/base/error.h"
+#include "cohort/parallel/agreement.h"
+#include "cohort/parallel/staged_exchange.h"
+#include "cohort/parallel/tensor_alias.h"
+#include "cohort/parallel/tile_sum.h"
+#include "cohort/parallel/watch/gradient_hook.h"
+
+namespace cohort {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int kNumControls = DataParallel::kNumControls;
+
+}  // namespace
+
+ZeroDataParallel::State::State(torch::nn::Module& module_, Group group_, const ZeroOptions& options_)
+    : module(module_),
+      group(std::move(group_)),
+      options(options_),
+      backward_watch({.at_end =
+                          [this] {
+                            const Quiet quiet;
+                            close_pass(sync);
+                          },
+                      .at_begin =
+                          [this](const auto&) {
+                            const Quiet quiet;
+                            notice_drops();
+                          },
+                      .at_return =
+                          [this] {
+                            const Quiet quiet;
+                            if (!holds_gradients) reduce->lay_stand_ins(used);
+                          }}) {
+  if (options.stage < 1 || options.stage > 3) fail(ErrorCode::kBadInput, "ZeRO has stages 1, 2 and 3, not ", options.stage);
+  if (options.bucket_bytes <= 0) fail(ErrorCode::kBadInput, "ZeRO: bucket_bytes must be positive, not ", options.bucket_bytes);
+  const Quiet quiet;
+  all = distinct_parameters(module);
+  check_same_model(group, all);
+  check_forward_writes(module, group.size());
+  check_divisible(all);
+  for (const NamedTensor& parameter : all)
+    if (parameter.tensor.requires_grad()) check_no_gradient_hook(parameter);
+  plan();
+  memory = std::make_unique<UnitMemory>(live_bytes + 2 * largest_unit_bytes);
+  if (options.broadcast_model) broadcast_rest();
+  buffers = std::make_unique<BufferAverage>(module, group);
+  weights = std::make_unique<ZeroWeights>(
+      group, all, units, *memory, ZeroWeightsOptions{.keep_slices_only = options.stage == 3, .broadcast_model = options.broadcast_model});
+  std::vector<ZeroUnit> trained;
+  for (size_t index = 0; index < units.size(); ++index) {
+    if (!units[index].trained) continue;
+    trained.push_back(units[index]);
+    trained_units.push_back(index);
+  }
+  divide_optimizer();
+  reduce = std::make_unique<ZeroReduce>(group, all, trained, *memory, /*keep_whole=*/options.stage == 1);
+  used.assign(all.size(), 0);
+  dropped.assign(all.size(), 0);
+  statistics.bytes = reduce->pass_bytes();
+  statistics.num_buckets = static_cast<int>(reduce->num_units());
+  watch_weights();
+  if (options.stage == 3) start_gathering();
+}
+
+void ZeroDataParallel::State::plan() {
+  units = plan_units(all, options.bucket_bytes, group.size());
+  if (options.stage < 3) std::erase_if(units, [](const ZeroUnit& unit) { return !unit.trained; });
+  for (const ZeroUnit& unit : units) largest_unit_bytes = std::max(largest_unit_bytes, unit.bytes());
+  live_bytes = options.stage < 3 ? 0 : options.live_bytes > 0 ? options.live_bytes : 2 * largest_unit_bytes;
+}
+
+/// What is not divided starts with rank 0's values, too.
+void ZeroDataParallel::State::broadcast_rest() {
+  if (group.size() == 1) return;
+  std::vector<NamedTensor> rest = distinct_buffers(module);
+  for (const NamedTensor& parameter : all)
+    if (!is_divided(parameter.tensor)) rest.push_back(parameter);
+  for (const NamedTensor& one : rest) {
+    if (one.tensor.numel() == 0) continue;
+    const at::Tensor values = one.tensor.detach().contiguous();
+    broadcast(group, values, 0, one.name);
+    if (!values.is_same(one.tensor)) one.tensor.detach().copy_(values);
+  }
+}
+
+void ZeroDataParallel::State::divide_optimizer() {
+  std::vector<Segment> segments;
+  for (size_t reduced = 0; reduced < trained_units.size(); ++reduced) {
+    const size_t index = trained_units[reduced];
+    for (const SlicePiece& piece : slice_pieces(units[index], all, group.rank())) {
+      const NamedTensor& parameter = all[static_cast<size_t>(piece.parameter)];
+      segments.push_back({parameter.name, parameter.tensor.sizes().vec(), piece.begin,
+                          alias_of(weights->slice(index), piece.slice_offset, {piece.count})});
+      places.push_back({reduced, piece.parameter, piece.slice_offset, piece.count});
+    }
+  }
+  optimizer = std::make_unique<ShardOptimizer>(options.rule, std::move(segments));
+}
+
+void ZeroDataParallel::State::start_gathering() {
+  std::vector<GatheredUnit> gathered;
+  for (size_t index = 0; index < weights->size(); ++index)
+    gathered.push_back({"the weights of " + weights->name(index), weights->slice(index), weights->whole(index)});
+  gather = std::make_unique<ZeroGather>(group, std::move(gathered), *memory,
+                                        ZeroGather::Options{.live_bytes = live_bytes,
+                                                            .num_ready = [this] { return reduce->num_ready(); },
+                                                            .start_exchanges = [this](int64_t count) { reduce->start_up_to(count); },
+                                                            .num_exchanges = reduce->num_units()});
+  watch = std::make_unique<UseWatch>([this](const std::vector<int>& ids, const std::vector<int>& written_ids) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;  // Gathers belong to no graph; grad mode stays as the caller has it.
+    gather->use(ids);
+    gather->mark_written(written_ids);
+  });
+  for (size_t index = 0; index < weights->size(); ++index) watch->add(weights->whole(index), static_cast<int>(index));
+}
+
+void ZeroDataParallel::State::on_gradient(int parameter) {
+  if (holds_gradients) return;
+  const Quiet quiet;
+  if (step_closed)
+    fail(
+        ErrorCode::kFailed, "parameter ", all[static_cast<size_t>(parameter)].name,
+        " got a gradient after those of the step were exchanged; call step() first, or the module's zero_grad() to drop these, and put all "
+        "but the last backward() of a step into accumulate(); ",
+        kHowToStep);
+  if (options.stage == 1 && !sync) return;
+  if (backward_watch.has_failed())
+    fail(ErrorCode::kFailed, "an exception ended a backward() of this step on rank ", group.rank(),
+         "; call abandon_step(), so that all ranks drop the step, or zero_grad() and begin the next");
+  backward_watch.enter();
+  reduce->on_gradient(parameter);
+  // In stage 3 exchanges start between gathers, in the same place on all ranks.
+  if (!gather) reduce->start_up_to(reduce->num_ready());
+}
+
+/// Ends this rank's backward; after its last of the step, serves the others until theirs. A rank that `leaves` the step ends it for all.
+void ZeroDataParallel::State::close_pass(bool last, bool leaves) {
+  const auto began = Clock::now();
+  if (!step_begun) statistics.exposed_seconds = 0;
+  step_begun = true;
+  notice_drops();
+  if (!leaves) notice_writes();
+  if (gather) statistics.exposed_seconds += gather->waited_seconds() - waited_before;
+  bool is_closed = false;
+  do {
+    if (gather) gather->finish(Section::kPass);
+    reduce->start_up_to(reduce->num_units());
+    is_closed = exchange_notes(last, leaves);
+  } while (last && !is_closed);
+  if (last && !leaves) {
+    if (group.size() > 1 && std::find(written_anywhere.begin(), written_anywhere.end(), 1) != written_anywhere.end()) compare_writes();
+    forget_writes();
+    buffers->average(buffer_share >= 0 ? buffer_share : 1.0 / group.size());
+    step_closed = true;
+  }
+  statistics.exposed_seconds += std::chrono::duration<double>(Clock::now() - began).count();
+  if (gather) waited_before = gather->waited_seconds();
+}
+
+/// Ends a pass: notes of all ranks, and the sums of gradients. Returns whether it was the last of the step. Where a rank has left the step
+/// it is, on all ranks, and throws on those that made it.
+bool ZeroDataParallel::State::exchange_notes(bool last, bool leaves) {
+  enum Note { kLast, kLeft, kControls, kUsed = kControls + kNumControls };
+  const int64_t size = kUsed + static_cast<int64_t>(all.size());
+  const at::Tensor mine = at::empty({size}, at::kFloat), notes = at::empty({group.size() * size}, at::kFloat);
+  float* const note = mine.data_ptr<float>();
+  note[kLast] = last ? 1 : 0;
+  note[kLeft] = leaves ? 1 : 0;
+  std::copy(controls.begin(), controls.end(), note + kControls);
+  for (size_t i = 0; i < all.size(); ++i)
+    note[kUsed + i] = static_cast<float>((reduce->used()[i] ? 1 : 0) + (was_written(i) ? 2 : 0) + (dropped[i] ? 4 : 0));
+  const auto pending = group.size() > 1 ? group.start_all_gather(notes, mine, "the notes on a pass") : nullptr;
+  if (pending) pending->wait();
+  else notes.copy_(mine);
+  int64_t num_left = 0, last_left = 0;
+  for (int rank = 0; rank < group.size(); ++rank)
+    if (notes.const_data_ptr<float>()[rank * size + kLeft] != 0) ++num_left, last_left = rank;
+  reduce->finish_pass(/*dropped=*/num_left > 0);
+  if (num_left > 0) {
+    forget_gradients();
+    if (leaves) return true;
+    step_dropped = true;
+    fail_left_step(num_left, last_left, group.size());
+  }
+  bool all_last = true;
+  control_sums.fill(0);
+  std::fill(written_anywhere.begin(), written_anywhere.end(), 0);
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const float* const one = notes.const_data_ptr<float>() + rank * size;
+    all_last &= one[kLast] != 0;
+    for (int slot = 0; slot < kNumControls; ++slot) control_sums[static_cast<size_t>(slot)] += one[kControls + slot];
+    for (size_t parameter = 0; parameter < all.size(); ++parameter) {
+      const auto bits = static_cast<uint8_t>(one[kUsed + parameter]);
+      used[parameter] |= bits & 1;
+      written_anywhere[parameter] |= (bits >> 1) & 1;
+      if ((bits & 4) != (dropped[parameter] ? 4 : 0))
+        fail(ErrorCode::kFailed, "the program dropped the gradient of ", all[parameter].name, " on rank ",
+             dropped[parameter] ? group.rank() : rank, " and not on rank ", dropped[parameter] ? rank : group.rank(),
+             "; call zero_grad() on all ranks or on none");
+    }
+  }
+  std::fill(dropped.begin(), dropped.end(), 0);
+  return all_last;
+}
+
+/// Of this rank's slices. From a device one number is read, however many parameters there are.
+double ZeroDataParallel::State::squared_norm_of_slices(const std::function<bool(const std::string&)>& counts) const {
+  double sum = 0;
+  std::vector<at::Tensor> norms;  // On the device.
+  for (const ZeroPlace& place : places) {
+    if (!used[static_cast<size_t>(place.parameter)] || !counts(all[static_cast<size_t>(place.parameter)].name)) continue;
+    const at::Tensor part = reduce->slice(place.reduced_unit).narrow(0, place.slice_offset, place.count);
+    if (part.is_cpu()) sum += squared_norm(part.const_data_ptr(), place.count, part.scalar_type());
+    else norms.push_back(at::linalg_vector_norm(part, 2, std::nullopt, /*keepdim=*/false, at::kDouble));
+  }
+  return norms.empty() ? sum : at::stack(norms).square().sum().item<double>();
+}
+
+/// Over the slices of all ranks, added in rank order.
+double ZeroDataParallel::State::squared_norm_of_all(const std::function<bool(const std::string&)>& counts) const {
+  const double mine = squared_norm_of_slices(counts);
+  at::Tensor norms = at::empty({group.size(), 1}, at::kDouble), norm = at::empty({1}, at::kDouble);
+  norm.data_ptr<double>()[0] = mine;
+  Group exchange = group;
+  exchange.all_gather(norms, norm, "the norm of the gradients");
+  double total = 0;
+  for (int rank = 0; rank < group.size(); ++rank) total += norms.const_data_ptr<double>()[rank];
+  return total;
+}
+
+/// Pieces of weights: the own slices, and what is not divided (saved by rank 0, read by all).
+std::vector<FlatPiece> ZeroDataParallel::State::weight_pieces(bool saving) const {
+  std::vector<FlatPiece> pieces;
+  const auto name = [&](int parameter) { return "model/" + all[static_cast<size_t>(parameter)].name; };
+  for (size_t index = 0; index < units.size(); ++index)
+    for (const SlicePiece& piece : slice_pieces(units[index], all, group.rank()))
+      pieces.push_back({name(piece.parameter), alias_of(weights->slice(index), piece.slice_offset, {piece.count}),
+                        all[static_cast<size_t>(piece.parameter)].tensor.sizes().vec(), piece.begin});
+  for (size_t i = 0; i < all.size() && !(saving && group.rank() > 0); ++i) {
+    const at::Tensor& tensor = all[i].tensor;
+    if (!is_divided(tensor))
+      pieces.push_back({name(static_cast<int>(i)), alias_of(tensor.detach(), 0, {tensor.numel()}), tensor.sizes().vec(), 0});
+  }
+  return pieces;
+}
+
+}  // namespace cohort

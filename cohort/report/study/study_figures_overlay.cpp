@@ -1,0 +1,193 @@
+// Figures 3 to 6: studies that differ in one thing laid over each other, raw and normalised to one batch size.
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "cohort/base/text/text.h"
+#include "cohort/report/draw/format.h"
+#include "cohort/report/study/study_figures.h"
+#include "cohort/study/analysis/measured_metrics.h"
+
+namespace cohort::page {
+namespace {
+
+using study::StepsToResult;
+
+enum Thing { kModel, kOptimizer, kDataset, kSamples, kSeed, kAll, kNumThings };
+struct Kind {
+  Thing thing;
+  const char *id, *heading, *intro;
+};
+constexpr Kind kKinds[] = {
+    {kModel, "fig3_models", "Models", "One data set and optimizer, several models."},
+    {kOptimizer, "fig4_optimizers", "Optimizers",
+     "One data set and model, several optimizers. Where momentum helps, it does so by following the dashed line further."},
+    {kDataset, "fig5_datasets", "Data sets", "One model and optimizer on several data sets, each with its own goal."},
+    {kSamples, "fig6_data_sizes", "Data sizes", "One workload trained on more and on fewer samples."},
+    {kSeed, "fig1_repeats", "Repeated studies",
+     "The same workload studied again with other points, weights and data order: what differs here is chance."},
+};
+
+std::array<std::string, kNumThings> things_of(const NamedStudy& named) {
+  const StudyData& study = *named.study;
+  return {study.model,   study.optimizer,
+          study.dataset, study.num_train_samples > 0 ? count_text(study.num_train_samples) + " samples" : "",
+          named.name,    study.dataset + ", " + study.model + ", " + study.optimizer};
+}
+
+/// Studies of several data sets have no goal in common.
+bool has_own_goals(Thing thing) { return thing == kDataset || thing == kAll; }
+
+/// Studies alike in everything but `thing`. A data set brings its own number of samples with it, and repeats may differ in nothing.
+std::vector<std::vector<NamedStudy>> groups_by(const std::vector<NamedStudy>& studies, Thing thing) {
+  std::map<std::array<std::string, kNumThings>, std::vector<NamedStudy>> groups;
+  for (const NamedStudy& named : studies) {
+    auto key = things_of(named);
+    key[thing].clear();
+    key[kSeed].clear();
+    key[kAll].clear();
+    if (thing == kDataset) key[kSamples].clear();
+    groups[key].push_back(named);
+  }
+  std::vector<std::vector<NamedStudy>> out;
+  for (auto& [key, members] : groups) {
+    std::set<std::string> values;
+    for (const NamedStudy& named : members) values.insert(things_of(named)[thing]);
+    const bool differs = thing == kSeed ? members.size() > 1 : values.size() > 1;
+    if (differs) out.push_back(members);
+  }
+  return out;
+}
+
+struct Curve {
+  const StudyData* study;
+  std::string name;
+  GoalSpec goal;
+  PlotSeries series;
+};
+
+/// The goal of a group: what was asked for (where it is measured), else the first study's (so that all answer the same question), else each
+/// one's own.
+std::optional<GoalSpec> goal_for(const StudyData& study, const std::vector<NamedStudy>& group, Thing thing,
+                                 const std::optional<GoalSpec>& asked) {
+  if (asked && study::may_answer(study, *asked)) return asked;
+  const StudyData& owner = has_own_goals(thing) ? study : *group.front().study;
+  return owner.goals.empty() ? automatic_goal(owner) : owner.goals.front();
+}
+
+std::vector<Curve> curves_of(const std::vector<NamedStudy>& group, Thing thing, const std::optional<GoalSpec>& asked) {
+  std::vector<Curve> curves;
+  std::map<std::string, int> num_named;
+  for (const NamedStudy& named : group) ++num_named[things_of(named)[thing]];
+  for (const NamedStudy& named : group) {
+    const auto goal = goal_for(*named.study, group, thing, asked);
+    if (!goal) continue;
+    Curve curve{.study = named.study, .name = things_of(named)[thing], .goal = *goal};
+    if (num_named[curve.name] > 1 && thing != kSeed) curve.name += " (" + named.name + ")";
+    if (thing == kSeed) curve.name += ", seed " + std::to_string(named.study->seed);
+    if (has_own_goals(thing)) curve.name += ", " + goal->text();
+    curve.series.kind = PlotSeries::Kind::kJoined;
+    for (const StepsToResult& result : study::steps_to_result(*named.study, *goal)) {
+      auto mark = result_mark(*named.study, result, *goal);
+      if (!mark) continue;
+      mark->fields.insert(mark->fields.begin(), text_field("study", curve.name));
+      curve.series.marks.push_back(std::move(*mark));
+    }
+    if (curve.series.marks.empty()) continue;
+    curve.series.look = static_cast<int>(curves.size());
+    curve.series.name = curve.name;
+    curves.push_back(std::move(curve));
+  }
+  return curves;
+}
+
+/// The smallest batch size at which every curve has a point.
+std::optional<double> common_batch(const std::vector<Curve>& curves) {
+  for (const Mark& mark : curves.front().series.marks) {
+    const bool is_common = std::all_of(curves.begin(), curves.end(), [&](const Curve& curve) {
+      return std::any_of(curve.series.marks.begin(), curve.series.marks.end(), [&](const Mark& other) { return other.x == mark.x; });
+    });
+    if (is_common) return mark.x;
+  }
+  return std::nullopt;
+}
+
+StudyChart raw_panel(const std::vector<Curve>& curves, const std::string& id, const std::string& title) {
+  StudyChart chart;
+  chart.id = id;
+  chart.title = title;
+  chart.description = plural(static_cast<int64_t>(curves.size()), "curve") + " of steps against batch size.";
+  chart.x = {"batch size (samples)", PlotAxis::Scale::kLog2, std::nullopt};
+  chart.y = {"training steps", PlotAxis::Scale::kLog2, std::nullopt};
+  for (const Curve& curve : curves) chart.series.push_back(curve.series);
+  return chart;
+}
+
+StudyChart normalised_panel(const std::vector<Curve>& curves, double batch, const std::string& id) {
+  StudyChart chart = raw_panel(curves, id, "Relative to batch size " + plain_number(batch));
+  chart.y.label = "steps, as a share of those at batch size " + plain_number(batch);
+  for (PlotSeries& series : chart.series) {
+    double unit = 1;
+    for (const Mark& mark : series.marks) {
+      if (mark.x == batch) unit = mark.y;
+    }
+    for (Mark& mark : series.marks) {
+      mark.y /= unit;
+      if (mark.bar) mark.bar = std::pair(mark.bar->first / unit, mark.bar->second / unit);
+      mark.fields.push_back(number_field("relative steps", mark.y));
+    }
+  }
+  const auto range = range_of_marks({chart}, false);
+  PlotSeries ideal{.name = "ideal", .look = PlotSeries::kGrey, .kind = PlotSeries::Kind::kDashed};
+  for (double x = range->first; x <= range->second * 1.001; x *= 1.1892071150027210667) ideal.marks.push_back({.x = x, .y = batch / x});
+  chart.series.push_back(ideal);
+  return chart;
+}
+
+/// "mnist, base: val_error<0.1": what the members of a group share.
+std::string title_of(const std::vector<NamedStudy>& group, const std::vector<Curve>& curves, Thing thing) {
+  if (thing == kAll) return "Steps to each study's goal";
+  const auto shared = things_of(group.front());
+  std::vector<std::string> parts;
+  for (const Thing other : {kDataset, kModel, kOptimizer}) {
+    if (other != thing && !shared[other].empty()) parts.push_back(shared[other]);
+  }
+  return join(parts, ", ") + (thing == kDataset ? "" : ": " + curves.front().goal.text());
+}
+
+/// Adds the studies that it draws to `shown`.
+void add_panels(Figure& figure, const std::vector<NamedStudy>& group, const Kind& kind, const std::optional<GoalSpec>& asked,
+                std::set<const StudyData*>& shown) {
+  const std::vector<Curve> curves = curves_of(group, kind.thing, asked);
+  if (curves.size() < 2) return;
+  for (const Curve& curve : curves) shown.insert(curve.study);
+  const std::string id = figure.id + "-" + std::to_string(figure.panels.size());
+  figure.panels.push_back(raw_panel(curves, id, title_of(group, curves, kind.thing)));
+  if (const auto batch = common_batch(curves)) figure.panels.push_back(normalised_panel(curves, *batch, id + "-relative"));
+}
+
+}  // namespace
+
+std::vector<Figure> figures_of_studies(const std::vector<NamedStudy>& studies, const std::optional<GoalSpec>& goal) {
+  std::vector<Figure> figures;
+  if (studies.size() < 2) return figures;
+  std::set<const StudyData*> shown;
+  for (const Kind& kind : kKinds) {
+    Figure figure{.id = kind.id, .heading = kind.heading, .intro = kind.intro};
+    for (const auto& group : groups_by(studies, kind.thing)) add_panels(figure, group, kind, goal, shown);
+    if (!figure.panels.empty()) figures.push_back(std::move(figure));
+  }
+  // One that differs from every other in several things is in no group: it is to be seen beside them all.
+  const bool shows_all = std::all_of(studies.begin(), studies.end(), [&](const NamedStudy& named) { return shown.contains(named.study); });
+  if (shows_all) return figures;
+  Figure all{.id = "fig3_studies",
+             .heading = "Studies laid over each other",
+             .intro = "All studies; some differ from every other in more than one thing. Each has its own goal."};
+  add_panels(all, studies, {kAll, "", "", ""}, goal, shown);
+  if (!all.panels.empty()) figures.push_back(std::move(all));
+  return figures;
+}
+
+}  // namespace cohort::page

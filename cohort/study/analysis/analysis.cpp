@@ -1,0 +1,201 @@
+// Fits and regimes of a study with 95 % intervals, by bootstrap over trials.
+//   1. Steps to result, the self-checks, every law and the regimes from the study as it is.
+//   2. `num_resamples` times: at every batch size the minimum of as many draws with replacement as trials count (drawn from its exact law
+//      with one random number); all fits and regimes again. A batch size at which no drawn trial reached the goal is left out of that
+//      round, as it would be left out of a study.
+//   3. Percentiles 2.5 and 97.5, widened to hold the estimate of step 1: a minimum drawn again is never smaller than the measured one.
+//   4. The start of "no further gain" has its own rounds, with half as many draws, and its percentiles are corrected for bias: its rule
+//      compares with the least of several minima. As many draws as trials repeat each minimum in 63 of 100 rounds, which hides how far a
+//      single one may be off; a minimum drawn again is larger, never smaller, which shifts what the rule finds.
+// Source: Efron 1979 (bootstrap, percentiles), 1981 (bias correction); Bickel, Goetze, van Zwet 1997 (fewer draws than trials where the
+// plain bootstrap fails, as for extremes). We do not scale the error back to all draws: the intervals are wider for it. Trials, not
+// residuals, are drawn: the luck of the search is the largest error, and it shows only there. What it cannot show: how much smaller the
+// minimum of a fresh search may be (docs/algorithms/batch_size_study.md).
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "cohort/base/error.h"
+#include "cohort/base/random.h"
+#include "cohort/study/analysis/fits.h"
+#include "cohort/study/analysis/measured_metrics.h"
+#include "cohort/study/analysis/self_checks.h"
+
+namespace cohort::study {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr Law kLaws[] = {Law::kHyperbola, Law::kKnee, Law::kLogLinear};
+
+constexpr double kTail = 0.025, kHalf = 0.5;
+
+using Interval = std::pair<double, double>;
+
+/// Of a statistic, one value a round, between two shares of the rounds; infinite values sort last.
+std::optional<Interval> percentiles(std::vector<double> values, double estimate, int num_rounds, Interval shares = {kTail, 1 - kTail}) {
+  constexpr double kMostMissing = 0.05;
+  const double count = static_cast<double>(values.size());
+  if (values.empty() || count < (1 - kMostMissing) * num_rounds) return std::nullopt;
+  std::sort(values.begin(), values.end());
+  const auto at = [&](double share) { return values[std::min(values.size() - 1, static_cast<size_t>(share * count))]; };
+  return Interval{std::min(at(shares.first), estimate), std::max(at(shares.second), estimate)};
+}
+
+double normal_share(double score) { return 0.5 * std::erfc(-score / std::sqrt(2.0)); }
+
+/// The inverse, by bisection.
+double normal_score(double share) {
+  double low = -10, high = 10;
+  while (high - low > 1e-9) {
+    const double middle = (low + high) / 2;
+    (normal_share(middle) < share ? low : high) = middle;
+  }
+  return low;
+}
+
+/// The shares of rounds that bound 95 % where the estimate is not the rounds' median (of equal values half count as below).
+Interval bias_corrected_shares(const std::vector<double>& values, double estimate) {
+  double below = 0;
+  for (const double value : values) below += value < estimate ? 1 : value == estimate ? kHalf : 0;
+  const double count = static_cast<double>(std::max<size_t>(1, values.size()));
+  const double shift = 2 * normal_score(std::clamp(below / count, kHalf / count, 1 - kHalf / count));
+  const double width = normal_score(1 - kTail);
+  return {normal_share(shift - width), normal_share(shift + width)};
+}
+
+struct Rounds {
+  std::vector<double> critical;
+  std::vector<std::vector<double>> parameters;  ///< [parameter][round].
+};
+
+/// Everything that is made anew each round.
+class Bootstrap {
+ public:
+  Bootstrap(Analysis& analysis, double reference_batch) : analysis_(analysis), reference_batch_(reference_batch) {
+    for (const Fit& fit : analysis.fits)
+      rounds_.push_back({.critical = {}, .parameters = std::vector<std::vector<double>>(fit.parameters.size())});
+  }
+
+  /// `half_drawn`: the points of the same round with half as many draws.
+  void add(std::span<const StepsPoint> points, std::span<const StepsPoint> half_drawn) {
+    ++num_rounds_;
+    if (!half_drawn.empty()) flat_.push_back(find_regimes(half_drawn).flat_from.value_or(kInfinity));
+    for (size_t i = 0; i < rounds_.size(); ++i) {
+      // As many points as the law needs; batch sizes are distinct here.
+      if (points.size() <= rounds_[i].parameters.size()) continue;
+      const Fit fit = fit_law(analysis_.fits[i].law, points, reference_batch_);
+      rounds_[i].critical.push_back(fit.critical_batch_size);
+      for (size_t p = 0; p < fit.parameters.size(); ++p) rounds_[i].parameters[p].push_back(fit.parameters[p].second);
+    }
+    if (!points.empty()) perfect_.push_back(*find_regimes(points).perfect_to);
+  }
+
+  void finish() {
+    for (size_t i = 0; i < rounds_.size(); ++i) set_intervals(analysis_.fits[i], rounds_[i]);
+    Regimes& regimes = analysis_.regimes;
+    if (!regimes.perfect_to) return;
+    regimes.perfect_interval = percentiles(perfect_, *regimes.perfect_to, num_rounds_);
+    const double flat_from = regimes.flat_from.value_or(kInfinity);
+    regimes.flat_interval = percentiles(flat_, flat_from, num_rounds_, bias_corrected_shares(flat_, flat_from));
+  }
+
+ private:
+  void set_intervals(Fit& fit, const Rounds& rounds) const {
+    fit.interval = percentiles(rounds.critical, fit.critical_batch_size, num_rounds_);
+    if (!fit.interval) {
+      fit.note += concat(fit.note.empty() ? "" : "; ", "no interval: in ", num_rounds_ - static_cast<int>(rounds.critical.size()), " of ",
+                         num_rounds_, " resamples too few batch sizes reach the goal");
+      return;
+    }
+    for (size_t p = 0; p < rounds.parameters.size(); ++p)
+      fit.parameter_intervals.push_back(*percentiles(rounds.parameters[p], fit.parameters[p].second, num_rounds_));
+  }
+
+  Analysis& analysis_;
+  double reference_batch_;
+  int num_rounds_ = 0;
+  std::vector<Rounds> rounds_;  ///< One a fit.
+  std::vector<double> perfect_, flat_;
+};
+
+/// Sorted steps of the trials of every batch size that counts any.
+struct Search {
+  double batch_size = 0;
+  std::vector<double> steps;
+};
+
+/// `share`: draws for each trial that counts.
+std::vector<StepsPoint> draw(const std::vector<Search>& searches, uint64_t seed, int round, double share) {
+  std::vector<StepsPoint> points;
+  for (const Search& search : searches) {
+    const double unit = unit_interval(random_bits(seed, round, static_cast<uint64_t>(search.batch_size)));
+    const double steps = search.steps[index_of_minimum(unit, search.steps.size(), share)];
+    if (std::isfinite(steps) && steps > 0) points.push_back({.batch_size = search.batch_size, .steps = steps});
+  }
+  return points;
+}
+
+std::vector<Fit> fit_all(std::span<const StepsPoint> points, double reference_batch) {
+  std::vector<Fit> fits;
+  for (const Law law : kLaws) {
+    try {
+      fits.push_back(fit_law(law, points, reference_batch));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kBadInput) throw;  // Too few batch sizes for this law; the flags say so.
+    }
+  }
+  return fits;
+}
+
+void apply_checks(Analysis& analysis, std::vector<Flag> checks) {
+  Regimes& regimes = analysis.regimes;
+  analysis.checks = std::move(checks);
+  for (const Flag& flag : analysis.checks) {
+    regimes.flags.push_back(flag.text());
+    regimes.refused |= flag.refuses;
+  }
+  if (!regimes.refused) return;
+  regimes.perfect_to.reset();
+  regimes.flat_from.reset();
+}
+
+}  // namespace
+
+Analysis analyse(const StudyData& study, const GoalSpec& goal, const AnalysisOptions& options) {
+  check_is_measured(study, goal);
+  Analysis analysis = {.goal = goal, .steps = steps_to_result(study, goal)};
+  const std::vector<StepsPoint> points = points_of(analysis.steps);
+  // The same reference in every round, also in those where the smallest batch size is missing.
+  const double reference = options.reference_batch > 0 || points.empty() ? options.reference_batch : points.front().batch_size;
+  analysis.fits = fit_all(points, reference);
+  analysis.regimes = find_regimes(points);
+  apply_checks(analysis, self_checks(study, goal, analysis.steps));
+
+  std::vector<Search> searches;
+  for (const BatchStudy& batch : study.batches)
+    if (Search search = {static_cast<double>(batch.batch_size), steps_of_kept_trials(batch, goal)}; !search.steps.empty())
+      searches.push_back(std::move(search));
+  Bootstrap bootstrap(analysis, reference);
+  for (int round = 0; round < options.num_resamples; ++round)
+    bootstrap.add(draw(searches, options.seed, round, 1), draw(searches, options.seed, round, kHalf));
+  bootstrap.finish();
+  return analysis;
+}
+
+Analysis analyse_table(std::span<const StepsPoint> points, double reference_batch) {
+  Analysis analysis;
+  std::map<int64_t, int64_t> least;  // Steps to result is a minimum: of several rows of a batch size too.
+  for (const StepsPoint& point : points) {
+    const int64_t steps = std::max<int64_t>(1, std::llround(point.steps));
+    const auto [place, is_new] = least.try_emplace(std::llround(point.batch_size), steps);
+    if (!is_new) place->second = std::min(place->second, steps);
+  }
+  for (const auto& [batch_size, steps] : least) analysis.steps.push_back({.batch_size = batch_size, .steps = steps});
+  analysis.fits = fit_all(points, reference_batch);
+  analysis.regimes = find_regimes(points);
+  apply_checks(analysis, check_curve(analysis.steps));
+  return analysis;
+}
+
+}  // namespace cohort::study

@@ -1,0 +1,77 @@
+// How many workers are worth having. A cell is the time to the goal of one batch size on one number of workers: steps to result times the
+// median seconds of a data-parallel step. Only measured pairs make a cell: no batch size between the measured ones, no law's value. (A plan
+// made from a fit would be only as good as the fit where it matters most, at the knee.)
+//
+// Intervals. Steps and step times are measured apart, so their relative deviations are taken as independent and joined as such: the upper
+// end is S T exp(sqrt(ln(S_high / S)^2 + ln(T_high / T)^2)), the lower end likewise. S's ends are 95 % of the law of the minimum over
+// trials, T's are quartiles of single steps, wider than what is known of their median: an interval that errs to the wide side. An infinite
+// end stays infinite; an end that is not known counts as no deviation.
+//
+// Worth having. Going up the numbers of workers, each is compared with the last one found worth having: the step counts where the time
+// falls by at least `least_gain` per doubling, 1 - (time / time before)^(1 / log2(workers / workers before)). So steps from 1 to 2 and from
+// 10 to 11 are held to the same measure (perfect scaling saves 0.5 in both), and one odd number that divides the batch badly does not end
+// the walk.
+#include "cohort/study/analysis/worth.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "cohort/base/error.h"
+
+namespace cohort::study {
+namespace {
+
+/// ln(a / b), 0 where either is not known.
+double log_ratio(double a, double b) { return a > 0 && b > 0 ? std::log(a / b) : 0; }
+
+WorthCell cell_of(const StepsToResult& result, const StepTime& time) {
+  WorthCell cell{.batch_size = time.batch_size, .num_workers = time.num_workers, .steps = 0, .step_seconds = time.seconds};
+  cell.steps = static_cast<double>(*result.steps);
+  cell.seconds = cell.steps * cell.step_seconds;
+  const double below = std::hypot(log_ratio(cell.steps, result.low.value_or(0)), log_ratio(time.seconds, time.low));
+  const double above = std::hypot(log_ratio(result.high.value_or(0), cell.steps), log_ratio(time.high, time.seconds));
+  cell.seconds_low = cell.seconds * std::exp(-below);
+  cell.seconds_high = cell.seconds * std::exp(above);
+  return cell;
+}
+
+int num_worth_having(const std::vector<WorthRow>& rows, double least_gain) {
+  const WorthRow* last = &rows.front();
+  for (const WorthRow& row : rows) {
+    if (row.num_workers == last->num_workers) continue;
+    const double doublings = std::log2(static_cast<double>(row.num_workers) / last->num_workers);
+    if (1 - std::pow(row.best.seconds / last->best.seconds, 1 / doublings) >= least_gain) last = &row;
+  }
+  return last->num_workers;
+}
+
+}  // namespace
+
+Worth worth_of_workers(const std::vector<StepsToResult>& steps, const std::vector<StepTime>& times, double least_gain) {
+  Worth worth;
+  for (const StepTime& time : times) {
+    if (!(time.seconds > 0) || !std::isfinite(time.seconds) || time.num_workers < 1)
+      fail(ErrorCode::kBadInput, "a step of batch ", time.batch_size, " on ", time.num_workers, " workers takes ", time.seconds,
+           " seconds: no measured step time");
+    for (const StepsToResult& result : steps)
+      if (result.batch_size == time.batch_size && result.steps.value_or(0) > 0) worth.cells.push_back(cell_of(result, time));
+  }
+  std::sort(worth.cells.begin(), worth.cells.end(), [](const WorthCell& a, const WorthCell& b) {
+    return std::pair(a.batch_size, a.num_workers) < std::pair(b.batch_size, b.num_workers);
+  });
+  std::map<int, WorthCell> best;
+  for (const WorthCell& cell : worth.cells) {  // Batch sizes rise, so ties go to the smaller one.
+    const auto [found, is_new] = best.try_emplace(cell.num_workers, cell);
+    if (!is_new && cell.seconds < found->second.seconds) found->second = cell;
+  }
+  for (const auto& [num_workers, cell] : best) {
+    if (!worth.rows.empty()) worth.rows.back().next_gain = 1 - cell.seconds / worth.rows.back().best.seconds;
+    const double first = worth.rows.empty() ? cell.seconds : worth.rows.front().best.seconds;
+    worth.rows.push_back({.num_workers = num_workers, .best = cell, .speed_up = first / cell.seconds});
+  }
+  if (!worth.rows.empty()) worth.num_worth_having = num_worth_having(worth.rows, least_gain);
+  return worth;
+}
+
+}  // namespace cohort::study

@@ -1,0 +1,248 @@
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <set>
+#include <system_error>
+
+#include "cohort/base/error.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/strict_json.h"
+#include "cohort/base/text/text.h"
+#include "cohort/study/archive/archive.h"
+#include "cohort/study/archive/archive_names.h"
+#include "cohort/study/spec/parameter_configs.h"
+#include "cohort/study/store/measurements_csv.h"
+
+namespace cohort::study {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMostJsonBytes = size_t{4} << 20, kMostCsvBytes = size_t{1} << 28;
+constexpr int kMostDepth = 5;               // GROUP/DATASET/MODEL/OPTIMIZER/BATCH.
+constexpr size_t kMostFolders = 1'000'000;  // Looked into while searching, or trials of one batch size.
+constexpr int64_t kMostWhole = int64_t{1} << 53;
+
+int64_t whole_of(const Json& json, const std::string& path, const char* key, int64_t minimum) {
+  const auto found = json.find(key);
+  if (found == json.end()) fail(ErrorCode::kBadInput, path, ": \"", key, "\" is missing");
+  if (!found->is_number_integer() || (found->is_number_unsigned() && found->get<uint64_t>() > static_cast<uint64_t>(kMostWhole)) ||
+      found->get<int64_t>() < minimum || found->get<int64_t>() > kMostWhole)
+    fail(ErrorCode::kBadInput, path, ": \"", key, "\" is not a whole number from ", minimum, " up");
+  return found->get<int64_t>();
+}
+
+std::string text_of(const Json& json, const std::string& path, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end()) fail(ErrorCode::kBadInput, path, ": \"", key, "\" is missing");
+  if (!found->is_string()) fail(ErrorCode::kBadInput, path, ": \"", key, "\" is not a text");
+  return found->get<std::string>();
+}
+
+/// Runs a parser of one text; its error then names the file.
+template <typename Parse>
+auto in_file(const std::string& path, const Parse& parse) {
+  try {
+    return parse();
+  } catch (const Error& error) {
+    fail(error.code(), path, ": ", error.what());
+  }
+}
+
+Json object_of(const std::string& path) {
+  Json json = parse_strict_ordered_json(read_small_file(path, kMostJsonBytes), {.path = path});
+  if (!json.is_object()) fail(ErrorCode::kBadInput, path, ": is not a JSON object");
+  return json;
+}
+
+/// Names of the folders in a folder, hidden ones left out.
+std::vector<std::string> folders_in(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> names;
+  fs::directory_iterator entries(folder, error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    std::error_code gone;
+    std::string name = entries->path().filename().string();
+    if (name.starts_with('.') || !entries->is_directory(gone)) continue;
+    if (names.size() == kMostFolders) fail(ErrorCode::kBadInput, folder, ": more than ", kMostFolders, " folders");
+    names.push_back(std::move(name));
+  }
+  if (error) fail(ErrorCode::kBadInput, "cannot read the folder ", folder, ": ", error.message());
+  // Numbers by value, all else by letters.
+  std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
+    const auto left = parse_integer(a), right = parse_integer(b);
+    if (left && right && *left != *right) return *left < *right;
+    return left.has_value() != right.has_value() ? left.has_value() : a < b;
+  });
+  return names;
+}
+
+bool is_batch_folder(const std::string& folder) {
+  struct stat status{};
+  return ::stat((folder + "/study.json").c_str(), &status) == 0;
+}
+
+/// Calls `visit` with every batch folder until it returns false. Returns whether it never did.
+bool search(const std::string& folder, int depth, size_t& num_seen, const std::function<bool(const std::string&)>& visit) {
+  if (is_batch_folder(folder)) return visit(folder);
+  if (depth == kMostDepth) return true;
+  for (const std::string& name : folders_in(folder)) {
+    if (++num_seen > kMostFolders) fail(ErrorCode::kBadInput, folder, ": more than ", kMostFolders, " folders and no end");
+    if (!search(folder + "/" + name, depth + 1, num_seen, visit)) return false;
+  }
+  return true;
+}
+
+/// What the paper says of its own workloads and the archive does not.
+int64_t num_trials_of_paper(const StudyData& study) {
+  const bool has_50 = study.dataset == "common_crawl" || (study.dataset == "lm1b" && study.model == "lstm") ||
+                      (study.dataset == "lm1b" && study.model == "transformer_shallow" && study.optimizer == "sgd");
+  return has_50 ? 50 : 100;
+}
+
+int64_t num_train_samples_of_paper(const std::string& dataset) {
+  return dataset == "mnist" || dataset == "fashion_mnist" ? 55'000 : dataset == "lm1b" ? 30'301'028 : 0;
+}
+
+/// The key "cohort", which says what the layout has no place for.
+void read_own_keys(const Json& json, const std::string& path, StudyData& study, BatchStudy& batch) {
+  if (!json.is_object()) fail(ErrorCode::kBadInput, path, ": \"cohort\" is not an object");
+  batch.num_trials = whole_of(json, path, "num_trials", 0);
+  study.num_train_samples = whole_of(json, path, "num_train_samples", 0);
+  const auto seed = json.find("seed"), goals = json.find("goals");
+  if (seed == json.end() || !seed->is_number_unsigned()) fail(ErrorCode::kBadInput, path, ": \"seed\" is not a whole number from 0 up");
+  study.seed = seed->get<uint64_t>();
+  if (goals == json.end() || !goals->is_array()) fail(ErrorCode::kBadInput, path, ": \"goals\" is not a list");
+  for (const Json& goal : *goals) {
+    if (!goal.is_string()) fail(ErrorCode::kBadInput, path, ": a goal is not a text");
+    study.goals.push_back(in_file(path, [&] { return parse_goal_spec(goal.get<std::string>()); }));
+  }
+  const auto warnings = json.find("warnings");
+  if (warnings == json.end()) return;
+  if (!warnings->is_array()) fail(ErrorCode::kBadInput, path, ": \"warnings\" is not a list");
+  for (const Json& warning : *warnings) {
+    if (!warning.is_string()) fail(ErrorCode::kBadInput, path, ": a warning is not a text");
+    study.warnings.push_back(warning.get<std::string>());
+  }
+}
+
+Trial import_trial(const std::string& folder, int64_t id, const ParameterConfigs& configs) {
+  const std::string path = folder + "/metadata.json";
+  const Json json = object_of(path);
+  Trial trial;
+  trial.id = whole_of(json, path, "trial_id", 0);
+  if (trial.id != id) fail(ErrorCode::kBadInput, path, ": \"trial_id\" is ", trial.id, ", but the folder's name says ", id);
+  const auto status = json.find("cohort_status");
+  const std::string status_name = text_of(json, path, status == json.end() ? "status" : "cohort_status");
+  trial.status = in_file(path, [&] { return parse_trial_status(status_name); });
+  // Such a trial is ignored, and no one may know how far it came.
+  const auto steps = json.find("steps");
+  const bool has_steps = trial.status != TrialStatus::kIncomplete || (steps != json.end() && !steps->is_null());
+  trial.steps = has_steps ? whole_of(json, path, "steps", 0) : 0;
+  if (const auto seconds = json.find("cohort_seconds"); seconds != json.end()) {
+    if (!seconds->is_number()) fail(ErrorCode::kBadInput, path, ": \"cohort_seconds\" is not a number");
+    trial.seconds = seconds->get<double>();
+  }
+  const auto parameters = json.find("parameters");
+  if (parameters == json.end()) fail(ErrorCode::kBadInput, path, ": \"parameters\" is missing");
+  trial.parameters = parse_parameters(*parameters, configs, path);
+  const std::string csv = folder + "/measurements.csv";
+  trial.measurements = parse_csv(read_small_file(csv, kMostCsvBytes), csv);
+  return trial;
+}
+
+bool same_workload(const StudyData& a, const StudyData& b) {
+  return a.dataset == b.dataset && a.model == b.model && a.optimizer == b.optimizer;
+}
+
+}  // namespace
+
+StudyData import_batch(const std::string& batch_folder) {
+  const std::string path = batch_folder + "/study.json";
+  const Json json = object_of(path);
+  StudyData study{.dataset = text_of(json, path, "dataset"),
+                  .model = text_of(json, path, "model"),
+                  .optimizer = our_optimizer(text_of(json, path, "optimizer"))};
+  BatchStudy& batch = study.batches.emplace_back();
+  batch.batch_size = whole_of(json, path, "batch_size", 1);
+  batch.train_steps = whole_of(json, path, "train_steps", 0);
+  const auto stopping = json.find("early_stopping");
+  if (stopping == json.end() || !stopping->is_boolean()) fail(ErrorCode::kBadInput, path, ": \"early_stopping\" is not true or false");
+  batch.early_stopping = stopping->get<bool>();
+  const auto configs_json = json.find("parameter_configs");
+  if (configs_json == json.end()) fail(ErrorCode::kBadInput, path, ": \"parameter_configs\" is missing");
+  const ParameterConfigs configs = parse_parameter_configs(*configs_json, path);
+  batch.space = configs.space;
+  batch.num_trials = num_trials_of_paper(study);
+  study.num_train_samples = num_train_samples_of_paper(study.dataset);
+  if (const auto own = json.find("cohort"); own != json.end()) read_own_keys(*own, path, study, batch);
+  std::set<int64_t> ids;
+  for (const std::string& name : folders_in(batch_folder)) {
+    const auto id = parse_integer(name);
+    if (!id || *id < 0) fail(ErrorCode::kBadInput, batch_folder, '/', printable(name), ": a trial's folder has a whole number as its name");
+    if (!ids.insert(*id).second) fail(ErrorCode::kBadInput, batch_folder, '/', name, ": trial ", *id, " is there twice");
+    batch.trials.push_back(import_trial(batch_folder + "/" + name, *id, configs));
+  }
+  return study;
+}
+
+std::vector<ArchivedWorkload> find_workloads(const std::string& folder) {
+  std::vector<ArchivedWorkload> workloads;
+  std::map<std::string, size_t> places;
+  size_t num_seen = 0;
+  search(folder, 0, num_seen, [&](const std::string& batch_folder) {
+    const std::string parent = parent_folder(batch_folder);
+    const auto [place, is_new] = places.try_emplace(parent, workloads.size());
+    if (is_new) workloads.push_back({parent, {}});
+    workloads[place->second].batch_folders.push_back(batch_folder);
+    return true;
+  });
+  if (workloads.empty())
+    fail(ErrorCode::kBadInput, folder, " is no archive of studies: no study.json in it or in up to ", kMostDepth, " folders below it");
+  return workloads;
+}
+
+StudyData import_workload(const ArchivedWorkload& workload) {
+  StudyData study;
+  for (const std::string& folder : workload.batch_folders) {
+    StudyData part = import_batch(folder);
+    if (study.batches.empty()) {
+      study = std::move(part);
+      continue;
+    }
+    if (!same_workload(study, part))
+      fail(ErrorCode::kBadInput, folder, "/study.json: is of ", part.dataset, '/', part.model, '/', part.optimizer, ", but ",
+           workload.batch_folders.front(), "/study.json of ", study.dataset, '/', study.model, '/', study.optimizer);
+    study.batches.push_back(std::move(part.batches.front()));
+    for (std::string& warning : part.warnings)
+      if (std::find(study.warnings.begin(), study.warnings.end(), warning) == study.warnings.end())
+        study.warnings.push_back(std::move(warning));
+  }
+  std::stable_sort(study.batches.begin(), study.batches.end(),
+                   [](const BatchStudy& a, const BatchStudy& b) { return a.batch_size < b.batch_size; });
+  for (size_t i = 1; i < study.batches.size(); ++i)
+    if (study.batches[i - 1].batch_size == study.batches[i].batch_size)
+      fail(ErrorCode::kBadInput, workload.folder, ": batch size ", study.batches[i].batch_size, " is there twice");
+  return study;
+}
+
+std::vector<StudyData> import_archive(const std::string& folder) {
+  std::vector<StudyData> studies;
+  for (const ArchivedWorkload& workload : find_workloads(folder)) studies.push_back(import_workload(workload));
+  return studies;
+}
+
+bool is_archive(const std::string& folder) {
+  size_t num_seen = 0;
+  try {
+    return !search(folder, 0, num_seen, [](const std::string&) { return false; });
+  } catch (const Error&) {
+    return false;  // No folder, or one that can not be read.
+  }
+}
+
+}  // namespace cohort::study

@@ -1,0 +1,134 @@
+// Scales of searched numbers.
+//
+//   double    x = scale^-1(a + u (b - a)), a and b the ends on the scale; reverse-log starts at the maximum
+//   integer   the same between minimum - 1/2 and maximum + 1/2, rounded: on a linear scale all integers are equally likely
+//   discrete  value number floor(u n)
+
+#include "cohort/study/spec/metaparameter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "cohort/base/error.h"
+
+namespace cohort::study {
+namespace {
+
+using Scale = Metaparameter::Scale;
+using Type = Metaparameter::Type;
+
+constexpr double kLargestExactInteger = 9007199254740992.0;  // 2^53
+
+double to_scale(Scale scale, double value) {
+  if (scale == Scale::kLog) return std::log(value);
+  if (scale == Scale::kReverseLog) return std::log1p(-value);
+  return value;
+}
+
+double from_scale(Scale scale, double position) {
+  if (scale == Scale::kLog) return std::exp(position);
+  if (scale == Scale::kReverseLog) return -std::expm1(position);
+  return position;
+}
+
+/// Where units 0 and 1 lie on the scale.
+std::pair<double, double> ends_on_scale(const Metaparameter& parameter) {
+  const double half_cell = parameter.type == Type::kInteger ? 0.5 : 0.0;
+  const double low = to_scale(parameter.scale, parameter.minimum - half_cell),
+               high = to_scale(parameter.scale, parameter.maximum + half_cell);
+  return parameter.scale == Scale::kReverseLog ? std::pair(high, low) : std::pair(low, high);
+}
+
+double unit_on_scale(const Metaparameter& parameter, double value) {
+  const auto [first, last] = ends_on_scale(parameter);
+  if (first == last) return 0.5;
+  return (to_scale(parameter.scale, value) - first) / (last - first);
+}
+
+double unit_of_choice(const std::vector<double>& values, double value) {
+  size_t nearest = 0;
+  for (size_t i = 1; i < values.size(); ++i)
+    if (std::abs(values[i] - value) < std::abs(values[nearest] - value)) nearest = i;
+  return (static_cast<double>(nearest) + 0.5) / static_cast<double>(values.size());
+}
+
+void check_range(const Metaparameter& parameter) {
+  const auto& [name, type, scale, minimum, maximum, values] = parameter;
+  if (!std::isfinite(minimum) || !std::isfinite(maximum))
+    fail(ErrorCode::kBadInput, name, ": the ends ", minimum, " and ", maximum, " must be finite");
+  if (minimum > maximum) fail(ErrorCode::kBadInput, name, ": min ", minimum, " is above max ", maximum);
+  if (type == Type::kInteger) {
+    for (const double end : {minimum, maximum})
+      if (end != std::round(end) || std::abs(end) > kLargestExactInteger)
+        fail(ErrorCode::kBadInput, name, ": an integer cannot end at ", end, "; expected a whole number of at most 2^53");
+  }
+  const double half_cell = type == Type::kInteger ? 0.5 : 0.0;
+  if (scale == Scale::kLog && minimum - half_cell <= 0)
+    fail(ErrorCode::kBadInput, name, ": a log scale cannot reach min ", minimum, "; it needs numbers above 0");
+  if (scale == Scale::kReverseLog && maximum + half_cell >= 1)
+    fail(ErrorCode::kBadInput, name, ": a reverse-log scale cannot reach max ", maximum, "; it needs numbers below 1");
+}
+
+}  // namespace
+
+void check_metaparameter(const Metaparameter& parameter) {
+  if (parameter.type != Type::kDiscrete) return check_range(parameter);
+  if (parameter.values.empty()) fail(ErrorCode::kBadInput, parameter.name, ": there are no values to choose from");
+  for (const double value : parameter.values)
+    if (!std::isfinite(value)) fail(ErrorCode::kBadInput, parameter.name, ": the value ", value, " is not finite");
+}
+
+double value_at(const Metaparameter& parameter, double unit) {
+  unit = std::clamp(unit, 0.0, 1.0);
+  if (parameter.type == Type::kDiscrete) {
+    const size_t count = parameter.values.size();
+    return parameter.values[std::min(count - 1, static_cast<size_t>(unit * static_cast<double>(count)))];
+  }
+  const auto [first, last] = ends_on_scale(parameter);
+  double value = from_scale(parameter.scale, first + unit * (last - first));
+  if (parameter.type == Type::kInteger) value = std::round(value);
+  return std::clamp(value, parameter.minimum, parameter.maximum);  // Rounding may step over an end.
+}
+
+double unit_of(const Metaparameter& parameter, double value) {
+  if (parameter.type == Type::kDiscrete) return unit_of_choice(parameter.values, value);
+  value = std::clamp(value, parameter.minimum, parameter.maximum);
+  if (parameter.type == Type::kDouble) return std::clamp(unit_on_scale(parameter, value), 0.0, 1.0);
+  value = std::round(value);
+  return (unit_on_scale(parameter, value - 0.5) + unit_on_scale(parameter, value + 0.5)) / 2;
+}
+
+Parameters point_at(const SearchSpace& space, const std::vector<double>& units) {
+  if (space.size() != units.size())
+    fail(ErrorCode::kBadInput, "a point of ", units.size(), " numbers in a space of ", space.size(), " metaparameters");
+  Parameters point;
+  for (size_t i = 0; i < space.size(); ++i) point[space[i].name] = value_at(space[i], units[i]);
+  return point;
+}
+
+const char* name_of(Metaparameter::Type type) {
+  switch (type) {
+    case Type::kDouble:
+      return "double";
+    case Type::kInteger:
+      return "integer";
+    case Type::kDiscrete:
+      return "discrete";
+  }
+  return "?";
+}
+
+const char* name_of(Metaparameter::Scale scale) {
+  switch (scale) {
+    case Scale::kLinear:
+      return "linear";
+    case Scale::kLog:
+      return "log";
+    case Scale::kReverseLog:
+      return "reverse-log";
+  }
+  return "?";
+}
+
+}  // namespace cohort::study

@@ -1,0 +1,29 @@
+#pragma once
+// Search spaces and points as JSON, in the words of the public archive: {"learning_rate": {"type": "DOUBLE", "scale": "LOG_SCALE",
+// "min_value": 0.0001, "max_value": 10.0}, ...}. The store keeps them in the same form.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cohort/base/text/json_fwd.h"
+#include "cohort/study/spec/metaparameter.h"
+
+namespace cohort::study {
+
+/// A space as read, and what the choices of its categorical parameters were called: such a parameter counts by its place in the list.
+struct ParameterConfigs {
+  SearchSpace space;
+  std::map<std::string, std::vector<std::string>> categories;
+};
+
+Json to_json(const SearchSpace& space);
+/// Types DOUBLE, INTEGER, DISCRETE and CATEGORICAL; scales LINEAR_SCALE, LOG_SCALE and REVERSE_LOG_SCALE, also as UNIT_..., in any case;
+/// "", null or none is linear. Error(kBadInput) beginning with `where`.
+ParameterConfigs parse_parameter_configs(const Json& json, const std::string& where);
+
+/// {"learning_rate": 0.1, ...}; INTEGER ones of the space without a point.
+Json to_json(const Parameters& parameters, const SearchSpace& space);
+Parameters parse_parameters(const Json& json, const ParameterConfigs& configs, const std::string& where);
+
+}  // namespace cohort::study

@@ -1,0 +1,174 @@
+// What a trial knows by name, the points of trials, and the checks that every spec passes, from a file or made in code.
+
+#include "cohort/study/spec/spec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "cohort/base/error.h"
+#include "cohort/base/random.h"
+#include "cohort/base/text/strict_json.h"
+#include "cohort/base/text/text.h"
+#include "cohort/study/search/halton.h"
+
+namespace cohort::study {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kMany = 1e15;
+
+struct ParameterRule {
+  const char* name;
+  bool is_whole;
+  double minimum, maximum;
+  bool has_minimum, has_maximum;  // Whether the end itself is allowed.
+  const char* optimizers;         // That have it; empty: all.
+  int dimension;                  // Of the Halton sequence.
+};
+// Each name has a dimension of its own, whatever else is searched, so a trial has the same units at every batch size even where one batch
+// size fixes a metaparameter or adds one. Names of one dimension never come together. The most important take the smallest primes.
+constexpr ParameterRule kRules[] = {
+    {"learning_rate", false, 0, kInfinity, false, false, "", 0},
+    {"momentum", false, 0, 1, true, false, "momentum nesterov", 1},
+    {"beta1", false, 0, 1, true, false, "adam adamw", 1},
+    {"beta2", false, 0, 1, true, false, "adam adamw", 7},
+    {"epsilon", false, 0, kInfinity, false, false, "adam adamw", 8},
+    {"weight_decay", false, 0, kInfinity, true, false, "", 5},
+    {"label_smoothing", false, 0, 1, true, false, "", 4},
+    {"decay_steps", true, 0, kMany, true, true, "", 2},
+    {"decay_fraction", false, 0, 1, true, true, "", 2},
+    {"end_factor", false, 0, 1, true, true, "", 3},
+    {"warmup_steps", true, 0, kMany, true, true, "", 6},
+};
+constexpr int kNumDimensions = 9;
+
+const ParameterRule& rule_of(const std::string& name) {
+  for (const ParameterRule& rule : kRules)
+    if (name == rule.name) return rule;
+  fail(ErrorCode::kBadInput, "unknown metaparameter ", quote_text(name), did_you_mean(name, trial_parameters()),
+       "; known: ", join(trial_parameters(), " "));
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+void check_values(const Metaparameter& parameter, const ParameterRule& rule) {
+  std::vector<double> values = parameter.values;
+  if (parameter.type != Metaparameter::Type::kDiscrete) values = {parameter.minimum, parameter.maximum};
+  for (const double value : values) {
+    const bool above = value > rule.minimum || (rule.has_minimum && value == rule.minimum);
+    const bool below = value < rule.maximum || (rule.has_maximum && value == rule.maximum);
+    if (!above || !below) {
+      fail(ErrorCode::kBadInput, rule.name, ": ", value, " is out of range; expected ", rule.has_minimum ? "at least " : "more than ",
+           rule.minimum,
+           std::isinf(rule.maximum) ? std::string() : concat(rule.has_maximum ? " and at most " : " and less than ", rule.maximum));
+    }
+    if (rule.is_whole && value != std::round(value)) fail(ErrorCode::kBadInput, rule.name, ": ", value, " is not a whole number");
+  }
+  if (rule.is_whole && parameter.type == Metaparameter::Type::kDouble)
+    fail(ErrorCode::kBadInput, rule.name, " counts steps; its type is integer");
+}
+
+}  // namespace
+
+const std::vector<std::string>& trial_parameters() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> list;
+    for (const ParameterRule& rule : kRules) list.emplace_back(rule.name);
+    return list;
+  }();
+  return names;
+}
+
+bool is_whole_parameter(const std::string& name) { return rule_of(name).is_whole; }
+
+void check_trial_parameter(const StudySpec& spec, const Metaparameter& parameter) {
+  const ParameterRule& rule = rule_of(parameter.name);
+  const std::vector<std::string> optimizers = split(rule.optimizers, ' ');
+  if (!optimizers.empty() && !contains(optimizers, spec.optimizer))
+    fail(ErrorCode::kBadInput, rule.name, ": the optimizer ", quote_text(spec.optimizer), " has none; it belongs to ",
+         join(optimizers, " and "));
+  if (spec.is_noisy_quadratic() && parameter.name == "label_smoothing")
+    fail(ErrorCode::kBadInput, rule.name, ": the noisy quadratic model has no classes, so there are no targets to smooth");
+  check_metaparameter(parameter);
+  check_values(parameter, rule);
+}
+
+void check_space(const StudySpec& spec, const SearchSpace& space) {
+  std::set<std::string> names;
+  for (const Metaparameter& parameter : space) {
+    check_trial_parameter(spec, parameter);
+    if (!names.insert(parameter.name).second) fail(ErrorCode::kBadInput, parameter.name, " is there twice");
+  }
+  if (!names.contains("learning_rate")) fail(ErrorCode::kBadInput, "no learning_rate is searched or fixed");
+  if ((spec.optimizer == "momentum" || spec.optimizer == "nesterov") && !names.contains("momentum"))
+    fail(ErrorCode::kBadInput, "no momentum is searched or fixed, but the optimizer ", spec.optimizer, " has one");
+  if (names.contains("decay_steps") && names.contains("decay_fraction"))
+    fail(ErrorCode::kBadInput, "decay_steps and decay_fraction both say when the learning rate stops falling; give one of them");
+  if (names.contains("end_factor") && !names.contains("decay_steps") && !names.contains("decay_fraction"))
+    fail(ErrorCode::kBadInput, "end_factor without decay_steps or decay_fraction has no effect; give one of them too");
+  if (spec.weight_decay != 0 && names.contains("weight_decay"))
+    fail(ErrorCode::kBadInput, "weight_decay is both fixed in [workload] and searched; give one of them");
+}
+
+void check_goal(const StudySpec& spec, const GoalSpec& goal) {
+  std::vector<std::string> measured = {"val_loss"};
+  if (!spec.is_noisy_quadratic()) {
+    measured.emplace_back("val_error");
+    if (spec.evaluate_train) measured.insert(measured.end(), {"train_loss", "train_error"});
+  }
+  if (!contains(measured, name_of(goal.metric))) {
+    fail(ErrorCode::kBadInput, "goal ", goal.text(), ": this study does not measure ", name_of(goal.metric),
+         "; measured: ", join(measured, " "),
+         spec.evaluate_train || spec.is_noisy_quadratic() ? "" : " (with evaluate_train = true also train_loss train_error)");
+  }
+  if (!std::isfinite(goal.value)) fail(ErrorCode::kBadInput, "goal ", goal.text(), ": the value is not finite");
+}
+
+void check_spec(const StudySpec& spec) {
+  if (spec.goals.empty()) fail(ErrorCode::kBadInput, "a study needs at least one goal");
+  for (const GoalSpec& goal : spec.goals) check_goal(spec, goal);
+  if (spec.batches.empty()) fail(ErrorCode::kBadInput, "a study needs at least one batch size");
+  int64_t before = 0;
+  for (const BatchSpec& batch : spec.batches) {
+    try {
+      if (batch.batch_size <= before) fail(ErrorCode::kBadInput, "batch sizes must be positive and rise, but it comes after ", before);
+      if (batch.num_trials < 1) fail(ErrorCode::kBadInput, "trials: expected at least 1, found ", batch.num_trials);
+      if (batch.train_steps < 1) fail(ErrorCode::kBadInput, "steps: expected at least 1, found ", batch.train_steps);
+      evaluation_steps(spec.evaluation_ratio, batch.train_steps);
+      check_space(spec, batch.space);
+    } catch (const Error& error) {
+      fail(error.code(), "batch size ", batch.batch_size, ": ", error.what());
+    }
+    before = batch.batch_size;
+  }
+}
+
+std::vector<int64_t> evaluation_steps(double ratio, int64_t train_steps) {
+  constexpr size_t kMaxEvaluations = 1'000'000;
+  constexpr double kRounding = 1e-9;  // 1.1 x 10 is 11.000000000000002 in binary; its ceiling is meant to be 11.
+  std::vector<int64_t> steps = {0};
+  while (steps.back() < train_steps) {
+    const double next = std::ceil(ratio * static_cast<double>(steps.back()) * (1 - kRounding));
+    // Compared as doubles: a huge ratio would overflow an integer.
+    steps.push_back(next >= static_cast<double>(train_steps) ? train_steps : std::max(steps.back() + 1, static_cast<int64_t>(next)));
+    if (steps.size() > kMaxEvaluations)
+      fail(ErrorCode::kBadInput, "evaluation_ratio ", ratio, " over ", train_steps, " steps: a trial would be evaluated more than ",
+           kMaxEvaluations, " times; take a larger ratio");
+  }
+  return steps;
+}
+
+uint64_t seed_of_trial(const StudySpec& spec, int64_t id) { return random_bits(spec.seed, id) >> 12; }
+
+Parameters parameters_of_trial(const StudySpec& spec, const BatchSpec& batch, int64_t id) {
+  const std::vector<double> point = Halton(kNumDimensions, spec.seed).point(id);
+  std::vector<double> units;
+  for (const Metaparameter& parameter : batch.space) units.push_back(point[static_cast<size_t>(rule_of(parameter.name).dimension)]);
+  return point_at(batch.space, units);
+}
+
+}  // namespace cohort::study

@@ -1,0 +1,265 @@
+// SPEC.toml as a StudySpec. What one table says is read here; what must hold between them is spec.cpp's.
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "cohort/base/files/file.h"
+#include "cohort/base/text/text.h"
+#include "cohort/data/source.h"
+#include "cohort/study/spec/spec.h"
+#include "cohort/study/spec/toml_table.h"
+
+namespace cohort::study {
+namespace {
+
+constexpr size_t kMaxFileBytes = 1 << 20, kMaxBatchSizes = 100, kMaxNameLength = 100;
+constexpr int64_t kMaxBatchSize = 1'000'000'000, kMaxTrials = 1'000'000, kMaxSteps = 1'000'000'000'000, kMaxSamples = 2'000'000'000;
+constexpr double kLargest = 1e300;
+
+using Type = Metaparameter::Type;
+using Scale = Metaparameter::Scale;
+
+/// Every run of other characters becomes one '-'.
+std::string as_name(const std::string& text) {
+  std::string name;
+  for (const char c : text) {
+    const bool keep = std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-';
+    if (keep) name += c;
+    else if (!name.empty() && name.back() != '-') name += '-';
+  }
+  while (!name.empty() && name.back() == '-') name.pop_back();
+  name.resize(std::min(name.size(), kMaxNameLength));
+  return name.empty() ? "study" : name;
+}
+
+std::string read_name(const TomlTable& table, const std::string& key, const std::string& fallback) {
+  const std::string name = table.text(key, fallback);
+  const bool good = !name.empty() && name.size() <= kMaxNameLength &&
+                    std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; });
+  if (!good) table.fail_at(key, "expected 1 to ", kMaxNameLength, " letters, digits, - and _, found ", quote_text(name));
+  return name;
+}
+
+template <typename Value>
+Value choose(const TomlTable& table, const std::string& key, const std::map<std::string, Value>& choices, Value fallback) {
+  if (!table.has(key)) return fallback;
+  const std::string text = table.text(key, "");
+  const auto found = choices.find(text);
+  if (found != choices.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [name, value] : choices) names.push_back(name);
+  table.fail_at(key, quote_text(text), " is none of: ", join(names, " "), did_you_mean(text, names));
+}
+
+void require(const TomlTable& table, const std::string& key) {
+  if (!table.has(key)) table.fail_at("", key, " is missing");
+}
+
+void read_workload(const TomlTable& table, const std::string& file, StudySpec& spec) {
+  require(table, "data");
+  require(table, "optimizer");
+  spec.name = read_name(table, "name", as_name(std::filesystem::path(file).stem().string()));
+  spec.data = table.text("data", "");
+  if (spec.data.empty()) table.fail_at("data", "is empty");
+  const std::map<std::string, std::string> optimizers = {
+      {"sgd", "sgd"}, {"momentum", "momentum"}, {"nesterov", "nesterov"}, {"adam", "adam"}, {"adamw", "adamw"}};
+  spec.optimizer = choose<std::string>(table, "optimizer", optimizers, "");
+  spec.model = table.text("model", "");
+  if (spec.model.empty() && !spec.is_noisy_quadratic()) table.fail_at("model", "a study on ", quote_text(spec.data), " needs a model");
+  if (!spec.model.empty() && spec.is_noisy_quadratic())
+    table.fail_at("model", "the noisy quadratic model is data and model in one; leave it out");
+  if (spec.is_noisy_quadratic() && spec.optimizer.starts_with("adam"))
+    table.fail_at("optimizer", "the noisy quadratic model has sgd, momentum and nesterov");
+  spec.dataset_name = read_name(table, "dataset_name", as_name(spec.data.substr(0, spec.data.find(':'))));
+  spec.model_name = read_name(table, "model_name", as_name(spec.model.empty() ? "quadratic" : spec.model));
+  spec.context = table.whole("context", spec.context, 1, 1 << 20);
+  spec.val_samples = table.whole("val_samples", spec.val_samples, 0, kMaxSamples);
+  spec.train_samples = table.whole("train_samples", spec.train_samples, 0, kMaxSamples);
+  spec.weight_decay = table.number("weight_decay", spec.weight_decay, 0, 1e3);
+  spec.synthetic = table.text("synthetic", "");
+  if (!spec.synthetic.empty()) {
+    if (!spec.synthetic.starts_with("synthetic:"))
+      table.fail_at("synthetic", "expected synthetic:SHAPE, found ", quote_text(spec.synthetic));
+    table.at("synthetic", [&] { open_data(spec.synthetic, {.context = spec.context}); });  // Opening makes no samples: cheap.
+  }
+}
+
+Metaparameter read_range(const TomlTable& table, const std::string& name, Type type) {
+  for (const char* key : {"min", "max"}) require(table, key);
+  if (!table.has("scale") && type == Type::kDouble) table.fail_at("", "scale is missing: linear, log or reverse-log");
+  Metaparameter parameter{name, type, Scale::kLinear, 0, 0, {}};
+  const std::map<std::string, Scale> scales = {{"linear", Scale::kLinear}, {"log", Scale::kLog}, {"reverse-log", Scale::kReverseLog}};
+  parameter.scale = choose(table, "scale", scales, Scale::kLinear);
+  parameter.minimum = table.number("min", 0, -kLargest, kLargest);
+  parameter.maximum = table.number("max", 0, -kLargest, kLargest);
+  return parameter;
+}
+
+Metaparameter read_choice(const TomlTable& table, const std::string& name) {
+  if (table.has("value") == table.has("values")) table.fail_at("", "expected either value or values");
+  for (const char* key : {"scale", "min", "max"})
+    if (table.has(key)) table.fail_at(key, "does not go with given values");
+  Metaparameter parameter{name, Type::kDiscrete, Scale::kLinear, 0, 0, {}};
+  if (table.has("value")) parameter.values = {table.number("value", 0, -kLargest, kLargest)};
+  else parameter.values = table.numbers("values");
+  return parameter;
+}
+
+Metaparameter read_metaparameter(const TomlTable& search, const std::string& name) {
+  if (search.is_number(name)) return {name, Type::kDiscrete, Scale::kLinear, 0, 0, {search.number(name, 0, -kLargest, kLargest)}};
+  const TomlTable table = search.table(name, {"type", "scale", "min", "max", "value", "values"});
+  const bool given = table.has("value") || table.has("values");
+  const Type usual = given ? Type::kDiscrete : is_whole_parameter(name) ? Type::kInteger : Type::kDouble;
+  const std::map<std::string, Type> types = {{"double", Type::kDouble}, {"integer", Type::kInteger}, {"discrete", Type::kDiscrete}};
+  const Type type = choose(table, "type", types, usual);
+  if (given && type != Type::kDiscrete) table.fail_at("type", "given values make it discrete");
+  return type == Type::kDiscrete ? read_choice(table, name) : read_range(table, name, type);
+}
+
+/// By name. Known names only.
+std::map<std::string, Metaparameter> read_search(const TomlTable& table, const StudySpec& spec) {
+  std::map<std::string, Metaparameter> search;
+  for (const std::string& name : table.keys()) {
+    table.at(name, [&] { is_whole_parameter(name); });  // Is it known at all?
+    Metaparameter parameter = read_metaparameter(table, name);
+    table.at(name, [&] { check_trial_parameter(spec, parameter); });
+    search[name] = std::move(parameter);
+  }
+  return search;
+}
+
+/// One number for all batch sizes, or a list beside batch_sizes.
+std::vector<int64_t> read_per_batch(const TomlTable& table, const std::string& key, size_t num_batches, int64_t maximum) {
+  if (!table.is_list(key)) return std::vector<int64_t>(num_batches, table.whole(key, 0, 1, maximum));  // 0: not given.
+  std::vector<int64_t> values = table.wholes(key, 1, maximum);
+  if (values.size() != num_batches) table.fail_at(key, values.size(), " numbers for ", num_batches, " batch sizes");
+  return values;
+}
+
+std::vector<int64_t> read_batch_sizes(const TomlTable& table) {
+  require(table, "batch_sizes");
+  const std::vector<int64_t> sizes = table.wholes("batch_sizes", 1, kMaxBatchSize);
+  if (sizes.empty() || sizes.size() > kMaxBatchSizes)
+    table.fail_at("batch_sizes", "expected 1 to ", kMaxBatchSizes, " batch sizes, found ", sizes.size());
+  for (size_t i = 1; i < sizes.size(); ++i)
+    if (sizes[i] <= sizes[i - 1]) table.fail_at("batch_sizes", "must rise, but ", sizes[i], " comes after ", sizes[i - 1]);
+  return sizes;
+}
+
+void read_goals(const TomlTable& table, StudySpec& spec) {
+  require(table, "goals");
+  for (const std::string& text : table.texts("goals")) {
+    table.at("goals", [&] {
+      spec.goals.push_back(parse_goal_spec(text));
+      check_goal(spec, spec.goals.back());
+    });
+  }
+  if (spec.goals.empty()) table.fail_at("goals", "a study needs at least one goal, such as \"val_error<0.12\"");
+}
+
+void read_study(const TomlTable& table, StudySpec& spec) {
+  spec.seed = static_cast<uint64_t>(table.whole("seed", static_cast<int64_t>(spec.seed), 0, 9'000'000'000'000'000));
+  spec.evaluation_ratio = table.number("evaluation_ratio", spec.evaluation_ratio, 1, 10);
+  spec.evaluate_train = table.flag("evaluate_train", spec.evaluate_train);
+  spec.max_draws_factor = table.whole("max_draws_factor", spec.max_draws_factor, 1, 1000);
+  spec.diverged_above = table.number("diverged_above", spec.diverged_above, 1e-300, kLargest);
+  read_goals(table, spec);
+  const std::vector<int64_t> sizes = read_batch_sizes(table);
+  const std::vector<int64_t> trials = read_per_batch(table, "trials", sizes.size(), kMaxTrials);
+  const std::vector<int64_t> steps = read_per_batch(table, "steps", sizes.size(), kMaxSteps);
+  for (size_t i = 0; i < sizes.size(); ++i) spec.batches.push_back({sizes[i], trials[i], steps[i], {}});
+}
+
+/// [batch.N]: what differs at batch size N.
+struct Override {
+  int64_t num_trials = 0, train_steps = 0;
+  std::map<std::string, Metaparameter> search;
+};
+
+std::map<int64_t, Override> read_overrides(const TomlTable& batches, const StudySpec& spec) {
+  std::map<int64_t, Override> overrides;
+  for (const std::string& key : batches.keys()) {
+    const auto size = parse_integer(key);
+    const bool known =
+        size && std::to_string(*size) == key &&
+        std::any_of(spec.batches.begin(), spec.batches.end(), [&](const BatchSpec& batch) { return batch.batch_size == *size; });
+    if (!known) batches.fail_at(key, "is none of batch_sizes");
+    const TomlTable table = batches.table(key, {"steps", "trials", "search"});
+    Override& own = overrides[*size];
+    own.num_trials = table.whole("trials", 0, 1, kMaxTrials);
+    own.train_steps = table.whole("steps", 0, 1, kMaxSteps);
+    own.search = read_search(table.table("search", {}), spec);
+  }
+  return overrides;
+}
+
+void fill_batches(const TomlTable& root, StudySpec& spec) {
+  const TomlTable search_table = root.table("search", {}), study_table = root.table("study", {});
+  const std::map<std::string, Metaparameter> search = read_search(search_table, spec);
+  std::map<int64_t, Override> overrides = read_overrides(root.table("batch", {}), spec);
+  for (BatchSpec& batch : spec.batches) {
+    Override& own = overrides[batch.batch_size];
+    if (own.num_trials > 0) batch.num_trials = own.num_trials;
+    if (own.train_steps > 0) batch.train_steps = own.train_steps;
+    for (const char* key : {"trials", "steps"})
+      if ((key[0] == 't' ? batch.num_trials : batch.train_steps) == 0)
+        study_table.fail_at("", key, " is missing, and [batch.", batch.batch_size, "] has none");
+    own.search.insert(search.begin(), search.end());  // Keeps its own.
+    for (const std::string& name : trial_parameters())
+      if (const auto found = own.search.find(name); found != own.search.end()) batch.space.push_back(found->second);
+    study_table.at("evaluation_ratio", [&] { evaluation_steps(spec.evaluation_ratio, batch.train_steps); });
+    search_table.at("", [&] {
+      try {
+        check_space(spec, batch.space);
+      } catch (const Error& error) {
+        fail(error.code(), "at batch size ", batch.batch_size, ": ", error.what());
+      }
+    });
+  }
+}
+
+StudySpec read_tables(const TomlTable& root, const std::string& file) {
+  for (const char* name : {"workload", "study", "search"})
+    if (!root.has(name) && !(std::string(name) == "search" && root.has("batch"))) root.fail_at("", "there is no table [", name, "]");
+  StudySpec spec;
+  spec.unknown = root.texts("unknown");
+  read_workload(root.table("workload", {"name", "data", "synthetic", "model", "optimizer", "dataset_name", "model_name", "context",
+                                        "val_samples", "train_samples", "weight_decay"}),
+                file, spec);
+  read_study(root.table("study", {"goals", "batch_sizes", "trials", "steps", "seed", "evaluation_ratio", "evaluate_train",
+                                  "max_draws_factor", "diverged_above"}),
+             spec);
+  const TomlTable censoring = root.table("censoring", {"enabled", "margin", "halving"});
+  spec.censor = censoring.flag("enabled", spec.censor);
+  spec.censor_margin = censoring.number("margin", spec.censor_margin, 1, 1e6);
+  spec.halving = censoring.flag("halving", spec.halving);
+  const TomlTable machine = root.table("machine", {"max_batch_per_worker", "max_microbatch"});
+  spec.max_batch_per_worker = machine.whole("max_batch_per_worker", spec.max_batch_per_worker, 1, kMaxBatchSize);
+  spec.max_microbatch = machine.whole("max_microbatch", spec.max_microbatch, 0, kMaxBatchSize);
+  fill_batches(root, spec);
+  return spec;
+}
+
+}  // namespace
+
+StudySpec parse_spec(const std::string& toml, const std::string& name_in_errors) {
+  if (toml.size() > kMaxFileBytes)
+    fail(ErrorCode::kBadInput, name_in_errors, ": ", toml.size(), " bytes; a spec has at most ", kMaxFileBytes);
+  toml::table table;
+  try {
+    table = toml::parse(toml);
+  } catch (const toml::parse_error& error) {
+    std::string description(error.description());
+    std::replace_if(description.begin(), description.end(), [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
+    fail(ErrorCode::kBadInput, name_in_errors, ":", error.source().begin.line, ": ", description);
+  }
+  const TomlTable root(name_in_errors, table, {"unknown", "workload", "study", "search", "batch", "censoring", "machine"});
+  return read_tables(root, name_in_errors);
+}
+
+StudySpec read_spec(const std::string& path) { return parse_spec(read_small_file(path, kMaxFileBytes), path); }
+
+}  // namespace cohort::study

@@ -1,0 +1,137 @@
+#include "cohort/study/store/measurements_csv.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "cohort/base/error.h"
+#include "cohort/base/text/strict_json.h"
+#include "cohort/base/text/text.h"
+
+namespace cohort::study {
+namespace {
+
+constexpr std::array<const char*, kNumMetrics> kColumns = {
+    "train/cross_entropy_error", "train/classification_error", "train/average_precision",
+    "val/cross_entropy_error",   "val/classification_error",   "val/average_precision",
+    "test/cross_entropy_error",  "test/classification_error",  "test/average_precision"};
+constexpr int kStepColumn = -1, kUnknownColumn = -2;
+constexpr size_t kMostColumns = 1000;
+constexpr double kLargestStep = 9007199254740992.0;  // 2^53.
+
+template <typename Number>
+void append(std::string& out, Number value) {
+  std::array<char, 32> digits{};
+  out.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr);
+}
+
+/// The text up to `separator`, which is taken away with it.
+std::string_view take(std::string_view& text, char separator) {
+  const size_t end = text.find(separator);
+  const std::string_view piece = text.substr(0, end);
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  return piece;
+}
+
+std::string_view take_line(std::string_view& text) {
+  std::string_view line = take(text, '\n');
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+bool equals_ignoring_case(std::string_view text, std::string_view lower) {
+  return std::equal(text.begin(), text.end(), lower.begin(), lower.end(),
+                    [](char a, char b) { return (a >= 'A' && a <= 'Z' ? static_cast<char>(a - 'A' + 'a') : a) == b; });
+}
+
+std::optional<double> parse_field(std::string_view field) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (field.empty() || equals_ignoring_case(field, "nan")) return std::numeric_limits<double>::quiet_NaN();
+  if (const auto number = parse_number(field)) return number;
+  const bool is_negative = field.starts_with('-');
+  field.remove_prefix(is_negative || field.starts_with('+') ? 1 : 0);
+  if (!equals_ignoring_case(field, "inf") && !equals_ignoring_case(field, "infinity")) return std::nullopt;
+  return is_negative ? -kInfinity : kInfinity;
+}
+
+/// What each column holds: a Metric, kStepColumn or kUnknownColumn.
+std::vector<int> parse_header(std::string_view line, const std::string& path) {
+  std::vector<int> columns;
+  for (const std::string& name : split(line, ',')) {
+    if (columns.size() == kMostColumns) fail(ErrorCode::kBadInput, path, ":1: more than ", kMostColumns, " columns");
+    const auto found = std::find(kColumns.begin(), kColumns.end(), name);
+    const int column = name == "step" ? kStepColumn : found == kColumns.end() ? kUnknownColumn : static_cast<int>(found - kColumns.begin());
+    if (column != kUnknownColumn && std::find(columns.begin(), columns.end(), column) != columns.end())
+      fail(ErrorCode::kBadInput, path, ":1: column ", quote_text(name), " comes twice");
+    columns.push_back(column);
+  }
+  if (std::find(columns.begin(), columns.end(), kStepColumn) == columns.end())
+    fail(ErrorCode::kBadInput, path, ":1: no column \"step\" in ", quote_text(line));
+  return columns;
+}
+
+Measurement parse_line(std::string_view line, const std::vector<int>& columns, const std::string& where) {
+  const size_t num_fields = static_cast<size_t>(std::count(line.begin(), line.end(), ',')) + 1;
+  if (num_fields != columns.size()) fail(ErrorCode::kBadInput, where, ": ", num_fields, " fields, but the header has ", columns.size());
+  Measurement measurement;
+  for (const int column : columns) {
+    const std::string_view field = take(line, ',');
+    if (column == kUnknownColumn) continue;
+    const auto value = parse_field(field);
+    if (!value) fail(ErrorCode::kBadInput, where, ": ", quote_text(field), " is not a number");
+    if (column != kStepColumn) {
+      measurement.values[column] = *value;
+    } else if (*value >= 0 && *value <= kLargestStep && *value == std::floor(*value)) {
+      measurement.step = static_cast<int64_t>(*value);  // "1000.0" too: some tools write whole numbers so.
+    } else {
+      fail(ErrorCode::kBadInput, where, ": step ", quote_text(field), " is not a whole number from 0 up");
+    }
+  }
+  return measurement;
+}
+
+}  // namespace
+
+const char* csv_column(Metric metric) { return kColumns.at(metric); }
+
+std::string to_csv(const std::vector<Measurement>& measurements, const std::vector<Metric>& metrics) {
+  std::string out = "step";
+  for (const Metric metric : metrics) out += concat(',', csv_column(metric));
+  out += '\n';
+  for (const Measurement& measurement : measurements) {
+    append(out, measurement.step);
+    for (const Metric metric : metrics) {
+      out += ',';
+      if (const double value = measurement.values[metric]; !std::isnan(value)) append(out, value);
+    }
+    out += '\n';
+  }
+  return out;
+}
+
+std::vector<Measurement> parse_csv(std::string_view text, const std::string& path) {
+  const std::vector<int> columns = parse_header(take_line(text), path);
+  struct Row {
+    Measurement measurement;
+    size_t line;
+  };
+  std::vector<Row> rows;
+  for (size_t number = 2; !text.empty(); ++number) {
+    const std::string_view line = take_line(text);
+    if (line.empty() && text.empty()) break;  // A blank last line does no harm.
+    rows.push_back({parse_line(line, columns, concat(path, ':', number)), number});
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.measurement.step < b.measurement.step; });
+  std::vector<Measurement> measurements;
+  measurements.reserve(rows.size());
+  for (const Row& row : rows) {
+    if (!measurements.empty() && measurements.back().step == row.measurement.step)
+      fail(ErrorCode::kBadInput, path, ':', row.line, ": step ", row.measurement.step, " comes twice");
+    measurements.push_back(row.measurement);
+  }
+  return measurements;
+}
+
+}  // namespace cohort::study

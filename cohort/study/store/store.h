@@ -1,0 +1,62 @@
+#pragma once
+// A study on disk: DIR/study.db, one SQLite file that a kill at any instant leaves whole. Tables: docs/formats/study.md.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/study/data.h"
+#include "cohort/study/spec/spec.h"
+
+namespace cohort::study {
+
+/// One process at a time writes (a second one gets Error(kBadInput) that names the first's pid); any number read, also while one writes.
+/// One thread; not to be used, nor destroyed, in a process forked from the one that opened it.
+///
+/// Failures are one sentence: kBadInput for a file that is no study, is damaged or can not be opened or written; kFailed for a full disk
+/// (what was added before is safe, and add() may be tried again).
+class Store {
+ public:
+  /// Opens or makes DIR/study.db for this spec and writes DIR/study.toml. Error(kBadInput) where DIR holds another study
+  /// (explain_difference), a file that is no study, or a store of a later version. A store of the same study is gone on with, and takes
+  /// over what was added to the spec; what the spec leaves out stays (merge_specs).
+  static Store open(const std::string& folder, const StudySpec& spec);
+  /// Reads only; Error(kBadInput) where there is none.
+  static Store open_readonly(const std::string& folder);
+  /// Opens what is there to set notes (what a report measured), whatever its spec; refuses a second writer as open() does.
+  static Store open_existing(const std::string& folder);
+  /// A new store with all of a study that came from elsewhere (an archive). It has no spec: it can be read, and notes be set, but no run
+  /// goes on with it. Error(kBadInput) where DIR holds a study.
+  static void create(const std::string& folder, const StudyData& study);
+
+  Store(Store&&) noexcept;
+  ~Store();
+
+  /// All that was asked for so far. Error(kBadInput) where there is none: see create().
+  StudySpec spec() const;
+  /// Writes an ended trial with all its measurements in one transaction. Error(kFailed) when it is there already: nothing is run twice.
+  /// A trial of 0.4 s or more is also synced to the disk; shorter ones may be lost, whole, by a loss of power (never by a kill).
+  void add(int64_t batch_size, const Trial& trial);
+  /// Ended trials of a batch size without measurements, ids rising.
+  std::vector<Trial> trials(int64_t batch_size) const;
+  /// Everything, measurements included, as of one instant. num_train_samples is the note "num_train_samples" (a whole number; whoever runs
+  /// the trials sets it), else the spec's train_samples, else 0. warnings are the notes "halving" (a text) and "warnings" (a list of
+  /// texts).
+  StudyData read() const;
+  /// Named values that later steps keep beside the trials (measured step times, noise scales): JSON text. A store that was opened to read
+  /// takes none: Error(kBadInput).
+  void set_note(const std::string& name, const std::string& text);
+  std::optional<std::string> note(const std::string& name) const;
+
+ private:
+  struct State;
+  explicit Store(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+/// DIR as StudyData: a folder with study.db, or an archive's with one workload (archive.h). Error(kBadInput) where it is neither.
+StudyData read_study(const std::string& folder);
+
+}  // namespace cohort::study

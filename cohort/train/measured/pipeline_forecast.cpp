@@ -1,0 +1,136 @@
+#include "cohort/train/measured/pipeline_forecast.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "cohort/base/error.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
+#include "cohort/pipeline/scheduler.h"
+#include "cohort/pipeline/stage_cut.h"
+#include "cohort/schedule/simulate.h"
+
+namespace cohort {
+namespace {
+
+std::vector<PipelineForecast::Stage> stages_of(const StageCut& cut, const Profile& profile, const StageAssignment& stages,
+                                               const std::vector<bool>& recompute) {
+  std::vector<PipelineForecast::Stage> out(static_cast<size_t>(cut.num_stages()));
+  for (size_t stage = 0; stage < out.size(); ++stage) out[stage].worker = stages.worker_of_stage.at(stage);
+  for (size_t layer = 0; layer < profile.layers.size(); ++layer) {
+    PipelineForecast::Stage& stage = out[static_cast<size_t>(cut.stage_of[layer])];
+    const LayerProfile& one = profile.layers[layer];
+    stage.layers.push_back(one.name);
+    stage.forward_seconds += one.forward_seconds;
+    // The second forward runs where backward reaches the layer: in the input part.
+    stage.backward_input_seconds += one.backward_input_seconds + (!recompute.empty() && recompute[layer] ? one.forward_seconds : 0);
+    stage.backward_weight_seconds += one.backward_weight_seconds;
+  }
+  return out;
+}
+
+StageCosts costs_of(const std::vector<PipelineForecast::Stage>& stages, const StageCut& cut, const Profile& profile) {
+  StageCosts costs;
+  for (int stage = 0; stage < cut.num_stages(); ++stage) {
+    const PipelineForecast::Stage& its = stages[static_cast<size_t>(stage)];
+    // A stage that gets nothing from others owes no gradients: all of its backward is in the weight part (split_backward.h).
+    const bool owes =
+        std::any_of(cut.edges.begin(), cut.edges.end(), [&](const StageEdge& edge) { return edge.to == stage && !edge.values.empty(); });
+    costs.forward.push_back(its.forward_seconds);
+    costs.backward_input.push_back(owes ? its.backward_input_seconds : 0);
+    costs.backward_weight.push_back(its.backward_weight_seconds + (owes ? 0 : its.backward_input_seconds));
+  }
+  costs.transfer = [&cut, &profile](int from, int to) {
+    int64_t bytes = 0;
+    for (const StageEdge& edge : cut.edges)
+      if (edge.from == std::min(from, to) && edge.to == std::max(from, to))
+        for (const int value : edge.values) bytes += profile.layers[static_cast<size_t>(value)].output_bytes;
+    return profile.transfer_seconds(bytes);
+  };
+  return costs;
+}
+
+/// The schedule that ranks will run, as the runner makes it. Pipelines side by side are alike, so one of them stands for all.
+Schedule schedule_of(const Layout& layout, const StageCut& cut, const StageAssignment& stages) {
+  std::vector<std::vector<int>> ranks_of_worker, ranks_of_stage;
+  int next = 0;
+  for (const int degree : layout.data_degrees()) {
+    ranks_of_worker.emplace_back();
+    for (int replica = 0; replica < (layout.is_even() ? 1 : degree); ++replica) ranks_of_worker.back().push_back(next++);
+  }
+  for (const int worker : stages.worker_of_stage) ranks_of_stage.push_back(ranks_of_worker.at(static_cast<size_t>(worker)));
+  Schedule schedule = Scheduler(layout, cut.stage_edges(), std::move(ranks_of_stage))(layout.microbatches);
+  schedule.edges = cut.stage_edges();
+  return schedule;
+}
+
+std::string milliseconds(double seconds) {
+  char out[40];
+  std::snprintf(out, sizeof out, "%.3f", 1e3 * seconds);
+  return out;
+}
+
+}  // namespace
+
+PipelineForecast forecast_pipeline(const LayerGraph& model, const Profile& profile, const Layout& layout, const StageAssignment& stages,
+                                   const std::vector<bool>& recompute) {
+  const StageCut cut = cut_graph(model, stages.stage_of);
+  PipelineForecast forecast;
+  forecast.schedule = layout.schedule;
+  forecast.num_micro_batches = layout.microbatches;
+  forecast.stages = stages_of(cut, profile, stages, recompute);
+  const Timeline timeline = simulate(schedule_of(layout, cut, stages), costs_of(forecast.stages, cut, profile));
+  forecast.step_seconds = timeline.makespan;
+  forecast.bubble = timeline.bubble;
+  forecast.chart_svg = timeline_svg(timeline);
+  return forecast;
+}
+
+double forecast_step_seconds(const LayerGraph& model, const Profile& profile, const Layout& layout, const StageAssignment& stages,
+                             const std::vector<bool>& recompute) {
+  const StageCut cut = cut_graph(model, stages.stage_of);
+  return simulate(schedule_of(layout, cut, stages), costs_of(stages_of(cut, profile, stages, recompute), cut, profile)).makespan;
+}
+
+Json to_json(const PipelineForecast& forecast) {
+  Json stages = Json::array();
+  for (const PipelineForecast::Stage& stage : forecast.stages)
+    stages.push_back({{"layers", stage.layers},
+                      {"worker", stage.worker},
+                      {"forward_seconds", stage.forward_seconds},
+                      {"backward_input_seconds", stage.backward_input_seconds},
+                      {"backward_weight_seconds", stage.backward_weight_seconds}});
+  return Json{{"event", "pipeline"},
+              {"schedule", forecast.schedule},
+              {"stages", std::move(stages)},
+              {"microbatches", forecast.num_micro_batches},
+              {"predicted_step_seconds", forecast.step_seconds},
+              {"predicted_bubble", forecast.bubble},
+              {"chart_svg", forecast.chart_svg}};
+}
+
+PipelineForecast pipeline_forecast_from_json(const Json& json) {
+  PipelineForecast forecast;
+  forecast.schedule = json.at("schedule").get<std::string>();
+  forecast.num_micro_batches = json.at("microbatches").get<int>();
+  for (const Json& stage : json.at("stages"))
+    forecast.stages.push_back({stage.at("layers").get<std::vector<std::string>>(), stage.at("worker").get<int>(),
+                               stage.at("forward_seconds").get<double>(), stage.at("backward_input_seconds").get<double>(),
+                               stage.at("backward_weight_seconds").get<double>()});
+  forecast.step_seconds = json.at("predicted_step_seconds").get<double>();
+  forecast.bubble = json.at("predicted_bubble").get<double>();
+  forecast.chart_svg = json.at("chart_svg").get<std::string>();
+  return forecast;
+}
+
+std::string describe(const PipelineForecast& forecast) {
+  std::string out;
+  for (size_t stage = 0; stage < forecast.stages.size(); ++stage) {
+    const PipelineForecast::Stage& its = forecast.stages[stage];
+    out += concat("stage ", stage, " on worker ", its.worker, ": forward ", milliseconds(its.forward_seconds), " ms, backward ",
+                  milliseconds(its.backward_input_seconds + its.backward_weight_seconds), " ms; ", join(its.layers, " "), "\n");
+  }
+  return out;
+}
+
+}  // namespace cohort

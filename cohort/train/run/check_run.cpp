@@ -1,0 +1,135 @@
+#include "cohort/train/run/check_run.h"
+
+#include <cmath>
+
+#include "cohort/base/error.h"
+#include "cohort/comm/net/nccl.h"
+#include "cohort/data/sampler.h"
+#include "cohort/models/registry.h"
+#include "cohort/parallel/compress/compressor.h"
+#include "cohort/parallel/parameters.h"
+#include "cohort/schedule/check.h"
+#include "cohort/train/evaluate.h"
+#include "cohort/train/measured/balance.h"
+#include "cohort/train/noise_meter.h"
+
+namespace cohort {
+namespace {
+
+void check_model_parallel(const Config& config, const Layout& layout) {
+  if (!layout.is_model_parallel()) return;
+  const auto refuse = [](bool asked, const std::string& what, const std::string& instead, const std::string& with = "pp or tp") {
+    if (asked) fail(ErrorCode::kBadInput, what, " with ", with, " is not supported; ", instead);
+  };
+  refuse(config.device != "cpu", "--device " + config.device,
+         "stages and divided layers exchange through the host's memory: use --device cpu");
+  refuse(config.shares != "equal", "--shares " + config.shares,
+         "use equal shares, or stages with more replicas in a layout file ({\"stages\": [{\"layers\": [...], \"dp\": 2}, ...]})");
+  refuse(config.sync_batch_norm && layout.tp > 1, "--sync-batch-norm", "use norm=ghost, group or none, or dp and pp alone", "tp");
+  refuse(config.label_smoothing > 0 && layout.tp > 1, concat("--label-smoothing ", config.label_smoothing),
+         "the loss over divided classes is not smoothed: use dp and pp alone", "tp");
+  if (layout.pp == 1) return;
+  if (layout.schedule.ends_with(".json")) check_schedule(read_schedule_file(layout.schedule));
+  else num_stages_of(layout.schedule, layout.pp);  // Refuses what is no schedule.
+}
+
+/// What the ranks would find too late to say it once. Touches no GPU: ranks are still to be forked.
+void check_device(const Config& config, const Layout& layout) {
+  if (config.device == "cpu") {
+    if (config.backend == "nccl")
+      fail(ErrorCode::kBadInput, "--backend nccl moves tensors that lie on GPUs: add --device cuda, or use --backend auto");
+    return;
+  }
+  if (config.backend == "nccl" && !why_no_nccl().empty()) fail(ErrorCode::kBadInput, "--backend nccl: ", why_no_nccl());
+  if (layout.compress != "none")
+    fail(ErrorCode::kBadInput, "compress=", layout.compress, " with --device ", config.device,
+         " is not supported: it works on gradients in the host's memory; use compress=none, or --device cpu");
+}
+
+void check_faults(const Config& config, int num_ranks) {
+  if (const int64_t rank = last_injected_rank(config.inject); rank >= num_ranks)
+    fail(ErrorCode::kBadInput, "--inject ", config.inject, ": there is no rank ", rank, ", the last of ", num_ranks, " is rank ",
+         num_ranks - 1);
+}
+
+/// The ranks know how many samples a model's norm keeps together; this is what no model can do.
+void check_batch(const Config& config, const Layout& layout) {
+  const int num_shares = num_pipelines(layout);
+  if (config.shares == "equal" && config.global_batch < num_shares)
+    fail(ErrorCode::kBadInput, "--global-batch ", config.global_batch, " leaves some of ", num_shares,
+         layout.is_model_parallel() ? " replicas" : " ranks", " without samples; use ", num_shares, " or more, or fewer workers");
+  // The last batch of an epoch may be smaller: pieces without samples are left out of it.
+  const int64_t pieces = int64_t{config.accumulate} * layout.microbatches;
+  const int64_t least = (config.shares == "equal" ? num_shares : 1) * pieces;
+  if (pieces > 1 && config.global_batch < least)
+    fail(ErrorCode::kBadInput, config.accumulate > 1 ? concat("--accumulate ", config.accumulate) : "",
+         config.accumulate > 1 && layout.microbatches > 1 ? " with " : "",
+         layout.microbatches > 1 ? concat("--layout microbatches=", layout.microbatches) : "", " cuts --global-batch ", config.global_batch,
+         " into ", least, " pieces", num_shares > 1 && least > pieces ? concat(" (", pieces, " for each of ", num_shares, " shares)") : "",
+         ", more than it has samples; use fewer pieces, or --global-batch ", least, " or more");
+}
+
+}  // namespace
+
+int64_t steps_of_run(const Config& config, int64_t num_samples) {
+  if (config.steps > 0) return config.steps;
+  const int64_t steps_per_epoch = Sampler(num_samples, config.global_batch, config.seed).steps_per_epoch();
+  return static_cast<int64_t>(std::ceil((config.epochs > 0 ? config.epochs : 1.0) * static_cast<double>(steps_per_epoch)));
+}
+
+void check_data(const Config& config, const DataSet& data) {
+  const int64_t num_samples = data.train->num_samples();
+  if (config.global_batch > num_samples)
+    fail(ErrorCode::kBadInput, "--global-batch ", config.global_batch, ": the data has ", num_samples,
+         " training samples, and a batch takes each at most once; use --global-batch ", num_samples, " or less");
+  const int64_t steps = steps_of_run(config, num_samples);
+  if (config.noise_scale > steps)
+    fail(ErrorCode::kBadInput, "--noise-scale ", config.noise_scale, " measures once in ", config.noise_scale, " steps, and the run has ",
+         steps, ", so it would measure nothing; use --noise-scale ", steps, " or less, or leave it out");
+  for (const InjectedFault& fault : parse_faults(config.inject))
+    if (fault.kind == "kill" && fault.value >= static_cast<double>(steps))
+      fail(ErrorCode::kBadInput, "--inject kill:", fault.rank, ":", fault.value, ": steps are counted from 0 here, and the last of ", steps,
+           " is ", steps - 1);
+}
+
+void check_model(const Config& config, const Layout& layout, const LayerGraph& model) {
+  const std::vector<NamedTensor> parameters = distinct_parameters(model);
+  if (parameters.empty())
+    fail(ErrorCode::kBadInput, model.title(), " has no parameters, so there is nothing to train; register its modules and tensors ",
+         "(register_module, register_parameter; LayerGraph: add(name, kind, module)), or give another --model");
+  if (trained_parameters(parameters).empty())
+    fail(ErrorCode::kBadInput, model.title(), " has no parameter that trains: ", parameters.front().name, " and all others of its ",
+         parameters.size(), " are frozen; call requires_grad_(true) on those that are to train, or give another --model");
+  if (layout.pp > 1 && model.layers().size() == 1)
+    fail(ErrorCode::kBadInput, "--layout: pp=", layout.pp, " cannot cut ", config.model,
+         ", which is one layer: let its factory return a torch::nn::Sequential or a cohort::LayerGraph of its layers, or use dp");
+  if (config.label_smoothing > 0 && model.loss())
+    fail(ErrorCode::kBadInput, "--label-smoothing ", config.label_smoothing, " is about the cross-entropy, and ", config.model,
+         " has a loss of its own; leave it out");
+}
+
+void check_goal(const Config& config, LayerGraph& model, const DataSource& validation) {
+  if (!model.loss() || config.goal.empty() || parse_goal(config.goal).metric != "val_error" || gives_scores(model, validation)) return;
+  fail(ErrorCode::kBadInput, "--goal ", config.goal, ": the output of ", config.model,
+       " is no scores of classes, so no error is known; use val_loss");
+}
+
+void check_run(const Situation& situation) {
+  const Config& config = situation.config;
+  const Layout& layout = situation.layout;
+  find_model(config.model.substr(0, config.model.find(':')));
+  check_batch(config, layout);
+  check_faults(config, situation.num_ranks);
+  check_compressor(layout.compress);
+  parse_shares(config.shares, situation.num_ranks);
+  check_model_parallel(config, layout);
+  check_device(config, layout);
+  check_noise_scale(config, layout, situation.num_ranks);
+  check_options(situation);
+}
+
+void check_run(const Config& config, const Layout& layout, int num_ranks) {
+  check_run({.config = config, .layout = layout, .num_ranks = num_ranks, .is_text = is_text_data(config.data)});
+}
+
+}  // namespace cohort

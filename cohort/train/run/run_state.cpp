@@ -1,0 +1,254 @@
+#include "cohort/train/run/run_state.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include "cohort/base/error.h"
+#include "cohort/base/log.h"
+#include "cohort/base/text/json.h"
+#include "cohort/checkpoint/checkpoint.h"
+#include "cohort/comm/together.h"
+#include "cohort/data/sampler.h"
+#include "cohort/train/run/checkpoint_pieces.h"
+
+namespace cohort {
+namespace {
+
+/// The last step of an epoch takes what is left.
+int64_t samples_before(int64_t step, const Config& config, int64_t num_samples) {
+  const int64_t steps_per_epoch = Sampler(num_samples, config.global_batch, config.seed).steps_per_epoch();
+  return step / steps_per_epoch * num_samples + step % steps_per_epoch * config.global_batch;
+}
+
+std::string checkpoints_folder(const Config& config) { return config.run + "/checkpoints"; }
+
+/// What a checkpoint must agree in with the run that goes on from it, beside the tensors.
+Json identity(const Config& config, const DataIdentity& data) {
+  Json out{{"model", config.model},
+           {"optimizer", config.optimizer},
+           {"train_samples", data.train_samples},
+           {"global_batch", config.global_batch},
+           {"seed", config.seed}};
+  if (!data.fingerprint.empty()) out["data"] = data.fingerprint;
+  return out;
+}
+
+/// Refuses what would be another training. Checkpoints from before the fingerprint have none.
+void check_identity(const Json& then, const Json& now, const std::string& path, const std::string& data) {
+  for (const auto& [key, value] : now.items()) {
+    if (then.value(key, Json()) == value) continue;
+    if (key == "data" && !then.contains(key)) {
+      log_warning(concat("--resume: ", path, " has no fingerprint of its data, so nobody can say whether ", data, " is the same"));
+      continue;
+    }
+    if (key == "data")
+      fail(ErrorCode::kBadInput, "--resume: ", path, " was trained on other data than ", data, " is now (fingerprint ", then[key].dump(),
+           ", now ", value.dump(), "); give the same --data, --context and --val-samples, or start a new run in another --run folder");
+    const auto text = [](const Json& what) { return what.is_string() ? what.get<std::string>() : what.dump(); };
+    if (key == "train_samples")
+      fail(ErrorCode::kBadInput, "--resume: ", path, " was trained on ", text(then.value(key, Json())), " samples, and ", data,
+           " now gives ", text(value), "; give the same --data, --context and --val-samples, or start a new run in another --run folder");
+    std::string option = key;
+    std::replace(option.begin(), option.end(), '_', '-');
+    fail(ErrorCode::kBadInput, "--resume: ", path, " was trained with --", option, " ", text(then.value(key, Json())), ", this run has --",
+         option, " ", text(value), "; give the same, or start a new run in another --run folder");
+  }
+}
+
+/// Elements of a shard from the whole tensor in memory.
+at::Tensor part_of_whole(const at::Tensor& whole, const ParameterShard& shard, const FlatPiece& piece) {
+  std::vector<at::Tensor> rows;
+  const at::Tensor shaped = whole.view(shard.whole_shape);
+  for (const SliceRange& range : shard.ranges) rows.push_back(shaped.narrow(shard.dim, range.whole, range.count));
+  return at::cat(rows, shard.dim).reshape({-1}).narrow(0, piece.begin, piece.values.numel());
+}
+
+bool of_compressor(const std::string& name) { return name.starts_with("compress/"); }
+bool is_residual(const std::string& name) { return of_compressor(name) && name.ends_with("/residual"); }
+
+void check_piece(const Checkpoint& checkpoint, const FlatPiece& piece, const std::vector<int64_t>& whole_shape) {
+  if (!checkpoint.has(piece.name)) fail(ErrorCode::kBadInput, "--resume: ", checkpoint.path(), " has no tensor ", piece.name);
+  if (checkpoint.shape(piece.name) != whole_shape || checkpoint.dtype(piece.name) != dtype_of(piece))
+    fail(ErrorCode::kBadInput, "--resume: tensor ", piece.name, " of ", checkpoint.path(), " has another shape or type than the model's");
+}
+
+}  // namespace
+
+RunState::RunState(const Config& config, const Layout& layout, LayerGraph& model, Strategy& strategy, Group& group, ParameterPlaces places,
+                   DataIdentity data)
+    : config_(config),
+      layout_(layout),
+      model_(model),
+      strategy_(strategy),
+      group_(group),
+      places_(std::move(places)),
+      data_(std::move(data)) {}
+
+Json RunState::describe(int64_t step, const Json& extra) const {
+  Json aliases = Json::object();
+  for (const auto& [alias, name] : places_.aliases) aliases[alias] = name;
+  return Json{{"step", step},
+              {"identity", identity(config_, data_)},
+              {"samples_seen", samples_before(step, config_, data_.train_samples)},
+              {"layout", to_json(layout_)},
+              {"world_size", group_.size()},
+              {"aliases", aliases},
+              {"extra", extra},
+              {"config", to_toml(config_)}};
+}
+
+std::string RunState::save(int64_t step, const Json& extra) {
+  const auto mine = [this] {
+    std::vector<FlatPiece> pieces = strategy_.saved_pieces();
+    if (places_.saves_buffers)
+      for (FlatPiece& buffer : buffer_pieces(model_)) pieces.push_back(std::move(buffer));
+    return pieces;
+  };
+  return write_checkpoint(group_, places_,
+                          {.folder = checkpoints_folder(config_),
+                           .step = step,
+                           .num_kept = static_cast<int>(config_.keep_checkpoints),
+                           .mine = mine,
+                           .state = [&] { return describe(step, extra); }},
+                          "cannot save a checkpoint");
+}
+
+/// On rank 0: the path of the newest valid checkpoint, which is of this run.
+std::string RunState::newest_checkpoint() const {
+  std::vector<std::string> skipped;
+  const std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(checkpoints_folder(config_), &skipped);
+  for (const std::string& line : skipped) log_warning("checkpoint skipped: " + line);
+  if (!checkpoint)
+    fail(ErrorCode::kBadInput, "--resume: no valid checkpoint in ", checkpoints_folder(config_),
+         ", so there is nothing to go on from; start anew in another --run folder, or remove this one");
+  check_identity(checkpoint->state().value("identity", Json::object()), identity(config_, data_), checkpoint->path(), config_.data);
+  return checkpoint->path();
+}
+
+/// What compression left out: with other ranks than now, each takes the rows of some of the old ones, so that nothing is lost. Buckets that
+/// the checkpoint does not have start without.
+void RunState::read_compressor_state(const Checkpoint& checkpoint, FlatPiece& piece) const {
+  const int64_t count = piece.values.numel();
+  if (!checkpoint.has(piece.name) || checkpoint.dtype(piece.name) != dtype_of(piece)) return;
+  const std::vector<int64_t>& shape = checkpoint.shape(piece.name);
+  if (!is_residual(piece.name)) {
+    if (shape == piece.shape) checkpoint.read_whole(piece.name, piece.values.data_ptr());
+    return;
+  }
+  if (shape.size() != 2 || shape[1] != count) return;
+  at::Tensor row = at::empty_like(piece.values);
+  piece.values.zero_();
+  for (int64_t old_rank = group_.rank(); old_rank < shape[0]; old_rank += group_.size()) {
+    checkpoint.read_range(piece.name, old_rank * count, (old_rank + 1) * count, row.data_ptr());
+    piece.values.add_(row);
+  }
+}
+
+void RunState::read_pieces(const Checkpoint& checkpoint, std::vector<FlatPiece>& pieces) const {
+  for (FlatPiece& piece : pieces) {
+    if (of_compressor(piece.name)) {
+      read_compressor_state(checkpoint, piece);
+      continue;
+    }
+    const ParameterShard* const shard = places_.shard_of(piece);
+    check_piece(checkpoint, piece, shard ? shard->whole_shape : piece.shape);
+    read_piece(checkpoint, places_, piece);
+  }
+}
+
+/// read_compressor_state() for a residual of rank 0's `checkpoint`, a row at a time. `piece` is null where the run has no such bucket.
+void RunState::receive_residual(const Checkpoint* checkpoint, const std::string& name, const std::vector<int64_t>& shape,
+                                FlatPiece* piece) {
+  const int64_t count = shape.at(1);
+  const bool fits = piece && piece->values.numel() == count;
+  at::Tensor row = at::empty({count}, at::kFloat);
+  if (fits) piece->values.zero_();
+  for (int64_t old_rank = 0; old_rank < shape.at(0); ++old_rank) {
+    if (checkpoint) checkpoint->read_range(name, old_rank * count, (old_rank + 1) * count, row.data_ptr());
+    group_.broadcast(row, 0, name);
+    if (fits && old_rank % group_.size() == group_.rank()) piece->values.add_(row);
+  }
+}
+
+/// Rank 0 (which has `checkpoint`) sends every tensor to all; each keeps what it needs. One whole tensor at a time.
+void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiece>& pieces) {
+  Json list = Json::array();
+  if (checkpoint)
+    for (const std::string& name : checkpoint->tensor_names())
+      list.push_back(Json{{"name", name}, {"type", static_cast<int>(checkpoint->dtype(name))}, {"shape", checkpoint->shape(name)}});
+  list = Json::parse(group_.all_gather_text(checkpoint ? list.dump() : "", "the list of tensors").front());
+  std::map<std::string, FlatPiece*> wanted;
+  for (FlatPiece& piece : pieces) wanted[piece.name] = &piece;
+  for (const Json& entry : list) {
+    const std::string name = entry.at("name");
+    const auto shape = entry.at("shape").get<std::vector<int64_t>>();
+    const std::optional<at::ScalarType> type = torch_type_of(entry.at("type").get<int>());
+    if (!type) continue;
+    const auto found = wanted.find(name);
+    if (is_residual(name) && shape.size() == 2 && *type == at::kFloat) {
+      receive_residual(checkpoint, name, shape, found == wanted.end() ? nullptr : found->second);
+      continue;
+    }
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    at::Tensor whole = at::empty({count}, *type);
+    if (checkpoint) checkpoint->read_whole(name, whole.data_ptr());
+    group_.broadcast(whole, 0, name);
+    if (found == wanted.end()) continue;
+    FlatPiece& piece = *found->second;
+    if (of_compressor(name)) {
+      if (shape == piece.shape && whole.scalar_type() == piece.values.scalar_type()) piece.values.copy_(whole);
+      continue;
+    }
+    const ParameterShard* const shard = places_.shard_of(piece);
+    if (shape != (shard ? shard->whole_shape : piece.shape) || whole.scalar_type() != piece.values.scalar_type())
+      fail(ErrorCode::kBadInput, "--resume: tensor ", name, " of the checkpoint has another shape or type than the model's");
+    piece.values.copy_(shard ? part_of_whole(whole, *shard, piece) : whole.narrow(0, piece.begin, piece.values.numel()));
+    wanted.erase(found);
+  }
+  std::erase_if(wanted, [](const auto& entry) { return of_compressor(entry.first); });  // Other buckets start without.
+  if (!wanted.empty()) fail(ErrorCode::kBadInput, "--resume: the checkpoint has no tensor ", wanted.begin()->first);
+}
+
+int64_t RunState::load_latest(Json* extra) {
+  at::NoGradGuard no_grad;
+  std::string path;
+  together(group_, "--resume", [&] {
+    if (group_.rank() == 0) path = newest_checkpoint();
+  });
+  path = group_.all_gather_text(path, "the path of the checkpoint").front();
+  std::optional<Checkpoint> checkpoint;
+  std::string here = "no";
+  if (std::filesystem::exists(path)) {
+    try {
+      checkpoint = Checkpoint::open(path, /*verify_data=*/false);  // Rank 0 has verified it.
+      here = std::to_string(checkpoint->step());
+    } catch (const Error&) {
+    }
+  }
+  const std::vector<std::string> steps = group_.all_gather_text(here, "who can read the checkpoint");
+  const bool all_read = std::all_of(steps.begin(), steps.end(), [&](const std::string& step) { return step == steps.front(); });
+  std::vector<FlatPiece> pieces = strategy_.loaded_pieces();
+  for (FlatPiece& buffer : buffer_pieces(model_)) pieces.push_back(std::move(buffer));
+  if (all_read) together(group_, "--resume", [&] { read_pieces(*checkpoint, pieces); });
+  else receive_pieces(group_.rank() == 0 ? &*checkpoint : nullptr, pieces);
+  strategy_.loaded();
+  const Json info = Json::parse(
+      group_
+          .all_gather_text(group_.rank() == 0
+                               ? Json{{"step", checkpoint->step()}, {"extra", checkpoint->state().value("extra", Json::object())}}.dump()
+                               : "",
+                           "the state of the run")
+          .front());
+  *extra = info.at("extra");
+  return info.at("step").get<int64_t>();
+}
+
+}  // namespace cohort

@@ -1,0 +1,58 @@
+#pragma once
+// Saving a run and going on from where it was: weights, buffers, optimizer state, position in the data. Everything random is a function of
+// (seed, step), so there is no generator state to save. Files: docs/formats/checkpoint.md.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cohort/base/config.h"
+#include "cohort/base/layout.h"
+#include "cohort/base/text/json_fwd.h"
+#include "cohort/comm/group.h"
+#include "cohort/models/layer_graph.h"
+#include "cohort/parallel/strategy.h"
+#include "cohort/train/parameter_places.h"
+
+namespace cohort {
+
+class Checkpoint;
+
+/// What the data are, as a checkpoint keeps it.
+struct DataIdentity {
+  int64_t train_samples = 0;
+  std::string fingerprint;  ///< data/fingerprint.h; "" where nobody asked: then it is neither kept nor compared.
+};
+
+class RunState {
+ public:
+  /// References must outlive the object.
+  RunState(const Config& config, const Layout& layout, LayerGraph& model, Strategy& strategy, Group& group, ParameterPlaces places,
+           DataIdentity data);
+
+  /// Collective. Writes RUN/checkpoints/step-...: every rank the pieces that it owns, rank 0 the manifest. `extra` is kept in the
+  /// checkpoint's state (rank 0's counts). Returns the path on every rank. Error(kFailed) on every rank when any cannot.
+  std::string save(int64_t step, const Json& extra);
+  /// Collective. Loads the newest valid checkpoint of RUN; returns its step, and its `extra`. Ranks that cannot read the folder (another
+  /// host's disk) get the values from rank 0. Error(kBadInput) on every rank when there is none or it is of another model, optimizer,
+  /// global batch, seed or other data.
+  int64_t load_latest(Json* extra);
+
+ private:
+  std::string newest_checkpoint() const;
+  void read_pieces(const Checkpoint& checkpoint, std::vector<FlatPiece>& pieces) const;
+  void read_compressor_state(const Checkpoint& checkpoint, FlatPiece& piece) const;
+  void receive_residual(const Checkpoint* checkpoint, const std::string& name, const std::vector<int64_t>& shape, FlatPiece* piece);
+  void receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiece>& pieces);
+  Json describe(int64_t step, const Json& extra) const;
+
+  const Config& config_;
+  const Layout& layout_;
+  LayerGraph& model_;
+  Strategy& strategy_;
+  Group& group_;
+  ParameterPlaces places_;
+  DataIdentity data_;
+};
+
+}  // namespace cohort

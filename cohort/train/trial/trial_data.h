@@ -1,0 +1,69 @@
+#pragma once
+// What trials of a study train: its samples in memory, as a step wants them (rows of floats that are copied into a batch, labels beside
+// them), and its model.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cohort/data/source.h"
+#include "cohort/models/layer_graph.h"
+#include "cohort/study/spec/spec.h"
+
+namespace cohort {
+
+/// The first samples of a source. Immutable: any number of threads, and ranks forked later, read one copy.
+class TrialSamples {
+ public:
+  /// Pictures are read now into a flat array when they take at most `max_resident_bytes`; larger sets, and text (whose source gathers from
+  /// bytes), are read from the source batch by batch. `num_samples` 0: all.
+  TrialSamples(std::shared_ptr<const DataSource> source, int64_t num_samples, int64_t max_resident_bytes);
+
+  const DataShape& shape() const { return source_->shape(); }
+  int64_t num_samples() const { return num_samples_; }
+  bool is_resident() const { return values_.defined(); }
+
+ private:
+  friend class TrialBatch;
+  std::shared_ptr<const DataSource> source_;
+  int64_t num_samples_;
+  at::Tensor values_;  ///< {samples, elements} floats; undefined where not resident.
+  std::vector<int64_t> targets_;
+};
+
+/// Memory for one batch, used again and again. One thread.
+class TrialBatch {
+ public:
+  /// Replaces the batch by these samples, in this order. Indices lie in [0, num_samples()).
+  void gather(const TrialSamples& samples, std::span<const int64_t> indices);
+  /// The same for [begin, end), without a copy where the samples are resident.
+  void view(const TrialSamples& samples, int64_t begin, int64_t end);
+
+  const at::Tensor& input() const { return input_; }    ///< {samples, ...shape.input}: floats, or int64 bytes.
+  const at::Tensor& target() const { return target_; }  ///< {samples} or {samples, context}, int64.
+  int64_t num_samples() const { return input_.defined() ? input_.size(0) : 0; }
+
+ private:
+  void read(const TrialSamples& samples, std::span<const int64_t> indices);
+
+  Batch batch_;                 // Where the source is read.
+  at::Tensor values_, labels_;  // Grown memory of gathered rows.
+  at::Tensor input_, target_;   // What is shown of either.
+};
+
+/// What the trials of a study train and validate on. Make it before ranks are forked: they share its pages.
+struct TrialData {
+  /// `train_samples` > 0: only the first so many train. Error(kBadInput) where there are fewer.
+  explicit TrialData(const DataSet& data, int64_t train_samples = 0, int64_t max_resident_bytes = kMaxResidentBytes);
+  static constexpr int64_t kMaxResidentBytes = INT64_C(4) << 30;
+  TrialSamples train, validation;
+};
+
+/// The model of a study's trials. Error(kBadInput) as build_model() has it, and for one with a loss of its own: a study measures the
+/// cross-entropy.
+std::shared_ptr<LayerGraph> build_trial_model(const study::StudySpec& spec, const DataShape& shape, uint64_t seed);
+
+}  // namespace cohort

@@ -1,0 +1,23 @@
+#pragma once
+// Loss and error of a trial's model over many samples, divided over its team.
+
+#include <cstdint>
+
+#include "cohort/comm/group.h"
+#include "cohort/models/layer_graph.h"
+#include "cohort/train/trial/dense_chain.h"
+#include "cohort/train/trial/trial_data.h"
+
+namespace cohort {
+
+struct TrialEvaluation {
+  double loss = 0;   ///< Mean cross-entropy over all targets, without label smoothing.
+  double error = 0;  ///< Share of targets whose likeliest class is wrong.
+};
+
+/// The first `num_samples` samples. Collective; the same bits on every rank and, for equal weights, for every size of the team: chunks do
+/// not depend on it and their sums are added in order. `chain`, where not null, computes instead of `model`, which is in eval mode
+/// meanwhile.
+TrialEvaluation evaluate_trial(LayerGraph& model, DenseChain* chain, const TrialSamples& samples, int64_t num_samples, Group& team);
+
+}  // namespace cohort

@@ -1,0 +1,48 @@
+#pragma once
+// The trained parameters of a model as one flat array, with the optimizer's state beside it.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cohort/models/layer_graph.h"
+#include "cohort/parallel/optimizer/update_rule.h"
+
+namespace cohort {
+
+/// Parameters of an adopted model are views into weights(). One thread.
+class TrialWeights {
+ public:
+  struct Segment {
+    std::string name;
+    at::Tensor parameter;     ///< As the model has it; tied ones once.
+    int64_t offset, count;    ///< Elements of the flat arrays; offsets are multiples of a cache line.
+    int64_t num_updates = 0;  ///< Of the optimizer, so far.
+  };
+
+  /// Copies the model's trained parameters into the array, makes them views of it, and begins with a fresh optimizer. Frozen parameters
+  /// stay what they are. A later model of the same shapes uses the same memory. Error(kBadInput) for trained parameters that are not floats
+  /// on the CPU, or where there are none.
+  void adopt(const LayerGraph& model, const UpdateRule& rule);
+
+  std::vector<Segment>& segments() { return segments_; }
+  const std::vector<Segment>& segments() const { return segments_; }
+  int64_t size() const { return weights_.defined() ? weights_.numel() : 0; }  ///< Elements, gaps between segments included.
+  const at::Tensor& weights() const { return weights_; }                      ///< {size()}
+  const std::vector<at::Tensor>& slots() const { return slots_; }             ///< Of UpdateRule::slots(), each {size()}.
+
+  /// One update of one segment; `gradient` has its `count` elements.
+  void update(Segment& segment, double learning_rate, const float* gradient);
+  /// Of all of them by a flat gradient. All must have had the same number of updates.
+  void update_all(double learning_rate, const float* gradient);
+
+ private:
+  UpdateRule rule_;
+  std::vector<Segment> segments_;
+  at::Tensor weights_;
+  std::vector<at::Tensor> slots_;
+};
+
+}  // namespace cohort
