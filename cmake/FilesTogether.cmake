@@ -3,6 +3,7 @@
 # In such a unit the unnamed namespaces of its files are one. A name that a file has for itself must therefore not be
 #   - such a name of another file of the unit, nor
 #   - a name of a header that another file of the unit includes: a call there would be ambiguous, or find the wrong one.
+# Nor must two headers of tests that define one name meet in a unit: tests open their namespaces.
 # Each file goes into the first unit where there is room and neither holds. Only lines that begin in the first column are looked at, where clang-format puts definitions.
 # A build folder remembers where its files went and leaves them there while they fit: a new file compiles one unit anew, not all that come after it in the alphabet.
 #
@@ -80,6 +81,9 @@ function(cohort_index_headers)
     foreach(name IN LISTS names)
       set_property(GLOBAL APPEND PROPERTY cohort_headers_${name} ${header})
     endforeach()
+    if(header MATCHES "test_[a-z_]*\\.h$")
+      set_property(GLOBAL PROPERTY cohort_names_in_${header} "${names}")
+    endif()
   endforeach()
 endfunction()
 
@@ -136,6 +140,15 @@ function(cohort_files_together target)
     foreach(name IN LISTS names)
       get_property(where GLOBAL PROPERTY cohort_headers_${name})
       list(APPEND enemies ${where})
+    endforeach()
+    foreach(header IN LISTS headers)
+      get_property(theirs GLOBAL PROPERTY cohort_names_in_${header})
+      foreach(name IN LISTS theirs)
+        get_property(where GLOBAL PROPERTY cohort_headers_${name})
+        list(FILTER where INCLUDE REGEX "test_[a-z_]*\\.h$")
+        list(REMOVE_ITEM where ${header})
+        list(APPEND enemies ${where})
+      endforeach()
     endforeach()
     set(unit ${unit_before_${path}})
     cohort_fits(${unit} fits)

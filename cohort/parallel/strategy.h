@@ -89,6 +89,8 @@ class Strategy {
   /// Takes over what the module's parameters and buffers hold now on rank 0, which may have called torch::load() or written to them: all
   /// ranks go on with that. The optimizer's state stays. Collective, outside forward and backward.
   virtual void load_weights() = 0;
+  /// The module goes on without the strategy, in memory of its own where it has shared it with other ranks. Not collective.
+  virtual void part_from_module() {}
   virtual const ExchangeStatistics& statistics() const = 0;
   virtual MemoryForecast memory_forecast() const = 0;
   /// Pieces of parameters ("model/NAME") and optimizer that this rank saves: over all ranks each element exactly once. Not the buffers.

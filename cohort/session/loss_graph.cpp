@@ -10,18 +10,22 @@ namespace cohort {
 
 using torch::autograd::Node;
 
-LossGraph::LossGraph(const std::vector<NamedTensor>& weights) {
-  for (const NamedTensor& weight : weights) weights_[weight.tensor.unsafeGetTensorImpl()] = weight.name;
+LossGraph::LossGraph(const std::vector<NamedTensor>& weights) { add_weights(weights); }
+
+void LossGraph::add_weights(const std::vector<NamedTensor>& weights) {
+  for (const NamedTensor& weight : weights)
+    weights_.try_emplace(
+        weight.tensor.unsafeGetTensorImpl(),
+        Weight{weight.name, c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>(weight.tensor.getIntrusivePtr())});
 }
 
 void LossGraph::add_output(const at::Tensor& output) {
   std::erase_if(outputs_, [](const auto& one) { return one.expired(); });
-  has_run_ = true;
+  has_output_ = true;
   if (output.grad_fn()) outputs_.emplace_back(output.grad_fn());
 }
 
 std::string LossGraph::weight_beside_output(const torch::autograd::edge_list& roots) const {
-  if (!has_run_) return "";
   std::unordered_set<const Node*> seen;
   for (const auto& output : outputs_)
     if (const auto node = output.lock()) seen.insert(node.get());
@@ -35,7 +39,7 @@ std::string LossGraph::weight_beside_output(const torch::autograd::edge_list& ro
     Node* const node = left.back();
     left.pop_back();
     if (const auto* const leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node))
-      if (const auto weight = weights_.find(leaf->variable.unsafeGetTensorImpl()); weight != weights_.end()) return weight->second;
+      if (const auto weight = weights_.find(leaf->variable.unsafeGetTensorImpl()); weight != weights_.end()) return weight->second.name;
     add(node->next_edges());
   }
   return "";

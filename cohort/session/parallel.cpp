@@ -32,6 +32,40 @@ void Parallel::State::begin_backward(const torch::autograd::edge_list& roots) {
   if (split) split->check_loss(roots);
 }
 
+void Parallel::State::end_backward() {
+  if (in_pipeline) return;
+  session.forget_batches();
+  was_held = strategy ? holds : !data_parallel->is_sync();
+  has_exchanged |= !was_held;
+  hide_gradients();
+  if (split) split->check_loss_again();
+}
+
+/// What backwards in accumulate() have left comes to all ranks with a later one, or with step() where there was no other.
+void Parallel::State::begin_step(const char* call) {
+  session.forget_batches();
+  if (session.size() > 1 && was_held && has_exchanged)
+    fail(ErrorCode::kBadInput, call,
+         ": the last backward() before it was in accumulate(), after one that was not; all but the last of a step are in accumulate(), or "
+         "all of them");
+  if (session.size() > 1 && strategy && was_held) {
+    strategy->set_sync(true);
+    strategy->exchange_without_backward();
+  }
+  was_held = has_exchanged = false;
+}
+
+/// A tensor that no Parallel has would go its own way on each rank.
+void Parallel::State::check_optimizer(const torch::optim::Optimizer& optimizer) const {
+  if (session.size() == 1) return;
+  for (const auto& group : optimizer.param_groups())
+    for (const at::Tensor& parameter : group.params())
+      if (parameter.requires_grad() && parameter.grad().defined() && !session.has_parameter(parameter))
+        fail(ErrorCode::kBadInput, "step(optimizer): the optimizer has a parameter of shape ", parameter.sizes(),
+             " that is in no module given to Parallel, so each rank would train its own; register it in the module, or give its module a "
+             "Parallel too");
+}
+
 /// Of what this rank has of a gradient, clip_grad_norm_() would have another norm than that of the gradient. They are whole, and the
 /// program's to change, where DataParallel has exchanged them.
 void Parallel::State::hide_gradients() {
@@ -42,10 +76,12 @@ void Parallel::State::hide_gradients() {
 void Parallel::State::see_module() {
   if (session.size() == 1 || is_pipeline()) return;
   session.check_samples_told("backward()");
+  session.check_one_batch("backward()");
   set_buffer_share();
   if (!module_watch->changed()) return;
   hook_parameters();
   module_watch->remember();
+  session.add_parameters(module);
 }
 
 void Parallel::State::explain_backward(const std::string& text) const {
@@ -56,7 +92,7 @@ void Parallel::State::explain_backward(const std::string& text) const {
 
 /// Batch-norm statistics count by the samples, as gradients do. `part`: of this replica's samples.
 void Parallel::State::set_buffer_share(double part) {
-  const double share = part * session.weight() / num_replicas();
+  const double share = part * session.loss_weight() / num_replicas();
   if (data_parallel) data_parallel->set_buffer_share(share);
   else strategy->set_buffer_share(share);
 }
@@ -69,7 +105,7 @@ void Parallel::State::hook_parameters() {
     if (!parameter.tensor.requires_grad() || std::find(hooked.begin(), hooked.end(), address) != hooked.end()) continue;
     hooked.push_back(address);
     hooks.emplace_back(parameter.tensor, parameter.tensor.register_hook([this](const at::Tensor& gradient) -> at::Tensor {
-      const double weight = session.weight();
+      const double weight = session.loss_weight();
       if (weight == 1 || session.loss_is_weighted() || !backward_watch.is_accumulating()) return {};
       if (options.sync_batch_norm) refuse_uneven();
       at::NoGradGuard no_grad;
@@ -80,7 +116,7 @@ void Parallel::State::hook_parameters() {
 
 /// A gradient that came without a hook counted by ranks and not by samples. Not looked at where that is the same.
 void Parallel::State::check_hooks() {
-  if (session.weight() == 1) return;
+  if (session.loss_weight() == 1) return;
   for (const NamedTensor& parameter : distinct_parameters(module)) {
     const void* const address = parameter.tensor.unsafeGetTensorImpl();
     if (!parameter.tensor.grad().defined() || std::find(hooked.begin(), hooked.end(), address) != hooked.end()) continue;
@@ -138,7 +174,9 @@ StepOutcome Parallel::step(torch::optim::Optimizer& optimizer, const StepSetting
              ? concat(" (under zero=", s.layout.zero, " no rank has all gradients, so LibTorch's optimizer would not move it)")
              : "");
   s.gradients.show();
+  s.begin_step("step(optimizer)");
   s.exchange_what_waits();
+  s.check_optimizer(optimizer);
   s.check_hooks();
   StepOutcome outcome;
   if (settings.clip_norm > 0) outcome.gradient_norm = torch::nn::utils::clip_grad_norm_(s.module.parameters(), settings.clip_norm);
@@ -167,6 +205,7 @@ StepOutcome Parallel::step(const StepSettings& settings) {
     fail(ErrorCode::kBadInput, "step(): the program took the gradient of ", dropped,
          " away after the last backward(); to drop a step call zero_grad() in place of step(), to freeze a parameter requires_grad_(false) "
          "before Parallel is made");
+  if (!s.is_pipeline()) s.begin_step("step()");
   if (s.is_pipeline()) {
     if (s.num_passes == s.num_passes_before)
       fail(ErrorCode::kBadInput, "step(): there was no forward_backward() since the last one, so there is nothing to apply");
@@ -204,7 +243,11 @@ std::shared_ptr<void> Parallel::accumulate() {
   }
   if (s.is_pipeline()) return std::make_shared<int>(0);  // step() exchanges the sum of all that came before it.
   s.strategy->set_sync(false);
-  return {nullptr, [strategy = s.strategy.get()](void*) { strategy->set_sync(true); }};
+  s.holds = true;
+  return {nullptr, [&s](void*) {
+            s.strategy->set_sync(true);
+            s.holds = false;
+          }};
 }
 
 void Parallel::no_samples() {
@@ -228,7 +271,7 @@ void Parallel::abandon_step() {
   if (s.has_parts())
     fail(ErrorCode::kBadInput, "abandon_step(): under layout ", to_text(s.layout),
          " ranks wait for each other inside of forward and backward, so a step that one cannot make ends the job; use dp or zero");
-  s.has_accumulated = false;
+  s.has_accumulated = s.was_held = s.has_exchanged = false;
   s.gradients.show();
   if (s.data_parallel) {
     s.data_parallel->abandon_step();
@@ -273,6 +316,8 @@ double Parallel::State::forward_backward(const at::Tensor& input, const at::Tens
   const StepContext context{session.seed(), num_passes++, session.first_sample()};
   if (is_pipeline()) {
     session.check_samples_told("forward_backward()");
+    session.check_one_batch("forward_backward()");
+    session.forget_batches();
     split->check_rows(input, target);
     const LossFunction alone = [&](const at::Tensor& output, const at::Tensor& wanted) {
       session.set_in_pipeline_loss(true);
@@ -285,7 +330,7 @@ double Parallel::State::forward_backward(const at::Tensor& input, const at::Tens
       in_pipeline = false;
       hide_gradients();
     });
-    const double mean = split->run_pipeline({input, target, alone, session.weight(), context});
+    const double mean = split->run_pipeline({input, target, alone, session.loss_weight(), context});
     set_buffer_share(split->own_share());
     return mean;
   }

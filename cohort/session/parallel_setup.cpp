@@ -65,6 +65,7 @@ Parallel::State::State(torch::nn::Module& module_, const Session& session_, Para
   }
   session.divide_by(split ? split->share_index() : session.rank(), num_replicas(), split ? split->random_stream() : session.rank());
   module_watch.emplace(trained());
+  session.add_parameters(module);
   changed_weights.look_again();
   hook_parameters();
   if (session.size() > 1 || layout.zero > 1) gradients = HiddenGradients(distinct_parameters(trained()));

@@ -37,14 +37,18 @@ struct Parallel::State {
   HiddenGradients gradients;
   BackwardWatch backward_watch{{.at_begin = [this](const auto& roots) { begin_backward(roots); },
                                 .at_failure = [this](const std::string& text) { explain_backward(text); },
-                                .at_return = [this] { hide_gradients(); }}};
+                                .at_return = [this] { end_backward(); }}};
   int64_t num_exchanges_before = 0;
   int64_t num_passes = 0, num_passes_before = 0;  ///< Calls of forward_backward(), ever and until the last step.
   bool has_accumulated = false, in_pipeline = false;
+  bool holds = false;          ///< accumulate() of a strategy lives.
+  bool was_held = false;       ///< The last backward() was in accumulate(),
+  bool has_exchanged = false;  ///< and one of this step was not.
 
   State(torch::nn::Module& module, const Session& session, ParallelOptions options);
   ~State() {
     for (auto& [tensor, position] : hooks) tensor.remove_hook(position);
+    if (strategy) strategy->part_from_module();
   }
   /// What is trained here.
   torch::nn::Module& trained() { return split ? split->part() : module; }
@@ -60,6 +64,9 @@ struct Parallel::State {
   void begin_backward(const torch::autograd::edge_list& roots);
   void see_module();
   void hide_gradients();
+  void end_backward();
+  void begin_step(const char* call);
+  void check_optimizer(const torch::optim::Optimizer& optimizer) const;
   void explain_backward(const std::string& text) const;
   void set_buffer_share(double part = 1);
   void check_hooks();

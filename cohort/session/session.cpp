@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -83,7 +84,11 @@ struct Session::State {
   Group group;
   int share_index = 0, num_shares = 1, random_stream = 0;  ///< What Parallel says; before it, one share a rank.
   bool is_divided = false;
-  double weight = 1;
+  double weight = 1;       ///< Of the batch that was told last.
+  double loss_weight = 1;  ///< Of the one that backward() counts by: the last that was not divided for an evaluation (NoGradGuard).
+  int64_t num_rows = -1, other_rows = -1;  ///< Of batches since the last backward(): the last, and one that counts otherwise.
+  bool was_told = false;                   ///< Not for an evaluation, ever.
+  std::set<const void*> parameters;        ///< Of all modules given to Parallel.
   int64_t first_sample = 0;
   bool loss_is_weighted = false;  ///< In backward().
   bool in_pipeline_loss = false;
@@ -119,6 +124,7 @@ Share Session::share(int64_t num_samples) const { return share_of_rank(num_sampl
 int Session::num_shares() const { return state_->num_shares; }
 int64_t Session::first_sample() const { return state_->first_sample; }
 double Session::weight() const { return state_->weight; }
+double Session::loss_weight() const { return state_->loss_weight; }
 bool Session::loss_is_weighted() const { return state_->loss_is_weighted; }
 
 void Session::backward(const at::Tensor& loss) {
@@ -127,7 +133,7 @@ void Session::backward(const at::Tensor& loss) {
     explicit Weighted(bool& is) : is(is) { is = true; }
     ~Weighted() { is = false; }
   };
-  const at::Tensor weighted = weight() == 1 ? loss : loss.mul(weight());
+  const at::Tensor weighted = loss_weight() == 1 ? loss : loss.mul(loss_weight());
   const Weighted while_it_runs(state_->loss_is_weighted);
   weighted.backward();
 }
@@ -136,7 +142,9 @@ void Session::set_samples(int64_t num_samples) {
   const double mine = static_cast<double>(num_samples), all = sum(num_samples < 0 ? std::nan("") : mine);
   if (std::isnan(all)) fail(ErrorCode::kBadInput, "set_samples(): a rank has 0 samples or more; this one has ", num_samples);
   if (all == 0) fail(ErrorCode::kBadInput, "set_samples(): no rank has any samples");
-  state_->weight = mine * size() / all;
+  state_->weight = state_->loss_weight = mine * size() / all;
+  state_->was_told = true;
+  forget_batches();
   state_->wants_samples = false;
 }
 
@@ -144,6 +152,12 @@ Share Session::take_share(int64_t num_samples) {
   if (num_samples < 1) fail(ErrorCode::kBadInput, "a batch of ", num_samples, " samples has no mean");
   const Share mine = share(num_samples);
   state_->weight = static_cast<double>(mine.size()) * state_->num_shares / static_cast<double>(num_samples);
+  if (at::GradMode::is_enabled()) {
+    if (state_->num_rows >= 0 && state_->loss_weight != state_->weight) state_->other_rows = state_->num_rows;
+    state_->num_rows = num_samples;
+  }
+  if (at::GradMode::is_enabled() || !state_->was_told) state_->loss_weight = state_->weight;
+  state_->was_told |= at::GradMode::is_enabled();
   state_->first_sample = mine.begin;
   state_->wants_samples = false;
   return mine;
@@ -156,8 +170,24 @@ void Session::check_samples_told(const char* call) const {
   if (state_->wants_samples)
     fail(ErrorCode::kBadInput, call,
          ": LoaderSampler's batches do not divide evenly by the ranks; call session.set_samples(batch.data.size(0)) after each batch that "
-         "you take from the loader");
+         "you take from the loader, and evaluate within a NoGradGuard");
 }
+
+void Session::check_one_batch(const char* call) const {
+  if (state_->other_rows >= 0)
+    fail(ErrorCode::kBadInput, call, ": since the last one batches of ", state_->other_rows, " and of ", state_->num_rows,
+         " rows were divided, of which this rank's parts count differently; say which this loss is of: call session.set_samples(n) with "
+         "this "
+         "rank's number of rows before backward(), and divide batches of an evaluation within a NoGradGuard");
+}
+
+void Session::forget_batches() { state_->num_rows = state_->other_rows = -1; }
+
+void Session::add_parameters(const torch::nn::Module& module) {
+  for (const at::Tensor& parameter : module.parameters()) state_->parameters.insert(parameter.unsafeGetTensorImpl());
+}
+
+bool Session::has_parameter(const at::Tensor& tensor) const { return state_->parameters.contains(tensor.unsafeGetTensorImpl()); }
 
 at::Tensor Session::local(const at::Tensor& batch, int64_t dim) {
   if (batch.dim() == 0) fail(ErrorCode::kBadInput, "local(): a batch has rows, and this tensor is one number");

@@ -92,9 +92,14 @@ class Session {
   void divide_by(int index, int count, int stream);
   int64_t first_sample() const;  ///< Of this rank in the batch that local() divided last.
   bool loss_is_weighted() const;
+  double loss_weight() const;
+  void forget_batches();
+  void add_parameters(const torch::nn::Module& module);
+  bool has_parameter(const at::Tensor& tensor) const;
   void batch_was_taken(bool is_even);
   void check_samples_told(const char* call) const;
-  void set_in_pipeline_loss(bool value);  ///< Which the ranks of the last stage alone compute.
+  void check_one_batch(const char* call) const;  ///< That backward() is of.
+  void set_in_pipeline_loss(bool value);         ///< Which the ranks of the last stage alone compute.
 
   struct State;
   std::shared_ptr<State> state_;

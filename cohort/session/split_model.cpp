@@ -112,6 +112,7 @@ SplitModel::SplitModel(torch::nn::Module& module, const Group& group, const Layo
   check(module, example);
   check_same_model(group_, distinct_parameters(*graph_, &aliases_));
   broadcast_model(*graph_, group_);
+  if (layout.is_model_parallel()) loss_graph_ = std::make_shared<LossGraph>(distinct_parameters(*graph_));  // The program may have handles.
   const StagePlan plan = plan_stages(*graph_, request_of(layout, rule, example), group_);
   if (!plan.recompute.empty()) graph_->set_recompute(plan.recompute);
   if (layout.tp > 1) {
@@ -126,7 +127,7 @@ SplitModel::SplitModel(torch::nn::Module& module, const Group& group, const Layo
   if (parallel_) make_replica();
   if (is_pipeline()) describe(plan.stages);
   describe_batch_norm();
-  if (parallel_) loss_graph_ = std::make_unique<LossGraph>(distinct_parameters(*graph_));
+  if (parallel_) loss_graph_->add_weights(distinct_parameters(*graph_));
   if (layout.tp > 1) watch_ends();
   show_parts(module);
 }
@@ -168,29 +169,39 @@ void SplitModel::watch_ends() {
   }
   if (!parallel_->makes_output()) return;
   const bool gathers = parallel_->sharded().logits_divided;
-  graph_->replace_layer(
-      layers.size() - 1, nullptr,
-      [function = layers.back().function, tensor, gathers, compares, compare, loss_graph = loss_graph_.get()](const auto& in) {
-        at::Tensor output = function(in);
-        if (gathers) output = gather_from_ranks(output, output.dim() - 1, tensor);
-        if (compares && output.requires_grad())
-          output.register_hook([compare](const at::Tensor& gradient) {
-            compare(gradient, "different targets, or other losses of one output", "all of them compute the same loss");
-          });
-        loss_graph->add_output(output);
-        return output;
-      });
+  graph_->replace_layer(layers.size() - 1, nullptr,
+                        [function = layers.back().function, tensor, gathers, compares, compare, loss_graph = loss_graph_](const auto& in) {
+                          at::Tensor output = function(in);
+                          if (gathers) output = gather_from_ranks(output, output.dim() - 1, tensor);
+                          if (compares && output.requires_grad())
+                            output.register_hook([compare](const at::Tensor& gradient) {
+                              compare(gradient, "different targets, or other losses of one output", "all of them compute the same loss");
+                            });
+                          loss_graph->add_output(output);
+                          return output;
+                        });
 }
 
-void SplitModel::check_loss(const torch::autograd::edge_list& roots) const {
-  if (loss_graph_) refuse_weight_in_loss(loss_graph_->weight_beside_output(roots));
+/// A backward() from before the first forward has gone through.
+void SplitModel::check_loss_again() { refuse_weight_in_loss(std::exchange(too_early_, {})); }
+
+void SplitModel::check_loss(const torch::autograd::edge_list& roots) {
+  if (!loss_graph_) return;
+  const std::string weight = loss_graph_->weight_beside_output(roots);
+  // Where there was no forward yet the loss may be of one from before Parallel, which LibTorch refuses, and we explain.
+  if (loss_graph_->has_output()) refuse_weight_in_loss(weight);
+  else too_early_ = weight;
 }
 
 void SplitModel::refuse_weight_in_loss(const std::string& weight) const {
   if (weight.empty()) return;
-  fail(ErrorCode::kBadInput, "the loss uses parameter ", weight, " itself, not through the model's output; under layout ", to_text(layout_),
-       " a rank has a part of the weights, so a penalty on them would count that part alone: use the optimizer's weight_decay, or dp or "
-       "zero");
+  fail(ErrorCode::kBadInput, "the loss uses parameter ", weight,
+       " not through the model's output (a penalty on weights, or on the gradient of an input, or the output of a layer inside); under "
+       "layout ",
+       to_text(layout_),
+       " a rank has a part of the weights, which alone would count: penalties on weights are the optimizer's weight_decay, the others go "
+       "with "
+       "dp or zero");
 }
 
 void SplitModel::check_rows(const at::Tensor& input, const at::Tensor& target) {

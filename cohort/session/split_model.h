@@ -54,7 +54,9 @@ class SplitModel {
   void check_whole_weights();
 
   /// Where tensors are divided, before a backward() from `roots`: Error(kBadInput) for a penalty on weights inside the loss.
-  void check_loss(const torch::autograd::edge_list& roots) const;
+  void check_loss(const torch::autograd::edge_list& roots);
+  /// After it.
+  void check_loss_again();
 
   /// Forward and backward of this rank's rows through the pipeline, `microbatches` pieces of them; gradients add up. `loss` is the mean
   /// over the rows that it gets, and counts `weight` times. Collective. Returns the loss over the whole batch on all ranks.
@@ -86,8 +88,8 @@ class SplitModel {
   std::unique_ptr<ModelParallel> parallel_;
   Group replica_;                               ///< Ranks that share this rank's copy of the model.
   std::unique_ptr<WeightCheck> whole_weights_;  ///< Of ranks that divide tensors.
-  std::unique_ptr<LossGraph> loss_graph_;       ///< Where ranks have parts.
-  std::string description_;
+  std::shared_ptr<LossGraph> loss_graph_;       ///< Where ranks have parts.
+  std::string description_, too_early_;
   double own_share_ = 1;
 };
 

@@ -3,52 +3,12 @@
 #include <cmath>
 
 #include "cohort/parallel/watch/gradient_stand_in.h"
-#include "cohort/session/torture_test_models.h"
+#include "cohort/session/torture_test_trained.h"
 
 namespace cohort {
 namespace {
 
 using namespace torture;  // NOLINT
-namespace optim = torch::optim;
-
-const std::vector<std::string> kReplicas = {"dp", "zero=1", "zero=2", "zero=3"};
-
-nn::Sequential a_net() {
-  nn::Sequential net(nn::Linear(6, 8), nn::Tanh(), nn::Linear(8, 4));
-  net->to(at::kDouble);
-  fill(*net, 3);
-  return net;
-}
-
-Tensor mean_square(const Tensor& output, const Tensor&) { return output.square().mean(); }
-
-/// One rank's, with an optimizer given to Parallel, and what one process has.
-struct Trained {
-  Trained(Session& session, const std::string& layout)
-      : session(session),
-        parallel(*net, session,
-                 {.layout = layout, .optimizer = optim::SGDOptions(0.1).momentum(0.5), .example = at::zeros({8, 6}, at::kDouble)}),
-        optimizer(whole->parameters(), optim::SGDOptions(0.1).momentum(0.5)) {}
-
-  void backward(int64_t seed) {
-    const Tensor x = batch(8, seed);
-    mean_square(net->forward(session.local(x)), x).backward();
-    mean_square(whole->forward(x), x).backward();
-  }
-  void step() { parallel.step(), optimizer.step(), optimizer.zero_grad(); }
-  void compare(const std::string& what) {
-    const at::NoGradGuard no_grad;
-    const Tensor x = batch(8, 77);
-    expect_equal(parallel.forward(x).clone(), whole->forward(x), what);
-    parallel.finish_evaluation();
-  }
-
-  Session& session;
-  nn::Sequential net = a_net(), whole = a_net();
-  Parallel parallel;
-  optim::SGD optimizer;
-};
-
 using Drop = std::function<void(nn::Sequential&)>;
 struct NamedDrop {
   std::string name;
@@ -136,6 +96,9 @@ TEST_CASE("who measures or changes a part of a gradient is told") {
       {"a factor through data()", "aten::mul_" + parts, [](auto& net) { net->parameters()[0].grad().data().mul_(0.5); }},
       {"a norm", "aten::norm" + parts, [](auto& net) { (void)net->parameters()[0].grad().norm(); }},
       {"a copy", "aten::clone" + parts, [](auto& net) { (void)net->parameters()[0].grad().clone(); }},
+      {"a pointer", "ranks have parts of it there", [](auto& net) { net->parameters()[0].grad().template data_ptr<double>()[1] *= 2; }},
+      {"an accessor", "ranks have parts of it there",
+       [](auto& net) { net->parameters()[0].grad().template accessor<double, 2>()[1][1] = 0; }},
       {"a gradient of one's own", "the program put another tensor in the place of the gradient of 0.weight",
        [](auto& net) { net->parameters()[0].mutable_grad() = at::ones_like(net->parameters()[0]); }},
       {"no gradients", "took the gradient of 0.weight away", [](auto& net) { net->zero_grad(); }},
@@ -208,15 +171,6 @@ TEST_CASE("who measures or changes a part of a gradient is told") {
     trained.optimizer.step();
     trained.compare("weights");
   }));
-  cases.push_back(session_case("gradients are back when Parallel goes", [](Session& session) {
-    auto net = a_net();
-    {
-      Parallel parallel(*net, session, {.layout = "dp", .optimizer = optim::SGDOptions(0.1)});
-      net->forward(session.local(batch(8, 1))).square().mean().backward();
-      expect(is_stand_in(net->parameters()[0].grad()), "hidden");
-    }
-    expect(!is_stand_in(net->parameters()[0].grad()) && net->parameters()[0].grad().norm().item<double>() > 0, "back");
-  }));
   run_cases("hidden gradients", cases);
 }
 
@@ -240,7 +194,7 @@ TEST_CASE("a penalty on weights inside the loss counts whole weights, or is refu
           if (has_parts) {
             // Of a pipeline the other rank waits for gradients: the ranks of a test are threads, which do not end.
             const bool waits = layout.starts_with("pp") && session.rank() == 0;
-            return must_fail(waits ? "micro-batch 0" : "itself, not through the model's output; under layout", train);
+            return must_fail(waits ? "micro-batch 0" : "not through the model's output (a penalty on weights", train);
           }
           train();
           loss_of(trained.whole)(trained.whole->forward(x), x).backward();
@@ -249,6 +203,26 @@ TEST_CASE("a penalty on weights inside the loss counts whole weights, or is refu
         },
         "", 2, has_parts ? 2 : 30));
   }
+  cases.push_back(session_case(
+      "a weight of another stage",
+      [](Session& session) {
+        must_fail(session.rank() == 1 ? "not through the model's output" : "micro-batch 0", [&] {
+          nn::Sequential net(nn::Linear(6, 8), nn::Tanh(), nn::Linear(8, 4));
+          const Tensor weight = net->parameters()[0];
+          Parallel parallel(*net, session, {.layout = "pp=2", .optimizer = optim::SGDOptions(0.1), .example = at::zeros({8, 6})});
+          parallel.forward_backward(session.local(at::ones({8, 6})), session.local(at::ones({8, 6})),
+                                    [&](const Tensor& output, const Tensor&) { return output.square().mean() + weight.square().sum(); });
+        });
+      },
+      "", 2, 2));
+  cases.push_back(session_case(
+      "a penalty before the first forward",
+      [](Session& session) {
+        Trained trained(session, "tp=2");
+        const auto held = trained.parallel.accumulate();
+        trained.net->parameters()[0].norm().backward();
+      },
+      "not through the model's output"));
   run_cases("weights in the loss", cases);
 }
 

@@ -51,6 +51,8 @@ class SharedDataParallel : public Strategy {
   std::vector<FlatPiece> loaded_pieces() override;
   /// Error(kFailed), naming them, where several ranks wrote to a parameter in place.
   void load_weights() override;
+  void part_from_module() override;
+  void gather_weights() override;  ///< They are whole; throws where the program wrote to them.
   void loaded() override;
 
  private:

@@ -131,6 +131,19 @@ void SharedDataParallel::State::forget_gradients() {
   arrived = has_begun = false;
 }
 
+void SharedDataParallel::part_from_module() {
+  const at::NoGradGuard no_grad;
+  for (const NamedTensor& parameter : state_->all) {
+    at::Tensor tensor = parameter.tensor;
+    tensor.set_data(tensor.detach().clone());
+  }
+}
+
+void SharedDataParallel::gather_weights() {
+  state_->check_weights();
+  state_->check_samples();
+}
+
 void SharedDataParallel::load_weights() {
   const at::NoGradGuard no_grad;
   State& s = *state_;

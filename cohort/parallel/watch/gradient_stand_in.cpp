@@ -6,10 +6,12 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
-#include <ATen/ops/ones.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
+#include <mutex>
+#include <unordered_set>
 #include <utility>
 
 #include "cohort/base/error.h"
@@ -17,20 +19,36 @@
 namespace cohort {
 namespace {
 
+constexpr const char* kInstead =
+    "ranks have parts of it there, which step() of Parallel brings together. To clip, call step({.clip_norm = 1}); the norm is what "
+    "step({.clip_norm = INFINITY}) returns; to scale, multiply the loss; whatever else reads or changes gradients goes with layout dp, no "
+    "optimizer in ParallelOptions and step(optimizer), after a backward() that is not in accumulate()";
 constexpr c10::DispatchKey kStandIn = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
+
+/// Storages of stand-ins that zero_grad(/*set_to_none=*/false) has set to zero.
+struct Zeroed {
+  std::mutex mutex;
+  std::unordered_set<const void*> storages;
+  static Zeroed& all() {
+    static Zeroed* const zeroed = new Zeroed;
+    return *zeroed;
+  }
+};
+
+const void* storage_of(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(); }
 
 void on_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string& name = op.operator_name().name;
-  if (name == "aten::detach" || name == "aten::detach_" || name == "aten::zero_") {
+  if (name == "aten::zero_") {
+    const std::lock_guard lock(Zeroed::all().mutex);
+    Zeroed::all().storages.insert(storage_of(stack->back().toTensor()));
+    return;
+  }
+  if (name == "aten::detach" || name == "aten::detach_") {
     const c10::impl::ExcludeDispatchKeyGuard as_usual(kStandIn);
     return op.callBoxed(stack);
   }
-  fail(ErrorCode::kBadInput, name,
-       " of a gradient between backward() and step(): ranks have parts of it there, which step() of Parallel "
-       "brings together. To clip, call step({.clip_norm = 1}); the norm is what step({.clip_norm = INFINITY}) returns; to scale, multiply "
-       "the loss; whatever else reads or "
-       "changes gradients goes with layout dp, no optimizer in ParallelOptions and step(optimizer), after a backward() that is not in "
-       "accumulate()");
+  fail(ErrorCode::kBadInput, name, " of a gradient between backward() and step(): ", kInstead);
 }
 
 /// For the life of the process; without effect on other tensors.
@@ -42,39 +60,41 @@ void register_fallback() {
   }();
 }
 
-/// The one element that is there, of a type that its memory has room for.
-bool is_zero(const at::Tensor& stand_in) {
-  const auto* const bytes = static_cast<const char*>(stand_in.storage().data());
-  for (size_t i = 0; i < stand_in.dtype().itemsize(); ++i)
-    if (bytes[i] != 0) return false;
-  return true;
-}
-
 }  // namespace
 
 at::Tensor gradient_stand_in(const at::Tensor& parameter) {
   register_fallback();
-  const at::Tensor one = at::ones({1}, at::TensorOptions(parameter.scalar_type()));  // On the host, where zero_() is seen.
-  at::Tensor stand_in = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(one.storage()), one.key_set().add(kStandIn), one.dtype());
-  const std::vector<int64_t> no_strides(static_cast<size_t>(parameter.dim()), 0);
-  stand_in.unsafeGetTensorImpl()->set_sizes_and_strides(parameter.sizes(), no_strides);
+  const at::Tensor nothing = at::empty({0}, at::TensorOptions(parameter.scalar_type()));
+  c10::StorageImpl& storage = *nothing.storage().unsafeGetStorageImpl();
+  storage.release_data_and_set_meta_custom_data_ptr_error_msg_(kInstead);
+  {
+    const std::lock_guard lock(Zeroed::all().mutex);
+    Zeroed::all().storages.erase(&storage);  // Of one that had this address.
+  }
+  at::Tensor stand_in =
+      at::detail::make_tensor<c10::TensorImpl>(c10::Storage(nothing.storage()), nothing.key_set().add(kStandIn), nothing.dtype());
+  stand_in.unsafeGetTensorImpl()->set_sizes_contiguous(parameter.sizes());
   return stand_in;
 }
 
 bool is_stand_in(const at::Tensor& gradient) { return gradient.defined() && gradient.key_set().has(kStandIn); }
 
+bool is_of(const at::Tensor& gradient, const at::Tensor& stand_in) {
+  return gradient.has_storage() && storage_of(gradient) == storage_of(stand_in);
+}
+
 bool has_dropped(const at::Tensor& stand_in, const at::Tensor& now) {
-  return !now.defined() || (now.is_alias_of(stand_in) && now.numel() > 0 && is_zero(stand_in));
+  if (!now.defined()) return true;
+  if (!is_of(now, stand_in)) return false;
+  const std::lock_guard lock(Zeroed::all().mutex);
+  return Zeroed::all().storages.contains(storage_of(stand_in));
 }
 
 HiddenGradients::HiddenGradients(const std::vector<NamedTensor>& parameters) {
-  for (const NamedTensor& parameter : parameters) places_.push_back({parameter, {}, {}});
-}
-
-HiddenGradients::~HiddenGradients() {
-  for (Place& place : places_)
-    if (is_hiding_ && place.hidden.defined() && place.parameter.tensor.grad().is_same(place.stand_in))
-      place.parameter.tensor.mutable_grad() = place.hidden;
+  for (const NamedTensor& parameter : parameters) {
+    if (is_stand_in(parameter.tensor.grad())) parameter.tensor.mutable_grad() = at::Tensor();
+    places_.push_back({parameter, {}, {}});
+  }
 }
 
 void HiddenGradients::hide() {
@@ -95,8 +115,9 @@ std::string HiddenGradients::show() {
     if (!place.hidden.defined()) {
       if (gradient.defined() && !is_stand_in(gradient))
         fail(ErrorCode::kBadInput, "the program gave ", place.parameter.name,
-             " a gradient of its own, which ranks would not share; that goes with layout dp, no optimizer in ParallelOptions and "
-             "step(optimizer), or make a loss of it: (gradient * parameter).sum()");
+             " a gradient of its own, or called backward() in another thread than the one that made Parallel; ranks would not share it: "
+             "make "
+             "a loss of it, (gradient * parameter).sum(), and call backward() of that");
       continue;
     }
     at::Tensor hidden = std::exchange(place.hidden, {});

@@ -10,10 +10,12 @@
 
 namespace cohort {
 
-/// A tensor of the parameter's shape and type, with memory for one element. Every operator on it, or on what shares its memory as data()
-/// does, throws Error(kBadInput) with what to do instead; zero_grad() of a module or an optimizer works.
+/// A tensor of the parameter's shape and type without memory. Every operator on it, or on what it shares its storage with as data() does,
+/// throws Error(kBadInput) with what to do instead, data_ptr() a c10::Error; zero_grad() of a module or an optimizer works.
 at::Tensor gradient_stand_in(const at::Tensor& parameter);
 bool is_stand_in(const at::Tensor& gradient);
+/// Whether it is the stand-in, or what detach() makes of it.
+bool is_of(const at::Tensor& gradient, const at::Tensor& stand_in);
 /// Whether the program has dropped the gradient: `now` is undefined, or is what zero_grad(/*set_to_none=*/false) makes of the stand-in.
 bool has_dropped(const at::Tensor& stand_in, const at::Tensor& now);
 
@@ -21,10 +23,8 @@ bool has_dropped(const at::Tensor& stand_in, const at::Tensor& now);
 class HiddenGradients {
  public:
   HiddenGradients() = default;
+  /// Stand-ins that another one has left behind are dropped: it went between backward() and step().
   explicit HiddenGradients(const std::vector<NamedTensor>& parameters);
-  ~HiddenGradients();
-  HiddenGradients(const HiddenGradients&) = delete;
-  HiddenGradients& operator=(HiddenGradients&&) = default;
 
   /// Puts stand-ins in their places.
   void hide();

@@ -178,7 +178,7 @@ std::vector<int> ZeroReduce::lift_stand_ins() {
       continue;
     }
     taken.push_back(static_cast<int>(i));  // Gone, or zero_grad(/*set_to_none=*/false) was there.
-    if (gradient.defined() && gradient.is_alias_of(stand_ins_[i])) gradient = at::Tensor();
+    if (gradient.defined() && is_of(gradient, stand_ins_[i])) gradient = at::Tensor();
     stand_ins_[i] = at::Tensor();
   }
   return taken;

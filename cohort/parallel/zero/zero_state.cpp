@@ -137,7 +137,7 @@ void ZeroDataParallel::State::on_gradient(int parameter) {
   if (options.stage == 1 && !sync) return;
   if (backward_watch.has_failed())
     fail(ErrorCode::kFailed, "an exception ended a backward() of this step on rank ", group.rank(),
-         "; call abandon_step(), so that all ranks drop the step, or zero_grad() and begin the next");
+         "; call abandon_step() in the catch block, so that all ranks drop the step");
   backward_watch.enter();
   reduce->on_gradient(parameter);
   // In stage 3 exchanges start between gathers, in the same place on all ranks.
