@@ -23,6 +23,6 @@ install(FILES ${PROJECT_BINARY_DIR}/generated/cohort/version.h DESTINATION ${CMA
 install(EXPORT CohortTargets NAMESPACE Cohort:: DESTINATION ${package_folder})
 configure_package_config_file(cmake/CohortConfig.cmake.in ${PROJECT_BINARY_DIR}/CohortConfig.cmake INSTALL_DESTINATION ${package_folder})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/CohortConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/CohortConfig.cmake ${PROJECT_BINARY_DIR}/CohortConfigVersion.cmake cmake/TorchFromPip.cmake
+install(FILES ${PROJECT_BINARY_DIR}/CohortConfig.cmake ${PROJECT_BINARY_DIR}/CohortConfigVersion.cmake cmake/TorchFromPip.cmake cmake/TorchCpuHalf.cmake
         DESTINATION ${package_folder})
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
