@@ -69,7 +69,7 @@ torch_library() {
   fi
   if ! grep -qsxF -- "$torch_requirement" .venv/installed.txt; then
     say "fetching LibTorch, the wheel $torch_requirement. Cohort needs only its CPU build (200 MB), but where pip knows no other index than its"
-    say "own it fetches the CUDA build: several gigabytes. To avoid that stop now (Ctrl-C) and set COHORT_PIP_INDEX_URL to an index that has the"
+    say "own it fetches the CUDA build: five gigabytes on disk. To avoid that stop now (Ctrl-C) and set COHORT_PIP_INDEX_URL to an index that has the"
     say "CPU build (PyTorch's install page names it), or COHORT_TORCH_PREFIX to the folder of a LibTorch that you have."
   fi
   pip_packages "$torch_requirement" numpy

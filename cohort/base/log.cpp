@@ -6,34 +6,15 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "cohort/base/error.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {
 namespace {
 
-LogLevel level_from_environment() {
-  const char* value = std::getenv("COHORT_LOG");
-  const std::string_view text = value ? value : "info";
-  if (text == "error") return LogLevel::kError;
-  if (text == "warning") return LogLevel::kWarning;
-  if (text == "debug") return LogLevel::kDebug;
-  return LogLevel::kInfo;
-}
-
-std::atomic<LogLevel>& current_level() {
-  static std::atomic<LogLevel> level{level_from_environment()};
-  return level;
-}
-
 std::atomic<int> log_rank{-1};
 
-}  // namespace
-
-void set_log_level(LogLevel level) { current_level() = level; }
-void set_log_rank(int rank) { log_rank = rank; }
-
-void log_line(LogLevel level, const std::string& text) {
-  if (level > current_level().load()) return;
+void write_line(LogLevel level, const std::string& text) {
   std::string line = "cohort";
   if (log_rank >= 0) line += "[" + std::to_string(log_rank) + "]";
   line += ": ";
@@ -46,6 +27,31 @@ void log_line(LogLevel level, const std::string& text) {
     if (written <= 0) return;  // Nobody reads stderr any more; there is no other place to say so.
     done += static_cast<size_t>(written);
   }
+}
+
+LogLevel level_from_environment() {
+  const char* value = std::getenv("COHORT_LOG");
+  const std::string_view text = value && *value ? value : "info";
+  if (text == "error") return LogLevel::kError;
+  if (text == "warning") return LogLevel::kWarning;
+  if (text == "debug") return LogLevel::kDebug;
+  if (text != "info") write_line(LogLevel::kWarning, concat("COHORT_LOG=", text, " is none of error, warning, info, debug; info is used"));
+  return LogLevel::kInfo;
+}
+
+std::atomic<LogLevel>& current_level() {
+  static std::atomic<LogLevel> level{level_from_environment()};
+  return level;
+}
+
+}  // namespace
+
+void set_log_level(LogLevel level) { current_level() = level; }
+void set_log_rank(int rank) { log_rank = rank; }
+
+void log_line(LogLevel level, const std::string& text) {
+  if (level > current_level().load()) return;
+  write_line(level, text);
 }
 
 }  // namespace cohort

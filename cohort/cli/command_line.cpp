@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <set>
 
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
@@ -29,7 +30,6 @@ void add_option(Parser& parser, const std::string& name, const std::string& valu
     parser.app->add_flag((name.size() == 1 ? "-" : "--") + name, parser.flags[name], help)->group(group);
     return;
   }
-  // The last one counts, so that a script can append to a command.
   parser.app->add_option((name.size() == 1 ? "-" : "--") + name, parser.values[name], help)
       ->type_name(value_name)
       ->group(group)
@@ -208,12 +208,25 @@ std::string suggestion(const Verb& verb, const std::vector<std::string>& words) 
     std::replace(name.begin(), name.end(), '_', '-');
     std::vector<std::string> names = verb.settings;
     for (const VerbOption& option : verb.options) names.push_back(option.name);
-    if (contains(names, name)) return word == "--" + name ? "" : concat(" (did you mean '--", name, "'?)");
+    if (word.substr(0, word.find('=')) == "--" + name && contains(names, name)) continue;
+    if (contains(names, name)) return concat(" (did you mean '--", name, "'?)");
     if (const auto elsewhere = names_elsewhere().find(name); elsewhere != names_elsewhere().end() && contains(names, "workers"))
       return concat(" (here it is ", elsewhere->second, ")");
-    if (const std::string near = did_you_mean(name, names); !near.empty()) return near;
+    std::vector<std::string> as_typed;
+    for (const std::string& known : names) as_typed.push_back(dashed(known));
+    if (const std::string near = did_you_mean("--" + name, as_typed); !near.empty()) return near;
   }
   return "";
+}
+
+/// The last one counts, so that a script can append to a command; that an earlier one said something else is told.
+void tell_overridden(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::vector<std::string>& given = option->results();
+    if (option->get_multi_option_policy() != CLI::MultiOptionPolicy::TakeLast || given.size() < 2) continue;
+    if (std::set<std::string>(given.begin(), given.end()).size() > 1)
+      log_info(concat(option->get_name(), " is given ", given.size(), " times (", join(given, ", "), "): the last counts"));
+  }
 }
 
 int parse_and_run(const Verb& verb, int argc, char** argv) {
@@ -227,6 +240,7 @@ int parse_and_run(const Verb& verb, int argc, char** argv) {
     fail(ErrorCode::kBadInput, verb.name, ": ", error.what(), suggestion(verb, std::vector<std::string>(argv + 2, argv + argc)),
          "; see `cohort ", verb.name, " -h`");
   }
+  tell_overridden(*parser->app);
   Arguments arguments = read_arguments(verb, *parser);
   if (!verb.actions.empty() && !arguments.positional.empty()) arguments.action = arguments.positional.front();
   check_arguments(verb, arguments);

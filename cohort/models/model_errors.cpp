@@ -59,6 +59,11 @@ bool is_misfit(const std::exception& error) {
   return text.find("DefaultCPUAllocator") == std::string::npos && text.find("gather_weights()") == std::string::npos;
 }
 
+bool is_of_user(const std::exception& error) {
+  if (dynamic_cast<const Error*>(&error)) return false;
+  return dynamic_cast<const std::runtime_error*>(&error) || dynamic_cast<const std::logic_error*>(&error);
+}
+
 std::string quote(const std::exception& error) {
   const auto* const of_libtorch = dynamic_cast<const c10::Error*>(&error);
   std::string text = of_libtorch ? of_libtorch->what_without_backtrace() : error.what();

@@ -15,6 +15,10 @@ class LayerGraph;
 /// Not what is no fault of the model (a lost peer, no memory, a GPU's failure), nor an Error, which has its names.
 bool is_misfit(const std::exception& error);
 
+/// Whether a user's own code threw it to say what is wrong: std::runtime_error and std::logic_error, not an Error. Only of code that does
+/// not exchange, for a lost peer is a std::runtime_error too.
+bool is_of_user(const std::exception& error);
+
 /// "LibTorch says: ...": its first line, without the C++ stack trace.
 std::string quote(const std::exception& error);
 

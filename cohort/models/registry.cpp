@@ -62,6 +62,8 @@ BuiltModel make(const ModelEntry& entry, const ModelOptions& options) {
   try {
     return entry.factory(options);
   } catch (const std::exception& error) {
+    if (!is_misfit(error) && is_of_user(error))
+      fail(ErrorCode::kBadInput, "model ", entry.name, ": its factory failed (", quote(error), ")");
     if (!is_misfit(error)) throw;
     const DataShape& data = options.data();
     const bool is_text = data.kind == DataShape::Kind::kText;

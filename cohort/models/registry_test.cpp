@@ -127,6 +127,14 @@ TEST_CASE("a name is registered once, and must be one that can be typed") {
   CHECK(refused_model("registry-test-empty") == "model registry-test-empty: its factory made no layers");
 }
 
+TEST_CASE("what a factory itself finds wrong keeps its words, with the model's name") {
+  cohort::register_model("registry-test-failing", "", [](const ModelOptions&) -> std::shared_ptr<LayerGraph> {
+    throw std::runtime_error("there is no folder 'embeddings'");
+  });
+  CHECK(refused_model("registry-test-failing") ==
+        "model registry-test-failing: its factory failed (its error is: there is no folder 'embeddings')");
+}
+
 TEST_CASE("a Sequential becomes a graph with the children's names and the same result") {
   torch::manual_seed(4);
   torch::nn::Sequential sequential({{"conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 3, 3))},

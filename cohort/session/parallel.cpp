@@ -56,14 +56,26 @@ void Parallel::State::begin_step(const char* call) {
 }
 
 /// A tensor that no Parallel has would go its own way on each rank.
-void Parallel::State::check_optimizer(const torch::optim::Optimizer& optimizer) const {
+void Parallel::State::check_optimizer(const torch::optim::Optimizer& optimizer) {
   if (session.size() == 1) return;
-  for (const auto& group : optimizer.param_groups())
-    for (const at::Tensor& parameter : group.params())
-      if (parameter.requires_grad() && parameter.grad().defined() && !session.has_parameter(parameter))
+  const int64_t num_exchanges = data_parallel->statistics().num_exchanges;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      if (!parameter.requires_grad() || !parameter.grad().defined()) continue;
+      if (!session.has_parameter(parameter))
         fail(ErrorCode::kBadInput, "step(optimizer): the optimizer has a parameter of shape ", parameter.sizes(),
              " that is in no module given to Parallel, so each rank would train its own; register it in the module, or give its module a "
              "Parallel too");
+      const auto found = hooked.find(parameter.unsafeGetTensorImpl());
+      if (found == hooked.end()) continue;  // Of another Parallel.
+      if (found->second == num_exchanges)
+        fail(ErrorCode::kBadInput, "step(optimizer): a parameter of shape ", parameter.sizes(),
+             " has a gradient that no backward() since its last step has exchanged (from autograd::grad()?), so each rank would apply its "
+             "own; make a loss of it, (gradient * parameter).sum(), and call backward(), or, where it is the same on all ranks, "
+             "optimizer.step()");
+      found->second = num_exchanges;
+    }
+  }
 }
 
 /// Of what this rank has of a gradient, clip_grad_norm_() would have another norm than that of the gradient. They are whole, and the
@@ -102,8 +114,8 @@ void Parallel::State::hook_parameters() {
   if (session.size() == 1 || is_pipeline()) return;
   for (const NamedTensor& parameter : distinct_parameters(trained())) {
     const void* const address = parameter.tensor.unsafeGetTensorImpl();
-    if (!parameter.tensor.requires_grad() || std::find(hooked.begin(), hooked.end(), address) != hooked.end()) continue;
-    hooked.push_back(address);
+    if (!parameter.tensor.requires_grad() || hooked.contains(address)) continue;
+    hooked.emplace(address, 0);
     hooks.emplace_back(parameter.tensor, parameter.tensor.register_hook([this](const at::Tensor& gradient) -> at::Tensor {
       const double weight = session.loss_weight();
       if (weight == 1 || session.loss_is_weighted() || !backward_watch.is_accumulating()) return {};
@@ -119,7 +131,7 @@ void Parallel::State::check_hooks() {
   if (session.loss_weight() == 1) return;
   for (const NamedTensor& parameter : distinct_parameters(module)) {
     const void* const address = parameter.tensor.unsafeGetTensorImpl();
-    if (!parameter.tensor.grad().defined() || std::find(hooked.begin(), hooked.end(), address) != hooked.end()) continue;
+    if (!parameter.tensor.grad().defined() || hooked.contains(address)) continue;
     fail(ErrorCode::kBadInput, "step(): parameter ", parameter.name,
          " was registered, replaced or unfrozen after Parallel was made, and ranks have different numbers of samples; call adopt_model() "
          "after such a change");

@@ -13,6 +13,7 @@
 #include "cohort/base/option_rules.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
 #include "cohort/parallel/make_strategy.h"
+#include "cohort/parallel/watch/gradient_hook.h"
 #include "cohort/session/optimizer_pieces.h"
 #include "cohort/session/parallel_state.h"
 
@@ -44,10 +45,17 @@ Layout layout_of(const ParallelOptions& options, const Session& session) {
   return layout;
 }
 
+/// A second Parallel would find gradients hooked, and under zero=3 weights that are not there.
+torch::nn::Module& of_no_other(torch::nn::Module& module) {
+  for (const NamedTensor& parameter : distinct_parameters(module))
+    if (parameter.tensor.requires_grad()) check_no_gradient_hook(parameter);
+  return module;
+}
+
 }  // namespace
 
 Parallel::State::State(torch::nn::Module& module_, const Session& session_, ParallelOptions options_)
-    : module(module_),
+    : module(of_no_other(module_)),
       session(session_),
       options(std::move(options_)),
       layout(layout_of(options, session)),

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -31,7 +32,7 @@ struct Parallel::State {
   std::unique_ptr<DataParallel> data_parallel;  ///< Or
   std::unique_ptr<Strategy> strategy;
   std::vector<std::pair<at::Tensor, unsigned>> hooks;
-  std::vector<const void*> hooked;
+  std::unordered_map<const void*, int64_t> hooked;  ///< How many exchanges there had been at each parameter's last step(optimizer).
   std::optional<ModuleWatch> module_watch;
   ChangedWeights changed_weights;
   HiddenGradients gradients;
@@ -66,7 +67,7 @@ struct Parallel::State {
   void hide_gradients();
   void end_backward();
   void begin_step(const char* call);
-  void check_optimizer(const torch::optim::Optimizer& optimizer) const;
+  void check_optimizer(const torch::optim::Optimizer& optimizer);
   void explain_backward(const std::string& text) const;
   void set_buffer_share(double part = 1);
   void check_hooks();

@@ -223,6 +223,10 @@ void SplitModel::check(torch::nn::Module& module, const at::Tensor& example) con
     fail(ErrorCode::kBadInput, "layout ", layout, ": ", module.name(),
          " is one module, whose layers nobody but its forward() knows; make it a torch::nn::Sequential or a cohort::LayerGraph, or use dp "
          "or zero=1, 2, 3");
+  for (const LayerGraph::Layer& layer : graph_->layers())
+    if (std::dynamic_pointer_cast<LayerCall>(layer.module))
+      fail(ErrorCode::kBadInput, "layout ", layout, ": layer '", layer.name,
+           "' is what another Parallel has made of it; a model can be in one Parallel, whose layout it keeps: build it anew");
   for (const NamedTensor& parameter : distinct_parameters(*graph_))
     if (!parameter.tensor.is_cpu())
       fail(ErrorCode::kBadInput, "layout ", layout, ": parameter ", parameter.name, " lies on ", parameter.tensor.device().str(),

@@ -135,6 +135,41 @@ TEST_CASE("a loss counts by the batch that it is of, and an optimizer's paramete
         parallel.step(optimizer);
       },
       "the optimizer has a parameter of shape [1] that is in no module given to Parallel"));
+  for (const bool after_backward : {false, true})
+    cases.push_back(session_case(
+        concat("gradients from autograd::grad(), ", after_backward ? "after a step that was exchanged" : "at the first step"),
+        [after_backward](Session& session) {
+          auto net = a_net();
+          Parallel parallel(*net, session);
+          optim::SGD optimizer(net->parameters(), 0.1);
+          const auto loss = [&] { return net->forward(session.local(batch(8, 1))).square().mean(); };
+          if (after_backward) loss().backward(), parallel.step(optimizer);
+          std::vector<Tensor> parameters = net->parameters();
+          const auto made = torch::autograd::grad({loss()}, parameters);
+          for (size_t i = 0; i < made.size(); ++i) parameters[i].mutable_grad() = made[i];
+          parallel.step(optimizer);
+        },
+        "has a gradient that no backward() since its last step has exchanged (from autograd::grad()?)"));
+  for (const char* layout : {"dp", "zero=1", "zero=3", "tp=2"})
+    cases.push_back(session_case(
+        concat("two Parallels over one module, ", layout),
+        [layout](Session& session) {
+          auto net = a_net();
+          Parallel first(*net, session, {.layout = layout, .optimizer = optim::SGDOptions(0.1)});
+          Parallel second(*net, session, {.layout = layout, .optimizer = optim::SGDOptions(0.1)});
+        },
+        "a model can be in one Parallel"));
+  cases.push_back(session_case("two optimizers of one backward()", [](Session& session) {
+    auto net = a_net();
+    Parallel parallel(*net, session);
+    const std::vector<Tensor> all = net->parameters();
+    optim::SGD first({all[0]}, 0.1), others(std::vector<Tensor>(all.begin() + 1, all.end()), 0.1);
+    for (int step = 0; step < 2; ++step) {
+      net->forward(session.local(batch(8, step))).square().mean().backward();
+      parallel.step(first), parallel.step(others);
+      parallel.step(first);  // Nothing is left to apply.
+    }
+  }));
   run_cases("batches of a loss", cases);
 }
 

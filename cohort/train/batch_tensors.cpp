@@ -63,7 +63,7 @@ at::Tensor mean_loss(const LayerGraph& model, const at::Tensor& output, const at
   try {
     loss = model.loss()(output, target);
   } catch (const std::exception& error) {
-    if (!is_misfit(error)) throw;
+    if (!is_misfit(error) && !is_of_user(error)) throw;
     fail_in_loss(model.title(), "the model's own loss", output, target, error);
   }
   if (!loss.defined())

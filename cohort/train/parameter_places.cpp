@@ -1,5 +1,6 @@
 #include "cohort/train/parameter_places.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cohort/base/error.h"
@@ -15,6 +16,10 @@ const std::vector<std::pair<at::ScalarType, DType>> kTypes = {
     {at::kByte, DType::kU8},    {at::kBool, DType::kBool}};
 
 }  // namespace
+
+bool can_be_saved(at::ScalarType type) {
+  return std::any_of(kTypes.begin(), kTypes.end(), [&](const auto& known) { return known.first == type; });
+}
 
 DType dtype_of(const FlatPiece& piece) {
   for (const auto& [torch_type, type] : kTypes)

@@ -27,6 +27,8 @@ struct ParameterPlaces {
   std::vector<TensorPiece> to_save(const std::vector<FlatPiece>& pieces, std::vector<std::vector<char>>& scratch) const;
 };
 
+/// Whether checkpoints have a name for that type.
+bool can_be_saved(at::ScalarType type);
 /// Error(kBadInput) naming the piece where checkpoints cannot hold its type.
 DType dtype_of(const FlatPiece& piece);
 /// The reverse, of a DType as a number; empty for one that LibTorch has not.

@@ -47,7 +47,11 @@ void check_division(const ShardPlan& plan, const std::string& model, const Layou
   if (plan.placements.size() == 1 && plan.placements.front().reason.starts_with("there is no rule"))
     fail(ErrorCode::kBadInput, "--layout: tp=", layout.tp, " divides no layer of ", model,
          ", which is one layer: let its factory return a torch::nn::Sequential or a cohort::LayerGraph of its layers, or use dp");
-  fail(ErrorCode::kBadInput, "--layout: tp=", layout.tp, " divides no layer of ", model, ": ", whole_layers(plan, 3),
+  const std::string whole = whole_layers(plan, 3);
+  if (whole.empty())
+    fail(ErrorCode::kBadInput, "--layout: tp=", layout.tp, " divides no layer of ", model,
+         ": none has a weight matrix that ranks could share; use dp or pp");
+  fail(ErrorCode::kBadInput, "--layout: tp=", layout.tp, " divides no layer of ", model, ": ", whole,
        "; use a degree that divides them, or dp or pp");
 }
 

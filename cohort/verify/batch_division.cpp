@@ -4,17 +4,18 @@
 //   does,
 //      where the tensor follows two nudges of the weights, kSmallNudge and twice that, in proportion: so it was in double all the way.
 //   2. A model that does not compute in double, or does part of its work in fp32, is compared in fp32. Rounding there is measured: the
-//   whole
-//      batch once more with weights moved by kNudge. That is many times what the order of sums makes, so what happens seldom (a ReLU or a
-//      maximum falls to the other side and takes a sample's whole gradient along) happens in it too; kMargin is for tensors without a
+//      whole batch once more with weights moved by kNudge. That is many times what the order of sums makes, so what happens seldom (a ReLU
+//      or a maximum falls to the other side and takes a sample's whole gradient along) happens in it too; kMargin is for tensors without a
 //      gradient, whose values are rounding in either case.
 //   3. A tensor further away than that may still have met with such a case: only one that is too far away with the moved weights too
 //      counts.
-//   4. Where the nudge explains more than kCeiling of a tensor that step 1 found, or of most tensors, nothing can be said.
-// Cost: two forward and backward passes over one batch in double; where these differ, two more, and
-// where that does not decide, four in fp32.
+//   4. A batch that is not even itself the second time tells of state outside the model's tensors.
+//   5. Where the nudge explains more than kCeiling of a tensor that step 1 found, or of most tensors, nothing can be said.
+// Cost: two forward and backward passes over one batch in double; where these differ, three more, and where
+// that does not decide, five in fp32.
 #include "cohort/verify/batch_division.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/utils.h>
@@ -24,6 +25,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -82,7 +84,9 @@ class FirstBatch {
     LoadedBatch loaded = batch(in_turn.num_shares(), config_.accumulate * layout.microbatches, model->sample_granularity());
     const MadeOfBatch before = buffers(*model);
     torch::manual_seed(config_.seed);
+    const at::Tensor unused = generator_state();
     forward_backward(*model, in_turn, loaded, type);
+    draws_ = draws_ || !generator_state().equal(unused);
     MadeOfBatch made = buffers(*model);
     for (auto& [name, buffer] : made) buffer.values = buffer.values - before.at(name).values;
     double squares = 0;
@@ -98,7 +102,16 @@ class FirstBatch {
     return made;
   }
 
+  /// Whether a run() so far took numbers from LibTorch's generator.
+  bool draws() const { return draws_; }
+
  private:
+  static at::Tensor generator_state() {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const std::lock_guard lock(generator.mutex());
+    return generator.get_state();
+  }
+
   LoadedBatch batch(int num_shares, int pieces, int64_t granularity) const {
     Loader loader(data_.train, {.global_batch = config_.global_batch,
                                 .seed = config_.seed,
@@ -141,7 +154,11 @@ class FirstBatch {
 
   const Config& config_;
   const DataSet& data_;
+  bool draws_ = false;
 };
+
+/// How far apart in double what the order of sums alone makes of a tensor may be.
+double exact_bound(const Made& tensor) { return kExact * length(tensor.values) + kNothing * tensor.scale; }
 
 /// Whether a tensor is computed in double all the way: twice the nudge moves it twice as far. What is rounded to fp32 anywhere jumps.
 bool is_smooth(const at::Tensor& whole, const at::Tensor& nudged, const at::Tensor& nudged_twice) {
@@ -166,9 +183,14 @@ std::optional<InDouble> compare_in_double(FirstBatch& batch, const Layout& layou
     return {};
   }
   for (const auto& [name, tensor] : whole)
-    if (norm_of_difference(tensor.values, divided.at(name).values) > kExact * length(tensor.values) + kNothing * tensor.scale)
-      result.apart.push_back(name);
+    if (norm_of_difference(tensor.values, divided.at(name).values) > exact_bound(tensor)) result.apart.push_back(name);
   if (result.apart.empty()) return result;
+  const MadeOfBatch again = batch.run(at::kDouble, 0, Layout());
+  for (const std::string& name : result.apart) {
+    if (norm_of_difference(whole.at(name).values, again.at(name).values) <= exact_bound(whole.at(name))) continue;
+    result.worst = {DivisionMatters::Answer::kNotRepeated, name};
+    return result;
+  }
   const MadeOfBatch nudged = batch.run(at::kDouble, kSmallNudge, Layout()), twice = batch.run(at::kDouble, 2 * kSmallNudge, Layout());
   for (const std::string& name : result.apart) {
     const at::Tensor& values = whole.at(name).values;
@@ -182,9 +204,10 @@ std::optional<InDouble> compare_in_double(FirstBatch& batch, const Layout& layou
 DivisionMatters judge(FirstBatch& batch, const Layout& layout) {
   using Answer = DivisionMatters::Answer;
   const std::optional<InDouble> found = compare_in_double(batch, layout);
-  if (found && (found->apart.empty() || found->worst.answer == Answer::kYes)) return found->worst;
+  if (found && (found->apart.empty() || found->worst.answer != Answer::kNo)) return found->worst;
 
   const MadeOfBatch whole = batch.run(at::kFloat, 0, Layout()), divided = batch.run(at::kFloat, 0, layout);
+  const MadeOfBatch repeated = batch.run(at::kFloat, 0, Layout());
   const MadeOfBatch nudged = batch.run(at::kFloat, kNudge, Layout()), nudged_divided = batch.run(at::kFloat, kNudge, layout);
   DivisionMatters worst, blurred;
   size_t num_blurred = 0, num_seen = 0;
@@ -195,6 +218,7 @@ DivisionMatters judge(FirstBatch& batch, const Layout& layout) {
         kSums * kEpsilon * size + kEpsilon * tensor.scale + kMargin * norm_of_difference(tensor.values, nudged.at(name).values);
     const double apart = norm_of_difference(tensor.values, divided.at(name).values);
     const double again = norm_of_difference(nudged.at(name).values, nudged_divided.at(name).values);
+    if (norm_of_difference(tensor.values, repeated.at(name).values) > explained) return {Answer::kNotRepeated, name};
     const DivisionMatters here{Answer::kYes, name, part_of(apart, size), part_of(explained, size)};
     if (std::min(apart, again) > explained && here.difference > worst.difference) worst = here;
     ++num_seen;
@@ -215,11 +239,13 @@ DivisionMatters does_division_matter(const Config& config, const DataSet& data, 
   const int code = run_ranks({.num_ranks = 1, .counts_steps = false}, [&](const World&) {
     at::set_num_threads(std::max(1, config.threads));
     FirstBatch batch(config, data);
-    const DivisionMatters matters = judge(batch, layout);
+    DivisionMatters matters = judge(batch, layout);
+    matters.draws = batch.draws();
     write_file_atomically(path, Json{{"answer", static_cast<int>(matters.answer)},
                                      {"tensor", matters.tensor},
                                      {"difference", matters.difference},
-                                     {"explained", matters.explained}}
+                                     {"explained", matters.explained},
+                                     {"draws", matters.draws}}
                                     .dump());
     return 0;
   });
@@ -228,7 +254,8 @@ DivisionMatters does_division_matter(const Config& config, const DataSet& data, 
   const Json answer = Json::parse(read_small_file(path, kMostBytes));
   return {static_cast<DivisionMatters::Answer>(answer.at("answer").get<int>()), answer.at("tensor").get<std::string>(),
           answer.at("difference").is_null() ? std::numeric_limits<double>::infinity() : answer.at("difference").get<double>(),
-          answer.at("explained").is_null() ? std::numeric_limits<double>::infinity() : answer.at("explained").get<double>()};
+          answer.at("explained").is_null() ? std::numeric_limits<double>::infinity() : answer.at("explained").get<double>(),
+          answer.at("draws").get<bool>()};
 }
 
 }  // namespace cohort

@@ -80,9 +80,11 @@ Json describe_modules(const LayerGraph& model) {
 
 std::vector<Suspect> suspects_of(const Json& modules, const SuspectOptions& options) {
   std::vector<Suspect> suspects;
+  bool is_drawer_known = false;
   for (const Json& module : modules.at("modules")) {
     const auto name = module.at("module").get<std::string>(), class_name = module.at("class").get<std::string>();
     const auto add = [&](const std::string& why) { suspects.push_back({name, class_name, why}); };
+    is_drawer_known = is_drawer_known || module.at("draws").get<bool>();
     if (module.at("draws").get<bool>())
       add("draws from LibTorch's generator, other numbers on each rank; cohort::Dropout draws the same ones under every layout");
     if (!options.batch_is_divided) continue;
@@ -101,6 +103,11 @@ std::vector<Suspect> suspects_of(const Json& modules, const SuspectOptions& opti
                  ", which training changes: statistics of a rank's part of the batch, as in batch norm? Use torch::nn::BatchNorm with "
                  "--sync-batch-norm, or a norm of each sample (GroupNorm, LayerNorm)"));
   }
+  if (options.draws && !is_drawer_known)
+    suspects.push_back(
+        {"forward()", "",
+         "draws from LibTorch's generator (torch::dropout, torch::rand), other numbers on each rank; cohort::Dropout draws the "
+         "same ones under every layout"});
   if (suspects.empty() && options.batch_is_divided && modules.at("own_loss").get<bool>())
     suspects.push_back({"loss", "", "the model's own loss must be the mean over the samples that it is given, each by itself"});
   return suspects;

@@ -23,6 +23,7 @@ Json describe_modules(const LayerGraph& model);
 struct SuspectOptions {
   bool batch_is_divided = false;  ///< Over replicas or into micro-batches.
   bool sync_batch_norm = false;
+  bool draws = false;                                    ///< Whether forward() was seen to take numbers from LibTorch's generator.
   std::function<bool(const std::string& buffer)> moved;  ///< Whether training has changed "model.norm.running_mean".
 };
 std::vector<Suspect> suspects_of(const Json& modules, const SuspectOptions& options);

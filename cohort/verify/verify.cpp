@@ -283,7 +283,13 @@ class Verifier {
     if (is_new) known->second = does_division_matter(config_, data_, layout_, trainings_.folder() + "/division.json");
     const DivisionMatters& matters = known->second;
     if (matters.answer == DivisionMatters::Answer::kNo) return false;
-    if (matters.answer == DivisionMatters::Answer::kYes) {
+    if (matters.answer == DivisionMatters::Answer::kNotRepeated) {
+      result.verdict = Verdict::kDifferent;
+      result.reason =
+          concat("the same batch twice in one process, from the same weights, gives another ", matters.tensor,
+                 ": this model keeps state outside its parameters and buffers (a static variable?), or what it computes depends "
+                 "on time or address; no layout and no resumed run can repeat that");
+    } else if (matters.answer == DivisionMatters::Answer::kYes) {
       result.verdict = Verdict::kDifferent;
       result.reason = concat("this model depends on how its batch is divided: ", matters.tensor, " is ", matters.difference,
                              " away from that of the whole batch, where rounding explains ", matters.explained,
@@ -324,6 +330,7 @@ class Verifier {
       return std::any_of(differences.begin(), differences.end(),
                          [&](const TensorDifference& tensor) { return tensor.name == "model/" + buffer && tensor.max_update > 0; });
     };
+    if (const auto known = divisions_.find(division_of(layout_)); known != divisions_.end()) options.draws = known->second.draws;
     return suspects_of(trainings_.modules(), options);
   }
 

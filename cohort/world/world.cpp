@@ -79,7 +79,7 @@ World world_from_environment() {
     if (world.size > 1 && (world.master_address.empty() || world.master_port == 0))
       fail(ErrorCode::kEnvironment, "RANK and WORLD_SIZE=", world.size,
            " are set, MASTER_ADDR and MASTER_PORT are not; all four make a job");
-  } else if (!variable("OMPI_COMM_WORLD_RANK").empty()) {
+  } else if (!variable("OMPI_COMM_WORLD_RANK").empty() || !variable("OMPI_COMM_WORLD_SIZE").empty()) {
     world.launcher = "openmpi";
     world.rank = number({"OMPI_COMM_WORLD_RANK"}, {}, "mpirun (Open MPI)");
     world.size = number({"OMPI_COMM_WORLD_SIZE"}, {}, "mpirun (Open MPI)");
@@ -88,7 +88,7 @@ World world_from_environment() {
     world.job_id = variable("PMIX_NAMESPACE");
     if (world.job_id.empty()) world.job_id = variable("OMPI_MCA_ess_base_jobid");
     read_master(world);
-  } else if (!variable("PMI_RANK").empty()) {
+  } else if (!variable("PMI_RANK").empty() || !variable("PMI_SIZE").empty()) {
     world.launcher = "mpich";
     world.rank = number({"PMI_RANK"}, {}, "mpirun (MPICH)");
     world.size = number({"PMI_SIZE"}, {}, "mpirun (MPICH)");

@@ -109,6 +109,8 @@ TEST_CASE("what does not make a job is refused by name") {
     return "";
   };
   CHECK(text_of({{"RANK", "0"}}).find("WORLD_SIZE") != std::string::npos);
+  CHECK(text_of({{"OMPI_COMM_WORLD_SIZE", "2"}}).find("OMPI_COMM_WORLD_RANK") != std::string::npos);
+  CHECK(text_of({{"PMI_SIZE", "2"}}).find("PMI_RANK") != std::string::npos);
   CHECK(text_of({{"RANK", "x"}, {"WORLD_SIZE", "2"}}).find("RANK='x'") != std::string::npos);
   CHECK(text_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}}).find("rank 2 of 2") != std::string::npos);
   CHECK(text_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}}).find("MASTER_ADDR") != std::string::npos);

@@ -1,5 +1,6 @@
 // Models as users write them: modules of one piece, losses of their own, and what depends on how a batch is divided, of which
 // `cohort verify` must say so. A plug-in for test_verify.py and test_own_models.py.
+#include <ATen/ops/dropout.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/one_hot.h>
 #include <ATen/ops/ones.h>
@@ -93,13 +94,20 @@ COHORT_MODEL("plain", [](const cohort::ModelOptions& options) {
 });
 
 // What depends on how a batch is divided, a little: `how` 1 a norm over the batch that keeps no statistics, 2 a loss weighted by class, 3
-// one that leaves a class out, 4 a sum over samples, 6 as 1 and a thousandth of it. What does not: 5 a norm of each sample that computes in
-// fp32 whatever it is given.
+// one that leaves a class out, 4 a sum over samples, 6 as 1 and a thousandth of it, 7 a function that draws, 8 a static variable. What does
+// not: 5 a norm of each sample that computes in fp32 whatever it is given.
 COHORT_MODEL("divided", [](const cohort::ModelOptions& options) {
-  const int64_t how = options.integer("how", 0, 0, 6);
+  const int64_t how = options.integer("how", 0, 0, 8);
   torch::nn::Sequential model = begin(options);
   if (how == 1) model->push_back("norm", torch::nn::Functional([](const at::Tensor& x) { return x - x.mean(0, true) / 100; }));
   if (how == 6) model->push_back("norm", torch::nn::Functional([](const at::Tensor& x) { return x - x.mean(0, true) / 100000; }));
+  if (how == 7)
+    model->push_back("norm", torch::nn::Functional([](const at::Tensor& x) { return at::dropout(x, 0.5, at::GradMode::is_enabled()); }));
+  if (how == 8)
+    model->push_back("norm", torch::nn::Functional([](const at::Tensor& x) {
+                       static int calls = 0;
+                       return x * (1 + 0.01 * ++calls);
+                     }));
   if (how == 5)
     model->push_back("norm", torch::nn::Functional([](const at::Tensor& x) {
                        const at::Tensor single = x.to(at::kFloat);

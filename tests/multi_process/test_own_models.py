@@ -150,6 +150,10 @@ def test_verify_finds_what_depends_a_little_on_how_a_batch_is_divided():
         code, out, err = run([*base, *([] if "--layout" in options else ["--workers", "2"])], timeout=300)
         last = json.loads(out.splitlines()[-1])
         check(code == 1 and last["strict"] == "bitwise" and "depends on how its batch is divided" in last["reason"], f"{how} {options}: {code} {last}\n{err}")
+    code, out, _ = run(["verify", "--model", "divided:how=7", *IMAGES, "--steps", "2", "--workers", "2"], timeout=300)
+    check(code == 1 and "suspect: forward(): draws from LibTorch's generator (torch::dropout, torch::rand)" in out, out)
+    code, out, _ = run(["verify", "--model", "divided:how=8", *IMAGES, "--steps", "2", "--workers", "2"], timeout=300)
+    check(code == 1 and "the same batch twice in one process" in out and "keeps state outside its parameters and buffers" in out, out)
     bitwise(["--model", "divided:how=0", *IMAGES], ["dp=2", "pp=2,microbatches=4"])
     # In fp32 in part or as a whole: what double cannot say is measured.
     bitwise(["--model", "divided:how=5", *IMAGES], ["dp=2", "pp=2,microbatches=4"])

@@ -29,7 +29,7 @@ class GradientHook : public torch::autograd::PostAccumulateGradHook {
 void check_no_gradient_hook(const NamedTensor& parameter) {
   if (torch::autograd::impl::post_acc_grad_hooks(parameter.tensor))
     fail(ErrorCode::kBadInput, "parameter ", parameter.name,
-         " already has a post-accumulate hook; a model can be trained by one strategy at a time, or be in one DataParallel");
+         " already has a post-accumulate hook; a model can be in one Parallel (strategy, DataParallel) at a time");
 }
 
 void set_gradient_hook(const NamedTensor& parameter, std::function<void(const at::Tensor&)> callback) {

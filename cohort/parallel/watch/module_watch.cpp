@@ -102,10 +102,10 @@ void ModuleWatch::check_trained(const std::string& owner) const {
   if (!changed()) return;
   for (const NamedTensor& one : distinct_parameters(module_))
     if (one.tensor.requires_grad() && !std::binary_search(trained_.begin(), trained_.end(), address_of(one)))
-      fail(
-          ErrorCode::kBadInput, "parameter ", one.name, " was registered, replaced or unfrozen after ", owner,
-          " took the model, which cannot divide it now: without an exchange it would drift apart between ranks; make the change first and ",
-          owner, " anew, or use DataParallel, which follows such changes");
+      fail(ErrorCode::kBadInput, "parameter ", one.name, " was registered, replaced or unfrozen after ", owner,
+           " (of Parallel, if you made that) took the model, which cannot divide it now: without an exchange it would drift apart between "
+           "ranks; "
+           "make the change first and the Parallel anew, or use dp with step(optimizer) (DataParallel), which follows such changes");
 }
 
 std::string ModuleWatch::difference() const {

@@ -257,7 +257,7 @@ TEST_CASE("what cannot be done is refused with a sentence") {
           nn::Linear model(2, 2);
           ZeroDataParallel zero(*model, group, {});
           ZeroDataParallel second(*model, group, {});
-        }).find("one strategy at a time") != std::string::npos);
+        }).find("in one Parallel") != std::string::npos);
   CHECK(refusal([](Group& group) {
           nn::Linear model(2, 2);
           model->to(torch::kHalf);

@@ -5,6 +5,7 @@
 #include "cohort/base/error.h"
 #include "cohort/comm/net/nccl.h"
 #include "cohort/data/sampler.h"
+#include "cohort/models/model_errors.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/compress/compressor.h"
 #include "cohort/parallel/parameters.h"
@@ -12,6 +13,7 @@
 #include "cohort/train/evaluate.h"
 #include "cohort/train/measured/balance.h"
 #include "cohort/train/noise_meter.h"
+#include "cohort/train/parameter_places.h"
 
 namespace cohort {
 namespace {
@@ -100,6 +102,14 @@ void check_model(const Config& config, const Layout& layout, const LayerGraph& m
   if (trained_parameters(parameters).empty())
     fail(ErrorCode::kBadInput, model.title(), " has no parameter that trains: ", parameters.front().name, " and all others of its ",
          parameters.size(), " are frozen; call requires_grad_(true) on those that are to train, or give another --model");
+  const auto check_types = [&](const std::vector<NamedTensor>& tensors, const char* what) {
+    for (const NamedTensor& named : tensors)
+      if (!can_be_saved(named.tensor.scalar_type()))
+        fail(ErrorCode::kBadInput, model.title(), ": the ", what, " ", named.name, " is ", describe_form(named.tensor),
+             ", which no checkpoint could hold; keep it as real numbers (torch::view_as_real)");
+  };
+  check_types(parameters, "parameter");
+  check_types(distinct_buffers(model), "buffer");
   if (layout.pp > 1 && model.layers().size() == 1)
     fail(ErrorCode::kBadInput, "--layout: pp=", layout.pp, " cannot cut ", config.model,
          ", which is one layer: let its factory return a torch::nn::Sequential or a cohort::LayerGraph of its layers, or use dp");

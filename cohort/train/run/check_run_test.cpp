@@ -1,5 +1,6 @@
 #include "cohort/train/run/check_run.h"
 
+#include <ATen/ops/zeros.h>
 #include <doctest/doctest.h>
 #include <torch/nn/modules/linear.h>
 
@@ -84,6 +85,15 @@ TEST_CASE("a model without a parameter that trains is refused, and a goal that i
   CHECK(of_model() == "");
   linear->bias.set_requires_grad(false);
   CHECK(of_model().find("model mine has no parameter that trains: output.weight and all others of its 2 are frozen; call") == 0);
+
+  LayerGraph waves;
+  waves.set_title("model waves");
+  torch::nn::Linear wave(16, 4);
+  wave->register_buffer("angles", at::zeros({2}, at::kComplexFloat));
+  waves.add("output", "linear", wave);
+  CHECK(refusal_of([&] { check_model(config, parse_layout("auto", 1), waves); }) ==
+        "model waves: the buffer output.angles is (2) complex64, which no checkpoint could hold; keep it as real numbers "
+        "(torch::view_as_real)");
 
   const auto of_goal = [&] { return refusal_of([&] { check_goal(config, model, *data.validation); }); };
   CHECK(of_goal() == "");
