@@ -1,9 +1,9 @@
 #pragma once
 // Everything a program that uses Cohort needs.
 
-#include "cohort/base/config.h"
 #include "cohort/base/error.h"
 #include "cohort/comm/group.h"
+#include "cohort/job/config.h"
 #include "cohort/models/dropout.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/models/recompute.h"

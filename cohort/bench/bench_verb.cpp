@@ -4,9 +4,7 @@
 #include <cstdio>
 
 #include "cohort/base/error.h"
-#include "cohort/base/layout.h"
 #include "cohort/base/log.h"
-#include "cohort/base/option_rules.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
@@ -18,7 +16,9 @@
 #include "cohort/bench/study_verb.h"
 #include "cohort/bench/workload.h"
 #include "cohort/cli/verb.h"
-#include "cohort/train/optimizer.h"
+#include "cohort/job/layout.h"
+#include "cohort/job/option_rules.h"
+#include "cohort/train/strategy_options.h"
 
 namespace cohort {
 namespace {
@@ -29,8 +29,8 @@ struct Measured {
   std::vector<std::pair<std::string, std::vector<double>>> peers;  ///< By mode: ddp, none, fsdp.
 };
 
-void print_results(const Arguments& arguments, const std::string& workload, int workers, const Measured& measured) {
-  Layout layout = parse_layout(arguments.config.layout, workers);
+void print_results(const Arguments& arguments, const std::string& workload, const Layout& layout, const Measured& measured) {
+  const int workers = layout.num_ranks();
   const auto line = [&](const std::string& system, int num_workers, double step, double floor) {
     Layout used = layout;
     used.dp = num_workers;
@@ -73,12 +73,13 @@ int bench_step_verb(const Arguments& arguments) {
   const int workers = arguments.config.workers > 0 ? arguments.config.workers : 2;
   Config config = arguments.config;
   if (!arguments.was_given("optimizer")) config.optimizer = "momentum";
-  const Layout layout = parse_layout(config.layout, workers);
+  const Job job = resolve(config, workers);
+  const Layout& layout = job.layout;
   if (layout.is_model_parallel())
     fail(ErrorCode::kBadInput, "bench step measures data parallelism, and --layout is ", config.layout,
          "; use dp, zero and compress, or `cohort bench pipeline`");
-  check_options({.config = config, .layout = layout, .num_ranks = workers});
-  const StrategyOptions strategy = strategy_options(config, layout);
+  check_options(job.situation({}));
+  const StrategyOptions strategy = strategy_options(job);
   const std::string folder = peers_folder(arguments, "ddp.py"), python = peers_python(arguments);
   for (const std::string& workload : workloads) {
     Measured measured;
@@ -88,7 +89,7 @@ int bench_step_verb(const Arguments& arguments) {
       const StepTimes times = bench_step({.workload = workload,
                                           .strategy = strategy,
                                           .backend = arguments.config.backend,
-                                          .precision = parse_precision(arguments.config.precision),
+                                          .precision = job.precision,
                                           .num_ranks = workers,
                                           .steps = static_cast<int>(steps)});
       measured.step.push_back(times.step_seconds);
@@ -104,7 +105,7 @@ int bench_step_verb(const Arguments& arguments) {
         else if (round == 0) log_warning(concat("PyTorch (", mode, ") did not run with ", python, "; it is left out"));
       }
     }
-    print_results(arguments, workload, workers, measured);
+    print_results(arguments, workload, layout, measured);
   }
   return 0;
 }

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/layout.h"
-#include "cohort/parallel/optimizer/update_rule.h"
+#include "cohort/job/layout.h"
+#include "cohort/parallel/optimizer/update.h"
 #include "cohort/schedule/simulate.h"
 
 namespace cohort {

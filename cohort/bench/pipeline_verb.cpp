@@ -8,14 +8,14 @@
 #include "cohort/base/error.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/log.h"
-#include "cohort/base/option_rules.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/bench/peer.h"
 #include "cohort/bench/pipeline.h"
 #include "cohort/bench/workload.h"
-#include "cohort/train/optimizer.h"
+#include "cohort/job/option_rules.h"
+#include "cohort/train/strategy_options.h"
 
 namespace cohort {
 namespace {

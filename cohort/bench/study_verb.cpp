@@ -6,13 +6,13 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
-#include "cohort/base/option_rules.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/bench/peer.h"
 #include "cohort/bench/study.h"
 #include "cohort/data/source.h"
+#include "cohort/job/option_rules.h"
 
 namespace cohort {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
-#include "cohort/base/option_rules.h"
 #include "cohort/base/text/text.h"
-#include "cohort/base/training_defaults.h"
 #include "cohort/cli/verb.h"
+#include "cohort/job/option_rules.h"
+#include "cohort/job/training_defaults.h"
 #include "cohort/version.h"
 
 namespace cohort {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "cohort/base/error.h"
-#include "cohort/base/layout.h"
 #include "cohort/base/log.h"
 #include "cohort/cli/verb.h"
 #include "cohort/train/run/check_run.h"
@@ -11,30 +10,30 @@
 
 namespace cohort {
 
-int run_job(const Arguments& arguments, const std::function<int(const World&)>& body, std::string* failure) {
+Job job_of(const Arguments& arguments) {
   const World world = world_from_environment();
   const Config& config = arguments.config;
+  if (world.launcher == "none") return resolve(config, config.workers);
+  // A number in the file (that of an earlier run, say) gives way to the launcher; one on the command line is a contradiction.
+  if (arguments.was_given("workers") && config.workers != world.size)
+    fail(ErrorCode::kBadInput, "--workers ", config.workers, " under ", world.launcher, ", which started ", world.size,
+         " ranks; leave --workers out");
+  return resolve(config, world.size, world.local_size == world.size);
+}
+
+int run_job(const Job& job, const std::function<int(const World&)>& body, std::string* failure) {
+  const World world = world_from_environment();
+  check_run(job, is_text_data(job.config.data));
   if (world.launcher != "none") {
-    // A number in the file (that of an earlier run, say) gives way to the launcher; one on the command line is a contradiction.
-    if (arguments.was_given("workers") && config.workers != world.size)
-      fail(ErrorCode::kBadInput, "--workers ", config.workers, " under ", world.launcher, ", which started ", world.size,
-           " ranks; leave --workers out");
-    check_run({.config = config,
-               .layout = parse_layout(config.layout, world.size),
-               .num_ranks = world.size,
-               .one_host = world.local_size == world.size,
-               .is_text = is_text_data(config.data)});
     if (world.size > 1) set_log_rank(world.rank);
     return guarded(world, body, failure);
   }
-  const Layout layout = parse_layout(config.layout, config.workers);
-  const int num_ranks = layout.num_ranks();
-  check_run(config, layout, num_ranks);
-  if (config.backend == "mpi" || config.backend == "shm+mpi")
-    fail(ErrorCode::kBadInput, "--backend ", config.backend, " exchanges over the MPI that started the ranks; start them with mpirun -n ",
-         std::max(2, num_ranks), " cohort ...");
-  if (num_ranks == 1) return guarded(world, body, failure);
-  return run_ranks({.num_ranks = num_ranks, .failure = failure}, body);
+  const std::string& backend = job.config.backend;
+  if (backend == "mpi" || backend == "shm+mpi")
+    fail(ErrorCode::kBadInput, "--backend ", backend, " exchanges over the MPI that started the ranks; start them with mpirun -n ",
+         std::max(2, job.num_ranks()), " cohort ...");
+  if (job.num_ranks() == 1) return guarded(world, body, failure);
+  return run_ranks({.num_ranks = job.num_ranks(), .failure = failure}, body);
 }
 
 void load_plugin(const Config& config) {

@@ -5,9 +5,9 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
-#include "cohort/base/resumed_config.h"
 #include "cohort/cli/verb.h"
 #include "cohort/data/source.h"
+#include "cohort/job/resumed_config.h"
 #include "cohort/train/measured/auto_batch.h"
 #include "cohort/train/run/check_run.h"
 #include "cohort/train/run/run_folder.h"
@@ -75,20 +75,20 @@ int run_train(const Arguments& given) {
   }
   Config& config = arguments.config;
   check_config(config);
+  Job job = job_of(arguments);
   if (takes_folder && !folder) folder = std::make_unique<RunFolder>(config);
-  if (folder) config.run = folder->path();
+  if (folder) job.config.run = config.run = folder->path();
   load_plugin(config);
   // Read before ranks are forked: once for all of them, and a bad file ends the command before anything is started.
   const DataSet data = open_data(config.data, {.context = config.context, .validation_samples = config.val_samples, .seed = config.seed});
-  check_data(config, data);
+  check_data(job, data);
   if (is_alone && stop_requested()) {
     log_info("interrupted before the first step; nothing was saved");
     return static_cast<int>(ErrorCode::kInterrupted);
   }
   std::string failure;
   const int code = run_job(
-      arguments,
-      [&](const World& world) { return train(config, data, world, options).interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0; },
+      job, [&](const World& world) { return train(job, data, world, options).interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0; },
       &failure);
   // From here, where a rank that was killed is known as well.
   if (folder && !failure.empty()) folder->record_failure(code, failure, config.json);

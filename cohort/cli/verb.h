@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/config.h"
+#include "cohort/job/job.h"
 
 namespace cohort {
 
@@ -71,9 +71,11 @@ Verb report_verb();
 Verb simulate_verb();
 Verb study_verb();
 
-/// Ranks for a verb that trains: joins what a launcher started, else starts --workers ranks here. Returns the job's exit code;
-/// `failure` receives the line that was printed of one that failed here.
-int run_job(const Arguments& arguments, const std::function<int(const struct World&)>& body, std::string* failure = nullptr);
+/// The job of these arguments, for the ranks that a launcher started or that are to be started here.
+Job job_of(const Arguments& arguments);
+/// Its ranks: joins what a launcher started, else starts them here. Returns the job's exit code; `failure` receives the line that was
+/// printed of one that failed here.
+int run_job(const Job& job, const std::function<int(const struct World&)>& body, std::string* failure = nullptr);
 /// Loads --plugin, so that its models are registered.
 void load_plugin(const Config& config);
 

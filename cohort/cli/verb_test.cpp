@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/config.h"
 #include "cohort/base/error.h"
 #include "cohort/base/files/file.h"
 #include "cohort/bench/bench_verb.h"
+#include "cohort/job/config.h"
 
 namespace cohort {
 namespace {

@@ -6,10 +6,10 @@
 #include <map>
 
 #include "cohort/base/error.h"
-#include "cohort/base/layout.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/verb.h"
+#include "cohort/job/layout.h"
 #include "cohort/world/world.h"
 
 namespace cohort {

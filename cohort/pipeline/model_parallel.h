@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/layout.h"
 #include "cohort/comm/group.h"
+#include "cohort/job/layout.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/pipeline/pipeline_runner.h"
 #include "cohort/tensor/shard_graph.h"

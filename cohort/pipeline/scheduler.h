@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/layout.h"
+#include "cohort/job/layout.h"
 #include "cohort/schedule/schedule.h"
 
 namespace cohort {

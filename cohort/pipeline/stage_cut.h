@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/layout.h"
+#include "cohort/job/layout.h"
 #include "cohort/models/layer_graph.h"
 
 namespace cohort {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "cohort/base/fault.h"
+#include "cohort/job/fault.h"
 #include "cohort/pipeline/hidden_parameter.h"
 
 namespace cohort {

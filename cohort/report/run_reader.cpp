@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "cohort/base/error.h"
-#include "cohort/base/layout.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/job/layout.h"
 #include "cohort/report/config_reader.h"
 #include "cohort/report/json_line.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cohort/parallel/flat_piece.h"
-#include "cohort/parallel/optimizer/update_rule.h"
+#include "cohort/parallel/optimizer/update.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/session/parallel.h"
 

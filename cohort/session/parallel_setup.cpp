@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/base/layout.h"
-#include "cohort/base/option_rules.h"
+#include "cohort/job/layout.h"
+#include "cohort/job/option_rules.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/parallel/watch/gradient_hook.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/layout.h"
+#include "cohort/job/layout.h"
 #include "cohort/parallel/data_parallel.h"
 #include "cohort/parallel/watch/backward_watch.h"
 #include "cohort/parallel/watch/gradient_stand_in.h"

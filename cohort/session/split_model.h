@@ -10,9 +10,9 @@
 #include <memory>
 #include <string>
 
-#include "cohort/base/layout.h"
+#include "cohort/job/layout.h"
 #include "cohort/models/step_context.h"
-#include "cohort/parallel/optimizer/update_rule.h"
+#include "cohort/parallel/optimizer/update.h"
 #include "cohort/parallel/watch/weight_check.h"
 #include "cohort/pipeline/model_parallel.h"
 #include "cohort/session/loss_graph.h"

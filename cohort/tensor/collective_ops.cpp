@@ -23,7 +23,7 @@
 #include <utility>
 
 #include "cohort/base/error.h"
-#include "cohort/base/fault.h"
+#include "cohort/job/fault.h"
 
 namespace cohort {
 namespace {

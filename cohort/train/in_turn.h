@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/layout.h"
+#include "cohort/job/layout.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/parallel/parameters.h"
 

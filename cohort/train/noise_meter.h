@@ -9,10 +9,10 @@
 #include <optional>
 #include <vector>
 
-#include "cohort/base/config.h"
-#include "cohort/base/layout.h"
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/comm/group.h"
+#include "cohort/job/config.h"
+#include "cohort/job/layout.h"
 #include "cohort/parallel/strategy.h"
 #include "cohort/study/noise/noise_scale.h"
 #include "cohort/train/metrics.h"

@@ -8,15 +8,9 @@
 
 #include <string>
 
+#include "cohort/job/precision.h"
+
 namespace cohort {
-
-enum class Precision { kFp32, kBf16, kFp16 };
-
-/// Of "fp32", "bf16", "fp16". Error(kBadInput) otherwise.
-Precision parse_precision(const std::string& name);
-const char* name_of(Precision precision);
-/// fp16's gradients need a loss scale (loss_scaler.h): numbers below 6e-8 become 0. bf16 has the range of fp32.
-inline bool needs_loss_scale(Precision precision) { return precision == Precision::kFp16; }
 
 /// What a user should know before training so on `device`: "" or a sentence (fp16 on a processor without arithmetic for it).
 std::string precision_warning(Precision precision, c10::DeviceType device);

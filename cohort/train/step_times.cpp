@@ -12,12 +12,12 @@
 
 #include "cohort/base/cores.h"
 #include "cohort/base/error.h"
-#include "cohort/base/layout.h"
 #include "cohort/base/text/json.h"
 #include "cohort/data/loader.h"
+#include "cohort/job/layout.h"
 #include "cohort/train/measured/balance.h"
 #include "cohort/train/measured/measure_in_ranks.h"
-#include "cohort/train/optimizer.h"
+#include "cohort/train/strategy_options.h"
 #include "cohort/train/training_step.h"
 #include "cohort/train/trial/trial_data.h"
 
@@ -30,7 +30,7 @@ using study::StudySpec;
 constexpr int kRounds = 3, kWarmUpSteps = 3, kProbeSteps = 2, kLeastSteps = 4, kMostSteps = 2000;  // Steps: of a cell in one round.
 
 /// What `train` would be asked for. The numbers of the optimizer do not change what a step costs.
-Config config_of(const StudySpec& spec, int64_t batch_size, int num_workers) {
+Job job_of(const StudySpec& spec, int64_t batch_size, int num_workers) {
   Config config;
   config.model = spec.model;
   config.context = spec.context;
@@ -41,22 +41,22 @@ Config config_of(const StudySpec& spec, int64_t batch_size, int num_workers) {
   config.lr = 1e-6;
   config.weight_decay = spec.weight_decay;
   config.seed = spec.seed;
-  return config;
+  return resolve(config, num_workers);
 }
 
 /// One rank's view of one batch size.
 class Cell {
  public:
-  Cell(const Config& config, const DataSet& data, LayerGraph& model, Strategy& strategy, const World& world)
-      : config_(config),
-        step_(config_, data.train->shape(), model, strategy,
+  Cell(const Job& job, const DataSet& data, LayerGraph& model, Strategy& strategy, const World& world)
+      : job_(job),
+        step_(job_, data.train->shape(), model, strategy,
               {.rank = world.rank, .num_ranks = world.size, .total_steps = std::numeric_limits<int32_t>::max()}),
-        loader_(data.train, {.global_batch = config.global_batch,
-                             .seed = config.seed,
+        loader_(data.train, {.global_batch = job.config.global_batch,
+                             .seed = job.config.seed,
                              .rank = world.rank,
                              .num_ranks = world.size,
                              .granularity = model.sample_granularity(),
-                             .pieces = config.accumulate}) {}
+                             .pieces = job.config.accumulate}) {}
   /// Seconds of each of the next `count` steps.
   std::vector<double> run(int count) {
     std::vector<double> seconds;
@@ -69,7 +69,7 @@ class Cell {
   }
 
  private:
-  Config config_;
+  const Job job_;
   TrainingStep step_;
   Loader loader_;
   int64_t number_ = 0;
@@ -85,14 +85,13 @@ bool leaves_nothing(const Config& config, const DataSet& data, const LayerGraph&
 Json measure_round(const StudySpec& spec, const DataSet& data, const std::vector<int64_t>& batch_sizes, double seconds, const World& world,
                    Group& group) {
   const std::shared_ptr<LayerGraph> model = build_trial_model(spec, data.train->shape(), spec.seed);
-  const std::unique_ptr<Strategy> strategy =
-      make_strategy(*model, group, strategy_options(config_of(spec, 1, world.size), parse_layout("auto", world.size)));
+  const std::unique_ptr<Strategy> strategy = make_strategy(*model, group, strategy_options(job_of(spec, 1, world.size)));
   Json measured = Json::array();
   for (const int64_t batch_size : batch_sizes) {
-    const Config config = config_of(spec, batch_size, world.size);
+    const Job job = job_of(spec, batch_size, world.size);
     measured.push_back(Json::array());
-    if (leaves_nothing(config, data, *model, world)) continue;
-    Cell cell(config, data, *model, *strategy, world);
+    if (leaves_nothing(job.config, data, *model, world)) continue;
+    Cell cell(job, data, *model, *strategy, world);
     cell.run(kWarmUpSteps);
     const std::vector<double> probe = cell.run(kProbeSteps);
     // All ranks must go on for as many steps: as the slowest of them would have it.

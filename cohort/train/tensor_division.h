@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "cohort/base/layout.h"
 #include "cohort/base/text/json_fwd.h"
+#include "cohort/job/layout.h"
 #include "cohort/tensor/shard_graph.h"
 
 namespace cohort {

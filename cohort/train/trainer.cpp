@@ -18,17 +18,17 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/error.h"
-#include "cohort/base/fault.h"
-#include "cohort/base/layout.h"
 #include "cohort/base/log.h"
 #include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/base/training_defaults.h"
 #include "cohort/comm/group.h"
 #include "cohort/comm/shm/memory_count.h"
 #include "cohort/data/loader.h"
+#include "cohort/job/fault.h"
+#include "cohort/job/layout.h"
+#include "cohort/job/training_defaults.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
@@ -37,10 +37,10 @@
 #include "cohort/train/device.h"
 #include "cohort/train/evaluate.h"
 #include "cohort/train/measured/balance.h"
-#include "cohort/train/optimizer.h"
 #include "cohort/train/run/check_run.h"
 #include "cohort/train/run/run.h"
 #include "cohort/train/run/run_state.h"
+#include "cohort/train/strategy_options.h"
 #include "cohort/train/training_step.h"
 #include "cohort/world/start_time.h"
 #include "cohort/world/status.h"
@@ -56,14 +56,16 @@ int threads_of_rank(const Config& config, const World& world) {
 
 }  // namespace
 
-Run::Run(const Config& config, const DataSet& data, const World& world, const TrainOptions& options)
-    : config_(with_defaults(config)),
+Run::Run(const Job& job, const DataSet& data, const World& world, const TrainOptions& options)
+    : job_(job),
+      config_(with_defaults(job.config)),
       data_(data),
       world_(world),
       options_(options),
-      layout_(parse_layout(config.layout, world.size)),
-      injection_(injection_for_rank(config.inject, world.rank)),
-      device_(device_of_rank(config.device, world.local_rank)) {
+      layout_(job_.layout),
+      injection_(injection_for_rank(job.faults, world.rank)),
+      device_(device_of_rank(job.config.device, world.local_rank)) {
+  const Config& config = job_.config;
   at::set_num_threads(threads_of_rank(config, world));
   if (config.memory_limit > 0) limit_memory(config.memory_limit);
   if (world.status_fd >= 0) {
@@ -77,7 +79,7 @@ Run::Run(const Config& config, const DataSet& data, const World& world, const Tr
   check_model(config, layout_, *model_);
   if (options.alter_model) altered_ = options.alter_model(*model_);
   model_->to(device_);
-  if (options.reports) check_goal(config, *model_, *data.validation);
+  if (options.reports) check_goal(job_, *model_, *data.validation);
   const int64_t steps_per_epoch = Sampler(data.train->num_samples(), config.global_batch, config.seed).steps_per_epoch();
   total_steps_ = steps_of_run(config, data.train->num_samples());
   shares_ = parse_shares(config.shares, options.in_turn ? num_pipelines(*options.in_turn) : world_.size);
@@ -132,7 +134,7 @@ int64_t Run::num_pieces() const {
 
 /// Cuts the model where the layout says so; from here on model_ is this rank's part.
 void Run::spread_model() {
-  plan_ = plan_stages(*model_, stage_request(*model_, config_, layout_, *data_.train), group_);
+  plan_ = plan_stages(*model_, stage_request(*model_, job_, *data_.train), group_);
   for (const NamedTensor& parameter : distinct_parameters(*model_, &aliases_)) num_parameters_ += parameter.tensor.numel();
   if (!plan_.recompute.empty()) model_->set_recompute(plan_.recompute);
   if (options_.in_turn) in_turn_ = std::make_unique<InTurn>(*model_, *options_.in_turn, altered_.borrowed, altered_.order);
@@ -189,14 +191,14 @@ void Run::build_strategy() {
   }
   check_shares();
   if (options_.reports) num_pieces();
-  strategy_ = make_strategy(*model_, data_group, strategy_options(config_, layout_));
+  strategy_ = make_strategy(*model_, data_group, strategy_options(job_));
   if (parallel_) strategy_->set_counted_elsewhere(parallel_->counted_elsewhere(*model_));
   if (config_.noise_scale > 0 && options_.reports) {
     check_noise_scale(config_, layout_, world_.size);
     noise_ = std::make_unique<NoiseMeter>(*model_, *strategy_, data_group,
                                           NoiseMeterOptions{.every = config_.noise_scale, .exchange_exactly = layout_.compress != "none"});
   }
-  step_ = std::make_unique<TrainingStep>(config_, data_.train->shape(), *model_, *strategy_,
+  step_ = std::make_unique<TrainingStep>(job_, data_.train->shape(), *model_, *strategy_,
                                          TrainingStepOptions{.rank = world_.rank,
                                                              .num_ranks = world_.size,
                                                              .random_stream = parallel_ ? parallel_->random_stream() : world_.rank,
@@ -225,8 +227,7 @@ void Run::warn() {
     log_warning(concat("this model's batch norm keeps groups of ", granularity, " samples together, so a step has ", made,
                        " pieces and not ", asked,
                        "; use a larger --global-batch, or another norm (norm=group, none, norm=ghost with a smaller ghost=N)"));
-  for (const std::string& warning :
-       {small_batch_warning(*model_, per_statistic), precision_warning(parse_precision(config_.precision), device_.type())})
+  for (const std::string& warning : {small_batch_warning(*model_, per_statistic), precision_warning(job_.precision, device_.type())})
     if (!warning.empty()) log_warning(warning);
 }
 
@@ -318,8 +319,6 @@ void Run::tell_skipped(int64_t step) {
 
 TrainResult Run::train() {
   write_start();
-  std::optional<Goal> goal;
-  if (!config_.goal.empty()) goal = parse_goal(config_.goal);
   result_.steps = first_step_;
   if (options_.keep_first) save(first_step_, /*is_last=*/false);
   bool stop = false, goal_reached = false;
@@ -354,8 +353,8 @@ TrainResult Run::train() {
             evaluated_step_ >= 0 && last_evaluation_.has_error() ? std::optional<double>(result_.val_error) : std::nullopt;
         progress_->update(number + 1, step.metrics.loss, step.metrics.samples_per_second, error);
       }
-      if (goal && evaluated_step_ == number + 1)
-        goal_reached = goal->reached({{"val_error", result_.val_error}, {"val_loss", result_.val_loss}, {"loss", result_.loss}});
+      if (job_.goal && evaluated_step_ == number + 1)
+        goal_reached = job_.goal->reached({{"val_error", result_.val_error}, {"val_loss", result_.val_loss}, {"loss", result_.loss}});
       const bool ends = last || stop || goal_reached;
       if (ends || save_is_due(number + 1)) save(number + 1, ends);
     }
@@ -365,20 +364,20 @@ TrainResult Run::train() {
   return result_;
 }
 
-TrainResult train(const Config& config, const DataSet& data, const World& world, const TrainOptions& options) {
+TrainResult train(const Job& job, const DataSet& data, const World& world, const TrainOptions& options) {
   keep_freed_memory();
   catch_stop_signals();
   // Those of verify() are pieces of a comparison: it has checked the whole.
   if (options.reports) {
-    check_config(config);
-    check_run({.config = config,
-               .layout = parse_layout(config.layout, world.size),
-               .num_ranks = world.size,
-               .one_host = world.local_size == world.size,
-               .is_text = data.train->shape().kind == DataShape::Kind::kText});
-    check_data(config, data);
+    check_config(job.config);
+    check_run(job, data.train->shape().kind == DataShape::Kind::kText);
+    check_data(job, data);
   }
-  return Run(config, data, world, options).train();
+  return Run(job, data, world, options).train();
+}
+
+TrainResult train(const Config& config, const DataSet& data, const World& world, const TrainOptions& options) {
+  return train(resolve(config, world.size, world.local_size == world.size), data, world, options);
 }
 
 }  // namespace cohort

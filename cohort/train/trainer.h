@@ -6,11 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/config.h"
-#include "cohort/base/fault.h"
-#include "cohort/base/layout.h"
-#include "cohort/base/resumed_config.h"
 #include "cohort/data/source.h"
+#include "cohort/job/fault.h"
+#include "cohort/job/job.h"
+#include "cohort/job/resumed_config.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/train/in_turn.h"
 #include "cohort/world/world.h"
@@ -46,10 +45,12 @@ struct TrainOptions {
   std::function<AlteredModel(LayerGraph&)> alter_model = {};
 };
 
-/// Trains as `config` says, into runs/MODEL-YYYYMMDD-HHMMSS where config.run is empty; every rank of the job calls it with the same
-/// configuration and data. Rank 0 writes the run folder and, with config.json, the lines of stdout. Error: kFailed when the loss is not
+/// Trains as `job` says, into runs/MODEL-YYYYMMDD-HHMMSS where config.run is empty; every rank calls it with the same job
+/// and data. Rank 0 writes the run folder and, with config.json, the lines of stdout. Error: kFailed when the loss is not
 /// finite or a checkpoint cannot be saved, kEnvironment when a peer is lost, kBadInput when the folder holds another run or is another
 /// job's.
+TrainResult train(const Job& job, const DataSet& data, const World& world, const TrainOptions& options = {});
+/// resolve()s it for the ranks of `world`.
 TrainResult train(const Config& config, const DataSet& data, const World& world, const TrainOptions& options = {});
 
 }  // namespace cohort

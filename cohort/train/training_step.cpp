@@ -10,14 +10,14 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/error.h"
-#include "cohort/base/fault.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text/json.h"
+#include "cohort/job/fault.h"
 #include "cohort/models/model_errors.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/tensor/shard_graph.h"
 #include "cohort/train/batch_tensors.h"
-#include "cohort/train/optimizer.h"
+#include "cohort/train/strategy_options.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {
@@ -27,22 +27,16 @@ using Clock = std::chrono::steady_clock;
 
 enum Control { kLoss, kStop };
 
-LossScaler scaler_for(const Config& config, Precision precision) {
-  if (!needs_loss_scale(precision)) return LossScaler::none();
-  if (config.loss_scale > 0) return LossScaler({.initial = config.loss_scale, .dynamic = false});
+LossScaler scaler_for(const Job& job) {
+  if (!needs_loss_scale(job.precision)) return LossScaler::none();
+  if (job.config.loss_scale > 0) return LossScaler({.initial = job.config.loss_scale, .dynamic = false});
   return LossScaler();
 }
 
 }  // namespace
 
-TrainingStep::TrainingStep(const Config& config, const DataShape& shape, LayerGraph& model, Strategy& strategy, TrainingStepOptions options)
-    : config_(config),
-      shape_(shape),
-      model_(model),
-      strategy_(strategy),
-      options_(options),
-      precision_(parse_precision(config.precision)),
-      scaler_(scaler_for(config, precision_)) {
+TrainingStep::TrainingStep(const Job& job, const DataShape& shape, LayerGraph& model, Strategy& strategy, TrainingStepOptions options)
+    : job_(job), config_(job.config), shape_(shape), model_(model), strategy_(strategy), options_(options), scaler_(scaler_for(job)) {
   if (options_.in_turn || (options_.parallel && options_.parallel->pipeline())) strategy_.hold_gradients();
 }
 
@@ -114,7 +108,7 @@ void TrainingStep::run_pipeline(LoadedBatch& loaded, int64_t number) {
     };
     work.around_forward = [&](int k, const std::function<void()>& forward) {
       const StepContextScope context(context_of(pieces[round[static_cast<size_t>(k)]], number));
-      const AutocastScope autocast(precision_, options_.device.type());
+      const AutocastScope autocast(job_.precision, options_.device.type());
       forward();
     };
     pipeline.step(num_micro_batches, work);
@@ -145,7 +139,7 @@ void TrainingStep::run_in_turn(LoadedBatch& loaded, int64_t number) {
     in_turn.begin_piece(static_cast<int>(piece / pieces_of_rank), static_cast<int>(piece % pieces_of_rank), count);
     at::Tensor loss;
     {
-      const AutocastScope autocast(precision_, options_.device.type());
+      const AutocastScope autocast(job_.precision, options_.device.type());
       loss = share_of_loss(model_.forward(input), target, loaded.global_samples);
     }
     loss_sum += loss.item<double>();
@@ -182,7 +176,7 @@ void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
     at::Tensor loss;
     offset += count;
     {
-      const AutocastScope autocast(precision_, options_.device.type());
+      const AutocastScope autocast(job_.precision, options_.device.type());
       loss = share_of_loss(model_.forward(input), target, loaded.global_samples);
     }
     loss_sum += loss.item<double>();
@@ -208,8 +202,8 @@ void TrainingStep::check_finite(const std::string& which, double loss, int64_t n
   if (std::isfinite(loss)) return;
   // The sign of a NaN says nothing, and "-nan" looks as if it did.
   fail(ErrorCode::kFailed, which, " is not finite (", std::isnan(loss) ? std::string("nan") : concat(loss), ") at step ", number + 1,
-       "; use a smaller --lr (now ", learning_rate_at(config_, number, options_.total_steps), "), --warmup-steps or --clip-norm",
-       precision_ == Precision::kFp16 ? ", or --precision bf16, which has the range of fp32" : "",
+       "; use a smaller --lr (now ", job_.learning_rate.at(number, options_.total_steps), "), --warmup-steps or --clip-norm",
+       job_.precision == Precision::kFp16 ? ", or --precision bf16, which has the range of fp32" : "",
        model_.loss() ? concat("; or the loss: ", model_.title(), " has its own, which must be the mean over the samples, not their sum")
                      : "",
        ". What the last checkpoint holds, where there is one, is untouched");
@@ -248,7 +242,7 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   if (options_.slow_factor > 1)
     std::this_thread::sleep_for(std::chrono::duration<double>((options_.slow_factor - 1) * seconds_since(start)));
   strategy_.finish_backward();
-  m.learning_rate = learning_rate_at(config_, number, options_.total_steps) * (bears_fault(Fault::kLearningRate) ? 1.01 : 1);
+  m.learning_rate = job_.learning_rate.at(number, options_.total_steps) * (bears_fault(Fault::kLearningRate) ? 1.01 : 1);
   agree(out);
   check_finite("the loss", m.loss, number);
   std::function<double(double)> add_other_parts;
@@ -256,7 +250,7 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   const StepOutcome outcome =
       strategy_.step({.learning_rate = m.learning_rate,
                       .clip_norm = options_.noise ? options_.noise->clip_norm(config_.clip_norm) : config_.clip_norm,
-                      .check_finite = needs_loss_scale(precision_),
+                      .check_finite = needs_loss_scale(job_.precision),
                       .add_other_parts = std::move(add_other_parts)});
   if (options_.noise) out.noise = options_.noise->end_step(outcome);
   scaler_.update(outcome.skipped);

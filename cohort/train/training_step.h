@@ -5,9 +5,9 @@
 #include <functional>
 #include <optional>
 
-#include "cohort/base/config.h"
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/data/loader.h"
+#include "cohort/job/job.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/models/step_context.h"
 #include "cohort/parallel/strategy.h"
@@ -46,7 +46,7 @@ struct StepResult {
 /// One thread. References must outlive it.
 class TrainingStep {
  public:
-  TrainingStep(const Config& config, const DataShape& shape, LayerGraph& model, Strategy& strategy, TrainingStepOptions options);
+  TrainingStep(const Job& job, const DataShape& shape, LayerGraph& model, Strategy& strategy, TrainingStepOptions options);
 
   /// Collective. `number` counts from 0. Error(kFailed) when the loss is not finite.
   StepResult run(int64_t number, LoadedBatch& batch);
@@ -73,12 +73,12 @@ class TrainingStep {
   at::Tensor share_of_loss(const at::Tensor& output, const at::Tensor& target, int64_t global_samples) const;
   void agree(StepResult& out);
 
+  const Job& job_;
   const Config& config_;
   const DataShape& shape_;
   LayerGraph& model_;
   Strategy& strategy_;
   TrainingStepOptions options_;
-  Precision precision_;
   LossScaler scaler_;
   double pipeline_waited_seconds_ = 0;  // Of this step, for other stages.
 };

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "cohort/base/config.h"
-#include "cohort/base/layout.h"
 #include "cohort/data/source.h"
+#include "cohort/job/config.h"
+#include "cohort/job/layout.h"
 
 namespace cohort {
 

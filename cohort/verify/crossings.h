@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/layout.h"
+#include "cohort/job/layout.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/train/in_turn.h"
 

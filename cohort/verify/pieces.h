@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "cohort/base/layout.h"
+#include "cohort/job/layout.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/train/trainer.h"
 #include "cohort/verify/crossings.h"

@@ -85,8 +85,9 @@ Trainings::Trainings(const Config& config, const DataSet& data) : folder_(std::m
 }
 Trainings::~Trainings() = default;
 
-std::string Trainings::run(Config config, int num_ranks, const Variant& variant) {
-  config.run = concat(folder_->path, "/", num_runs_++);
+std::string Trainings::run(Job job, const Variant& variant) {
+  const int num_ranks = job.num_ranks();
+  job.config.run = concat(folder_->path, "/", num_runs_++);
   TrainOptions options{.reports = false,
                        .keep_first = num_ranks == 1 && !initial_.contains(variant.nudge),
                        .fault = variant.fault,
@@ -104,10 +105,10 @@ std::string Trainings::run(Config config, int num_ranks, const Variant& variant)
       return altered;
     };
   const int code = run_ranks({.num_ranks = num_ranks}, [&](const World& world) {
-    return train(config, data_, world, options).interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0;
+    return train(job, data_, world, options).interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0;
   });
   if (code != 0) throw Error(static_cast<ErrorCode>(code), "");  // The ranks have said why.
-  return config.run + "/checkpoints";
+  return job.config.run + "/checkpoints";
 }
 
 const std::string& Trainings::folder() const { return folder_->path; }
@@ -123,11 +124,10 @@ const Checkpoint& Trainings::known(const std::string& key, const Variant& varian
   const auto found = one_process_.find(key);
   if (found != one_process_.end()) return found->second;
   Config config = config_;
-  config.layout = "single";
   config.memory_limit = 0;
   config.accumulate *= variant.pieces;
   if (!variant.in_turn) config.shares = "equal";
-  const std::string folder = run(config, 1, variant);
+  const std::string folder = run(resolve(config, Layout()), variant);
   if (!initial_.contains(variant.nudge)) initial_.emplace(variant.nudge, Checkpoint::open(folder + "/step-000000000"));
   std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(folder);
   if (!checkpoint) fail(ErrorCode::kFailed, "verify: training by one process left no checkpoint in ", folder);
@@ -153,10 +153,8 @@ const Checkpoint& Trainings::in_turn(const Layout& layout, const StagesOfRun& st
 }
 
 Checkpoint Trainings::ranks(const Layout& layout, Fault fault) {
-  Config config = config_;
-  config.layout = to_text(layout);
-  std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(run(config, layout.num_ranks(), {.fault = fault}));
-  if (!checkpoint) fail(ErrorCode::kFailed, "verify: training with layout ", config.layout, " left no checkpoint");
+  std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(run(resolve(config_, layout), {.fault = fault}));
+  if (!checkpoint) fail(ErrorCode::kFailed, "verify: training with layout ", to_text(layout), " left no checkpoint");
   return std::move(*checkpoint);
 }
 

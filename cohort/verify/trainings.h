@@ -7,12 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/config.h"
-#include "cohort/base/fault.h"
-#include "cohort/base/layout.h"
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/data/source.h"
+#include "cohort/job/fault.h"
+#include "cohort/job/job.h"
 #include "cohort/verify/crossings.h"
 
 namespace cohort {
@@ -49,7 +48,7 @@ class Trainings {
   struct Variant;
   const Checkpoint& known(const std::string& key, const Variant& variant);
   std::string modules_path() const;
-  std::string run(Config config, int num_ranks, const Variant& variant);
+  std::string run(Job job, const Variant& variant);
 
   struct Folder;
   std::unique_ptr<Folder> folder_;

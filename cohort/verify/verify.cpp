@@ -374,8 +374,9 @@ void check_verifiable(const Config& config, const Layout& layout, const DataSet&
          "compress=none");
   if (config.shares == "auto")
     fail(ErrorCode::kBadInput, "verify: --shares auto follows the speed of the moment, so no two runs are alike; give numbers, as 3:1");
-  check_run(
-      {.config = config, .layout = layout, .num_ranks = layout.num_ranks(), .is_text = data.train->shape().kind == DataShape::Kind::kText});
+  const Job job = resolve(config, layout);
+  check_data(job, data);
+  check_run(job, data.train->shape().kind == DataShape::Kind::kText);
 }
 
 }  // namespace
@@ -391,7 +392,6 @@ bool VerifyResult::all_faults_found() const {
 
 void verify(const Config& config, const DataSet& data, const std::vector<Layout>& layouts, const std::vector<Fault>& faults,
             const std::function<void(const VerifyResult&)>& done) {
-  check_data(config, data);
   for (const Layout& layout : layouts) check_verifiable(config, layout, data);
   Verifier verifier(config, data);
   for (const Layout& layout : layouts) done(verifier.verify(layout, faults));

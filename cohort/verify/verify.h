@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/config.h"
-#include "cohort/base/fault.h"
-#include "cohort/base/layout.h"
 #include "cohort/data/source.h"
+#include "cohort/job/config.h"
+#include "cohort/job/fault.h"
+#include "cohort/job/layout.h"
 #include "cohort/verify/suspects.h"
 
 namespace cohort {

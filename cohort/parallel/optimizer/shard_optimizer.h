@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cohort/parallel/flat_piece.h"
-#include "cohort/parallel/optimizer/update_rule.h"
+#include "cohort/parallel/optimizer/update.h"
 
 namespace cohort {
 

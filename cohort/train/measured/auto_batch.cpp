@@ -6,8 +6,9 @@
 #include <set>
 
 #include "cohort/base/error.h"
-#include "cohort/base/option_rules.h"
 #include "cohort/base/text/text.h"
+#include "cohort/job/goal.h"
+#include "cohort/job/option_rules.h"
 #include "cohort/study/analysis/worth.h"
 #include "cohort/study/spec/spec.h"
 #include "cohort/study/spec/spec_text.h"

@@ -5,8 +5,8 @@
 #include <functional>
 #include <string>
 
-#include "cohort/base/config.h"
-#include "cohort/base/layout.h"
+#include "cohort/job/config.h"
+#include "cohort/job/layout.h"
 
 namespace cohort {
 

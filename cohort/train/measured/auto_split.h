@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "cohort/base/layout.h"
+#include "cohort/job/layout.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/plan/profile.h"
 #include "cohort/plan/split.h"

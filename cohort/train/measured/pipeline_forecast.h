@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/layout.h"
 #include "cohort/base/text/json_fwd.h"
+#include "cohort/job/layout.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/pipeline/model_parallel.h"
 #include "cohort/plan/profile.h"

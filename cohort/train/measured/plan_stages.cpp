@@ -18,7 +18,7 @@
 #include "cohort/train/batch_tensors.h"
 #include "cohort/train/measured/auto_split.h"
 #include "cohort/train/measured/profile_layers.h"
-#include "cohort/train/optimizer.h"
+#include "cohort/train/strategy_options.h"
 
 namespace cohort {
 namespace {
@@ -180,7 +180,9 @@ StagePlan plan_from_json(const Json& json) {
 
 }  // namespace
 
-StageRequest stage_request(const LayerGraph& model, const Config& config, const Layout& layout, const DataSource& data) {
+StageRequest stage_request(const LayerGraph& model, const Job& job, const DataSource& data) {
+  const Config& config = job.config;
+  const Layout& layout = job.layout;
   const int64_t pieces = static_cast<int64_t>(num_pipelines(layout)) * std::max(1, config.accumulate) * layout.microbatches;
   const int64_t micro_batch = std::clamp<int64_t>(config.global_batch / pieces, 1, data.num_samples());
   const auto sample = [&model, &data, micro_batch] {
@@ -196,8 +198,8 @@ StageRequest stage_request(const LayerGraph& model, const Config& config, const 
                        }};
   };
   return {.layout = layout,
-          .rule = update_rule(config),
-          .precision = parse_precision(config.precision),
+          .rule = job.rule,
+          .precision = job.precision,
           .memory_limit_bytes = config.memory_limit,
           .num_micro_steps = config.accumulate,
           .sample = sample};

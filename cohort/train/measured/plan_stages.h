@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/config.h"
-#include "cohort/base/layout.h"
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/comm/group.h"
 #include "cohort/data/source.h"
+#include "cohort/job/job.h"
+#include "cohort/job/layout.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/parallel/optimizer/shard_optimizer.h"
 #include "cohort/pipeline/model_parallel.h"
@@ -45,7 +45,7 @@ struct StageRequest {
   std::string sample_name = {};         ///< Stands before what a layer says that cannot take it; "": nothing does.
 };
 /// References must live until the plan is made.
-StageRequest stage_request(const LayerGraph& model, const Config& config, const Layout& layout, const DataSource& data);
+StageRequest stage_request(const LayerGraph& model, const Job& job, const DataSource& data);
 
 /// Collective over `group`: rank 0 measures what the layout leaves open (split=auto and branches, recompute=auto), all get its plan.
 /// `model` is whole and not changed. Error on all ranks: kBadInput for a layout that does not fit the model, kInfeasible where nothing fits

@@ -48,10 +48,10 @@ void check_device(const Config& config, const Layout& layout) {
          " is not supported: it works on gradients in the host's memory; use compress=none, or --device cpu");
 }
 
-void check_faults(const Config& config, int num_ranks) {
-  if (const int64_t rank = last_injected_rank(config.inject); rank >= num_ranks)
-    fail(ErrorCode::kBadInput, "--inject ", config.inject, ": there is no rank ", rank, ", the last of ", num_ranks, " is rank ",
-         num_ranks - 1);
+void check_faults(const Job& job) {
+  if (const int64_t rank = last_injected_rank(job.faults); rank >= job.num_ranks())
+    fail(ErrorCode::kBadInput, "--inject ", job.config.inject, ": there is no rank ", rank, ", the last of ", job.num_ranks(), " is rank ",
+         job.num_ranks() - 1);
 }
 
 /// The ranks know how many samples a model's norm keeps together; this is what no model can do.
@@ -79,7 +79,8 @@ int64_t steps_of_run(const Config& config, int64_t num_samples) {
   return static_cast<int64_t>(std::ceil((config.epochs > 0 ? config.epochs : 1.0) * static_cast<double>(steps_per_epoch)));
 }
 
-void check_data(const Config& config, const DataSet& data) {
+void check_data(const Job& job, const DataSet& data) {
+  const Config& config = job.config;
   const int64_t num_samples = data.train->num_samples();
   if (config.global_batch > num_samples)
     fail(ErrorCode::kBadInput, "--global-batch ", config.global_batch, ": the data has ", num_samples,
@@ -88,7 +89,7 @@ void check_data(const Config& config, const DataSet& data) {
   if (config.noise_scale > steps)
     fail(ErrorCode::kBadInput, "--noise-scale ", config.noise_scale, " measures once in ", config.noise_scale, " steps, and the run has ",
          steps, ", so it would measure nothing; use --noise-scale ", steps, " or less, or leave it out");
-  for (const InjectedFault& fault : parse_faults(config.inject))
+  for (const InjectedFault& fault : job.faults)
     if (fault.kind == "kill" && fault.value >= static_cast<double>(steps))
       fail(ErrorCode::kBadInput, "--inject kill:", fault.rank, ":", fault.value, ": steps are counted from 0 here, and the last of ", steps,
            " is ", steps - 1);
@@ -118,28 +119,24 @@ void check_model(const Config& config, const Layout& layout, const LayerGraph& m
          " has a loss of its own; leave it out");
 }
 
-void check_goal(const Config& config, LayerGraph& model, const DataSource& validation) {
-  if (!model.loss() || config.goal.empty() || parse_goal(config.goal).metric != "val_error" || gives_scores(model, validation)) return;
-  fail(ErrorCode::kBadInput, "--goal ", config.goal, ": the output of ", config.model,
+void check_goal(const Job& job, LayerGraph& model, const DataSource& validation) {
+  if (!model.loss() || !job.goal || job.goal->metric != "val_error" || gives_scores(model, validation)) return;
+  fail(ErrorCode::kBadInput, "--goal ", job.config.goal, ": the output of ", job.config.model,
        " is no scores of classes, so no error is known; use val_loss");
 }
 
-void check_run(const Situation& situation) {
-  const Config& config = situation.config;
-  const Layout& layout = situation.layout;
+void check_run(const Job& job, std::optional<bool> is_text) {
+  const Config& config = job.config;
+  const Layout& layout = job.layout;
   find_model(config.model.substr(0, config.model.find(':')));
   check_batch(config, layout);
-  check_faults(config, situation.num_ranks);
+  check_faults(job);
   check_compressor(layout.compress);
-  parse_shares(config.shares, situation.num_ranks);
+  parse_shares(config.shares, job.num_ranks());
   check_model_parallel(config, layout);
   check_device(config, layout);
-  check_noise_scale(config, layout, situation.num_ranks);
-  check_options(situation);
-}
-
-void check_run(const Config& config, const Layout& layout, int num_ranks) {
-  check_run({.config = config, .layout = layout, .num_ranks = num_ranks, .is_text = is_text_data(config.data)});
+  check_noise_scale(config, layout, job.num_ranks());
+  check_options(job.situation(is_text));
 }
 
 }  // namespace cohort

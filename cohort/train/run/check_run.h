@@ -2,27 +2,24 @@
 // Settings that contradict each other or would be ignored, found before any rank is started: one line and not one a rank.
 
 #include <cstdint>
+#include <optional>
 
-#include "cohort/base/config.h"
-#include "cohort/base/layout.h"
-#include "cohort/base/option_rules.h"
 #include "cohort/data/source.h"
+#include "cohort/job/job.h"
 #include "cohort/models/layer_graph.h"
 
 namespace cohort {
 
-/// Error(kBadInput). What depends on the model or the machine is found by the ranks.
-void check_run(const Situation& situation);
-/// Of ranks of one host, with data of the kind that its name says.
-void check_run(const Config& config, const Layout& layout, int num_ranks);
+/// Error(kBadInput). What depends on the model or the machine is found by the ranks. `is_text`: the kind of data; empty: not known yet.
+void check_run(const Job& job, std::optional<bool> is_text);
 /// Error(kBadInput) for a batch of more samples than there are, and a fault in a step that never comes.
-void check_data(const Config& config, const DataSet& data);
+void check_data(const Job& job, const DataSet& data);
 
 /// Error(kBadInput) for what this model cannot do: training without a weight, stages of one layer, and options of a loss that it does not
 /// have.
 void check_model(const Config& config, const Layout& layout, const LayerGraph& model);
 /// Error(kBadInput) for a goal of the error of a model whose output is no scores of classes; runs such a model once.
-void check_goal(const Config& config, LayerGraph& model, const DataSource& validation);
+void check_goal(const Job& job, LayerGraph& model, const DataSource& validation);
 
 /// Optimizer steps that the configuration asks for.
 int64_t steps_of_run(const Config& config, int64_t num_samples);

@@ -18,7 +18,7 @@ std::string refusal(const std::string& layout, const std::string& device) {
   config.model = "fc";
   config.device = device;
   try {
-    check_run(config, parse_layout(layout, 2), 2);
+    check_run(resolve(config, parse_layout(layout, 2)), is_text_data(config.data));
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::kBadInput);
     return error.what();
@@ -42,7 +42,7 @@ TEST_CASE("a batch has a sample for every piece that it is cut into") {
     Config config;
     config.model = "fc", config.global_batch = batch, config.accumulate = accumulate, config.shares = shares;
     try {
-      check_run(config, parse_layout(layout, num_ranks), num_ranks);
+      check_run(resolve(config, parse_layout(layout, num_ranks)), is_text_data(config.data));
     } catch (const Error& error) {
       CHECK(error.code() == ErrorCode::kBadInput);
       return error.what();
@@ -95,7 +95,7 @@ TEST_CASE("a model without a parameter that trains is refused, and a goal that i
         "model waves: the buffer output.angles is (2) complex64, which no checkpoint could hold; keep it as real numbers "
         "(torch::view_as_real)");
 
-  const auto of_goal = [&] { return refusal_of([&] { check_goal(config, model, *data.validation); }); };
+  const auto of_goal = [&] { return refusal_of([&] { check_goal(resolve(config, 1), model, *data.validation); }); };
   CHECK(of_goal() == "");
   model.set_loss([](const at::Tensor& output, const at::Tensor&) { return output.mean(); });
   CHECK(of_goal() == "");

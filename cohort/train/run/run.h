@@ -8,12 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/config.h"
-#include "cohort/base/layout.h"
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/comm/group.h"
 #include "cohort/data/loader.h"
 #include "cohort/data/source.h"
+#include "cohort/job/job.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/parallel/strategy.h"
 #include "cohort/pipeline/model_parallel.h"
@@ -38,7 +37,7 @@ namespace cohort {
 /// Everything that one rank holds during a run.
 class Run {
  public:
-  Run(const Config& config, const DataSet& data, const World& world, const TrainOptions& options);
+  Run(const Job& job, const DataSet& data, const World& world, const TrainOptions& options);
   TrainResult train();
 
  private:
@@ -73,11 +72,12 @@ class Run {
   bool is_first() const { return world_.rank == 0; }
   bool reports_here() const { return is_first() && options_.reports; }
 
-  Config config_;
+  const Job job_;
+  Config config_;  // The job's, with defaults and folder filled in.
   const DataSet& data_;
   World world_;
   TrainOptions options_;
-  Layout layout_;
+  const Layout& layout_;
   Injection injection_;
   c10::Device device_;
   Group group_;

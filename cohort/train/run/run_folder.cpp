@@ -14,10 +14,10 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/writable_place.h"
 #include "cohort/base/log.h"
-#include "cohort/base/resumed_config.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/utc_time.h"
 #include "cohort/checkpoint/io.h"
+#include "cohort/job/resumed_config.h"
 #include "cohort/report/report.h"
 
 namespace cohort {

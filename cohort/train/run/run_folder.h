@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "cohort/base/config.h"
 #include "cohort/base/files/folder_lock.h"
+#include "cohort/job/config.h"
 
 namespace cohort {
 

@@ -154,7 +154,7 @@ void Run::write_rank_totals() {
               {"first_step_seconds", trained ? Json(first_step_seconds_) : Json(nullptr)},
               {"peak_memory_bytes", peaks},
               {"run", config_.run}};
-    if (needs_loss_scale(parse_precision(config_.precision))) done["skipped_steps"] = step_->skipped_steps();
+    if (needs_loss_scale(job_.precision)) done["skipped_steps"] = step_->skipped_steps();
     if (noise_) done["noise_scale"] = finite_json(noise_->recent().noise_scale());
     metrics_->event(done);
   }

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/config.h"
-#include "cohort/base/layout.h"
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/comm/group.h"
+#include "cohort/job/config.h"
+#include "cohort/job/layout.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/parallel/strategy.h"
 #include "cohort/train/parameter_places.h"

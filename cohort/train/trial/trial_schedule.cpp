@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cohort/base/config.h"
 #include "cohort/base/error.h"
-#include "cohort/train/optimizer.h"
+#include "cohort/job/config.h"
+#include "cohort/job/update_rule.h"
 
 namespace cohort {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cohort/parallel/optimizer/update_rule.h"
+#include "cohort/parallel/optimizer/update.h"
 #include "cohort/study/spec/spec.h"
 
 namespace cohort {

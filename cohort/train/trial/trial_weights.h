@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cohort/models/layer_graph.h"
-#include "cohort/parallel/optimizer/update_rule.h"
+#include "cohort/parallel/optimizer/update.h"
 
 namespace cohort {
 

@@ -1,4 +1,4 @@
-#include "cohort/base/option_rules.h"
+#include "cohort/job/option_rules.h"
 
 #include <doctest/doctest.h>
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/config.h"
+#include "cohort/job/config.h"
 
 namespace cohort {
 

@@ -1,4 +1,4 @@
-#include "cohort/base/resumed_config.h"
+#include "cohort/job/resumed_config.h"
 
 #include <doctest/doctest.h>
 

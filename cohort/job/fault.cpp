@@ -1,4 +1,4 @@
-#include "cohort/base/fault.h"
+#include "cohort/job/fault.h"
 
 #include <algorithm>
 

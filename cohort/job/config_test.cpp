@@ -1,4 +1,4 @@
-#include "cohort/base/config.h"
+#include "cohort/job/config.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -7,8 +7,10 @@
 #include <fstream>
 
 #include "cohort/base/error.h"
-#include "cohort/base/layout.h"
 #include "cohort/base/text/json.h"
+#include "cohort/job/goal.h"
+#include "cohort/job/injected_faults.h"
+#include "cohort/job/layout.h"
 
 namespace cohort {
 namespace {
@@ -161,13 +163,13 @@ TEST_CASE("goals and injections") {
   CHECK(goal.reached({{"val_error", 0.11}}));
   CHECK_FALSE(goal.reached({{"val_error", 0.12}}));
   CHECK_FALSE(goal.reached({{"val_loss", 0.1}}));
-  const std::string text = "slow:1:2.5,pause:0:0.2,kill:2:7";
-  CHECK(injection_for_rank(text, 0).pause_seconds == 0.2);
-  CHECK(injection_for_rank(text, 1).slow_factor == 2.5);
-  CHECK(injection_for_rank(text, 2).kill_step == 7);
-  CHECK(injection_for_rank(text, 3).kill_step == -1);
-  CHECK(last_injected_rank(text) == 2);
-  CHECK(last_injected_rank("") == -1);
+  const std::vector<InjectedFault> faults = parse_faults("slow:1:2.5,pause:0:0.2,kill:2:7");
+  CHECK(injection_for_rank(faults, 0).pause_seconds == 0.2);
+  CHECK(injection_for_rank(faults, 1).slow_factor == 2.5);
+  CHECK(injection_for_rank(faults, 2).kill_step == 7);
+  CHECK(injection_for_rank(faults, 3).kill_step == -1);
+  CHECK(last_injected_rank(faults) == 2);
+  CHECK(last_injected_rank({}) == -1);
 }
 
 TEST_CASE("layouts") {

@@ -1,10 +1,10 @@
-#include "cohort/base/resumed_config.h"
+#include "cohort/job/resumed_config.h"
 
 #include <filesystem>
 #include <system_error>
 
 #include "cohort/base/error.h"
-#include "cohort/base/option_rules.h"
+#include "cohort/job/option_rules.h"
 
 namespace cohort {
 namespace {

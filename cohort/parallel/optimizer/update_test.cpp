@@ -1,4 +1,4 @@
-#include "cohort/parallel/optimizer/update_rule.h"
+#include "cohort/parallel/optimizer/update.h"
 
 #include <doctest/doctest.h>
 

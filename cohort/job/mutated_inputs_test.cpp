@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/config.h"
 #include "cohort/base/error.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/layout.h"
 #include "cohort/base/text/json.h"
+#include "cohort/job/config.h"
+#include "cohort/job/layout.h"
 #include "cohort/testing/mutation.h"
 
 namespace cohort {

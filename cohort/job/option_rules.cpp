@@ -1,6 +1,6 @@
 // The tables of option_rules.h. A new setting needs a row: tests compare names with settings(), and train/option_effects_test.cpp with what
 // each of them does.
-#include "cohort/base/option_rules.h"
+#include "cohort/job/option_rules.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "cohort/base/layout.h"
+#include "cohort/job/layout.h"
 
 #include <doctest/doctest.h>
 

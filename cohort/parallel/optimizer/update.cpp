@@ -1,4 +1,4 @@
-#include "cohort/parallel/optimizer/update_rule.h"
+#include "cohort/parallel/optimizer/update.h"
 
 #include <algorithm>
 #include <cmath>
@@ -140,20 +140,6 @@ void update_sum_of(const UpdateRule& rule, const UpdateArguments& arguments, T* 
 }
 
 }  // namespace
-
-std::vector<std::string> UpdateRule::slots() const {
-  switch (kind) {
-    case Kind::kSgd:
-      return {};
-    case Kind::kMomentum:
-    case Kind::kNesterov:
-      return {"momentum"};
-    case Kind::kAdam:
-    case Kind::kAdamW:
-      break;
-  }
-  return {"exp_avg", "exp_avg_sq"};
-}
 
 void update(const UpdateRule& rule, const UpdateArguments& arguments, float* weights, const float* gradient, float* const* slots,
             size_t count) {

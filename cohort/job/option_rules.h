@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/config.h"
-#include "cohort/base/layout.h"
+#include "cohort/job/config.h"
+#include "cohort/job/layout.h"
 
 namespace cohort {
 

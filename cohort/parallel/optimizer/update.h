@@ -11,20 +11,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <vector>
+
+#include "cohort/job/update_rule.h"
 
 namespace cohort {
-
-struct UpdateRule {
-  enum class Kind { kSgd, kMomentum, kNesterov, kAdam, kAdamW };
-  Kind kind = Kind::kSgd;
-  double momentum = 0.9, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-
-  /// Names of the state arrays, each of the parameter's size: none, {"momentum"} or {"exp_avg", "exp_avg_sq"}.
-  std::vector<std::string> slots() const;
-  bool counts_updates() const { return kind == Kind::kAdam || kind == Kind::kAdamW; }
-};
 
 struct UpdateArguments {
   double learning_rate = 0;

@@ -93,32 +93,4 @@ std::string whole_toml(const Config& config);
 /// Checks that need several settings at once. Error(kBadInput).
 void check_config(const Config& config);
 
-/// One of `--inject`.
-struct InjectedFault {
-  std::string kind;  ///< slow, pause, kill.
-  int64_t rank = 0;
-  double value = 0;  ///< Factor, seconds, step.
-};
-/// Error(kBadInput) for what is no fault, or one that is given twice to a rank.
-std::vector<InjectedFault> parse_faults(const std::string& text);
-
-/// What `--inject` asks for, for one rank.
-struct Injection {
-  double slow_factor = 1.0;
-  double pause_seconds = 0.0;
-  int64_t kill_step = -1;
-};
-Injection injection_for_rank(const std::string& text, int rank);
-/// The highest rank that `--inject` names, -1 for none.
-int64_t last_injected_rank(const std::string& text);
-
-/// `val_error<0.12`: metric is val_error or val_loss or loss.
-struct Goal {
-  std::string metric;
-  bool below = true;
-  double value = 0;
-  bool reached(const std::map<std::string, double>& metrics) const;
-};
-Goal parse_goal(const std::string& text);
-
 }  // namespace cohort

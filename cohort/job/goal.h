@@ -1,0 +1,18 @@
+#pragma once
+// `--goal`: what a run trains until it has reached it. Torch-free.
+
+#include <map>
+#include <string>
+
+namespace cohort {
+
+/// `val_error<0.12`: metric is val_error or val_loss or loss.
+struct Goal {
+  std::string metric;
+  bool below = true;
+  double value = 0;
+  bool reached(const std::map<std::string, double>& metrics) const;
+};
+Goal parse_goal(const std::string& text);
+
+}  // namespace cohort

@@ -1,0 +1,39 @@
+#pragma once
+// A configuration whose words have been read: what trains, compares and measures takes a Job, or the part it needs, and parses nothing
+// again. Torch-free.
+
+#include <optional>
+#include <vector>
+
+#include "cohort/job/config.h"
+#include "cohort/job/goal.h"
+#include "cohort/job/injected_faults.h"
+#include "cohort/job/layout.h"
+#include "cohort/job/learning_rate.h"
+#include "cohort/job/option_rules.h"
+#include "cohort/job/precision.h"
+#include "cohort/job/update_rule.h"
+
+namespace cohort {
+
+struct Job {
+  Config config;  ///< Its numbers, and its words as they were given: for messages and for the run's config.toml.
+  Layout layout;
+  bool one_host = true;  ///< All ranks are on one host, where they can share memory.
+  Precision precision = Precision::kFp32;
+  UpdateRule rule;
+  LearningRate learning_rate;
+  std::optional<Goal> goal;
+  std::vector<InjectedFault> faults;
+
+  int num_ranks() const { return layout.num_ranks(); }
+  /// For the table of options. `is_text`: the kind of data, where it is known.
+  Situation situation(std::optional<bool> is_text) const;
+};
+
+/// For `workers` ranks, 0: as many as the layout has. Error(kBadInput) for the first word that means nothing.
+Job resolve(const Config& config, int workers, bool one_host = true);
+/// With a layout that is known already, whatever config.layout says.
+Job resolve(const Config& config, const Layout& layout, bool one_host = true);
+
+}  // namespace cohort

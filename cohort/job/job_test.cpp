@@ -1,0 +1,54 @@
+#include "cohort/job/job.h"
+
+#include <doctest/doctest.h>
+
+#include "cohort/base/error.h"
+
+namespace cohort {
+namespace {
+
+std::string refusal(const Config& config, int workers) {
+  try {
+    resolve(config, workers);
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kBadInput);
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("a job is a configuration whose words have been read") {
+  Config config;
+  config.model = "lstm", config.optimizer = "adamw", config.precision = "bf16", config.layout = "dp=2,zero=2", config.goal = "val_loss<0.5";
+  config.schedule_lr = "cosine", config.warmup_steps = 2, config.inject = "slow:1:3";
+  const Job job = resolve(config, 2);
+  CHECK(job.layout.zero == 2);
+  CHECK(job.num_ranks() == 2);
+  CHECK(job.precision == Precision::kBf16);
+  CHECK(job.rule.kind == UpdateRule::Kind::kAdamW);
+  CHECK(job.rule.weight_decay == 0.01);
+  CHECK(job.learning_rate.at(1, 100) == job.learning_rate.rate);
+  CHECK(job.learning_rate.rate == 0.003);
+  CHECK(job.goal->metric == "val_loss");
+  CHECK(job.faults.size() == 1);
+  CHECK(job.config.lr == Config::kAuto);  // As it was given.
+  CHECK(resolve(config, Layout()).num_ranks() == 1);
+  CHECK_FALSE(resolve(Config(), 1).goal);
+}
+
+TEST_CASE("a word that means nothing is refused") {
+  const auto with = [](std::string Config::* member, const char* word) {
+    Config config;
+    config.*member = word;
+    return refusal(config, 2);
+  };
+  CHECK(with(&Config::precision, "fp8") == "precision 'fp8' is not known; use fp32, bf16 or fp16");
+  CHECK(with(&Config::optimizer, "lion") == "no optimizer 'lion'");
+  CHECK(with(&Config::schedule_lr, "step") == "no schedule 'step' of learning rates");
+  CHECK(with(&Config::layout, "dq=2").find("dq") != std::string::npos);
+  CHECK(with(&Config::goal, "val_error").find("--goal 'val_error'") == 0);
+  CHECK(with(&Config::inject, "burn:0:1").find("--inject burn:0:1") == 0);
+}
+
+}  // namespace
+}  // namespace cohort

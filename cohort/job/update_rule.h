@@ -1,0 +1,24 @@
+#pragma once
+// Which optimizer, with its numbers. Torch-free; parallel/optimizer/update.h has the arithmetic.
+
+#include <string>
+#include <vector>
+
+#include "cohort/job/config.h"
+
+namespace cohort {
+
+struct UpdateRule {
+  enum class Kind { kSgd, kMomentum, kNesterov, kAdam, kAdamW };
+  Kind kind = Kind::kSgd;
+  double momentum = 0.9, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+
+  /// Names of the state arrays, each of the parameter's size: none, {"momentum"} or {"exp_avg", "exp_avg_sq"}.
+  std::vector<std::string> slots() const;
+  bool counts_updates() const { return kind == Kind::kAdam || kind == Kind::kAdamW; }
+};
+
+/// Of --optimizer and its numbers.
+UpdateRule update_rule(const Config& config);
+
+}  // namespace cohort

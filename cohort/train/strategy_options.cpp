@@ -1,0 +1,20 @@
+#include "cohort/train/strategy_options.h"
+
+#include <algorithm>
+
+namespace cohort {
+
+StrategyOptions strategy_options(const Job& job) {
+  const Config& config = job.config;
+  // Units of ZeRO and buckets are held whole several times over: small ones where memory is short.
+  int64_t bucket_bytes = config.bucket_bytes;
+  if (bucket_bytes == 0 && config.memory_limit > 0) bucket_bytes = std::clamp<int64_t>(config.memory_limit / 64, 64 << 10, 8 << 20);
+  return {.zero = job.layout.zero,
+          .rule = job.rule,
+          .compress = job.layout.compress,
+          .share_weights = config.weights != "private",
+          .bucket_bytes = bucket_bytes,
+          .seed = config.seed};
+}
+
+}  // namespace cohort
