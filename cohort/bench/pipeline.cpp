@@ -23,7 +23,7 @@
 #include "cohort/models/registry.h"
 #include "cohort/models/step_context.h"
 #include "cohort/parallel/make_strategy.h"
-#include "cohort/pipeline/model_parallel.h"
+#include "cohort/pipeline/model_part.h"
 #include "cohort/plan/split.h"
 #include "cohort/train/measured/auto_split.h"
 #include "cohort/train/measured/measure_in_ranks.h"
@@ -97,7 +97,7 @@ class PipelineTrainee {
 
   BatchTensors batch_;
   std::shared_ptr<LayerGraph> model_;
-  ModelParallel parallel_;
+  ModelPart parallel_;
   std::unique_ptr<Strategy> strategy_;
   PipelineMeter meter_;
   int num_micro_batches_;

@@ -15,7 +15,7 @@
 #include "cohort/bench/pipeline.h"
 #include "cohort/bench/sleeping_model.h"
 #include "cohort/models/registry.h"
-#include "cohort/pipeline/model_parallel.h"
+#include "cohort/pipeline/model_part.h"
 #include "cohort/plan/split.h"
 #include "cohort/train/measured/auto_split.h"
 #include "cohort/train/measured/measure_in_ranks.h"
@@ -58,7 +58,7 @@ StageAssignment stages_of(const std::string& schedule, int num_ranks) {
 Json measure(const std::string& schedule, const std::vector<Delays>& delays, const BenchDelaysOptions& options, Group& group) {
   ::prctl(PR_SET_TIMERSLACK, 1UL);  // The kernel may wake late by 50 us otherwise.
   const auto model = sleeping_model(delays);
-  ModelParallel parallel(*model, group, layout_of(schedule, options), stages_of(schedule, options.num_ranks));
+  ModelPart parallel(*model, group, layout_of(schedule, options), stages_of(schedule, options.num_ranks));
   PipelineWork work;
   work.input = [](int) { return at::zeros({1}); };
   work.loss = [](int, const at::Tensor& output) { return output.sum(); };

@@ -227,7 +227,7 @@ StepOutcome Parallel::step(const StepSettings& settings) {
   s.strategy->finish_backward();
   s.check_rates();
   StepOptions step{.learning_rate = s.learning_rate, .clip_norm = settings.clip_norm};
-  if (s.has_parts()) step.add_other_parts = [&s](double norm) { return s.split->parallel()->add_other_parts(norm); };
+  if (s.has_parts()) step.add_other_parts = s.split->place().add_other_parts();
   const StepOutcome outcome = s.strategy->step(step);
   if (s.has_parts()) s.split->check_whole_weights();
   s.strategy->zero_grad();

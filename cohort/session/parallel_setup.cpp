@@ -71,7 +71,7 @@ Parallel::State::State(torch::nn::Module& module_, const Session& session_, Para
   } else {
     make_strategy();
   }
-  session.divide_by(split ? split->share_index() : session.rank(), num_replicas(), split ? split->random_stream() : session.rank());
+  session.divide_by(split ? split->share_index() : session.rank(), num_replicas(), split ? split->place().random_stream() : session.rank());
   module_watch.emplace(trained());
   session.add_parameters(module);
   changed_weights.look_again();
@@ -101,7 +101,7 @@ void Parallel::State::make_strategy() {
     split = std::make_unique<SplitModel>(module, session.group(), layout, rule, options.example);
   strategy = cohort::make_strategy(trained(), split ? split->data() : session.group(),
                                    {.zero = layout.zero, .rule = rule, .compress = layout.compress, .seed = session.seed()});
-  if (has_parts()) strategy->set_counted_elsewhere(split->parallel()->counted_elsewhere(split->part()));
+  if (has_parts()) strategy->set_counted_elsewhere(split->place().counted_elsewhere(split->part()));
   if (is_pipeline()) strategy->hold_gradients();
   strategy->set_gradient_factor(1.0 / num_replicas());
   strategy->set_control(kRateSlot, static_cast<float>(learning_rate));

@@ -54,7 +54,7 @@ struct Parallel::State {
   /// What is trained here.
   torch::nn::Module& trained() { return split ? split->part() : module; }
   bool is_pipeline() const { return split && split->is_pipeline(); }
-  bool has_parts() const { return split && split->parallel(); }
+  bool has_parts() const { return split && !split->place().is_whole(); }
   int num_replicas() const { return split ? split->num_shares() : session.size(); }
   void share_batch_norm();
   void make_strategy();

@@ -1,4 +1,4 @@
-// The parts come from the code that `cohort train` cuts with (train/plan_stages, pipeline/model_parallel). What is added here:
+// The parts come from the code that `cohort train` cuts with (train/plan_stages, pipeline/model_part). What is added here:
 //
 // - A Sequential is run by the program itself, so each child is exchanged for a call of its layer of the graph: what tp made of it, or an
 //   error where another rank has it. Its parameters are then this rank's, under the names that they had.
@@ -110,38 +110,32 @@ SplitModel::SplitModel(torch::nn::Module& module, const Group& group, const Layo
                        const at::Tensor& example)
     : group_(group), layout_(layout), graph_(layers_of(module)) {
   check(module, example);
-  check_same_model(group_, distinct_parameters(*graph_, &aliases_));
+  check_same_model(group_, distinct_parameters(*graph_));
   broadcast_model(*graph_, group_);
   if (layout.is_model_parallel()) loss_graph_ = std::make_shared<LossGraph>(distinct_parameters(*graph_));  // The program may have handles.
-  const StagePlan plan = plan_stages(*graph_, request_of(layout, rule, example), group_);
-  if (!plan.recompute.empty()) graph_->set_recompute(plan.recompute);
-  if (layout.tp > 1) {
-    const ShardPlan division = plan_shards(*graph_, layout.tp, {.sequence_parallel = layout.sequence});
-    check_division(division, "this model", layout);
-    description_ = cohort::describe(division, layout);
-  }
+  spread_ = spread_model(*graph_, request_of(layout, rule, example), group_, "this model");
+  if (layout.tp > 1) description_ = cohort::describe(spread_.division, layout);
   if (layout.is_model_parallel()) {
-    parallel_ = std::make_unique<ModelParallel>(*graph_, group_, layout, plan.stages);
     graph_->set_part();
+    make_replica();
   }
-  if (parallel_) make_replica();
-  if (is_pipeline()) describe(plan.stages);
+  if (is_pipeline()) describe(spread_.plan.stages);
   describe_batch_norm();
-  if (parallel_) loss_graph_->add_weights(distinct_parameters(*graph_));
+  if (loss_graph_) loss_graph_->add_weights(distinct_parameters(*graph_));
   if (layout.tp > 1) watch_ends();
   show_parts(module);
 }
 
 void SplitModel::make_replica() {
-  const Mesh& mesh = parallel_->mesh();
+  const Mesh& mesh = place().mesh();
   std::vector<int> ranks;
   for (int rank = 0; rank < group_.size(); ++rank)
-    if (!mesh.is_uniform() || mesh.point(rank).data == parallel_->here().data) ranks.push_back(rank);
+    if (!mesh.is_uniform() || mesh.point(rank).data == place().here().data) ranks.push_back(rank);
   replica_ = group_.split(ranks, "one copy of the model");
   if (layout_.tp == 1 || layout_.zero == 3) return;
   std::vector<NamedTensor> whole = distinct_parameters(*graph_);
-  std::erase_if(whole, [&](const NamedTensor& parameter) { return parallel_->sharded().shards.contains(parameter.name); });
-  Group tensor = parallel_->tensor();
+  std::erase_if(whole, [&](const NamedTensor& parameter) { return place().sharded().shards.contains(parameter.name); });
+  Group tensor = place().tensor();
   whole_weights_ = std::make_unique<WeightCheck>(tensor, std::move(whole));
 }
 
@@ -149,7 +143,7 @@ void SplitModel::make_replica() {
 /// ends.
 void SplitModel::watch_ends() {
   const auto& layers = graph_->layers();
-  const Group tensor = parallel_->tensor();
+  const Group tensor = place().tensor();
   const bool compares = !is_pipeline();
   const auto compare = [tensor](const at::Tensor& given, const char* what, const char* instead) {
     if (differs(tensor, hash_of(given)))
@@ -167,8 +161,8 @@ void SplitModel::watch_ends() {
                             return function(in);
                           });
   }
-  if (!parallel_->makes_output()) return;
-  const bool gathers = parallel_->sharded().logits_divided;
+  if (!place().makes_output()) return;
+  const bool gathers = place().sharded().logits_divided;
   graph_->replace_layer(layers.size() - 1, nullptr,
                         [function = layers.back().function, tensor, gathers, compares, compare, loss_graph = loss_graph_](const auto& in) {
                           at::Tensor output = function(in);
@@ -211,7 +205,7 @@ void SplitModel::check_rows(const at::Tensor& input, const at::Tensor& target) {
 }
 
 void SplitModel::check_whole_weights() {
-  if (!whole_weights_ || !differs(parallel_->tensor(), static_cast<uint64_t>(whole_weights_->next()))) return;
+  if (!whole_weights_ || !differs(place().tensor(), static_cast<uint64_t>(whole_weights_->next()))) return;
   fail(ErrorCode::kFailed, "ranks that divide tensors (layout ", to_text(layout_),
        ") have come apart: weights that each of them has whole differ; they were given different rows, or drew different random numbers "
        "(seed with session.seed_rank() or seed_all())");
@@ -273,16 +267,8 @@ void SplitModel::describe_batch_norm() {
                          layout_.microbatches > 1 ? "micro-batch" : "rank's samples", " by itself: ", join(norms, " "));
 }
 
-ParameterPlaces SplitModel::places() const {
-  if (!parallel_) return {.saves_buffers = group_.rank() == 0, .aliases = aliases_};
-  return {.shards = parallel_->sharded().shards,
-          .saves_whole = parallel_->here().tensor == 0,
-          .saves_buffers = parallel_->here().data == 0,
-          .aliases = aliases_};
-}
-
 double SplitModel::run_pipeline(const Pass& pass) {
-  PipelineRunner& pipeline = *parallel_->pipeline();
+  PipelineRunner& pipeline = *place().pipeline();
   const int64_t num_rows = pass.input.size(0);
   std::vector<Share> pieces;
   for (int k = 0; k < layout_.microbatches; ++k) {
@@ -318,7 +304,7 @@ double SplitModel::run_pipeline(const Pass& pass) {
       if (pipeline.runs(pipeline.own_stages().front(), k, num_pieces)) own_share_ += part(k);
   }
   const at::Tensor sum = at::empty({1}, at::kDouble);
-  sum.data_ptr<double>()[0] = parallel_->here().tensor == 0 && parallel_->makes_output() ? loss_sum / num_shares() : 0;
+  sum.data_ptr<double>()[0] = place().here().tensor == 0 && place().makes_output() ? loss_sum / num_shares() : 0;
   group_.all_reduce_sum(sum, "the loss")->wait();
   return sum.data_ptr<double>()[0];
 }
@@ -326,7 +312,7 @@ double SplitModel::run_pipeline(const Pass& pass) {
 at::Tensor SplitModel::forward(const at::Tensor& input) {
   if (!is_pipeline()) return graph_->forward(input);
   at::NoGradGuard no_grad;
-  PipelineRunner& pipeline = *parallel_->pipeline();
+  PipelineRunner& pipeline = *place().pipeline();
   pipeline.begin_evaluation();
   at::Tensor output = pipeline.evaluate(0, [&] { return input; });
   std::string form;

@@ -14,9 +14,9 @@
 #include "cohort/models/step_context.h"
 #include "cohort/parallel/optimizer/update.h"
 #include "cohort/parallel/watch/weight_check.h"
-#include "cohort/pipeline/model_parallel.h"
 #include "cohort/session/loss_graph.h"
 #include "cohort/session/parallel.h"
+#include "cohort/train/parallelize.h"
 #include "cohort/train/parameter_places.h"
 
 namespace cohort {
@@ -33,16 +33,14 @@ class SplitModel {
 
   LayerGraph& part() { return *graph_; }
   /// Ranks with the same part.
-  const Group& data() const { return parallel_ ? parallel_->data() : group_; }
-  ModelParallel* parallel() { return parallel_.get(); }
-  bool is_pipeline() const { return parallel_ && parallel_->pipeline(); }
+  const Group& data() const { return place().data(); }
+  ModelPart& place() const { return *spread_.part; }
+  bool is_pipeline() const { return place().pipeline() != nullptr; }
   /// Which part of a batch is this rank's, of how many.
-  int share_index() const { return parallel_ ? parallel_->pipeline_index() : group_.rank(); }
-  int num_shares() const { return parallel_ ? parallel_->num_pipelines() : group_.size(); }
-  /// Ranks that must draw alike have one number.
-  int random_stream() const { return parallel_ ? parallel_->random_stream() : group_.rank(); }
-  ParameterPlaces places() const;
-  const std::map<std::string, std::string>& aliases() const { return aliases_; }
+  int share_index() const { return place().pipeline_index(); }
+  int num_shares() const { return place().num_pipelines(); }
+  ParameterPlaces places() const { return spread_.places(); }
+  const std::map<std::string, std::string>& aliases() const { return spread_.aliases; }
   /// "tp=2 divides 4 of 5 layers with 99 % of the weights; stage 0 on worker 0: conv1 conv2; ...": for people.
   const std::string& description() const { return description_; }
 
@@ -84,8 +82,7 @@ class SplitModel {
   Group group_;
   Layout layout_;
   std::shared_ptr<LayerGraph> graph_;
-  std::map<std::string, std::string> aliases_;
-  std::unique_ptr<ModelParallel> parallel_;
+  SpreadModel spread_;
   Group replica_;                               ///< Ranks that share this rank's copy of the model.
   std::unique_ptr<WeightCheck> whole_weights_;  ///< Of ranks that divide tensors.
   std::shared_ptr<LossGraph> loss_graph_;       ///< Where ranks have parts.

@@ -17,6 +17,7 @@
 #include "cohort/job/layout.h"
 #include "cohort/train/measured/balance.h"
 #include "cohort/train/measured/measure_in_ranks.h"
+#include "cohort/train/parallelize.h"
 #include "cohort/train/strategy_options.h"
 #include "cohort/train/training_step.h"
 #include "cohort/train/trial/trial_data.h"
@@ -47,14 +48,13 @@ Job job_of(const StudySpec& spec, int64_t batch_size, int num_workers) {
 /// One rank's view of one batch size.
 class Cell {
  public:
-  Cell(const Job& job, const DataSet& data, LayerGraph& model, Strategy& strategy, const World& world)
+  Cell(const Job& job, const DataSet& data, LayerGraph& model, ParallelModel& parallel)
       : job_(job),
-        step_(job_, data.train->shape(), model, strategy,
-              {.rank = world.rank, .num_ranks = world.size, .total_steps = std::numeric_limits<int32_t>::max()}),
+        step_(job_, data.train->shape(), model, *parallel.strategy, *parallel.part, {.total_steps = std::numeric_limits<int32_t>::max()}),
         loader_(data.train, {.global_batch = job.config.global_batch,
                              .seed = job.config.seed,
-                             .rank = world.rank,
-                             .num_ranks = world.size,
+                             .rank = parallel.part->pipeline_index(),
+                             .num_ranks = parallel.part->num_pipelines(),
                              .granularity = model.sample_granularity(),
                              .pieces = job.config.accumulate}) {}
   /// Seconds of each of the next `count` steps.
@@ -85,13 +85,15 @@ bool leaves_nothing(const Config& config, const DataSet& data, const LayerGraph&
 Json measure_round(const StudySpec& spec, const DataSet& data, const std::vector<int64_t>& batch_sizes, double seconds, const World& world,
                    Group& group) {
   const std::shared_ptr<LayerGraph> model = build_trial_model(spec, data.train->shape(), spec.seed);
-  const std::unique_ptr<Strategy> strategy = make_strategy(*model, group, strategy_options(job_of(spec, 1, world.size)));
+  const Job any = job_of(spec, 1, world.size);
+  ParallelModel parallel{spread_model(*model, stage_request(*model, any, *data.train), group, spec.model), nullptr};
+  parallel.strategy = make_strategy(*model, parallel.part->data(), strategy_options(any));
   Json measured = Json::array();
   for (const int64_t batch_size : batch_sizes) {
     const Job job = job_of(spec, batch_size, world.size);
     measured.push_back(Json::array());
     if (leaves_nothing(job.config, data, *model, world)) continue;
-    Cell cell(job, data, *model, *strategy, world);
+    Cell cell(job, data, *model, parallel);
     cell.run(kWarmUpSteps);
     const std::vector<double> probe = cell.run(kProbeSteps);
     // All ranks must go on for as many steps: as the slowest of them would have it.

@@ -32,15 +32,12 @@
 #include "cohort/models/registry.h"
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
-#include "cohort/parallel/make_strategy.h"
-#include "cohort/parallel/parameters.h"
 #include "cohort/train/device.h"
 #include "cohort/train/evaluate.h"
 #include "cohort/train/measured/balance.h"
 #include "cohort/train/run/check_run.h"
 #include "cohort/train/run/run.h"
 #include "cohort/train/run/run_state.h"
-#include "cohort/train/strategy_options.h"
 #include "cohort/train/training_step.h"
 #include "cohort/world/start_time.h"
 #include "cohort/world/status.h"
@@ -75,18 +72,12 @@ Run::Run(const Job& job, const DataSet& data, const World& world, const TrainOpt
   group_ = Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout, .device = link_of_device(device_)});
   take_folder();
   check_same_text(group_, to_toml(config_), "the configuration", "start all ranks with the same options and config.toml");
-  model_ = build_model(config.model, data.train->shape(), config.seed);
-  check_model(config, layout_, *model_);
-  if (options.alter_model) altered_ = options.alter_model(*model_);
-  model_->to(device_);
-  if (options.reports) check_goal(job_, *model_, *data.validation);
   const int64_t steps_per_epoch = Sampler(data.train->num_samples(), config.global_batch, config.seed).steps_per_epoch();
   total_steps_ = steps_of_run(config, data.train->num_samples());
-  shares_ = parse_shares(config.shares, options.in_turn ? num_pipelines(*options.in_turn) : world_.size);
-  spread_model();
-  put_in_fault();
-  build_strategy();
-  state_ = std::make_unique<RunState>(config_, layout_, *model_, *strategy_, group_, places(), data_identity());
+  shares_ = parse_shares(config.shares, num_pipelines(lockstep_layout()));
+  set_up_model();
+  set_up_step();
+  state_ = std::make_unique<RunState>(config_, layout_, *model_, *parallel_.strategy, group_, parallel_.places(), data_identity());
   if (config_.resume) resume();
   if (first_step_ > total_steps_)
     fail(ErrorCode::kBadInput, "--resume: the run has done ", first_step_, " steps, and ", total_steps_,
@@ -100,112 +91,28 @@ Run::Run(const Job& job, const DataSet& data, const World& world, const TrainOpt
   }
 }
 
-/// Equal shares may leave nothing for some ranks; shares that were asked for are taken as they come.
-void Run::check_shares() const {
-  if (config_.shares != "equal") return;
-  const int64_t batch = std::min(config_.global_batch, data_.train->num_samples()), granularity = model_->sample_granularity();
-  const int num_shares = parallel_ ? parallel_->num_pipelines() : world_.size;
-  for (int share = 0; share < num_shares; ++share)
-    if (share_of_rank(batch, share, num_shares, granularity).size() == 0)
-      fail(ErrorCode::kBadInput, "a global batch of ", config_.global_batch, " leaves ", parallel_ ? "replica " : "rank ", share, " of ",
-           num_shares, " without samples",
-           granularity >= LayerGraph::kWholeBatch
-               ? ": this model's batch norm takes a batch whole; use --sync-batch-norm, or another norm (norm=ghost, group, none)"
-           : granularity > 1 ? ": this model's batch norm keeps groups of samples together; use fewer workers, a larger --global-batch, "
-                               "--sync-batch-norm, or "
-                               "another norm (norm=ghost with a smaller ghost=N, group, none)"
-                             : "; use fewer workers, or a larger --global-batch");
-}
-
-/// How many pieces a step of the run has: where a norm keeps samples together it may be fewer than were asked for. Refused where it is one.
-int64_t Run::num_pieces() const {
-  const int64_t asked = int64_t{config_.accumulate} * layout_.microbatches, granularity = model_->sample_granularity();
-  int64_t pieces = 0;
-  for (int piece = 0; piece < asked; ++piece)
-    pieces +=
-        share_of_rank(std::min(config_.global_batch, data_.train->num_samples()), piece, static_cast<int>(asked), granularity).size() > 0;
-  if (asked > 1 && pieces == 1 && config_.taken_from.empty())
-    fail(ErrorCode::kBadInput,
-         config_.accumulate > 1 ? concat("--accumulate ", config_.accumulate) : concat("microbatches=", layout_.microbatches),
-         " would do nothing here: this model's batch norm takes a batch of ", config_.global_batch,
-         " whole; leave it out, or use --sync-batch-norm or another norm (norm=group, none, norm=ghost with a smaller ghost=N)");
-  return pieces;
-}
-
-/// Cuts the model where the layout says so; from here on model_ is this rank's part.
-void Run::spread_model() {
-  plan_ = plan_stages(*model_, stage_request(*model_, job_, *data_.train), group_);
-  for (const NamedTensor& parameter : distinct_parameters(*model_, &aliases_)) num_parameters_ += parameter.tensor.numel();
-  if (!plan_.recompute.empty()) model_->set_recompute(plan_.recompute);
+/// Model, layout and strategy; from here on model_ is this rank's part.
+void Run::set_up_model() {
+  const Config& config = job_.config;
+  model_ = build_model(config.model, data_.train->shape(), config.seed);
+  check_model(config, layout_, *model_);
+  if (options_.alter_model) altered_ = options_.alter_model(*model_);
+  model_->to(device_);
+  if (options_.reports) check_goal(job_, *model_, *data_.validation);
+  parallel_ = parallelize(*model_, job_, data_, group_, {.fault = options_.fault, .checks_pieces = options_.reports});
   if (options_.in_turn) in_turn_ = std::make_unique<InTurn>(*model_, *options_.in_turn, altered_.borrowed, altered_.order);
-  if (layout_.tp > 1) {
-    division_ = plan_shards(*model_, layout_.tp, {.sequence_parallel = layout_.sequence});
-    check_division(division_, config_.model, layout_);
-  }
-  if (layout_.is_model_parallel()) parallel_ = std::make_unique<ModelParallel>(*model_, group_, layout_, plan_.stages);
 }
 
-/// Some faults are of one replica, some of one rank of a tensor-parallel group, some of all.
-void Run::put_in_fault() {
-  const Fault fault = options_.fault;
-  if (fault == Fault::kNone) return;
-  const int replica = parallel_ ? parallel_->here().data : world_.rank;
-  const int num_replicas = parallel_ ? parallel_->mesh().data_size(parallel_->here().pipe) : world_.size;
-  const bool is_last = replica + 1 == num_replicas;
-  const bool of_a_replica = fault == Fault::kGradientScaled || fault == Fault::kShareDropped || fault == Fault::kDropoutOfAnotherStep;
-  if (of_a_replica && !is_last) return;
-  // Without a second piece there would be no training left.
-  if (fault == Fault::kShareDropped && num_replicas * config_.accumulate * layout_.microbatches == 1) return;
-  if (fault == Fault::kPartialSumMissing && (!parallel_ || parallel_->here().tensor + 1 != layout_.tp)) return;
-  if (fault == Fault::kBatchNormNotShared && !config_.sync_batch_norm) return;
-  if (fault == Fault::kBucketNotExchanged) {
-    const std::vector<NamedTensor> trained = trained_parameters(distinct_parameters(*model_));
-    if (replica > 0 && !trained.empty()) trained.front().tensor.register_hook([](const at::Tensor& gradient) { return gradient * 0; });
-    return;
-  }
-  bear_fault(fault);
-}
-
-ParameterPlaces Run::places() const {
-  if (!parallel_) return {.saves_buffers = is_first(), .aliases = aliases_};
-  return {.shards = parallel_->sharded().shards,
-          .saves_whole = parallel_->here().tensor == 0,
-          .saves_buffers = parallel_->here().data == 0,
-          .aliases = aliases_};
-}
-
-void Run::build_strategy() {
-  const Group& data_group = parallel_ ? parallel_->data() : group_;
-  if (bears_fault(Fault::kBatchNormNotShared)) {
-    model_->set_sample_granularity(1);
-  } else if (config_.sync_batch_norm) {
-    std::vector<int> everybody(static_cast<size_t>(data_group.size()));
-    std::iota(everybody.begin(), everybody.end(), 0);
-    // Layers wait for each other in an order of their own, so they get a group of their own.
-    const int converted = convert_sync_batch_norm(*model_, data_group.size() > 1 ? data_group.split(everybody, "batch norm") : data_group);
-    const std::vector<std::string> everywhere = group_.all_gather_text(converted > 0 ? "some" : "", "which ranks have batch norm");
-    if (std::all_of(everywhere.begin(), everywhere.end(), [](const std::string& some) { return some.empty(); }))
-      fail(ErrorCode::kBadInput, "--sync-batch-norm: the model ", config_.model, " has no batch norm layers; leave the option out");
-    // Statistics are those of a whole micro-batch on any number of ranks, one included.
-    model_->set_sample_granularity(1);
-  }
-  check_shares();
-  if (options_.reports) num_pieces();
-  strategy_ = make_strategy(*model_, data_group, strategy_options(job_));
-  if (parallel_) strategy_->set_counted_elsewhere(parallel_->counted_elsewhere(*model_));
+void Run::set_up_step() {
   if (config_.noise_scale > 0 && options_.reports) {
     check_noise_scale(config_, layout_, world_.size);
-    noise_ = std::make_unique<NoiseMeter>(*model_, *strategy_, data_group,
+    noise_ = std::make_unique<NoiseMeter>(*model_, *parallel_.strategy, parallel_.part->data(),
                                           NoiseMeterOptions{.every = config_.noise_scale, .exchange_exactly = layout_.compress != "none"});
   }
-  step_ = std::make_unique<TrainingStep>(job_, data_.train->shape(), *model_, *strategy_,
-                                         TrainingStepOptions{.rank = world_.rank,
-                                                             .num_ranks = world_.size,
-                                                             .random_stream = parallel_ ? parallel_->random_stream() : world_.rank,
-                                                             .total_steps = total_steps_,
+  step_ = std::make_unique<TrainingStep>(job_, data_.train->shape(), *model_, *parallel_.strategy, *parallel_.part,
+                                         TrainingStepOptions{.total_steps = total_steps_,
                                                              .device = device_,
                                                              .slow_factor = injection_.slow_factor,
-                                                             .parallel = parallel_.get(),
                                                              .microbatches = lockstep_layout().microbatches,
                                                              .empty_forward = config_.sync_batch_norm,
                                                              .noise = noise_.get(),
@@ -219,11 +126,11 @@ void Run::warn() {
   if (world_.size > 1 && shares_.automatic)
     balance_ = std::make_unique<Balance>(shares_.weights, std::max<int64_t>(1, config_.global_batch / pieces / granularity));
   if (!reports_here()) return;
-  const int64_t num_shares = config_.sync_batch_norm ? 1 : parallel_ ? parallel_->num_pipelines() : world_.size;
+  const int64_t num_shares = config_.sync_batch_norm ? 1 : parallel_.part->num_pipelines();
   // Norms over groups keep those together: no statistic has more samples than that (kWholeBatch is more than any batch).
   int64_t per_statistic = std::max<int64_t>(1, config_.global_batch / (pieces * layout_.microbatches) / num_shares);
   if (granularity > 1) per_statistic = std::min(per_statistic, granularity);
-  if (const int64_t asked = pieces * layout_.microbatches, made = num_pieces(); made < asked)
+  if (const int64_t asked = pieces * layout_.microbatches, made = num_pieces(job_, *model_, data_); made < asked)
     log_warning(concat("this model's batch norm keeps groups of ", granularity, " samples together, so a step has ", made,
                        " pieces and not ", asked,
                        "; use a larger --global-batch, or another norm (norm=group, none, norm=ghost with a smaller ghost=N)"));
@@ -234,16 +141,14 @@ void Run::warn() {
 LoaderOptions Run::loader_options() const {
   return {.global_batch = config_.global_batch,
           .seed = config_.seed,
-          .rank = parallel_ ? parallel_->pipeline_index() : world_.rank,
-          .num_ranks = parallel_  ? parallel_->num_pipelines()
-                       : in_turn_ ? in_turn_->num_shares()
-                                  : world_.size,
+          .rank = parallel_.part->pipeline_index(),
+          .num_ranks = in_turn_ ? in_turn_->num_shares() : parallel_.part->num_pipelines(),
           .granularity = model_->sample_granularity(),
           .pieces = config_.accumulate * lockstep_layout().microbatches,
           .first_step = first_step_,
           .end_step = total_steps_,
           .all_in_turn = in_turn_ != nullptr,
-          .weights = parallel_ ? std::vector<double>() : shares_.weights};
+          .weights = shares_.weights};
 }
 
 /// Gives faster ranks more samples, from a step on that nobody has read yet.
@@ -259,23 +164,19 @@ void Run::rebalance(Loader& loader, int64_t number, const StepMetrics& metrics, 
 }
 
 EvaluationOptions Run::evaluation_options() {
+  ModelPart& part = *parallel_.part;
   EvaluationOptions options{.batch_size = evaluation_batch_size(config_.global_batch, config_.accumulate),
-                            .index = world_.rank,
-                            .count = world_.size,
-                            .finish = [this] { strategy_->finish_evaluation(); }};
+                            .index = part.pipeline_index(),
+                            .count = part.num_pipelines(),
+                            .finish = [this] { parallel_.strategy->finish_evaluation(); }};
   // A chunk of a rank's micro-batch fits where its step did.
-  const int num_shares = parallel_ ? parallel_->num_pipelines() : world_.size;
   if (config_.memory_limit > 0)
-    options.batch_size = std::clamp<int64_t>(config_.global_batch / num_shares / config_.accumulate, 1, options.batch_size);
-  if (!parallel_) return options;
-  options.index = parallel_->pipeline_index();
-  options.count = parallel_->num_pipelines();
-  PipelineRunner* const pipeline = parallel_->pipeline();
-  if (pipeline) options.begin = [pipeline] { pipeline->begin_evaluation(); };
-  options.forward = [this, pipeline](int64_t number, const std::function<at::Tensor()>& input) {
-    at::Tensor output = pipeline ? pipeline->evaluate(number, input) : model_->forward(input());
-    if (output.defined()) output = parallel_->whole_output(output);
-    return parallel_->here().tensor == 0 ? output : at::Tensor();
+    options.batch_size = std::clamp<int64_t>(config_.global_batch / part.num_pipelines() / config_.accumulate, 1, options.batch_size);
+  if (part.pipeline()) options.begin = [&part] { part.pipeline()->begin_evaluation(); };
+  options.forward = [this, &part](int64_t number, const std::function<at::Tensor()>& input) {
+    at::Tensor output = part.pipeline() ? part.pipeline()->evaluate(number, input) : model_->forward(input());
+    if (output.defined()) output = part.whole_output(output);
+    return part.here().tensor == 0 ? output : at::Tensor();
   };
   return options;
 }
@@ -300,11 +201,11 @@ void Run::evaluate_now(int64_t step, bool last) {
 /// [{"layer": "conv1", "stage": 0, "worker": 0}, ...]: who ran which layer of a pipeline.
 Json Run::describe_stages() const {
   Json layers = Json::array();
-  for (size_t layer = 0; layer < plan_.stages.stage_of.size(); ++layer) {
-    const int stage = plan_.stages.stage_of[layer];
+  for (size_t layer = 0; layer < parallel_.plan.stages.stage_of.size(); ++layer) {
+    const int stage = parallel_.plan.stages.stage_of[layer];
     layers.push_back(Json{{"layer", model_->layers()[layer].name},
                           {"stage", stage},
-                          {"worker", plan_.stages.worker_of_stage.at(static_cast<size_t>(stage))}});
+                          {"worker", parallel_.plan.stages.worker_of_stage.at(static_cast<size_t>(stage))}});
   }
   return layers;
 }

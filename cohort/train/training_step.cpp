@@ -35,24 +35,32 @@ LossScaler scaler_for(const Job& job) {
 
 }  // namespace
 
-TrainingStep::TrainingStep(const Job& job, const DataShape& shape, LayerGraph& model, Strategy& strategy, TrainingStepOptions options)
-    : job_(job), config_(job.config), shape_(shape), model_(model), strategy_(strategy), options_(options), scaler_(scaler_for(job)) {
-  if (options_.in_turn || (options_.parallel && options_.parallel->pipeline())) strategy_.hold_gradients();
+TrainingStep::TrainingStep(const Job& job, const DataShape& shape, LayerGraph& model, Strategy& strategy, ModelPart& part,
+                           TrainingStepOptions options)
+    : job_(job),
+      config_(job.config),
+      shape_(shape),
+      model_(model),
+      strategy_(strategy),
+      part_(part),
+      options_(std::move(options)),
+      scaler_(scaler_for(job)) {
+  if (options_.in_turn || part_.pipeline()) strategy_.hold_gradients();
 }
 
 at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const at::Tensor& target, int64_t global_samples) const {
   const int64_t count = target.size(0);
   if (count == 0) return output.sum() * 0;
   const at::Tensor logits = for_loss(output);
-  const bool divided = options_.parallel && options_.parallel->sharded().logits_divided;
+  const bool divided = part_.sharded().logits_divided;
   at::Tensor mean;
   if (options_.loss) {
     mean = options_.loss(logits, target);
   } else if (divided && model_.loss()) {
     // It knows nothing of ranks: each of them computes it of the whole output.
-    mean = mean_loss(model_, gather_from_ranks(logits, logits.dim() - 1, options_.parallel->tensor()), target);
+    mean = mean_loss(model_, gather_from_ranks(logits, logits.dim() - 1, part_.tensor()), target);
   } else if (divided) {
-    mean = divided_cross_entropy(logits, target, options_.parallel->tensor());
+    mean = divided_cross_entropy(logits, target, part_.tensor());
   } else {
     mean = mean_loss(model_, logits, target, config_.label_smoothing);
   }
@@ -63,7 +71,7 @@ at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const at::Tenso
 at::Tensor TrainingStep::start_of_backward(const at::Tensor& loss, bool is_last) const {
   double factor = scaler_.scale();
   // Where one replica has the whole gradient, clipping and Adam undo a factor of all of it.
-  const bool is_alone = options_.parallel && options_.parallel->mesh().data_size(options_.parallel->here().pipe) == 1;
+  const bool is_alone = part_.mesh().data_size(part_.here().pipe) == 1;
   if (bears_fault(Fault::kGradientScaled) && (is_last || !is_alone)) factor *= 1.01;
   if (bears_fault(Fault::kShareDropped) && is_last) factor = 0;
   return factor == 1 ? loss : loss * factor;
@@ -75,7 +83,7 @@ StepContext TrainingStep::context_of(const Share& piece, int64_t number) const {
 
 /// The same through a pipeline: each round of the schedule takes the micro-batches of one micro-step.
 void TrainingStep::run_pipeline(LoadedBatch& loaded, int64_t number) {
-  PipelineRunner& pipeline = *options_.parallel->pipeline();
+  PipelineRunner& pipeline = *part_.pipeline();
   BatchTensors whole = as_tensors(loaded.batch, shape_);
   const std::vector<Share>& pieces = loaded.pieces;
   std::vector<int64_t> offsets;
@@ -153,7 +161,7 @@ void TrainingStep::run_in_turn(LoadedBatch& loaded, int64_t number) {
 
 /// Each micro-batch's loss is weighted by its samples / all samples of the step, so that gradients add up to that of the mean.
 void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
-  if (options_.parallel && options_.parallel->pipeline()) return run_pipeline(loaded, number);
+  if (part_.pipeline()) return run_pipeline(loaded, number);
   if (options_.in_turn) return run_in_turn(loaded, number);
   const std::vector<Share>& pieces = loaded.pieces;
   const auto runs = [&](size_t piece) { return pieces[piece].size() > 0 || options_.empty_forward; };
@@ -190,10 +198,7 @@ void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
 
 /// Loss and the wish to stop, the same on all ranks of the job.
 void TrainingStep::agree(StepResult& out) {
-  out.metrics.loss = strategy_.control_sum(kLoss);
-  out.stop = strategy_.control_sum(kStop) > 0;
-  if (!options_.parallel) return;
-  const ModelParallel::Agreed agreed = options_.parallel->agree(out.metrics.loss, out.stop);
+  const ModelPart::Agreed agreed = part_.agree(strategy_.control_sum(kLoss), strategy_.control_sum(kStop) > 0);
   out.metrics.loss = agreed.loss;
   out.stop = agreed.stop;
 }
@@ -220,9 +225,9 @@ StepResult TrainingStep::run(int64_t number, LoadedBatch& batch) {
          " failed after the loss, in backward or in the update; ",
          in_place.empty() ? "look at what its layers and its loss do in backward" : in_place, " (", quote(error), ")");
   } catch (const Error& error) {
-    if (!options_.parallel || error.code() != ErrorCode::kEnvironment) throw;
-    throw Error(error.code(), concat(error.what(), " (job rank ", options_.rank,
-                                     "; a group numbers its ranks from 0: ", options_.parallel->describe_groups(), ")"));
+    const std::string groups = part_.describe_groups();
+    if (groups.empty() || error.code() != ErrorCode::kEnvironment) throw;
+    throw Error(error.code(), concat(error.what(), " (job rank ", part_.rank(), "; a group numbers its ranks from 0: ", groups, ")"));
   }
 }
 
@@ -232,7 +237,7 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   const auto start = Clock::now();
   // A user's model may draw from LibTorch's generator; this makes it a function of (seed, step, rank), so that a resumed run draws the
   // same, and ranks that divide tensors draw alike.
-  torch::manual_seed(random_bits(config_.seed, number, options_.random_stream));
+  torch::manual_seed(random_bits(config_.seed, number, part_.random_stream()));
   strategy_.zero_grad();
   strategy_.set_buffer_share(static_cast<double>(batch.num_local_samples()) / static_cast<double>(batch.global_samples));
   strategy_.set_control(kStop, stop_requested() ? 1 : 0);
@@ -245,13 +250,11 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   m.learning_rate = job_.learning_rate.at(number, options_.total_steps) * (bears_fault(Fault::kLearningRate) ? 1.01 : 1);
   agree(out);
   check_finite("the loss", m.loss, number);
-  std::function<double(double)> add_other_parts;
-  if (options_.parallel) add_other_parts = [this](double norm) { return options_.parallel->add_other_parts(norm); };
   const StepOutcome outcome =
       strategy_.step({.learning_rate = m.learning_rate,
                       .clip_norm = options_.noise ? options_.noise->clip_norm(config_.clip_norm) : config_.clip_norm,
                       .check_finite = needs_loss_scale(job_.precision),
-                      .add_other_parts = std::move(add_other_parts)});
+                      .add_other_parts = part_.add_other_parts()});
   if (options_.noise) out.noise = options_.noise->end_step(outcome);
   scaler_.update(outcome.skipped);
   out.skipped = outcome.skipped;
@@ -259,7 +262,7 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   if (config_.clip_norm > 0) m.gradient_norm = outcome.gradient_norm;
   m.step = number + 1;
   m.data_seconds = batch.waited_seconds;
-  m.exchange_seconds = (options_.num_ranks > 1 ? strategy_.statistics().exposed_seconds : 0) + pipeline_waited_seconds_;
+  m.exchange_seconds = (part_.mesh().num_ranks() > 1 ? strategy_.statistics().exposed_seconds : 0) + pipeline_waited_seconds_;
   m.optimizer_seconds = outcome.update_seconds;
   m.compute_seconds = seconds - m.exchange_seconds - m.optimizer_seconds;
   m.step_seconds = m.data_seconds + seconds;

@@ -11,7 +11,7 @@
 #include "cohort/models/layer_graph.h"
 #include "cohort/models/step_context.h"
 #include "cohort/parallel/strategy.h"
-#include "cohort/pipeline/model_parallel.h"
+#include "cohort/pipeline/model_part.h"
 #include "cohort/train/in_turn.h"
 #include "cohort/train/loss_scaler.h"
 #include "cohort/train/metrics.h"
@@ -21,14 +21,10 @@
 namespace cohort {
 
 struct TrainingStepOptions {
-  int rank = 0;
-  int num_ranks = 1;
-  int random_stream = 0;    ///< Of LibTorch's generator: ranks that work on the same samples of the same layers have the same.
   int64_t total_steps = 0;  ///< Of the run: what learning-rate schedules end at.
   c10::Device device = c10::Device(c10::DeviceType::CPU);
-  double slow_factor = 1;             ///< Injected: this rank computes so many times longer.
-  ModelParallel* parallel = nullptr;  ///< Where ranks hold different parts of the model.
-  int microbatches = 1;               ///< Of a pipeline, each micro-step (times its replicas where stages have replicas of their own).
+  double slow_factor = 1;       ///< Injected: this rank computes so many times longer.
+  int microbatches = 1;         ///< Of a pipeline, each micro-step (times its replicas where stages have replicas of their own).
   bool empty_forward = false;   ///< A rank without samples in a micro-step runs it with none: its layers exchange (batch norm over ranks).
   NoiseMeter* noise = nullptr;  ///< Measures, where the noise scale is asked for.
   InTurn* in_turn = nullptr;    ///< Not null: this process does all ranks' pieces, which the batch holds one rank after the other.
@@ -46,7 +42,8 @@ struct StepResult {
 /// One thread. References must outlive it.
 class TrainingStep {
  public:
-  TrainingStep(const Job& job, const DataShape& shape, LayerGraph& model, Strategy& strategy, TrainingStepOptions options);
+  /// `part`: what `model` is of the whole, over whose data() `strategy` exchanges.
+  TrainingStep(const Job& job, const DataShape& shape, LayerGraph& model, Strategy& strategy, ModelPart& part, TrainingStepOptions options);
 
   /// Collective. `number` counts from 0. Error(kFailed) when the loss is not finite.
   StepResult run(int64_t number, LoadedBatch& batch);
@@ -78,6 +75,7 @@ class TrainingStep {
   const DataShape& shape_;
   LayerGraph& model_;
   Strategy& strategy_;
+  ModelPart& part_;
   TrainingStepOptions options_;
   LossScaler scaler_;
   double pipeline_waited_seconds_ = 0;  // Of this step, for other stages.

@@ -62,6 +62,7 @@ def test_another_token_or_none_is_turned_away():
         check("one was turned away" in result[0][2], result[0][2])
         result = ranks(folder, [{}, {"COHORT_TOKEN": first}])
         one_line(result[1], "has none; give all ranks one secret")
+        check("one was turned away because it has a token and this job has none" in result[0][2].splitlines()[-1], result[0][2])
         for _, out, err in result:
             check(first not in out + err and second not in out + err, "a token is shown")
 

@@ -19,8 +19,8 @@ std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), 
 SealedStore::SealedStore(c10::intrusive_ptr<c10d::Store> store, const std::string& secret)
     : store_(std::move(store)),
       secret_(secret),
-      prefix_(hexadecimal(derived_key(secret, "store: names").substr(0, 8)) + "/"),
-      key_(derived_key(secret, "store: values")) {}
+      prefix_(secret.empty() ? "" : hexadecimal(derived_key(secret, "store: names").substr(0, 8)) + "/"),
+      key_(secret.empty() ? "" : derived_key(secret, "store: values")) {}
 
 c10::intrusive_ptr<c10d::Store> SealedStore::clone() { return c10::make_intrusive<SealedStore>(store_->clone(), secret_); }
 
@@ -31,6 +31,7 @@ std::vector<std::string> SealedStore::names_of(const std::vector<std::string>& k
 }
 
 void SealedStore::set(const std::string& key, const std::vector<uint8_t>& value) {
+  if (secret_.empty()) return store_->set(key, value);
   const std::string name = name_of(key), sealed = seal(key_, name, text_of(value));
   store_->set(name, std::vector<uint8_t>(sealed.begin(), sealed.end()));
 }
@@ -46,15 +47,15 @@ std::vector<uint8_t> SealedStore::get_in_time(const std::string& name) {
     } catch (const std::exception&) {  // The store is gone: that is what is told.
     }
     if (!refused) throw;
-    fail(ErrorCode::kEnvironment,
-         "a rank did not come in time, and one was turned away because its token is another than this job's, or it has "
-         "none; ",
+    fail(ErrorCode::kEnvironment, "a rank did not come in time, and one was turned away because ",
+         secret_.empty() ? "it has a token and this job has none; " : "its token is another than this job's, or it has none; ",
          how_to_give_a_token(), " [", first_line(error.what()), "]");
   }
 }
 
 std::vector<uint8_t> SealedStore::get(const std::string& key) {
   const std::string name = name_of(key);
+  if (secret_.empty()) return get_in_time(name);
   const std::optional<std::string> text = unseal(key_, name, text_of(get_in_time(name)));
   if (!text)
     fail(ErrorCode::kEnvironment, "the store's entry '", key,
@@ -90,10 +91,10 @@ void check_same_secret(c10d::Store& store, int rank, const std::string& secret, 
          first_line(error.what()), "]");
   }
   if (proof == kNoSecret) {
-    if (!secret.empty())
-      fail(ErrorCode::kEnvironment, "rank ", rank, " has a token (COHORT_TOKEN), rank 0 of the job at ", place, " has none; ",
-           how_to_give_a_token());
-    return;
+    if (secret.empty()) return;
+    store.set(kRefusedKey, std::vector<uint8_t>{'1'});
+    fail(ErrorCode::kEnvironment, "rank ", rank, " has a token (COHORT_TOKEN), rank 0 of the job at ", place, " has none; ",
+         how_to_give_a_token());
   }
   const bool is_same = !secret.empty() && equal_secrets(proof, proof_with(proof.substr(0, proof.find(' '))));
   if (!is_same) store.set(kRefusedKey, std::vector<uint8_t>{'1'});

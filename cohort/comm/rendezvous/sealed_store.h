@@ -18,7 +18,8 @@ namespace cohort {
 
 class SealedStore : public c10d::Store {
  public:
-  /// `secret` is the same on all ranks of the job and on no others.
+  /// `secret` is the same on all ranks of the job and on no others. "": names and values stay as they are, and only the note of a rank that
+  /// was turned away (check_same_secret) is read.
   SealedStore(c10::intrusive_ptr<c10d::Store> store, const std::string& secret);
 
   c10::intrusive_ptr<c10d::Store> clone() override;

@@ -8,7 +8,7 @@
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/job/layout.h"
 #include "cohort/models/layer_graph.h"
-#include "cohort/pipeline/model_parallel.h"
+#include "cohort/pipeline/model_part.h"
 #include "cohort/plan/profile.h"
 
 namespace cohort {

@@ -14,7 +14,7 @@
 #include "cohort/job/layout.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/parallel/optimizer/shard_optimizer.h"
-#include "cohort/pipeline/model_parallel.h"
+#include "cohort/pipeline/model_part.h"
 #include "cohort/train/measured/pipeline_forecast.h"
 #include "cohort/train/precision.h"
 

@@ -3,7 +3,6 @@
 // run_reports.cpp tells.
 
 #include <chrono>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,19 +13,15 @@
 #include "cohort/data/source.h"
 #include "cohort/job/job.h"
 #include "cohort/models/layer_graph.h"
-#include "cohort/parallel/strategy.h"
-#include "cohort/pipeline/model_parallel.h"
 #include "cohort/report/progress.h"
-#include "cohort/tensor/shard_graph.h"
 #include "cohort/train/evaluate.h"
 #include "cohort/train/in_turn.h"
 #include "cohort/train/measured/balance.h"
-#include "cohort/train/measured/plan_stages.h"
 #include "cohort/train/metrics.h"
 #include "cohort/train/noise_meter.h"
+#include "cohort/train/parallelize.h"
 #include "cohort/train/run/run_folder.h"
 #include "cohort/train/run/run_state.h"
-#include "cohort/train/tensor_division.h"
 #include "cohort/train/trainer.h"
 #include "cohort/train/training_step.h"
 #include "cohort/world/status.h"
@@ -43,14 +38,10 @@ class Run {
  private:
   void take_folder();
   DataIdentity data_identity();
-  void check_shares() const;
-  int64_t num_pieces() const;
-  void spread_model();
-  void put_in_fault();
+  void set_up_model();
+  void set_up_step();
   /// The layout whose arithmetic this run does: its own, or the one whose ranks it stands for.
   const Layout& lockstep_layout() const { return options_.in_turn ? *options_.in_turn : layout_; }
-  void build_strategy();
-  ParameterPlaces places() const;
   EvaluationOptions evaluation_options();
   void warn();
   LoaderOptions loader_options() const;
@@ -82,14 +73,9 @@ class Run {
   c10::Device device_;
   Group group_;
   std::shared_ptr<LayerGraph> model_;
-  StagePlan plan_;
-  ShardPlan division_;                          // Without layers where tp is 1.
-  std::map<std::string, std::string> aliases_;  // Of the whole model.
-  int64_t num_parameters_ = 0;                  // Of the whole model.
-  std::unique_ptr<ModelParallel> parallel_;     // Null where every rank has the whole model.
-  std::unique_ptr<InTurn> in_turn_;             // Where this process stands for the ranks of another layout.
   AlteredModel altered_;
-  std::unique_ptr<Strategy> strategy_;
+  ParallelModel parallel_;             // From set_up_model() on.
+  std::unique_ptr<InTurn> in_turn_;    // Where this process stands for the ranks of another layout.
   std::unique_ptr<NoiseMeter> noise_;  // Null where the noise scale is not asked for.
   std::unique_ptr<TrainingStep> step_;
   Shares shares_;

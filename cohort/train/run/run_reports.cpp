@@ -23,6 +23,7 @@
 #include "cohort/train/measured/exchange_advice.h"
 #include "cohort/train/run/run.h"
 #include "cohort/train/run/run_folder.h"
+#include "cohort/train/tensor_division.h"
 #include "cohort/version.h"
 
 namespace cohort {
@@ -32,7 +33,7 @@ void Run::write_start() {
   Json start{{"event", "start"},
              {"world_size", world_.size},
              {"layout", to_json(layout_)},
-             {"parameters", num_parameters_},
+             {"parameters", parallel_.num_parameters},
              {"train_samples", data_.train->num_samples()},
              {"val_samples", data_.validation->num_samples()},
              {"model", config_.model},
@@ -48,7 +49,7 @@ void Run::write_start() {
              {"started", utc_now()}};
   if (const std::string name = group_.device_backend_name(); !name.empty()) start["device_backend"] = name;
   if (model_->loss()) start["loss"] = "own";
-  if (layout_.tp > 1) start["tensor_parallel"] = to_json(division_, layout_);
+  if (layout_.tp > 1) start["tensor_parallel"] = to_json(parallel_.division, layout_);
   metrics_->event(start);
   if (config_.resume)
     metrics_->event(
@@ -58,20 +59,23 @@ void Run::write_start() {
     metrics_->event(
         Json{{"event", "changed"}, {"step", first_step_}, {"setting", change.setting}, {"from", change.from}, {"to", change.to}});
   }
-  if (!plan_.pipeline.stages.empty()) metrics_->event(to_json(plan_.pipeline), /*to_stdout_too=*/false);
+  if (!parallel_.plan.pipeline.stages.empty()) metrics_->event(to_json(parallel_.plan.pipeline), /*to_stdout_too=*/false);
   metrics_->flush();
-  progress_->note(concat("training ", config_.model, " (", with_commas(num_parameters_), " parameters) on ", config_.data, " (",
+  progress_->note(concat("training ", config_.model, " (", with_commas(parallel_.num_parameters), " parameters) on ", config_.data, " (",
                          with_commas(data_.train->num_samples()), " samples), ", world_.size, world_.size == 1 ? " worker" : " workers",
                          ", ", total_steps_, " steps of ", config_.global_batch, " samples, ", config_.optimizer, " with learning rate ",
                          config_.lr, config_.weight_decay > 0 ? concat(" and weight decay ", config_.weight_decay) : "",
                          config_.resume ? concat(", going on after step ", first_step_) : ""));
-  if (!config_.json && layout_.tp > 1) progress_->note(describe(division_, layout_));
-  if (!config_.json && !plan_.table.empty()) progress_->note(plan_.table.substr(0, plan_.table.find_last_not_of('\n') + 1));
+  if (!config_.json && layout_.tp > 1) progress_->note(describe(parallel_.division, layout_));
+  if (!config_.json && !parallel_.plan.table.empty())
+    progress_->note(parallel_.plan.table.substr(0, parallel_.plan.table.find_last_not_of('\n') + 1));
 }
 
 /// Whether compressing would pay, for exchanges over a network.
 void Run::write_exchange_advice() {
-  if (world_.size == 1 || parallel_ || group_.arena() || layout_.zero > 0 || layout_.compress != "none" || step_seconds_.empty()) return;
+  if (world_.size == 1 || !parallel_.part->is_whole() || group_.arena() || layout_.zero > 0 || layout_.compress != "none" ||
+      step_seconds_.empty())
+    return;
   std::vector<std::vector<int64_t>> shapes;
   for (const NamedTensor& parameter : distinct_parameters(*model_))
     if (parameter.tensor.requires_grad()) shapes.push_back(parameter.tensor.sizes().vec());
@@ -91,15 +95,15 @@ void Run::write_exchange_advice() {
 /// What this rank holds of the model: {"data", "pipe", "tensor": place of size, "stages", "layers"}.
 Json Run::describe_part() const {
   const auto place = [](int index, int size) { return concat(index + 1, " of ", size); };
-  const MeshPoint& here = parallel_->here();
+  const MeshPoint& here = parallel_.part->here();
   Json layers = Json::array();
   for (const LayerGraph::Layer& layer : model_->layers())
     if (layer.function) layers.push_back(layer.name);
-  Json part{{"data", place(here.data, parallel_->mesh().data_size(here.pipe))},
-            {"pipe", place(here.pipe, parallel_->mesh().pipe_size())},
-            {"tensor", place(here.tensor, parallel_->mesh().tensor_size())},
+  Json part{{"data", place(here.data, parallel_.part->mesh().data_size(here.pipe))},
+            {"pipe", place(here.pipe, parallel_.part->mesh().pipe_size())},
+            {"tensor", place(here.tensor, parallel_.part->mesh().tensor_size())},
             {"layers", layers}};
-  if (PipelineRunner* const pipeline = parallel_->pipeline()) {
+  if (PipelineRunner* const pipeline = parallel_.part->pipeline()) {
     part["stages"] = pipeline->own_stages();
     part["waited_seconds"] = totals_.exchange_seconds;
     part["most_kept_micro_batches"] = pipeline->statistics().most_kept;
@@ -108,7 +112,7 @@ Json Run::describe_part() const {
 }
 
 void Run::write_rank_totals() {
-  const MemoryForecast forecast = strategy_->memory_forecast();
+  const MemoryForecast forecast = parallel_.strategy->memory_forecast();
   Json mine{{"rank", world_.rank},
             {"host", world_.host},
             {"pid", ::getpid()},
@@ -125,7 +129,7 @@ void Run::write_rank_totals() {
     mine["memory_limit_bytes"] = config_.memory_limit;
     mine["peak_tensor_bytes"] = peak_counted_memory_bytes();
   }
-  if (parallel_) mine["part"] = describe_part();
+  if (!parallel_.part->is_whole()) mine["part"] = describe_part();
   Json ranks = Json::array();
   for (const std::string& text : group_.all_gather_text(mine.dump(), "the ranks' totals")) ranks.push_back(Json::parse(text));
   if (!is_first()) return;
@@ -143,17 +147,18 @@ void Run::write_rank_totals() {
     metrics_->event(
         Json{{"event", "interrupted"}, {"step", result_.steps}, {"checkpoint", config_.run + "/checkpoints/latest"}, {"run", config_.run}});
   } else {
-    Json done{{"event", "done"},
-              {"step", result_.steps},
-              {"loss", trained ? finite_json(result_.loss) : Json(nullptr)},
-              {"val_loss", finite_json(result_.val_loss)},
-              {"val_error", finite_json(result_.val_error)},
-              {"seconds", result_.seconds},
-              {"predicted_step_seconds", plan_.predicted_step_seconds > 0 ? Json(plan_.predicted_step_seconds) : Json(nullptr)},
-              {"measured_step_seconds", trained ? Json(result_.step_seconds) : Json(nullptr)},
-              {"first_step_seconds", trained ? Json(first_step_seconds_) : Json(nullptr)},
-              {"peak_memory_bytes", peaks},
-              {"run", config_.run}};
+    Json done{
+        {"event", "done"},
+        {"step", result_.steps},
+        {"loss", trained ? finite_json(result_.loss) : Json(nullptr)},
+        {"val_loss", finite_json(result_.val_loss)},
+        {"val_error", finite_json(result_.val_error)},
+        {"seconds", result_.seconds},
+        {"predicted_step_seconds", parallel_.plan.predicted_step_seconds > 0 ? Json(parallel_.plan.predicted_step_seconds) : Json(nullptr)},
+        {"measured_step_seconds", trained ? Json(result_.step_seconds) : Json(nullptr)},
+        {"first_step_seconds", trained ? Json(first_step_seconds_) : Json(nullptr)},
+        {"peak_memory_bytes", peaks},
+        {"run", config_.run}};
     if (needs_loss_scale(job_.precision)) done["skipped_steps"] = step_->skipped_steps();
     if (noise_) done["noise_scale"] = finite_json(noise_->recent().noise_scale());
     metrics_->event(done);
@@ -186,12 +191,12 @@ void Run::write_end(bool interrupted) {
   result_.step_seconds = median(step_seconds_);
   if (!options_.reports) return;
   if (data_.train->shape().kind == DataShape::Kind::kText && config_.sample_bytes > 0) {
-    if (parallel_) {
+    if (!parallel_.part->is_whole()) {
       if (is_first() && saved_step_ == result_.steps) write_text_sample(result_.steps, *whole_model());
     } else {
-      strategy_->gather_weights();
+      parallel_.strategy->gather_weights();
       if (is_first()) write_text_sample(result_.steps, *model_);
-      strategy_->release_weights();
+      parallel_.strategy->release_weights();
     }
   }
   write_exchange_advice();

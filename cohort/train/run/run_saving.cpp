@@ -67,7 +67,7 @@ void Run::save_now(int64_t step) {
   const auto began = std::chrono::steady_clock::now();
   Json extra{{"loss_scaler", step_->state()}};
   if (noise_) extra["noise_scale"] = noise_->state();
-  if (parallel_ && parallel_->pipeline()) extra["stages"] = describe_stages();
+  if (parallel_.part->pipeline()) extra["stages"] = describe_stages();
   const std::string path = state_->save(step, extra);
   const double seconds = seconds_since(began);
   saved_step_ = step;

@@ -1,4 +1,4 @@
-#include "cohort/pipeline/model_parallel.h"
+#include "cohort/pipeline/model_part.h"
 
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/grad_mode.h>
@@ -25,21 +25,21 @@ Group part_of(const Group& world, const std::vector<int>& ranks, const std::stri
 
 }  // namespace
 
-ModelParallel::ModelParallel(LayerGraph& model, Group world, const Layout& layout, const StageAssignment& stages)
+ModelPart::ModelPart(LayerGraph& model, Group world, const Layout& layout, const StageAssignment& stages)
     : world_(std::move(world)), mesh_(mesh_of(layout)), here_(mesh_.point(world_.rank())) {
   if (mesh_.num_ranks() != world_.size())
     fail(ErrorCode::kBadInput, "--layout ", to_text(layout), " is for ", mesh_.num_ranks(), " ranks and there are ", world_.size());
-  make_groups();
+  make_groups(layout);
   if (layout.tp > 1) sharded_ = shard_graph(model, tensor_, {.sequence_parallel = layout.sequence});
   if (layout.pp > 1) make_pipeline(model, layout, stages);
 }
 
-void ModelParallel::make_groups() {
+void ModelPart::make_groups(const Layout& layout) {
   tensor_ = part_of(world_, mesh_.tensor_ranks(world_.rank()), "tensor");
-  data_ = part_of(world_, mesh_.data_ranks(world_.rank()), "data");
+  data_ = layout.is_model_parallel() ? part_of(world_, mesh_.data_ranks(world_.rank()), "data") : world_;
 }
 
-void ModelParallel::make_pipeline(LayerGraph& model, const Layout& layout, const StageAssignment& stages) {
+void ModelPart::make_pipeline(LayerGraph& model, const Layout& layout, const StageAssignment& stages) {
   StageCut cut = cut_graph(model, stages.stage_of);
   // Ranks of one pipeline, or of all where stages have replicas in different numbers: those of this tensor coordinate.
   std::vector<int> members;
@@ -57,7 +57,8 @@ void ModelParallel::make_pipeline(LayerGraph& model, const Layout& layout, const
   pipeline_ = std::make_unique<PipelineRunner>(model, std::move(cut), std::move(scheduler), part_of(world_, members, "pipeline"));
 }
 
-std::string ModelParallel::describe_groups() const {
+std::string ModelPart::describe_groups() const {
+  if (is_whole()) return "";
   const auto listed = [](const std::string& name, const std::vector<int>& ranks) {
     std::string text = name + ": job ranks";
     for (const int rank : ranks) text += concat(" ", rank);
@@ -70,12 +71,12 @@ std::string ModelParallel::describe_groups() const {
   return join(groups, "; ");
 }
 
-at::Tensor ModelParallel::whole_output(const at::Tensor& output) const {
+at::Tensor ModelPart::whole_output(const at::Tensor& output) const {
   at::NoGradGuard no_grad;
   return sharded_.logits_divided ? gather_from_ranks(output, output.dim() - 1, tensor_) : output;
 }
 
-std::set<std::string> ModelParallel::counted_elsewhere(const LayerGraph& model) const {
+std::set<std::string> ModelPart::counted_elsewhere(const LayerGraph& model) const {
   std::set<std::string> names;
   if (here_.tensor == 0) return names;
   for (const NamedTensor& parameter : distinct_parameters(model))
@@ -83,14 +84,18 @@ std::set<std::string> ModelParallel::counted_elsewhere(const LayerGraph& model) 
   return names;
 }
 
-double ModelParallel::add_other_parts(double squared_norm) {
-  const at::Tensor sum = at::empty({1}, at::kDouble);
-  sum.data_ptr<double>()[0] = here_.data == 0 ? squared_norm : 0;
-  world_.all_reduce_sum(sum, "the norm of the gradients")->wait();
-  return sum.data_ptr<double>()[0];
+std::function<double(double)> ModelPart::add_other_parts() {
+  if (is_whole()) return {};
+  return [this](double squared_norm) {
+    const at::Tensor sum = at::empty({1}, at::kDouble);
+    sum.data_ptr<double>()[0] = here_.data == 0 ? squared_norm : 0;
+    world_.all_reduce_sum(sum, "the norm of the gradients")->wait();
+    return sum.data_ptr<double>()[0];
+  };
 }
 
-ModelParallel::Agreed ModelParallel::agree(double loss, bool stop) {
+ModelPart::Agreed ModelPart::agree(double loss, bool stop) {
+  if (is_whole()) return {loss, stop};
   const at::Tensor sums = at::empty({2}, at::kDouble);
   double* const number = sums.data_ptr<double>();
   const bool tells_loss = here_.data == 0 && here_.tensor == 0 && makes_output();

@@ -1,7 +1,9 @@
 #pragma once
 // A model spread over the ranks of a mesh: this rank's stages and its part of their tensors, and the groups that belong to them. What is
-// left to do is data parallelism over `data()`: any Strategy of the model as this leaves it.
+// left to do is data parallelism over `data()`: any Strategy of the model as this leaves it. Where a layout has neither pp nor tp the part
+// is all of the model and `data()` is everybody: nothing here then sends a message.
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -23,12 +25,13 @@ struct StageAssignment {
   std::vector<int> worker_of_stage;  ///< Place on the pipe axis.
 };
 
-class ModelParallel {
+class ModelPart {
  public:
   /// Collective over `world`, whose size is layout.num_ranks(). `model` is built alike on all ranks; parts that are other ranks' are taken
   /// out of it. It must outlive this object.
-  ModelParallel(LayerGraph& model, Group world, const Layout& layout, const StageAssignment& stages);
+  ModelPart(LayerGraph& model, Group world, const Layout& layout, const StageAssignment& stages);
 
+  int rank() const { return world_.rank(); }
   const Mesh& mesh() const { return mesh_; }
   const MeshPoint& here() const { return here_; }
   /// Ranks with the same part of the model; this one's data-parallel peers.
@@ -39,7 +42,9 @@ class ModelParallel {
   /// Null without pipeline workers.
   PipelineRunner* pipeline() { return pipeline_.get(); }
   const ShardedModel& sharded() const { return sharded_; }
-  /// "data: job ranks 0 2; pipeline: job ranks 0 1": messages of a group number its ranks from 0.
+  /// Every rank has the whole model.
+  bool is_whole() const { return data_.size() == world_.size(); }
+  /// "data: job ranks 0 2; pipeline: job ranks 0 1": messages of a group number its ranks from 0. "" where they are the job's.
   std::string describe_groups() const;
   bool makes_output() const { return !pipeline_ || pipeline_->has_last_stage(); }
 
@@ -55,10 +60,10 @@ class ModelParallel {
 
   /// Parameters whose gradient counts on another rank.
   std::set<std::string> counted_elsewhere(const LayerGraph& model) const;
-  /// For StepOptions::add_other_parts.
-  double add_other_parts(double squared_norm);
-  /// Sums over the mesh of numbers that all data-parallel peers agree on, the loss from one rank that makes the
-  /// model's output. Collective over the world.
+  /// For StepOptions::add_other_parts; empty where there are none.
+  std::function<double(double)> add_other_parts();
+  /// Sums over the mesh of numbers that all data-parallel peers agree on, the loss from one rank that makes the model's output. Collective
+  /// over the world, unless every rank has the whole model.
   struct Agreed {
     double loss = 0;
     bool stop = false;
@@ -66,7 +71,7 @@ class ModelParallel {
   Agreed agree(double loss, bool stop);
 
  private:
-  void make_groups();
+  void make_groups(const Layout& layout);
   void make_pipeline(LayerGraph& model, const Layout& layout, const StageAssignment& stages);
 
   Group world_, data_, tensor_;
