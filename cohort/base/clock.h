@@ -10,4 +10,7 @@ double seconds_since(std::chrono::time_point<Clock> start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+/// Of a clock that never goes back; only differences mean something.
+inline double steady_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
 }  // namespace cohort

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 namespace cohort {
@@ -11,6 +13,17 @@ inline double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
+}
+
+/// The value below which `fraction` of the finite `values` lie, 0 for the least, on the line between the nearest two; NaN where none is
+/// finite.
+inline double quantile(std::vector<double> values, double fraction) {
+  std::erase_if(values, [](double value) { return !std::isfinite(value); });
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  std::sort(values.begin(), values.end());
+  const double place = fraction * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<size_t>(place), above = std::min(below + 1, values.size() - 1);
+  return values[below] + (place - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
 }  // namespace cohort

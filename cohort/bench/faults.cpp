@@ -16,6 +16,7 @@
 #include <new>
 #include <thread>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/base/random.h"
 #include "cohort/comm/group.h"
@@ -26,8 +27,6 @@ namespace {
 
 constexpr int kMaxRanks = 64;
 constexpr int64_t kElements = (1 << 20) / 4;
-
-double now_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 /// Shared by the ranks of one trial. The steady clock is that of the whole machine.
 struct Trial {
@@ -61,13 +60,13 @@ World world_of(int rank, int size, int store_fd) {
         while (trial.num_ready < options.num_ranks) std::this_thread::yield();
         const uint64_t wait_us = 5000 + random_bits(1, trial_number) % 45000;
         std::this_thread::sleep_for(std::chrono::microseconds(wait_us));
-        trial.signalled = now_seconds();
+        trial.signalled = steady_seconds();
         ::kill(::getpid(), options.stop ? SIGSTOP : SIGKILL);
       });
     }
     while (true) group.all_reduce_sum(gradients, "the gradients")->wait();
   } catch (const std::exception& error) {
-    trial.noticed[rank] = now_seconds();
+    trial.noticed[rank] = steady_seconds();
     std::strncpy(trial.error[rank], error.what(), sizeof trial.error[rank] - 1);
   }
   ::_exit(0);
@@ -85,8 +84,8 @@ void end_all(std::vector<pid_t>& ranks) {
 
 /// Waits until every survivor (all but the last rank) has ended, or it is too late.
 void wait_for_survivors(const BenchFaultsOptions& options, std::vector<pid_t>& ranks) {
-  const double end = now_seconds() + options.timeout_seconds + 10;
-  for (size_t left = ranks.size() - 1; left > 0 && now_seconds() < end;) {
+  const double end = steady_seconds() + options.timeout_seconds + 10;
+  for (size_t left = ranks.size() - 1; left > 0 && steady_seconds() < end;) {
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       if (ranks[rank] <= 0 || ::waitpid(ranks[rank], nullptr, WNOHANG) != ranks[rank]) continue;
       ranks[rank] = 0;

@@ -48,9 +48,9 @@ class CheckpointWriter {
   /// `folder` is RUN/checkpoints. `nonce` (letters, digits, '-', '_') is the same on every rank of the job and not that of another job.
   /// `io`, not owned, stands for the file system in tests.
   CheckpointWriter(std::string folder, int64_t step, std::string nonce, CheckpointIo* io = nullptr);
-  /// Makes step-N.tmp.<nonce>/ and, where they are missing, `folder` itself and the folders above it, durably.
+  /// Makes step-N.tmp.NONCE/ and, where they are missing, `folder` itself and the folders above it, durably.
   void begin();
-  /// Writes rank-<rank>.safetensors, fsyncs. The pieces' data is read before this returns.
+  /// Writes rank-RANK.safetensors, fsyncs. The pieces' data is read before this returns.
   ShardInfo write_shard(int rank, const std::vector<TensorPiece>& pieces);
   /// Manifest, fsync, rename, fsync of the parent, `latest`, then removal of all but the newest `keep` (at least 2; a checkpoint of a later
   /// step is never removed) and of stale temporary folders. Returns the final path. Error(kBadInput) naming the tensor when the shards do

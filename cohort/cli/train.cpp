@@ -11,7 +11,7 @@
 #include "cohort/train/measured/auto_batch.h"
 #include "cohort/train/run/check_run.h"
 #include "cohort/train/run/run_folder.h"
-#include "cohort/train/trainer.h"
+#include "cohort/train/run/train_job.h"
 #include "cohort/world/stop.h"
 #include "cohort/world/world.h"
 

@@ -25,6 +25,7 @@
 #include <chrono>
 #include <set>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/pipeline/packet_mail.h"
 #include "cohort/pipeline/split_backward.h"
@@ -35,8 +36,6 @@ namespace cohort {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-
-double clock_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 /// One (stage, micro-batch) between its forward and the end of its backward.
 struct InFlight {
@@ -322,7 +321,7 @@ PipelineRunner::~PipelineRunner() = default;
 
 void PipelineRunner::step(int num_micro_batches, const PipelineWork& work) {
   State& s = *state_;
-  const double began = clock_seconds();
+  const double began = steady_seconds();
   const double waited_before = s.mail.channels().waited_seconds();
   const int64_t sent_before = s.mail.channels().sent_bytes();
   s.now = &s.schedule_of(num_micro_batches);
@@ -331,15 +330,15 @@ void PipelineRunner::step(int num_micro_batches, const PipelineWork& work) {
   s.num_kept = 0;
   s.tied->lend(s.mail);
   for (const Action& action : s.now->schedule.actions[static_cast<size_t>(s.group.rank())]) {
-    const double start = clock_seconds();
+    const double start = steady_seconds();
     s.run(action);
-    if (s.recorded) s.recorded->push_back({action, start, clock_seconds()});
+    if (s.recorded) s.recorded->push_back({action, start, steady_seconds()});
   }
   s.tied->give_back(s.mail);
   s.mail.channels().flush();
   s.work = nullptr;
   s.statistics.waited_seconds = s.mail.channels().waited_seconds() - waited_before;
-  s.statistics.compute_seconds = clock_seconds() - began - s.statistics.waited_seconds;
+  s.statistics.compute_seconds = steady_seconds() - began - s.statistics.waited_seconds;
   s.statistics.sent_bytes = s.mail.channels().sent_bytes() - sent_before;
 }
 

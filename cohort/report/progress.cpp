@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/base/text/text.h"
 
@@ -99,7 +100,7 @@ ProgressOutput ProgressOutput::standard_error() {
   output.unicode = locale_is_utf8();
   output.write = write_stderr;
   output.width = stderr_columns;
-  output.clock = [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); };
+  output.clock = steady_seconds;
   return output;
 }
 

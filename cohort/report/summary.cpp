@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "cohort/base/error.h"
+#include "cohort/base/statistics.h"
 #include "cohort/base/text/text.h"
 #include "cohort/report/draw/curve.h"
 #include "cohort/report/draw/format.h"

@@ -12,6 +12,7 @@
 
 #include "cohort/base/cores.h"
 #include "cohort/base/error.h"
+#include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/data/loader.h"
 #include "cohort/job/layout.h"
@@ -113,13 +114,6 @@ std::vector<int> numbers_of_workers(int most) {
   return numbers;
 }
 
-/// Between the nearest two, as most programs have it.
-double quantile(const std::vector<double>& sorted, double share) {
-  const double place = share * static_cast<double>(sorted.size() - 1);
-  const size_t below = static_cast<size_t>(place), above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (place - std::floor(place)) * (sorted[above] - sorted[below]);
-}
-
 }  // namespace
 
 std::vector<StepTime> measure_step_times(const StudySpec& spec, const std::vector<int64_t>& batch_sizes, const StepTimesOptions& options) {
@@ -149,7 +143,6 @@ std::vector<StepTime> measure_step_times(const StudySpec& spec, const std::vecto
     for (const int number : numbers) {
       std::vector<double>& steps = measured[{batch_size, number}];
       if (steps.empty()) continue;
-      std::sort(steps.begin(), steps.end());
       times.push_back({batch_size, number, quantile(steps, 0.5), quantile(steps, 0.25), quantile(steps, 0.75)});
     }
   }

@@ -277,8 +277,8 @@ TrainResult train(const Job& job, const DataSet& data, const World& world, const
   return Run(job, data, world, options).train();
 }
 
-TrainResult train(const Config& config, const DataSet& data, const World& world, const TrainOptions& options) {
-  return train(resolve(config, world.size, world.local_size == world.size), data, world, options);
+TrainResult train(const Config& config, const DataSet& data, const World& world) {
+  return train(resolve(config, world.size, world.local_size == world.size), data, world);
 }
 
 }  // namespace cohort

@@ -7,7 +7,7 @@
 
 #include "cohort/job/layout.h"
 #include "cohort/models/layer_graph.h"
-#include "cohort/train/trainer.h"
+#include "cohort/train/run/train_job.h"
 #include "cohort/verify/crossings.h"
 
 namespace cohort {

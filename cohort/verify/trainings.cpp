@@ -13,7 +13,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/train/trainer.h"
+#include "cohort/train/run/train_job.h"
 #include "cohort/verify/nudge.h"
 #include "cohort/verify/pieces.h"
 #include "cohort/verify/suspects.h"

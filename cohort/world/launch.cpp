@@ -152,6 +152,7 @@ int guarded(const World& world, const std::function<int(const World&)>& body, st
     return code;
   };
   try {
+    const UnfinishedWork unfinished;
     return body(world);
   } catch (const Error& error) {
     return failed(static_cast<int>(error.code()), error.what());

@@ -1,6 +1,7 @@
 #include "cohort/world/uncaught.h"
 
 #include <cxxabi.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@ namespace cohort {
 namespace {
 
 std::atomic<int> our_rank{0}, our_size{1}, our_status_fd{-1};
+std::atomic<int> num_unfinished{0};
 std::terminate_handler handler_before = nullptr;
 
 [[noreturn]] void end_with(int code, const std::string& text) {
@@ -63,7 +65,25 @@ bool has_own_handler() { return handler_before && handler_before != __gnu_cxx::_
   std::abort();
 }
 
+void on_exit() {
+  if (num_unfinished > 0)
+    end_with(1,
+             "something called exit() in the middle of the work: the model, its loss or a library that they use; only what was saved "
+             "before is left");
+}
+
 }  // namespace
+
+UnfinishedWork::UnfinishedWork() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    std::atexit(on_exit);
+    ::pthread_atfork(nullptr, nullptr, [] { num_unfinished = 0; });  // A forked child may end as it likes.
+  });
+  ++num_unfinished;
+}
+
+UnfinishedWork::~UnfinishedWork() { --num_unfinished; }
 
 std::string sentence_of(const std::exception& error) {
   std::string text = error.what();

@@ -1,5 +1,5 @@
 #pragma once
-// Exceptions that nobody catches, in a program of the user's own. Torch-free.
+// A process that ends by itself: exceptions that nobody catches in a program of the user's own, exit() in the middle of ours. Torch-free.
 
 #include <exception>
 #include <string>
@@ -13,6 +13,16 @@ namespace cohort {
 /// prints the line, with the rank in it. A terminate handler that the program set before takes care of all but Errors, and LibTorch's own
 /// of what is no std::exception. world_from_environment() and Group::create() call this; again: `world` is who we are now.
 void end_uncaught_errors_well(const World& world);
+
+/// While one lives, a call of exit() in this process ends it as an error does, with code 1: whoever started us would take code 0 for work
+/// that is done.
+class UnfinishedWork {
+ public:
+  UnfinishedWork();
+  ~UnfinishedWork();
+  UnfinishedWork(const UnfinishedWork&) = delete;
+  UnfinishedWork& operator=(const UnfinishedWork&) = delete;
+};
 
 /// What `error` says, in one line: without the C++ frames that LibTorch appends.
 std::string sentence_of(const std::exception& error);

@@ -15,6 +15,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
+#include <cstdlib>
+
 #include "cohort/models/registry.h"
 
 namespace {
@@ -138,7 +140,7 @@ COHORT_MODEL("own-loss", [](const cohort::ModelOptions& options) {
 // What a user gets wrong, by `wrong`.
 COHORT_MODEL("wrong", [](const cohort::ModelOptions& options) -> cohort::BuiltModel {
   using Inputs = cohort::LayerGraph::Inputs;
-  const std::vector<std::string> all = {"bare", "frozen", "width", "classes", "detached", "loss", "sum", "conv", "in-place"};
+  const std::vector<std::string> all = {"bare", "frozen", "width", "classes", "detached", "loss", "sum", "conv", "in-place", "exit"};
   const std::string wrong = options.text("wrong", "bare", all);
   auto graph = std::make_shared<cohort::LayerGraph>();
   if (wrong == "conv") graph->add("conv", "conv2d", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 2, 3)));
@@ -147,9 +149,10 @@ COHORT_MODEL("wrong", [](const cohort::ModelOptions& options) -> cohort::BuiltMo
   const torch::nn::Linear hidden(options.data().input_elements(), 32);
   const torch::nn::Linear output(wrong == "width" ? 31 : 32, wrong == "classes" ? 2 : options.data().num_classes);
   graph->add("hidden", "linear", hidden);
-  const bool in_place = wrong == "in-place";
-  graph->add("activation", "own", [in_place](const Inputs& in) {
+  const bool in_place = wrong == "in-place", quits = wrong == "exit";
+  graph->add("activation", "own", [in_place, quits](const Inputs& in) {
     const at::Tensor y = in[0].exp();
+    if (quits) std::exit(0);
     return in_place ? y.add_(1) : y;
   });
   graph->add("output", "linear", output);

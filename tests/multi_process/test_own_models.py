@@ -114,6 +114,13 @@ def test_a_loss_that_is_no_mean_is_suspected_where_it_is_not_finite():
         check(code == 1 and "is not finite" in err and "model wrong has its own, which must be the mean over the samples" in err, f"{code}\n{err}")
 
 
+def test_a_model_that_calls_exit_has_not_trained():
+    for workers in "1", "2":
+        with Folder() as folder:
+            code, _, err = run(["train", "--model", "wrong:wrong=exit", *IMAGES, "--steps", "3", "--workers", workers, "--run", folder / "run"])
+            check(code == 1 and "something called exit() in the middle of the work" in err and "Traceback" not in err, f"{code}\n{err}")
+
+
 def test_text_without_scores_is_not_written():
     with Folder() as folder:
         code, out, err = run(["train", "--model", "regression", *TEXT, "--steps", "2", "--run", folder / "run"])

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
@@ -24,7 +25,6 @@ inline uint64_t ticks_now() {
 #endif
 }
 
-double steady_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 double unix_seconds() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 // A slot is a sequence lock: the writer's stores come one after the other, so do the reader's loads.

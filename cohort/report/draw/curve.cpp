@@ -9,10 +9,6 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-void drop_unknown(std::vector<double>& values) {
-  std::erase_if(values, [](double value) { return !std::isfinite(value); });
-}
-
 /// Adds sum over j < i of keep^(i-j) y_j to `sums[i]` and the same without y_j to `weights[i]`; `at(i)` gives the place of the i-th point.
 template <typename At>
 void add_one_side(const Curve& curve, double keep, At at, std::vector<double>& sums, std::vector<double>& weights) {
@@ -65,14 +61,6 @@ Curve smooth(const Curve& curve, double scale) {
   Curve out(size);
   for (size_t i = 0; i < size; ++i) out[i] = {curve[i].x, std::isfinite(curve[i].y) ? sums[i] / weights[i] : kNaN};
   return out;
-}
-
-double quantile(std::vector<double> values, double fraction) {
-  drop_unknown(values);
-  if (values.empty()) return kNaN;
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(std::floor(fraction * static_cast<double>(values.size() - 1)));
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
 }
 
 double mean(const std::vector<double>& values) {

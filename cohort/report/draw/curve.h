@@ -20,8 +20,7 @@ Curve downsample(const Curve& curve, size_t max_points);
 /// stay gaps and weigh nothing. O(n).
 Curve smooth(const Curve& curve, double scale);
 
-/// The value below which `fraction` of the finite `values` lie, 0 for the least; NaN where none is finite.
-double quantile(std::vector<double> values, double fraction);
+/// Of those that are finite; NaN where none is.
 double mean(const std::vector<double>& values);
 
 }  // namespace cohort::page

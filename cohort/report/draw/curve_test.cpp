@@ -7,6 +7,7 @@
 #include <set>
 
 #include "cohort/base/random.h"
+#include "cohort/base/statistics.h"
 
 namespace cohort::page {
 namespace {
@@ -80,6 +81,7 @@ TEST_CASE("quantile and mean leave out what is not finite") {
   CHECK(quantile({5, 1, std::nan(""), 3, INFINITY}, 0.5) == 3);
   CHECK(quantile({5, 1, 3}, 0) == 1);
   CHECK(quantile({5, 1, 3}, 1) == 5);
+  CHECK(quantile({5, 1}, 0.25) == 2);
   CHECK(std::isnan(quantile({std::nan("")}, 0.5)));
   CHECK(mean({1, 2, std::nan(""), 6}) == 3);
   CHECK(std::isnan(mean({})));

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "cohort/base/statistics.h"
 #include "cohort/report/draw/axis.h"
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/page.h"

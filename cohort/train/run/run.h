@@ -22,7 +22,7 @@
 #include "cohort/train/parallelize.h"
 #include "cohort/train/run/run_folder.h"
 #include "cohort/train/run/run_state.h"
-#include "cohort/train/trainer.h"
+#include "cohort/train/run/train_job.h"
 #include "cohort/train/training_step.h"
 #include "cohort/world/status.h"
 #include "cohort/world/world.h"

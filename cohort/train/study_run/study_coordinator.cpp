@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
@@ -43,8 +44,6 @@ struct StudyCoordinator::Worker {
   std::optional<Running> running;
   SilenceWatch silence;  ///< While it runs a trial, or is to get ready for them.
 };
-
-static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 StudyCoordinator::StudyCoordinator(study::StudySpec spec, CoordinatorOptions options, std::vector<MessageLink> links)
     : spec_(std::move(spec)),
@@ -163,7 +162,7 @@ void StudyCoordinator::start_phase(int team) {
   for (auto& worker : workers_) {
     worker->leads = worker->rank % team == 0 && worker->rank + team <= num_ranks;
     worker->ready = false;
-    worker->silence.begin(now());
+    worker->silence.begin(steady_seconds());
     tell(*worker, {{"do", "phase"}, {"team", team}});
   }
 }
@@ -182,7 +181,7 @@ void StudyCoordinator::hand_out() {
                      .seed = seed_of_trial(spec_, pick->id),
                      .snapshot = in_progress_->snapshot(batch.batch_size, pick->id, batch.train_steps)};
     worker->running = running;
-    worker->silence.begin(now());
+    worker->silence.begin(steady_seconds());
     tell(*worker, {{"do", "run"}, {"order", to_json(running.order)}, {"bound", to_json(running.told)}});
   }
 }
@@ -213,7 +212,7 @@ void StudyCoordinator::listen(double seconds) {
 }
 
 void StudyCoordinator::hear(Worker& worker, const std::string& message) {
-  if (worker.running) worker.silence.heard(now());
+  if (worker.running) worker.silence.heard(steady_seconds());
   try {
     obey(worker, parse_strict_ordered_json(message, {.path = worker.link.peer()}));
   } catch (const nlohmann::json::exception&) {
@@ -226,7 +225,7 @@ void StudyCoordinator::warn_of_silence() {
   for (auto& worker : workers_) {
     const bool is_expected = worker->running || (worker->leads && !worker->ready);
     if (!worker->link || !is_expected) continue;
-    const std::optional<double> seconds = worker->silence.overdue(now());
+    const std::optional<double> seconds = worker->silence.overdue(steady_seconds());
     if (!seconds) continue;
     const double usual = worker->silence.usual_seconds();
     progress_.note(concat("nothing has come from rank ", worker->rank, " for ", human_seconds(*seconds),
@@ -387,6 +386,39 @@ void StudyCoordinator::show_progress() {
     state.work_left = std::max(0.0, state.work_left - done);
   }
   progress_.update(state);
+}
+
+void StudyCoordinator::report(size_t batch, const Trial& trial) {
+  if (!options_.json) return;
+  std::printf("%s\n", trial_line(spec_.batches[batch].batch_size, trial).c_str());
+  std::fflush(stdout);
+}
+
+/// All of this run's trials are stored. What an interrupted run of other batch sizes left stays.
+void StudyCoordinator::remove_files() {
+  bool has_others = false;
+  in_progress_->restore(
+      [&](int64_t batch_size, int64_t, int64_t) {
+        const bool is_other =
+            std::none_of(spec_.batches.begin(), spec_.batches.end(), [&](const BatchSpec& one) { return one.batch_size == batch_size; });
+        has_others = has_others || is_other;
+        return is_other;
+      },
+      [](int64_t, const Trial&) {});
+  if (!has_others) in_progress_->remove_all();
+}
+
+void StudyCoordinator::conclude(int code) {
+  const study::StudyData data = store_->read();
+  store_->set_note("work_saved", work_saved(data, store_->spec()).dump());
+  if (code != 0) {
+    log_info(concat("stopped; the same command goes on with ", options_.folder));
+    return;
+  }
+  remove_files();
+  if (!options_.summary) return;
+  if (options_.json) print_steps_lines(data, spec_);
+  else print_steps_table(data, spec_, options_.folder);
 }
 
 }  // namespace cohort
