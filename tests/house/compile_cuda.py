@@ -18,7 +18,8 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GUARD = re.compile(r"^#if COHORT_HAS_NCCL|^#define COHORT_HAS_NCCL 1", re.M)
 NEEDED = {"cuda_runtime_api.h": "CUDA (CUDA_HOME)", "nccl.h": "NCCL (NCCL_HOME, or pip's nvidia-nccl-cu*)", "cusparse.h": "cuSPARSE",
-          "cublas_v2.h": "cuBLAS", "cusolverDn.h": "cuSOLVER"}
+          "cublas_v2.h": "cuBLAS", "cusolverDn.h": "cuSOLVER", "crt/host_defines.h": "CUDA's compiler (CUDA_HOME)",
+          "nv/target": "CUDA's C++ library (CUDA_HOME)"}
 
 
 def candidates(torch):

@@ -148,7 +148,8 @@ def disk_when_a_save_is_due():
     """One save in the middle of the training does not fit: a warning, and the next one is made. The last one waits for room."""
     disk, where = small_disk(), small_disk() / "run"
     filler = fill(disk, leaving=1 << 20)
-    process = start([*SHORT, *LARGE, "--steps", 1000000, "--eval-every", 100, "--run", where])
+    # Slow, so that there is time to make room before the second save, whatever else the machine does.
+    process = start([*SHORT, *LARGE, "--steps", 1000000, "--eval-every", 100, "--run", where, "--inject", "slow:0:5"])
     wait_for(lambda: "could not be saved" in read_so_far(process), "the first save")
     filler.unlink()
     wait_for(lambda: any(line["event"] == "checkpoint" for line in lines_of(where)), "the second save")
