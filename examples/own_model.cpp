@@ -28,7 +28,7 @@ at::Tensor join_channels(const LayerGraph::Inputs& in) { return torch::cat(in, 1
 /// Input {samples, channels, height, width}; output {samples, classes}.
 std::shared_ptr<LayerGraph> branches(const cohort::ModelOptions& options) {
   const cohort::DataShape& data = options.data();
-  if (data.input.size() != 3) cohort::fail(cohort::ErrorCode::kBadInput, "the model branches needs pictures");
+  if (data.input.size() != 3) throw cohort::Error(cohort::ErrorCode::kBadInput, "the model branches needs pictures");
   const int64_t width = options.integer("width", 8, 2);  // --model branches:width=16; at least 2
 
   auto graph = std::make_shared<LayerGraph>();

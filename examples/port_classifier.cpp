@@ -86,7 +86,7 @@ torch::Tensor train(cohort::Session& session, int64_t end, const std::string& fo
 
 int main(int argc, char** argv) {
   cohort::Session session = cohort::init(argc, argv);  // Cohort
-  const auto folder = std::filesystem::temp_directory_path() / cohort::concat("port_classifier-", session.size());
+  const auto folder = std::filesystem::temp_directory_path() / ("port_classifier-" + std::to_string(session.size()));
   if (session.is_first()) std::filesystem::remove_all(folder);                     // Cohort: on the first rank alone
   session.barrier();                                                               // Cohort
   train(session, kSteps / 2, folder, session.is_first());                          // Cohort

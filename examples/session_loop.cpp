@@ -57,8 +57,9 @@ torch::Tensor expected() {
 
 torch::Tensor train(cohort::Session& session, bool ours) {
   const torch::optim::AdamWOptions rule(1e-2);
-  const std::string folder =
-      (std::filesystem::temp_directory_path() / cohort::concat("session_loop-", session.size(), session.layout(), ours)).string();
+  const std::string folder = (std::filesystem::temp_directory_path() /
+                              ("session_loop-" + std::to_string(session.size()) + session.layout() + (ours ? "-ours" : "")))
+                                 .string();
   torch::Tensor weights;
   int step = 0;
   for (const int end : {kSteps / 2, kSteps}) {  // Twice a new model: the second time it goes on from the checkpoint.

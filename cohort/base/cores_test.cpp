@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

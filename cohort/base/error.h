@@ -1,7 +1,6 @@
 #pragma once
 // The one exception type of Cohort, and the exit code that each kind of failure becomes.
 
-#include <sstream>
 #include <stdexcept>
 #include <string>
 
@@ -26,19 +25,5 @@ class Error : public std::runtime_error {
  private:
   ErrorCode code_;
 };
-
-/// All arguments written one after the other.
-template <typename... Parts>
-std::string concat(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return out.str();
-}
-
-/// Throws an Error whose text is all `parts` written one after the other.
-template <typename... Parts>
-[[noreturn]] void fail(ErrorCode code, const Parts&... parts) {
-  throw Error(code, concat(parts...));
-}
 
 }  // namespace cohort

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {

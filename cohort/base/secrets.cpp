@@ -10,7 +10,7 @@
 #include <cstring>
 #include <memory>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"

@@ -22,7 +22,7 @@
 #include <span>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
 #include "cohort/bench/systems.h"

@@ -9,7 +9,7 @@
 #include <memory>
 #include <tuple>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"

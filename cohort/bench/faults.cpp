@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/comm/group.h"
 #include "cohort/world/launch.h"
@@ -53,7 +53,7 @@ World world_of(int rank, int size, int store_fd) {
     Group group = Group::create(world_of(rank, options.num_ranks, store_fd),
                                 {.backend = options.backend, .timeout_seconds = options.timeout_seconds});
     at::Tensor gradients = group.allocate(kElements, at::kFloat);
-    group.all_reduce_sum(gradients, "the gradients")->wait();
+    group.all_reduce_sum(gradients, "the gradients");
     ++trial.num_ready;
     if (rank + 1 == options.num_ranks) {
       killer = std::thread([&] {
@@ -64,7 +64,7 @@ World world_of(int rank, int size, int store_fd) {
         ::kill(::getpid(), options.stop ? SIGSTOP : SIGKILL);
       });
     }
-    while (true) group.all_reduce_sum(gradients, "the gradients")->wait();
+    while (true) group.all_reduce_sum(gradients, "the gradients");
   } catch (const std::exception& error) {
     trial.noticed[rank] = steady_seconds();
     std::strncpy(trial.error[rank], error.what(), sizeof trial.error[rank] - 1);

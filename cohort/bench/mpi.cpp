@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/bench/systems.h"
 #include "cohort/comm/net/mpi_library.h"
 

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/shell_text.h"

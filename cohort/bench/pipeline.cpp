@@ -15,7 +15,7 @@
 #include <memory>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"

@@ -10,7 +10,7 @@
 
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/bench/pipeline.h"
 #include "cohort/bench/sleeping_model.h"

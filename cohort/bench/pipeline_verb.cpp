@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/log.h"
 #include "cohort/base/statistics.h"

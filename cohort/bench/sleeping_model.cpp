@@ -13,7 +13,7 @@
 #include <ctime>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

@@ -9,7 +9,7 @@
 #include <new>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
 #include "cohort/bench/workload.h"

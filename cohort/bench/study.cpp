@@ -1,7 +1,7 @@
 #include "cohort/bench/study.h"
 
 #include "cohort/base/cpu_time.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/train/study_run/model_trial.h"
 
 namespace cohort {

@@ -23,9 +23,9 @@ class GroupSystem : public BenchSystem {
   void call(Op op, at::Tensor& whole, at::Tensor& part) override {
     switch (op) {
       case Op::kAllReduce:
-        return group_.all_reduce_sum(whole, "all-reduce")->wait();
+        return group_.all_reduce_sum(whole, "all-reduce");
       case Op::kReduceScatter:
-        return group_.reduce_scatter_sum(part, whole, "reduce-scatter")->wait();
+        return group_.start_reduce_scatter_sum(part, whole, "reduce-scatter")->wait();
       case Op::kAllGather:
         return group_.start_all_gather(whole, part, "all-gather")->wait();
       case Op::kBroadcast:

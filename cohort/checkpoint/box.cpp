@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/safetensors.h"
 
 namespace cohort {

@@ -13,7 +13,7 @@
 #include <set>
 #include <tuple>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

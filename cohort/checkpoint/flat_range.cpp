@@ -5,7 +5,7 @@
 // and the other way round, so each dimension but the last adds at most two boxes: 2N - 1 in all.
 #include "cohort/checkpoint/flat_range.h"
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/safetensors.h"
 
 namespace cohort {

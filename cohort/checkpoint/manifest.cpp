@@ -12,7 +12,7 @@
 #include <cstdio>
 #include <set>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/checkpoint/json_fields.h"
 #include "cohort/checkpoint/names.h"

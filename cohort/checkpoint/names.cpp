@@ -7,7 +7,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/checkpoint/io.h"
 

@@ -17,7 +17,7 @@
 #include <set>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/json.h"

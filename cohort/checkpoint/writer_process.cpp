@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <sstream>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"

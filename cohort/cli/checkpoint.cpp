@@ -1,6 +1,6 @@
 #include <cstdio>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/writable_place.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <set>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/verb.h"

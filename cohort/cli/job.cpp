@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/cli/verb.h"
 #include "cohort/train/run/check_run.h"

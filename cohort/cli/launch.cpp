@@ -1,6 +1,6 @@
 #include "cohort/world/launch.h"
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/cli/verb.h"
 
 namespace cohort {

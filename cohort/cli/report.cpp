@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/cli/verb.h"
 
 namespace cohort {

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/study.h"

@@ -2,7 +2,7 @@
 
 #include "cohort/base/backend_names.h"
 #include "cohort/base/cores.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/study.h"

@@ -3,7 +3,7 @@
 #include <string>
 #include <system_error>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/cli/verb.h"
 #include "cohort/data/source.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/bench/bench_verb.h"
 #include "cohort/job/config.h"

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <map>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/verb.h"

@@ -7,7 +7,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/call/call_lane.h"
 #include "cohort/comm/group_private.h"

@@ -20,6 +20,7 @@
 
 #include "cohort/comm/group.h"
 #include "cohort/comm/peers.h"
+#include "cohort/comm/transport.h"
 
 namespace c10d {
 class Backend;

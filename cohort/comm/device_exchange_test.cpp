@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "cohort/base/fail.h"
 #include "cohort/testing/backend_ranks.h"
 #include "cohort/testing/text.h"
 

@@ -11,9 +11,10 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/call/collective_backend.h"
 #include "cohort/comm/device_exchange.h"
+#include "cohort/comm/group_internals.h"
 #include "cohort/comm/group_private.h"
 #include "cohort/comm/group_transport.h"
 #include "cohort/comm/net/gloo.h"
@@ -157,8 +158,6 @@ bool Group::exchanges(const c10::Device& device) const {
 
 at::Tensor Group::exchangeable(const at::Tensor& tensor) const { return exchanges(tensor.device()) ? tensor : tensor.cpu(); }
 
-std::string Group::describe_missing() const { return size() == 1 ? "" : state_->peers.describe_missing(rank()); }
-
 std::vector<int> Group::ranks_of_my_host() const { return size() == 1 ? std::vector<int>{0} : state_->peers.on_machine_of(rank()); }
 
 int Group::num_hosts() const {
@@ -170,8 +169,6 @@ int Group::num_hosts() const {
 at::Tensor Group::allocate(int64_t num_elements, at::TensorOptions options) {
   return size() == 1 ? at::zeros({num_elements}, options) : state_->backend->allocateTensor(num_elements, options);
 }
-
-int Group::next_number() const { return state_->num_numbered++; }
 
 void Group::all_reduce(at::Tensor tensor, Reduction reduction, const std::string& what) {
   if (size() == 1) return;
@@ -192,7 +189,9 @@ void Group::broadcast(at::Tensor tensor, int root, const std::string& what) {
   state_->backend->run(call);
 }
 
-std::unique_ptr<Pending> Group::all_reduce_sum(at::Tensor flat, std::string what) {
+void Group::all_reduce_sum(at::Tensor flat, std::string what) { start_all_reduce_sum(std::move(flat), std::move(what))->wait(); }
+
+std::unique_ptr<Pending> Group::start_all_reduce_sum(at::Tensor flat, std::string what) {
   if (size() == 1) return std::make_unique<NothingPending>();
   if (DeviceExchange* const device = state_->device_of(flat)) return device->start(Op::kAllReduce, flat, flat, std::move(what));
   const size_t count = static_cast<size_t>(flat.numel());
@@ -201,7 +200,7 @@ std::unique_ptr<Pending> Group::all_reduce_sum(at::Tensor flat, std::string what
   return pending;
 }
 
-std::unique_ptr<Pending> Group::reduce_scatter_sum(at::Tensor output, at::Tensor input, std::string what) {
+std::unique_ptr<Pending> Group::start_reduce_scatter_sum(at::Tensor output, at::Tensor input, std::string what) {
   if (input.numel() != output.numel() * size() || input.scalar_type() != output.scalar_type())
     fail(ErrorCode::kBadInput, "reduce-scatter of ", what, ": ", input.numel(), " elements of ", c10::toString(input.scalar_type()),
          " cannot become ", output.numel(), " of ", c10::toString(output.scalar_type()), " on each of ", size(), " ranks");
@@ -303,19 +302,6 @@ std::vector<std::string> Group::all_gather_text(const std::string& text, const s
   return texts;
 }
 
-std::shared_ptr<ShmArena> Group::arena() const { return state_->shm ? state_->shm->arena() : nullptr; }
-const ShmWaiter* Group::waiter() const { return state_->shm ? &state_->shm->waiter() : nullptr; }
-
-void Group::run_by_hand(Op op, size_t count, at::ScalarType type, const std::string& what, const std::function<void()>& exchange) const {
-  if (size() == 1) return exchange();
-  Call call;
-  call.op = op;
-  call.type = type;
-  call.count = count;
-  call.name = what.c_str();
-  state_->backend->lane()->run_by_hand(call, exchange);
-}
-
 c10::intrusive_ptr<c10d::Backend> Group::c10d_backend() const {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   if (!state_->backend) state_->backend = c10::make_intrusive<CollectiveBackend>(make_lone_transport(), CollectiveBackend::Options{});
@@ -336,10 +322,30 @@ c10::intrusive_ptr<c10d::ProcessGroup> Group::process_group() const {
   return state_->process_group;
 }
 
-void Group::set_note(const std::string& text) const {
-  if (state_->backend) state_->backend->set_note(text);
+std::string Group::recent_calls() const { return state_->backend ? state_->backend->recorder().text() : ""; }
+
+std::shared_ptr<ShmArena> GroupInternals::arena(const Group& group) { return group.state_->shm ? group.state_->shm->arena() : nullptr; }
+const ShmWaiter* GroupInternals::waiter(const Group& group) { return group.state_->shm ? &group.state_->shm->waiter() : nullptr; }
+
+void GroupInternals::run_by_hand(const Group& group, Op op, size_t count, at::ScalarType type, const std::string& what,
+                                 const std::function<void()>& exchange) {
+  if (group.size() == 1) return exchange();
+  Call call;
+  call.op = op;
+  call.type = type;
+  call.count = count;
+  call.name = what.c_str();
+  group.state_->backend->lane()->run_by_hand(call, exchange);
 }
 
-std::string Group::recent_calls() const { return state_->backend ? state_->backend->recorder().text() : ""; }
+std::string GroupInternals::describe_missing(const Group& group) {
+  return group.size() == 1 ? "" : group.state_->peers.describe_missing(group.rank());
+}
+
+void GroupInternals::set_note(const Group& group, const std::string& text) {
+  if (group.state_->backend) group.state_->backend->set_note(text);
+}
+
+int GroupInternals::next_number(const Group& group) { return group.state_->num_numbered++; }
 
 }  // namespace cohort

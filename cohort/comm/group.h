@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/transport.h"
+#include "cohort/comm/reduction.h"
 #include "cohort/world/world.h"
 
 namespace c10d {
@@ -20,9 +20,6 @@ class Store;
 }  // namespace c10d
 
 namespace cohort {
-
-class ShmArena;
-class ShmWaiter;
 
 /// How tensors on this rank's device are exchanged: over a backend that moves them there (nccl.h makes one).
 struct DeviceLink {
@@ -84,14 +81,15 @@ class Group {
   /// other; ranks that have exchanges of both under way wait for them in the same order.
   Group split(const std::vector<int>& ranks, const std::string& what) const;
 
-  /// `what` names the tensor in error messages. Blocking, in place.
+  /// What begins with start_ returns at once, everything else blocks. `what` names the tensor in error messages. In place.
   void all_reduce(at::Tensor tensor, Reduction reduction, const std::string& what);
   void broadcast(at::Tensor tensor, int root, const std::string& what);
-  /// Starts to replace `flat` (1-d) by its sum over the ranks, element by element in rank order ((x0 + x1) + x2) + ...: bitwise equal on
-  /// all ranks and from run to run. Sums end in the order in which they were started.
-  std::unique_ptr<Pending> all_reduce_sum(at::Tensor flat, std::string what);
-  /// Starts to sum `input` ({size x n}, 1-d) over the ranks in rank order; `output` ({n}) gets this rank's slice of the sum.
-  std::unique_ptr<Pending> reduce_scatter_sum(at::Tensor output, at::Tensor input, std::string what);
+  /// Replaces `flat` (1-d) by its sum over the ranks, element by element in rank order ((x0 + x1) + x2) + ...: bitwise equal on all ranks
+  /// and from run to run. Sums end in the order in which they were started.
+  void all_reduce_sum(at::Tensor flat, std::string what);
+  std::unique_ptr<Pending> start_all_reduce_sum(at::Tensor flat, std::string what);
+  /// Sums `input` ({size x n}, 1-d) over the ranks in rank order; `output` ({n}) gets this rank's slice of the sum.
+  std::unique_ptr<Pending> start_reduce_scatter_sum(at::Tensor output, at::Tensor input, std::string what);
   /// Starts all_gather(); `input` may be this rank's own place in `output`.
   std::unique_ptr<Pending> start_all_gather(at::Tensor output, at::Tensor input, std::string what);
   /// output is {size, ...input's shape}.
@@ -107,32 +105,17 @@ class Group {
   /// `num_elements` zeros, 1-d, in memory in which all_reduce_sum is cheapest (shared with the other ranks of this host). Collective, in
   /// the same order on all ranks; given back when the tensor ends.
   at::Tensor allocate(int64_t num_elements, at::TensorOptions options);
-  /// What this host's ranks share, for exchanges that are made by hand (parallel/one_copy/shared_data_parallel.h); null where they share
-  /// nothing.
-  std::shared_ptr<ShmArena> arena() const;
-  /// Waits for counters in that memory; its errors name the rank that is missing. Null with arena().
-  const ShmWaiter* waiter() const;
-
-  /// Runs `exchange`, made by hand through the two above, as a call of this group: `op` on `count` elements of `type` called `what`. Its
-  /// failure is explained, and ends the group, like that of any call. Collective.
-  void run_by_hand(Op op, size_t count, at::ScalarType type, const std::string& what, const std::function<void()>& exchange) const;
-
   /// This group for c10d's own code: what Reducer and functional collectives talk to. Both share this group's order of calls. A caller
   /// includes c10d's Backend.hpp or ProcessGroup.hpp itself.
   c10::intrusive_ptr<c10d::Backend> c10d_backend() const;
   c10::intrusive_ptr<c10d::ProcessGroup> process_group() const;
-  /// "rank 1 (pid 77) has ended" for each rank on this host that is dead or stopped, or "". Waits up to half a second for an end to show.
-  std::string describe_missing() const;
-  /// What all ranks read of this one should an exchange fail, after "rank 1 (pid 77) ", until it is set anew; "" for nothing.
-  void set_note(const std::string& text) const;
-  /// 0, 1, 2, ...: the same on all ranks, for things that all make in the same order.
-  int next_number() const;
   /// The last calls, a line each.
   std::string recent_calls() const;
 
   struct State;
 
  private:
+  friend struct GroupInternals;
   static Group connect(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<State> state);
   void connect_device(const GroupOptions& options);
   explicit Group(std::shared_ptr<State> state);

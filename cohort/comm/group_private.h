@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/call/call_lane.h"
 #include "cohort/comm/group.h"
 

@@ -9,7 +9,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/testing/thread_ranks.h"
 
@@ -44,8 +44,8 @@ TEST_CASE("sums are added in rank order, bitwise, for every awkward size, type a
                                            shared = group.allocate(count, torch::TensorOptions(type));
                              if (shared.count_nonzero().item<int64_t>() != 0) FAIL("allocate gives zeros");
                              shared.copy_(mine);
-                             group.all_reduce_sum(mine, "the test's numbers")->wait();
-                             group.all_reduce_sum(shared, "the test's numbers")->wait();
+                             group.all_reduce_sum(mine, "the test's numbers");
+                             group.all_reduce_sum(shared, "the test's numbers");
                              if (!torch::equal(mine, expected) || !torch::equal(shared, expected))
                                FAIL(concat(num_ranks, " ranks, ", count, " elements of ", type, " on rank ", group.rank()));
                            }
@@ -64,7 +64,7 @@ TEST_CASE("several sums under way end in the order in which they were started") 
           std::vector<std::unique_ptr<Pending>> pending;
           for (int i = 0; i < 6; ++i) {
             tensors.push_back(group.allocate(i % 2 ? 10 : 50001, torch::kFloat).fill_(static_cast<float>(group.rank() + 1 + i)));
-            pending.push_back(group.all_reduce_sum(tensors.back(), "sum"));
+            pending.push_back(group.start_all_reduce_sum(tensors.back(), "sum"));
           }
           for (int i = 0; i < 6; ++i) {
             pending[i]->wait();
@@ -105,7 +105,7 @@ TEST_CASE("broadcast, all-gather, texts and barrier") {
 TEST_CASE("a group of one rank exchanges nothing") {
   Group group;
   torch::Tensor tensor = torch::arange(4);
-  group.all_reduce_sum(tensor, "t")->wait();
+  group.all_reduce_sum(tensor, "t");
   group.broadcast(tensor, 0, "t");
   group.barrier();
   CHECK(torch::equal(tensor, torch::arange(4)));
@@ -124,7 +124,7 @@ TEST_CASE("a rank that does not come to a collective is an error within the time
                            return;
                          }
                          torch::Tensor tensor = torch::ones({10});
-                         group.all_reduce_sum(tensor, "gradient bucket 3")->wait();
+                         group.all_reduce_sum(tensor, "gradient bucket 3");
                        },
                        {.backend = backend, .timeout_seconds = 0.3});
     } catch (const Error& error) {
@@ -145,7 +145,7 @@ TEST_CASE("reduce-scatter and all-gather under way, all-reduce with any reductio
                        if (group.backend_name().substr(0, 3) != std::string(backend).substr(0, 3)) FAIL(group.backend_name());
                        torch::Tensor wide = group.allocate(3 * 1001, torch::kFloat), piece = torch::zeros({1001});
                        wide.copy_(torch::arange(3 * 1001) * (rank + 1));
-                       auto scattered = group.reduce_scatter_sum(piece, wide, "gradients");
+                       auto scattered = group.start_reduce_scatter_sum(piece, wide, "gradients");
                        torch::Tensor all = torch::zeros({3 * 1001});
                        scattered->wait();
                        if (!torch::equal(piece, torch::arange(1001 * rank, 1001 * (rank + 1)) * 6.0f)) FAIL("reduce-scatter");
@@ -155,7 +155,7 @@ TEST_CASE("reduce-scatter and all-gather under way, all-reduce with any reductio
                        // In place, from its own place and (copied) from another one; the sum's piece in its input.
                        all.narrow(0, 1001 * rank, 1001).fill_(rank);
                        group.start_all_gather(all, all.narrow(0, 1001 * rank, 1001), "weights")->wait();
-                       group.reduce_scatter_sum(all.narrow(0, 0, 1001), all, "in place")->wait();
+                       group.start_reduce_scatter_sum(all.narrow(0, 0, 1001), all, "in place")->wait();
                        if (!all.narrow(0, 0, 1001).eq(3.0 * rank).all().item<bool>()) FAIL("in place");
 
                        torch::Tensor number = torch::full({4}, rank + 1, torch::kLong);
@@ -188,7 +188,7 @@ TEST_CASE("groups are split, again and again, and exchange at the same time as t
             if (pair.size() != 2 || mine[static_cast<size_t>(pair.rank())] != rank || pair.backend_name() != group.backend_name())
               FAIL("pair");
             torch::Tensor whole = group.allocate(3000, torch::kFloat).fill_(rank), half = pair.allocate(2000, torch::kFloat).fill_(rank);
-            auto sum = group.all_reduce_sum(whole, "whole"), half_sum = pair.all_reduce_sum(half, "half");
+            auto sum = group.start_all_reduce_sum(whole, "whole"), half_sum = pair.start_all_reduce_sum(half, "half");
             sum->wait();
             half_sum->wait();
             if (!whole.eq(6).all().item<bool>() || !half.eq(rank % 2 ? 4 : 2).all().item<bool>()) FAIL("sums");
@@ -229,11 +229,11 @@ TEST_CASE("c10d's own code runs on a group, of one rank too") {
 TEST_CASE("a sum that is not waited for still takes place, or ends the group when an exception passes") {
   run_thread_ranks(2, [](Group& group) {
     torch::Tensor sum = torch::ones({100000});
-    group.all_reduce_sum(sum, "dropped");
+    group.start_all_reduce_sum(sum, "dropped");
     if (!sum.eq(2).all().item<bool>()) FAIL("dropped");
     std::string text;
     try {
-      const auto pending = group.all_reduce_sum(sum, "abandoned");
+      const auto pending = group.start_all_reduce_sum(sum, "abandoned");
       throw std::runtime_error("the model failed");
     } catch (const std::runtime_error& error) {
       text = error.what();
@@ -254,14 +254,14 @@ TEST_CASE("a forked child has no part in its parent's group, which goes on") {
     run_thread_ranks(2,
                      [](Group& group) {
                        torch::Tensor sum = torch::ones({4});
-                       group.all_reduce_sum(sum, "before")->wait();
+                       group.all_reduce_sum(sum, "before");
                        const pid_t child = group.rank() == 0 ? ::fork() : 1;
                        if (child == 0) {
                          int num_told = 0;
                          for (const bool waits : {false, true}) {
                            try {
                              if (waits) group.broadcast(sum, 0, "the child's own");
-                             else group.all_reduce_sum(sum, "the child's own")->wait();
+                             else group.all_reduce_sum(sum, "the child's own");
                            } catch (const Error& error) {
                              num_told += std::string(error.what()).find("'the child's own': process ") == 0;
                            }
@@ -271,7 +271,7 @@ TEST_CASE("a forked child has no part in its parent's group, which goes on") {
                        int status = 0;
                        if (group.rank() == 0 && (::waitpid(child, &status, 0) != child || WEXITSTATUS(status) != 2))
                          FAIL("the child exchanged");
-                       group.all_reduce_sum(sum, "after")->wait();
+                       group.all_reduce_sum(sum, "after");
                        if (sum[0].item<float>() != 4) FAIL(sum[0].item<float>());
                      },
                      {.backend = backend});

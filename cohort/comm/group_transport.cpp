@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "cohort/base/backend_names.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/net/composite_transport.h"
 #include "cohort/comm/net/gloo_transport.h"

@@ -12,7 +12,7 @@
 #include <fstream>
 #include <thread>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/world/process.h"
 

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 #if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define COHORT_VECTORISED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))

@@ -11,7 +11,7 @@
 #include <limits>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 using namespace cohort;
 

@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "cohort/comm/group.h"
+#include "cohort/comm/group_internals.h"
 #include "cohort/comm/shm/shm_arena.h"
 #include "cohort/testing/thread_ranks.h"
 #include "cohort/testing/threads.h"
@@ -59,7 +60,7 @@ TEST_CASE("c10d::Reducer trains over shared memory and over Gloo as one process 
                          for (size_t i = 0; i < trained.size(); ++i)
                            if (!torch::allclose(trained[i], expected[i], 1e-5, 1e-6))
                              FAIL("parameter " << i << " on rank " << group.rank());
-                         if (const auto arena = group.arena()) {
+                         if (const auto arena = GroupInternals::arena(group)) {
                            size_t offset = 0;
                            for (const torch::Tensor& parameter : parameters)
                              if (!arena->offset_of(parameter.grad().data_ptr(), parameter.grad().nbytes(), &offset))

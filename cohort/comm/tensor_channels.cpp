@@ -6,7 +6,8 @@
 #include <deque>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
+#include "cohort/comm/group_internals.h"
 #include "cohort/comm/net/packet.h"
 #include "cohort/comm/net/packet_way.h"
 
@@ -38,7 +39,7 @@ void TensorChannels::State::check_peer(const char* operation, int peer, const st
 }
 
 void TensorChannels::State::break_off(const std::string& operation, ErrorCode code, const std::string& text) {
-  const std::string missing = group.describe_missing();
+  const std::string missing = GroupInternals::describe_missing(group);
   failure = concat("the ", operation, " failed on rank ", group.rank(), " of ", group.size(), ": ",
                    missing.empty() ? text : concat(missing, " [", text, "]"));
   fail(code, failure);
@@ -61,7 +62,7 @@ TensorChannels::TensorChannels(Group group, TensorChannelsOptions options) : sta
     fail(ErrorCode::kBadInput, "hand-over of tensors: ", options.shared_bytes, " bytes of shared memory were asked for");
   state_->group = group;
   if (group.size() == 1) return;
-  state_->way = group.arena() ? make_shm_packets(group, options.shared_bytes) : make_network_packets(group);
+  state_->way = GroupInternals::arena(group) ? make_shm_packets(group, options.shared_bytes) : make_network_packets(group);
 }
 
 TensorChannels::~TensorChannels() = default;

@@ -17,7 +17,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/testing/thread_ranks.h"
 

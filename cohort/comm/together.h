@@ -4,7 +4,7 @@
 #include <exception>
 #include <string>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/group.h"
 
 namespace cohort {

@@ -10,10 +10,11 @@
 #include <memory>
 #include <vector>
 
+#include "cohort/comm/reduction.h"
+
 namespace cohort {
 
 enum class Op : uint8_t { kAllReduce, kReduce, kReduceScatter, kAllGather, kBroadcast, kAllToAll, kGather, kScatter, kBarrier };
-enum class Reduction : uint8_t { kSum, kAverage, kProduct, kMin, kMax, kBitAnd, kBitOr, kBitXor };
 
 const char* name_of(Op op);                ///< "all-reduce"
 const char* name_of(Reduction reduction);  ///< "sum"

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 

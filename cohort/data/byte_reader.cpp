@@ -14,7 +14,7 @@
 #include <system_error>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/byte_reader.h"
 #include "cohort/data/image_source.h"

@@ -13,7 +13,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/data/byte_reader.h"
 
 namespace cohort {

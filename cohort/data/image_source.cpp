@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/data/split.h"
 
 namespace cohort {

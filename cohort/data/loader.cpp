@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

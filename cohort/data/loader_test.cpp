@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "cohort/base/fail.h"
 #include "cohort/data/test_files.h"
 #include "cohort/testing/text.h"
 

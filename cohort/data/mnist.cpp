@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/data/idx.h"
 #include "cohort/data/image_source.h"
 

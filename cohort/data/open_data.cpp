@@ -5,7 +5,7 @@
 #include <system_error>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/cifar10.h"
 #include "cohort/data/mnist.h"

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include "cohort/base/fail.h"
 #include "cohort/data/source.h"
 #include "cohort/data/test_files.h"
 #include "cohort/testing/text.h"

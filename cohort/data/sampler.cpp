@@ -9,7 +9,7 @@
 #include <numeric>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/data/byte_buffer.h"
 

@@ -16,7 +16,7 @@
 #include <map>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/byte_buffer.h"

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/data/byte_reader.h"
 #include "cohort/data/split.h"
 

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/text.h"
 #include "cohort/base/text/toml_text.h"

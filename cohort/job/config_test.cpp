@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/job/goal.h"
 #include "cohort/job/injected_faults.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {

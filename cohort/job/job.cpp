@@ -16,7 +16,8 @@ Job resolve(const Config& config, const Layout& layout, bool one_host) {
           .rule = update_rule(config),
           .learning_rate = learning_rate(config),
           .goal = {},
-          .faults = parse_faults(config.inject)};
+          .faults = parse_faults(config.inject),
+          .shares = parse_shares(config.shares)};
   if (!config.goal.empty()) job.goal = parse_goal(config.goal);
   return job;
 }

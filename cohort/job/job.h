@@ -12,6 +12,7 @@
 #include "cohort/job/learning_rate.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/job/precision.h"
+#include "cohort/job/shares.h"
 #include "cohort/job/update_rule.h"
 
 namespace cohort {
@@ -25,6 +26,7 @@ struct Job {
   LearningRate learning_rate;
   std::optional<Goal> goal;
   std::vector<InjectedFault> faults;
+  Shares shares;
 
   int num_ranks() const { return layout.num_ranks(); }
   /// For the table of options. `is_text`: the kind of data, where it is known.

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/job/training_defaults.h"
 
 namespace cohort {

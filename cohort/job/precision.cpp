@@ -1,6 +1,6 @@
 #include "cohort/job/precision.h"
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 

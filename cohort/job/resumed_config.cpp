@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/job/option_rules.h"
 
 namespace cohort {

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/job/training_defaults.h"
 
 namespace cohort {
@@ -21,15 +21,19 @@ std::vector<std::string> UpdateRule::slots() const {
   return {"exp_avg", "exp_avg_sq"};
 }
 
-UpdateRule update_rule(const Config& config) {
+UpdateRule::Kind optimizer_kind(const std::string& name) {
   static const std::map<std::string, UpdateRule::Kind> kinds = {{"sgd", UpdateRule::Kind::kSgd},
                                                                 {"momentum", UpdateRule::Kind::kMomentum},
                                                                 {"nesterov", UpdateRule::Kind::kNesterov},
                                                                 {"adam", UpdateRule::Kind::kAdam},
                                                                 {"adamw", UpdateRule::Kind::kAdamW}};
-  const auto kind = kinds.find(config.optimizer);
-  if (kind == kinds.end()) fail(ErrorCode::kBadInput, "no optimizer '", config.optimizer, "'");
-  return {kind->second, config.momentum, config.beta1, config.beta2, config.eps, weight_decay_of(config)};
+  const auto kind = kinds.find(name);
+  if (kind == kinds.end()) fail(ErrorCode::kBadInput, "no optimizer '", name, "'");
+  return kind->second;
+}
+
+UpdateRule update_rule(const Config& config) {
+  return {optimizer_kind(config.optimizer), config.momentum, config.beta1, config.beta2, config.eps, weight_decay_of(config)};
 }
 
 }  // namespace cohort

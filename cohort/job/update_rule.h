@@ -18,6 +18,8 @@ struct UpdateRule {
   bool counts_updates() const { return kind == Kind::kAdam || kind == Kind::kAdamW; }
 };
 
+/// Of a name as --optimizer has it; Error(kBadInput) for none.
+UpdateRule::Kind optimizer_kind(const std::string& name);
 /// Of --optimizer and its numbers.
 UpdateRule update_rule(const Config& config);
 

@@ -11,7 +11,7 @@
 #include <set>
 #include <string>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace {
 

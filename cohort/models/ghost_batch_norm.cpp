@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/recompute.h"
 #include "cohort/models/step_context.h"
 

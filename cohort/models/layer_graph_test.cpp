@@ -13,7 +13,7 @@
 
 #include <stdexcept>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/dropout.h"
 #include "cohort/models/ghost_batch_norm.h"
 #include "cohort/models/step_context.h"

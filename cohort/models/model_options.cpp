@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/models/registry.h"
 

@@ -15,7 +15,7 @@
 #include <numeric>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/ghost_batch_norm.h"
 
 namespace cohort {

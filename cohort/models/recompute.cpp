@@ -31,7 +31,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/recompute_state.h"
 
 namespace cohort {

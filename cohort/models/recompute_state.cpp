@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <mutex>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 

@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/dropout.h"
 #include "cohort/models/ghost_batch_norm.h"
 #include "cohort/models/registry.h"

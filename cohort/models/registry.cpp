@@ -6,7 +6,7 @@
 #include <mutex>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/models/families.h"
 #include "cohort/models/model_errors.h"

@@ -11,7 +11,7 @@
 #include <torch/nn/modules/rnn.h>
 #include <torch/utils.h>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 
 namespace {

@@ -17,7 +17,7 @@
 
 #include <charconv>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/families.h"
 #include "cohort/models/parts.h"
 

@@ -7,7 +7,7 @@
 #include <cctype>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/registry.h"
 
 namespace cohort {

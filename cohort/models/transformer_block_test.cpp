@@ -18,7 +18,7 @@
 #include <limits>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {

@@ -118,7 +118,7 @@ std::vector<float> BufferAverage::exchange(const std::vector<float>& flags, doub
     for (at::Tensor& piece : pieces) piece = piece.to(pieces.back().device());
     const at::Tensor flat = group_.exchangeable(at::cat(pieces));
     exchanged_bytes_ += static_cast<int64_t>(flat.nbytes());
-    group_.all_reduce_sum(flat, "the buffers")->wait();
+    group_.all_reduce_sum(flat, "the buffers");
     int64_t offset = 0;
     if (type == at::kFloat && !flags.empty()) {
       const at::Tensor here = flat.narrow(0, 0, static_cast<int64_t>(flags.size())).cpu();

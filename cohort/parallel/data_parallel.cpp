@@ -25,7 +25,7 @@
 // usage flags inside the buckets instead of a separate bitmap exchange, sums in rank order, the mean may be over samples.
 #include "cohort/parallel/data_parallel.h"
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/data_parallel_state.h"
 #include "cohort/parallel/initial_broadcast.h"

@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
+#include "cohort/comm/group_internals.h"
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/buckets.h"
 #include "cohort/parallel/data_parallel_state.h"
@@ -27,7 +28,11 @@ const char* name_of(GradientMean mean) {
 }  // namespace
 
 DataParallel::State::State(torch::nn::Module& module_, Group group_, DataParallelOptions options_)
-    : module(module_), group(std::move(group_)), options(std::move(options_)), number(group.next_number()), module_watch(module) {
+    : module(module_),
+      group(std::move(group_)),
+      options(std::move(options_)),
+      number(GroupInternals::next_number(group)),
+      module_watch(module) {
   if (options.name.empty()) options.name = concat("model ", number);
   check_same_text(group, description(), "the options of DataParallel", "give all ranks the same, in the same order of models");
   const std::vector<NamedTensor> all = distinct_parameters(module);
@@ -131,10 +136,10 @@ void DataParallel::State::plan_anew() {
   // Ranks whose model did not change meet this in an exchange of theirs, and read here which parameter it is.
   const struct Note {
     const Group& group;
-    ~Note() { group.set_note(""); }
+    ~Note() { GroupInternals::set_note(group, ""); }
   } note{group};
-  group.set_note(concat("has changed ", options.name, ": ", module_watch.difference(),
-                        "; all ranks must change the model alike, before the same step"));
+  GroupInternals::set_note(group, concat("has changed ", options.name, ": ", module_watch.difference(),
+                                         "; all ranks must change the model alike, before the same step"));
   check_same_text(group, text, concat("the changed parameters of ", options.name),
                   "all ranks must change the model alike, and new parameters must begin with the same values: call adopt_model() on all "
                   "ranks after the change, or draw them from the same seed");

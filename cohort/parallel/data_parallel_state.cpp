@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/staged_exchange.h"
 
@@ -181,10 +181,10 @@ void DataParallel::State::clear_gaps(Bucket& bucket) {
 }
 
 std::unique_ptr<Pending> DataParallel::State::exchange(Bucket& bucket) {
-  if (!worker) return group.all_reduce_sum(bucket.flat, bucket_name(bucket));
+  if (!worker) return group.start_all_reduce_sum(bucket.flat, bucket_name(bucket));
   if (!group.exchanges(bucket.flat.device())) {
     // Through this host's memory. In the worker, so that backward does not wait for the copies.
-    return worker->run([this, &bucket, name = bucket_name(bucket)] { all_reduce_sum(group, bucket.flat, name)->wait(); });
+    return worker->run([this, &bucket, name = bucket_name(bucket)] { start_all_reduce_sum(group, bucket.flat, name)->wait(); });
   }
   return worker->run([this, &bucket, name = bucket_name(bucket)] {
     at::NoGradGuard no_grad;
@@ -194,7 +194,7 @@ std::unique_ptr<Pending> DataParallel::State::exchange(Bucket& bucket) {
       bucket.compressor->all_reduce_sum(group, bucket.flat.narrow(0, 0, num_gradients), name);
     }
     // Flags and counts must arrive as they are.
-    group.all_reduce_sum(bucket.flat.narrow(0, num_gradients, bucket.flat.numel() - num_gradients), name + ", flags")->wait();
+    group.all_reduce_sum(bucket.flat.narrow(0, num_gradients, bucket.flat.numel() - num_gradients), name + ", flags");
   });
 }
 
@@ -215,7 +215,7 @@ void DataParallel::State::exchange_rest(bool leaves) {
   control.copy_(carried);
   while (next_to_start < buckets.size()) start(buckets[next_to_start]);
   for (Bucket& bucket : buckets) bucket.pending->wait();
-  if (control_is_own) group.all_reduce_sum(control, "the control numbers")->wait();
+  if (control_is_own) group.all_reduce_sum(control, "the control numbers");
 }
 
 /// All ranks see the same sums, so all drop the step or none. Throws on a rank that made it.

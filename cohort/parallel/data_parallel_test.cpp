@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/testing/thread_ranks.h"
 #include "cohort/testing/threads.h"

@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "cohort/base/fail.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/parallel/replicated.h"
 #include "cohort/testing/device_ranks.h"
@@ -111,15 +112,15 @@ TEST_CASE("a group takes host memory to the control plane and its device to the 
     Group group = Group::create(store, rank, 3, {.timeout_seconds = 20, .device = link});
     const torch::TensorOptions here(test_device(rank));
     torch::Tensor there = torch::full({5}, rank + 1.0f), sum = there.to(here.device());
-    group.all_reduce_sum(there, "host")->wait();
+    group.all_reduce_sum(there, "host");
     require(backend->num_calls == 0 && there.eq(6).all().item<bool>(), "host memory");
-    group.all_reduce_sum(sum, "device")->wait();
+    group.all_reduce_sum(sum, "device");
     torch::Tensor most = torch::full({5}, 1.0f * rank, here), told = torch::full({5}, 1.0f * rank, here), all = torch::zeros({3, 2}, here);
     group.all_reduce(most, Reduction::kMax, "most");
     group.broadcast(told, 2, "told");
     group.all_gather(all, torch::full({2}, 1.0f * rank, here), "all");
     torch::Tensor piece = torch::zeros({2}, here);
-    group.reduce_scatter_sum(piece, all.view({-1}), "piece")->wait();
+    group.start_reduce_scatter_sum(piece, all.view({-1}), "piece")->wait();
     require(backend->num_calls == 5, "calls on the device");
     require(sum.cpu().eq(6).all().item<bool>() && most.cpu().eq(2).all().item<bool>() && told.cpu().eq(2).all().item<bool>(), "values");
     for (int each = 0; each < 3; ++each) require(all[each].cpu().eq(each).all().item<bool>(), "gathered");
@@ -128,7 +129,7 @@ TEST_CASE("a group takes host memory to the control plane and its device to the 
     require(group.exchangeable(torch::ones({2}, test_device(3))).is_cpu(), "another device's tensor");
     std::string text;
     try {
-      group.all_reduce_sum(torch::ones({2}, test_device(3)), "a stranger");
+      group.start_all_reduce_sum(torch::ones({2}, test_device(3)), "a stranger");
     } catch (const Error& error) {
       text = error.what();
     }
@@ -136,7 +137,7 @@ TEST_CASE("a group takes host memory to the control plane and its device to the 
     if (rank == 0) return;
     Group pair = group.split({1, 2}, "pair");
     torch::Tensor of_pair = torch::full({4}, 1.0f * rank, here);
-    pair.all_reduce_sum(of_pair, "pair's")->wait();
+    pair.all_reduce_sum(of_pair, "pair's");
     require(pair.device_backend_name() == "test" && backend->num_calls == 5 && of_pair.cpu().eq(3).all().item<bool>(), "pair");
   });
   for (const std::string& error : errors) CHECK(error == "");

@@ -12,7 +12,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 
@@ -29,7 +29,7 @@ JointStep Join::announce(int64_t samples) {
   auto* const values = sums.data_ptr<double>();
   values[0] = samples > 0 ? 1 : 0;
   values[1] = static_cast<double>(samples);
-  if (group.size() > 1) group.all_reduce_sum(sums, "which ranks still have data")->wait();
+  if (group.size() > 1) group.all_reduce_sum(sums, "which ranks still have data");
   return {static_cast<int>(values[0]), static_cast<int64_t>(values[1])};
 }
 

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <thread>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/testing/thread_ranks.h"

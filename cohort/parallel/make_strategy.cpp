@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
+#include "cohort/comm/group_internals.h"
 #include "cohort/parallel/one_copy/shared_data_parallel.h"
 #include "cohort/parallel/replicated.h"
 #include "cohort/parallel/zero/zero_data_parallel.h"
@@ -12,7 +13,7 @@ namespace cohort {
 std::unique_ptr<Strategy> make_strategy(torch::nn::Module& module, Group group, const StrategyOptions& options) {
   const std::vector<at::Tensor> parameters = module.parameters();
   const bool on_host = std::all_of(parameters.begin(), parameters.end(), [](const at::Tensor& parameter) { return parameter.is_cpu(); });
-  if (options.zero == 0 && on_host && options.share_weights && options.compress == "none" && group.arena())
+  if (options.zero == 0 && on_host && options.share_weights && options.compress == "none" && GroupInternals::arena(group))
     return std::make_unique<SharedDataParallel>(module, std::move(group), SharedDataParallelOptions{.rule = options.rule});
   if (options.zero > 0) {
     if (options.compress != "none")

@@ -3,7 +3,7 @@
 #include <sstream>
 #include <unordered_map>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

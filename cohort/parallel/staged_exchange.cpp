@@ -42,17 +42,17 @@ at::Tensor exchanged_zeros(Group& group, int64_t num_elements, at::TensorOptions
   return options.device().is_cpu() ? group.allocate(num_elements, options) : at::zeros({num_elements}, options);
 }
 
-std::unique_ptr<Pending> all_reduce_sum(Group& group, at::Tensor flat, std::string what) {
-  if (group.exchanges(flat.device())) return group.all_reduce_sum(std::move(flat), std::move(what));
+std::unique_ptr<Pending> start_all_reduce_sum(Group& group, at::Tensor flat, std::string what) {
+  if (group.exchanges(flat.device())) return group.start_all_reduce_sum(std::move(flat), std::move(what));
   at::Tensor here = in_host_memory(flat);
-  auto exchange = group.all_reduce_sum(here, std::move(what));
+  auto exchange = group.start_all_reduce_sum(here, std::move(what));
   return std::make_unique<StagedPending>(std::move(exchange), std::move(flat), std::move(here));
 }
 
-std::unique_ptr<Pending> reduce_scatter_sum(Group& group, at::Tensor output, at::Tensor input, std::string what) {
-  if (group.exchanges(input.device())) return group.reduce_scatter_sum(std::move(output), std::move(input), std::move(what));
+std::unique_ptr<Pending> start_reduce_scatter_sum(Group& group, at::Tensor output, at::Tensor input, std::string what) {
+  if (group.exchanges(input.device())) return group.start_reduce_scatter_sum(std::move(output), std::move(input), std::move(what));
   at::Tensor here = host_space_for(output);
-  auto exchange = group.reduce_scatter_sum(here, in_host_memory(input), std::move(what));
+  auto exchange = group.start_reduce_scatter_sum(here, in_host_memory(input), std::move(what));
   return std::make_unique<StagedPending>(std::move(exchange), std::move(output), std::move(here));
 }
 

@@ -19,8 +19,8 @@ namespace cohort {
 at::Tensor exchanged_zeros(Group& group, int64_t num_elements, at::TensorOptions options);
 
 /// As Group's functions of the same names. Of an exchange through the host the result is there after wait() alone.
-std::unique_ptr<Pending> all_reduce_sum(Group& group, at::Tensor flat, std::string what);
-std::unique_ptr<Pending> reduce_scatter_sum(Group& group, at::Tensor output, at::Tensor input, std::string what);
+std::unique_ptr<Pending> start_all_reduce_sum(Group& group, at::Tensor flat, std::string what);
+std::unique_ptr<Pending> start_reduce_scatter_sum(Group& group, at::Tensor output, at::Tensor input, std::string what);
 std::unique_ptr<Pending> start_all_gather(Group& group, at::Tensor output, at::Tensor input, std::string what);
 void broadcast(Group& group, at::Tensor tensor, int root, const std::string& what);
 

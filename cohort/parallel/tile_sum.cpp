@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/reduce.h"
 
 namespace cohort {

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

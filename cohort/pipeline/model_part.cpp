@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/pipeline/scheduler.h"
@@ -89,7 +89,7 @@ std::function<double(double)> ModelPart::add_other_parts() {
   return [this](double squared_norm) {
     const at::Tensor sum = at::empty({1}, at::kDouble);
     sum.data_ptr<double>()[0] = here_.data == 0 ? squared_norm : 0;
-    world_.all_reduce_sum(sum, "the norm of the gradients")->wait();
+    world_.all_reduce_sum(sum, "the norm of the gradients");
     return sum.data_ptr<double>()[0];
   };
 }
@@ -101,7 +101,7 @@ ModelPart::Agreed ModelPart::agree(double loss, bool stop) {
   const bool tells_loss = here_.data == 0 && here_.tensor == 0 && makes_output();
   number[0] = tells_loss ? loss : 0;
   number[1] = stop ? 1 : 0;
-  world_.all_reduce_sum(sums, "loss and stop")->wait();
+  world_.all_reduce_sum(sums, "loss and stop");
   return {number[0], number[1] > 0};
 }
 

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

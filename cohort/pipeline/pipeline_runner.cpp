@@ -26,7 +26,7 @@
 #include <set>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/pipeline/packet_mail.h"
 #include "cohort/pipeline/split_backward.h"
 #include "cohort/pipeline/tied_weights.h"

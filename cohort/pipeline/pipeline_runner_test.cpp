@@ -12,7 +12,7 @@
 
 #include <mutex>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/pipeline/hidden_parameter.h"
 #include "cohort/testing/thread_ranks.h"
 

@@ -35,7 +35,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

@@ -9,7 +9,7 @@
 #include <functional>
 #include <string>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/recompute.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/transformer_block.h"

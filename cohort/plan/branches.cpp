@@ -20,7 +20,7 @@
 #include <map>
 #include <numeric>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

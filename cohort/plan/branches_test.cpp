@@ -5,7 +5,7 @@
 #include <random>
 #include <set>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

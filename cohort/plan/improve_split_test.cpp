@@ -6,7 +6,7 @@
 #include <cmath>
 #include <set>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

@@ -14,7 +14,7 @@
 #include <limits>
 #include <optional>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {

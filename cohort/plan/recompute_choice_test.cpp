@@ -5,7 +5,7 @@
 #include <limits>
 #include <random>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/plan/split.h"
 
 namespace cohort {

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <limits>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/split_costs.h"
 #include "cohort/plan/split_search.h"

@@ -9,7 +9,7 @@
 #include <set>
 #include <tuple>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 
 namespace cohort {

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <tuple>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 
 namespace cohort::page {

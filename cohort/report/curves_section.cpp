@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/sections.h"

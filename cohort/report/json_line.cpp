@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 
 namespace cohort::page {

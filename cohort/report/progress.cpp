@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/random.h"
 #include "cohort/report/draw/sections.h"

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"

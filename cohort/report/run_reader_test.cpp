@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/testing/text.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/text.h"
 #include "cohort/report/draw/curve.h"

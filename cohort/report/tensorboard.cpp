@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "cohort/base/fail.h"
 #include "cohort/report/crc32c.h"
 
 namespace cohort {

@@ -21,7 +21,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/schedule/generators.h"
 #include "cohort/schedule/list_schedule.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <random>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/schedule/check.h"
 #include "cohort/schedule/list_schedule.h"
 #include "cohort/schedule/naive_machine.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/schedule/slots.h"
 
 namespace cohort {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <random>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/schedule/naive_machine.h"
 #include "cohort/testing/text.h"
 

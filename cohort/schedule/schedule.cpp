@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/schedule/generators.h"
 #include "cohort/schedule/slots.h"

@@ -3,7 +3,7 @@
 #include <array>
 #include <string_view>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"

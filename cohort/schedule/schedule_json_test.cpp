@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/schedule/check.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/schedule/check.h"
 #include "cohort/schedule/naive_machine.h"
 #include "cohort/schedule/simulate.h"

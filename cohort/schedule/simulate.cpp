@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/schedule/check.h"
 #include "cohort/schedule/list_schedule.h"
 #include "cohort/schedule/slots.h"

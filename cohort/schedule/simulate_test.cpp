@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/schedule/check.h"
 
 namespace cohort {

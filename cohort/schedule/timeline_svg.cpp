@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdio>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/schedule/timeline_chart.h"
 
 namespace cohort {

@@ -3,7 +3,7 @@
 #include <set>
 #include <sstream>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/schedule/list_schedule.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/schedule/timeline_chart.h"
 
 namespace cohort {

@@ -1,6 +1,6 @@
 // The timeline as trace events (the format of chrome://tracing, which Perfetto opens): one thread a rank, times in microseconds where those
 // of the timeline are seconds.
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/schedule/simulate.h"
 

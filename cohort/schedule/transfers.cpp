@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <map>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/schedule/schedule.h"
 #include "cohort/schedule/slots.h"
 

@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/schedule/check.h"
 #include "cohort/schedule/naive_machine.h"
 

@@ -1,5 +1,6 @@
 // Programs with torch::data::make_data_loader whose sampler was exchanged, against one process.
 #include "cohort/session/loader_sampler.h"
+#include "cohort/base/fail.h"
 
 #include <vector>
 

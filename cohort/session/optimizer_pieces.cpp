@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/tensor_alias.h"
 
 namespace cohort {

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/model_errors.h"
 #include "cohort/session/optimizer_pieces.h"
 #include "cohort/session/parallel_state.h"
@@ -163,7 +163,7 @@ void Parallel::State::check_rates() {
   double sum = has_parts() ? announced_rate : strategy->control_sum(kRateSlot);
   if (has_parts()) {
     const at::Tensor rates = at::full({1}, sum, at::kDouble);
-    session.group().all_reduce_sum(rates, "the learning rates in step()")->wait();
+    session.group().all_reduce_sum(rates, "the learning rates in step()");
     sum = rates.const_data_ptr<double>()[0];
   }
   const double expected = announced_rate * session.size();

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
 #include "cohort/checkpoint/checkpoint.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/job/layout.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"

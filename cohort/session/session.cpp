@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text/text.h"
@@ -204,7 +204,7 @@ at::Tensor Session::sum(const at::Tensor& value) {
          "not "
          "answer; exchange before forward_backward(), from the targets, and give the loss the result");
   const at::Tensor flat = group().exchangeable(value.detach().clone(at::MemoryFormat::Contiguous).view({-1}));
-  group().all_reduce_sum(flat, "a sum of the program's own")->wait();
+  group().all_reduce_sum(flat, "a sum of the program's own");
   return flat.view(value.sizes()).to(value.device());
 }
 

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
@@ -305,7 +305,7 @@ double SplitModel::run_pipeline(const Pass& pass) {
   }
   const at::Tensor sum = at::empty({1}, at::kDouble);
   sum.data_ptr<double>()[0] = place().here().tensor == 0 && place().makes_output() ? loss_sum / num_shares() : 0;
-  group_.all_reduce_sum(sum, "the loss")->wait();
+  group_.all_reduce_sum(sum, "the loss");
   return sum.data_ptr<double>()[0];
 }
 

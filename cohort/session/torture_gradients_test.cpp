@@ -1,4 +1,5 @@
 // Gradients that a program keeps, adds up, differentiates or makes in backwards of backwards, and steps that an exception ends.
+#include "cohort/base/fail.h"
 #include "cohort/session/torture_test_models.h"
 
 namespace cohort {

@@ -2,6 +2,7 @@
 // process, or told.
 #include <cmath>
 
+#include "cohort/base/fail.h"
 #include "cohort/parallel/watch/gradient_stand_in.h"
 #include "cohort/session/torture_test_trained.h"
 

@@ -1,4 +1,5 @@
 // Parameters of awkward kinds and types under DataParallel.
+#include "cohort/base/fail.h"
 #include "cohort/session/torture_test_models.h"
 
 namespace cohort {

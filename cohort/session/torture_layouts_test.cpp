@@ -2,6 +2,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "cohort/base/fail.h"
 #include "cohort/models/dropout.h"
 #include "cohort/session/torture_test_models.h"
 

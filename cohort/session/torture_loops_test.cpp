@@ -1,6 +1,7 @@
 // Loops of other forms: backwards in accumulate() alone, batches of several sizes, a program that goes on without Parallel.
 #include <memory>
 
+#include "cohort/base/fail.h"
 #include "cohort/session/torture_test_trained.h"
 
 namespace cohort {

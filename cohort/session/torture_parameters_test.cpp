@@ -1,4 +1,5 @@
 // Parameters that come, go, are frozen or change their type, under DataParallel.
+#include "cohort/base/fail.h"
 #include "cohort/session/torture_test_models.h"
 
 namespace cohort {

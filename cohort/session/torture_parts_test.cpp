@@ -3,6 +3,7 @@
 #include <optional>
 #include <sstream>
 
+#include "cohort/base/fail.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/session/torture_test_models.h"

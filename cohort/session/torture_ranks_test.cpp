@@ -2,6 +2,7 @@
 #include <numeric>
 #include <thread>
 
+#include "cohort/base/fail.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/session/torture_test_models.h"
 

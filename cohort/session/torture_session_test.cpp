@@ -1,4 +1,5 @@
 // Batches, micro-steps and buffers behind the front door: Session and Parallel.
+#include "cohort/base/fail.h"
 #include "cohort/session/torture_test_models.h"
 
 namespace cohort {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "cohort/base/fail.h"
 #include "cohort/parallel/data_parallel.h"
 #include "cohort/session/parallel.h"
 #include "cohort/session/torture_test_support.h"

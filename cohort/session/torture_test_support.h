@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/testing/thread_ranks.h"
 
 namespace cohort::torture {

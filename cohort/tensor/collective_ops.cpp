@@ -22,7 +22,7 @@
 #include <string>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/job/fault.h"
 
 namespace cohort {
@@ -102,7 +102,7 @@ at::Tensor sum_slice(const at::Tensor& input, int64_t dim, Group group, Exchange
   std::vector<int64_t> shape = input.sizes().vec();
   shape[static_cast<size_t>(dim)] = size;
   at::Tensor result = at::empty(shape, input.options().memory_format(at::MemoryFormat::Contiguous));
-  group.reduce_scatter_sum(result.view({-1}), pieces.view({-1}), name_of(exchange))->wait();
+  group.start_reduce_scatter_sum(result.view({-1}), pieces.view({-1}), name_of(exchange))->wait();
   return result;
 }
 

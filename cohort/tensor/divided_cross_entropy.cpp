@@ -12,7 +12,7 @@
 
 #include <algorithm>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/tensor/shard_graph.h"
 
 namespace cohort {

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/tensor/shard_graph.h"
 #include "cohort/testing/thread_ranks.h"
 

@@ -14,7 +14,7 @@
 
 #include <variant>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/tensor/shard_rules.h"
 

@@ -12,7 +12,7 @@
 #include <memory>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/transformer_block.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/tensor/shard_rules.h"

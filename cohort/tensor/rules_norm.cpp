@@ -10,7 +10,7 @@
 
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/ghost_batch_norm.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/tensor/shard_rules.h"

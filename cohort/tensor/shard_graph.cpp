@@ -18,7 +18,7 @@
 #include <set>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/tensor/shard_rules.h"
 #include "cohort/tensor/sharded_block.h"

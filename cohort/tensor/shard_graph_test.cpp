@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/dropout.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/step_context.h"

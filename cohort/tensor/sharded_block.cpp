@@ -31,7 +31,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/dropout.h"
 #include "cohort/models/step_context.h"
 #include "cohort/tensor/collective_ops.h"

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/recompute.h"
 #include "cohort/models/step_context.h"
 #include "cohort/testing/thread_ranks.h"

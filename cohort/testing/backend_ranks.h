@@ -12,7 +12,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/call/collective_backend.h"
 #include "cohort/comm/net/gloo_transport.h"
 #include "cohort/comm/shm/shm_arena.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/group.h"
 #include "cohort/testing/device.h"
 

@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/testing/naive_reduction.h"
 
 namespace cohort {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <iterator>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/call/call_frame.h"
 #include "cohort/comm/net/composite_transport.h"
 #include "cohort/testing/naive_reduction.h"

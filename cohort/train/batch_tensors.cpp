@@ -5,7 +5,7 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/model_errors.h"
 
 namespace cohort {

@@ -7,7 +7,7 @@
 #include <ATen/ops/randn.h>
 #include <doctest/doctest.h>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

@@ -84,7 +84,7 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, c
     }
   }
   if (options.finish) options.finish();
-  group.all_reduce_sum(sums, "the sums of the evaluation")->wait();
+  group.all_reduce_sum(sums, "the sums of the evaluation");
   Evaluation result;
   result.num_targets = static_cast<int64_t>(total[2]);
   result.loss = total[0] / total[2];

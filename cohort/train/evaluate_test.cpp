@@ -8,7 +8,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/data/source.h"
 #include "cohort/models/registry.h"
 #include "cohort/testing/thread_ranks.h"

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 
 namespace cohort {

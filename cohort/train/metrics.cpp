@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/append_file.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/log.h"

@@ -26,7 +26,7 @@
 #include <cmath>
 #include <limits>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/parallel/tile_sum.h"
@@ -116,7 +116,7 @@ double NoiseMeter::clip_norm(double asked) const { return measures_ && asked <= 
 /// Of the mean that compression never saw.
 double NoiseMeter::exact_squared_norm() {
   at::NoGradGuard no_grad;
-  if (group_.size() > 1) group_.all_reduce_sum(sums_, "the gradient for the noise scale")->wait();
+  if (group_.size() > 1) group_.all_reduce_sum(sums_, "the gradient for the noise scale");
   return gradient_factor_ * gradient_factor_ * squared_norm_of(sums_);
 }
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/testing/thread_ranks.h"

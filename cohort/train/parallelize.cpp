@@ -17,7 +17,7 @@
 #include <numeric>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/sampler.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"

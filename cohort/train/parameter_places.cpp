@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/checkpoint/flat_range.h"
 
 namespace cohort {

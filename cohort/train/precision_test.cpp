@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/testing/thread_ranks.h"

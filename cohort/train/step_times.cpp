@@ -11,7 +11,7 @@
 #include <map>
 
 #include "cohort/base/cores.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/data/loader.h"

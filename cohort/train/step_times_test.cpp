@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "cohort/base/cores.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/testing/skip.h"
 #include "cohort/world/launch.h"
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text/json.h"
 #include "cohort/job/fault.h"

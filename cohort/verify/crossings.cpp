@@ -18,7 +18,7 @@
 #include <set>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/pipeline/scheduler.h"
 #include "cohort/pipeline/stage_cut.h"
 

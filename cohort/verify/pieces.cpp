@@ -29,7 +29,7 @@
 #include <variant>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/transformer_block.h"
 #include "cohort/pipeline/hidden_parameter.h"
 #include "cohort/tensor/shard_graph.h"

@@ -9,7 +9,7 @@
 #include <set>
 #include <typeinfo>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 

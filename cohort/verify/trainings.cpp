@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"

@@ -22,7 +22,7 @@
 #include <map>
 #include <optional>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/compare.h"

@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 
 namespace cohort {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 
 namespace cohort {

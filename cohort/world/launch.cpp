@@ -19,7 +19,7 @@
 #include <new>
 
 #include "cohort/base/cores.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/world/status.h"
 #include "cohort/world/stop.h"

@@ -9,7 +9,7 @@
 #include <chrono>
 #include <thread>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/world/status.h"
 #include "cohort/world/stop.h"

@@ -13,7 +13,7 @@
 #include <memory>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/secrets.h"
 #include "cohort/base/text/text.h"
 #include "cohort/world/message_link.h"

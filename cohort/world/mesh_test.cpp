@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

@@ -8,7 +8,7 @@
 #include <future>
 #include <thread>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 
 using namespace cohort;

@@ -10,7 +10,7 @@
 #include <new>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/cut_text.h"
 
 namespace cohort {

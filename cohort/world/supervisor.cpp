@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/world/process.h"
 #include "cohort/world/stop.h"

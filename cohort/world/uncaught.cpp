@@ -15,7 +15,7 @@
 #include <string>
 #include <typeinfo>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/world/status.h"
 

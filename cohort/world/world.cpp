@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "cohort/base/cores.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/world/uncaught.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

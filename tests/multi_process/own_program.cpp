@@ -26,7 +26,7 @@
 
 namespace {
 
-[[noreturn]] void complain() { cohort::fail(cohort::ErrorCode::kBadInput, "weights.pt has 3 tensors, 4 are needed"); }
+[[noreturn]] void complain() { throw cohort::Error(cohort::ErrorCode::kBadInput, "weights.pt has 3 tensors, 4 are needed"); }
 
 int run(const std::string& how, int who) {
   cohort::Group group = cohort::Group::create(cohort::world_from_environment());

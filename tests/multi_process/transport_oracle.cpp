@@ -15,7 +15,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/group_transport.h"
 #include "cohort/comm/net/mpi_library.h"
 #include "cohort/comm/net/mpi_transport.h"

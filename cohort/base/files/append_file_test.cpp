@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 
 using namespace cohort;

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <system_error>
 #include <vector>
+#include "cohort/base/fail.h"
 
 namespace cohort {
 

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <thread>
 
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/base/text/utc_time.h"
 

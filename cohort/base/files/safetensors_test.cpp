@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/testing/mutation.h"
 #include "cohort/testing/text.h"

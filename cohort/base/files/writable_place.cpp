@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 
 namespace cohort {

@@ -6,7 +6,7 @@
 
 #include <numeric>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 

@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/call/signature.h"
 #include "cohort/comm/reduce.h"
 

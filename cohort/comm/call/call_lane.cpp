@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/call/signature.h"
 
 namespace cohort {

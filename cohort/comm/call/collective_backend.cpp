@@ -2,7 +2,7 @@
 
 #include <ATen/ops/zeros.h>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/call/call_arguments.h"
 #include "cohort/comm/net/gloo.h"
 #include "cohort/comm/work_memory.h"

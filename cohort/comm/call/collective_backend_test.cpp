@@ -7,7 +7,7 @@
 #include <functional>
 #include <numeric>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/testing/backend_ranks.h"
 
 namespace cohort {

@@ -2,7 +2,7 @@
 
 #include <c10/core/GradMode.h>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

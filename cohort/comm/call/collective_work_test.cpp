@@ -6,7 +6,7 @@
 #include <atomic>
 #include <thread>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/testing/backend_ranks.h"
 
 namespace cohort {

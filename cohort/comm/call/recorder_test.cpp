@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/comm/call/signature.h"
 

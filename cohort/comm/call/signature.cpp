@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/cut_text.h"
 
 namespace cohort {

@@ -6,7 +6,7 @@
 #include <map>
 #include <thread>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/call/signature.h"

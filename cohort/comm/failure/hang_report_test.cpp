@@ -16,8 +16,9 @@
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/group.h"
+#include "cohort/comm/group_internals.h"
 #include "cohort/testing/thread_ranks.h"
 
 namespace cohort {
@@ -330,12 +331,12 @@ TEST_CASE("an exchange made by hand is a call of its group: numbered, recorded, 
   run_thread_ranks(
       3,
       [](Group& group) {
-        group.run_by_hand(Op::kAllGather, 5, at::kFloat, "weights", [] {});
+        GroupInternals::run_by_hand(group, Op::kAllGather, 5, at::kFloat, "weights", [] {});
         group.barrier();
         std::string text;
         try {
-          group.run_by_hand(Op::kReduceScatter, 9, at::kFloat, "gradients",
-                            [] { throw std::runtime_error("rank 1 did not come within 1 s"); });
+          GroupInternals::run_by_hand(group, Op::kReduceScatter, 9, at::kFloat, "gradients",
+                                      [] { throw std::runtime_error("rank 1 did not come within 1 s"); });
         } catch (const Error& error) {
           text = error.what();
         }
@@ -344,7 +345,7 @@ TEST_CASE("an exchange made by hand is a call of its group: numbered, recorded, 
           FAIL(text);
         text.clear();
         try {
-          group.run_by_hand(Op::kAllGather, 5, at::kFloat, "weights", [] { FAIL("ran"); });
+          GroupInternals::run_by_hand(group, Op::kAllGather, 5, at::kFloat, "weights", [] { FAIL("ran"); });
         } catch (const Error& error) {
           text = error.what();
         }

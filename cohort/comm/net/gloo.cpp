@@ -10,7 +10,7 @@
 
 #include <mutex>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/failure/crash_guard.h"
 

@@ -14,7 +14,7 @@
 #include <future>
 #include <mutex>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/failure/crash_guard.h"
 #include "cohort/comm/net/gloo.h"
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <thread>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/net/mpi_library.h"
 
 namespace cohort {

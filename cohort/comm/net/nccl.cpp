@@ -1,6 +1,6 @@
 #include "cohort/comm/net/nccl.h"
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 // The one place that decides: LibTorch's CMake says USE_C10D_NCCL where its c10d has NCCL, and its header needs those of NCCL and CUDA.
 #if defined(USE_C10D_NCCL) && __has_include(<nccl.h>) && __has_include(<cuda_runtime_api.h>)

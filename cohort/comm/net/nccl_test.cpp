@@ -4,7 +4,7 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/testing/skip.h"
 
 namespace cohort {

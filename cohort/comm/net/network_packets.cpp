@@ -25,7 +25,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/net/packet.h"
 #include "cohort/comm/net/packet_way.h"
 #include "cohort/world/process.h"

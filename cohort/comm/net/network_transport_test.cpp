@@ -8,7 +8,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/comm/net/gloo_transport.h"
 #include "cohort/testing/transport_oracle.h"

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

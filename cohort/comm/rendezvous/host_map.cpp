@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/call/signature.h"
 
 namespace cohort {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/testing/thread_ranks.h"
 
 namespace cohort {

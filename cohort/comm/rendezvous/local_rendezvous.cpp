@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/rendezvous/pass_descriptor.h"

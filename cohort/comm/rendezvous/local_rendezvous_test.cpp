@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/rendezvous/pass_descriptor.h"
 
 namespace cohort {

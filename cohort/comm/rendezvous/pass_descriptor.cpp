@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

@@ -1,6 +1,6 @@
 #include "cohort/comm/rendezvous/sealed_store.h"
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/secrets.h"
 #include "cohort/base/text/text.h"
 #include "cohort/world/job_token.h"

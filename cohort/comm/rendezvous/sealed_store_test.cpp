@@ -5,7 +5,7 @@
 #include <chrono>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

@@ -16,7 +16,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/rendezvous/local_rendezvous.h"
 #include "cohort/comm/rendezvous/sealed_store.h"

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/group.h"
 
 namespace cohort {

@@ -20,7 +20,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {

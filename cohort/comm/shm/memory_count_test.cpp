@@ -16,7 +16,7 @@
 #include <functional>
 #include <thread>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/testing/shm_ranks.h"
 
 namespace cohort {

@@ -13,7 +13,7 @@
 #include <sstream>
 #include <string>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/rendezvous/pass_descriptor.h"
 #include "cohort/comm/shm/memory_count.h"

@@ -4,7 +4,7 @@
 #include <functional>
 #include <numeric>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/call/call_bytes.h"
 
 namespace cohort {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 

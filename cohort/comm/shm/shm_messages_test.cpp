@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/testing/shm_ranks.h"
 
 using namespace cohort;

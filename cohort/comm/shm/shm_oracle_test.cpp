@@ -14,7 +14,7 @@
 #include <deque>
 #include <type_traits>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/testing/shm_ranks.h"
 
 using namespace cohort;

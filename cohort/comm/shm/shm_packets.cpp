@@ -17,7 +17,8 @@
 #include <cstring>
 #include <deque>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
+#include "cohort/comm/group_internals.h"
 #include "cohort/comm/net/packet.h"
 #include "cohort/comm/net/packet_way.h"
 #include "cohort/comm/shm/shm_blocks.h"
@@ -85,7 +86,7 @@ class ShmPackets final : public PacketWay {
 
 ShmPackets::ShmPackets(Group group, int64_t unread_bytes)
     : group_(std::move(group)),
-      arena_(group_.arena()),
+      arena_(GroupInternals::arena(group_)),
       rank_(group_.rank()),
       size_(group_.size()),
       most_unread_bytes_(static_cast<size_t>(unread_bytes)),
@@ -176,7 +177,7 @@ void ShmPackets::wait(Done done, ShmFlag& flag, int peer, Describe describe) {
     if (done()) return;
     if (!progress()) ::sched_yield();
   }
-  group_.waiter()->wait_until(done, [this] { return progress(); }, &flag, peer, rank_, describe());
+  GroupInternals::waiter(group_)->wait_until(done, [this] { return progress(); }, &flag, peer, rank_, describe());
 }
 
 std::vector<at::Tensor> ShmPackets::receive(int peer) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/call/call_bytes.h"
 #include "cohort/comm/reduce.h"
 #include "cohort/comm/shm/shm_algorithms.h"

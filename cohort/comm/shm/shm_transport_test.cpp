@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/rendezvous/pass_descriptor.h"
 #include "cohort/testing/shm_ranks.h"
 

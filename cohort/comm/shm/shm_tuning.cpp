@@ -15,7 +15,7 @@
 #include <chrono>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/shm/shm_transport.h"
 

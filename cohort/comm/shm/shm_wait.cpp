@@ -7,7 +7,7 @@
 
 #include <stdexcept>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

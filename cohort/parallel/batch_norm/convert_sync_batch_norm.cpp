@@ -28,7 +28,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/ghost_batch_norm.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/parallel/batch_norm/sync_batch_norm.h"

@@ -7,7 +7,7 @@
 #include <map>
 #include <numeric>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/ghost_batch_norm.h"
 #include "cohort/models/parts.h"
 #include "cohort/testing/thread_ranks.h"
@@ -79,7 +79,7 @@ Values train(Model& model, const std::vector<at::Tensor>& inputs, const std::vec
     for (const auto& item : model->named_parameters()) {
       at::Tensor gradient = item.value().grad().clone();
       if (gradient.scalar_type() != at::kFloat) fail(ErrorCode::kFailed, item.key(), " has a gradient of ", gradient.scalar_type());
-      group.all_reduce_sum(gradient.view({-1}), "gradients")->wait();
+      group.all_reduce_sum(gradient.view({-1}), "gradients");
       const_cast<at::Tensor&>(item.value()).sub_(gradient, 0.02);
     }
   }

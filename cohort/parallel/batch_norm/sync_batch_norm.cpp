@@ -31,7 +31,7 @@
 #include <tuple>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/recompute.h"
 
 namespace cohort {

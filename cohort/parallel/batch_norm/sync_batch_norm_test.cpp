@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/testing/thread_ranks.h"
 #include "cohort/testing/threads.h"
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/compress/compress_test_support.h"
 #include "cohort/parallel/compress/half_bits.h"
 #include "cohort/testing/thread_ranks.h"

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/compress/compress_test_support.h"
 #include "cohort/testing/thread_ranks.h"
 

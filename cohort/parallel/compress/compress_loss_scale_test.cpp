@@ -6,7 +6,7 @@
 #include <limits>
 #include <map>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/testing/thread_ranks.h"
 #include "cohort/testing/threads.h"

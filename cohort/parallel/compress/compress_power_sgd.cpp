@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/parallel/compress/compressors.h"
 #include "cohort/parallel/compress/error_feedback.h"
@@ -135,13 +135,13 @@ class PowerSgd : public Compressor {
     float* const gradients = feedback_.gradients(flat, what);
     multiply_by_q(gradients);
     copy_rest(gradients, true);
-    group.all_reduce_sum(p_, what)->wait();
+    group.all_reduce_sum(p_, what);
     copy_rest(gradients, false);
     std::vector<bool> finite;
     for (const Matrix& m : matrices_) finite.push_back(orthonormalise(p_.data_ptr<float>() + m.p_begin, m.rank, m.rows));
     multiply_by_p();
     q_.copy_(own_q_);
-    group.all_reduce_sum(q_, what)->wait();
+    group.all_reduce_sum(q_, what);
     for (size_t i = 0; i < matrices_.size(); ++i) {
       if (finite[i] && is_finite(matrices_[i])) finish(matrices_[i], gradients);
       else give_up(matrices_[i], gradients);

@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/parallel/compress/compressors.h"
 #include "cohort/parallel/compress/error_feedback.h"

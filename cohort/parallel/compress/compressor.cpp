@@ -5,7 +5,7 @@
 #include <functional>
 #include <optional>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/parallel/compress/compressors.h"
 

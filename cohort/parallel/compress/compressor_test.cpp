@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/compress/compress_test_support.h"
 #include "cohort/testing/thread_ranks.h"
 
@@ -163,10 +163,10 @@ double trained_loss(const std::string& spec) {
       const at::Tensor output_gradient = at::mm(hidden.t(), error), through = at::mm(error, output_weights.t()) * (1 - hidden * hidden);
       at::Tensor flat = at::cat({at::mm(through.t(), inputs).view({-1}), output_gradient.view({-1})}) / (2.0 * kSamples);
       if (compressor) compressor->all_reduce_sum(group, flat, "gradients");
-      else group.all_reduce_sum(flat, "gradients")->wait();
+      else group.all_reduce_sum(flat, "gradients");
       weights -= 0.5 * flat;
       at::Tensor sum = at::sum(error * error).div(2.0 * kSamples).view({1});
-      group.all_reduce_sum(sum, "loss")->wait();
+      group.all_reduce_sum(sum, "loss");
       if (group.rank() == 0) loss = sum.item<double>();
     }
   });

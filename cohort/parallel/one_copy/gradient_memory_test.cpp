@@ -5,7 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <doctest/doctest.h>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/shm/memory_count.h"
 #include "cohort/testing/shm_ranks.h"
 

@@ -26,7 +26,8 @@
 #include <cstring>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
+#include "cohort/comm/group_internals.h"
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/one_copy/shared_data_parallel_state.h"
 #include "cohort/parallel/tensor_alias.h"
@@ -77,8 +78,8 @@ bool SharedDataParallel::State::has_gradients() const {
 /// Recorded as the operation that it stands for, so that a failure is told like that of any exchange.
 void SharedDataParallel::State::wait_all(ShmCounter SharedRankPage::* counter, Op op, int64_t count, const char* what) {
   const at::ScalarType type = trained.empty() ? at::kFloat : trained.front().tensor.scalar_type();
-  group.run_by_hand(op, static_cast<size_t>(count), type, what, [&] {
-    group.waiter()->wait_all(group.rank(), num_steps, [&](int peer) -> ShmCounter& { return page(peer).*counter; });
+  GroupInternals::run_by_hand(group, op, static_cast<size_t>(count), type, what, [&] {
+    GroupInternals::waiter(group)->wait_all(group.rank(), num_steps, [&](int peer) -> ShmCounter& { return page(peer).*counter; });
   });
 }
 

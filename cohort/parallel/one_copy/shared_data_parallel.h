@@ -29,8 +29,8 @@ struct SharedDataParallelOptions {
 /// optimizer. For other optimizers, and such as call backward() themselves (LBFGS): DataParallel.
 class SharedDataParallel : public Strategy {
  public:
-  /// Collective. `group` must share memory (group.arena()): Error(kBadInput) otherwise. Error(kFailed), naming ranks and parameter, when
-  /// the ranks' models differ.
+  /// Collective. `group` must share memory (GroupInternals::arena()): Error(kBadInput) otherwise. Error(kFailed), naming ranks and
+  /// parameter, when the ranks' models differ.
   SharedDataParallel(torch::nn::Module& module, Group group, SharedDataParallelOptions options);
   ~SharedDataParallel() override;
 

@@ -8,7 +8,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
+#include "cohort/comm/group_internals.h"
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/initial_broadcast.h"
 #include "cohort/parallel/tensor_alias.h"
@@ -16,7 +17,7 @@
 namespace cohort {
 
 SharedDataParallel::State::State(torch::nn::Module& module_, Group group_, const SharedDataParallelOptions& options)
-    : module(module_), group(std::move(group_)), arena(group.arena()) {
+    : module(module_), group(std::move(group_)), arena(GroupInternals::arena(group)) {
   if (!arena)
     fail(ErrorCode::kBadInput, "one copy of the weights needs ranks that share memory; these exchange over ", group.backend_name());
   at::NoGradGuard no_grad;

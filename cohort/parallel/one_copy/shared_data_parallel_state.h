@@ -10,6 +10,7 @@
 
 #include "cohort/comm/shm/shm_arena.h"
 #include "cohort/comm/shm/shm_wait.h"
+#include "cohort/comm/transport.h"
 #include "cohort/parallel/buffer_average.h"
 #include "cohort/parallel/one_copy/gradient_memory.h"
 #include "cohort/parallel/one_copy/shared_data_parallel.h"

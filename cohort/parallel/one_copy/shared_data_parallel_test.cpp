@@ -1,11 +1,12 @@
 #include "cohort/parallel/one_copy/shared_data_parallel.h"
+#include "cohort/comm/group_internals.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
 #include <mutex>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/shm/shm_arena.h"
 #include "cohort/parallel/replicated.h"
 #include "cohort/testing/thread_ranks.h"
@@ -140,7 +141,7 @@ TEST_CASE("all ranks read the same memory, and a gradient of a page or more is n
     strategy.zero_grad();
     loss_of(model, samples(0), false).backward();
     size_t offset;
-    if (!group.arena()->offset_of(model->second->weight.grad().data_ptr(), model->second->weight.grad().nbytes(), &offset))
+    if (!GroupInternals::arena(group)->offset_of(model->second->weight.grad().data_ptr(), model->second->weight.grad().nbytes(), &offset))
       FAIL("the gradient of second.weight lies in private memory");
     const void* const gradient = model->second->weight.grad().data_ptr();
     strategy.finish_backward();

@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/one_copy/shared_data_parallel_state.h"
 
 namespace cohort {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <functional>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/data_parallel.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/testing/thread_ranks.h"

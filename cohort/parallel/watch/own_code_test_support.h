@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/parallel/replicated.h"
 #include "cohort/parallel/zero/zero_data_parallel.h"

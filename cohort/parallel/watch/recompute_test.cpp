@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
 #include "cohort/parallel/data_parallel.h"
 #include "cohort/parallel/one_copy/shared_data_parallel.h"

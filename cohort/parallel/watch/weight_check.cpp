@@ -8,7 +8,7 @@
 #include <functional>
 #include <string_view>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/agreement.h"
 
 namespace cohort {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

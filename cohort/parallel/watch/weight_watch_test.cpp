@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

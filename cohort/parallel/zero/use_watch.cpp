@@ -27,7 +27,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 namespace {

@@ -25,7 +25,7 @@
 #include <cmath>
 #include <functional>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/tensor_alias.h"
 #include "cohort/parallel/watch/gradient_hook.h"
 #include "cohort/parallel/zero/zero_state.h"

@@ -2,6 +2,7 @@
 
 #include <ATen/autocast_mode.h>
 
+#include "cohort/base/fail.h"
 #include "cohort/parallel/zero/zero_test_checkpoint.h"
 #include "cohort/parallel/zero/zero_test_support.h"
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "cohort/base/fail.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/parallel/tensor_alias.h"
 #include "cohort/parallel/zero/unit_memory.h"

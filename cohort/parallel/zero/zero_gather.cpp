@@ -38,7 +38,7 @@
 #include <chrono>
 #include <limits>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/staged_exchange.h"
 #include "cohort/parallel/watch/weight_watch.h"
 

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <random>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/watch/weight_watch.h"
 #include "cohort/testing/thread_ranks.h"
 

@@ -1,5 +1,6 @@
 #include "cohort/parallel/zero/zero_data_parallel.h"
 
+#include "cohort/base/fail.h"
 #include "cohort/parallel/watch/gradient_stand_in.h"
 #include "cohort/parallel/zero/zero_test_support.h"
 

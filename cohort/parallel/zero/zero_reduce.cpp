@@ -16,7 +16,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/staged_exchange.h"
 #include "cohort/parallel/tensor_alias.h"
 #include "cohort/parallel/watch/gradient_stand_in.h"
@@ -115,7 +115,7 @@ void ZeroReduce::start(size_t index) {
   at::Tensor output = keep_whole_ || unit.has_sum ? at::empty({unit.plan.slice_elements}, unit.sum.options()) : unit.sum;
   std::unique_ptr<Pending> pending;
   if (group_.size() == 1) output.copy_(unit.whole);
-  else pending = reduce_scatter_sum(group_, output, unit.whole, unit.name);
+  else pending = start_reduce_scatter_sum(group_, output, unit.whole, unit.name);
   in_flight_.push_back({index, std::move(output), std::move(pending)});
 }
 

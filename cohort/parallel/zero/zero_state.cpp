@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/staged_exchange.h"
 #include "cohort/parallel/tensor_alias.h"

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <tuple>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/parallel/zero/zero_data_parallel.h"
 #include "cohort/testing/thread_ranks.h"

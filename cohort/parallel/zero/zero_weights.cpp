@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/staged_exchange.h"
 #include "cohort/parallel/tensor_alias.h"
 

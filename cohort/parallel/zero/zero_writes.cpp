@@ -12,7 +12,7 @@
 
 #include <algorithm>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/staged_exchange.h"
 #include "cohort/parallel/zero/zero_state.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/report/draw/format.h"
 #include "cohort/report/study/study_summary.h"

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/writable_place.h"
 #include "cohort/base/text/text.h"

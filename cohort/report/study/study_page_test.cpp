@@ -8,7 +8,7 @@
 #include <regex>
 #include <set>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/text.h"
 #include "cohort/report/study/study_csv.h"

@@ -16,7 +16,7 @@
 #include <limits>
 #include <map>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/study/analysis/fits.h"
 #include "cohort/study/analysis/measured_metrics.h"

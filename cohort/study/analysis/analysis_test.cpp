@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/study/analysis/fits.h"
 #include "cohort/study/made_up_study.h"
 

@@ -4,7 +4,7 @@
 // Least squares in log S by a nested search over log e and log Bc (fit_search.h).
 #include <cmath>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/study/analysis/fit_search.h"
 
 namespace cohort::study {

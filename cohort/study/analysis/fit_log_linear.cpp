@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/study/analysis/fit_search.h"
 
 namespace cohort::study {

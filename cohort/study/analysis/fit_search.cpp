@@ -5,7 +5,7 @@
 #include <limits>
 #include <set>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort::study {
 namespace {

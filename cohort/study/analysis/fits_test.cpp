@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/random.h"
 #include "cohort/study/analysis/fit_search.h"

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/json.h"

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/study/analysis/fits.h"
 
 namespace cohort::study {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/study/search/widened_space.h"
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <map>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/text.h"
 #include "cohort/study/analysis/worth.h"

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/study/analysis/fits.h"
 

@@ -17,7 +17,7 @@
 #include <cmath>
 #include <map>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort::study {
 namespace {

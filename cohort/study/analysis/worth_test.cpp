@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 
 namespace cohort::study {

@@ -10,7 +10,7 @@
 #include <functional>
 #include <random>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/study/store/measurements_csv.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <random>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort::study {
 namespace {

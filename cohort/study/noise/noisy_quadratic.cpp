@@ -12,7 +12,7 @@
 #include <cmath>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/study/noise/noisy_quadratic_state.h"
 

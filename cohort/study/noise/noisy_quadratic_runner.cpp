@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/study/noise/noisy_quadratic.h"
 #include "cohort/study/noise/noisy_quadratic_state.h"

@@ -21,7 +21,7 @@
 #include <numbers>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 
 namespace cohort::study {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort::study {
 namespace {

@@ -13,7 +13,7 @@
 #include <numeric>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 
 namespace cohort::study {

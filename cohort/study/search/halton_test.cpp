@@ -6,7 +6,7 @@
 #include <cmath>
 #include <set>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 
 namespace cohort::study {

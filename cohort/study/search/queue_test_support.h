@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/study/search/batch_queue.h"
 

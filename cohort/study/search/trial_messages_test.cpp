@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <set>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/study/analysis/in_progress.h"

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/study/analysis/rank_correlation.h"
 #include "cohort/study/analysis/self_checks.h"

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort::study {
 namespace {

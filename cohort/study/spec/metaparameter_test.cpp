@@ -6,7 +6,7 @@
 #include <limits>
 #include <map>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort::study {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <optional>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"

@@ -7,7 +7,7 @@
 #include <limits>
 #include <set>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/source.h"

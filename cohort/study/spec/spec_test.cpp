@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort::study {
 namespace {

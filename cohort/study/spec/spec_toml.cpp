@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/study/spec/spec.h"
 #include "cohort/study/spec/spec_text.h"

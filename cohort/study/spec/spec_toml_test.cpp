@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/study/spec/spec.h"
 #include "cohort/study/spec/spec_text.h"
 

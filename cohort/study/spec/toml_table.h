@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/strict_json.h"
 
 namespace cohort::study {

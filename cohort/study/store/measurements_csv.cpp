@@ -6,7 +6,7 @@
 #include <limits>
 #include <optional>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <limits>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 
 namespace cohort::study {
 namespace {

@@ -9,7 +9,7 @@
 #include <limits>
 #include <system_error>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/folder_lock.h"
 #include "cohort/base/files/writable_place.h"

@@ -1,6 +1,6 @@
 #include "cohort/study/store/store_schema.h"
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/study/data.h"
 
 namespace cohort::study {

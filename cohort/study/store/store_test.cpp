@@ -8,7 +8,7 @@
 #include <cmath>
 #include <random>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/study/store/sqlite.h"
 #include "cohort/study/store/store_schema.h"

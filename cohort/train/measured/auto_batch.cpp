@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <set>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/goal.h"
 #include "cohort/job/option_rules.h"
@@ -119,7 +119,8 @@ void require_workload(const StudySpec& spec, Settings& settings) {
 }
 
 void take_metaparameters(const StudySpec& spec, const TrialSchedule& trial, Settings& settings) {
-  settings.take("lr", trial.learning_rate);
+  const LearningRate& rate = trial.learning_rate;
+  settings.take("lr", rate.rate);
   if (spec.optimizer == "momentum" || spec.optimizer == "nesterov") settings.take("momentum", trial.rule.momentum);
   if (spec.optimizer == "adam" || spec.optimizer == "adamw") {
     settings.take("beta1", trial.rule.beta1);
@@ -128,11 +129,11 @@ void take_metaparameters(const StudySpec& spec, const TrialSchedule& trial, Sett
   }
   settings.take("weight-decay", trial.rule.weight_decay);
   settings.take("label-smoothing", trial.label_smoothing);
-  settings.take("warmup-steps", trial.warmup_steps);
-  if (trial.decay_steps == 0 || settings.given("schedule-lr")) return;
+  settings.take("warmup-steps", rate.warmup_steps);
+  if (rate.schedule == LearningRate::Schedule::kConstant || settings.given("schedule-lr")) return;
   settings.take("schedule-lr", std::string("linear"));
-  settings.take("lr-end-factor", trial.end_factor);
-  settings.take("decay-steps", trial.decay_steps);
+  settings.take("lr-end-factor", rate.end_factor);
+  settings.take("decay-steps", rate.decay_steps);
 }
 
 /// Goal, budget and evaluations, where the user does not say how long to train.

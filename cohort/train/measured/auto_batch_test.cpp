@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/study/analysis/worth.h"
 #include "cohort/study/spec/spec.h"

@@ -21,7 +21,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/group.h"
@@ -38,22 +38,6 @@ void normalise(std::vector<double>& weights) {
 }
 
 }  // namespace
-
-Shares parse_shares(const std::string& text, int num_ranks) {
-  const std::string what = concat("--shares ", text);
-  if (text == "equal" || text == "auto") return {text == "auto", std::vector<double>(static_cast<size_t>(num_ranks), 1.0)};
-  constexpr const char* kForms = "; it is equal, auto, or one positive number a rank as in 3:1:1";
-  Shares shares;
-  for (const std::string& part : split(text, ':')) {
-    const auto number = parse_number(part);
-    if (!number) fail(ErrorCode::kBadInput, what, ": '", part, "' is no number", did_you_mean(part, {"equal", "auto"}), kForms);
-    if (!(*number > 0) || !std::isfinite(*number)) fail(ErrorCode::kBadInput, what, ": ", part, " is no positive number", kForms);
-    shares.weights.push_back(*number);
-  }
-  if (std::ssize(shares.weights) != num_ranks)
-    fail(ErrorCode::kBadInput, what, ": ", shares.weights.size(), " numbers for ", num_ranks, " ranks", kForms);
-  return shares;
-}
 
 std::vector<double> gather_numbers(Group& group, double mine, const std::string& what) {
   const at::Tensor all = at::empty({group.size(), 1}, at::kDouble), one = at::full({1}, mine, at::kDouble);

@@ -1,10 +1,9 @@
 #pragma once
 // Shares of the global batch by measured speed, for workers that are not equally fast. No LibTorch header.
 //
-//   Shares shares = parse_shares(config.shares, size);
-//   Balance balance(shares.weights, units of a micro-step);
+//   Balance balance(job.shares.of(size), units of a micro-step);
 //   every step:                      balance.add_step(compute_seconds, samples of this rank);
-//   every kStepsOfRound steps:       if (shares.automatic && balance.update(gather_numbers(group, balance.seconds_per_sample(), ...)))
+//   every kStepsOfRound steps:       if (job.shares.automatic && balance.update(gather_numbers(group, balance.seconds_per_sample(), ...)))
 //                                      loader.set_weights(loader.first_free_step(), balance.weights());
 //
 // The gradient stays the exact mean whatever the shares: each loss is divided by the samples of the whole global batch.
@@ -17,14 +16,6 @@
 namespace cohort {
 
 class Group;
-
-/// What --shares asks for.
-struct Shares {
-  bool automatic = false;
-  std::vector<double> weights;  ///< One a rank; equal where nothing else was said.
-};
-/// "equal", "auto", or one positive number a rank: "3:1:1". Error(kBadInput) saying what is wrong with anything else.
-Shares parse_shares(const std::string& text, int num_ranks);
 
 /// Every rank's number, in rank order. Collective.
 std::vector<double> gather_numbers(Group& group, double mine, const std::string& what);

@@ -3,28 +3,18 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <functional>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/comm/group.h"
 #include "cohort/data/sampler.h"
+#include "cohort/testing/errors.h"
 #include "cohort/testing/text.h"
 #include "cohort/testing/thread_ranks.h"
 
 using namespace cohort;
 
 namespace {
-
-std::string error_text(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    CHECK(error.code() == ErrorCode::kBadInput);
-    return error.what();
-  }
-  return "no error";
-}
 
 /// Ranks that need `seconds[rank]` for a sample and `fixed` for a step, give or take `noise` of it; each has its own Balance.
 struct Cluster {
@@ -71,22 +61,6 @@ struct Cluster {
 };
 
 }  // namespace
-
-TEST_CASE("parse_shares: what it takes and what it refuses") {
-  CHECK(!parse_shares("equal", 3).automatic);
-  CHECK(parse_shares("equal", 3).weights == std::vector<double>{1, 1, 1});
-  CHECK(parse_shares("auto", 2).automatic);
-  CHECK(parse_shares("3:1:0.5", 3).weights == std::vector<double>{3, 1, 0.5});
-  CHECK(!parse_shares("3:1", 2).automatic);
-  CHECK(contains(error_text([] { parse_shares("3:1", 4); }), "--shares 3:1: 2 numbers for 4 ranks; it is equal, auto, or"));
-  CHECK(contains(error_text([] { parse_shares("3:0", 2); }), "--shares 3:0: 0 is no positive number"));
-  CHECK(contains(error_text([] { parse_shares("3:-1", 2); }), "-1 is no positive number"));
-  CHECK(contains(error_text([] { parse_shares("3:", 2); }), "'' is no number"));
-  CHECK(contains(error_text([] { parse_shares("", 2); }), "0 numbers for 2 ranks"));
-  CHECK(contains(error_text([] { parse_shares("euqal", 2); }), "did you mean 'equal'?"));
-  CHECK(contains(error_text([] { parse_shares("1:inf", 2); }), "--shares 1:inf: "));
-  CHECK(contains(error_text([] { parse_shares("1:nan", 2); }), "--shares 1:nan: "));
-}
 
 TEST_CASE("balance: one rank three times slower gets a third of what the others get, in few rounds, and then nothing changes") {
   Cluster cluster({1, 1, 3}, 70);
@@ -160,10 +134,10 @@ TEST_CASE("balance: without numbers of all ranks nothing changes; wrong numbers 
   CHECK(!balance.update({0, 5}));
   CHECK(balance.update({1, 0}));  // The 5 of the round before stands.
   CHECK(balance.weights()[0] > 0.6);
-  CHECK(contains(error_text([&] { balance.update({1}); }), "1 measurements for 2 ranks"));
-  CHECK(contains(error_text([&] { balance.update({1, -1}); }), "rank 1 measured -1"));
-  CHECK(contains(error_text([&] { balance.update({NAN, 1}); }), "rank 0 measured"));
-  CHECK(contains(error_text([] { Balance({1, 0}, 8); }), "weight of rank 1"));
+  CHECK(contains(error_of([&] { balance.update({1}); }), "1 measurements for 2 ranks"));
+  CHECK(contains(error_of([&] { balance.update({1, -1}); }), "rank 1 measured -1"));
+  CHECK(contains(error_of([&] { balance.update({NAN, 1}); }), "rank 0 measured"));
+  CHECK(contains(error_of([] { Balance({1, 0}, 8); }), "weight of rank 1"));
 }
 
 TEST_CASE("gather_numbers: every rank's number in rank order") {

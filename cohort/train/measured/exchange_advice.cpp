@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text/text.h"
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/memory.h"
 #include "cohort/base/text/json.h"
 #include "cohort/world/launch.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/pipeline/scheduler.h"

@@ -6,9 +6,10 @@
 #include <memory>
 #include <numeric>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/comm/group_internals.h"
 #include "cohort/comm/rendezvous/link.h"
 #include "cohort/pipeline/stage_cut.h"
 #include "cohort/plan/branches.h"
@@ -209,7 +210,7 @@ StagePlan plan_stages(LayerGraph& model, const StageRequest& request, Group& gro
   const Layout& layout = request.layout;
   if (layout.pp == 1 && layout.recompute == "none") return {};
   LinkEstimate link{kSharedLatencySeconds, kSharedBytesPerSecond};
-  if (layout.pp > 1 && !group.arena()) link = measure_link(group, 0.1);
+  if (layout.pp > 1 && !GroupInternals::arena(group)) link = measure_link(group, 0.1);
   // Ranks that compute side by side share caches and memory, as they will in training. More ranks than cores would share those too.
   const auto ranks_here = static_cast<long>(group.ranks_of_my_host().size());
   const bool all_measure = needs_profile(request) && ranks_here <= ::sysconf(_SC_NPROCESSORS_ONLN);

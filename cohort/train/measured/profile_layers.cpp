@@ -36,7 +36,7 @@
 #include <set>
 #include <unordered_set>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/statistics.h"
 #include "cohort/models/model_errors.h"
 #include "cohort/models/step_context.h"

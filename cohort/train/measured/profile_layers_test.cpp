@@ -15,7 +15,7 @@
 
 #include <map>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/shm/memory_count.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/step_context.h"

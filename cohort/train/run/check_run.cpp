@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/comm/net/nccl.h"
 #include "cohort/data/sampler.h"
 #include "cohort/models/model_errors.h"
@@ -132,7 +132,7 @@ void check_run(const Job& job, std::optional<bool> is_text) {
   check_batch(config, layout);
   check_faults(job);
   check_compressor(layout.compress);
-  parse_shares(config.shares, job.num_ranks());
+  job.shares.of(job.num_ranks());
   check_model_parallel(config, layout);
   check_device(config, layout);
   check_noise_scale(config, layout, job.num_ranks());

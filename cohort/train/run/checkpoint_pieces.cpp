@@ -3,7 +3,7 @@
 #include <torch/csrc/autograd/grad_mode.h>
 #include <unistd.h>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/comm/together.h"

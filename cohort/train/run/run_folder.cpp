@@ -9,7 +9,7 @@
 #include <ctime>
 #include <filesystem>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/append_file.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/writable_place.h"

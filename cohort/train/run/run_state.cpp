@@ -10,7 +10,7 @@
 #include <map>
 #include <optional>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
 #include "cohort/checkpoint/checkpoint.h"

@@ -20,7 +20,7 @@
 #include <sstream>
 #include <utility>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
 #include "cohort/train/trial/trial_evaluate.h"
@@ -44,7 +44,7 @@ std::string describe_trial(const study::StudySpec& spec, const TrialOrder& order
       << " train_samples=" << spec.train_samples << " model=" << spec.model << " optimizer=" << spec.optimizer
       << " batch=" << order.batch_size << " id=" << order.id << " seed=" << order.seed << " ratio=" << spec.evaluation_ratio
       << " evaluate_train=" << spec.evaluate_train << " max_microbatch=" << spec.max_microbatch
-      << " weight_decay=" << schedule.rule.weight_decay << " decay=" << schedule.decay_steps;
+      << " weight_decay=" << schedule.rule.weight_decay << " decay=" << schedule.learning_rate.decay_steps;
   for (const auto& [name, value] : order.parameters) out << ' ' << name << '=' << value;
   return out.str();
 }

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <thread>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/models/dropout.h"

@@ -7,7 +7,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/rendezvous/store.h"
 #include "cohort/data/source.h"

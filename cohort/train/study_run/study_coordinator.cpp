@@ -14,7 +14,7 @@
 #include <cstdio>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"

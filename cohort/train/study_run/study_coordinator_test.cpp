@@ -9,7 +9,7 @@
 #include <set>
 #include <thread>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/study/noise/noisy_quadratic.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/study/analysis/steps_to_result.h"

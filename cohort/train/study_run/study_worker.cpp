@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"

@@ -23,7 +23,7 @@
 #include <cmath>
 #include <limits>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/vector_loops.h"
 
 namespace cohort {

@@ -11,7 +11,7 @@
 
 #include <cmath>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/parts.h"
 #include "cohort/models/registry.h"
 #include "cohort/train/trial/trial_step.h"

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/models/registry.h"
 #include "cohort/train/batch_tensors.h"
 

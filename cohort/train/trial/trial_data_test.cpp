@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/train/trial/trial_schedule.h"
 
 namespace cohort {
@@ -54,24 +54,24 @@ TEST_CASE("a trial's learning rate") {
   spec.optimizer = "momentum";
   spec.weight_decay = 0.5;
   TrialSchedule constant = trial_schedule(spec, {{"learning_rate", 2}, {"momentum", 0.7}}, 100);
-  CHECK(constant.learning_rate_at(0) == 2);
-  CHECK(constant.learning_rate_at(1000) == 2);
+  CHECK(constant.learning_rate.at(0, 0) == 2);
+  CHECK(constant.learning_rate.at(1000, 0) == 2);
   CHECK(constant.rule.momentum == 0.7);
   CHECK(constant.rule.weight_decay == 0.5);
   // lr (1 - (1 - a) t / T), then a lr.
   const TrialSchedule decay = trial_schedule(spec, {{"learning_rate", 2}, {"decay_steps", 50}, {"end_factor", 0.1}}, 100);
-  CHECK(decay.learning_rate_at(0) == doctest::Approx(2));
-  CHECK(decay.learning_rate_at(25) == doctest::Approx(1.1));
-  CHECK(decay.learning_rate_at(50) == doctest::Approx(0.2));
-  CHECK(decay.learning_rate_at(99) == doctest::Approx(0.2));
+  CHECK(decay.learning_rate.at(0, 0) == doctest::Approx(2));
+  CHECK(decay.learning_rate.at(25, 0) == doctest::Approx(1.1));
+  CHECK(decay.learning_rate.at(50, 0) == doctest::Approx(0.2));
+  CHECK(decay.learning_rate.at(99, 0) == doctest::Approx(0.2));
   const TrialSchedule both = trial_schedule(
       spec, {{"learning_rate", 2}, {"decay_fraction", 0.5}, {"end_factor", 0.1}, {"warmup_steps", 4}, {"weight_decay", 0}}, 100);
-  CHECK(both.decay_steps == 50);
+  CHECK(both.learning_rate.decay_steps == 50);
   CHECK(both.rule.weight_decay == 0);
-  CHECK(both.learning_rate_at(0) == doctest::Approx(0.5));
-  CHECK(both.learning_rate_at(3) == doctest::Approx(2));
-  CHECK(both.learning_rate_at(4) == doctest::Approx(2));
-  CHECK(both.learning_rate_at(29) == doctest::Approx(1.1));
+  CHECK(both.learning_rate.at(0, 0) == doctest::Approx(0.5));
+  CHECK(both.learning_rate.at(3, 0) == doctest::Approx(2));
+  CHECK(both.learning_rate.at(4, 0) == doctest::Approx(2));
+  CHECK(both.learning_rate.at(29, 0) == doctest::Approx(1.1));
   for (const study::Parameters& bad : {study::Parameters{},
                                        {{"learning_rate", -1}},
                                        {{"learning_rate", 1}, {"momentum", 1}},

@@ -38,7 +38,7 @@ TrialEvaluation evaluate_trial(LayerGraph& model, DenseChain* chain, const Trial
     sum[2 * i + 1] = of_chunk.num_wrong;
   }
   if (!chain) model.train();
-  if (team.size() > 1) team.all_reduce_sum(sums, "the sums of an evaluation")->wait();
+  if (team.size() > 1) team.all_reduce_sum(sums, "the sums of an evaluation");
   double loss = 0, num_wrong = 0;
   for (int64_t i = 0; i < num_chunks; ++i) {
     loss += sum[2 * i];

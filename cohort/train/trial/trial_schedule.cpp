@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cohort/base/error.h"
-#include "cohort/job/config.h"
+#include "cohort/base/fail.h"
 #include "cohort/job/update_rule.h"
 
 namespace cohort {
@@ -32,34 +31,29 @@ class Reader {
 
 }  // namespace
 
-double TrialSchedule::learning_rate_at(int64_t step) const {
-  if (step < warmup_steps) return learning_rate * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
-  if (decay_steps == 0) return learning_rate;
-  const double done = std::min(1.0, static_cast<double>(step - warmup_steps) / static_cast<double>(decay_steps));
-  return learning_rate * (end_factor + (1 - end_factor) * (1 - done));
-}
-
 TrialSchedule trial_schedule(const study::StudySpec& spec, const study::Parameters& parameters, int64_t train_steps) {
   constexpr double kLargest = 1e30;
   const Reader read(parameters);
-  Config config;
-  config.optimizer = spec.optimizer;
-  config.momentum = read.number("momentum", config.momentum, 0, 1, true);
-  config.beta1 = read.number("beta1", config.beta1, 0, 1, true);
-  config.beta2 = read.number("beta2", config.beta2, 0, 1, true);
-  config.eps = read.number("epsilon", config.eps, 0, kLargest);
-  config.weight_decay = read.number("weight_decay", spec.weight_decay, 0, kLargest);
-  TrialSchedule schedule{.rule = update_rule(config)};
-  schedule.learning_rate = read.number("learning_rate", 0, 0, kLargest);
-  if (schedule.learning_rate == 0) fail(ErrorCode::kBadInput, "trial parameter learning_rate: expected a positive number, found none");
-  schedule.label_smoothing = read.number("label_smoothing", 0, 0, 1);
-  schedule.end_factor = read.number("end_factor", 0, 0, kLargest);
-  schedule.warmup_steps = read.steps("warmup_steps");
-  schedule.decay_steps = read.steps("decay_steps");
+  TrialSchedule trial;
+  UpdateRule& rule = trial.rule;
+  rule.kind = optimizer_kind(spec.optimizer);
+  rule.momentum = read.number("momentum", rule.momentum, 0, 1, true);
+  rule.beta1 = read.number("beta1", rule.beta1, 0, 1, true);
+  rule.beta2 = read.number("beta2", rule.beta2, 0, 1, true);
+  rule.eps = read.number("epsilon", rule.eps, 0, kLargest);
+  rule.weight_decay = read.number("weight_decay", spec.weight_decay, 0, kLargest);
+  trial.label_smoothing = read.number("label_smoothing", 0, 0, 1);
+  LearningRate& rate = trial.learning_rate;
+  rate.rate = read.number("learning_rate", 0, 0, kLargest);
+  if (rate.rate == 0) fail(ErrorCode::kBadInput, "trial parameter learning_rate: expected a positive number, found none");
+  rate.end_factor = read.number("end_factor", 0, 0, kLargest);
+  rate.warmup_steps = read.steps("warmup_steps");
+  rate.decay_steps = read.steps("decay_steps");
   const double fraction = read.number("decay_fraction", 0, 0, kLargest);
-  if (schedule.decay_steps == 0 && fraction > 0)
-    schedule.decay_steps = std::max<int64_t>(1, std::llround(fraction * static_cast<double>(train_steps)));
-  return schedule;
+  if (rate.decay_steps == 0 && fraction > 0)
+    rate.decay_steps = std::max<int64_t>(1, std::llround(fraction * static_cast<double>(train_steps)));
+  if (rate.decay_steps > 0) rate.schedule = LearningRate::Schedule::kLinear;
+  return trial;
 }
 
 }  // namespace cohort

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/safetensors.h"
 #include "cohort/base/log.h"

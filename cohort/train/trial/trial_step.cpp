@@ -19,7 +19,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/base/random.h"
 #include "cohort/models/step_context.h"
@@ -171,7 +171,7 @@ TrialStep::Result TrialStep::exchange(double loss, bool wish_stop, double share)
     return place;
   };
   for (const NamedTensor& buffer : buffers_) place_of(buffer).copy_(buffer.tensor).mul_(share);
-  team_.all_reduce_sum(flat_, "the gradients of a trial")->wait();
+  team_.all_reduce_sum(flat_, "the gradients of a trial");
   offset = weights_.size() + kNumControls + std::ssize(weights_.segments());
   for (const NamedTensor& buffer : buffers_) buffer.tensor.copy_(place_of(buffer));
   return {control[kLoss], control[kStop] > 0};
@@ -194,7 +194,7 @@ TrialStep::Result TrialStep::compute(int64_t number, bool wish_stop) {
 
 void TrialStep::update(int64_t number) {
   const at::NoGradGuard no_grad;
-  const double learning_rate = schedule_.learning_rate_at(number);
+  const double learning_rate = schedule_.learning_rate.at(number, 0);
   if (chain_) return weights_.update_all(learning_rate, flat_.const_data_ptr<float>());
   const float* const flat = team_.size() > 1 ? flat_.const_data_ptr<float>() : nullptr;
   const float* mark = flat ? flat + weights_.size() + kNumControls : nullptr;

@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
 #include "cohort/parallel/parameters.h"
 
 namespace cohort {

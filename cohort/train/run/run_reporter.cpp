@@ -1,0 +1,294 @@
+#include "cohort/train/run/run_reporter.h"
+
+#include <torch/csrc/autograd/grad_mode.h>
+#include <torch/types.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "cohort/base/clock.h"
+#include "cohort/base/fail.h"
+#include "cohort/base/log.h"
+#include "cohort/base/memory.h"
+#include "cohort/base/statistics.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
+#include "cohort/base/text/utc_time.h"
+#include "cohort/checkpoint/checkpoint.h"
+#include "cohort/comm/group_internals.h"
+#include "cohort/comm/shm/memory_count.h"
+#include "cohort/comm/shm/shm_arena.h"
+#include "cohort/models/registry.h"
+#include "cohort/parallel/parameters.h"
+#include "cohort/report/report.h"
+#include "cohort/train/measured/exchange_advice.h"
+#include "cohort/train/run/run_folder.h"
+#include "cohort/train/tensor_division.h"
+#include "cohort/version.h"
+#include "cohort/world/start_time.h"
+
+namespace cohort {
+namespace {
+
+/// The model that the checkpoint just written holds, for what one rank does alone.
+std::shared_ptr<LayerGraph> whole_model(const RunSetup& run) {
+  at::NoGradGuard no_grad;
+  std::shared_ptr<LayerGraph> model = build_model(run.config.model, run.data.train->shape(), run.config.seed);
+  const std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(run.config.run + "/checkpoints");
+  if (!checkpoint) fail(ErrorCode::kFailed, "no checkpoint in ", run.config.run, "/checkpoints, though one was written");
+  for (const NamedTensor& tensor : distinct_parameters(*model)) checkpoint->read_whole("model/" + tensor.name, tensor.tensor.data_ptr());
+  for (const NamedTensor& tensor : distinct_buffers(*model)) checkpoint->read_whole("model/" + tensor.name, tensor.tensor.data_ptr());
+  return model;
+}
+
+}  // namespace
+
+RunReporter::RunReporter(RunSetup& run, const RunSaver& saver) : run_(run), saver_(saver) {
+  if (!run.reports_here()) return;
+  metrics_ = std::make_unique<Metrics>(run.config.run, saver.first_step(), run.config.json);
+  progress_ = std::make_unique<Progress>(run.total_steps, saver.first_step(), !run.config.quiet);
+}
+
+void RunReporter::start() {
+  if (!run_.reports_here()) return;
+  Json start{{"event", "start"},
+             {"world_size", run_.world.size},
+             {"layout", to_json(run_.job.layout)},
+             {"parameters", run_.parallel.num_parameters},
+             {"train_samples", run_.data.train->num_samples()},
+             {"val_samples", run_.data.validation->num_samples()},
+             {"model", run_.config.model},
+             {"data", run_.config.data},
+             {"global_batch", run_.config.global_batch},
+             {"steps", run_.total_steps},
+             {"optimizer", {{"name", run_.config.optimizer}, {"lr", run_.config.lr}, {"weight_decay", run_.config.weight_decay}}},
+             {"backend", run_.group.backend_name()},
+             {"launcher", run_.world.launcher},
+             {"version", COHORT_VERSION},
+             {"torch", COHORT_BUILT_WITH_TORCH},
+             {"host", run_.world.host},
+             {"started", utc_now()}};
+  if (const std::string name = run_.group.device_backend_name(); !name.empty()) start["device_backend"] = name;
+  if (run_.model->loss()) start["loss"] = "own";
+  if (run_.job.layout.tp > 1) start["tensor_parallel"] = to_json(run_.parallel.division, run_.job.layout);
+  metrics_->event(start);
+  if (run_.config.resume)
+    metrics_->event(Json{{"event", "resume"},
+                         {"step", saver_.first_step()},
+                         {"from", run_.config.run + "/checkpoints/latest"},
+                         {"seconds", saver_.load_seconds()}});
+  for (const SettingChange& change : run_.options.changes) {
+    log_info(to_text(change));
+    metrics_->event(
+        Json{{"event", "changed"}, {"step", saver_.first_step()}, {"setting", change.setting}, {"from", change.from}, {"to", change.to}});
+  }
+  if (!run_.parallel.plan.pipeline.stages.empty()) metrics_->event(to_json(run_.parallel.plan.pipeline), /*to_stdout_too=*/false);
+  metrics_->flush();
+  progress_->note(concat("training ", run_.config.model, " (", with_commas(run_.parallel.num_parameters), " parameters) on ",
+                         run_.config.data, " (", with_commas(run_.data.train->num_samples()), " samples), ", run_.world.size,
+                         run_.world.size == 1 ? " worker" : " workers", ", ", run_.total_steps, " steps of ", run_.config.global_batch,
+                         " samples, ", run_.config.optimizer, " with learning rate ", run_.config.lr,
+                         run_.config.weight_decay > 0 ? concat(" and weight decay ", run_.config.weight_decay) : "",
+                         run_.config.resume ? concat(", going on after step ", saver_.first_step()) : ""));
+  if (!run_.config.json && run_.job.layout.tp > 1) progress_->note(describe(run_.parallel.division, run_.job.layout));
+  if (!run_.config.json && !run_.parallel.plan.table.empty())
+    progress_->note(run_.parallel.plan.table.substr(0, run_.parallel.plan.table.find_last_not_of('\n') + 1));
+}
+
+/// Once. A dynamic scale learns from the first overflows, so they are its own business; a fixed one does not.
+void RunReporter::tell_skipped(int64_t step) {
+  if (skip_is_told_ || run_.config.loss_scale == 0 || !run_.reports_here()) return;
+  skip_is_told_ = true;
+  log_warning(concat("step ", step, " was skipped: its gradients overflowed fp16 with the fixed --loss-scale ", run_.config.loss_scale,
+                     "; use a smaller one, or 0 for a dynamic one. How many were skipped stands at the end"));
+}
+
+void RunReporter::step(const StepResult& step, int64_t num_samples, bool is_last) {
+  const StepMetrics& metrics = step.metrics;
+  if (step_seconds_.empty()) first_step_seconds_ = seconds_since_command(run_.world);
+  step_seconds_.push_back(metrics.step_seconds);
+  samples_ += num_samples;
+  totals_.data_seconds += metrics.data_seconds;
+  totals_.compute_seconds += metrics.compute_seconds;
+  totals_.exchange_seconds += metrics.exchange_seconds;
+  totals_.optimizer_seconds += metrics.optimizer_seconds;
+  if (step.skipped) tell_skipped(metrics.step);
+  if (!run_.reports_here()) return;
+  if (metrics.step % run_.config.log_every == 0 || is_last) metrics_->step(metrics);
+  if (step.noise) metrics_->noise_scale(*step.noise);
+}
+
+void RunReporter::shares(int64_t from_step, const std::vector<double>& shares) {
+  if (run_.reports_here()) metrics_->event(Json{{"event", "shares"}, {"from_step", from_step}, {"shares", shares}});
+}
+
+void RunReporter::evaluation(int64_t step, const Evaluation& evaluation) {
+  last_evaluation_ = evaluation;
+  evaluated_step_ = step;
+  if (run_.reports_here()) metrics_->evaluation(step, evaluation.loss, evaluation.error);
+}
+
+void RunReporter::note_evaluation() {
+  if (run_.reports_here())
+    progress_->note(concat("step ", evaluated_step_, ": validation loss ", last_evaluation_.loss,
+                           last_evaluation_.has_error() ? concat(", error ", 100 * last_evaluation_.error, " %") : ""));
+}
+
+void RunReporter::progress(const StepMetrics& metrics) {
+  if (!run_.reports_here()) return;
+  const bool has_error = evaluated_step_ >= 0 && last_evaluation_.has_error();
+  progress_->update(metrics.step, metrics.loss, metrics.samples_per_second,
+                    has_error ? std::optional<double>(last_evaluation_.error) : std::nullopt);
+}
+
+void RunReporter::checkpoint(int64_t step, const std::string& path, double seconds) {
+  if (!run_.reports_here()) return;
+  metrics_->event(Json{{"event", "checkpoint"}, {"step", step}, {"path", path}, {"seconds", seconds}});
+  metrics_->flush();
+}
+
+void RunReporter::checkpoint_failed(int64_t step, const std::string& cause) {
+  if (run_.reports_here()) metrics_->event(Json{{"event", "checkpoint_failed"}, {"step", step}, {"cause", cause}}, /*to_stdout_too=*/false);
+}
+
+/// Whether compressing would pay, for exchanges over a network.
+void RunReporter::write_exchange_advice(double step_seconds) {
+  if (run_.world.size == 1 || !run_.parallel.part->is_whole() || GroupInternals::arena(run_.group) || run_.job.layout.zero > 0 ||
+      run_.job.layout.compress != "none" || step_seconds_.empty())
+    return;
+  std::vector<std::vector<int64_t>> shapes;
+  for (const NamedTensor& parameter : distinct_parameters(*run_.model))
+    if (parameter.tensor.requires_grad()) shapes.push_back(parameter.tensor.sizes().vec());
+  const double exposed = totals_.exchange_seconds / static_cast<double>(step_seconds_.size());
+  const ExchangeAdvice advice = measure_advice(run_.group, {step_seconds, exposed}, gradient_buckets(shapes));
+  if (!run_.is_first()) return;
+  Json rows = Json::array();
+  for (const ExchangeAdvice::Row& row : advice.rows)
+    rows.push_back(Json{{"compress", row.compress},
+                        {"predicted_step_seconds", row.predicted_step_seconds},
+                        {"sent_bytes", row.sent_bytes},
+                        {"compress_seconds", row.compress_seconds}});
+  metrics_->event(Json{{"event", "exchange_advice"}, {"sentence", advice.sentence}, {"rows", rows}});
+  progress_->note(advice.sentence);
+}
+
+/// What this rank holds of the model: {"data", "pipe", "tensor": place of size, "stages", "layers"}.
+Json RunReporter::describe_part() const {
+  const auto place = [](int index, int size) { return concat(index + 1, " of ", size); };
+  const MeshPoint& here = run_.parallel.part->here();
+  Json layers = Json::array();
+  for (const LayerGraph::Layer& layer : run_.model->layers())
+    if (layer.function) layers.push_back(layer.name);
+  Json part{{"data", place(here.data, run_.parallel.part->mesh().data_size(here.pipe))},
+            {"pipe", place(here.pipe, run_.parallel.part->mesh().pipe_size())},
+            {"tensor", place(here.tensor, run_.parallel.part->mesh().tensor_size())},
+            {"layers", layers}};
+  if (PipelineRunner* const pipeline = run_.parallel.part->pipeline()) {
+    part["stages"] = pipeline->own_stages();
+    part["waited_seconds"] = totals_.exchange_seconds;
+    part["most_kept_micro_batches"] = pipeline->statistics().most_kept;
+  }
+  return part;
+}
+
+void RunReporter::write_rank_totals(const TrainResult& result) {
+  const MemoryForecast forecast = run_.parallel.strategy->memory_forecast();
+  Json mine{{"rank", run_.world.rank},
+            {"host", run_.world.host},
+            {"pid", ::getpid()},
+            {"samples", samples_},
+            {"data_seconds", totals_.data_seconds},
+            {"compute_seconds", totals_.compute_seconds},
+            {"exchange_seconds", totals_.exchange_seconds},
+            {"optimizer_seconds", totals_.optimizer_seconds},
+            {"peak_memory_bytes", peak_memory_bytes()},
+            {"predicted_weight_bytes", forecast.weight_bytes},
+            {"predicted_gradient_bytes", forecast.gradient_bytes},
+            {"predicted_optimizer_bytes", forecast.optimizer_bytes}};
+  if (run_.config.memory_limit > 0) {
+    mine["memory_limit_bytes"] = run_.config.memory_limit;
+    mine["peak_tensor_bytes"] = peak_counted_memory_bytes();
+  }
+  if (!run_.parallel.part->is_whole()) mine["part"] = describe_part();
+  Json ranks = Json::array();
+  for (const std::string& text : run_.group.all_gather_text(mine.dump(), "the ranks' totals")) ranks.push_back(Json::parse(text));
+  if (!run_.is_first()) return;
+  Json peaks = Json::array();
+  for (const Json& rank : ranks) peaks.push_back(rank["peak_memory_bytes"]);
+  metrics_->event(Json{{"event", "ranks"}, {"ranks", ranks}}, /*to_stdout_too=*/false);
+  if (!last_evaluation_.confusion.empty()) {
+    std::vector<std::string> classes = run_.data.train->shape().class_names;
+    for (size_t label = classes.size(); label < last_evaluation_.confusion.size(); ++label) classes.push_back(std::to_string(label));
+    metrics_->event(Json{{"event", "confusion"}, {"step", evaluated_step_}, {"classes", classes}, {"counts", last_evaluation_.confusion}},
+                    false);
+  }
+  const bool trained = !step_seconds_.empty();
+  if (result.interrupted) {
+    metrics_->event(Json{{"event", "interrupted"},
+                         {"step", result.steps},
+                         {"checkpoint", run_.config.run + "/checkpoints/latest"},
+                         {"run", run_.config.run}});
+  } else {
+    Json done{{"event", "done"},
+              {"step", result.steps},
+              {"loss", trained ? finite_json(result.loss) : Json(nullptr)},
+              {"val_loss", finite_json(result.val_loss)},
+              {"val_error", finite_json(result.val_error)},
+              {"seconds", result.seconds},
+              {"predicted_step_seconds",
+               run_.parallel.plan.predicted_step_seconds > 0 ? Json(run_.parallel.plan.predicted_step_seconds) : Json(nullptr)},
+              {"measured_step_seconds", trained ? Json(result.step_seconds) : Json(nullptr)},
+              {"first_step_seconds", trained ? Json(first_step_seconds_) : Json(nullptr)},
+              {"peak_memory_bytes", peaks},
+              {"run", run_.config.run}};
+    if (needs_loss_scale(run_.job.precision)) done["skipped_steps"] = run_.step->skipped_steps();
+    if (run_.noise) done["noise_scale"] = finite_json(run_.noise->recent().noise_scale());
+    metrics_->event(done);
+  }
+  metrics_->flush();
+}
+
+void RunReporter::write_text_sample(int64_t step, LayerGraph& model) {
+  const std::string prompt = run_.config.prompt.empty() ? first_text(*run_.data.validation, 32) : run_.config.prompt;
+  const auto text = sample_text(model, run_.data.train->shape(), prompt, run_.config.sample_bytes, 0.8, run_.config.seed);
+  if (!text) return log_info("the output of the model is no scores of the next byte, so it writes no text (--sample-bytes 0 does not ask)");
+  metrics_->event(Json{{"event", "sample"}, {"step", step}, {"prompt", prompt}, {"text", *text}}, false);
+  if (!run_.config.json) progress_->note("the model writes: " + printable(prompt + *text));
+}
+
+void RunReporter::end(TrainResult& result) {
+  result.seconds = seconds_since(run_.began);
+  result.step_seconds = median(step_seconds_);
+  if (!run_.options.reports) return;
+  if (run_.data.train->shape().kind == DataShape::Kind::kText && run_.config.sample_bytes > 0) {
+    if (!run_.parallel.part->is_whole()) {
+      if (run_.is_first() && saver_.saved_step() == result.steps) write_text_sample(result.steps, *whole_model(run_));
+    } else {
+      run_.parallel.strategy->gather_weights();
+      if (run_.is_first()) write_text_sample(result.steps, *run_.model);
+      run_.parallel.strategy->release_weights();
+    }
+  }
+  write_exchange_advice(result.step_seconds);
+  write_rank_totals(result);
+  if (!run_.is_first()) return;
+  progress_->finish();
+  if (const std::string missing = metrics_->finish(); !missing.empty())
+    log_warning(concat("the training has ended and is saved, but ", missing));
+  std::string report = "none";
+  try {
+    report = write_report(run_.config.run);
+  } catch (const std::exception& error) {
+    log_warning(concat("the training is complete and saved, its report is not: ", error.what()));
+  }
+  if (result.interrupted)
+    log_info(concat("interrupted after step ", result.steps, "; go on with: cohort train ", run_.config.run, "/config.toml --resume"));
+  else
+    log_info(concat("done: validation loss ", result.val_loss,
+                    last_evaluation_.has_error() ? concat(", accuracy ", 100 * (1 - result.val_error), " %") : "", " after ", result.steps,
+                    " steps in ", human_seconds(result.seconds),
+                    run_.step->skipped_steps() > 0 ? concat(", ", run_.step->skipped_steps(), " of them skipped (fp16 overflow)") : "",
+                    "; report: ", report));
+}
+
+}  // namespace cohort

@@ -1,0 +1,55 @@
+#pragma once
+// What a run tells while it trains and at its end: lines of metrics, the progress line, the totals of its ranks, a sample of text, advice,
+// the report.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/base/text/json_fwd.h"
+#include "cohort/report/progress.h"
+#include "cohort/train/metrics.h"
+#include "cohort/train/run/run_saver.h"
+#include "cohort/train/run/run_setup.h"
+
+namespace cohort {
+
+/// Every rank has one and calls all of it alike; rank 0 writes, where the run reports at all. One thread; references must outlive it.
+class RunReporter {
+ public:
+  RunReporter(RunSetup& run, const RunSaver& saver);
+
+  void start();
+  /// `num_samples`: of this rank. `is_last`: of the run, so that its line is written whatever --log-every says.
+  void step(const StepResult& step, int64_t num_samples, bool is_last);
+  void shares(int64_t from_step, const std::vector<double>& shares);
+  void evaluation(int64_t step, const Evaluation& evaluation);
+  void note_evaluation();
+  void progress(const StepMetrics& metrics);
+  void checkpoint(int64_t step, const std::string& path, double seconds);
+  void checkpoint_failed(int64_t step, const std::string& cause);
+  /// Collective. Fills in the seconds of `result`.
+  void end(TrainResult& result);
+
+ private:
+  void tell_skipped(int64_t step);
+  void write_exchange_advice(double step_seconds);
+  Json describe_part() const;
+  void write_rank_totals(const TrainResult& result);
+  void write_text_sample(int64_t step, LayerGraph& model);
+
+  RunSetup& run_;
+  const RunSaver& saver_;
+  std::unique_ptr<Metrics> metrics_;    // Null where nothing is written.
+  std::unique_ptr<Progress> progress_;  // Likewise.
+  std::vector<double> step_seconds_;
+  StepMetrics totals_;
+  int64_t samples_ = 0;             // Of this rank.
+  double first_step_seconds_ = -1;  // From the command to the end of the first step.
+  Evaluation last_evaluation_;
+  int64_t evaluated_step_ = -1;
+  bool skip_is_told_ = false;
+};
+
+}  // namespace cohort

@@ -1,0 +1,100 @@
+#include "cohort/train/run/run_saver.h"
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cohort/base/clock.h"
+#include "cohort/base/fail.h"
+#include "cohort/base/log.h"
+#include "cohort/base/text/json.h"
+#include "cohort/data/fingerprint.h"
+#include "cohort/train/run/run_reporter.h"
+
+namespace cohort {
+namespace {
+
+constexpr int kTriesAtEnd = 5;
+constexpr std::chrono::seconds kBetweenTries{2};
+
+/// Hosts may have files of the same name that differ; the ranks of one host share theirs.
+DataIdentity data_identity(RunSetup& run) {
+  if (!run.options.reports) return {run.data.train->num_samples(), ""};
+  const std::string mine = run.world.local_rank == 0 || run.is_first() ? data_fingerprint(run.data) : "";
+  const std::vector<std::string> all = run.group.all_gather_text(mine, "the fingerprint of the data");
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (!all[rank].empty() && all[rank] != all.front())
+      fail(ErrorCode::kBadInput, "rank ", rank, " has other data than rank 0 under the name ", run.config.data, " (fingerprint ", all[rank],
+           ", rank 0 has ", all.front(), "); bring the same files to every host");
+  return {run.data.train->num_samples(), all.front()};
+}
+
+/// [{"layer": "conv1", "stage": 0, "worker": 0}, ...]: who ran which layer of a pipeline.
+Json describe_stages(const RunSetup& run) {
+  Json layers = Json::array();
+  for (size_t layer = 0; layer < run.parallel.plan.stages.stage_of.size(); ++layer) {
+    const int stage = run.parallel.plan.stages.stage_of[layer];
+    layers.push_back(Json{{"layer", run.model->layers()[layer].name},
+                          {"stage", stage},
+                          {"worker", run.parallel.plan.stages.worker_of_stage.at(static_cast<size_t>(stage))}});
+  }
+  return layers;
+}
+
+}  // namespace
+
+RunSaver::RunSaver(RunSetup& run)
+    : run_(run),
+      state_(run.config, run.job.layout, *run.model, *run.parallel.strategy, run.group, run.parallel.places(), data_identity(run)) {
+  if (run.config.resume) resume();
+  if (first_step_ > run.total_steps)
+    fail(ErrorCode::kBadInput, "--resume: the run has done ", first_step_, " steps, and ", run.total_steps,
+         " are asked for; give more --steps or --epochs, or leave them out");
+}
+
+void RunSaver::resume() {
+  Json extra;
+  const auto loading = std::chrono::steady_clock::now();
+  first_step_ = saved_step_ = state_.load_latest(&extra);
+  load_seconds_ = seconds_since(loading);
+  if (extra.contains("loss_scaler")) run_.step->load(extra["loss_scaler"]);
+  if (run_.noise && extra.contains("noise_scale")) run_.noise->load(extra["noise_scale"]);
+}
+
+void RunSaver::save_now(int64_t step, RunReporter& reporter) {
+  const auto began = std::chrono::steady_clock::now();
+  Json extra{{"loss_scaler", run_.step->state()}};
+  if (run_.noise) extra["noise_scale"] = run_.noise->state();
+  if (run_.parallel.part->pipeline()) extra["stages"] = describe_stages(run_);
+  const std::string path = state_.save(step, extra);
+  saved_step_ = step;
+  reporter.checkpoint(step, path, seconds_since(began));
+}
+
+void RunSaver::save(int64_t step, bool is_last, RunReporter& reporter) {
+  if (saved_step_ == step) return;
+  for (int tries = 1;; ++tries) {
+    try {
+      save_now(step, reporter);
+      last_failed_ = false;
+      return;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kFailed) throw;
+      const std::string newest =
+          saved_step_ < 0 ? "no checkpoint was saved before" : concat("the newest checkpoint is of step ", saved_step_);
+      if (is_last ? tries == kTriesAtEnd : last_failed_)
+        fail(ErrorCode::kFailed, "the checkpoint of step ", step, " could not be saved, ",
+             is_last ? concat("in ", kTriesAtEnd, " tries") : "nor the one before it", ": ", error.what(), "; ", newest);
+      const std::string next = is_last ? "trying again" : "the training goes on, and ends if the next one fails too";
+      if (run_.is_first())
+        log_warning(concat("the checkpoint of step ", step, " could not be saved: ", error.what(), "; ", newest, "; ", next));
+      reporter.checkpoint_failed(step, error.what());
+    }
+    last_failed_ = true;
+    if (!is_last) return;
+    std::this_thread::sleep_for(kBetweenTries);
+  }
+}
+
+}  // namespace cohort

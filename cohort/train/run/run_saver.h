@@ -1,0 +1,43 @@
+#pragma once
+// Saving a run into its folder, and going on from what was saved.
+
+#include <cstdint>
+
+#include "cohort/train/run/run_setup.h"
+#include "cohort/train/run/run_state.h"
+
+namespace cohort {
+
+class RunReporter;
+
+/// One thread; `run` must outlive it.
+class RunSaver {
+ public:
+  /// Collective. Goes on from the newest checkpoint where `run` is to. Error(kBadInput) where there is none that fits, or it has done more
+  /// steps than are asked for.
+  explicit RunSaver(RunSetup& run);
+
+  int64_t first_step() const { return first_step_; }  ///< Steps done before this run began.
+  int64_t saved_step() const { return saved_step_; }  ///< Of the newest checkpoint; -1: none.
+  double load_seconds() const { return load_seconds_; }
+
+  /// Collective, unless that step is saved already.
+  ///
+  /// A save that fails for want of room (or of anything else that the system refuses) loses nothing that was saved before. In the middle
+  /// of a training one failure is a warning, since a disk is often full for a moment only and the next save may succeed; the second in a
+  /// row ends the training, Error(kFailed), while its last checkpoint is not older than one save. The save at the end, with which all work
+  /// since the one before would go, is tried for some seconds. All ranks see the same failure, so they agree without a message.
+  void save(int64_t step, bool is_last, RunReporter& reporter);
+
+ private:
+  void resume();
+  void save_now(int64_t step, RunReporter& reporter);
+
+  RunSetup& run_;
+  RunState state_;
+  int64_t first_step_ = 0, saved_step_ = -1;
+  double load_seconds_ = 0;
+  bool last_failed_ = false;
+};
+
+}  // namespace cohort

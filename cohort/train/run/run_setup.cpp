@@ -1,0 +1,137 @@
+#include "cohort/train/run/run_setup.h"
+
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/log.h"
+#include "cohort/base/text/text.h"
+#include "cohort/comm/shm/memory_count.h"
+#include "cohort/job/fault.h"
+#include "cohort/job/training_defaults.h"
+#include "cohort/models/registry.h"
+#include "cohort/parallel/agreement.h"
+#include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
+#include "cohort/train/device.h"
+#include "cohort/train/run/check_run.h"
+
+namespace cohort {
+namespace {
+
+int threads_of_rank(const Config& config, const World& world) {
+  if (config.threads > 0) return config.threads;
+  return cores_of_rank(world);
+}
+
+}  // namespace
+
+RunSetup::RunSetup(const Job& job_given, const DataSet& data_given, const World& here, const TrainOptions& how)
+    : job(job_given),
+      config(with_defaults(job.config)),
+      data(data_given),
+      world(here),
+      options(how),
+      injection(injection_for_rank(job.faults, world.rank)),
+      device(device_of_rank(config.device, world.local_rank)) {
+  at::set_num_threads(threads_of_rank(config, world));
+  if (config.memory_limit > 0) limit_memory(config.memory_limit);
+  if (world.status_fd >= 0) {
+    status = StatusPage::open(::dup(world.status_fd), world.size);
+    count_steps(status[world.rank]);
+  }
+  group = Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout, .device = link_of_device(device)});
+  take_folder();
+  check_same_text(group, to_toml(config), "the configuration", "start all ranks with the same options and config.toml");
+  total_steps = steps_of_run(job.config, data.train->num_samples());
+  make_model();
+  make_step();
+}
+
+/// Rank 0's folder is everybody's: the clocks of ranks differ, and it alone may have found a name that is free.
+void RunSetup::take_folder() {
+  if (is_first() && !options.folder_is_held && (options.reports || config.run.empty())) {
+    folder = std::make_unique<RunFolder>(config);
+    config.run = folder->path();
+  }
+  const std::string first = group.all_gather_text(config.run, "the run folder").front();
+  if (config.run.empty()) config.run = first;
+}
+
+/// Model, layout and strategy; from here on `model` is this rank's part.
+void RunSetup::make_model() {
+  model = build_model(config.model, data.train->shape(), config.seed);
+  check_model(job.config, job.layout, *model);
+  if (options.alter_model) altered = options.alter_model(*model);
+  model->to(device);
+  if (options.reports) check_goal(job, *model, *data.validation);
+  parallel = parallelize(*model, job, data, group, {.fault = options.fault, .checks_pieces = options.reports});
+  if (options.in_turn) in_turn = std::make_unique<InTurn>(*model, *options.in_turn, altered.borrowed, altered.order);
+}
+
+void RunSetup::make_step() {
+  if (config.noise_scale > 0 && options.reports) {
+    check_noise_scale(config, job.layout, world.size);
+    noise = std::make_unique<NoiseMeter>(*model, *parallel.strategy, parallel.part->data(),
+                                         NoiseMeterOptions{.every = config.noise_scale, .exchange_exactly = job.layout.compress != "none"});
+  }
+  step = std::make_unique<TrainingStep>(job, data.train->shape(), *model, *parallel.strategy, *parallel.part,
+                                        TrainingStepOptions{.total_steps = total_steps,
+                                                            .device = device,
+                                                            .slow_factor = injection.slow_factor,
+                                                            .microbatches = lockstep_layout().microbatches,
+                                                            .empty_forward = config.sync_batch_norm,
+                                                            .noise = noise.get(),
+                                                            .in_turn = in_turn.get(),
+                                                            .loss = altered.loss});
+}
+
+LoaderOptions RunSetup::loader_options(int64_t first_step) const {
+  return {.global_batch = config.global_batch,
+          .seed = config.seed,
+          .rank = parallel.part->pipeline_index(),
+          .num_ranks = in_turn ? in_turn->num_shares() : parallel.part->num_pipelines(),
+          .granularity = model->sample_granularity(),
+          .pieces = config.accumulate * lockstep_layout().microbatches,
+          .first_step = first_step,
+          .end_step = total_steps,
+          .all_in_turn = in_turn != nullptr,
+          .weights = job.shares.of(num_pipelines(lockstep_layout()))};
+}
+
+EvaluationOptions RunSetup::evaluation_options() {
+  ModelPart& part = *parallel.part;
+  EvaluationOptions how{.batch_size = evaluation_batch_size(config.global_batch, config.accumulate),
+                        .index = part.pipeline_index(),
+                        .count = part.num_pipelines(),
+                        .finish = [this] { parallel.strategy->finish_evaluation(); }};
+  // A chunk of a rank's micro-batch fits where its step did.
+  if (config.memory_limit > 0)
+    how.batch_size = std::clamp<int64_t>(config.global_batch / part.num_pipelines() / config.accumulate, 1, how.batch_size);
+  if (part.pipeline()) how.begin = [&part] { part.pipeline()->begin_evaluation(); };
+  how.forward = [this, &part](int64_t number, const std::function<at::Tensor()>& input) {
+    at::Tensor output = part.pipeline() ? part.pipeline()->evaluate(number, input) : model->forward(input());
+    if (output.defined()) output = part.whole_output(output);
+    return part.here().tensor == 0 ? output : at::Tensor();
+  };
+  return how;
+}
+
+void warn_of_run(const RunSetup& run) {
+  if (!run.reports_here()) return;
+  const int64_t granularity = run.model->sample_granularity(), pieces = std::max(1, run.config.accumulate);
+  const int64_t num_shares = run.config.sync_batch_norm ? 1 : run.parallel.part->num_pipelines();
+  // Norms over groups keep those together: no statistic has more samples than that (kWholeBatch is more than any batch).
+  int64_t per_statistic = std::max<int64_t>(1, run.config.global_batch / (pieces * run.job.layout.microbatches) / num_shares);
+  if (granularity > 1) per_statistic = std::min(per_statistic, granularity);
+  if (const int64_t asked = pieces * run.job.layout.microbatches, made = num_pieces(run.job, *run.model, run.data); made < asked)
+    log_warning(concat("this model's batch norm keeps groups of ", granularity, " samples together, so a step has ", made,
+                       " pieces and not ", asked,
+                       "; use a larger --global-batch, or another norm (norm=group, none, norm=ghost with a smaller ghost=N)"));
+  for (const std::string& warning :
+       {small_batch_warning(*run.model, per_statistic), precision_warning(run.job.precision, run.device.type())})
+    if (!warning.empty()) log_warning(warning);
+}
+
+}  // namespace cohort

@@ -1,0 +1,69 @@
+#pragma once
+// All that one rank trains with, made before the loop begins. Inside of trainer.h: run_saver.h saves it and goes on, run_reporter.h tells
+// of it, trainer.cpp is the loop.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "cohort/comm/group.h"
+#include "cohort/data/loader.h"
+#include "cohort/data/source.h"
+#include "cohort/job/job.h"
+#include "cohort/models/layer_graph.h"
+#include "cohort/train/evaluate.h"
+#include "cohort/train/in_turn.h"
+#include "cohort/train/measured/balance.h"
+#include "cohort/train/noise_meter.h"
+#include "cohort/train/parallelize.h"
+#include "cohort/train/run/run_folder.h"
+#include "cohort/train/run/train_job.h"
+#include "cohort/train/training_step.h"
+#include "cohort/world/status.h"
+#include "cohort/world/world.h"
+
+namespace cohort {
+
+/// One thread. References that it is given must outlive it.
+struct RunSetup {
+  /// Collective. Errors as train() has them.
+  RunSetup(const Job& job, const DataSet& data, const World& world, const TrainOptions& options);
+  RunSetup(const RunSetup&) = delete;
+  RunSetup& operator=(const RunSetup&) = delete;
+
+  bool is_first() const { return world.rank == 0; }
+  bool reports_here() const { return is_first() && options.reports; }
+  /// The layout whose arithmetic this run does: its own, or the one whose ranks it stands for.
+  const Layout& lockstep_layout() const { return options.in_turn ? *options.in_turn : job.layout; }
+  LoaderOptions loader_options(int64_t first_step) const;
+  EvaluationOptions evaluation_options();
+
+  const std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
+  const Job job;
+  Config config;  ///< The job's, with defaults and folder filled in.
+  const DataSet& data;
+  const World world;
+  const TrainOptions options;
+  const Injection injection;
+  const c10::Device device;
+  StatusPage status;
+  Group group;
+  std::unique_ptr<RunFolder> folder;  ///< Null where another process has it.
+  int64_t total_steps = 0;
+  std::shared_ptr<LayerGraph> model;  ///< This rank's part.
+  AlteredModel altered;
+  ParallelModel parallel;
+  std::unique_ptr<InTurn> in_turn;    ///< Where this process stands for the ranks of another layout.
+  std::unique_ptr<NoiseMeter> noise;  ///< Null where the noise scale is not asked for.
+  std::unique_ptr<TrainingStep> step;
+
+ private:
+  void take_folder();
+  void make_model();
+  void make_step();
+};
+
+/// What a user should know before the training starts.
+void warn_of_run(const RunSetup& run);
+
+}  // namespace cohort
