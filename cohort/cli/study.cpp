@@ -62,7 +62,7 @@ Verb study_verb() {
            {"dry-run", "", "run: trials, steps and hours beforehand; nothing is written"},
            {"synthetic", "", "run: made-up data of the spec's shape in place of its own"},
            {"batch-sizes", "B,B,...", "run: only these batch sizes of the spec"},
-           {"trials", "N", "run: so many trials count at each batch size"},
+           {"trials", "N", "run: N trials count at each batch size"},
            {"steps", "N", "run: budget of a trial at every batch size"},
            {"seed", "S", "run: another seed of points, weights and data order"},
            {"no-censoring", "", "run: every trial uses its whole budget"},

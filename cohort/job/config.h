@@ -34,7 +34,7 @@ struct Config {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   std::string schedule_lr = "constant";
   double lr_end_factor = 0.0;  ///< Linear and cosine end at lr x this.
-  int64_t decay_steps = 0;     ///< Linear and cosine end so many steps after the warm-up; 0: with the run.
+  int64_t decay_steps = 0;     ///< Steps from the warm-up to the end of linear and cosine; 0: to the end of the run.
   int64_t warmup_steps = 0;
   double weight_decay = kAuto;   ///< Auto: default_weight_decay of the optimizer.
   double clip_norm = 0.0;        ///< 0: no clipping.

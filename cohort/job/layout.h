@@ -37,8 +37,8 @@ struct Layout {
   bool is_model_parallel() const { return pp > 1 || tp > 1; }
   /// Data degree of each worker.
   std::vector<int> data_degrees() const;
-  /// Whether all workers have the same: then there are so many pipelines side by side, each with its share of the batch. Else there is one,
-  /// whose micro-batches the replicas of a worker take in turn.
+  /// Whether all workers have the same: then there is that number of pipelines side by side, each with its share of the batch. Else there
+  /// is one, whose micro-batches the replicas of a worker take in turn.
   bool is_even() const;
 };
 /// The keys of --layout; what each means and when is in option_rules.h.

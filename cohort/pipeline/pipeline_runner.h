@@ -40,7 +40,7 @@ struct PipelineStatistics {
 /// One rank's part. One thread.
 class PipelineRunner {
  public:
-  /// Makes the schedule of a step of so many micro-batches; its ranks are those of the group.
+  /// Makes the schedule of a step of N micro-batches; its ranks are those of the group.
   using ScheduleMaker = std::function<Schedule(int num_micro_batches)>;
 
   /// Collective over `group`. `graph` is the whole model; layers of stages that this rank does not run are dropped from it, and weights
@@ -62,7 +62,7 @@ class PipelineRunner {
   const std::vector<int>& own_stages() const;
   bool has_first_stage() const;  ///< Whether it reads the model's input,
   bool has_last_stage() const;   ///< and makes its output.
-  /// Whether this rank runs a stage for a micro-batch of a step of so many.
+  /// Whether this rank runs a stage for a micro-batch of a step of N.
   bool runs(int stage, int micro_batch, int num_micro_batches);
   const Schedule& schedule(int num_micro_batches);
   const PipelineStatistics& statistics() const;

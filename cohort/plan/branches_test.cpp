@@ -10,7 +10,7 @@
 namespace cohort {
 namespace {
 
-/// Adds a layer of so many seconds forward, twice that backward; returns its index.
+/// Adds a layer that takes `seconds` forward, twice that backward; returns its index.
 int add(Profile& profile, double seconds, const std::vector<int>& inputs, int64_t output_bytes = 0) {
   const int index = static_cast<int>(profile.layers.size());
   profile.layers.push_back({"l" + std::to_string(index), "test", seconds, seconds, seconds, 0, 0, output_bytes});

@@ -63,7 +63,7 @@ class StageMemory {
     }
     return total(kept) + largest;
   }
-  /// Less than any set of layers that free so many bytes of a micro-batch can come to.
+  /// Less than any set of layers that free that number of bytes of a micro-batch can come to.
   int64_t least_bytes_freeing(int64_t freed) const { return total(kept_bytes_ - freed); }
 
   int64_t num_steps() const { return static_cast<int64_t>(profile_.edges.size()) + options_.end_layer - options_.first_layer; }

@@ -50,7 +50,7 @@ struct Trial {
 struct BatchStudy {
   int64_t batch_size = 0;
   SearchSpace space;
-  int64_t num_trials = 100;     ///< How many trials count: the first so many by id that are complete or censored.
+  int64_t num_trials = 100;     ///< How many trials count: the first N by id that are complete or censored.
   int64_t train_steps = 0;      ///< Budget of a trial; 0: by time (archives have that).
   bool early_stopping = false;  ///< Some trials were stopped before their budget (censoring, halving, or as the archive says).
   std::vector<Trial> trials;    ///< Ids rise.

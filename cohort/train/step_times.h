@@ -11,7 +11,7 @@
 namespace cohort {
 
 struct StepTimesOptions {
-  /// Step times are measured for 1 to so many ranks of one compute thread each (all numbers to 8, then 12, 16, 24, ... and this one); 0: as
+  /// Step times are measured for 1 to N ranks of one compute thread each (all numbers to 8, then 12, 16, 24, ... and this one); 0: as
   /// many as this process has cores. More than that is refused: ranks that share a core say nothing about a machine that has more.
   int max_workers = 0;
   double cell_seconds = 1.5;   ///< For one batch size with one number of workers, at least 12 steps.

@@ -23,7 +23,7 @@ namespace cohort {
 struct TrainingStepOptions {
   int64_t total_steps = 0;  ///< Of the run: what learning-rate schedules end at.
   c10::Device device = c10::Device(c10::DeviceType::CPU);
-  double slow_factor = 1;       ///< Injected: this rank computes so many times longer.
+  double slow_factor = 1;       ///< Injected: how many times longer this rank computes.
   int microbatches = 1;         ///< Of a pipeline, each micro-step (times its replicas where stages have replicas of their own).
   bool empty_forward = false;   ///< A rank without samples in a micro-step runs it with none: its layers exchange (batch norm over ranks).
   NoiseMeter* noise = nullptr;  ///< Measures, where the noise scale is asked for.

@@ -29,7 +29,7 @@ class DescriptorServer {
   ~DescriptorServer();
   DescriptorServer(const DescriptorServer&) = delete;
 
-  /// Blocks until so many processes of this user have it; processes of other users are turned away. Returns how many came within
+  /// Blocks until that number of processes of this user have it; processes of other users are turned away. Returns how many came within
   /// `timeout_seconds`.
   int serve(int fd, int num_receivers, double timeout_seconds);
 

@@ -18,7 +18,7 @@ struct Field {
   std::string exact;  ///< For the CSV.
 };
 Field number_field(const std::string& name, double value, int digits = 4);
-/// Whole numbers whole, with commas; others with so many digits.
+/// Whole numbers whole, with commas; others with that number of digits.
 std::string plain_number(double value, int digits = 3);
 Field text_field(const std::string& name, const std::string& text);
 

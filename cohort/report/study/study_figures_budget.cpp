@@ -134,7 +134,7 @@ Figure figure_budgets(const StudyData& study, const study::GoalSpec& goal) {
       .id = "fig11_budgets",
       .heading = "Best value at a fixed budget",
       .intro =
-          "The same trials asked the other way round: what can be had for so many steps, or so many passes over the data? A budget of "
+          "The same trials asked the other way round: what can be had for a number of steps, or of passes over the data? A budget of "
           "steps favours large batches, one of epochs small ones."};
   StudyChart steps = by_steps(study, goal.metric);
   if (!steps.series.empty()) figure.panels.push_back(std::move(steps));

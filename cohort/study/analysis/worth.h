@@ -26,7 +26,7 @@ struct WorthCell {
 };
 struct WorthRow {
   int num_workers = 1;
-  WorthCell best;        ///< The batch size to take with so many workers.
+  WorthCell best;        ///< The batch size to take with that number of workers.
   double speed_up = 1;   ///< Against the best of one worker (or of the fewest measured).
   double next_gain = 0;  ///< 1 - time with the next number of workers / this time; 0 for the last.
 };

@@ -32,7 +32,7 @@ class StudyQueue {
   size_t num_batches() const { return batches_.size(); }
   const CensorRule& rule() const { return rule_; }
 
-  /// A trial's cost in "sample updates": a step costs as much as so many samples more than it has. For order and time left only.
+  /// A trial's cost in "sample updates": a step costs as much as that number of samples more than it has. For order and time left only.
   static constexpr int64_t kStepOverheadSamples = 50;
   /// Of work that was done (for the time left), and of what is still to do, as far as one can tell.
   double cost(size_t batch, int64_t steps) const;

@@ -27,7 +27,7 @@ struct StudySpec {
   std::string optimizer;                  ///< sgd, momentum, nesterov, adam, adamw.
   std::string dataset_name, model_name;   ///< Folder names in an archive; made from data and model where not given.
   int64_t context = 64, val_samples = 0;  ///< As in train.
-  int64_t train_samples = 0;              ///< > 0: only the first so many samples train (subsets of the data).
+  int64_t train_samples = 0;              ///< > 0: only the first N samples train (subsets of the data).
   double weight_decay = 0;
   // [study]
   std::vector<GoalSpec> goals;     ///< At least one. Censoring watches the strictest of each metric.
@@ -43,15 +43,15 @@ struct StudySpec {
   bool halving = false;        ///< Successive halving: biased, says so.
   // [machine]
   int64_t max_batch_per_worker = 8192;  ///< A larger batch is divided over several workers where there are several.
-  int64_t max_microbatch = 0;           ///< > 0: a worker computes at most so many samples at once and adds the gradients up.
+  int64_t max_microbatch = 0;           ///< > 0: a worker computes at most N samples at once and adds the gradients up.
   std::vector<std::string> unknown;     ///< What a published spec's authors did not say, as sentences; printed by --dry-run.
 
   bool is_noisy_quadratic() const { return data == "noisy-quadratic" || data.starts_with("noisy-quadratic:"); }
 };
 
 /// Names that a trial knows: learning_rate (always searched or fixed), momentum, beta1, beta2, epsilon, weight_decay, label_smoothing,
-/// decay_steps (linear decay to learning_rate x end_factor over so many steps; absent or 0: constant), decay_fraction (the same as a part
-/// of the budget), end_factor, warmup_steps.
+/// decay_steps (linear decay to learning_rate x end_factor over that number of steps; absent or 0: constant), decay_fraction (the same as a
+/// part of the budget), end_factor, warmup_steps.
 const std::vector<std::string>& trial_parameters();
 
 bool is_whole_parameter(const std::string& name);  ///< Counts steps. Error(kBadInput) for an unknown name.

@@ -87,7 +87,7 @@ const StepsToResult& row_of(const Curve& curve, const std::string& folder, int64
        reached.empty() ? "none did" : join(reached, " "), "); take one of them, or auto");
 }
 
-/// The cells of so many workers; the best of them first.
+/// The cells of that number of workers; the best of them first.
 std::vector<WorthCell> cells_for(const Curve& curve, const std::string& folder, int num_workers) {
   const auto times = study::read_step_times(file_of_study(folder, "step_times.csv", curve.advice));
   std::set<int> measured;
@@ -96,7 +96,7 @@ std::vector<WorthCell> cells_for(const Curve& curve, const std::string& folder, 
     std::vector<std::string> numbers;
     for (const int number : measured) numbers.push_back(std::to_string(number));
     fail(ErrorCode::kBadInput, "--global-batch auto for ", workers_text(num_workers), ": ", folder, "/step_times.csv has step times of ",
-         numbers.empty() ? "no" : join(numbers, ", "), " workers; measure them on a machine of so many cores with `cohort study report ",
+         numbers.empty() ? "no" : join(numbers, ", "), " workers; measure them on a machine with as many cores with `cohort study report ",
          folder, " --workers ", num_workers, "`, or give --global-batch a number");
   }
   std::vector<WorthCell> cells;

@@ -160,9 +160,10 @@ TEST_CASE("auto batch: what contradicts the study, and what is missing, with wha
   CHECK(study.complaint(1, {{"data", "fashion-mnist"}}).starts_with("--data \"fashion-mnist\" contradicts"));  // The default, but given.
   CHECK(study.complaint(1, {{"optimizer", "sgd"}}).starts_with("--optimizer \"sgd\" contradicts"));
   CHECK(study.complaint(1, {{"val-samples", "9"}}).starts_with("--val-samples 9 contradicts"));
-  CHECK(study.complaint(4) ==
-        "--global-batch auto for 4 workers: DIR/step_times.csv has step times of 1, 2 workers; measure them on a machine of so many cores "
-        "with `cohort study report DIR --workers 4`, or give --global-batch a number");
+  CHECK(
+      study.complaint(4) ==
+      "--global-batch auto for 4 workers: DIR/step_times.csv has step times of 1, 2 workers; measure them on a machine with as many cores "
+      "with `cohort study report DIR --workers 4`, or give --global-batch a number");
   CHECK(study.complaint(4, {{"global-batch", "65"}}) ==
         "--study DIR: batch size 65 is none of those that reached val_error<0.2 there (64 256); take one of them, or auto");
   CHECK(study.complaint(1, {{"resume", "true"}, {"run", "R"}}).ends_with("`cohort train R/config.toml --resume`"));

@@ -27,7 +27,7 @@ class Balance {
   static constexpr int kWindow = 20;         ///< Steps whose median counts, so that one hiccup changes nothing.
   static constexpr double kDeadBand = 0.05;  ///< Weights stay unless new ones promise to save more of the compute time.
   static constexpr double kDamping = 0.7;    ///< How far weights go towards what was measured, in one round.
-  static constexpr int kRoundsToProbe = 10;  ///< A rank that was too slow for any sample gets one unit again after so many rounds.
+  static constexpr int kRoundsToProbe = 10;  ///< A rank that was too slow for any sample gets one unit again after this number of rounds.
 
   /// `num_units`: how many units of the loader's granularity a micro-step of all ranks has. Weights as for shares_of_batch.
   Balance(std::vector<double> weights, int64_t num_units);

@@ -12,7 +12,7 @@
 namespace cohort {
 
 struct ProfileOptions {
-  int repeats = 5;  ///< Medians of so many runs, after one that warms up.
+  int repeats = 5;  ///< Runs whose median counts, after one that warms up.
   Precision precision = Precision::kFp32;
   /// From the model's output; its time is a part of the last layer's. Empty: not counted.
   std::function<at::Tensor(const at::Tensor& output)> loss;

@@ -56,7 +56,7 @@ class TrialBatch {
 
 /// What the trials of a study train and validate on. Make it before ranks are forked: they share its pages.
 struct TrialData {
-  /// `train_samples` > 0: only the first so many train. Error(kBadInput) where there are fewer.
+  /// `train_samples` > 0: only the first N train. Error(kBadInput) where there are fewer.
   explicit TrialData(const DataSet& data, int64_t train_samples = 0, int64_t max_resident_bytes = kMaxResidentBytes);
   static constexpr int64_t kMaxResidentBytes = INT64_C(4) << 30;
   TrialSamples train, validation;

@@ -20,7 +20,7 @@
 namespace cohort {
 
 struct TrialStepOptions {
-  int64_t max_microbatch = 0;  ///< > 0: this rank computes at most so many samples at once (more where the model's granularity asks).
+  int64_t max_microbatch = 0;  ///< > 0: this rank computes at most N samples at once (more where the model's granularity asks).
   bool use_dense_chain = true;
 };
 
