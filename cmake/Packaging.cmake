@@ -1,14 +1,12 @@
-# What `cmake --install` puts where: the program, both libraries, the headers, and the package that find_package(Cohort CONFIG) reads.
+# What `cmake --install` puts where: the program, the library, the headers, and the package that find_package(Cohort CONFIG) reads.
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Cohort)
 
-# An installed library finds its neighbour beside itself, and LibTorch where it was at build time. (INSTALL_RPATH_USE_LINK_PATH would leave out a
-# LibTorch inside the checkout's .venv.)
-set_target_properties(cohort_core PROPERTIES INSTALL_RPATH "$ORIGIN")
-set_target_properties(cohort PROPERTIES INSTALL_RPATH "$ORIGIN;${TORCH_INSTALL_PREFIX}/lib")
+# An installed library finds LibTorch where it was at build time. (INSTALL_RPATH_USE_LINK_PATH would leave out a LibTorch inside the checkout's .venv.)
+set_target_properties(cohort PROPERTIES INSTALL_RPATH "${TORCH_INSTALL_PREFIX}/lib")
 set_target_properties(cohort_program PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${TORCH_INSTALL_PREFIX}/lib")
 
-install(TARGETS cohort_core cohort EXPORT CohortTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS cohort EXPORT CohortTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS cohort_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
 # The public face is cohort/cohort.h and what it includes, nothing else. Headers stay in their rooms, so that #include "cohort/comm/group.h" reads the same in here and

@@ -2,6 +2,7 @@
 // Everything a program that uses Cohort needs.
 
 #include "cohort/base/error.h"
+#include "cohort/base/export.h"
 #include "cohort/comm/group.h"
 #include "cohort/job/config.h"
 #include "cohort/models/dropout.h"
@@ -28,6 +29,6 @@ namespace cohort {
 
 /// The whole program: all verbs, with the models that this binary registered. Returns the exit code. Call it from main() before any thread
 /// is started.
-int run_cli(int argc, char** argv);
+COHORT_API int run_cli(int argc, char** argv);
 
 }  // namespace cohort

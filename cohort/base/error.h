@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "cohort/base/export.h"
+
 namespace cohort {
 
 /// What went wrong; the values are the exit codes of the program.
@@ -17,7 +19,7 @@ enum class ErrorCode {
 };
 
 /// Text says what failed with its values, which rank or file, and what to do; one line.
-class Error : public std::runtime_error {
+class COHORT_API Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& text) : std::runtime_error(text), code_(code) {}
   ErrorCode code() const { return code_; }

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "cohort/base/export.h"
+
 namespace cohort {
 
 enum class LogLevel { kError, kWarning, kInfo, kDebug };
@@ -12,7 +14,7 @@ void set_log_level(LogLevel level);
 /// The rank in front of every line of this process, -1 for none.
 void set_log_rank(int rank);
 
-void log_line(LogLevel level, const std::string& text);
+COHORT_PROGRAM_API void log_line(LogLevel level, const std::string& text);
 inline void log_error(const std::string& text) { log_line(LogLevel::kError, text); }
 inline void log_warning(const std::string& text) { log_line(LogLevel::kWarning, text); }
 inline void log_info(const std::string& text) { log_line(LogLevel::kInfo, text); }

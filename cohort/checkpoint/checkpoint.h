@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/base/files/safetensors.h"
 #include "cohort/base/text/json_fwd.h"
 
@@ -36,14 +37,14 @@ struct ShardInfo {
   };
   std::vector<Piece> pieces;
 };
-Json to_json(const ShardInfo& shard);
+COHORT_API Json to_json(const ShardInfo& shard);
 /// Error(kBadInput) when a member is missing, has another type, or a piece leaves its tensor.
-ShardInfo shard_from_json(const Json& json);
+COHORT_API ShardInfo shard_from_json(const Json& json);
 
 /// Writing, in the order of the protocol. In a job of several ranks every rank calls write_shard between begin and commit; begin and commit
 /// are called by one rank, and commit only after every shard was written (the caller's barrier). Errors of the system are Error(kFailed)
 /// naming the path and the cause; until commit returns, the checkpoints that were there before stay loadable. One thread at a time.
-class CheckpointWriter {
+class COHORT_API CheckpointWriter {
  public:
   /// `folder` is RUN/checkpoints. `nonce` (letters, digits, '-', '_') is the same on every rank of the job and not that of another job.
   /// `io`, not owned, stands for the file system in tests.
@@ -75,7 +76,7 @@ class CheckpointWriter {
 
 /// A checkpoint opened for reading; every length and name checked, no path leaves the folder. Its files are memory-mapped, so it stays
 /// readable when another process removes the folder. Thread-safe. Naming a tensor that is not in it is Error(kBadInput).
-class Checkpoint {
+class COHORT_API Checkpoint {
  public:
   /// `path` is a step folder. Error(kBadInput) when malformed; `verify_data` also compares every shard's checksum (reads all data).
   static Checkpoint open(const std::string& path, bool verify_data = true);

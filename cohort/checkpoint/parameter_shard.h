@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/checkpoint/checkpoint.h"
 
 namespace cohort {
@@ -16,7 +17,7 @@ struct SliceRange {
   bool operator==(const SliceRange&) const = default;
 };
 
-struct ParameterShard {
+struct COHORT_API ParameterShard {
   std::vector<int64_t> whole_shape;
   int dim = 0;
   std::vector<SliceRange> ranges;  ///< In the order of `local`, without gaps; over all parts each index of the whole once.
@@ -27,15 +28,15 @@ struct ParameterShard {
 /// Part `index` of `num_parts` equal ones of dimension `dim`, which is divided in `num_blocks` consecutive blocks first (3 for the q, k and
 /// v rows of an attention's projection, each divided by heads); `unit` consecutive indices stay together (a head's width). Error(kBadInput)
 /// naming `what` where it does not divide.
-ParameterShard even_shard(std::vector<int64_t> whole_shape, int dim, int num_parts, int index, const std::string& what, int num_blocks = 1,
-                          int64_t unit = 1);
+COHORT_API ParameterShard even_shard(std::vector<int64_t> whole_shape, int dim, int num_parts, int index, const std::string& what,
+                                     int num_blocks = 1, int64_t unit = 1);
 
 /// Elements [begin, begin + count) of the part, row-major, `data` pointing to the first of them, as pieces of the whole tensor `name`.
 /// `scratch` gets memory that must live as long as the pieces (rows are copied where they are not contiguous).
-std::vector<TensorPiece> pieces_of_shard(const std::string& name, DType dtype, const ParameterShard& shard, int64_t begin, int64_t count,
-                                         const void* data, std::vector<std::vector<char>>& scratch);
+COHORT_API std::vector<TensorPiece> pieces_of_shard(const std::string& name, DType dtype, const ParameterShard& shard, int64_t begin,
+                                                    int64_t count, const void* data, std::vector<std::vector<char>>& scratch);
 /// The reverse: fills elements [begin, begin + count) of the part from the checkpoint's tensor `name`.
-void read_shard(const Checkpoint& checkpoint, const std::string& name, const ParameterShard& shard, int64_t begin, int64_t count,
-                void* data);
+COHORT_API void read_shard(const Checkpoint& checkpoint, const std::string& name, const ParameterShard& shard, int64_t begin, int64_t count,
+                           void* data);
 
 }  // namespace cohort

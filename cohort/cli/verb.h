@@ -8,12 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/job/job.h"
 
 namespace cohort {
 
 /// What the user typed, parsed.
-struct Arguments {
+struct COHORT_PROGRAM_API Arguments {
   Config config;                ///< Defaults, then the file, then options; only where the verb takes settings.
   std::set<std::string> given;  ///< Names of the settings that were given as options.
   std::string action;           ///< The first word, of verbs that have actions; `positional` begins with it too.
@@ -59,7 +60,7 @@ std::vector<std::string> settings_without(const std::set<std::string>& names);
 int run_verbs(const std::vector<Verb>& verbs, int argc, char** argv);
 
 /// run_cli() with verbs that are no part of the library.
-int run_cli_with(const std::vector<Verb>& more, int argc, char** argv);
+COHORT_PROGRAM_API int run_cli_with(const std::vector<Verb>& more, int argc, char** argv);
 
 // One function a verb, each in its own file.
 Verb train_verb();

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/comm/reduction.h"
 #include "cohort/world/world.h"
 
@@ -39,7 +40,7 @@ struct GroupOptions {
 };
 
 /// An exchange that is under way.
-class Pending {
+class COHORT_API Pending {
  public:
   virtual ~Pending() = default;
   /// Blocks until the result is there. Errors as Group's. An exchange that is not waited for is when this ends, but for an exception on its
@@ -53,7 +54,7 @@ class Pending {
 /// Error(kEnvironment) where a peer is lost, stopped or late. Both name the operation, the tensor, the guilty rank and what each rank
 /// called last (hang_report.h). After that every operation of the group fails. A group of one rank does nothing and leaves tensors
 /// unchanged.
-class Group {
+class COHORT_API Group {
  public:
   /// One rank, no exchange.
   Group();

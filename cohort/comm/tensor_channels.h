@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/comm/group.h"
 
 namespace cohort {
@@ -23,7 +24,7 @@ struct TensorChannelsOptions {
 
 /// All calls from one thread at a time. Errors as Group's: a wait names the rank that is missing and what was waited for; after that every
 /// call fails. Cost and ways: docs/algorithms/handover.md.
-class TensorChannels {
+class COHORT_PROGRAM_API TensorChannels {
  public:
   /// Collective over `group`, which is used for nothing else meanwhile.
   explicit TensorChannels(Group group, TensorChannelsOptions options = {});

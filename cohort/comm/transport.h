@@ -10,14 +10,15 @@
 #include <memory>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/comm/reduction.h"
 
 namespace cohort {
 
 enum class Op : uint8_t { kAllReduce, kReduce, kReduceScatter, kAllGather, kBroadcast, kAllToAll, kGather, kScatter, kBarrier };
 
-const char* name_of(Op op);                ///< "all-reduce"
-const char* name_of(Reduction reduction);  ///< "sum"
+COHORT_PROGRAM_API const char* name_of(Op op);  ///< "all-reduce"
+const char* name_of(Reduction reduction);       ///< "sum"
 
 /// One collective call of one rank. Memory is dense; it must live, and not change, from start() to the end of finish().
 ///

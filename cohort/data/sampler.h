@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "cohort/base/export.h"
+
 namespace cohort {
 
 /// Half-open range of positions inside the global batch of a step.
@@ -17,21 +19,22 @@ struct Share {
 /// Splits `batch` positions over `num_ranks` in contiguous shares that differ by at most `granularity`; all but the last share with samples
 /// are multiples of `granularity` (ghost batches, micro-batches). The first ranks get the units that are left over, the last rank with
 /// samples the part of a unit. Shares may be empty. Wrong arguments: Error(kBadInput).
-Share share_of_rank(int64_t batch, int rank, int num_ranks, int64_t granularity = 1);
+COHORT_API Share share_of_rank(int64_t batch, int rank, int num_ranks, int64_t granularity = 1);
 
 /// One contiguous share a rank, in rank order, proportional to `weights` (positive, any scale): units of `granularity` by the method of
 /// largest remainders, ties to the lower rank. What is left of the last unit comes last: the last rank with whole units gets it, or one
 /// after it that is further below its quota. Equal weights give share_of_rank exactly. A pure function, the same on every machine.
 /// Error(kBadInput) for wrong arguments.
-std::vector<Share> shares_of_batch(int64_t batch, const std::vector<double>& weights, int64_t granularity = 1);
+COHORT_API std::vector<Share> shares_of_batch(int64_t batch, const std::vector<double>& weights, int64_t granularity = 1);
 
 /// This rank's positions in each micro-step of a batch: the batch is cut into `num_pieces` as share_of_rank cuts it, each piece into the
 /// ranks' shares. So micro-step k of all ranks together is micro-step k of one process, whatever the layout, and every rank runs the same
 /// number of them: pieces that hold no sample of any rank are left out, one that holds none of this rank is an empty share.
-std::vector<Share> pieces_of_rank(int64_t batch, int rank, const std::vector<double>& weights, int num_pieces, int64_t granularity = 1);
+COHORT_API std::vector<Share> pieces_of_rank(int64_t batch, int rank, const std::vector<double>& weights, int num_pieces,
+                                             int64_t granularity = 1);
 
 /// Thread-compatible: one thread at a time (it caches one epoch's order).
-class Sampler {
+class COHORT_API Sampler {
  public:
   /// Every epoch is a fresh permutation of [0, num_samples) by `seed`; its last step is smaller where global_batch does not divide.
   /// num_samples is 1 to 2^31 - 1, global_batch at least 1: Error(kBadInput) otherwise.

@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
+
 namespace cohort {
 
 /// What one sample looks like, known before a model is built.
-struct DataShape {
+struct COHORT_API DataShape {
   enum class Kind { kImage, kText };
   Kind kind = Kind::kImage;
   std::vector<int64_t> input;            ///< Of one sample: {channels, height, width}, or {context} for text.
@@ -33,7 +35,7 @@ struct Batch {
 };
 
 /// A fixed, ordered set of samples. Immutable after construction, so any number of threads may read.
-class DataSource {
+class COHORT_API DataSource {
  public:
   virtual ~DataSource() = default;
   virtual const DataShape& shape() const = 0;
@@ -57,6 +59,6 @@ struct DataOptions {
 
 /// Opens `fashion-mnist[:DIR]`, `mnist:DIR`, `cifar10:DIR`, `text:FILE-OR-DIR`, `synthetic:SHAPE[,key=value...]`. A file that is missing,
 /// malformed, truncated, mislabelled or empty: Error(kBadInput) with one line that names file, offset and what was expected.
-DataSet open_data(const std::string& specification, const DataOptions& options = {});
+COHORT_API DataSet open_data(const std::string& specification, const DataOptions& options = {});
 
 }  // namespace cohort

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
+
 namespace cohort {
 
 struct Config {
@@ -78,19 +80,19 @@ struct Setting {
   std::function<std::string(const Config&)> get;             ///< As TOML: strings quoted.
   std::function<void(Config& to, const Config& from)> copy;  ///< The value, and whether it was given.
 };
-const std::vector<Setting>& settings();
-const Setting* find_setting(const std::string& name);
+COHORT_API const std::vector<Setting>& settings();
+COHORT_API const Setting* find_setting(const std::string& name);
 /// Named by somebody, or other than the default.
-bool is_given(const Config& config, const Setting& setting);
+COHORT_API bool is_given(const Config& config, const Setting& setting);
 
 /// Reads a TOML file into `config`. Unknown keys, wrong values, one setting twice: Error(kBadInput) with file and line; also for a file
 /// that was written as whole_toml() and has lost its end.
-void read_config_file(const std::string& path, Config& config);
+COHORT_API void read_config_file(const std::string& path, Config& config);
 /// The configuration as TOML, readable by read_config_file: all that means something in it (option_rules.h), and what was given.
-std::string to_toml(const Config& config);
+COHORT_API std::string to_toml(const Config& config);
 /// The same between a first and a last line that show whether all of it is there: TOML that is cut at a line's end is TOML still.
-std::string whole_toml(const Config& config);
+COHORT_API std::string whole_toml(const Config& config);
 /// Checks that need several settings at once. Error(kBadInput).
-void check_config(const Config& config);
+COHORT_API void check_config(const Config& config);
 
 }  // namespace cohort

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/job/config.h"
 #include "cohort/job/goal.h"
 #include "cohort/job/injected_faults.h"
@@ -17,7 +18,7 @@
 
 namespace cohort {
 
-struct Job {
+struct COHORT_PROGRAM_API Job {
   Config config;  ///< Its numbers, and its words as they were given: for messages and for the run's config.toml.
   Layout layout;
   bool one_host = true;  ///< All ranks are on one host, where they can share memory.
@@ -34,8 +35,8 @@ struct Job {
 };
 
 /// For `workers` ranks, 0: as many as the layout has. Error(kBadInput) for the first word that means nothing.
-Job resolve(const Config& config, int workers, bool one_host = true);
+COHORT_PROGRAM_API Job resolve(const Config& config, int workers, bool one_host = true);
 /// With a layout that is known already, whatever config.layout says.
-Job resolve(const Config& config, const Layout& layout, bool one_host = true);
+COHORT_PROGRAM_API Job resolve(const Config& config, const Layout& layout, bool one_host = true);
 
 }  // namespace cohort

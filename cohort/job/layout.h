@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/base/text/json_fwd.h"
 
 namespace cohort {
@@ -17,7 +18,7 @@ struct LayoutStage {
   bool operator==(const LayoutStage&) const = default;
 };
 
-struct Layout {
+struct COHORT_API Layout {
   int dp = 1;                      ///< Data-parallel degree.
   int pp = 1;                      ///< Pipeline workers.
   int tp = 1;                      ///< Tensor-parallel degree.
@@ -42,18 +43,18 @@ struct Layout {
   bool is_even() const;
 };
 /// The keys of --layout; what each means and when is in option_rules.h.
-const std::vector<std::string>& layout_keys();
+COHORT_API const std::vector<std::string>& layout_keys();
 /// Pipelines (or data-parallel replicas) that divide the batch.
-int num_pipelines(const Layout& layout);
+COHORT_API int num_pipelines(const Layout& layout);
 
 /// Reads `auto`, `single`, `KEY=VALUE,...`, the name of a .json file, or that file's text (from '{' on). `workers` is the number of ranks
 /// asked for, 0 where nothing was said; `auto` is data parallelism over all of them, and a layout of other size than `workers` is refused.
 /// What this version cannot do is refused with a sentence that says what to use instead. Error(kBadInput). What would do nothing is for
 /// check_options to refuse, which knows the configuration too.
-Layout parse_layout(const std::string& text, int workers);
+COHORT_API Layout parse_layout(const std::string& text, int workers);
 
 /// "dp=2" and so on: only what differs from one process; parse_layout reads it back. Layouts with stages of their own: JSON.
-std::string to_text(const Layout& layout);
-Json to_json(const Layout& layout);
+COHORT_API std::string to_text(const Layout& layout);
+COHORT_API Json to_json(const Layout& layout);
 
 }  // namespace cohort

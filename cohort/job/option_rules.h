@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/job/config.h"
 #include "cohort/job/layout.h"
 
@@ -21,7 +22,7 @@ struct Situation {
   std::optional<bool> is_text;  ///< The kind of data; empty: not known before it is opened.
 };
 /// As far as the configuration tells: its layout and --workers on this host, what its data's name says.
-Situation situation_of(const Config& config);
+COHORT_PROGRAM_API Situation situation_of(const Config& config);
 /// `data` as --data has it; empty where the name does not tell.
 std::optional<bool> is_text_data(const std::string& data);
 
@@ -39,7 +40,7 @@ const std::vector<OptionRule>& layout_rules();
 /// Whether the setting means something there. A setting without a row does not.
 bool acts(const std::string& setting, const Situation& situation);
 /// Error(kBadInput) for the first setting that was given, or key of the layout that is not its default, and would be ignored.
-void check_options(const Situation& situation);
+COHORT_PROGRAM_API void check_options(const Situation& situation);
 
 /// A file's settings below those of the command line: what means something in the file alone, and no longer beside these options, goes back
 /// to its default. Returns the names.

@@ -4,11 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/job/config.h"
 
 namespace cohort {
 
-struct UpdateRule {
+struct COHORT_API UpdateRule {
   enum class Kind { kSgd, kMomentum, kNesterov, kAdam, kAdamW };
   Kind kind = Kind::kSgd;
   double momentum = 0.9, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
@@ -19,8 +20,8 @@ struct UpdateRule {
 };
 
 /// Of a name as --optimizer has it; Error(kBadInput) for none.
-UpdateRule::Kind optimizer_kind(const std::string& name);
+COHORT_API UpdateRule::Kind optimizer_kind(const std::string& name);
 /// Of --optimizer and its numbers.
-UpdateRule update_rule(const Config& config);
+COHORT_API UpdateRule update_rule(const Config& config);
 
 }  // namespace cohort

@@ -8,11 +8,12 @@
 
 #include <cstdint>
 
+#include "cohort/base/export.h"
 #include "cohort/models/step_context.h"
 
 namespace cohort {
 
-class DropoutImpl : public torch::nn::Module {
+class COHORT_API DropoutImpl : public torch::nn::Module {
  public:
   /// `layer_id` must differ between the dropout layers of a model: a running number given by whoever builds it. Error(kBadInput) unless
   /// 0 <= probability < 1.
@@ -29,6 +30,6 @@ class DropoutImpl : public torch::nn::Module {
 TORCH_MODULE(Dropout);
 
 /// The factors of `like`'s elements, 0 or 1 / (1 - probability), on the CPU in float32: what forward multiplies by.
-at::Tensor dropout_factors(const at::Tensor& like, double probability, int64_t layer_id, const StepContext& context);
+COHORT_API at::Tensor dropout_factors(const at::Tensor& like, double probability, int64_t layer_id, const StepContext& context);
 
 }  // namespace cohort

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/export.h"
+
 namespace cohort {
 
 /// A torch::nn::ModuleHolder: what torch::nn::Linear and whatever TORCH_MODULE declares are.
@@ -19,7 +21,7 @@ template <typename T>
 concept ModuleHandle = requires(const T& handle) { handle.ptr()->forward(at::Tensor()); };
 
 /// Not thread-safe; one graph per rank.
-class LayerGraph : public torch::nn::Module {
+class COHORT_API LayerGraph : public torch::nn::Module {
  public:
   using Inputs = std::vector<at::Tensor>;
   using Function = std::function<at::Tensor(const Inputs&)>;

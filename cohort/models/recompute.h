@@ -11,6 +11,8 @@
 #include <functional>
 #include <vector>
 
+#include "cohort/base/export.h"
+
 namespace torch::nn {
 class Module;
 }
@@ -29,12 +31,12 @@ namespace cohort {
 /// Error(kBadInput): an output is undefined; backward(create_graph); backward after a parameter or an input was changed (an optimizer
 /// step). Error(kFailed): the second run reads other parameters, or gives other outputs, than the first. What `function` throws passes
 /// through.
-std::vector<at::Tensor> recompute(const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>& function,
-                                  const std::vector<at::Tensor>& inputs, torch::nn::Module* module = nullptr);
-at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& function, const at::Tensor& input,
-                     torch::nn::Module* module = nullptr);
+COHORT_API std::vector<at::Tensor> recompute(const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>& function,
+                                             const std::vector<at::Tensor>& inputs, torch::nn::Module* module = nullptr);
+COHORT_API at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& function, const at::Tensor& input,
+                                torch::nn::Module* module = nullptr);
 
 /// Whether this thread is inside of such a second run: layers that count what they see must not count it twice.
-bool is_recomputing();
+COHORT_API bool is_recomputing();
 
 }  // namespace cohort

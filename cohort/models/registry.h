@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/data/source.h"
 #include "cohort/models/layer_graph.h"
 
@@ -19,7 +20,7 @@ namespace cohort {
 
 /// The `key=value` settings of `--model NAME:key=value,...`, and what the data looks like. Every getter marks its key as known; a key that
 /// no getter asked for is an Error(kBadInput) that lists the known ones (check_all_used).
-class ModelOptions {
+class COHORT_API ModelOptions {
  public:
   ModelOptions(DataShape data, std::map<std::string, std::string> values) : data_(std::move(data)), values_(std::move(values)) {}
 
@@ -52,7 +53,7 @@ struct BuiltModelOptions {
 
 /// What a factory may return: a LayerGraph; a torch::nn::Sequential, of which each child becomes a layer under its own name; any other
 /// module, as one layer "model". Error(kBadInput) for one that is empty.
-struct BuiltModel {
+struct COHORT_API BuiltModel {
   // NOLINTBEGIN(google-explicit-constructor): meant to convert.
   BuiltModel(std::shared_ptr<LayerGraph> built, BuiltModelOptions options = {});
   BuiltModel(torch::nn::Sequential sequential, BuiltModelOptions options = {});
@@ -84,20 +85,20 @@ struct BuiltModel {
 using ModelFactory = std::function<BuiltModel(const ModelOptions&)>;
 
 /// Registers under `name`; Error(kBadInput) when it is taken. Call before run_cli; not thread-safe.
-void register_model(const std::string& name, const std::string& help, ModelFactory factory);
+COHORT_API void register_model(const std::string& name, const std::string& help, ModelFactory factory);
 
 struct ModelEntry {
   std::string name, help;
   ModelFactory factory;
 };
 /// Built-in and registered models, sorted by name.
-const std::map<std::string, ModelEntry>& registered_models();
+COHORT_API const std::map<std::string, ModelEntry>& registered_models();
 /// Error(kBadInput) that suggests the nearest name, where there is none.
-const ModelEntry& find_model(const std::string& name);
+COHORT_API const ModelEntry& find_model(const std::string& name);
 
 /// Builds `NAME[:key=value,...]` for this data with weights initialised from `seed` (the same on every rank and every layout). An unknown
 /// name or key: Error(kBadInput) that suggests the nearest.
-std::shared_ptr<LayerGraph> build_model(const std::string& specification, const DataShape& data, uint64_t seed);
+COHORT_API std::shared_ptr<LayerGraph> build_model(const std::string& specification, const DataShape& data, uint64_t seed);
 
 namespace detail {
 struct ModelRegistrar {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "cohort/base/export.h"
+
 namespace cohort {
 
 struct StepContext {
@@ -14,10 +16,10 @@ struct StepContext {
 };
 
 /// Null outside of a step. Thread-local.
-const StepContext* current_step_context();
+COHORT_API const StepContext* current_step_context();
 
 /// Sets the context of this thread for its lifetime; scopes nest.
-class StepContextScope {
+class COHORT_API StepContextScope {
  public:
   explicit StepContextScope(const StepContext& context);
   ~StepContextScope();

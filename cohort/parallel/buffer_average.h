@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/comm/group.h"
 #include "cohort/parallel/parameters.h"
 
@@ -19,7 +20,7 @@ enum class BufferPolicy {
   kBroadcast,  ///< Rank 0's.
   kNone,       ///< Each rank keeps its own.
 };
-const char* name_of(BufferPolicy policy);
+COHORT_API const char* name_of(BufferPolicy policy);
 
 /// Running statistics are linear in what each rank saw, so their average by share of the samples is that of one process. One exchange a
 /// step, of those that changed in the step before, with a number for each buffer that says whether it changed on a rank; a second exchange
@@ -27,7 +28,7 @@ const char* name_of(BufferPolicy policy);
 ///
 /// A change is seen by the version that LibTorch counts, or, as batch norm's operators do not count, by the values: all of a small
 /// buffer's, 64 of a large one's. Every buffer of floating-point type on a device is taken for changed.
-class BufferAverage {
+class COHORT_API BufferAverage {
  public:
   BufferAverage(const torch::nn::Module& module, Group group, BufferPolicy policy = BufferPolicy::kAverage);
   /// Collective. `share` of this rank; those of all ranks add up to 1. A rank with share 0 adds nothing, not even a NaN.

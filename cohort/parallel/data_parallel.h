@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/comm/group.h"
 #include "cohort/parallel/buffer_average.h"
 #include "cohort/parallel/flat_piece.h"
@@ -62,7 +63,7 @@ struct ExchangeStatistics {
 /// when a rank left the step (abandon_step()), and where ranks exchange different models, have different parameters or no longer the same
 /// weights; kBadInput for a second gradient of a parameter after its exchange, and for create_graph. From a gradient's exchange to the end
 /// of backward() its `.grad` is undefined.
-class DataParallel {
+class COHORT_API DataParallel {
  public:
   /// Collective. Throws Error(kFailed), naming ranks and parameter, when the ranks' models or options differ.
   DataParallel(torch::nn::Module& module, Group group, DataParallelOptions options = {});

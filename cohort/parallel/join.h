@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "cohort/base/export.h"
 #include "cohort/parallel/data_parallel.h"
 
 namespace cohort {
@@ -28,7 +29,7 @@ struct JointStep {
 };
 
 /// One per model and rank; module and parallel must outlive it. One thread.
-class Join {
+class COHORT_API Join {
  public:
   /// Error(kBadInput) where the mean of `parallel` is kRanks: the zeros of ranks without data would count.
   Join(torch::nn::Module& module, DataParallel& parallel);

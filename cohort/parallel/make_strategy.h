@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "cohort/base/export.h"
 #include "cohort/comm/group.h"
 #include "cohort/parallel/strategy.h"
 
@@ -21,6 +22,6 @@ struct StrategyOptions {
 };
 
 /// Collective. The module must outlive the strategy. Error(kBadInput) where options do not go together.
-std::unique_ptr<Strategy> make_strategy(torch::nn::Module& module, Group group, const StrategyOptions& options);
+COHORT_PROGRAM_API std::unique_ptr<Strategy> make_strategy(torch::nn::Module& module, Group group, const StrategyOptions& options);
 
 }  // namespace cohort

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
+
 namespace cohort {
 
 struct NamedTensor {
@@ -17,14 +19,16 @@ struct NamedTensor {
 
 /// Parameters in registration order. A tensor registered twice (tied weights) appears once; `aliases` gets its other names -> its first
 /// name.
-std::vector<NamedTensor> distinct_parameters(const torch::nn::Module& module, std::map<std::string, std::string>* aliases = nullptr);
+COHORT_API std::vector<NamedTensor> distinct_parameters(const torch::nn::Module& module,
+                                                        std::map<std::string, std::string>* aliases = nullptr);
 /// The same for buffers (batch-norm statistics, counters).
-std::vector<NamedTensor> distinct_buffers(const torch::nn::Module& module, std::map<std::string, std::string>* aliases = nullptr);
+COHORT_API std::vector<NamedTensor> distinct_buffers(const torch::nn::Module& module,
+                                                     std::map<std::string, std::string>* aliases = nullptr);
 
 /// Those that training changes. Error(kBadInput) where one is not contiguous: they are exchanged and updated as flat memory.
-std::vector<NamedTensor> trained_parameters(const std::vector<NamedTensor>& all);
+COHORT_API std::vector<NamedTensor> trained_parameters(const std::vector<NamedTensor>& all);
 
 /// One line a tensor: "conv1.weight Float [32, 1, 5, 5] trained". Ranks may only train together when theirs are equal.
-std::string signature(const std::vector<NamedTensor>& parameters);
+COHORT_API std::string signature(const std::vector<NamedTensor>& parameters);
 
 }  // namespace cohort

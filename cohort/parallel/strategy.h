@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/parallel/data_parallel.h"
 #include "cohort/parallel/optimizer/shard_optimizer.h"
 
@@ -40,7 +41,7 @@ struct StepOutcome {
 /// What follows from the squared norm over all ranks of a strategy's gradients, which are still to be multiplied by `*factor`: whether to
 /// skip the update, and the norm of the whole model. Multiplies what clipping asks for into `*factor`. The same on every rank for the same
 /// number.
-StepOutcome judge_gradient(double norm_squared, const StepOptions& options, double* factor);
+COHORT_API StepOutcome judge_gradient(double norm_squared, const StepOptions& options, double* factor);
 
 /// Bytes that the formula of a strategy predicts for one rank (for shared memory: its part).
 struct MemoryForecast {
@@ -49,7 +50,7 @@ struct MemoryForecast {
 
 /// One per model and rank; one thread. The gradient that is applied is the sum over ranks of what backward() left: losses are divided by
 /// the number of samples of all ranks beforehand (GradientMean::kSum). All calls but the setters are collective.
-class Strategy {
+class COHORT_API Strategy {
  public:
   virtual ~Strategy() = default;
 

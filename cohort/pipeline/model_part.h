@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/comm/group.h"
 #include "cohort/job/layout.h"
 #include "cohort/models/layer_graph.h"
@@ -25,7 +26,7 @@ struct StageAssignment {
   std::vector<int> worker_of_stage;  ///< Place on the pipe axis.
 };
 
-class ModelPart {
+class COHORT_PROGRAM_API ModelPart {
  public:
   /// Collective over `world`, whose size is layout.num_ranks(). `model` is built alike on all ranks; parts that are other ranks' are taken
   /// out of it. It must outlive this object.

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/comm/group.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/pipeline/stage_cut.h"
@@ -38,7 +39,7 @@ struct PipelineStatistics {
 };
 
 /// One rank's part. One thread.
-class PipelineRunner {
+class COHORT_API PipelineRunner {
  public:
   /// Makes the schedule of a step of N micro-batches; its ranks are those of the group.
   using ScheduleMaker = std::function<Schedule(int num_micro_batches)>;

@@ -9,11 +9,13 @@
 #include <memory>
 #include <vector>
 
+#include "cohort/base/export.h"
+
 namespace cohort {
 
 /// One micro-batch of one stage. One thread; several objects may be between their parts at once, in any order. May be used again after
 /// weight_part().
-class SplitBackward {
+class COHORT_API SplitBackward {
  public:
   SplitBackward();
   ~SplitBackward();

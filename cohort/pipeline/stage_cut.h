@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/job/layout.h"
 #include "cohort/models/layer_graph.h"
 
@@ -27,7 +28,7 @@ struct TiedWeight {
   int user = 0;
 };
 
-struct StageCut {
+struct COHORT_API StageCut {
   std::vector<int> stage_of;             ///< Of each layer.
   std::vector<std::vector<int>> layers;  ///< Of each stage, rising.
   std::vector<StageEdge> edges;          ///< By (from, to).
@@ -40,15 +41,15 @@ struct StageCut {
 };
 
 /// Error(kBadInput) where a value would flow from a higher stage to a lower one, or a stage has no layer.
-StageCut cut_graph(const LayerGraph& graph, std::vector<int> stage_of);
+COHORT_API StageCut cut_graph(const LayerGraph& graph, std::vector<int> stage_of);
 /// The stage of each layer where stages are runs of layers, by the first layer of each ({0, 3, 7}).
-std::vector<int> stage_of_layers(const std::vector<int>& first_layers, size_t num_layers);
+COHORT_API std::vector<int> stage_of_layers(const std::vector<int>& first_layers, size_t num_layers);
 /// Stages that are runs of layers.
-StageCut cut_at(const LayerGraph& graph, const std::vector<int>& first_layers);
+COHORT_API StageCut cut_at(const LayerGraph& graph, const std::vector<int>& first_layers);
 /// Stages of a layout file. Error(kBadInput) for a layer that is unknown, missing or named twice.
-StageCut cut_by_layout(const LayerGraph& graph, const Layout& layout);
+COHORT_API StageCut cut_by_layout(const LayerGraph& graph, const Layout& layout);
 
 /// LayerGraph::run_layer(). Error(kBadInput) for a layer that works in place on what another stage handed over.
-at::Tensor run_layer_of_stage(const LayerGraph& graph, size_t layer, const LayerGraph::Inputs& inputs);
+COHORT_API at::Tensor run_layer_of_stage(const LayerGraph& graph, size_t layer, const LayerGraph::Inputs& inputs);
 
 }  // namespace cohort

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/base/text/json_fwd.h"
 
 namespace cohort {
@@ -47,8 +48,8 @@ struct Profile {
 /// negative.
 void check_profile(const Profile& profile);
 
-Json to_json(const Profile& profile);
+COHORT_PROGRAM_API Json to_json(const Profile& profile);
 /// Error(kBadInput) that says what is missing or wrong; unknown keys are refused. "output_kept" may be left out: "no".
-Profile profile_from_json(const Json& json);
+COHORT_PROGRAM_API Profile profile_from_json(const Json& json);
 
 }  // namespace cohort

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/plan/profile.h"
 
 namespace cohort {
@@ -35,9 +36,9 @@ struct Split {
 /// nothing fits, with the least memory that would do; Error(kBadInput) where there are fewer layers than stages.
 Split best_split(const Profile& profile, const SplitOptions& options);
 /// Equal numbers of layers: what people do by hand. Memory is told, not limited; so too for given_split().
-Split even_split(const Profile& profile, const SplitOptions& options);
+COHORT_PROGRAM_API Split even_split(const Profile& profile, const SplitOptions& options);
 /// "3/7": first layers of stages 1, 2, ... (their number is options.num_stages). Error(kBadInput).
-Split given_split(const Profile& profile, const SplitOptions& options, const std::vector<int>& cuts);
+COHORT_PROGRAM_API Split given_split(const Profile& profile, const SplitOptions& options, const std::vector<int>& cuts);
 
 /// Most memory of a rank: the sum over its stages.
 int64_t most_memory_bytes(const Split& split, int num_ranks);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/base/text/json_fwd.h"
 
 namespace cohort {
@@ -34,10 +35,10 @@ struct Action {
   bool operator==(const Action&) const = default;
 };
 
-bool is_transfer(ActionKind kind);
+COHORT_API bool is_transfer(ActionKind kind);
 /// As files and errors write it: F2.5, B2.5, I2.5 (input part), W2.5 (weight part) of stage 2 and micro-batch 5; SF2.5>3 and RB2.5<3 are
 /// stage 2 sending its output to stage 3 and receiving the gradient of it; RF3.5<2 and SB3.5>2 are the same at stage 3.
-std::string action_text(const Action& action);
+COHORT_API std::string action_text(const Action& action);
 
 struct Schedule {
   std::string name;
@@ -50,8 +51,8 @@ struct Schedule {
 };
 
 /// (0, 1), (1, 2), ...
-std::vector<std::pair<int, int>> chain_edges(int num_stages);
-bool has_transfers(const Schedule& schedule);
+COHORT_API std::vector<std::pair<int, int>> chain_edges(int num_stages);
+COHORT_API bool has_transfers(const Schedule& schedule);
 
 struct StageCosts;  // simulate.h
 
@@ -67,32 +68,32 @@ struct PipelineShape {
 
 /// Of "gpipe", "1f1b", "interleaved:V", "bfs:V", "zb-h1", "zb-v": compute actions alone. `shape.chunks` is taken from the name. Error
 /// (kBadInput) with the nearest known name, or where a schedule cannot be made for this shape.
-Schedule make_schedule(const std::string& name, const PipelineShape& shape);
+COHORT_API Schedule make_schedule(const std::string& name, const PipelineShape& shape);
 /// The names, for help.
-const std::vector<std::string>& schedule_names();
+COHORT_API const std::vector<std::string>& schedule_names();
 /// Stages that schedule `name` has on `num_ranks` ranks.
-int num_stages_of(const std::string& name, int num_ranks);
+COHORT_API int num_stages_of(const std::string& name, int num_ranks);
 
 /// Any graph of stages on any ranks: `rank_of[stage]` lists the ranks that share the stage's micro-batches (k goes to entry k mod size).
 /// What parallel branches, replicated stages and layout files use. Greedy list scheduling: see branch.cpp. `edges` as they are: none means
 /// stages that hand on nothing. `costs` null: all parts of all stages equal.
-Schedule make_graph_schedule(const std::vector<std::pair<int, int>>& edges, const std::vector<std::vector<int>>& ranks_of_stage,
-                             int num_micro_batches, bool split_backward = false, const StageCosts* costs = nullptr);
+COHORT_API Schedule make_graph_schedule(const std::vector<std::pair<int, int>>& edges, const std::vector<std::vector<int>>& ranks_of_stage,
+                                        int num_micro_batches, bool split_backward = false, const StageCosts* costs = nullptr);
 
 /// The rank that runs each (stage, micro-batch): [stage][micro_batch]. Error(kBadInput) where nobody or two do.
-std::vector<std::vector<int>> ranks_of_stages(const Schedule& schedule);
+COHORT_API std::vector<std::vector<int>> ranks_of_stages(const Schedule& schedule);
 
 /// Puts sends right after and receives right before the actions that make and need the values, for every edge whose two ends are on
 /// different ranks. Messages between two ranks are received in the order in which they are sent (receives move up where they must, to
 /// where a later message is needed; they wait for nothing longer than that one would). Does nothing where transfers are there already.
 /// Error(kBadInput) for a schedule in which an action is missing or done twice.
-void add_transfers(Schedule& schedule);
+COHORT_API void add_transfers(Schedule& schedule);
 
 /// {"name", "stages", "micro_batches", "edges", "ranks": [["F0.0", "B0.0", ...]]}; see docs/formats/schedule.md. Transfers are optional in
 /// the file.
-Json to_json(const Schedule& schedule);
+COHORT_API Json to_json(const Schedule& schedule);
 /// Error(kBadInput) that says where. Bounds: at most 4,096 ranks, stages and micro-batches, 16 M actions.
-Schedule schedule_from_json(const Json& json);
-Schedule read_schedule_file(const std::string& path);
+COHORT_API Schedule schedule_from_json(const Json& json);
+COHORT_API Schedule read_schedule_file(const std::string& path);
 
 }  // namespace cohort

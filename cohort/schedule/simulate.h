@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/schedule/schedule.h"
 
 namespace cohort {
@@ -19,7 +20,7 @@ struct StageCosts {
 };
 
 /// Error(kBadInput) unless there is one finite time of at least 0 for each part of each stage.
-void check_costs(const StageCosts& costs, int num_stages);
+COHORT_API void check_costs(const StageCosts& costs, int num_stages);
 
 struct TimedAction {
   Action action;
@@ -35,11 +36,11 @@ struct Timeline {
 };
 
 /// Adds transfers where the schedule has none. Error(kBadInput) for a schedule that is none or costs that do not fit.
-Timeline simulate(const Schedule& schedule, const StageCosts& costs);
+COHORT_API Timeline simulate(const Schedule& schedule, const StageCosts& costs);
 
 /// The chart: one row a rank.
-std::string timeline_text(const Timeline& timeline, int columns = 120);
-std::string timeline_svg(const Timeline& timeline);
-Json timeline_trace(const Timeline& timeline);  ///< Chrome trace events; Perfetto opens them.
+COHORT_API std::string timeline_text(const Timeline& timeline, int columns = 120);
+COHORT_API std::string timeline_svg(const Timeline& timeline);
+COHORT_API Json timeline_trace(const Timeline& timeline);  ///< Chrome trace events; Perfetto opens them.
 
 }  // namespace cohort

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/data/sampler.h"
 #include "cohort/session/session.h"
 
@@ -46,7 +47,7 @@ struct LoaderSamplerOptions {
 
 /// Each pass over the loader is the next epoch. Batches are those of SessionSampler. Errors are thrown by begin() of the loader, on all
 /// ranks: Error(kBadInput) for a batch, the last one too, with fewer samples than ranks. One thread, as data loaders use it.
-class LoaderSampler : public torch::data::samplers::Sampler<LoaderRows> {
+class COHORT_API LoaderSampler : public torch::data::samplers::Sampler<LoaderRows> {
  public:
   LoaderSampler(Session session, size_t num_samples, LoaderSamplerOptions options = {});
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <variant>
 
+#include "cohort/base/export.h"
 #include "cohort/parallel/buffer_average.h"
 #include "cohort/parallel/strategy.h"
 #include "cohort/session/session.h"
@@ -45,7 +46,7 @@ struct StepSettings {
 
 /// One per model and rank; module and session must outlive it. One thread. step() is collective, and backward() is: errors as
 /// DataParallel's. Under tp the module's forward() is collective too, and gives the whole output on every rank.
-class Parallel {
+class COHORT_API Parallel {
  public:
   /// Collective. All ranks get rank 0's parameters and buffers; backward() of a forward before it is an Error.
   Parallel(torch::nn::Module& module, Session& session, ParallelOptions options = {});

@@ -20,6 +20,7 @@
 #include <memory>
 #include <string>
 
+#include "cohort/base/export.h"
 #include "cohort/comm/group.h"
 #include "cohort/data/sampler.h"
 #include "cohort/world/world.h"
@@ -34,7 +35,7 @@ struct SessionOptions {
 };
 
 /// One per process. A handle: copies are the same session. One thread. Calls marked collective are made by all ranks, in the same order.
-class Session {
+class COHORT_API Session {
   friend class LoaderSampler;
   friend class Parallel;
   friend class SessionSampler;
@@ -112,11 +113,11 @@ class Session {
 /// threads are started and LibTorch computes. Each rank computes with its part of the cores unless OMP_NUM_THREADS is set; stdout of
 /// several ranks is written line by line. From here on an exception that nobody catches ends the program with its one line, see
 /// docs/errors.md. Collective. Error(kBadInput) for an option without its value.
-Session init(int& argc, char** argv, SessionOptions options = {});
+COHORT_API Session init(int& argc, char** argv, SessionOptions options = {});
 
 /// Positions of this rank in each step of an epoch, for a loader of the program's own: every epoch another order, the same on all ranks for
 /// one seed. The global batches are those of `cohort train`.
-class SessionSampler {
+class COHORT_API SessionSampler {
  public:
   /// `global_batch` samples a step over all ranks. Error(kBadInput) for less than one sample a rank.
   SessionSampler(Session session, int64_t num_samples, int64_t global_batch, bool shuffle = true);

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/checkpoint/parameter_shard.h"
 #include "cohort/comm/group.h"
 #include "cohort/models/layer_graph.h"
@@ -50,7 +51,7 @@ struct ShardedModel {
 };
 
 /// Exchanges nothing; `graph`, which is whole, stays as it is.
-ShardPlan plan_shards(const LayerGraph& graph, int num_ranks, const TensorParallelOptions& options = {});
+COHORT_API ShardPlan plan_shards(const LayerGraph& graph, int num_ranks, const TensorParallelOptions& options = {});
 
 /// Replaces modules and functions of `graph` (built alike on all ranks from one seed): divided parameters become this rank's part of the
 /// whole ones, with their values. Names do not change, and a divided parameter stays the same tensor object (tied ones stay tied), except
@@ -58,11 +59,11 @@ ShardPlan plan_shards(const LayerGraph& graph, int num_ranks, const TensorParall
 /// every rank computes them alike, and the gradients of their parameters have the same bits on all. Call before the first forward, before
 /// layers are dropped and before optimizers and hooks see the parameters; gradients are cleared. Collective calls happen only in forward
 /// and backward. A group of one rank: nothing changes.
-ShardedModel shard_graph(LayerGraph& graph, const Group& group, const TensorParallelOptions& options = {});
+COHORT_API ShardedModel shard_graph(LayerGraph& graph, const Group& group, const TensorParallelOptions& options = {});
 
 /// Cross-entropy of logits {..., classes / ranks} of which each rank holds its classes, in rank order; target {...} of int64 holds class
 /// numbers of the whole (Error(kBadInput) for others). The mean over targets, or the sum; the same bits on all ranks; in float for half
 /// precision. Cost: all-reduces of {...} and {2, ...} floats forward, none backward.
-at::Tensor divided_cross_entropy(const at::Tensor& logits, const at::Tensor& target, const Group& group, bool sum = false);
+COHORT_API at::Tensor divided_cross_entropy(const at::Tensor& logits, const at::Tensor& target, const Group& group, bool sum = false);
 
 }  // namespace cohort

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "cohort/base/export.h"
 #include "cohort/data/source.h"
 #include "cohort/models/layer_graph.h"
 
@@ -21,8 +22,8 @@ BatchTensors as_tensors(Batch& batch, const DataShape& shape);
 /// Cross-entropy of logits {..., classes} and targets {...}: the mean over all targets, or their sum. With `label_smoothing` e each target
 /// is 1 - e of its class and e spread evenly over all classes (Szegedy et al. 2016, section 7). Error(kBadInput) where they do not fit, of
 /// the model called `title`.
-at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target, bool sum = false, double label_smoothing = 0,
-                         const std::string& title = "this model");
+COHORT_PROGRAM_API at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target, bool sum = false,
+                                            double label_smoothing = 0, const std::string& title = "this model");
 
 /// What `model` trains: its own loss where it has one, else the mean cross-entropy. Error(kBadInput) where its own is not one number, or
 /// does not take these tensors.

@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "cohort/base/export.h"
 #include "cohort/job/precision.h"
 
 namespace cohort {
@@ -19,7 +20,7 @@ std::string precision_warning(Precision precision, c10::DeviceType device);
 /// linear layers, attention); for fp32 it does nothing at all. What was set before comes back at the end, also by an exception; scopes
 /// nest. It belongs around forward of one micro-step, not around backward (whose operators follow the types of forward) and not around the
 /// optimizer: half-precision copies of weights are made once in a scope and dropped at its end. CPU and CUDA.
-class AutocastScope {
+class COHORT_PROGRAM_API AutocastScope {
  public:
   /// Error(kBadInput) for other devices.
   AutocastScope(Precision precision, c10::DeviceType device);
@@ -35,6 +36,6 @@ class AutocastScope {
 
 /// A model's output as the loss should get it: bf16 and half become float, other types stay (no copy). On the CPU autocast runs
 /// cross-entropy in the type of the logits, and a loss in bf16 has 3 digits.
-at::Tensor for_loss(const at::Tensor& output);
+COHORT_PROGRAM_API at::Tensor for_loss(const at::Tensor& output);
 
 }  // namespace cohort

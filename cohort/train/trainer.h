@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "cohort/base/export.h"
 #include "cohort/data/source.h"
 #include "cohort/job/config.h"
 #include "cohort/world/world.h"
@@ -22,6 +23,6 @@ struct TrainResult {
 /// configuration and data. Rank 0 writes the run folder and, with config.json, the lines of stdout. Error: kBadInput for what is refused,
 /// for a folder that holds another run or is another job's, kFailed when the loss is not finite or a checkpoint cannot be saved,
 /// kEnvironment when a peer is lost.
-TrainResult train(const Config& config, const DataSet& data, const World& world);
+COHORT_API TrainResult train(const Config& config, const DataSet& data, const World& world);
 
 }  // namespace cohort

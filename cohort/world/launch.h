@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/world/world.h"
 
 namespace cohort {
@@ -24,7 +25,7 @@ struct LaunchOptions {
 /// Runs `body` in `num_ranks` forked processes and returns the exit code of the job: 0, that of the rank that failed first, 4 when a rank
 /// was lost, 130 when interrupted. Prints to stderr which rank ended how and after which step. An exception of `body` becomes the rank's
 /// exit code and its text the message. The process must have one thread; else Error(kEnvironment).
-int run_ranks(const LaunchOptions& options, const std::function<int(const World&)>& body);
+COHORT_PROGRAM_API int run_ranks(const LaunchOptions& options, const std::function<int(const World&)>& body);
 
 /// This process becomes the launcher of `num_ranks` forked copies of itself, in which alone the call returns, each with its World: for
 /// programs whose main() goes on as a rank. The launcher ends with the job's exit code, without a return and without static destructors.
@@ -42,6 +43,6 @@ int run_program(const LaunchOptions& options, const std::vector<std::string>& ar
 int guarded(const World& world, const std::function<int(const World&)>& body, std::string* failure = nullptr);
 
 /// How many threads this process has.
-int num_threads_of_process();
+COHORT_PROGRAM_API int num_threads_of_process();
 
 }  // namespace cohort

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "cohort/base/export.h"
+
 namespace cohort {
 
 struct World {
@@ -23,12 +25,12 @@ struct World {
 /// Reads, in this order: Cohort's own variables, torchrun's (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT),
 /// Open MPI's (OMPI_COMM_WORLD_*), MPICH's (PMI_RANK, PMI_SIZE, MPI_LOCALRANKID), Slurm's (SLURM_PROCID, ...; only in a step with more than
 /// one task). None: one rank. A variable that is missing or not a number: Error(kEnvironment) that names it.
-World world_from_environment();
+COHORT_API World world_from_environment();
 
 /// How many threads this rank computes with so that its host's ranks do not crowd each other out: its part of the cores that may be used.
-int cores_of_rank(const World& world);
+COHORT_API int cores_of_rank(const World& world);
 
 /// "Open MPI: 2 ranks" and so on, for `doctor`.
-std::string describe(const World& world);
+COHORT_API std::string describe(const World& world);
 
 }  // namespace cohort

@@ -128,7 +128,7 @@ def compile_function():
     check(len(entries) == 1, f"no compile command of examples/recompute.cpp in {build}")
     flags = entries[0].partition(" -o ")[0]
     torch = re.search(r"^Torch_DIR:[A-Z]*=(.*)/share/cmake/Torch$", (build / "CMakeCache.txt").read_text(), re.M)[1] + "/lib"
-    return f"compile() {{ {flags} -O0 \"$1\" -o \"$2\" -L{build}/lib -L{torch} -lcohort -lcohort_core -ltorch_cpu -lc10 -Wl,-rpath,{build}/lib:{torch}; }}"
+    return f"compile() {{ {flags} -O0 \"$1\" -o \"$2\" -L{build}/lib -L{torch} -lcohort -ltorch_cpu -lc10 -Wl,-rpath,{build}/lib:{torch}; }}"
 
 
 def run_steps(steps, folder):

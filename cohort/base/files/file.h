@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "cohort/base/export.h"
 #include "cohort/base/fail.h"
 
 namespace cohort {
@@ -55,7 +56,7 @@ std::string parent_folder(const std::string& path);
 /// larger.
 std::string read_small_file(const std::string& path, size_t max_bytes);
 /// Writes a temporary name beside `path`, fsyncs, renames over `path`, fsyncs the folder: a reader sees the old content or the new, whole.
-void write_file_atomically(const std::string& path, const std::string& content);
+COHORT_PROGRAM_API void write_file_atomically(const std::string& path, const std::string& content);
 
 /// 16 hexadecimal digits from the kernel's random source: for names and nonces, not a secret to guess by brute force.
 std::string random_name();

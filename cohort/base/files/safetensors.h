@@ -9,21 +9,23 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
+
 namespace cohort {
 
 enum class DType { kF64, kF32, kF16, kBF16, kI64, kI32, kI16, kI8, kU8, kBool };
 
-int64_t dtype_bytes(DType type);
-const char* dtype_name(DType type);              ///< As safetensors spells it: "F32".
-DType dtype_from_name(const std::string& name);  ///< Error(kBadInput) for an unknown one.
+COHORT_API int64_t dtype_bytes(DType type);
+COHORT_API const char* dtype_name(DType type);              ///< As safetensors spells it: "F32".
+COHORT_API DType dtype_from_name(const std::string& name);  ///< Error(kBadInput) for an unknown one.
 
 /// Product of the dimensions, 1 for a scalar; -1 where a dimension is negative or the product exceeds int64.
-int64_t checked_num_elements(const std::vector<int64_t>& shape);
+COHORT_API int64_t checked_num_elements(const std::vector<int64_t>& shape);
 /// "[2, 3]", for errors and tables.
-std::string shape_text(const std::vector<int64_t>& shape);
+COHORT_API std::string shape_text(const std::vector<int64_t>& shape);
 
 /// A tensor somebody else owns: contiguous, row-major, little-endian.
-struct TensorView {
+struct COHORT_API TensorView {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
@@ -46,15 +48,15 @@ using ByteSink = std::function<void(const void* data, size_t size)>;
 /// Writes a whole file. The data of 8-byte types comes first, then 4, 2 and 1, in the order given within each: every tensor then begins at
 /// a multiple of its element size and no hole is needed. `metadata` becomes "__metadata__". Error(kBadInput) naming the tensor for a name
 /// that comes twice, is "__metadata__" or is not UTF-8, and for a bad shape; nothing is written then.
-WrittenFile write_safetensors(const ByteSink& sink, const std::string& path_for_errors, const std::vector<TensorView>& tensors,
-                              const std::map<std::string, std::string>& metadata = {});
+COHORT_API WrittenFile write_safetensors(const ByteSink& sink, const std::string& path_for_errors, const std::vector<TensorView>& tensors,
+                                         const std::map<std::string, std::string>& metadata = {});
 /// The same to an open descriptor from its present position, complete or Error(kFailed) with errno's text. Does not fsync.
-WrittenFile write_safetensors(int descriptor, const std::string& path_for_errors, const std::vector<TensorView>& tensors,
-                              const std::map<std::string, std::string>& metadata = {});
+COHORT_API WrittenFile write_safetensors(int descriptor, const std::string& path_for_errors, const std::vector<TensorView>& tensors,
+                                         const std::map<std::string, std::string>& metadata = {});
 
 /// A read-only file, memory-mapped; the views live as long as the object. Thread-safe after construction. Whoever truncates the file
 /// meanwhile kills the reader with SIGBUS: replace files by rename.
-class SafetensorsFile {
+class COHORT_API SafetensorsFile {
  public:
   /// Error(kBadInput) naming file, offset or tensor and what was expected when the file is malformed.
   explicit SafetensorsFile(const std::string& path);

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "cohort/base/export.h"
+
 namespace cohort {
 
 /// A Gloo backend for `size` ranks that meet over `store`, connected and tested. `address` is the local address to talk from: "127.0.0.1"
@@ -15,8 +17,8 @@ namespace cohort {
 ///
 /// The first call in a process runs a self-test: a mismatch between the declarations and the code inside LibTorch (both change with
 /// versions) ends the process with exit code 4 and one line that says so, instead of a crash later.
-c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const std::string& address,
-                                            double timeout_seconds);
+COHORT_PROGRAM_API c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                                                               const std::string& address, double timeout_seconds);
 
 /// What an exception of c10d says: without its stack trace and without what Gloo advises, which is for readers of Gloo's source.
 std::string without_advice(std::string_view what);

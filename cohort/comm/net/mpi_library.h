@@ -9,14 +9,16 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
+
 namespace cohort {
 
 enum class MpiKind { kOpenMpi, kMpich };  ///< Whose binary interface.
 
 /// A library of this kind where one is installed, else null, and dlerror() says more. It stays loaded, its symbols global, since Open MPI's
 /// plug-ins look for them. A name that both use may lead to the other kind: see kind_of().
-void* open_mpi_library(MpiKind kind);
-MpiKind kind_of(void* library);
+COHORT_PROGRAM_API void* open_mpi_library(MpiKind kind);
+COHORT_PROGRAM_API MpiKind kind_of(void* library);
 
 class MpiLibrary {
  public:

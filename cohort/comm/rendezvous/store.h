@@ -3,6 +3,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "cohort/base/export.h"
 #include "cohort/world/world.h"
 
 namespace cohort {
@@ -17,7 +18,7 @@ namespace cohort {
 ///    several hosts must have one;
 ///  * mpirun or srun on one host without MASTER_ADDR: rank 0 hands a memory file to the others over a UNIX socket that checks the user.
 /// Blocks until the store answers; Error(kEnvironment) naming the address after `timeout_seconds`.
-c10::intrusive_ptr<c10d::Store> make_store(const World& world, double timeout_seconds);
+COHORT_PROGRAM_API c10::intrusive_ptr<c10d::Store> make_store(const World& world, double timeout_seconds);
 
 /// A part of the job's store for the next group of all its ranks. The store is made by the first call and kept until the process ends (rank
 /// 0 may host it for ranks that have not read all of it); the n-th call of every rank gets the same part, so all ranks call this equally

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "cohort/base/export.h"
 #include "cohort/comm/group.h"
 
 namespace cohort {
@@ -27,7 +28,7 @@ namespace cohort {
 /// To know: layers are recognised by their tensors, so clone(), reset(), or assigning new tensors to running_mean or weight makes layers
 /// that are not converted; convert again. LibTorch itself refuses {1, channels} (one value a channel) on a rank before this code sees it.
 /// Thread-safe. Not collective.
-int convert_sync_batch_norm(torch::nn::Module& module, Group group);
+COHORT_API int convert_sync_batch_norm(torch::nn::Module& module, Group group);
 
 /// Below this number of samples batch norm's statistics are too noisy. Wu & He 2018, "Group Normalization", table 2: ResNet-50 on ImageNet
 /// has an error of 23.6 % with 32 samples a worker, 23.7 % with 16, 24.8 % with 8, 27.3 % with 4, 34.7 % with 2.
@@ -36,6 +37,6 @@ inline constexpr int64_t kFewSamples = 16;
 /// A sentence that says that batch norm (of `module`, ghost batch norm too) takes its statistics from too few samples and what to do; ""
 /// where it is fine or there is no batch norm. `samples_per_statistic`: samples (pictures, not pixels) that one mean is taken over: a
 /// rank's micro-batch, that of all ranks for converted layers, the ghost batch.
-std::string small_batch_warning(const torch::nn::Module& module, int64_t samples_per_statistic);
+COHORT_API std::string small_batch_warning(const torch::nn::Module& module, int64_t samples_per_statistic);
 
 }  // namespace cohort

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/parallel/flat_piece.h"
 #include "cohort/parallel/optimizer/update.h"
 
@@ -23,7 +24,7 @@ struct Segment {
 };
 
 /// One thread. Weights of type half or bfloat16 are refused: train them in fp32 with autocast.
-class ShardOptimizer {
+class COHORT_API ShardOptimizer {
  public:
   /// Error(kBadInput) naming the parameter where its type cannot be updated.
   ShardOptimizer(UpdateRule rule, std::vector<Segment> segments);

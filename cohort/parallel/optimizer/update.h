@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cohort/base/export.h"
 #include "cohort/job/update_rule.h"
 
 namespace cohort {
@@ -23,15 +24,15 @@ struct UpdateArguments {
 };
 
 /// `count` elements. The arrays do not overlap; `slots` are those of UpdateRule::slots(). Any thread.
-void update(const UpdateRule& rule, const UpdateArguments& arguments, float* weights, const float* gradient, float* const* slots,
-            size_t count);
-void update(const UpdateRule& rule, const UpdateArguments& arguments, double* weights, const double* gradient, double* const* slots,
-            size_t count);
+COHORT_API void update(const UpdateRule& rule, const UpdateArguments& arguments, float* weights, const float* gradient, float* const* slots,
+                       size_t count);
+COHORT_API void update(const UpdateRule& rule, const UpdateArguments& arguments, double* weights, const double* gradient,
+                       double* const* slots, size_t count);
 
 /// The same with the gradient ((gradients[0] + gradients[1]) + gradients[2]) + ..., at least one array, in the same pass: no sum is stored.
-void update_by_sum(const UpdateRule& rule, const UpdateArguments& arguments, float* weights, const float* const* gradients,
-                   size_t num_gradients, float* const* slots, size_t count);
-void update_by_sum(const UpdateRule& rule, const UpdateArguments& arguments, double* weights, const double* const* gradients,
-                   size_t num_gradients, double* const* slots, size_t count);
+COHORT_API void update_by_sum(const UpdateRule& rule, const UpdateArguments& arguments, float* weights, const float* const* gradients,
+                              size_t num_gradients, float* const* slots, size_t count);
+COHORT_API void update_by_sum(const UpdateRule& rule, const UpdateArguments& arguments, double* weights, const double* const* gradients,
+                              size_t num_gradients, double* const* slots, size_t count);
 
 }  // namespace cohort

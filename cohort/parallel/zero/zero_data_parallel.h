@@ -25,6 +25,7 @@
 #include <memory>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/comm/group.h"
 #include "cohort/parallel/strategy.h"
 
@@ -54,7 +55,7 @@ struct ZeroOptions {
 ///
 /// In stage 3 the module's parameters have no memory but while
 /// an operator reads them; so they are left when this object ends, unless gather_weights() was called. Errors as in DataParallel.
-class ZeroDataParallel : public Strategy {
+class COHORT_API ZeroDataParallel : public Strategy {
  public:
   /// Collective. Error(kFailed), naming ranks and parameter, when the ranks' models differ; Error(kBadInput) for a parameter that cannot
   /// be divided.

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/comm/rendezvous/link.h"
 #include "cohort/parallel/compress/compressor.h"
 
@@ -48,7 +49,8 @@ struct GradientBucket {
   int64_t num_elements = 0;
 };
 /// The parameters of a model, by shape and in order, one after the other in buckets of about `bucket_bytes`.
-std::vector<GradientBucket> gradient_buckets(const std::vector<std::vector<int64_t>>& shapes, int64_t bucket_bytes = 8 << 20);
+COHORT_PROGRAM_API std::vector<GradientBucket> gradient_buckets(const std::vector<std::vector<int64_t>>& shapes,
+                                                                int64_t bucket_bytes = 8 << 20);
 
 /// Measures each of none, fp16, bf16, int8, topk:0.01 and powersgd:4 on made-up gradients, without a network: buckets up to about 32 MiB,
 /// scaled to all of them.
@@ -56,6 +58,6 @@ std::vector<CompressionCost> measure_compression(const std::vector<GradientBucke
 
 /// All of it for the group at hand. Collective; rank 0's step and the slowest rank's compression count, and every rank gets the same
 /// advice.
-ExchangeAdvice measure_advice(Group& group, StepMeasurement step, const std::vector<GradientBucket>& buckets);
+COHORT_PROGRAM_API ExchangeAdvice measure_advice(Group& group, StepMeasurement step, const std::vector<GradientBucket>& buckets);
 
 }  // namespace cohort

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/job/layout.h"
 #include "cohort/models/layer_graph.h"
@@ -29,8 +30,8 @@ struct PipelineForecast {
 };
 
 /// `recompute`: one flag a layer, or empty. Error(kBadInput) for a schedule that does not fit the stages.
-PipelineForecast forecast_pipeline(const LayerGraph& model, const Profile& profile, const Layout& layout, const StageAssignment& stages,
-                                   const std::vector<bool>& recompute);
+COHORT_PROGRAM_API PipelineForecast forecast_pipeline(const LayerGraph& model, const Profile& profile, const Layout& layout,
+                                                      const StageAssignment& stages, const std::vector<bool>& recompute);
 
 /// Its step_seconds alone.
 double forecast_step_seconds(const LayerGraph& model, const Profile& profile, const Layout& layout, const StageAssignment& stages,

@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/comm/group.h"
 #include "cohort/pipeline/pipeline_runner.h"
@@ -13,7 +14,7 @@ namespace cohort {
 
 /// One thread; every rank of `group` makes the same calls. References must outlive it. The ranks must be on one host, whose clock they
 /// share.
-class PipelineMeter {
+class COHORT_PROGRAM_API PipelineMeter {
  public:
   PipelineMeter(PipelineRunner& pipeline, Group group);
   ~PipelineMeter();

@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "cohort/base/export.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/plan/profile.h"
 #include "cohort/train/precision.h"
@@ -21,6 +22,6 @@ struct ProfileOptions {
 /// Runs forward and backward layer by layer on `input` (one micro-batch, at least one sample), in training mode, on the device that it lies
 /// on. Weights, gradients, buffers, modes and LibTorch's generator stay as they are, also after an exception. The link's numbers are left
 /// 0. How each number is measured: profile_layers.cpp. Not thread-safe; call it before hooks are set on the weights. Error(kBadInput).
-Profile profile_layers(LayerGraph& model, const at::Tensor& input, const ProfileOptions& options = {});
+COHORT_PROGRAM_API Profile profile_layers(LayerGraph& model, const at::Tensor& input, const ProfileOptions& options = {});
 
 }  // namespace cohort

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "cohort/base/export.h"
 #include "cohort/comm/group.h"
 #include "cohort/data/source.h"
 #include "cohort/study/search/trial_runner.h"
@@ -28,10 +29,11 @@ struct ModelRunnerOptions {
 /// and hears the same outcome. `data` may be shared by any number of runners: made before ranks are forked it costs its memory once for
 /// all. Sets LibTorch to one thread. Error(kBadInput) where the model can not be built; run() and measure() throw it where a batch size can
 /// not be divided over the team, or a metaparameter has no meaning (a negative rate, a momentum of 1).
-std::unique_ptr<study::TrialRunner> make_model_runner(const study::StudySpec& spec, std::shared_ptr<const TrialData> data,
-                                                      const Group& team, const ModelRunnerOptions& options = {});
+COHORT_PROGRAM_API std::unique_ptr<study::TrialRunner> make_model_runner(const study::StudySpec& spec,
+                                                                         std::shared_ptr<const TrialData> data, const Group& team,
+                                                                         const ModelRunnerOptions& options = {});
 /// The same with samples of its own: reads them from `data` now.
-std::unique_ptr<study::TrialRunner> make_model_runner(const study::StudySpec& spec, const DataSet& data, const Group& team,
-                                                      const ModelRunnerOptions& options = {});
+COHORT_PROGRAM_API std::unique_ptr<study::TrialRunner> make_model_runner(const study::StudySpec& spec, const DataSet& data,
+                                                                         const Group& team, const ModelRunnerOptions& options = {});
 
 }  // namespace cohort

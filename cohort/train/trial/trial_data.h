@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/data/source.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/study/spec/spec.h"
@@ -55,7 +56,7 @@ class TrialBatch {
 };
 
 /// What the trials of a study train and validate on. Make it before ranks are forked: they share its pages.
-struct TrialData {
+struct COHORT_PROGRAM_API TrialData {
   /// `train_samples` > 0: only the first N train. Error(kBadInput) where there are fewer.
   explicit TrialData(const DataSet& data, int64_t train_samples = 0, int64_t max_resident_bytes = kMaxResidentBytes);
   static constexpr int64_t kMaxResidentBytes = INT64_C(4) << 30;
