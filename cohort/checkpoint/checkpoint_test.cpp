@@ -47,7 +47,7 @@ void make_older(const std::string& folder, int seconds) {
 }  // namespace
 
 TEST_CASE("a checkpoint gives back what was saved, whole and in boxes") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   const std::string folder = space / "checkpoints";
   save(folder, 100, 7, "nonce");
   CHECK(names_in(folder) == std::vector<std::string>{"latest", "step-000000100"});
@@ -77,7 +77,7 @@ TEST_CASE("a checkpoint gives back what was saved, whole and in boxes") {
 }
 
 TEST_CASE("several pieces of one tensor in one shard, odd names, empty tensors, an empty shard") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   const float values[6] = {0, 1, 2, 3, 4, 5};
   const float other = 9;
   CheckpointWriter writer(space.path(), 0, "n");
@@ -102,7 +102,7 @@ TEST_CASE("several pieces of one tensor in one shard, odd names, empty tensors, 
 }
 
 TEST_CASE("commit refuses shards that do not hold every element exactly once, and names the tensor") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   const std::vector<float> values(6);
   const auto attempt = [&](const std::vector<std::vector<TensorPiece>>& ranks) {
     CheckpointWriter writer(space.path(), 1, "n");
@@ -123,7 +123,7 @@ TEST_CASE("commit refuses shards that do not hold every element exactly once, an
 }
 
 TEST_CASE("commit misses a shard that is not in the folder") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   CheckpointWriter writer(space.path(), 1, "n");
   writer.begin();
   const ShardInfo shard = writer.write_shard(0, {});
@@ -134,7 +134,7 @@ TEST_CASE("commit misses a shard that is not in the folder") {
 }
 
 TEST_CASE("the newest two are kept, a damaged one does not count, a later one is never removed") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   for (const int step : {10, 20, 30, 40}) save(space.path(), step, step * 100, "n", nullptr, 3);
   CHECK(list_checkpoints(space.path()) == std::vector<std::string>{"step-000000040", "step-000000030", "step-000000020"});
   fs::remove(space / "step-000000040/manifest.json");
@@ -146,7 +146,7 @@ TEST_CASE("the newest two are kept, a damaged one does not count, a later one is
 }
 
 TEST_CASE("two jobs on one folder do not touch each other's work") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   CheckpointWriter other(space.path(), 70, "other");
   other.begin();
   const SampleState state(700);
@@ -163,7 +163,7 @@ TEST_CASE("two jobs on one folder do not touch each other's work") {
 }
 
 TEST_CASE("temporary folders go when their writer is dead or silent for an hour") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   const pid_t child = ::fork();
   if (child == 0) {
     CheckpointWriter(space.path(), 5, "killed").begin();
@@ -199,7 +199,7 @@ TEST_CASE("process_state is certain or says so") {
 }
 
 TEST_CASE("a damaged newest checkpoint is skipped with its reason: every bit of the manifest, sampled bits of the shards") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   save(space.path(), 50, 5000, "n");
   save(space.path(), 100, 10000, "n");
   int flips = 0;
@@ -231,7 +231,7 @@ TEST_CASE("a damaged newest checkpoint is skipped with its reason: every bit of 
 }
 
 TEST_CASE("swapped and foreign shards, a renamed folder and a link out of it are found") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   save(space.path(), 50, 5000, "n");
   save(space.path(), 100, 10000, "n");
   const std::string step = space / "step-000000100";

@@ -187,7 +187,7 @@ Outcome crash_everywhere(const TemporaryFolder& space, const std::string& before
 }  // namespace
 
 TEST_CASE("a crash anywhere in a save leaves the checkpoint before or the new one") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   const std::string before = space / "before";
   save(before, 25, 2500, "first");
   save(before, 50, 5000, "first");
@@ -200,7 +200,7 @@ TEST_CASE("a crash anywhere in a save leaves the checkpoint before or the new on
 }
 
 TEST_CASE("a crash anywhere in the first save leaves nothing or the checkpoint") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   const std::string before = space / "before";
   fs::create_directory(before);
   const Outcome outcome =
@@ -210,7 +210,7 @@ TEST_CASE("a crash anywhere in the first save leaves nothing or the checkpoint")
 }
 
 TEST_CASE("a crash after the first save of a new run leaves it, the run's folder and those above it included") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   const std::string before = space / "before";
   fs::create_directory(before);
   // As RunFolder and the trainer do it: the run's folder first, its checkpoints with the first save.
@@ -227,7 +227,7 @@ TEST_CASE("a crash after the first save of a new run leaves it, the run's folder
 }
 
 TEST_CASE("a crash anywhere in a second save of one step leaves that step, old or new") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   const std::string before = space / "before";
   save(before, 50, 5000, "first");
   save(before, 100, 10000, "first");
@@ -238,7 +238,7 @@ TEST_CASE("a crash anywhere in a second save of one step leaves that step, old o
 }
 
 TEST_CASE("a crash anywhere in a second save of the only step, with the same nonce, leaves that step") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   const std::string before = space / "before";
   save(before, 100, 10000, "same");
   const Outcome outcome =
@@ -247,7 +247,7 @@ TEST_CASE("a crash anywhere in a second save of the only step, with the same non
 }
 
 TEST_CASE("a crash in the save that follows a crash between the two renames leaves a checkpoint") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   const std::string before = space / "before";
   save(before, 100, 10000, "same");
   fs::rename(before + "/step-000000100", before + "/step-000000100.old.same");

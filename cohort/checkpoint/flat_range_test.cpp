@@ -84,7 +84,7 @@ TEST_CASE("flat range: known answers, large shapes, and ranges that leave the te
 }
 
 TEST_CASE("flat range: what p ranks wrote with any cuts, q ranks read with any others") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   const std::vector<std::vector<int64_t>> shapes = {{}, {1}, {13}, {0, 3}, {5, 7}, {4, 1, 6}, {2, 3, 2, 3}};
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const size_t num_writers = 1 + seed % 4, num_readers = 1 + seed / 4 % 5;

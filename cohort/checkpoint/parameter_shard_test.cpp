@@ -126,7 +126,7 @@ TEST_CASE("parameter shard: parts are equal, hold each index once and keep units
 }
 
 TEST_CASE("parameter shard: what ranks wrote as slices of their parts, others read under any other division") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   int64_t step = 0;
   for (const Case& c : kCases) {
     for (const Division& writers : c.divisions) {
@@ -185,7 +185,7 @@ TEST_CASE("parameter shard: what cannot be is refused with its name and numbers"
   CHECK(contains(pieces({{6, 4}, 0, {{0, 4, 3}}}, 0, 1), "[4, 4 + 3) of dimension 0 does not lie in it"));
   CHECK(contains(pieces({{6, 4}, 0, {{0, 0, 2}, {3, 3, 1}}}, 0, 1), "indices from 3 on"));  // a gap
 
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   const Checkpoint checkpoint = write(space.path(), 1, {6, 4}, {0, 2}, 1);
   std::vector<int32_t> got(12);
   CHECK(contains(error_text([&] { read_shard(checkpoint, "w", even_shard({8, 4}, 0, 2, 0, "w"), 0, 1, got.data()); }),

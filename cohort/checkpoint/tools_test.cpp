@@ -30,7 +30,7 @@ void damage(const std::string& path) {
 }  // namespace
 
 TEST_CASE("info describes the newest valid checkpoint from a run, its checkpoints or one step") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   fs::create_directory(space / "run");
   const std::string folder = space / "run/checkpoints";
   save(folder, 50, 5000, "n");
@@ -57,7 +57,7 @@ TEST_CASE("info describes the newest valid checkpoint from a run, its checkpoint
 }
 
 TEST_CASE("info cuts a long state") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   CheckpointWriter writer(space.path(), 1, "n");
   writer.begin();
   const ShardInfo shard = writer.write_shard(0, {});
@@ -67,7 +67,7 @@ TEST_CASE("info cuts a long state") {
 }
 
 TEST_CASE("verify names what is wrong with each checkpoint") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   save(space.path(), 50, 5000, "n");
   save(space.path(), 100, 10000, "n");
   CHECK(checkpoint_verify(space.path())["ok"] == true);
@@ -85,7 +85,7 @@ TEST_CASE("verify names what is wrong with each checkpoint") {
 }
 
 TEST_CASE("what a living run is removing is no checkpoint, and `latest` is where it points to") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   const std::string folder = space.path();
   save(folder, 50, 5000, "n");
   save(folder, 100, 10000, "n");
@@ -104,7 +104,7 @@ TEST_CASE("what a living run is removing is no checkpoint, and `latest` is where
 }
 
 TEST_CASE("steps that are removed while they are read are no failure") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   const std::string folder = space.path();
   save(folder, 1, 100, "n");
   std::atomic<bool> ends{false};
@@ -124,7 +124,7 @@ TEST_CASE("steps that are removed while they are read are no failure") {
 }
 
 TEST_CASE("export joins the pieces under the model's own names") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   const std::string folder = space / "checkpoints", out = space / "model.safetensors";
   save(folder, 100, 10000, "n");
   const ExportResult result = checkpoint_export(folder, out);
@@ -141,7 +141,7 @@ TEST_CASE("export joins the pieces under the model's own names") {
 }
 
 TEST_CASE("export takes the previous checkpoint when the newest is damaged, and leaves the old file when it fails") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   const std::string folder = space / "checkpoints", out = space / "model.safetensors";
   save(folder, 50, 5000, "n");
   save(folder, 100, 10000, "n");
@@ -161,7 +161,7 @@ TEST_CASE("export takes the previous checkpoint when the newest is damaged, and 
 }
 
 TEST_CASE("export writes aliases as copies, or leaves them out") {
-  TemporaryFolder space(memory_folder());
+  TemporaryFolder space("cohort", memory_folder());
   const float values[2] = {1, 2};
   const auto write = [&](const Json& aliases) {
     CheckpointWriter writer(space / "checkpoints", 1, "n");

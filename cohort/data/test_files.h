@@ -2,7 +2,6 @@
 // For the tests of this folder: files made on the spot, and the text of an expected error.
 
 #include <doctest/doctest.h>
-#include <stdlib.h>
 #include <zlib.h>
 
 #include <cstdint>
@@ -12,6 +11,7 @@
 #include <initializer_list>
 #include <string>
 
+#include "cohort/base/files/file.h"
 #include "cohort/testing/errors.h"
 
 namespace cohort::testing {
@@ -21,19 +21,11 @@ using cohort::error_of;
 /// A fresh folder that goes with the object.
 class TempFolder {
  public:
-  TempFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "cohort-data-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~TempFolder() { std::filesystem::remove_all(path_); }
-  TempFolder(const TempFolder&) = delete;
-
-  std::string path() const { return path_.string(); }
-  std::string path(const std::string& name) const { return (path_ / name).string(); }
+  const std::string& path() const { return folder_.path(); }
+  std::string path(const std::string& name) const { return folder_ / name; }
   /// Writes a file (and the folders above it); returns its path.
   std::string write(const std::string& name, const std::string& content) const {
-    const std::filesystem::path file = path_ / name;
+    const std::filesystem::path file = path(name);
     std::filesystem::create_directories(file.parent_path());
     std::filesystem::remove(file);  // Some file systems flush to disk when a file is written over, which takes milliseconds.
     std::ofstream(file, std::ios::binary).write(content.data(), static_cast<std::streamsize>(content.size()));
@@ -41,7 +33,7 @@ class TempFolder {
   }
 
  private:
-  std::filesystem::path path_;
+  TemporaryFolder folder_{"cohort-data"};
 };
 
 inline std::string gzip(const std::string& content) {

@@ -1,11 +1,6 @@
 #include "cohort/verify/trainings.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 
@@ -20,23 +15,6 @@
 #include "cohort/world/launch.h"
 
 namespace cohort {
-
-struct Trainings::Folder {
-  Folder() : path(concat(place(), "/cohort-verify-XXXXXX")) {
-    if (!::mkdtemp(path.data()))
-      fail(ErrorCode::kBadInput, "verify keeps its trainings in ", place(),
-           " (TMPDIR, else /tmp) and cannot make a folder there: ", std::strerror(errno), "; set TMPDIR to a folder that takes files");
-  }
-  static std::string place() {
-    const char* const given = std::getenv("TMPDIR");
-    return given && *given ? given : "/tmp";
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  std::string path;
-};
 
 struct Trainings::Variant {
   int pieces = 1;
@@ -76,7 +54,7 @@ Layout arithmetic_of(const Layout& layout, const StagesOfRun& stages, int accumu
 
 }  // namespace
 
-Trainings::Trainings(const Config& config, const DataSet& data) : folder_(std::make_unique<Folder>()), config_(config), data_(data) {
+Trainings::Trainings(const Config& config, const DataSet& data) : config_(config), data_(data) {
   config_.checkpoint_every = 0;
   config_.resume = config_.json = false;
   config_.goal.clear();
@@ -87,7 +65,7 @@ Trainings::~Trainings() = default;
 
 std::string Trainings::run(Job job, const Variant& variant) {
   const int num_ranks = job.num_ranks();
-  job.config.run = concat(folder_->path, "/", num_runs_++);
+  job.config.run = concat(folder_.path(), "/", num_runs_++);
   TrainOptions options{.reports = false,
                        .keep_first = num_ranks == 1 && !initial_.contains(variant.nudge),
                        .fault = variant.fault,
@@ -111,9 +89,9 @@ std::string Trainings::run(Job job, const Variant& variant) {
   return job.config.run + "/checkpoints";
 }
 
-const std::string& Trainings::folder() const { return folder_->path; }
+const std::string& Trainings::folder() const { return folder_.path(); }
 
-std::string Trainings::modules_path() const { return folder_->path + "/modules.json"; }
+std::string Trainings::modules_path() const { return folder_.path() + "/modules.json"; }
 
 Json Trainings::modules() const {
   constexpr size_t kMostBytes = size_t{64} << 20;

@@ -3,10 +3,10 @@
 // runs in forked processes, those of one process once for all layouts.
 
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "cohort/base/files/file.h"
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/data/source.h"
@@ -50,8 +50,7 @@ class Trainings {
   std::string modules_path() const;
   std::string run(Job job, const Variant& variant);
 
-  struct Folder;
-  std::unique_ptr<Folder> folder_;
+  TemporaryFolder folder_{"cohort-verify"};
   Config config_;
   const DataSet& data_;
   std::map<std::string, Checkpoint> one_process_;

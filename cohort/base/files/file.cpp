@@ -9,9 +9,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <vector>
+
 #include "cohort/base/fail.h"
 
 namespace cohort {
@@ -129,11 +131,13 @@ std::string random_name() {
 
 std::string temporary_name(const std::string& path) { return path + ".tmp." + random_name(); }
 
-TemporaryFolder::TemporaryFolder(const std::string& base) {
-  const char* standard = std::getenv("TMPDIR");
-  path_ = base.empty() ? (standard && *standard ? standard : "/tmp") : base;
-  path_ += "/cohort-XXXXXX";
-  if (!::mkdtemp(path_.data())) fail_errno(ErrorCode::kFailed, "make a temporary folder", path_, errno);
+TemporaryFolder::TemporaryFolder(const std::string& name, const std::string& base) {
+  const char* const given = std::getenv("TMPDIR");
+  const std::string place = !base.empty() ? base : given && *given ? given : "/tmp";
+  path_ = place + "/" + name + "-XXXXXX";
+  if (!::mkdtemp(path_.data()))
+    fail(ErrorCode::kBadInput, "no temporary folder ", name, "-XXXXXX can be made in ", place,
+         " (TMPDIR, else /tmp): ", std::strerror(errno), "; set TMPDIR to a folder that takes files");
 }
 
 TemporaryFolder::~TemporaryFolder() {

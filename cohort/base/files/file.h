@@ -63,10 +63,11 @@ std::string random_name();
 /// "<path>.tmp.<16 hex digits>": a name beside `path` that no other process uses.
 std::string temporary_name(const std::string& path);
 
-/// A fresh folder with mode 0700 below `base` (default: $TMPDIR, else /tmp), removed with all that is in it on destruction.
+/// A fresh folder NAME-XXXXXX with mode 0700 below `base` (default: $TMPDIR, else /tmp), removed with all that is in it on destruction.
+/// Error(kBadInput) where none can be made.
 class TemporaryFolder {
  public:
-  explicit TemporaryFolder(const std::string& base = "");
+  explicit TemporaryFolder(const std::string& name = "cohort", const std::string& base = "");
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
