@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/setting_name.h"
 #include "cohort/testing/skip.h"
 
 namespace {
@@ -86,6 +87,7 @@ std::string as_nobody(const std::function<std::string()>& body) {
 }  // namespace cohort
 
 int main(int argc, char** argv) {
+  cohort::settings_are_options();  // testing/member_names.h is for what a program reads.
   const int code = doctest::Context(argc, argv).run();
   if (code != 0) return code;
   if (num_cases == 0) {

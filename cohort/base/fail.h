@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cohort/base/error.h"
+#include "cohort/base/setting_name.h"  // What messages say of settings.
 
 namespace cohort {
 

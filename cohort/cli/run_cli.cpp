@@ -1,9 +1,11 @@
+#include "cohort/base/setting_name.h"
 #include "cohort/cli/verb.h"
 #include "cohort/cohort.h"
 
 namespace cohort {
 
 int run_cli_with(const std::vector<Verb>& more, int argc, char** argv) {
+  settings_are_options();
   std::vector<Verb> verbs = {train_verb(),  verify_verb(),   launch_verb(), checkpoint_verb(),
                              report_verb(), simulate_verb(), study_verb(),  doctor_verb()};
   verbs.insert(verbs.end(), more.begin(), more.end());

@@ -88,7 +88,7 @@ std::string why_no_device_exchange(const std::vector<std::string>& offers, const
     const auto same = std::find(offers.begin(), offers.begin() + static_cast<std::ptrdiff_t>(rank), offers[rank]);
     if (same != offers.begin() + static_cast<std::ptrdiff_t>(rank))
       return concat("ranks ", same - offers.begin(), " and ", rank, " share one device (", offers[rank].substr(1), "), which ", backend,
-                    " refuses; start one rank for each, or use --backend gloo, over which ranks may share one");
+                    name_settings(" refuses; start one rank for each, or use --backend gloo, over which ranks may share one"));
   }
   return "";
 }

@@ -74,7 +74,7 @@ Group Group::create(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c
   const bool wants_device = options.backend == "nccl";
   if (wants_device && !options.device)
     fail(ErrorCode::kBadInput,
-         "backend nccl moves tensors that lie on GPUs, and these do not: use --backend auto, or train with --device cuda");
+         name_settings("backend nccl moves tensors that lie on GPUs, and these do not: use --backend auto, or train with --device cuda"));
   if (size == 1) return Group();
   auto state = std::make_shared<State>();
   state->rank = rank;

@@ -41,13 +41,13 @@ Setting number_setting(const std::string& group, const std::string& name, const 
     if constexpr (std::is_floating_point_v<T>) {
       const auto value = parse_number(text);
       if (!value || *value < minimum || *value > maximum)
-        fail(ErrorCode::kBadInput, "--", name, " ", text, ": expected a number from ", minimum, " to ", maximum);
+        fail(ErrorCode::kBadInput, name_settings("--" + name), " ", text, ": expected a number from ", minimum, " to ", maximum);
       config.*member = *value;
     } else {
       const auto value = parse_integer(text);
       if (!value || static_cast<double>(*value) < minimum || static_cast<double>(*value) > maximum)
-        fail(ErrorCode::kBadInput, "--", name, " ", text, ": expected a whole number from ", static_cast<int64_t>(minimum), " to ",
-             static_cast<int64_t>(maximum));
+        fail(ErrorCode::kBadInput, name_settings("--" + name), " ", text, ": expected a whole number from ", static_cast<int64_t>(minimum),
+             " to ", static_cast<int64_t>(maximum));
       config.*member = static_cast<T>(*value);
     }
   };
@@ -63,12 +63,14 @@ Setting text_setting(const std::string& group, const std::string& name, const st
                      std::string Config::* member, const std::vector<std::string>& allowed = {}) {
   Setting setting{name, value_name, help, group, false, {}, {}, {}};
   setting.set = [=](Config& config, const std::string& text) {
-    if (printable(text) != text) fail(ErrorCode::kBadInput, "--", name, " ", printable(text), ": holds bytes that are no text (UTF-8)");
+    if (printable(text) != text)
+      fail(ErrorCode::kBadInput, name_settings("--" + name), " ", printable(text), ": holds bytes that are no text (UTF-8)");
     if (text.empty() && !(Config().*member).empty())
-      fail(ErrorCode::kBadInput, "--", name, " \"\": the value is empty; give ", value_name, ", or leave it out (", Config().*member, ")");
+      fail(ErrorCode::kBadInput, name_settings("--" + name), " \"\": the value is empty; give ", value_name, ", or leave it out (",
+           Config().*member, ")");
     const auto known = [&](const char* value) { return std::find(allowed.begin(), allowed.end(), value) != allowed.end(); };
     if (!allowed.empty() && !known(text.c_str()))
-      fail(ErrorCode::kBadInput, "--", name, " ", text,
+      fail(ErrorCode::kBadInput, name_settings("--" + name), " ", text,
            text == "gpu" && known("cuda") ? std::string(" (did you mean 'cuda'?)") : did_you_mean(text, allowed), ": expected one of ",
            join(allowed, " "));
     config.*member = text;
@@ -81,7 +83,7 @@ Setting text_setting(const std::string& group, const std::string& name, const st
 Setting flag_setting(const std::string& group, const std::string& name, const std::string& help, bool Config::* member) {
   Setting setting{name, "", help, group, true, {}, {}, {}};
   setting.set = [=](Config& config, const std::string& text) {
-    if (text != "true" && text != "false") fail(ErrorCode::kBadInput, "--", name, " ", text, ": expected true or false");
+    if (text != "true" && text != "false") fail(ErrorCode::kBadInput, name_settings("--" + name), " ", text, ": expected true or false");
     config.*member = text == "true";
   };
   setting.get = [=](const Config& config) { return std::string(config.*member ? "true" : "false"); };
@@ -303,8 +305,10 @@ std::string whole_toml(const Config& config) { return kFirstLine + to_toml(confi
 
 void check_config(const Config& config) {
   if (config.steps > 0 && config.epochs > 0)
-    fail(ErrorCode::kBadInput, "both --steps ", config.steps, " and --epochs ", config.epochs, " are given; give one of them");
-  if (config.global_batch == 0) fail(ErrorCode::kBadInput, "--global-batch auto is for `cohort train --study DIR`; give a number here");
+    fail(ErrorCode::kBadInput, name_settings("both --steps "), config.steps, name_settings(" and --epochs "), config.epochs,
+         " are given; give one of them");
+  if (config.global_batch == 0)
+    fail(ErrorCode::kBadInput, name_settings("--global-batch auto is for `cohort train --study DIR`; give a number here"));
   if (!config.goal.empty()) parse_goal(config.goal);
   parse_faults(config.inject);
 }

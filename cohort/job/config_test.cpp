@@ -11,6 +11,8 @@
 #include "cohort/job/goal.h"
 #include "cohort/job/injected_faults.h"
 #include "cohort/job/layout.h"
+#include "cohort/testing/errors.h"
+#include "cohort/testing/member_names.h"
 
 namespace cohort {
 namespace {
@@ -156,6 +158,21 @@ TEST_CASE("settings that contradict each other or are not built are refused") {
   refused([](Config& c) { c.inject = "burn:0:1"; });
   refused([](Config& c) { c.inject = "kill:1:2,slow:1:2,kill:1:3"; });
   CHECK_NOTHROW(check_config(Config{}));
+}
+
+TEST_CASE("a program that fills a Config reads of its members") {
+  const MemberNames members;
+  Config config;
+  config.steps = 1, config.epochs = 2;
+  CHECK(error_of([&] { check_config(config); }) == "both steps 1 and epochs 2 are given; give one of them");
+  config = {};
+  config.global_batch = 0;
+  CHECK(error_of([&] { check_config(config); }) == "global_batch auto is for `cohort train --study DIR`; give a number here");
+  CHECK(error_of([&] { parse_layout("dp=3", 2); }) ==
+        "layout dp=3 needs 3 ranks (dp x pp x tp) and there are 2; give workers 3 or a layout of 2 ranks");
+  CHECK(error_of([] { parse_layout("pd=--lr", 0); }).starts_with("layout: unknown key 'pd'"));
+  CHECK(error_of([] { parse_goal("--lr<1"); }).starts_with("goal '--lr<1': unknown metric '--lr'"));  // What a user wrote stays.
+  CHECK(refusal_of("lr_end_factor = 2\n").ends_with(":1: lr_end_factor 2: expected a number from 0 to 1"));
 }
 
 TEST_CASE("goals and injections") {

@@ -11,12 +11,13 @@ namespace cohort {
 Goal parse_goal(const std::string& text) {
   const std::vector<std::string> metrics = {"val_error", "val_loss", "loss"};
   const size_t at = text.find_first_of("<>");
-  if (at == std::string::npos) fail(ErrorCode::kBadInput, "--goal '", text, "': expected METRIC<VALUE, for example val_error<0.12");
+  if (at == std::string::npos)
+    fail(ErrorCode::kBadInput, name_settings("--goal '"), text, "': expected METRIC<VALUE, for example val_error<0.12");
   Goal goal{trim(text.substr(0, at)), text[at] == '<', 0};
   if (std::find(metrics.begin(), metrics.end(), goal.metric) == metrics.end())
-    fail(ErrorCode::kBadInput, "--goal '", text, "': unknown metric '", goal.metric, "'; metrics: ", join(metrics, " "));
+    fail(ErrorCode::kBadInput, name_settings("--goal '"), text, "': unknown metric '", goal.metric, "'; metrics: ", join(metrics, " "));
   const auto value = parse_number(trim(text.substr(at + 1)));
-  if (!value) fail(ErrorCode::kBadInput, "--goal '", text, "': '", trim(text.substr(at + 1)), "' is not a number");
+  if (!value) fail(ErrorCode::kBadInput, name_settings("--goal '"), text, "': '", trim(text.substr(at + 1)), "' is not a number");
   goal.value = *value;
   return goal;
 }

@@ -28,11 +28,11 @@ std::vector<InjectedFault> parse_faults(const std::string& text) {
     for (const Kind& each : kKinds)
       if (!fields.empty() && fields[0] == each.name) kind = &each;
     if (!kind)
-      fail(ErrorCode::kBadInput, "--inject ", text, ": '", fields.empty() ? "" : fields[0], "' is no fault",
+      fail(ErrorCode::kBadInput, name_settings("--inject "), text, ": '", fields.empty() ? "" : fields[0], "' is no fault",
            did_you_mean(fields.empty() ? "" : fields[0], {"slow", "pause", "kill"}),
            "; expected slow:RANK:FACTOR, pause:RANK:SECONDS or kill:RANK:STEP, several with commas");
     const auto refuse = [&](const std::string& why) {
-      fail(ErrorCode::kBadInput, "--inject ", part, ": ", why, "; expected ", kind->form, ", for example ", kind->example);
+      fail(ErrorCode::kBadInput, name_settings("--inject "), part, ": ", why, "; expected ", kind->form, ", for example ", kind->example);
     };
     if (fields.size() != 3) refuse(concat(kind->name, " takes a rank and ", kind->value, ", with colons"));
     const auto rank = parse_integer(fields[1]);
@@ -43,7 +43,7 @@ std::vector<InjectedFault> parse_faults(const std::string& text) {
       refuse(concat("'", fields[2], "' is not ", kind->value));
     for (const InjectedFault& other : faults)
       if (other.kind == fields[0] && other.rank == *rank)
-        fail(ErrorCode::kBadInput, "--inject ", text, ": two faults '", fields[0], "' of rank ", *rank,
+        fail(ErrorCode::kBadInput, name_settings("--inject "), text, ": two faults '", fields[0], "' of rank ", *rank,
              ", and a rank takes one of a kind; ", "leave one of them out");
     faults.push_back({fields[0], *rank, *value});
   }

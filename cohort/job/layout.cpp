@@ -21,13 +21,14 @@ constexpr int kMostRanks = 1 << 20;
 int integer_value(const std::string& key, const std::string& value, int64_t minimum, int64_t maximum) {
   const auto number = parse_integer(value);
   if (!number || *number < minimum || *number > maximum)
-    fail(ErrorCode::kBadInput, "--layout: ", key, "=", value, " is not a whole number from ", minimum, " to ", maximum);
+    fail(ErrorCode::kBadInput, name_settings("--layout: "), key, "=", value, " is not a whole number from ", minimum, " to ", maximum);
   return static_cast<int>(*number);
 }
 
 std::string choice(const std::string& key, const std::string& value, const std::vector<std::string>& allowed) {
   if (std::find(allowed.begin(), allowed.end(), value) == allowed.end())
-    fail(ErrorCode::kBadInput, "--layout: ", key, "=", value, did_you_mean(value, allowed), "; ", key, " is one of: ", join(allowed, " "));
+    fail(ErrorCode::kBadInput, name_settings("--layout: "), key, "=", value, did_you_mean(value, allowed), "; ", key,
+         " is one of: ", join(allowed, " "));
   return value;
 }
 
@@ -37,7 +38,8 @@ std::string split_value(const std::string& value) {
   for (const std::string& part : split(value, '/')) {
     const auto cut = parse_integer(part);
     if (!cut || *cut <= before)
-      fail(ErrorCode::kBadInput, "--layout: split=", value, ": expected auto, even, branches, or rising layer numbers above 0 such as 3/7");
+      fail(ErrorCode::kBadInput, name_settings("--layout: split="), value,
+           ": expected auto, even, branches, or rising layer numbers above 0 such as 3/7");
     before = *cut;
   }
   return value;
@@ -57,7 +59,8 @@ bool set_key(Layout& layout, const std::string& key, const std::string& value) {
   else if (key == "split") layout.split = split_value(value);
   else if (key == "order") layout.order = choice(key, value, {"dp-pp-tp", "dp-tp-pp", "pp-dp-tp", "pp-tp-dp", "tp-dp-pp", "tp-pp-dp"});
   else if (key == "sequence") layout.sequence = integer_value(key, value, 0, 1) == 1;
-  else fail(ErrorCode::kBadInput, "--layout: unknown key '", key, "'", did_you_mean(key, kKeys), "; keys: ", join(kKeys, " "));
+  else
+    fail(ErrorCode::kBadInput, name_settings("--layout: unknown key '"), key, "'", did_you_mean(key, kKeys), "; keys: ", join(kKeys, " "));
   return key == "dp";
 }
 
@@ -67,16 +70,17 @@ bool parse_pairs(Layout& layout, const std::string& text) {
   for (const std::string& part : split(text, ',')) {
     const size_t equals = part.find('=');
     if (equals == std::string::npos)
-      fail(ErrorCode::kBadInput, "--layout: '", part, "' is not KEY=VALUE; a layout is auto, single, FILE.json, or for example dp=2");
+      fail(ErrorCode::kBadInput, name_settings("--layout: '"), part,
+           "' is not KEY=VALUE; a layout is auto, single, FILE.json, or for example dp=2");
     const std::string key = trim(part.substr(0, equals));
     dp_given |= set_key(layout, key, trim(part.substr(equals + 1)));
-    if (!given.insert(key).second) fail(ErrorCode::kBadInput, "--layout ", text, ": ", key, " is given twice");
+    if (!given.insert(key).second) fail(ErrorCode::kBadInput, name_settings("--layout "), text, ": ", key, " is given twice");
   }
   return dp_given;
 }
 
 [[noreturn]] void bad_file(const std::string& where, const std::string& what) {
-  fail(ErrorCode::kBadInput, "--layout ", where, ": ", what);
+  fail(ErrorCode::kBadInput, name_settings("--layout "), where, ": ", what);
 }
 
 LayoutStage parse_stage(const std::string& where, const Json& json, size_t index) {
@@ -158,7 +162,7 @@ bool is_file_name(const std::string& text) {
 // One row for each thing that a layout can ask for and this version cannot do.
 void refuse_what_is_not_built(const Layout& layout) {
   const auto refuse = [](bool asked, const std::string& what, const std::string& instead) {
-    if (asked) fail(ErrorCode::kBadInput, "--layout: ", what, " is not supported; ", instead);
+    if (asked) fail(ErrorCode::kBadInput, name_settings("--layout: "), what, " is not supported; ", instead);
   };
   refuse(layout.sync != "step", concat("sync=", layout.sync), "use sync=step, where ranks agree after every step");
   refuse(layout.zero > 0 && layout.compress != "none", concat("zero=", layout.zero, " with compress=", layout.compress),
@@ -189,7 +193,7 @@ int num_pipelines(const Layout& layout) { return layout.is_even() ? layout.data_
 int Layout::num_ranks() const {
   int64_t ranks = 0;
   for (const int degree : data_degrees()) ranks += static_cast<int64_t>(degree) * tp;
-  if (ranks > kMostRanks) fail(ErrorCode::kBadInput, "--layout: ", ranks, " ranks are more than ", kMostRanks);
+  if (ranks > kMostRanks) fail(ErrorCode::kBadInput, name_settings("--layout: "), ranks, " ranks are more than ", kMostRanks);
   return static_cast<int>(ranks);
 }
 
@@ -199,7 +203,8 @@ Layout parse_layout(const std::string& text, int workers) {
     layout.dp = workers > 0 ? workers : 1;
     return layout;
   }
-  if (printable(text) != text) fail(ErrorCode::kBadInput, "--layout ", printable(text), ": some bytes of it (shown as ?) are no text");
+  if (printable(text) != text)
+    fail(ErrorCode::kBadInput, name_settings("--layout "), printable(text), ": some bytes of it (shown as ?) are no text");
   bool dp_given = true;
   if (text.front() == '{') dp_given = parse_json(layout, text, "{...}");
   else if (is_file_name(text)) dp_given = parse_json(layout, read_small_file(text, size_t{1} << 24), text);
@@ -207,8 +212,8 @@ Layout parse_layout(const std::string& text, int workers) {
   if (!dp_given && workers % (static_cast<int64_t>(layout.pp) * layout.tp) == 0) layout.dp = std::max(1, workers / (layout.pp * layout.tp));
   refuse_what_is_not_built(layout);
   if (workers > 0 && layout.num_ranks() != workers)
-    fail(ErrorCode::kBadInput, "--layout ", text, " needs ", layout.num_ranks(), " ranks (dp x pp x tp) and there are ", workers,
-         "; give --workers ", layout.num_ranks(), " or a layout of ", workers, " ranks");
+    fail(ErrorCode::kBadInput, name_settings("--layout "), text, " needs ", layout.num_ranks(), " ranks (dp x pp x tp) and there are ",
+         workers, name_settings("; give --workers "), layout.num_ranks(), " or a layout of ", workers, " ranks");
   return layout;
 }
 

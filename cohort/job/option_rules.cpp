@@ -19,7 +19,7 @@ std::string plain_value(const Setting& setting, const Config& config) {
   return value.starts_with('"') ? value.substr(1, value.size() - 2) : value;
 }
 std::string value_of(const Situation& s, const char* setting) {
-  return concat("--", setting, " is ", plain_value(*find_setting(setting), s.config));
+  return concat(name_settings(concat("--", setting)), " is ", plain_value(*find_setting(setting), s.config));
 }
 
 bool has_ranks(const Situation& s) { return s.num_ranks > 1; }
@@ -38,7 +38,7 @@ constexpr const char* kLetItDecay = "use --schedule-lr linear or cosine";
 bool is_text(const Situation& s) { return s.is_text.value_or(true); }
 bool writes_text(const Situation& s) { return is_text(s) && s.config.sample_bytes > 0; }
 std::string data_now(const Situation& s) {
-  return is_text(s) ? std::string("--sample-bytes is 0") : concat("--data ", s.config.data, " holds pictures");
+  return is_text(s) ? name_settings("--sample-bytes is 0") : concat(name_settings("--data "), s.config.data, " holds pictures");
 }
 
 bool has_replicas(const Situation& s) {
@@ -197,8 +197,10 @@ std::string value_of_key(const Layout& layout, const std::string& key) {
 }
 
 [[noreturn]] void refuse(const std::string& what, const OptionRule& rule, const Situation& situation) {
-  const std::string instead = rule.instead == std::string("leave it out") ? rule.instead : concat(rule.instead, ", or leave it out");
-  fail(ErrorCode::kBadInput, what, " would do nothing here: it acts ", rule.when, ", and ", rule.now(situation), "; ", instead);
+  const std::string instead =
+      rule.instead == std::string("leave it out") ? rule.instead : concat(name_settings(rule.instead), ", or leave it out");
+  fail(ErrorCode::kBadInput, what, " would do nothing here: it acts ", name_settings(rule.when), ", and ", rule.now(situation), "; ",
+       instead);
 }
 
 bool is_ignored(const OptionRule& rule, const Setting& setting, const Situation& situation) {
@@ -245,11 +247,13 @@ void check_options(const Situation& situation) {
   for (const OptionRule& rule : option_rules()) {
     const Setting& setting = *find_setting(rule.name);
     if (is_ignored(rule, setting, situation))
-      refuse(concat("--", rule.name, setting.is_flag ? "" : " " + plain_value(setting, situation.config)), rule, situation);
+      refuse(concat(name_settings(concat("--", rule.name)), setting.is_flag ? "" : " " + plain_value(setting, situation.config)), rule,
+             situation);
   }
   for (const OptionRule& rule : layout_rules()) {
     const std::string value = value_of_key(situation.layout, rule.name);
-    if (!value.empty() && rule.acts && !rule.acts(situation)) refuse(concat("--layout: ", rule.name, "=", value), rule, situation);
+    if (!value.empty() && rule.acts && !rule.acts(situation))
+      refuse(concat(name_settings("--layout: "), rule.name, "=", value), rule, situation);
   }
 }
 

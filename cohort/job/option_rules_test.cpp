@@ -12,6 +12,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/text.h"
+#include "cohort/testing/member_names.h"
 
 namespace cohort {
 namespace {
@@ -71,6 +72,20 @@ TEST_CASE("a value that equals the default is refused where it was given, and on
   filled.momentum = 0.8;
   CHECK(refusal(filled).find("--momentum 0.8") != std::string::npos);
   CHECK(refusal(config_of({{"optimizer", "nesterov"}, {"momentum", "0.9"}})) == "");
+}
+
+TEST_CASE("a program that fills a Config reads of its members") {
+  const MemberNames members;
+  Config config;
+  config.lr_end_factor = 0.1;
+  CHECK(refusal(config) ==
+        "lr_end_factor 0.1 would do nothing here: it acts with schedule_lr linear or cosine, and schedule_lr is constant; "
+        "use schedule_lr linear or cosine, or leave it out");
+  config = {};
+  config.layout = "zero=1";
+  CHECK(refusal(config) ==
+        "layout: zero=1 would do nothing here: it acts with dp=2 or more, and there is one process; "
+        "add ranks (dp=2, workers N), or leave it out");
 }
 
 TEST_CASE("what asks for nothing is never refused") {

@@ -15,7 +15,7 @@ constexpr const char* kForms = "; it is equal, auto, or one positive number a ra
 std::vector<double> Shares::of(int num_ranks) const {
   if (weights.empty()) return std::vector<double>(static_cast<size_t>(num_ranks), 1.0);
   if (std::ssize(weights) != num_ranks)
-    fail(ErrorCode::kBadInput, "--shares: ", weights.size(), " numbers for ", num_ranks, " ranks", kForms);
+    fail(ErrorCode::kBadInput, name_settings("--shares: "), weights.size(), " numbers for ", num_ranks, " ranks", kForms);
   return weights;
 }
 
@@ -25,12 +25,13 @@ Shares parse_shares(const std::string& text) {
   for (const std::string& part : split(text, ':')) {
     const auto number = parse_number(part);
     if (!number)
-      fail(ErrorCode::kBadInput, "--shares ", text, ": '", part, "' is no number", did_you_mean(part, {"equal", "auto"}), kForms);
+      fail(ErrorCode::kBadInput, name_settings("--shares "), text, ": '", part, "' is no number", did_you_mean(part, {"equal", "auto"}),
+           kForms);
     if (!(*number > 0) || !std::isfinite(*number))
-      fail(ErrorCode::kBadInput, "--shares ", text, ": ", part, " is no positive number", kForms);
+      fail(ErrorCode::kBadInput, name_settings("--shares "), text, ": ", part, " is no positive number", kForms);
     shares.weights.push_back(*number);
   }
-  if (shares.weights.empty()) fail(ErrorCode::kBadInput, "--shares says nothing", kForms);
+  if (shares.weights.empty()) fail(ErrorCode::kBadInput, name_settings("--shares says nothing"), kForms);
   return shares;
 }
 

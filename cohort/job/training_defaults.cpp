@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "cohort/base/setting_name.h"
+
 namespace cohort {
 namespace {
 
@@ -64,7 +66,7 @@ Config with_defaults(Config config) {
 }
 
 std::string learning_rate_table() {
-  std::string text = "Learning rate where --lr is not given, by --optimizer and --model:\n             ";
+  std::string text = name_settings("Learning rate where --lr is not given, by --optimizer and --model:\n             ");
   char cell[32];
   for (const ModelFamily& family : model_families()) {
     std::snprintf(cell, sizeof cell, "%13s", family.name.c_str());

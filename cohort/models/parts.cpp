@@ -23,8 +23,8 @@ namespace cohort {
 ImageInput image_input(const ModelOptions& options, const std::string& model) {
   constexpr int64_t kSmallestSide = 8;
   const DataShape& data = options.data();
-  const std::string needs =
-      concat("model ", model, " needs pictures of at least ", kSmallestSide, " x ", kSmallestSide, " (such as --data fashion-mnist)");
+  const std::string needs = concat("model ", model, " needs pictures of at least ", kSmallestSide, " x ", kSmallestSide,
+                                   name_settings(" (such as --data fashion-mnist)"));
   if (data.kind != DataShape::Kind::kImage) fail(ErrorCode::kBadInput, needs, ", but this data is text");
   if (data.input.size() != 3) {
     fail(ErrorCode::kBadInput, needs, " with channels, height and width, but this data has ", data.input.size(), " dimensions");
@@ -41,7 +41,7 @@ ImageInput image_input(const ModelOptions& options, const std::string& model) {
 
 TextInput text_input(const ModelOptions& options, const std::string& model) {
   const DataShape& data = options.data();
-  const std::string needs = "model " + model + " needs text (such as --data text:FILE)";
+  const std::string needs = "model " + model + name_settings(" needs text (such as --data text:FILE)");
   if (data.kind != DataShape::Kind::kText) fail(ErrorCode::kBadInput, needs, ", but this data is pictures");
   if (data.input.size() != 1 || data.input[0] < 1 || data.vocabulary() < 1) {
     fail(ErrorCode::kBadInput, needs, " with a context and a vocabulary of at least 1, but this data has ", data.input.size(),

@@ -28,7 +28,8 @@ Group part_of(const Group& world, const std::vector<int>& ranks, const std::stri
 ModelPart::ModelPart(LayerGraph& model, Group world, const Layout& layout, const StageAssignment& stages)
     : world_(std::move(world)), mesh_(mesh_of(layout)), here_(mesh_.point(world_.rank())) {
   if (mesh_.num_ranks() != world_.size())
-    fail(ErrorCode::kBadInput, "--layout ", to_text(layout), " is for ", mesh_.num_ranks(), " ranks and there are ", world_.size());
+    fail(ErrorCode::kBadInput, name_settings("--layout "), to_text(layout), " is for ", mesh_.num_ranks(), " ranks and there are ",
+         world_.size());
   make_groups(layout);
   if (layout.tp > 1) sharded_ = shard_graph(model, tensor_, {.sequence_parallel = layout.sequence});
   if (layout.pp > 1) make_pipeline(model, layout, stages);

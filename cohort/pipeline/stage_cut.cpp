@@ -103,14 +103,16 @@ StageCut cut_by_layout(const LayerGraph& graph, const Layout& layout) {
     for (const std::string& name : layout.stages[stage].layers) {
       const auto found = index.find(name);
       if (found == index.end())
-        fail(ErrorCode::kBadInput, "--layout: stage ", stage, " names layer '", name, "', which the model has not",
+        fail(ErrorCode::kBadInput, name_settings("--layout: stage "), stage, " names layer '", name, "', which the model has not",
              did_you_mean(name, names));
       int& place = stage_of[static_cast<size_t>(found->second)];
-      if (place >= 0) fail(ErrorCode::kBadInput, "--layout: layer '", name, "' is in stage ", place, " and in stage ", stage);
+      if (place >= 0)
+        fail(ErrorCode::kBadInput, name_settings("--layout: layer '"), name, "' is in stage ", place, " and in stage ", stage);
       place = static_cast<int>(stage);
     }
   for (size_t layer = 0; layer < stage_of.size(); ++layer)
-    if (stage_of[layer] < 0) fail(ErrorCode::kBadInput, "--layout: no stage has layer '", names[layer], "'; each layer is in one stage");
+    if (stage_of[layer] < 0)
+      fail(ErrorCode::kBadInput, name_settings("--layout: no stage has layer '"), names[layer], "'; each layer is in one stage");
   return cut_graph(graph, std::move(stage_of));
 }
 

@@ -35,8 +35,8 @@ std::vector<NoisePoint> read_noise_run(const std::string& run) {
   std::vector<NoisePoint> points = noise_points(read_run(run));
   if (points.empty())
     fail(ErrorCode::kBadInput, run,
-         " has no measurement of the gradient noise scale; train with --noise-scale 10 and two workers, or with "
-         "--accumulate 2");
+         name_settings(" has no measurement of the gradient noise scale; train with --noise-scale 10 and two workers, or with "
+                       "--accumulate 2"));
   return points;
 }
 

@@ -10,12 +10,11 @@ namespace cohort {
 
 c10::Device device_of_rank(const std::string& name, int local_rank) {
   if (name == "cpu") return c10::Device(c10::DeviceType::CPU);
-  if (name != "cuda") fail(ErrorCode::kBadInput, "--device ", name, ": expected cpu or cuda");
+  if (name != "cuda") fail(ErrorCode::kBadInput, name_settings("--device "), name, ": expected cpu or cuda");
   if (!torch::cuda::is_available())
     fail(ErrorCode::kBadInput,
-         "--device cuda: LibTorch sees no CUDA device (a CPU build of LibTorch, no driver, or CUDA_VISIBLE_DEVICES hides them); use "
-         "--device "
-         "cpu, or build Cohort against a CUDA build of LibTorch");
+         name_settings("--device cuda: LibTorch sees no CUDA device (a CPU build of LibTorch, no driver, or CUDA_VISIBLE_DEVICES hides "
+                       "them); use --device cpu, or build Cohort against a CUDA build of LibTorch"));
   const c10::Device device(c10::DeviceType::CUDA,
                            static_cast<c10::DeviceIndex>(local_rank % static_cast<int>(torch::cuda::device_count())));
   c10::impl::VirtualGuardImpl(device.type()).setDevice(device);

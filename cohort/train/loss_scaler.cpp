@@ -36,7 +36,7 @@ void LossScaler::update(bool skipped) {
   if (++skipped_in_a_row_ >= kMaxSkippedInARow) {
     fail(ErrorCode::kFailed, "gradients were infinite or NaN in ", skipped_in_a_row_, " steps in a row, the last with a loss scale of ",
          scale_, options_.dynamic ? ": the scale is not the reason, the model itself makes them" : ", which is fixed",
-         "; use a smaller --lr, --clip-norm or --precision bf16, and look for a division by zero or a logarithm of zero",
+         name_settings("; use a smaller --lr, --clip-norm or --precision bf16, and look for a division by zero or a logarithm of zero"),
          options_.dynamic ? "" : ", or let the scale be dynamic");
   }
   if (options_.dynamic && is_usable(scale_ * options_.backoff)) scale_ *= options_.backoff;

@@ -134,7 +134,7 @@ struct Metrics::Outputs {
   }
 
   AppendFile jsonl_file, csv_file;
-  Output jsonl, csv, events, standard{"the lines of --json on stdout", "lines"};
+  Output jsonl, csv, events, standard{name_settings("the lines of --json on stdout"), "lines"};
   int64_t told_missing = 0;
   bool to_stdout;
   TensorBoardWriter tensorboard;

@@ -58,7 +58,8 @@ void share_batch_norm(LayerGraph& model, const Job& job, const Group& data_group
   const int converted = convert_sync_batch_norm(model, data_group.size() > 1 ? data_group.split(everybody, "batch norm") : data_group);
   const std::vector<std::string> everywhere = group.all_gather_text(converted > 0 ? "some" : "", "which ranks have batch norm");
   if (std::all_of(everywhere.begin(), everywhere.end(), [](const std::string& some) { return some.empty(); }))
-    fail(ErrorCode::kBadInput, "--sync-batch-norm: the model ", job.config.model, " has no batch norm layers; leave the option out");
+    fail(ErrorCode::kBadInput, name_settings("--sync-batch-norm: the model "), job.config.model,
+         " has no batch norm layers; leave the option out");
   model.set_sample_granularity(1);
 }
 
@@ -74,10 +75,12 @@ void check_shares(const Job& job, const ModelPart& part, const LayerGraph& model
       fail(ErrorCode::kBadInput, "a global batch of ", job.config.global_batch, " leaves ", part.is_whole() ? "rank " : "replica ", share,
            " of ", num_shares, " without samples",
            granularity >= LayerGraph::kWholeBatch
-               ? ": this model's batch norm takes a batch whole; use --sync-batch-norm, or another norm (norm=ghost, group, none)"
-           : granularity > 1 ? ": this model's batch norm keeps groups of samples together; use fewer workers, a larger --global-batch, "
-                               "--sync-batch-norm, or another norm (norm=ghost with a smaller ghost=N, group, none)"
-                             : "; use fewer workers, or a larger --global-batch");
+               ? name_settings(
+                     ": this model's batch norm takes a batch whole; use --sync-batch-norm, or another norm (norm=ghost, group, none)")
+           : granularity > 1
+               ? name_settings(": this model's batch norm keeps groups of samples together; use fewer workers, a larger --global-batch, "
+                               "--sync-batch-norm, or another norm (norm=ghost with a smaller ghost=N, group, none)")
+               : name_settings("; use fewer workers, or a larger --global-batch"));
 }
 
 /// Pieces that were asked for and would all be one.
@@ -85,9 +88,11 @@ void check_pieces(const Job& job, const LayerGraph& model, const DataSet& data) 
   const int64_t asked = int64_t{job.config.accumulate} * job.layout.microbatches;
   if (asked == 1 || num_pieces(job, model, data) > 1 || !job.config.taken_from.empty()) return;
   fail(ErrorCode::kBadInput,
-       job.config.accumulate > 1 ? concat("--accumulate ", job.config.accumulate) : concat("microbatches=", job.layout.microbatches),
+       job.config.accumulate > 1 ? concat(name_settings("--accumulate "), job.config.accumulate)
+                                 : concat("microbatches=", job.layout.microbatches),
        " would do nothing here: this model's batch norm takes a batch of ", job.config.global_batch,
-       " whole; leave it out, or use --sync-batch-norm or another norm (norm=group, none, norm=ghost with a smaller ghost=N)");
+       name_settings(
+           " whole; leave it out, or use --sync-batch-norm or another norm (norm=group, none, norm=ghost with a smaller ghost=N)"));
 }
 
 }  // namespace

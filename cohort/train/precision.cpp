@@ -28,7 +28,8 @@ std::string precision_warning(Precision precision, c10::DeviceType device) {
 #elif defined(__aarch64__)
   if (processor_has("asimdhp")) return "";
 #endif
-  return "this processor has no fp16 arithmetic, so that matrix products in fp16 are many times slower than in fp32; use --precision bf16";
+  return name_settings(
+      "this processor has no fp16 arithmetic, so that matrix products in fp16 are many times slower than in fp32; use --precision bf16");
 }
 
 AutocastScope::AutocastScope(Precision precision, c10::DeviceType device) : device_(device) {

@@ -41,17 +41,18 @@ std::string divided_layers(const ShardPlan& plan, size_t most) {
 
 void check_division(const ShardPlan& plan, const std::string& model, const Layout& layout) {
   if (!plan.sequence_reason.empty())
-    fail(ErrorCode::kBadInput, "--layout: sequence=1 divides nothing of ", model, ": ", plan.sequence_reason, "; leave it out");
+    fail(ErrorCode::kBadInput, name_settings("--layout: sequence=1 divides nothing of "), model, ": ", plan.sequence_reason,
+         "; leave it out");
   if (plan.num_divided > 0 || plan.divides_positions) return;
   // A module of a user's own: no degree would do.
   if (plan.placements.size() == 1 && plan.placements.front().reason.starts_with("there is no rule"))
-    fail(ErrorCode::kBadInput, "--layout: tp=", layout.tp, " divides no layer of ", model,
+    fail(ErrorCode::kBadInput, name_settings("--layout: tp="), layout.tp, " divides no layer of ", model,
          ", which is one layer: let its factory return a torch::nn::Sequential or a cohort::LayerGraph of its layers, or use dp");
   const std::string whole = whole_layers(plan, 3);
   if (whole.empty())
-    fail(ErrorCode::kBadInput, "--layout: tp=", layout.tp, " divides no layer of ", model,
+    fail(ErrorCode::kBadInput, name_settings("--layout: tp="), layout.tp, " divides no layer of ", model,
          ": none has a weight matrix that ranks could share; use dp or pp");
-  fail(ErrorCode::kBadInput, "--layout: tp=", layout.tp, " divides no layer of ", model, ": ", whole,
+  fail(ErrorCode::kBadInput, name_settings("--layout: tp="), layout.tp, " divides no layer of ", model, ": ", whole,
        "; use a degree that divides them, or dp or pp");
 }
 

@@ -207,8 +207,9 @@ void TrainingStep::check_finite(const std::string& which, double loss, int64_t n
   if (std::isfinite(loss)) return;
   // The sign of a NaN says nothing, and "-nan" looks as if it did.
   fail(ErrorCode::kFailed, which, " is not finite (", std::isnan(loss) ? std::string("nan") : concat(loss), ") at step ", number + 1,
-       "; use a smaller --lr (now ", job_.learning_rate.at(number, options_.total_steps), "), --warmup-steps or --clip-norm",
-       job_.precision == Precision::kFp16 ? ", or --precision bf16, which has the range of fp32" : "",
+       name_settings("; use a smaller --lr (now "), job_.learning_rate.at(number, options_.total_steps),
+       name_settings("), --warmup-steps or --clip-norm"),
+       job_.precision == Precision::kFp16 ? name_settings(", or --precision bf16, which has the range of fp32") : "",
        model_.loss() ? concat("; or the loss: ", model_.title(), " has its own, which must be the mean over the samples, not their sum")
                      : "",
        ". What the last checkpoint holds, where there is one, is untouched");

@@ -254,8 +254,8 @@ void replace(LayerGraph& model, size_t index, const LayerPlacement& placement, i
     const auto convolution = std::dynamic_pointer_cast<torch::nn::Conv2dImpl>(layer.module);
     if (!std::holds_alternative<torch::enumtype::kZeros>(convolution->options.padding_mode()))
       fail(ErrorCode::kBadInput, "verify: layer ", layer.name,
-           " pads with other values than zeros, which no plain implementation is written for; verify with --layout dp or pp, or pad with "
-           "zeros");
+           name_settings(" pads with other values than zeros, which no plain implementation is written for; verify with --layout dp "
+                         "or pp, or pad with zeros"));
     model.replace_layer(index, nullptr, convolution_in_pieces(convolution, placement.placement, num_ranks));
   } else if (layer.kind == "linear" && placement.placement != "whole") {
     replace_linear(model, index, placement.placement, num_ranks, copies);

@@ -90,7 +90,9 @@ std::vector<Suspect> suspects_of(const Json& modules, const SuspectOptions& opti
     if (!options.batch_is_divided) continue;
     if (module.at("batch_norm").get<bool>()) {
       if (!options.sync_batch_norm)
-        add("takes its statistics from a rank's part of the batch; use --sync-batch-norm, or a norm of each sample (GroupNorm, LayerNorm)");
+        add(
+            name_settings("takes its statistics from a rank's part of the batch; use --sync-batch-norm, or a norm of each sample "
+                          "(GroupNorm, LayerNorm)"));
       continue;
     }
     // Ours divide a batch where it does not matter, and say so (sample_granularity).
@@ -100,8 +102,9 @@ std::vector<Suspect> suspects_of(const Json& modules, const SuspectOptions& opti
       if (options.moved && options.moved(name + "." + buffer.get<std::string>())) moved.push_back(buffer.get<std::string>());
     if (!moved.empty())
       add(concat("keeps ", join(moved, ", "),
-                 ", which training changes: statistics of a rank's part of the batch, as in batch norm? Use torch::nn::BatchNorm with "
-                 "--sync-batch-norm, or a norm of each sample (GroupNorm, LayerNorm)"));
+                 name_settings(
+                     ", which training changes: statistics of a rank's part of the batch, as in batch norm? Use torch::nn::BatchNorm with "
+                     "--sync-batch-norm, or a norm of each sample (GroupNorm, LayerNorm)")));
   }
   if (options.draws && !is_drawer_known)
     suspects.push_back(

@@ -37,10 +37,18 @@ constexpr double kMargin = 8;
 constexpr double kLastBits = 2, kSums = 32;
 constexpr double kCeiling = 0.01;
 constexpr double kWhole = 0.05;
-constexpr const char* kOfBias =
-    " (all of its update may be rounding: a bias right before batch norm has no gradient, and Adam makes a step of what rounding leaves; "
-    "leave it out of the model, or verify with --optimizer momentum)";
 constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
+
+std::string of_bias() {
+  return name_settings(
+      " (all of its update may be rounding: a bias right before batch norm has no gradient, and Adam makes a step of what rounding leaves; "
+      "leave it out of the model, or verify with --optimizer momentum)");
+}
+
+void conclude(VerifyResult& result, Verdict verdict, const std::string& reason) {
+  result.verdict = verdict;
+  result.reason = reason;
+}
 
 /// Weights nearer than this (relatively) may be one number in that arithmetic; fp32: they differ in the last place.
 double unit_of(const std::string& precision) { return precision == "bf16" ? 1.0 / 512 : precision == "fp16" ? 1.0 / 4096 : kEpsilon; }
@@ -183,13 +191,14 @@ class Verifier {
     decide(bits, result);
     if (!has_trained(differences) && result.verdict == Verdict::kSame) {
       result.verdict = Verdict::kNotProven;
-      result.reason = concat("nothing was trained, so nothing was compared: no weight moved in ", result.steps,
-                             result.steps == 1 ? " step" : " steps", "; take a larger --lr, or with fp16 a smaller --loss-scale");
+      result.reason =
+          concat("nothing was trained, so nothing was compared: no weight moved in ", result.steps, result.steps == 1 ? " step" : " steps",
+                 name_settings("; take a larger --lr, or with fp16 a smaller --loss-scale"));
     }
     if (result.ok() && config_.sync_batch_norm && layout.microbatches > 1)
       result.reason += concat(
-          "; --sync-batch-norm takes the statistics of a micro-batch over all replicas, so this is what one process trains "
-          "with --accumulate ",
+          name_settings("; --sync-batch-norm takes the statistics of a micro-batch over all replicas, so this is what one process trains "
+                        "with --accumulate "),
           config_.accumulate * layout.microbatches, ", not with the whole batch at once");
     if (!result.ok() && has_trained(differences)) result.suspects = find_suspects(layout, differences);
     for (const Fault fault : faults) result.faults.push_back(try_fault(fault, run, bits));
@@ -228,28 +237,16 @@ class Verifier {
   }
 
   void decide(bool bits, VerifyResult& result) {
-    if (!result.repeats) {
-      result.verdict = Verdict::kDifferent;
-      result.reason = "two runs of this layout differ from each other";
-      return;
-    }
+    if (!result.repeats) return conclude(result, Verdict::kDifferent, "two runs of this layout differ from each other");
     if (depends_on_division(result) || trains_otherwise_in_turn(result)) return;
-    if (bits) {
-      result.verdict = Verdict::kSame;
-      result.reason = "bit by bit what one process computes that does the same arithmetic in the same order";
-      return;
-    }
+    if (bits)
+      return conclude(result, Verdict::kSame, "bit by bit what one process computes that does the same arithmetic in the same order");
     const TensorVerdict& worst = result.tensors.front();
-    if (worst.difference == 0) {
-      result.verdict = Verdict::kSame;
-      result.reason = "bit by bit what one process computes that takes each micro-step whole";
-      return;
-    }
-    if (!(worst.difference <= worst.bound)) {
-      result.verdict = Verdict::kDifferent;
-      result.reason = concat(worst.name, " is ", worst.difference, " of its update away, and rounding explains ", worst.bound);
-      return;
-    }
+    if (worst.difference == 0)
+      return conclude(result, Verdict::kSame, "bit by bit what one process computes that takes each micro-step whole");
+    if (!(worst.difference <= worst.bound))
+      return conclude(result, Verdict::kDifferent,
+                      concat(worst.name, " is ", worst.difference, " of its update away, and rounding explains ", worst.bound));
     const std::vector<std::string> idle =
         config_.precision == "fp32" ? moved_by_rounding_alone(result.tensors) : std::vector<std::string>();
     const auto is_idle = [&](const TensorVerdict& tensor) { return std::find(idle.begin(), idle.end(), tensor.name) != idle.end(); };
@@ -258,11 +255,12 @@ class Verifier {
     });
     if (widest->bound > kCeiling && !is_idle(*widest)) {
       result.verdict = Verdict::kNotProven;
-      result.reason = concat("rounding explains ", widest->bound, " of the update of ", widest->name, ", and more than ", kCeiling,
-                             " would hide a real difference", widest->bound > 1 && config_.precision == "fp32" ? kOfBias : "", ": take ",
-                             config_.precision != "fp32" ? "--precision fp32, " : "",
-                             "a larger --lr or more --steps where the update is small beside the values, a smaller --lr or fewer --steps "
-                             "where the training multiplies rounding");
+      result.reason =
+          concat("rounding explains ", widest->bound, " of the update of ", widest->name, ", and more than ", kCeiling,
+                 " would hide a real difference", widest->bound > 1 && config_.precision == "fp32" ? of_bias() : "", ": take ",
+                 config_.precision != "fp32" ? name_settings("--precision fp32, ") : "",
+                 name_settings("a larger --lr or more --steps where the update is small beside the values, a smaller --lr or fewer --steps "
+                               "where the training multiplies rounding"));
       return;
     }
     const TensorVerdict& told = *std::find_if_not(result.tensors.begin(), result.tensors.end(), is_idle);
@@ -373,7 +371,8 @@ void check_verifiable(const Config& config, const Layout& layout, const DataSet&
          "verify: compressed gradients are another training by design, so there is nothing to compare; verify the layout with "
          "compress=none");
   if (config.shares == "auto")
-    fail(ErrorCode::kBadInput, "verify: --shares auto follows the speed of the moment, so no two runs are alike; give numbers, as 3:1");
+    fail(ErrorCode::kBadInput,
+         name_settings("verify: --shares auto follows the speed of the moment, so no two runs are alike; give numbers, as 3:1"));
   const Job job = resolve(config, layout);
   check_data(job, data);
   check_run(job, data.train->shape().kind == DataShape::Kind::kText);

@@ -157,7 +157,7 @@ int guarded(const World& world, const std::function<int(const World&)>& body, st
   } catch (const Error& error) {
     return failed(static_cast<int>(error.code()), error.what());
   } catch (const std::bad_alloc&) {
-    return failed(1, "out of memory: an allocation was refused; use a smaller --global-batch, more workers or --accumulate");
+    return failed(1, name_settings("out of memory: an allocation was refused; use a smaller --global-batch, more workers or --accumulate"));
   } catch (const std::exception& error) {
     return failed(1, sentence_of(error));
   }

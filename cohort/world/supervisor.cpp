@@ -133,7 +133,9 @@ std::string Supervisor::how_it_ended(const Rank& rank) const {
     const bool out_of_memory = signal == SIGKILL && oom_kills_before_ >= 0 && num_oom_kills() > oom_kills_before_;
     return concat(
         "rank ", rank.rank, " (pid ", rank.pid, ") was killed by signal ", signal, " (SIG", ::sigabbrev_np(signal), ")", when,
-        out_of_memory ? ": the kernel ran out of memory (its oom_kill counter rose); use a smaller --global-batch or fewer workers" : "");
+        out_of_memory
+            ? name_settings(": the kernel ran out of memory (its oom_kill counter rose); use a smaller --global-batch or fewer workers")
+            : "");
   }
   std::string text = concat("rank ", rank.rank, " (pid ", rank.pid, ") exited with code ", WEXITSTATUS(rank.wait_status), when);
   if (status.error_code && status.message[0]) text += concat(": ", status.message);

@@ -28,16 +28,16 @@ c10::intrusive_ptr<c10d::ProcessGroupGloo> connect(c10::intrusive_ptr<c10d::Stor
 /// A world of one rank runs each collective that Cohort uses: enough to cross every virtual table and structure that the declarations
 /// describe.
 void self_test() {
-  static const char kLine[] = "the Gloo inside LibTorch " TORCH_VERSION
-                              " does not fit the declarations that Cohort was built with (package libgloo-dev): rebuild "
-                              "Cohort against this LibTorch, or report the two versions; until then train with --workers 1";
-  const CrashGuard guard(kLine);
+  const std::string line = name_settings("the Gloo inside LibTorch " TORCH_VERSION
+                                         " does not fit the declarations that Cohort was built with (package libgloo-dev): rebuild "
+                                         "Cohort against this LibTorch, or report the two versions; until then train with --workers 1");
+  const CrashGuard guard(line.c_str());
   auto group = connect(c10::make_intrusive<c10d::HashStore>(), 0, 1, "127.0.0.1", 10);
   std::vector<at::Tensor> tensors{at::full({8}, 3.0f, at::kFloat)};
   group->allreduce(tensors)->wait();
   group->broadcast(tensors)->wait();
   group->barrier()->wait();
-  if (group->getRank() != 0 || group->getSize() != 1 || tensors[0].sum().item<float>() != 24.0f) fail(ErrorCode::kEnvironment, kLine);
+  if (group->getRank() != 0 || group->getSize() != 1 || tensors[0].sum().item<float>() != 24.0f) fail(ErrorCode::kEnvironment, line);
 }
 
 }  // namespace

@@ -166,11 +166,12 @@ void GlooMessage::wait_for_gloo() {
 /// Two ranks of this process swap a message in all the ways in which Cohort does: a mismatch between Gloo's declarations and its code shows
 /// here.
 void self_test() {
-  static const char kLine[] = "the Gloo inside LibTorch " TORCH_VERSION
-                              " does not fit the declarations that Cohort was built with (package libgloo-dev): rebuild "
-                              "Cohort against this LibTorch, or report the two versions; until then train on one host with --backend shm";
+  const std::string line =
+      name_settings("the Gloo inside LibTorch " TORCH_VERSION
+                    " does not fit the declarations that Cohort was built with (package libgloo-dev): rebuild "
+                    "Cohort against this LibTorch, or report the two versions; until then train on one host with --backend shm");
   make_gloo(c10::make_intrusive<c10d::HashStore>(), 0, 1, "127.0.0.1", 20);  // Its own test comes first: guards do not nest.
-  const CrashGuard guard(kLine);
+  const CrashGuard guard(line.c_str());
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto swap = [&](int rank) {
     GlooTransport transport(make_gloo(store, rank, 2, "127.0.0.1", 20), rank, 2, 20, "the self-test");
@@ -182,7 +183,7 @@ void self_test() {
   };
   auto rank_1 = std::async(std::launch::async, swap, 1);
   const bool right = swap(0);
-  if (!rank_1.get() || !right) fail(ErrorCode::kEnvironment, kLine);
+  if (!rank_1.get() || !right) fail(ErrorCode::kEnvironment, line);
 }
 
 }  // namespace

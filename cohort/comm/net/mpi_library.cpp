@@ -150,7 +150,7 @@ class LoadedMpi final : public MpiLibrary {
     }
     if (level < kThreadMultiple)
       fail(ErrorCode::kEnvironment, "MPI offers thread level ", level, begun ? ", as the program initialised it" : "",
-           ", and Cohort needs MPI_THREAD_MULTIPLE (3): call MPI_Init_thread with it, or use --backend gloo");
+           name_settings(", and Cohort needs MPI_THREAD_MULTIPLE (3): call MPI_Init_thread with it, or use --backend gloo"));
   }
 
   void bind_all() {
@@ -225,10 +225,10 @@ std::unique_ptr<MpiLibrary> load() {
   const bool by_open_mpi = is_set("OMPI_COMM_WORLD_SIZE") || is_set("PMIX_RANK"), by_mpich = is_set("PMI_RANK") || is_set("PMI_SIZE");
   void* library = dlsym(RTLD_DEFAULT, "MPI_Init_thread") ? dlopen(nullptr, RTLD_NOW) : nullptr;  // The program is itself one of MPI.
   if (!library && !by_open_mpi && !by_mpich)
-    fail(ErrorCode::kEnvironment, "--backend mpi: this process was not started by mpirun; ", kAdvice);
+    fail(ErrorCode::kEnvironment, name_settings("--backend mpi: this process was not started by mpirun; "), kAdvice);
   if (!library) library = open_mpi_library(by_open_mpi ? MpiKind::kOpenMpi : MpiKind::kMpich);
   if (!library)
-    fail(ErrorCode::kEnvironment, "--backend mpi: started by ", by_open_mpi ? "Open MPI" : "MPICH", ", but its library (",
+    fail(ErrorCode::kEnvironment, name_settings("--backend mpi: started by "), by_open_mpi ? "Open MPI" : "MPICH", ", but its library (",
          by_open_mpi ? "libmpi.so.40" : "libmpich.so.12", ") cannot be loaded [", dlerror(), "]; put its folder into LD_LIBRARY_PATH, or ",
          kAdvice);
   if (kind_of(library) == MpiKind::kOpenMpi) return std::make_unique<LoadedMpi<OpenMpi>>(library);

@@ -19,7 +19,7 @@
 namespace cohort {
 namespace {
 
-constexpr char kInstead[] = "; use --backend gloo, over which ranks may also share one GPU";
+std::string instead() { return name_settings("; use --backend gloo, over which ranks may also share one GPU"); }
 
 }  // namespace
 
@@ -27,7 +27,7 @@ constexpr char kInstead[] = "; use --backend gloo, over which ranks may also sha
 
 namespace {
 
-std::string why_no_gpu() { return c10::cuda::device_count() > 0 ? "" : concat("NCCL needs a GPU, and this process sees none", kInstead); }
+std::string why_no_gpu() { return c10::cuda::device_count() > 0 ? "" : concat("NCCL needs a GPU, and this process sees none", instead()); }
 
 /// The same for two processes of one machine, in containers too, exactly where they use one GPU: what NCCL compares.
 std::string identity_of(c10::Device device) {
@@ -62,7 +62,7 @@ std::shared_ptr<const DeviceLink> make_nccl_link(c10::Device device) {
 #else
 
 std::string why_no_nccl() {
-  return concat("this build has no NCCL: it was made against a LibTorch without it, or without the headers of NCCL and CUDA", kInstead);
+  return concat("this build has no NCCL: it was made against a LibTorch without it, or without the headers of NCCL and CUDA", instead());
 }
 
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(c10::intrusive_ptr<c10d::Store>, int, int, double) {

@@ -197,7 +197,8 @@ std::string small_batch_warning(const torch::nn::Module& module, int64_t samples
   return concat(batch ? "batch norm" : "ghost batch norm", " takes its statistics from ", samples_per_statistic, " sample",
                 samples_per_statistic == 1 ? "" : "s", "; below ", kFewSamples,
                 " they are so noisy that accuracy suffers (ResNet-50 on ImageNet: error 23.7 % with 16, 27.3 % with 4). Use ",
-                batch ? "--sync-batch-norm" : "a larger ghost=N", ", another norm (norm=group), a larger --global-batch or fewer workers");
+                batch ? name_settings("--sync-batch-norm") : "a larger ghost=N",
+                name_settings(", another norm (norm=group), a larger --global-batch or fewer workers"));
 }
 
 }  // namespace cohort

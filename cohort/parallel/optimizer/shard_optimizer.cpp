@@ -20,7 +20,7 @@ ShardOptimizer::ShardOptimizer(UpdateRule rule, std::vector<Segment> segments) :
     const at::ScalarType type = segment.weights.scalar_type();
     if (type != at::kFloat && type != at::kDouble)
       fail(ErrorCode::kBadInput, "parameter ", segment.parameter, " cannot be trained: its type is ", type,
-           "; keep parameters in Float (or Double) and use --precision bf16 or fp16 for half-precision arithmetic");
+           name_settings("; keep parameters in Float (or Double) and use --precision bf16 or fp16 for half-precision arithmetic"));
     Held held;
     for (size_t slot = 0; slot < rule_.slots().size(); ++slot)
       held.slots.push_back(at::zeros({segment.weights.numel()}, segment.weights.options().requires_grad(false)));

@@ -298,7 +298,7 @@ std::vector<Flag> check_intervals(const std::vector<StepsToResult>& steps) {
        .evidence = concat("at batch sizes ", join(open, ", "),
                           " trials were stopped at the best steps so far and too few went on to the goal: steps are exact, but their 95 % "
                           "intervals have no upper end, and those of fits and regimes are wider than they need be"),
-       .advice = "run with --censor-margin 2 for intervals"}};
+       .advice = name_settings("run with --censor-margin 2 for intervals")}};
 }
 
 }  // namespace

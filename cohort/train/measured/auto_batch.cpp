@@ -44,8 +44,8 @@ class Settings {
     const Setting& setting = *find_setting(name);
     set(name, value);
     if (given(name) && setting.get(user_) != setting.get(taken_))
-      fail(ErrorCode::kBadInput, "--", name, " ", setting.get(user_), " contradicts the study ", user_.study, ", which was made with ",
-           setting.get(taken_), "; leave --", name, " or --study out");
+      fail(ErrorCode::kBadInput, name_settings("--" + name), " ", setting.get(user_), " contradicts the study ", user_.study,
+           ", which was made with ", setting.get(taken_), name_settings("; leave --" + name), name_settings(" or --study out"));
   }
 
  private:
@@ -83,8 +83,8 @@ const StepsToResult& row_of(const Curve& curve, const std::string& folder, int64
     if (row.batch_size == batch_size) return row;
     reached.push_back(std::to_string(row.batch_size));
   }
-  fail(ErrorCode::kBadInput, "--study ", folder, ": batch size ", batch_size, " is none of those that reached ", curve.goal, " there (",
-       reached.empty() ? "none did" : join(reached, " "), "); take one of them, or auto");
+  fail(ErrorCode::kBadInput, name_settings("--study "), folder, ": batch size ", batch_size, " is none of those that reached ", curve.goal,
+       " there (", reached.empty() ? "none did" : join(reached, " "), "); take one of them, or auto");
 }
 
 /// The cells of that number of workers; the best of them first.
@@ -95,16 +95,17 @@ std::vector<WorthCell> cells_for(const Curve& curve, const std::string& folder, 
   if (!measured.contains(num_workers)) {
     std::vector<std::string> numbers;
     for (const int number : measured) numbers.push_back(std::to_string(number));
-    fail(ErrorCode::kBadInput, "--global-batch auto for ", workers_text(num_workers), ": ", folder, "/step_times.csv has step times of ",
-         numbers.empty() ? "no" : join(numbers, ", "), " workers; measure them on a machine with as many cores with `cohort study report ",
-         folder, " --workers ", num_workers, "`, or give --global-batch a number");
+    fail(ErrorCode::kBadInput, name_settings("--global-batch auto for "), workers_text(num_workers), ": ", folder,
+         "/step_times.csv has step times of ", numbers.empty() ? "no" : join(numbers, ", "),
+         " workers; measure them on a machine with as many cores with `cohort study report ", folder, " --workers ", num_workers,
+         "`, or give ", name_settings("--global-batch"), " a number");
   }
   std::vector<WorthCell> cells;
   for (const WorthCell& cell : study::worth_of_workers(curve.rows, times).cells)
     if (cell.num_workers == num_workers) cells.push_back(cell);
   if (cells.empty())
-    fail(ErrorCode::kBadInput, "--global-batch auto for ", workers_text(num_workers), ": no batch size of ", folder,
-         " that has step times reached ", curve.goal, "; give --global-batch a number, or ask `cohort study report ", folder,
+    fail(ErrorCode::kBadInput, name_settings("--global-batch auto for "), workers_text(num_workers), ": no batch size of ", folder,
+         " that has step times reached ", curve.goal, name_settings("; give --global-batch a number, or ask `cohort study report "), folder,
          "` for an easier goal");
   std::stable_sort(cells.begin(), cells.end(), [](const WorthCell& a, const WorthCell& b) { return a.seconds < b.seconds; });
   return cells;
@@ -164,25 +165,26 @@ std::string why(const std::vector<WorthCell>& cells, const std::string& goal) {
 }
 
 StudySpec read_study_spec(const std::string& folder) {
-  StudySpec spec = study::read_spec(
-      file_of_study(folder, "study.toml", "--study takes the folder of a study that was run: `cohort study run SPEC.toml --out DIR`"));
+  StudySpec spec = study::read_spec(file_of_study(
+      folder, "study.toml", name_settings("--study takes the folder of a study that was run: `cohort study run SPEC.toml --out DIR`")));
   if (spec.is_noisy_quadratic())
-    fail(ErrorCode::kBadInput, "--study ", folder, ": the noisy quadratic has no model that `train` could train");
+    fail(ErrorCode::kBadInput, name_settings("--study "), folder, ": the noisy quadratic has no model that `train` could train");
   if (spec.train_samples > 0)
-    fail(ErrorCode::kBadInput, "--study ", folder, ": made with the first ", spec.train_samples,
-         " samples of its data, which `train` can not do; leave --study out");
+    fail(ErrorCode::kBadInput, name_settings("--study "), folder, ": made with the first ", spec.train_samples,
+         name_settings(" samples of its data, which `train` can not do; leave --study out"));
   return spec;
 }
 
 void check_asked(const Config& config, const Layout& layout) {
   if (config.study.empty())
-    fail(ErrorCode::kBadInput, "--global-batch auto needs --study DIR: the study that knows how many steps each batch size takes");
+    fail(ErrorCode::kBadInput,
+         name_settings("--global-batch auto needs --study DIR: the study that knows how many steps each batch size takes"));
   if (config.resume)
-    fail(ErrorCode::kBadInput, "--study with --resume: go on with the numbers that were chosen, `cohort train ",
+    fail(ErrorCode::kBadInput, name_settings("--study with --resume: go on with the numbers that were chosen, `cohort train "),
          config.run.empty() ? "RUN" : config.run, "/config.toml --resume`");
   if (config.global_batch == 0 && layout.is_model_parallel())
-    fail(ErrorCode::kBadInput, "--global-batch auto with --layout ", config.layout,
-         ": a study has step times of data-parallel workers; give --global-batch a number");
+    fail(ErrorCode::kBadInput, name_settings("--global-batch auto with --layout "), config.layout,
+         name_settings(": a study has step times of data-parallel workers; give --global-batch a number"));
 }
 
 }  // namespace

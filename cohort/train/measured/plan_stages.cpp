@@ -47,15 +47,15 @@ int num_stages_of_file(const Layout& layout) {
   const std::vector<int> degrees = layout.data_degrees();
   const int num_ranks = layout.is_even() ? layout.pp : std::accumulate(degrees.begin(), degrees.end(), 0);
   if (schedule.num_ranks() != num_ranks)
-    fail(ErrorCode::kBadInput, "--layout: schedule=", layout.schedule, " is for ", schedule.num_ranks(),
+    fail(ErrorCode::kBadInput, name_settings("--layout: schedule="), layout.schedule, " is for ", schedule.num_ranks(),
          " ranks, and the pipeline of this layout has ", num_ranks);
   if (schedule.num_micro_batches != layout.microbatches)
-    fail(ErrorCode::kBadInput, "--layout: schedule=", layout.schedule, " is for ", schedule.num_micro_batches,
+    fail(ErrorCode::kBadInput, name_settings("--layout: schedule="), layout.schedule, " is for ", schedule.num_micro_batches,
          " micro-batches; say microbatches=", schedule.num_micro_batches);
   const int named = static_cast<int>(layout.stages.size());
   if (named > 0 && named != schedule.num_stages)
-    fail(ErrorCode::kBadInput, "--layout: schedule=", layout.schedule, " is for ", schedule.num_stages, " stages, and the layout names ",
-         named);
+    fail(ErrorCode::kBadInput, name_settings("--layout: schedule="), layout.schedule, " is for ", schedule.num_stages,
+         " stages, and the layout names ", named);
   return schedule.num_stages;
 }
 
@@ -107,7 +107,8 @@ std::vector<bool> choose_recompute(const Profile& profile, const StagePlan& plan
   const std::vector<int>& stage_of = plan.stages.stage_of;
   const int num_layers = static_cast<int>(profile.layers.size()), num_stages = stage_of.empty() ? 1 : 1 + stage_of.back();
   if (!std::is_sorted(stage_of.begin(), stage_of.end()))
-    fail(ErrorCode::kBadInput, "--layout: recompute=auto chooses for stages that are runs of layers; use recompute=all with these stages");
+    fail(ErrorCode::kBadInput,
+         name_settings("--layout: recompute=auto chooses for stages that are runs of layers; use recompute=all with these stages"));
   // Stages of one worker share its memory evenly.
   const int stages_of_worker = std::max(1, num_stages / asked.layout.pp);
   for (int stage = 0, first = 0; stage < num_stages; ++stage) {
@@ -144,8 +145,8 @@ StagePlan make_plan(LayerGraph& model, const StageRequest& asked, const LinkEsti
     const BranchPlacement placement = place_branches(profile, layout.pp);
     const int used = 1 + *std::max_element(placement.rank.begin(), placement.rank.end());
     if (used < layout.pp)
-      fail(ErrorCode::kBadInput, "--layout: split=branches finds work for ", used, used == 1 ? " worker" : " workers", " of ", layout.pp,
-           ": a micro-batch takes ", 1e3 * placement.seconds, " ms there, ", 1e3 * placement.one_rank_seconds,
+      fail(ErrorCode::kBadInput, name_settings("--layout: split=branches finds work for "), used, used == 1 ? " worker" : " workers",
+           " of ", layout.pp, ": a micro-batch takes ", 1e3 * placement.seconds, " ms there, ", 1e3 * placement.one_rank_seconds,
            " ms on one; use split=auto, or name the stages in a layout file");
     plan.stages = {stage_of_layers(placement.first_layer, num_layers), placement.rank};
   } else if (pipelined) {

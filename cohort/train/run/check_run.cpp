@@ -23,12 +23,13 @@ void check_model_parallel(const Config& config, const Layout& layout) {
   const auto refuse = [](bool asked, const std::string& what, const std::string& instead, const std::string& with = "pp or tp") {
     if (asked) fail(ErrorCode::kBadInput, what, " with ", with, " is not supported; ", instead);
   };
-  refuse(config.device != "cpu", "--device " + config.device,
-         "stages and divided layers exchange through the host's memory: use --device cpu");
-  refuse(config.shares != "equal", "--shares " + config.shares,
+  refuse(config.device != "cpu", name_settings("--device ") + config.device,
+         name_settings("stages and divided layers exchange through the host's memory: use --device cpu"));
+  refuse(config.shares != "equal", name_settings("--shares ") + config.shares,
          "use equal shares, or stages with more replicas in a layout file ({\"stages\": [{\"layers\": [...], \"dp\": 2}, ...]})");
-  refuse(config.sync_batch_norm && layout.tp > 1, "--sync-batch-norm", "use norm=ghost, group or none, or dp and pp alone", "tp");
-  refuse(config.label_smoothing > 0 && layout.tp > 1, concat("--label-smoothing ", config.label_smoothing),
+  refuse(config.sync_batch_norm && layout.tp > 1, name_settings("--sync-batch-norm"), "use norm=ghost, group or none, or dp and pp alone",
+         "tp");
+  refuse(config.label_smoothing > 0 && layout.tp > 1, concat(name_settings("--label-smoothing "), config.label_smoothing),
          "the loss over divided classes is not smoothed: use dp and pp alone", "tp");
   if (layout.pp == 1) return;
   if (layout.schedule.ends_with(".json")) check_schedule(read_schedule_file(layout.schedule));
@@ -39,36 +40,37 @@ void check_model_parallel(const Config& config, const Layout& layout) {
 void check_device(const Config& config, const Layout& layout) {
   if (config.device == "cpu") {
     if (config.backend == "nccl")
-      fail(ErrorCode::kBadInput, "--backend nccl moves tensors that lie on GPUs: add --device cuda, or use --backend auto");
+      fail(ErrorCode::kBadInput, name_settings("--backend nccl moves tensors that lie on GPUs: add --device cuda, or use --backend auto"));
     return;
   }
-  if (config.backend == "nccl" && !why_no_nccl().empty()) fail(ErrorCode::kBadInput, "--backend nccl: ", why_no_nccl());
+  if (config.backend == "nccl" && !why_no_nccl().empty()) fail(ErrorCode::kBadInput, name_settings("--backend nccl: "), why_no_nccl());
   if (layout.compress != "none")
-    fail(ErrorCode::kBadInput, "compress=", layout.compress, " with --device ", config.device,
-         " is not supported: it works on gradients in the host's memory; use compress=none, or --device cpu");
+    fail(ErrorCode::kBadInput, "compress=", layout.compress, name_settings(" with --device "), config.device,
+         name_settings(" is not supported: it works on gradients in the host's memory; use compress=none, or --device cpu"));
 }
 
 void check_faults(const Job& job) {
   if (const int64_t rank = last_injected_rank(job.faults); rank >= job.num_ranks())
-    fail(ErrorCode::kBadInput, "--inject ", job.config.inject, ": there is no rank ", rank, ", the last of ", job.num_ranks(), " is rank ",
-         job.num_ranks() - 1);
+    fail(ErrorCode::kBadInput, name_settings("--inject "), job.config.inject, ": there is no rank ", rank, ", the last of ",
+         job.num_ranks(), " is rank ", job.num_ranks() - 1);
 }
 
 /// The ranks know how many samples a model's norm keeps together; this is what no model can do.
 void check_batch(const Config& config, const Layout& layout) {
   const int num_shares = num_pipelines(layout);
   if (config.shares == "equal" && config.global_batch < num_shares)
-    fail(ErrorCode::kBadInput, "--global-batch ", config.global_batch, " leaves some of ", num_shares,
+    fail(ErrorCode::kBadInput, name_settings("--global-batch "), config.global_batch, " leaves some of ", num_shares,
          layout.is_model_parallel() ? " replicas" : " ranks", " without samples; use ", num_shares, " or more, or fewer workers");
   // The last batch of an epoch may be smaller: pieces without samples are left out of it.
   const int64_t pieces = int64_t{config.accumulate} * layout.microbatches;
   const int64_t least = (config.shares == "equal" ? num_shares : 1) * pieces;
   if (pieces > 1 && config.global_batch < least)
-    fail(ErrorCode::kBadInput, config.accumulate > 1 ? concat("--accumulate ", config.accumulate) : "",
+    fail(ErrorCode::kBadInput, config.accumulate > 1 ? concat(name_settings("--accumulate "), config.accumulate) : "",
          config.accumulate > 1 && layout.microbatches > 1 ? " with " : "",
-         layout.microbatches > 1 ? concat("--layout microbatches=", layout.microbatches) : "", " cuts --global-batch ", config.global_batch,
-         " into ", least, " pieces", num_shares > 1 && least > pieces ? concat(" (", pieces, " for each of ", num_shares, " shares)") : "",
-         ", more than it has samples; use fewer pieces, or --global-batch ", least, " or more");
+         layout.microbatches > 1 ? concat(name_settings("--layout microbatches="), layout.microbatches) : "",
+         name_settings(" cuts --global-batch "), config.global_batch, " into ", least, " pieces",
+         num_shares > 1 && least > pieces ? concat(" (", pieces, " for each of ", num_shares, " shares)") : "",
+         name_settings(", more than it has samples; use fewer pieces, or --global-batch "), least, " or more");
 }
 
 }  // namespace
@@ -83,26 +85,27 @@ void check_data(const Job& job, const DataSet& data) {
   const Config& config = job.config;
   const int64_t num_samples = data.train->num_samples();
   if (config.global_batch > num_samples)
-    fail(ErrorCode::kBadInput, "--global-batch ", config.global_batch, ": the data has ", num_samples,
-         " training samples, and a batch takes each at most once; use --global-batch ", num_samples, " or less");
+    fail(ErrorCode::kBadInput, name_settings("--global-batch "), config.global_batch, ": the data has ", num_samples,
+         name_settings(" training samples, and a batch takes each at most once; use --global-batch "), num_samples, " or less");
   const int64_t steps = steps_of_run(config, num_samples);
   if (config.noise_scale > steps)
-    fail(ErrorCode::kBadInput, "--noise-scale ", config.noise_scale, " measures once in ", config.noise_scale, " steps, and the run has ",
-         steps, ", so it would measure nothing; use --noise-scale ", steps, " or less, or leave it out");
+    fail(ErrorCode::kBadInput, name_settings("--noise-scale "), config.noise_scale, " measures once in ", config.noise_scale,
+         " steps, and the run has ", steps, name_settings(", so it would measure nothing; use --noise-scale "), steps,
+         " or less, or leave it out");
   for (const InjectedFault& fault : job.faults)
     if (fault.kind == "kill" && fault.value >= static_cast<double>(steps))
-      fail(ErrorCode::kBadInput, "--inject kill:", fault.rank, ":", fault.value, ": steps are counted from 0 here, and the last of ", steps,
-           " is ", steps - 1);
+      fail(ErrorCode::kBadInput, name_settings("--inject kill:"), fault.rank, ":", fault.value,
+           ": steps are counted from 0 here, and the last of ", steps, " is ", steps - 1);
 }
 
 void check_model(const Config& config, const Layout& layout, const LayerGraph& model) {
   const std::vector<NamedTensor> parameters = distinct_parameters(model);
   if (parameters.empty())
     fail(ErrorCode::kBadInput, model.title(), " has no parameters, so there is nothing to train; register its modules and tensors ",
-         "(register_module, register_parameter; LayerGraph: add(name, kind, module)), or give another --model");
+         name_settings("(register_module, register_parameter; LayerGraph: add(name, kind, module)), or give another --model"));
   if (trained_parameters(parameters).empty())
     fail(ErrorCode::kBadInput, model.title(), " has no parameter that trains: ", parameters.front().name, " and all others of its ",
-         parameters.size(), " are frozen; call requires_grad_(true) on those that are to train, or give another --model");
+         parameters.size(), name_settings(" are frozen; call requires_grad_(true) on those that are to train, or give another --model"));
   const auto check_types = [&](const std::vector<NamedTensor>& tensors, const char* what) {
     for (const NamedTensor& named : tensors)
       if (!can_be_saved(named.tensor.scalar_type()))
@@ -112,16 +115,16 @@ void check_model(const Config& config, const Layout& layout, const LayerGraph& m
   check_types(parameters, "parameter");
   check_types(distinct_buffers(model), "buffer");
   if (layout.pp > 1 && model.layers().size() == 1)
-    fail(ErrorCode::kBadInput, "--layout: pp=", layout.pp, " cannot cut ", config.model,
+    fail(ErrorCode::kBadInput, name_settings("--layout: pp="), layout.pp, " cannot cut ", config.model,
          ", which is one layer: let its factory return a torch::nn::Sequential or a cohort::LayerGraph of its layers, or use dp");
   if (config.label_smoothing > 0 && model.loss())
-    fail(ErrorCode::kBadInput, "--label-smoothing ", config.label_smoothing, " is about the cross-entropy, and ", config.model,
-         " has a loss of its own; leave it out");
+    fail(ErrorCode::kBadInput, name_settings("--label-smoothing "), config.label_smoothing, " is about the cross-entropy, and ",
+         config.model, " has a loss of its own; leave it out");
 }
 
 void check_goal(const Job& job, LayerGraph& model, const DataSource& validation) {
   if (!model.loss() || !job.goal || job.goal->metric != "val_error" || gives_scores(model, validation)) return;
-  fail(ErrorCode::kBadInput, "--goal ", job.config.goal, ": the output of ", job.config.model,
+  fail(ErrorCode::kBadInput, name_settings("--goal "), job.config.goal, ": the output of ", job.config.model,
        " is no scores of classes, so no error is known; use val_loss");
 }
 

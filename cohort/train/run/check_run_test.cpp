@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cohort/base/fail.h"
+#include "cohort/testing/member_names.h"
 
 namespace cohort {
 namespace {
@@ -53,6 +54,12 @@ TEST_CASE("a batch has a sample for every piece that it is cut into") {
   CHECK(refusal_of(16, 9, "auto", 2, "equal") ==
         "--accumulate 9 cuts --global-batch 16 into 18 pieces (9 for each of 2 shares), more than it has samples; use fewer pieces, or "
         "--global-batch 18 or more");
+  {
+    const MemberNames members;
+    CHECK(refusal_of(16, 9, "auto", 2, "equal") ==
+          "accumulate 9 cuts global_batch 16 into 18 pieces (9 for each of 2 shares), more than it has samples; use fewer pieces, or "
+          "global_batch 18 or more");
+  }
   CHECK(refusal_of(8, 9, "auto", 1, "equal").find("--accumulate 9 cuts --global-batch 8 into 9 pieces, more") == 0);
   CHECK(refusal_of(8, 1, "pp=2,microbatches=9", 2, "equal").find("--layout microbatches=9 cuts --global-batch 8 into 9") == 0);
   CHECK(refusal_of(16, 2, "dp=2,pp=2,microbatches=5", 4, "equal").find("--accumulate 2 with --layout microbatches=5 cuts") == 0);

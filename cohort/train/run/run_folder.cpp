@@ -56,12 +56,13 @@ bool make_new_folder(const std::string& path) {
 }
 
 void check_holds_run(const Config& config, const std::string& path) {
-  if (config.resume && !holds_run(path)) fail(ErrorCode::kBadInput, "--resume: ", path, " holds no run");
+  if (config.resume && !holds_run(path)) fail(ErrorCode::kBadInput, name_settings("--resume: "), path, " holds no run");
   if (std::error_code ignored; !config.resume && holds_run(path) && !fs::exists(path + "/checkpoints/latest", ignored))
-    fail(ErrorCode::kBadInput, "--run ", path,
+    fail(ErrorCode::kBadInput, name_settings("--run "), path,
          " holds a run that saved no checkpoint, so it can not go on; remove it, or give another folder");
   if (!config.resume && holds_run(path))
-    fail(ErrorCode::kBadInput, "--run ", path, " already holds a run; add --resume to go on with it, or give another folder");
+    fail(ErrorCode::kBadInput, name_settings("--run "), path,
+         name_settings(" already holds a run; add --resume to go on with it, or give another folder"));
 }
 
 }  // namespace
@@ -86,7 +87,7 @@ void RunFolder::make(const Config& config) {
 }
 
 void RunFolder::lock() {
-  lock_ = std::make_unique<FolderLock>(path_ + kLockName, "--run " + path_,
+  lock_ = std::make_unique<FolderLock>(path_ + kLockName, name_settings("--run ") + path_,
                                        "one job at a time writes a run; wait for it, end it, or give another folder");
 }
 

@@ -99,8 +99,8 @@ void RunReporter::start() {
 void RunReporter::tell_skipped(int64_t step) {
   if (skip_is_told_ || run_.config.loss_scale == 0 || !run_.reports_here()) return;
   skip_is_told_ = true;
-  log_warning(concat("step ", step, " was skipped: its gradients overflowed fp16 with the fixed --loss-scale ", run_.config.loss_scale,
-                     "; use a smaller one, or 0 for a dynamic one. How many were skipped stands at the end"));
+  log_warning(concat("step ", step, name_settings(" was skipped: its gradients overflowed fp16 with the fixed --loss-scale "),
+                     run_.config.loss_scale, "; use a smaller one, or 0 for a dynamic one. How many were skipped stands at the end"));
 }
 
 void RunReporter::step(const StepResult& step, int64_t num_samples, bool is_last) {
@@ -251,7 +251,9 @@ void RunReporter::write_rank_totals(const TrainResult& result) {
 void RunReporter::write_text_sample(int64_t step, LayerGraph& model) {
   const std::string prompt = run_.config.prompt.empty() ? first_text(*run_.data.validation, 32) : run_.config.prompt;
   const auto text = sample_text(model, run_.data.train->shape(), prompt, run_.config.sample_bytes, 0.8, run_.config.seed);
-  if (!text) return log_info("the output of the model is no scores of the next byte, so it writes no text (--sample-bytes 0 does not ask)");
+  if (!text)
+    return log_info(
+        name_settings("the output of the model is no scores of the next byte, so it writes no text (--sample-bytes 0 does not ask)"));
   metrics_->event(Json{{"event", "sample"}, {"step", step}, {"prompt", prompt}, {"text", *text}}, false);
   if (!run_.config.json) progress_->note("the model writes: " + printable(prompt + *text));
 }

@@ -49,8 +49,8 @@ RunSaver::RunSaver(RunSetup& run)
       state_(run.config, run.job.layout, *run.model, *run.parallel.strategy, run.group, run.parallel.places(), data_identity(run)) {
   if (run.config.resume) resume();
   if (first_step_ > run.total_steps)
-    fail(ErrorCode::kBadInput, "--resume: the run has done ", first_step_, " steps, and ", run.total_steps,
-         " are asked for; give more --steps or --epochs, or leave them out");
+    fail(ErrorCode::kBadInput, name_settings("--resume: the run has done "), first_step_, " steps, and ", run.total_steps,
+         name_settings(" are asked for; give more --steps or --epochs, or leave them out"));
 }
 
 void RunSaver::resume() {

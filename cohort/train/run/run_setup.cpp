@@ -126,9 +126,9 @@ void warn_of_run(const RunSetup& run) {
   int64_t per_statistic = std::max<int64_t>(1, run.config.global_batch / (pieces * run.job.layout.microbatches) / num_shares);
   if (granularity > 1) per_statistic = std::min(per_statistic, granularity);
   if (const int64_t asked = pieces * run.job.layout.microbatches, made = num_pieces(run.job, *run.model, run.data); made < asked)
-    log_warning(concat("this model's batch norm keeps groups of ", granularity, " samples together, so a step has ", made,
-                       " pieces and not ", asked,
-                       "; use a larger --global-batch, or another norm (norm=group, none, norm=ghost with a smaller ghost=N)"));
+    log_warning(concat(
+        "this model's batch norm keeps groups of ", granularity, " samples together, so a step has ", made, " pieces and not ", asked,
+        name_settings("; use a larger --global-batch, or another norm (norm=group, none, norm=ghost with a smaller ghost=N)")));
   for (const std::string& warning :
        {small_batch_warning(*run.model, per_statistic), precision_warning(run.job.precision, run.device.type())})
     if (!warning.empty()) log_warning(warning);

@@ -45,20 +45,24 @@ void check_identity(const Json& then, const Json& now, const std::string& path, 
   for (const auto& [key, value] : now.items()) {
     if (then.value(key, Json()) == value) continue;
     if (key == "data" && !then.contains(key)) {
-      log_warning(concat("--resume: ", path, " has no fingerprint of its data, so nobody can say whether ", data, " is the same"));
+      log_warning(
+          concat(name_settings("--resume: "), path, " has no fingerprint of its data, so nobody can say whether ", data, " is the same"));
       continue;
     }
     if (key == "data")
-      fail(ErrorCode::kBadInput, "--resume: ", path, " was trained on other data than ", data, " is now (fingerprint ", then[key].dump(),
-           ", now ", value.dump(), "); give the same --data, --context and --val-samples, or start a new run in another --run folder");
+      fail(ErrorCode::kBadInput, name_settings("--resume: "), path, " was trained on other data than ", data, " is now (fingerprint ",
+           then[key].dump(), ", now ", value.dump(),
+           name_settings("); give the same --data, --context and --val-samples, or start a new run in another --run folder"));
     const auto text = [](const Json& what) { return what.is_string() ? what.get<std::string>() : what.dump(); };
     if (key == "train_samples")
-      fail(ErrorCode::kBadInput, "--resume: ", path, " was trained on ", text(then.value(key, Json())), " samples, and ", data,
-           " now gives ", text(value), "; give the same --data, --context and --val-samples, or start a new run in another --run folder");
+      fail(ErrorCode::kBadInput, name_settings("--resume: "), path, " was trained on ", text(then.value(key, Json())), " samples, and ",
+           data, " now gives ", text(value),
+           name_settings("; give the same --data, --context and --val-samples, or start a new run in another --run folder"));
     std::string option = key;
     std::replace(option.begin(), option.end(), '_', '-');
-    fail(ErrorCode::kBadInput, "--resume: ", path, " was trained with --", option, " ", text(then.value(key, Json())), ", this run has --",
-         option, " ", text(value), "; give the same, or start a new run in another --run folder");
+    option = name_settings("--" + option);
+    fail(ErrorCode::kBadInput, name_settings("--resume: "), path, " was trained with ", option, " ", text(then.value(key, Json())),
+         ", this run has ", option, " ", text(value), name_settings("; give the same, or start a new run in another --run folder"));
   }
 }
 
@@ -74,9 +78,11 @@ bool of_compressor(const std::string& name) { return name.starts_with("compress/
 bool is_residual(const std::string& name) { return of_compressor(name) && name.ends_with("/residual"); }
 
 void check_piece(const Checkpoint& checkpoint, const FlatPiece& piece, const std::vector<int64_t>& whole_shape) {
-  if (!checkpoint.has(piece.name)) fail(ErrorCode::kBadInput, "--resume: ", checkpoint.path(), " has no tensor ", piece.name);
+  if (!checkpoint.has(piece.name))
+    fail(ErrorCode::kBadInput, name_settings("--resume: "), checkpoint.path(), " has no tensor ", piece.name);
   if (checkpoint.shape(piece.name) != whole_shape || checkpoint.dtype(piece.name) != dtype_of(piece))
-    fail(ErrorCode::kBadInput, "--resume: tensor ", piece.name, " of ", checkpoint.path(), " has another shape or type than the model's");
+    fail(ErrorCode::kBadInput, name_settings("--resume: tensor "), piece.name, " of ", checkpoint.path(),
+         " has another shape or type than the model's");
 }
 
 }  // namespace
@@ -126,8 +132,8 @@ std::string RunState::newest_checkpoint() const {
   const std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(checkpoints_folder(config_), &skipped);
   for (const std::string& line : skipped) log_warning("checkpoint skipped: " + line);
   if (!checkpoint)
-    fail(ErrorCode::kBadInput, "--resume: no valid checkpoint in ", checkpoints_folder(config_),
-         ", so there is nothing to go on from; start anew in another --run folder, or remove this one");
+    fail(ErrorCode::kBadInput, name_settings("--resume: no valid checkpoint in "), checkpoints_folder(config_),
+         name_settings(", so there is nothing to go on from; start anew in another --run folder, or remove this one"));
   check_identity(checkpoint->state().value("identity", Json::object()), identity(config_, data_), checkpoint->path(), config_.data);
   return checkpoint->path();
 }
@@ -209,18 +215,18 @@ void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiec
     }
     const ParameterShard* const shard = places_.shard_of(piece);
     if (shape != (shard ? shard->whole_shape : piece.shape) || whole.scalar_type() != piece.values.scalar_type())
-      fail(ErrorCode::kBadInput, "--resume: tensor ", name, " of the checkpoint has another shape or type than the model's");
+      fail(ErrorCode::kBadInput, name_settings("--resume: tensor "), name, " of the checkpoint has another shape or type than the model's");
     piece.values.copy_(shard ? part_of_whole(whole, *shard, piece) : whole.narrow(0, piece.begin, piece.values.numel()));
     wanted.erase(found);
   }
   std::erase_if(wanted, [](const auto& entry) { return of_compressor(entry.first); });  // Other buckets start without.
-  if (!wanted.empty()) fail(ErrorCode::kBadInput, "--resume: the checkpoint has no tensor ", wanted.begin()->first);
+  if (!wanted.empty()) fail(ErrorCode::kBadInput, name_settings("--resume: the checkpoint has no tensor "), wanted.begin()->first);
 }
 
 int64_t RunState::load_latest(Json* extra) {
   at::NoGradGuard no_grad;
   std::string path;
-  together(group_, "--resume", [&] {
+  together(group_, name_settings("--resume"), [&] {
     if (group_.rank() == 0) path = newest_checkpoint();
   });
   path = group_.all_gather_text(path, "the path of the checkpoint").front();
@@ -237,7 +243,7 @@ int64_t RunState::load_latest(Json* extra) {
   const bool all_read = std::all_of(steps.begin(), steps.end(), [&](const std::string& step) { return step == steps.front(); });
   std::vector<FlatPiece> pieces = strategy_.loaded_pieces();
   for (FlatPiece& buffer : buffer_pieces(model_)) pieces.push_back(std::move(buffer));
-  if (all_read) together(group_, "--resume", [&] { read_pieces(*checkpoint, pieces); });
+  if (all_read) together(group_, name_settings("--resume"), [&] { read_pieces(*checkpoint, pieces); });
   else receive_pieces(group_.rank() == 0 ? &*checkpoint : nullptr, pieces);
   strategy_.loaded();
   const Json info = Json::parse(
