@@ -167,7 +167,7 @@ Json measure(const BenchPipelineOptions& options, const World& world, Group& gro
   const Profile profile = profile_of(workload, options.num_micro_batches, group);
   const auto whole = build_model(workload.model, workload.shape, 0);
   AloneTrainee alone(workload, options.rule);
-  std::vector<PipelineForecast> forecasts;
+  std::vector<PipelineRecord> forecasts;
   std::vector<double> update_shares;
   std::vector<std::unique_ptr<PipelineTrainee>> trainees;
   for (const std::string& schedule : options.schedules) {
@@ -197,9 +197,9 @@ Json measure(const BenchPipelineOptions& options, const World& world, Group& gro
   for (size_t i = 0; i < trainees.size(); ++i) {
     const PipelineMeter::Result result = trainees[i]->result();
     answer["schedules"].push_back({{"step_seconds", result.step_seconds},
-                                   {"predicted_seconds", forecasts[i].step_seconds + alone.update_seconds() * update_shares[i]},
+                                   {"predicted_seconds", forecasts[i].predicted_step_seconds + alone.update_seconds() * update_shares[i]},
                                    {"bubble", result.bubble},
-                                   {"predicted_bubble", forecasts[i].bubble},
+                                   {"predicted_bubble", forecasts[i].predicted_bubble},
                                    {"trace", timeline_trace(result.last).dump()}});
   }
   return answer;

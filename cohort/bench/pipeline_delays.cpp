@@ -115,7 +115,7 @@ Json stages_of_model(const std::string& specification, const std::vector<std::st
         split == "even" ? even_split(profile, of_split) : auto_split(*model, profile, layout, of_split, chain.worker_of_stage);
     Json& stages = answer.emplace_back(Json::array());
     const StageAssignment assigned{stage_of_layers(cut.first_layer, profile.layers.size()), chain.worker_of_stage};
-    for (const PipelineForecast::Stage& stage : forecast_pipeline(*model, profile, layout, assigned, {}).stages)
+    for (const PipelineRecord::Stage& stage : forecast_pipeline(*model, profile, layout, assigned, {}).stages)
       stages.push_back({stage.forward_seconds, stage.backward_input_seconds, stage.backward_weight_seconds});
   }
   return answer;

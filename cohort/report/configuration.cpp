@@ -28,8 +28,8 @@ std::string configuration_section(const RunRecord& run, const Summary& summary) 
     add("started", start.started);
     add("host", start.host);
     add("workers", with_commas(start.world_size));
-    add("layout", start.layout.empty() ? "single" : start.layout);
-    add("tensor parallelism", start.tensor_parallel);
+    add("layout", run.layout.empty() ? "single" : run.layout);
+    if (start.tensor_parallel) add("tensor parallelism", start.tensor_parallel->sentence);
     if (start.global_batch) add("global batch", count_text(start.global_batch));
     if (summary.planned_steps) add("planned steps", count_text(summary.planned_steps));
     add("Cohort", start.version);

@@ -40,7 +40,7 @@ std::vector<Marker> markers(const RunRecord& run) {
   std::vector<Marker> out;
   for (const CheckpointRecord& one : run.checkpoints)
     out.push_back({Marker::Kind::kCheckpoint, static_cast<double>(one.step), concat("checkpoint at step ", with_commas(one.step))});
-  for (const CheckpointRecord& one : run.resumes)
+  for (const ResumeRecord& one : run.resumes)
     out.push_back({Marker::Kind::kResume, static_cast<double>(one.step), concat("resumed at step ", with_commas(one.step))});
   return out;
 }

@@ -8,19 +8,21 @@
 #include <filesystem>
 #include <fstream>
 #include <utility>
+#include <variant>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/layout.h"
+#include "cohort/record/run_event.h"
 #include "cohort/report/config_reader.h"
-#include "cohort/report/json_line.h"
 
 namespace cohort::page {
 namespace {
 
-std::string layout_text(const Json& layout) {
+std::string layout_text(const std::string& json) {
+  const Json layout = Json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (layout.is_string()) return layout.get<std::string>();
   if (!layout.is_object()) return "";
   const Json plain = to_json(Layout{});
@@ -38,22 +40,17 @@ void drop_after(std::vector<Record>& list, int64_t step) {
   while (!list.empty() && list.back().step > step) list.pop_back();
 }
 
-void read_start(const JsonLine& line, const Json& object, RunRecord& run) {
-  StartRecord start;
-  start.world_size = line.required_count("world_size");
-  if (object.contains("layout")) start.layout = layout_text(object["layout"]);
-  if (const Json* division = line.object("tensor_parallel")) start.tensor_parallel = JsonLine(*division, line.where()).text("sentence");
-  start.parameters = line.count("parameters");
-  start.train_samples = line.count("train_samples");
-  start.global_batch = line.count("global_batch");
-  start.steps = line.count("steps");
-  start.model = line.text("model");
-  start.data = line.text("data");
-  start.version = line.text("version");
-  start.torch = line.text("torch");
-  start.host = line.text("host");
-  start.started = line.text("started");
-  start.has_own_loss = line.text("loss") == "own";
+/// Takes back what was recorded after `step`.
+void undo_after(RunRecord& run, int64_t step) {
+  drop_after(run.steps, step);
+  drop_after(run.evals, step);
+  drop_after(run.noise, step);
+  drop_after(run.checkpoints, step);
+  drop_after(run.resumes, step);
+}
+
+void take(RunRecord& run, StartRecord start) {
+  run.layout = layout_text(start.layout);
   run.start = std::move(start);
   run.state = RunState::kOpen;
   run.done.reset();
@@ -61,172 +58,60 @@ void read_start(const JsonLine& line, const Json& object, RunRecord& run) {
   run.pipeline.reset();
 }
 
-void read_step(const JsonLine& line, RunRecord& run) {
-  StepRecord step;
-  step.step = line.required_count("step");
-  step.loss = line.number("loss");
-  step.step_seconds = line.number("step_seconds");
-  step.samples_per_second = line.number("samples_per_second");
-  step.data_seconds = line.number("data_seconds");
-  step.compute_seconds = line.number("compute_seconds");
-  step.exchange_seconds = line.number("exchange_seconds");
-  step.optimizer_seconds = line.number("optimizer_seconds");
-  step.learning_rate = line.number("learning_rate");
-  step.gradient_norm = line.number("gradient_norm");
-  if (!run.steps.empty() && run.steps.back().step >= step.step) {
-    drop_after(run.steps, step.step - 1);
-    drop_after(run.evals, step.step - 1);
-    drop_after(run.noise, step.step - 1);
-    drop_after(run.checkpoints, step.step - 1);
-    drop_after(run.resumes, step.step - 1);
-  }
-  run.steps.push_back(step);
-}
-
-void read_resume(const JsonLine& line, RunRecord& run) {
-  const int64_t step = line.required_count("step");
-  drop_after(run.steps, step);
-  drop_after(run.evals, step);
-  drop_after(run.noise, step);
-  drop_after(run.checkpoints, step);
-  drop_after(run.resumes, step);
-  drop_after(run.changes, step);
-  run.resumes.push_back({step, line.text("from")});
+void take(RunRecord& run, ResumeRecord resume) {
+  undo_after(run, resume.step);
+  drop_after(run.changes, resume.step);
+  run.resumes.push_back(std::move(resume));
   run.state = RunState::kOpen;
   run.done.reset();
 }
 
-void read_eval(const JsonLine& line, RunRecord& run) {
-  const EvalRecord eval{line.required_count("step"), line.number("val_loss"), line.number("val_error")};
+void take(RunRecord& run, ChangeRecord change) { run.changes.push_back(std::move(change)); }
+
+void take(RunRecord& run, PipelineRecord pipeline) { run.pipeline = std::move(pipeline); }
+
+void take(RunRecord& run, const StepRecord& step) {
+  if (!run.steps.empty() && run.steps.back().step >= step.step) undo_after(run, step.step - 1);
+  run.steps.push_back(step);
+}
+
+void take(RunRecord& run, const EvalRecord& eval) {
   drop_after(run.evals, eval.step - 1);
   run.evals.push_back(eval);
 }
 
-void read_noise(const JsonLine& line, RunRecord& run) {
-  const NoiseRecord noise{.step = line.required_count("step"),
-                          .small_batch = line.number("small_batch"),
-                          .large_batch = line.number("large_batch"),
-                          .small_squared = line.number("small_squared"),
-                          .large_squared = line.number("large_squared"),
-                          .gradient_squared = line.number("gradient_squared"),
-                          .trace = line.number("trace"),
-                          .noise_scale = line.number("noise_scale")};
+void take(RunRecord& run, const NoiseRecord& noise) {
   drop_after(run.noise, noise.step - 1);
   run.noise.push_back(noise);
 }
 
-PartRecord read_part(const Json& object, const std::string& where) {
-  const JsonLine line(object, where);
-  PartRecord part;
-  part.data = line.text("data");
-  part.pipe = line.text("pipe");
-  part.tensor = line.text("tensor");
-  part.layers = line.texts("layers");
-  if (const Json* stages = line.array("stages")) part.stages = JsonLine::counts(*stages, where, "'stages'");
-  part.waited_seconds = line.number("waited_seconds");
-  part.most_kept_micro_batches = line.count("most_kept_micro_batches");
-  return part;
-}
+void take(RunRecord& run, CheckpointRecord checkpoint) { run.checkpoints.push_back(std::move(checkpoint)); }
 
-void read_pipeline(const JsonLine& line, RunRecord& run) {
-  PipelineRecord pipeline;
-  pipeline.schedule = line.text("schedule");
-  pipeline.micro_batches = line.count("microbatches");
-  pipeline.predicted_step_seconds = line.number("predicted_step_seconds");
-  pipeline.predicted_bubble = line.number("predicted_bubble");
-  pipeline.chart_svg = line.text("chart_svg");
-  if (const Json* stages = line.array("stages"))
-    for (const Json& element : *stages) {
-      const JsonLine one(element, line.where());
-      pipeline.stages.push_back({one.texts("layers"), one.count("worker"), one.number("forward_seconds"),
-                                 one.number("backward_input_seconds"), one.number("backward_weight_seconds")});
-    }
-  run.pipeline = std::move(pipeline);
-}
+void take(RunRecord& run, const MissingLinesRecord& missing) { run.missing_lines += missing.lines; }
 
-void read_ranks(const JsonLine& line, RunRecord& run) {
-  const Json* list = line.array("ranks");
-  if (!list) fail(ErrorCode::kBadInput, line.where(), ": 'ranks': expected a list, found nothing");
-  run.ranks.clear();
-  for (const Json& element : *list) {
-    const JsonLine one(element, line.where());
-    RankRecord rank;
-    rank.rank = one.required_count("rank");
-    rank.host = one.text("host");
-    rank.pid = one.count("pid");
-    rank.samples = one.count("samples");
-    rank.peak_memory_bytes = one.count("peak_memory_bytes");
-    rank.weight_bytes = one.count("predicted_weight_bytes");
-    rank.gradient_bytes = one.count("predicted_gradient_bytes");
-    rank.optimizer_bytes = one.count("predicted_optimizer_bytes");
-    if (rank.weight_bytes && rank.gradient_bytes && rank.optimizer_bytes)
-      rank.predicted_bytes = *rank.weight_bytes + *rank.gradient_bytes + *rank.optimizer_bytes;
-    rank.peak_tensor_bytes = one.count("peak_tensor_bytes");
-    rank.memory_limit_bytes = one.count("memory_limit_bytes");
-    if (const Json* part = one.object("part")) rank.part = read_part(*part, line.where());
-    rank.data_seconds = one.number("data_seconds");
-    rank.compute_seconds = one.number("compute_seconds");
-    rank.exchange_seconds = one.number("exchange_seconds");
-    rank.optimizer_seconds = one.number("optimizer_seconds");
-    run.ranks.push_back(std::move(rank));
-  }
-}
+void take(RunRecord& run, RanksRecord ranks) { run.ranks = std::move(ranks.ranks); }
 
-void read_confusion(const JsonLine& line, RunRecord& run) {
-  const Json* classes = line.array("classes");
-  const Json* counts = line.array("counts");
-  if (!classes || !counts) fail(ErrorCode::kBadInput, line.where(), ": a confusion matrix needs the lists 'classes' and 'counts'");
-  ConfusionRecord confusion;
-  confusion.step = line.required_count("step");
-  confusion.classes = line.texts("classes");
-  const size_t size = confusion.classes.size();
-  if (counts->size() != size) fail(ErrorCode::kBadInput, line.where(), ": 'counts' has ", counts->size(), " rows for ", size, " classes");
-  for (const Json& row : *counts) {
-    confusion.counts.push_back(JsonLine::counts(row, line.where(), "a row of 'counts'"));
-    if (confusion.counts.back().size() != size)
-      fail(ErrorCode::kBadInput, line.where(), ": a row of 'counts' has ", confusion.counts.back().size(), " columns for ", size,
-           " classes");
-  }
-  run.confusion = std::move(confusion);
-}
+void take(RunRecord& run, AdviceRecord advice) { run.exchange_advice = std::move(advice.sentence); }
 
-void read_done(const JsonLine& line, RunRecord& run) {
-  DoneRecord done;
-  done.step = line.required_count("step");
-  done.loss = line.number("loss");
-  done.val_loss = line.number("val_loss");
-  done.val_error = line.number("val_error");
-  done.seconds = line.number("seconds");
-  done.predicted_step_seconds = line.number("predicted_step_seconds");
-  done.measured_step_seconds = line.number("measured_step_seconds");
-  if (const Json* bytes = line.array("peak_memory_bytes"))
-    done.peak_memory_bytes = JsonLine::counts(*bytes, line.where(), "'peak_memory_bytes'");
-  done.skipped_steps = line.count("skipped_steps");
+void take(RunRecord& run, ConfusionRecord confusion) { run.confusion = std::move(confusion); }
+
+void take(RunRecord& run, SampleRecord sample) { run.sample = std::move(sample); }
+
+void take(RunRecord& run, DoneRecord done) {
   run.done = std::move(done);
   run.state = RunState::kDone;
 }
 
-void read_event(const Json& object, const std::string& where, RunRecord& run) {
-  const JsonLine line(object, where);
-  const std::string event = line.required_text("event");
-  if (event == "start") read_start(line, object, run);
-  else if (event == "step") read_step(line, run);
-  else if (event == "eval") read_eval(line, run);
-  else if (event == "noise_scale") read_noise(line, run);
-  else if (event == "checkpoint") run.checkpoints.push_back({line.required_count("step"), line.text("path")});
-  else if (event == "resume") read_resume(line, run);
-  else if (event == "ranks") read_ranks(line, run);
-  else if (event == "pipeline") read_pipeline(line, run);
-  else if (event == "confusion") read_confusion(line, run);
-  else if (event == "sample") run.sample = SampleRecord{line.required_count("step"), line.text("prompt"), line.text("text")};
-  else if (event == "exchange_advice") run.exchange_advice = line.text("sentence");
-  else if (event == "done") read_done(line, run);
-  else if (event == "interrupted") run.state = RunState::kInterrupted;
-  else if (event == "failed") run.state = RunState::kFailed, run.failure = {line.count("exit_code").value_or(0), line.text("cause")};
-  else if (event == "changed")
-    run.changes.push_back({line.required_count("step"), line.text("setting"), line.text("from"), line.text("to")});
-  else if (event == "missing_lines") run.missing_lines += line.required_count("lines");
+void take(RunRecord& run, const InterruptedRecord& /*interrupted*/) { run.state = RunState::kInterrupted; }
+
+void take(RunRecord& run, FailureRecord failure) {
+  run.state = RunState::kFailed;
+  run.failure = std::move(failure);
 }
+
+// Of these the report says nothing.
+void take(RunRecord& /*run*/, const SharesRecord& /*shares*/) {}
+void take(RunRecord& /*run*/, const CheckpointFailedRecord& /*failed*/) {}
 
 /// A parse error is held back until another line follows: only then was it not the last one.
 void read_metrics(const std::string& path, RunRecord& run) {
@@ -248,7 +133,7 @@ void read_metrics(const std::string& path, RunRecord& run) {
       broken = bad;
       continue;
     }
-    read_event(object, where, run);
+    if (std::optional<RunEvent> event = read_event(object, where)) std::visit([&](auto& its) { take(run, std::move(its)); }, *event);
   }
   if (file.bad()) fail(ErrorCode::kBadInput, path, ": cannot be read to its end");
 }

@@ -62,8 +62,9 @@ TEST_CASE("read_run: every event") {
   CHECK(run.state == RunState::kDone);
   REQUIRE(run.start);
   CHECK(run.start->world_size == 2);
-  CHECK(run.start->layout == "dp=2, zero=1");
-  CHECK(run.start->tensor_parallel == "tp=2 divides 5 of 6 layers");
+  CHECK(run.layout == "dp=2, zero=1");
+  REQUIRE(run.start->tensor_parallel);
+  CHECK(run.start->tensor_parallel->sentence == "tp=2 divides 5 of 6 layers");
   CHECK(run.start->parameters == 7);
   CHECK(!run.start->steps);
   REQUIRE(run.steps.size() == 2);

@@ -105,6 +105,12 @@ std::string two_lines(const std::string& first, const std::string& second) {
   return escape_html(first) + "<small>" + escape_html(second) + "</small>";
 }
 
+/// Weights, gradients and optimizer state, by the formula of the layout.
+std::optional<int64_t> predicted_bytes(const RankRecord& rank) {
+  if (!rank.weight_bytes || !rank.gradient_bytes || !rank.optimizer_bytes) return std::nullopt;
+  return *rank.weight_bytes + *rank.gradient_bytes + *rank.optimizer_bytes;
+}
+
 }  // namespace
 
 std::string step_time_section(const RunRecord& run, const Summary& summary) {
@@ -147,11 +153,11 @@ std::string workers_section(const RunRecord& run, const Summary& summary) {
       else row.push_back(escape_html(seconds_text(seconds)));
     }
     const std::string peak = bytes_text(rank.peak_memory_bytes);
-    row.push_back(rank.predicted_bytes ? two_lines(peak, bytes_text(rank.predicted_bytes) + " by formula") : peak);
+    row.push_back(predicted_bytes(rank) ? two_lines(peak, bytes_text(predicted_bytes(rank)) + " by formula") : peak);
     list.rows.push_back(std::move(row));
   }
   std::string intro = num_steps > 0 ? "Times are a step, means over the " + plural(num_steps, "step") + " of these processes." : "";
-  if (run.ranks.front().predicted_bytes)
+  if (predicted_bytes(run.ranks.front()))
     intro +=
         " The formula counts weights, gradients and optimizer state of the layout; the peak is all that the process held, libraries, data "
         "and activations included, "

@@ -20,7 +20,7 @@ void summarize_start(const RunRecord& run, Summary& summary) {
   if (summary.model.empty()) summary.model = "a model";
   summary.data = start.data.empty() ? config_value(run, "data") : start.data;
   summary.is_text = run.sample.has_value() || summary.data.starts_with("text:");
-  summary.has_own_loss = start.has_own_loss;
+  summary.has_own_loss = start.loss == "own";
   summary.num_workers = start.world_size;
   summary.planned_steps = start.steps;
   if (!summary.planned_steps) {
@@ -177,7 +177,7 @@ std::string state_notice(const RunRecord& run, const Summary& summary) {
   if (run.state == RunState::kInterrupted) text = "The run was interrupted" + at + ".";
   else if (run.state == RunState::kFailed)
     text = "The run failed" + (summary.has_steps ? " after step " + with_commas(summary.last_step) : at) + ": " + run.failure.cause +
-           " (exit code " + std::to_string(run.failure.exit_code) + ").";
+           " (exit code " + std::to_string(run.failure.exit_code.value_or(0)) + ").";
   else
     text = "No end is recorded: the run is still going, or it was killed" +
            (summary.has_steps ? " after step " + with_commas(summary.last_step) : at) + ".";
@@ -200,8 +200,7 @@ std::vector<Tile> key_figures(const RunRecord& run, const Summary& summary) {
   if (std::isfinite(summary.step_seconds)) list.push_back({"Step time", milliseconds_text(summary.step_seconds), forecast_note(summary)});
   if (run.done && run.done->skipped_steps.value_or(0) > 0)
     list.push_back({"Skipped steps", with_commas(*run.done->skipped_steps), "their gradients overflowed fp16"});
-  list.push_back(
-      {"Workers", with_commas(summary.num_workers), run.start && !run.start->layout.empty() ? "layout " + run.start->layout : ""});
+  list.push_back({"Workers", with_commas(summary.num_workers), !run.layout.empty() ? "layout " + run.layout : ""});
   if (summary.peak_memory_bytes)
     list.push_back({"Peak memory", bytes_text(summary.peak_memory_bytes), summary.num_workers > 1 ? "of one worker" : ""});
   if (run.start && run.start->parameters) list.push_back({"Parameters", count_text(run.start->parameters), ""});

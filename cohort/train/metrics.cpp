@@ -61,7 +61,9 @@ void drop_lines_after(const fs::path& run, int64_t last_step) {
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object()) return false;
     const std::string event = json.value("event", "");
-    if (event == "done" || event == "interrupted" || event == "ranks" || event == "confusion" || event == "sample") return false;
+    if (event == DoneRecord::kEvent || event == InterruptedRecord::kEvent || event == RanksRecord::kEvent ||
+        event == ConfusionRecord::kEvent || event == SampleRecord::kEvent)
+      return false;
     return !json.contains("step") || !json["step"].is_number_integer() || json["step"].get<int64_t>() <= last_step;
   });
   keep_lines(run / "metrics.csv",
@@ -117,8 +119,7 @@ struct Metrics::Outputs {
   /// The line, after one that says how many could not be written before it: both or none.
   void write_jsonl(const std::string& line) {
     std::string text = line;
-    if (jsonl.missing() > told_missing)
-      text = Json{{"event", "missing_lines"}, {"lines", jsonl.missing() - told_missing}}.dump() + "\n" + line;
+    if (jsonl.missing() > told_missing) text = to_line(MissingLinesRecord{jsonl.missing() - told_missing}) + line;
     const int reason = jsonl_file.append(text);
     if (reason == 0) told_missing = jsonl.missing();
     jsonl.count(reason);
@@ -149,35 +150,27 @@ Metrics::Metrics(const std::string& run, int64_t resume_step, bool to_stdout) {
 
 Metrics::~Metrics() = default;
 
-void Metrics::event(const Json& line, bool to_stdout_too) {
-  const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  outputs_->write_jsonl(text);
-  if (to_stdout_too) outputs_->write_stdout(text);
+void Metrics::event(const RunEvent& event, bool to_stdout_too) {
+  const std::string line = to_line(event);
+  outputs_->write_jsonl(line);
+  if (to_stdout_too) outputs_->write_stdout(line);
 }
 
-void Metrics::step(const StepMetrics& m) {
-  Json line{{"event", "step"},
-            {"step", m.step},
-            {"loss", m.loss},
-            {"step_seconds", m.step_seconds},
-            {"samples_per_second", m.samples_per_second},
-            {"data_seconds", m.data_seconds},
-            {"compute_seconds", m.compute_seconds},
-            {"exchange_seconds", m.exchange_seconds},
-            {"optimizer_seconds", m.optimizer_seconds},
-            {"learning_rate", m.learning_rate}};
-  if (m.gradient_norm >= 0) line["gradient_norm"] = m.gradient_norm;
-  event(line);
+void Metrics::step(const StepRecord& step) {
+  event(step);
   char row[256];
-  std::snprintf(row, sizeof row, "%lld,%.9g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.9g,,\n", static_cast<long long>(m.step), m.loss, m.step_seconds,
-                m.samples_per_second, m.data_seconds, m.compute_seconds, m.exchange_seconds, m.optimizer_seconds, m.learning_rate);
+  std::snprintf(row, sizeof row, "%lld,%.9g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.9g,,\n", static_cast<long long>(step.step), step.loss,
+                step.step_seconds, step.samples_per_second, step.data_seconds, step.compute_seconds, step.exchange_seconds,
+                step.optimizer_seconds, step.learning_rate);
   outputs_->write_csv(row);
-  scalars(m.step, {{"train/loss", m.loss}, {"train/learning_rate", m.learning_rate}, {"speed/samples_per_second", m.samples_per_second}});
+  scalars(step.step,
+          {{"train/loss", step.loss}, {"train/learning_rate", step.learning_rate}, {"speed/samples_per_second", step.samples_per_second}});
 }
 
-void Metrics::evaluation(int64_t step, double loss, double error) {
+void Metrics::evaluation(const EvalRecord& evaluation) {
+  event(evaluation);
+  const auto& [step, loss, error] = evaluation;
   const bool known = !std::isnan(error);
-  event(Json{{"event", "eval"}, {"step", step}, {"val_loss", loss}, {"val_error", known ? Json(error) : Json(nullptr)}});
   char row[96], error_text[32] = "";
   if (known) std::snprintf(error_text, sizeof error_text, "%.9g", error);
   std::snprintf(row, sizeof row, "%lld,,,,,,,,,%.9g,%s\n", static_cast<long long>(step), loss, error_text);
@@ -187,18 +180,9 @@ void Metrics::evaluation(int64_t step, double loss, double error) {
   flush();
 }
 
-void Metrics::noise_scale(const NoiseReading& reading) {
-  const bool known = std::isfinite(reading.noise_scale);
-  event(Json{{"event", "noise_scale"},
-             {"step", reading.step},
-             {"small_batch", reading.small_batch},
-             {"large_batch", reading.large_batch},
-             {"small_squared", reading.small_squared},
-             {"large_squared", reading.large_squared},
-             {"gradient_squared", reading.gradient_squared},
-             {"trace", reading.trace},
-             {"noise_scale", known ? Json(reading.noise_scale) : Json(nullptr)}});
-  if (known) scalars(reading.step, {{"train/noise_scale", reading.noise_scale}});
+void Metrics::noise_scale(const NoiseRecord& noise) {
+  event(noise);
+  if (std::isfinite(noise.noise_scale)) scalars(noise.step, {{"train/noise_scale", noise.noise_scale}});
 }
 
 void Metrics::scalars(int64_t step, const std::vector<std::pair<const char*, double>>& values) {

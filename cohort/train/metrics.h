@@ -1,7 +1,7 @@
 #pragma once
 // What a run reports: lines of JSON to metrics.jsonl and, with --json, to stdout; metrics.csv; TensorBoard events. Only rank 0 has one.
 // A disk that is full, for a moment or for good, does not end the training: what cannot be written is left out whole and counted, a warning
-// says so, and a line in metrics.jsonl as soon as it fits. Formats: docs/formats/metrics.md.
+// says so, and a line in metrics.jsonl as soon as it fits. What a line holds: cohort/record/.
 
 #include <cstdint>
 #include <memory>
@@ -9,26 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/text/json_fwd.h"
+#include "cohort/record/run_event.h"
 
 namespace cohort {
-
-struct StepMetrics {
-  int64_t step = 0;  ///< From 1.
-  double loss = 0;
-  double step_seconds = 0, data_seconds = 0, compute_seconds = 0, exchange_seconds = 0, optimizer_seconds = 0;
-  double samples_per_second = 0, learning_rate = 0;
-  double gradient_norm = -1;  ///< -1: not computed.
-};
-
-/// A measurement of the gradient noise scale.
-struct NoiseReading {
-  int64_t step = 0;                             ///< From 1.
-  double small_batch = 0, large_batch = 0;      ///< Samples.
-  double small_squared = 0, large_squared = 0;  ///< Squared norms of the mean gradients, as measured in this step.
-  double gradient_squared = 0, trace = 0;       ///< Estimates of |G|^2 and tr(Sigma) per sample, averaged over the last measurements.
-  double noise_scale = 0;                       ///< trace / gradient_squared, samples; NaN where there is no estimate.
-};
 
 /// One thread. Lines are whole or absent.
 class Metrics {
@@ -39,11 +22,11 @@ class Metrics {
   ~Metrics();
   Metrics(const Metrics&) = delete;
 
-  void step(const StepMetrics& metrics);
-  void evaluation(int64_t step, double loss, double error);  ///< NaN: there is no error.
-  void noise_scale(const NoiseReading& reading);
+  void step(const StepRecord& step);
+  void evaluation(const EvalRecord& evaluation);
+  void noise_scale(const NoiseRecord& noise);
   /// Any other event; `to_stdout_too` false for what only the report reads.
-  void event(const Json& line, bool to_stdout_too = true);
+  void event(const RunEvent& event, bool to_stdout_too = true);
   void flush();
   /// The last call: all is on the disk as far as it will be. Returns what is missing, as "metrics.jsonl lacks 3 lines", "" for nothing.
   std::string finish();

@@ -121,10 +121,10 @@ double NoiseMeter::exact_squared_norm() {
   return gradient_factor_ * gradient_factor_ * squared_norm_of(sums_);
 }
 
-std::optional<NoiseReading> NoiseMeter::end_step(const StepOutcome& outcome) {
+std::optional<NoiseRecord> NoiseMeter::end_step(const StepOutcome& outcome) {
   if (!measures_) return std::nullopt;
   in_piece_ = false;
-  NoiseReading reading{.step = step_, .large_batch = static_cast<double>(global_samples_)};
+  NoiseRecord reading{.step = step_, .large_batch = static_cast<double>(global_samples_)};
   reading.large_squared = sums_.defined() ? exact_squared_norm() : outcome.gradient_norm * outcome.gradient_norm;
   reading.small_squared = strategy_.control_sum(kSquaresSlot);
   const double num_pieces = strategy_.control_sum(kPiecesSlot);

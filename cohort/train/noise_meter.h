@@ -14,8 +14,8 @@
 #include "cohort/job/config.h"
 #include "cohort/job/layout.h"
 #include "cohort/parallel/strategy.h"
+#include "cohort/record/step_records.h"
 #include "cohort/study/noise/noise_scale.h"
-#include "cohort/train/metrics.h"
 
 namespace cohort {
 
@@ -47,7 +47,7 @@ class NoiseMeter {
   double clip_norm(double asked) const;
   /// After Strategy::step(), collective: what was measured, the same on all ranks. None in other steps, where one piece had all samples,
   /// or where a gradient was not finite.
-  std::optional<NoiseReading> end_step(const StepOutcome& outcome);
+  std::optional<NoiseRecord> end_step(const StepOutcome& outcome);
 
   const study::RecentNoiseScale& recent() const { return recent_; }
   /// The averages, for checkpoints.

@@ -98,7 +98,7 @@ struct Setup {
 };
 
 struct Outcome {
-  std::vector<std::optional<NoiseReading>> readings;
+  std::vector<std::optional<NoiseRecord>> readings;
   std::vector<torch::Tensor> weights;
   std::vector<double> norms;
 };
@@ -184,7 +184,7 @@ TEST_CASE("noise meter: the norms are those of the definition, in every strategy
       const std::vector<Outcome> all = train_all(pieces, setup, 1, 1);
       for (const Outcome& one : all) {
         REQUIRE(one.readings[0].has_value());
-        const NoiseReading& reading = *one.readings[0];
+        const NoiseRecord& reading = *one.readings[0];
         CHECK(reading.step == 1);
         CHECK(reading.large_batch == static_cast<double>(total_of(pieces)));
         CHECK(reading.small_batch == doctest::Approx(expected.small_batch));

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {
@@ -56,12 +55,12 @@ void check_division(const ShardPlan& plan, const std::string& model, const Layou
        "; use a degree that divides them, or dp or pp");
 }
 
-Json to_json(const ShardPlan& plan, const Layout& layout) {
-  Json layers = Json::array();
-  for (const LayerPlacement& layer : plan.placements)
-    layers.push_back(Json{{"layer", layer.layer}, {"placement", layer.placement}, {"reason", layer.reason}});
-  const double share = plan.num_parameters == 0 ? 0 : static_cast<double>(plan.num_divided) / static_cast<double>(plan.num_parameters);
-  return Json{{"sentence", describe(plan, layout)}, {"divided_weights", share}, {"layers", layers}};
+DivisionRecord division_record(const ShardPlan& plan, const Layout& layout) {
+  DivisionRecord division{
+      .sentence = describe(plan, layout),
+      .divided_weights = static_cast<double>(plan.num_divided) / static_cast<double>(std::max<int64_t>(1, plan.num_parameters))};
+  for (const LayerPlacement& layer : plan.placements) division.layers.push_back({layer.layer, layer.placement, layer.reason});
+  return division;
 }
 
 std::string describe(const ShardPlan& plan, const Layout& layout) {

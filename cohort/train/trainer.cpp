@@ -37,7 +37,7 @@ class Loop {
  private:
   void train_step(Loader& loader, int64_t number);
   void inject(int64_t number) const;
-  void rebalance(Loader& loader, int64_t number, const StepMetrics& metrics, int64_t num_samples);
+  void rebalance(Loader& loader, int64_t number, const StepRecord& metrics, int64_t num_samples);
   void evaluate_now(int64_t step, bool last);
   bool save_is_due(int64_t step) const;
 
@@ -58,7 +58,7 @@ void Loop::inject(int64_t number) const {
 }
 
 /// Gives faster ranks more samples, from a step on that nobody has read yet.
-void Loop::rebalance(Loader& loader, int64_t number, const StepMetrics& metrics, int64_t num_samples) {
+void Loop::rebalance(Loader& loader, int64_t number, const StepRecord& metrics, int64_t num_samples) {
   if (!balance_) return;
   balance_->add_step(metrics.compute_seconds, num_samples);
   if ((number + 1) % Balance::kStepsOfRound != 0) return;

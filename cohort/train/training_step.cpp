@@ -234,7 +234,7 @@ StepResult TrainingStep::run(int64_t number, LoadedBatch& batch) {
 
 StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   StepResult out;
-  StepMetrics& m = out.metrics;
+  StepRecord& m = out.metrics;
   const auto start = Clock::now();
   // A user's model may draw from LibTorch's generator; this makes it a function of (seed, step, rank), so that a resumed run draws the
   // same, and ranks that divide tensors draw alike.

@@ -12,9 +12,9 @@
 #include "cohort/models/step_context.h"
 #include "cohort/parallel/strategy.h"
 #include "cohort/pipeline/model_part.h"
+#include "cohort/record/step_records.h"
 #include "cohort/train/in_turn.h"
 #include "cohort/train/loss_scaler.h"
-#include "cohort/train/metrics.h"
 #include "cohort/train/noise_meter.h"
 #include "cohort/train/precision.h"
 
@@ -33,10 +33,10 @@ struct TrainingStepOptions {
 };
 
 struct StepResult {
-  StepMetrics metrics;
+  StepRecord metrics;
   bool stop = false;     ///< A rank was asked to stop.
   bool skipped = false;  ///< fp16: a gradient was infinite or NaN, and no rank applied its update.
-  std::optional<NoiseReading> noise;
+  std::optional<NoiseRecord> noise;
 };
 
 /// One thread. References must outlive it.

@@ -29,19 +29,19 @@ std::string human_bits(double bytes_per_second) {
   return concat(value < 9.95 ? std::round(value * 10) / 10 : std::round(value), giga ? " Gbit/s" : " Mbit/s");
 }
 
-const ExchangeAdvice::Row* best_of(const std::vector<ExchangeAdvice::Row>& rows, bool mild) {
-  const ExchangeAdvice::Row* best = nullptr;
-  for (const ExchangeAdvice::Row& row : rows) {
+const AdviceRecord::Row* best_of(const std::vector<AdviceRecord::Row>& rows, bool mild) {
+  const AdviceRecord::Row* best = nullptr;
+  for (const AdviceRecord::Row& row : rows) {
     if (row.compress == "none" || is_mild(row.compress) != mild) continue;
     if (!best || row.predicted_step_seconds < best->predicted_step_seconds) best = &row;
   }
   return best;
 }
 
-std::string sentence_for(const StepMeasurement& step, const LinkEstimate& link, const std::vector<ExchangeAdvice::Row>& rows) {
-  const ExchangeAdvice::Row *mild = best_of(rows, true), *strong = best_of(rows, false);
-  const auto better = [](const ExchangeAdvice::Row* row, double than) { return row && row->predicted_step_seconds < kWorthwhile * than; };
-  const auto seconds = [](const ExchangeAdvice::Row* row) { return human_seconds(row->predicted_step_seconds); };
+std::string sentence_for(const StepMeasurement& step, const LinkEstimate& link, const std::vector<AdviceRecord::Row>& rows) {
+  const AdviceRecord::Row *mild = best_of(rows, true), *strong = best_of(rows, false);
+  const auto better = [](const AdviceRecord::Row* row, double than) { return row && row->predicted_step_seconds < kWorthwhile * than; };
+  const auto seconds = [](const AdviceRecord::Row* row) { return human_seconds(row->predicted_step_seconds); };
   const std::string place = concat(" would pay on this link (", human_bits(link.bytes_per_second), "): predicted step ");
   const std::string now = concat(" against ", human_seconds(step.step_seconds), " now"), loss = ", at some loss of convergence speed";
   if (link.bytes_per_second <= 0) return "compression does not pay here: one rank exchanges nothing";
@@ -51,7 +51,7 @@ std::string sentence_for(const StepMeasurement& step, const LinkEstimate& link, 
                   both ? concat("; ", strong->compress, " ", seconds(strong), loss) : "");
   }
   if (better(strong, step.step_seconds)) return concat("compress=", strong->compress, place, seconds(strong), now, loss);
-  const ExchangeAdvice::Row* least = mild ? mild : strong;
+  const AdviceRecord::Row* least = mild ? mild : strong;
   return concat("compression does not pay here: the exchange shows for ", human_seconds(step.exposed_seconds), " of ",
                 human_seconds(step.step_seconds),
                 least ? concat(", and compressing ", human_bytes(rows.front().sent_bytes), " to ", human_bytes(least->sent_bytes), " with ",
@@ -87,12 +87,12 @@ at::Tensor made_up_gradients(int64_t count) {
 
 }  // namespace
 
-ExchangeAdvice advise(const StepMeasurement& step, const LinkEstimate& link, const std::vector<CompressionCost>& costs) {
+AdviceRecord advise(const StepMeasurement& step, const LinkEstimate& link, const std::vector<CompressionCost>& costs) {
   if (costs.empty() || costs.front().compress != "none") fail(ErrorCode::kBadInput, "advice on compression: the first row must be none");
   const auto on_link = [&](const CompressionCost& cost) { return link.seconds(cost.exchange.sent_bytes, cost.exchange.num_exchanges); };
   const double uncompressed = on_link(costs.front());
   const double hidden = std::max(0.0, uncompressed - step.exposed_seconds), waiting = std::max(0.0, step.exposed_seconds - uncompressed);
-  ExchangeAdvice advice;
+  AdviceRecord advice;
   for (const CompressionCost& cost : costs)
     advice.rows.push_back(
         {cost.compress, step.step_seconds - step.exposed_seconds + waiting + cost.compress_seconds + std::max(0.0, on_link(cost) - hidden),
@@ -141,7 +141,7 @@ std::vector<CompressionCost> measure_compression(const std::vector<GradientBucke
   return costs;
 }
 
-ExchangeAdvice measure_advice(Group& group, StepMeasurement step, const std::vector<GradientBucket>& buckets) {
+AdviceRecord measure_advice(Group& group, StepMeasurement step, const std::vector<GradientBucket>& buckets) {
   const LinkEstimate link = measure_link(group);
   std::vector<CompressionCost> costs = measure_compression(buckets, group.size());
   if (group.size() > 1) {

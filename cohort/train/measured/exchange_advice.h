@@ -14,6 +14,7 @@
 #include "cohort/base/export.h"
 #include "cohort/comm/rendezvous/link.h"
 #include "cohort/parallel/compress/compressor.h"
+#include "cohort/record/end_records.h"
 
 namespace cohort {
 
@@ -29,19 +30,8 @@ struct CompressionCost {
   ExchangeCost exchange;        ///< Of all buckets.
 };
 
-struct ExchangeAdvice {
-  struct Row {
-    std::string compress;
-    double predicted_step_seconds = 0;
-    int64_t sent_bytes = 0;
-    double compress_seconds = 0;
-  };
-  std::vector<Row> rows;  ///< "none" first.
-  std::string sentence;   ///< What to do, in one line, with the numbers that say why.
-};
-
 /// `costs` begins with "none". Arithmetic only.
-ExchangeAdvice advise(const StepMeasurement& step, const LinkEstimate& link, const std::vector<CompressionCost>& costs);
+AdviceRecord advise(const StepMeasurement& step, const LinkEstimate& link, const std::vector<CompressionCost>& costs);
 
 /// Gradients that are exchanged together.
 struct GradientBucket {
@@ -58,6 +48,6 @@ std::vector<CompressionCost> measure_compression(const std::vector<GradientBucke
 
 /// All of it for the group at hand. Collective; rank 0's step and the slowest rank's compression count, and every rank gets the same
 /// advice.
-COHORT_PROGRAM_API ExchangeAdvice measure_advice(Group& group, StepMeasurement step, const std::vector<GradientBucket>& buckets);
+COHORT_PROGRAM_API AdviceRecord measure_advice(Group& group, StepMeasurement step, const std::vector<GradientBucket>& buckets);
 
 }  // namespace cohort

@@ -16,8 +16,8 @@ std::vector<CompressionCost> costs() {
           {"int8", 2e-3, {3280000, 2}}, {"topk:0.01", 4e-3, {258000, 2}}, {"powersgd:4", 7e-3, {130000, 4}}};
 }
 
-double predicted(const ExchangeAdvice& advice, const std::string& compress) {
-  for (const ExchangeAdvice::Row& row : advice.rows)
+double predicted(const AdviceRecord& advice, const std::string& compress) {
+  for (const AdviceRecord::Row& row : advice.rows)
     if (row.compress == compress) return row.predicted_step_seconds;
   FAIL(compress);
   return 0;
@@ -26,7 +26,7 @@ double predicted(const ExchangeAdvice& advice, const std::string& compress) {
 TEST_CASE("advice: on a slow link compression pays") {
   // 12.5 MB/s: 1.032 s of exchange and 1 ms for each of the two buckets; all but 0.05 s of it shows.
   const LinkEstimate link{1e-3, 12.5e6};
-  const ExchangeAdvice advice = advise({1.40, 0.984}, link, costs());
+  const AdviceRecord advice = advise({1.40, 0.984}, link, costs());
   CHECK(advice.rows.size() == 6);
   CHECK(predicted(advice, "none") == doctest::Approx(1.40));
   CHECK(predicted(advice, "int8") == doctest::Approx(0.416 + 0.002 + (0.2624 + 0.002 - 0.05)));
@@ -38,7 +38,7 @@ TEST_CASE("advice: on a slow link compression pays") {
 }
 
 TEST_CASE("advice: in shared memory it does not") {
-  const ExchangeAdvice advice = advise({32e-3, 0.4e-3}, {1e-6, 15e9}, costs());
+  const AdviceRecord advice = advise({32e-3, 0.4e-3}, {1e-6, 15e9}, costs());
   CHECK(predicted(advice, "none") == doctest::Approx(32e-3));
   CHECK(predicted(advice, "int8") > 33e-3);
   CHECK(advice.sentence ==
@@ -48,7 +48,7 @@ TEST_CASE("advice: in shared memory it does not") {
 
 TEST_CASE("advice: waiting for slower ranks is not the link's and stays") {
   // The link needs 12.9 ms, the step waits 100 ms.
-  const ExchangeAdvice advice = advise({0.3, 0.1}, {0, 1e9}, costs());
+  const AdviceRecord advice = advise({0.3, 0.1}, {0, 1e9}, costs());
   CHECK(predicted(advice, "topk:0.01") == doctest::Approx(0.3 - 0.0129 + 0.004 + 0.000258));
   CHECK(advice.sentence.find("does not pay") != std::string::npos);
 }
@@ -75,12 +75,12 @@ TEST_CASE("advice: buckets of a model") {
 }
 
 TEST_CASE("advice: measured on a live group, the same on every rank") {
-  std::vector<ExchangeAdvice> advices(2);
+  std::vector<AdviceRecord> advices(2);
   run_thread_ranks(2, [&](Group& group) {
     advices[static_cast<size_t>(group.rank())] =
         measure_advice(group, {0.01 * (1 + group.rank()), 0.001}, gradient_buckets({{256, 784}, {256}, {10, 256}, {10}}));
   });
-  const ExchangeAdvice& advice = advices[0];
+  const AdviceRecord& advice = advices[0];
   CHECK(advice.sentence == advices[1].sentence);
   REQUIRE(advice.rows.size() == 6);
   CHECK(predicted(advice, "none") == doctest::Approx(0.01));  // Rank 0's.

@@ -4,7 +4,6 @@
 #include <cstdio>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/pipeline/scheduler.h"
 #include "cohort/pipeline/stage_cut.h"
@@ -13,12 +12,13 @@
 namespace cohort {
 namespace {
 
-std::vector<PipelineForecast::Stage> stages_of(const StageCut& cut, const Profile& profile, const StageAssignment& stages,
-                                               const std::vector<bool>& recompute) {
-  std::vector<PipelineForecast::Stage> out(static_cast<size_t>(cut.num_stages()));
+std::vector<PipelineRecord::Stage> stages_of(const StageCut& cut, const Profile& profile, const StageAssignment& stages,
+                                             const std::vector<bool>& recompute) {
+  const PipelineRecord::Stage nothing_yet{.forward_seconds = 0, .backward_input_seconds = 0, .backward_weight_seconds = 0};
+  std::vector<PipelineRecord::Stage> out(static_cast<size_t>(cut.num_stages()), nothing_yet);
   for (size_t stage = 0; stage < out.size(); ++stage) out[stage].worker = stages.worker_of_stage.at(stage);
   for (size_t layer = 0; layer < profile.layers.size(); ++layer) {
-    PipelineForecast::Stage& stage = out[static_cast<size_t>(cut.stage_of[layer])];
+    PipelineRecord::Stage& stage = out[static_cast<size_t>(cut.stage_of[layer])];
     const LayerProfile& one = profile.layers[layer];
     stage.layers.push_back(one.name);
     stage.forward_seconds += one.forward_seconds;
@@ -29,10 +29,10 @@ std::vector<PipelineForecast::Stage> stages_of(const StageCut& cut, const Profil
   return out;
 }
 
-StageCosts costs_of(const std::vector<PipelineForecast::Stage>& stages, const StageCut& cut, const Profile& profile) {
+StageCosts costs_of(const std::vector<PipelineRecord::Stage>& stages, const StageCut& cut, const Profile& profile) {
   StageCosts costs;
   for (int stage = 0; stage < cut.num_stages(); ++stage) {
-    const PipelineForecast::Stage& its = stages[static_cast<size_t>(stage)];
+    const PipelineRecord::Stage& its = stages[static_cast<size_t>(stage)];
     // A stage that gets nothing from others owes no gradients: all of its backward is in the weight part (split_backward.h).
     const bool owes =
         std::any_of(cut.edges.begin(), cut.edges.end(), [&](const StageEdge& edge) { return edge.to == stage && !edge.values.empty(); });
@@ -72,16 +72,16 @@ std::string milliseconds(double seconds) {
 
 }  // namespace
 
-PipelineForecast forecast_pipeline(const LayerGraph& model, const Profile& profile, const Layout& layout, const StageAssignment& stages,
-                                   const std::vector<bool>& recompute) {
+PipelineRecord forecast_pipeline(const LayerGraph& model, const Profile& profile, const Layout& layout, const StageAssignment& stages,
+                                 const std::vector<bool>& recompute) {
   const StageCut cut = cut_graph(model, stages.stage_of);
-  PipelineForecast forecast;
+  PipelineRecord forecast;
   forecast.schedule = layout.schedule;
-  forecast.num_micro_batches = layout.microbatches;
+  forecast.micro_batches = layout.microbatches;
   forecast.stages = stages_of(cut, profile, stages, recompute);
   const Timeline timeline = simulate(schedule_of(layout, cut, stages), costs_of(forecast.stages, cut, profile));
-  forecast.step_seconds = timeline.makespan;
-  forecast.bubble = timeline.bubble;
+  forecast.predicted_step_seconds = timeline.makespan;
+  forecast.predicted_bubble = timeline.bubble;
   forecast.chart_svg = timeline_svg(timeline);
   return forecast;
 }
@@ -92,42 +92,11 @@ double forecast_step_seconds(const LayerGraph& model, const Profile& profile, co
   return simulate(schedule_of(layout, cut, stages), costs_of(stages_of(cut, profile, stages, recompute), cut, profile)).makespan;
 }
 
-Json to_json(const PipelineForecast& forecast) {
-  Json stages = Json::array();
-  for (const PipelineForecast::Stage& stage : forecast.stages)
-    stages.push_back({{"layers", stage.layers},
-                      {"worker", stage.worker},
-                      {"forward_seconds", stage.forward_seconds},
-                      {"backward_input_seconds", stage.backward_input_seconds},
-                      {"backward_weight_seconds", stage.backward_weight_seconds}});
-  return Json{{"event", "pipeline"},
-              {"schedule", forecast.schedule},
-              {"stages", std::move(stages)},
-              {"microbatches", forecast.num_micro_batches},
-              {"predicted_step_seconds", forecast.step_seconds},
-              {"predicted_bubble", forecast.bubble},
-              {"chart_svg", forecast.chart_svg}};
-}
-
-PipelineForecast pipeline_forecast_from_json(const Json& json) {
-  PipelineForecast forecast;
-  forecast.schedule = json.at("schedule").get<std::string>();
-  forecast.num_micro_batches = json.at("microbatches").get<int>();
-  for (const Json& stage : json.at("stages"))
-    forecast.stages.push_back({stage.at("layers").get<std::vector<std::string>>(), stage.at("worker").get<int>(),
-                               stage.at("forward_seconds").get<double>(), stage.at("backward_input_seconds").get<double>(),
-                               stage.at("backward_weight_seconds").get<double>()});
-  forecast.step_seconds = json.at("predicted_step_seconds").get<double>();
-  forecast.bubble = json.at("predicted_bubble").get<double>();
-  forecast.chart_svg = json.at("chart_svg").get<std::string>();
-  return forecast;
-}
-
-std::string describe(const PipelineForecast& forecast) {
+std::string describe(const PipelineRecord& forecast) {
   std::string out;
   for (size_t stage = 0; stage < forecast.stages.size(); ++stage) {
-    const PipelineForecast::Stage& its = forecast.stages[stage];
-    out += concat("stage ", stage, " on worker ", its.worker, ": forward ", milliseconds(its.forward_seconds), " ms, backward ",
+    const PipelineRecord::Stage& its = forecast.stages[stage];
+    out += concat("stage ", stage, " on worker ", its.worker.value_or(0), ": forward ", milliseconds(its.forward_seconds), " ms, backward ",
                   milliseconds(its.backward_input_seconds + its.backward_weight_seconds), " ms; ", join(its.layers, " "), "\n");
   }
   return out;

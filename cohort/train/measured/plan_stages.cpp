@@ -15,6 +15,7 @@
 #include "cohort/plan/branches.h"
 #include "cohort/plan/recompute_choice.h"
 #include "cohort/plan/split.h"
+#include "cohort/record/run_event.h"
 #include "cohort/schedule/schedule.h"
 #include "cohort/train/batch_tensors.h"
 #include "cohort/train/measured/auto_split.h"
@@ -161,7 +162,7 @@ StagePlan make_plan(LayerGraph& model, const StageRequest& asked, const LinkEsti
   }
   if (!pipelined) return plan;
   plan.pipeline = forecast_pipeline(model, profile, layout, plan.stages, plan.recompute);
-  plan.predicted_step_seconds = plan.pipeline.step_seconds * std::max(1, asked.num_micro_steps);
+  plan.predicted_step_seconds = plan.pipeline.predicted_step_seconds * std::max(1, asked.num_micro_steps);
   if (plan.table.empty()) plan.table = describe(plan.pipeline);
   return plan;
 }
@@ -176,7 +177,7 @@ StagePlan plan_from_json(const Json& json) {
   return {{json.at("stage_of").get<std::vector<int>>(), json.at("worker_of_stage").get<std::vector<int>>()},
           json.at("recompute").get<std::vector<bool>>(),
           json.at("predicted_step_seconds").get<double>(),
-          pipeline_forecast_from_json(json.at("pipeline")),
+          record_from<PipelineRecord>(json.at("pipeline"), "the plan of the stages"),
           json.at("table").get<std::string>()};
 }
 

@@ -24,7 +24,7 @@ struct StagePlan {
   StageAssignment stages;             ///< Empty without pipeline workers.
   std::vector<bool> recompute;        ///< One a layer; empty: none.
   double predicted_step_seconds = 0;  ///< Forwards and backwards of a step; 0: no forecast.
-  PipelineForecast pipeline;          ///< Of one micro-step; without stages where there are no pipeline workers.
+  PipelineRecord pipeline;            ///< Of one micro-step; without stages where there are no pipeline workers.
   std::string table;                  ///< What each stage got, for people; empty where nothing was measured.
 };
 

@@ -14,10 +14,10 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/writable_place.h"
 #include "cohort/base/log.h"
-#include "cohort/base/text/json.h"
 #include "cohort/base/text/utc_time.h"
 #include "cohort/checkpoint/io.h"
 #include "cohort/job/resumed_config.h"
+#include "cohort/record/run_event.h"
 #include "cohort/report/report.h"
 
 namespace cohort {
@@ -128,10 +128,7 @@ void RunFolder::record_failure(int exit_code, const std::string& cause, bool to_
   if (identity_of_file(metrics) == metrics_before_) return;
   whatever_happens([&] {
     cut_torn_line(metrics);  // Of a rank that was killed while it wrote.
-    const std::string line =
-        Json{{"event", "failed"}, {"exit_code", exit_code}, {"cause", cause}, {"ended", utc_now()}, {"run", path_}}.dump(
-            -1, ' ', false, Json::error_handler_t::replace) +
-        "\n";
+    const std::string line = to_line(FailureRecord{.exit_code = exit_code, .cause = cause, .ended = utc_now(), .run = path_});
     if (to_stdout) {
       std::fputs(line.c_str(), stdout);
       std::fflush(stdout);

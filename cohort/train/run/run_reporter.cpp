@@ -41,6 +41,16 @@ std::shared_ptr<LayerGraph> whole_model(const RunSetup& run) {
   return model;
 }
 
+std::string latest_checkpoint(const RunSetup& run) { return run.config.run + "/checkpoints/latest"; }
+
+/// `mine` of every rank, in rank order. Collective.
+RanksRecord gather_ranks(Group& group, const RankRecord& mine) {
+  RanksRecord all;
+  for (const std::string& text : group.all_gather_text(to_line(RanksRecord{{mine}}), "the ranks' totals"))
+    all.ranks.push_back(record_from<RanksRecord>(Json::parse(text), "the ranks' totals").ranks.at(0));
+  return all;
+}
+
 }  // namespace
 
 RunReporter::RunReporter(RunSetup& run, const RunSaver& saver) : run_(run), saver_(saver) {
@@ -49,40 +59,39 @@ RunReporter::RunReporter(RunSetup& run, const RunSaver& saver) : run_(run), save
   progress_ = std::make_unique<Progress>(run.total_steps, saver.first_step(), !run.config.quiet);
 }
 
+StartRecord RunReporter::describe_start() const {
+  StartRecord start{
+      .world_size = run_.world.size,
+      .layout = to_json(run_.job.layout).dump(),
+      .parameters = run_.parallel.num_parameters,
+      .train_samples = run_.data.train->num_samples(),
+      .val_samples = run_.data.validation->num_samples(),
+      .model = run_.config.model,
+      .data = run_.config.data,
+      .global_batch = run_.config.global_batch,
+      .steps = run_.total_steps,
+      .optimizer = OptimizerRecord{.name = run_.config.optimizer, .lr = run_.config.lr, .weight_decay = run_.config.weight_decay},
+      .backend = run_.group.backend_name(),
+      .launcher = run_.world.launcher,
+      .version = COHORT_VERSION,
+      .torch = COHORT_BUILT_WITH_TORCH,
+      .host = run_.world.host,
+      .started = utc_now(),
+      .device_backend = run_.group.device_backend_name()};
+  if (run_.model->loss()) start.loss = "own";
+  if (run_.job.layout.tp > 1) start.tensor_parallel = division_record(run_.parallel.division, run_.job.layout);
+  return start;
+}
+
 void RunReporter::start() {
   if (!run_.reports_here()) return;
-  Json start{{"event", "start"},
-             {"world_size", run_.world.size},
-             {"layout", to_json(run_.job.layout)},
-             {"parameters", run_.parallel.num_parameters},
-             {"train_samples", run_.data.train->num_samples()},
-             {"val_samples", run_.data.validation->num_samples()},
-             {"model", run_.config.model},
-             {"data", run_.config.data},
-             {"global_batch", run_.config.global_batch},
-             {"steps", run_.total_steps},
-             {"optimizer", {{"name", run_.config.optimizer}, {"lr", run_.config.lr}, {"weight_decay", run_.config.weight_decay}}},
-             {"backend", run_.group.backend_name()},
-             {"launcher", run_.world.launcher},
-             {"version", COHORT_VERSION},
-             {"torch", COHORT_BUILT_WITH_TORCH},
-             {"host", run_.world.host},
-             {"started", utc_now()}};
-  if (const std::string name = run_.group.device_backend_name(); !name.empty()) start["device_backend"] = name;
-  if (run_.model->loss()) start["loss"] = "own";
-  if (run_.job.layout.tp > 1) start["tensor_parallel"] = to_json(run_.parallel.division, run_.job.layout);
-  metrics_->event(start);
-  if (run_.config.resume)
-    metrics_->event(Json{{"event", "resume"},
-                         {"step", saver_.first_step()},
-                         {"from", run_.config.run + "/checkpoints/latest"},
-                         {"seconds", saver_.load_seconds()}});
+  metrics_->event(describe_start());
+  if (run_.config.resume) metrics_->event(ResumeRecord{saver_.first_step(), latest_checkpoint(run_), saver_.load_seconds()});
   for (const SettingChange& change : run_.options.changes) {
     log_info(to_text(change));
-    metrics_->event(
-        Json{{"event", "changed"}, {"step", saver_.first_step()}, {"setting", change.setting}, {"from", change.from}, {"to", change.to}});
+    metrics_->event(ChangeRecord{saver_.first_step(), change.setting, change.from, change.to});
   }
-  if (!run_.parallel.plan.pipeline.stages.empty()) metrics_->event(to_json(run_.parallel.plan.pipeline), /*to_stdout_too=*/false);
+  if (!run_.parallel.plan.pipeline.stages.empty()) metrics_->event(run_.parallel.plan.pipeline, /*to_stdout_too=*/false);
   metrics_->flush();
   progress_->note(concat("training ", run_.config.model, " (", with_commas(run_.parallel.num_parameters), " parameters) on ",
                          run_.config.data, " (", with_commas(run_.data.train->num_samples()), " samples), ", run_.world.size,
@@ -104,10 +113,10 @@ void RunReporter::tell_skipped(int64_t step) {
 }
 
 void RunReporter::step(const StepResult& step, int64_t num_samples, bool is_last) {
-  const StepMetrics& metrics = step.metrics;
+  const StepRecord& metrics = step.metrics;
   if (step_seconds_.empty()) first_step_seconds_ = seconds_since_command(run_.world);
   step_seconds_.push_back(metrics.step_seconds);
-  samples_ += num_samples;
+  *totals_.samples += num_samples;
   totals_.data_seconds += metrics.data_seconds;
   totals_.compute_seconds += metrics.compute_seconds;
   totals_.exchange_seconds += metrics.exchange_seconds;
@@ -119,13 +128,13 @@ void RunReporter::step(const StepResult& step, int64_t num_samples, bool is_last
 }
 
 void RunReporter::shares(int64_t from_step, const std::vector<double>& shares) {
-  if (run_.reports_here()) metrics_->event(Json{{"event", "shares"}, {"from_step", from_step}, {"shares", shares}});
+  if (run_.reports_here()) metrics_->event(SharesRecord{from_step, shares});
 }
 
 void RunReporter::evaluation(int64_t step, const Evaluation& evaluation) {
   last_evaluation_ = evaluation;
   evaluated_step_ = step;
-  if (run_.reports_here()) metrics_->evaluation(step, evaluation.loss, evaluation.error);
+  if (run_.reports_here()) metrics_->evaluation({step, evaluation.loss, evaluation.error});
 }
 
 void RunReporter::note_evaluation() {
@@ -134,7 +143,7 @@ void RunReporter::note_evaluation() {
                            last_evaluation_.has_error() ? concat(", error ", 100 * last_evaluation_.error, " %") : ""));
 }
 
-void RunReporter::progress(const StepMetrics& metrics) {
+void RunReporter::progress(const StepRecord& metrics) {
   if (!run_.reports_here()) return;
   const bool has_error = evaluated_step_ >= 0 && last_evaluation_.has_error();
   progress_->update(metrics.step, metrics.loss, metrics.samples_per_second,
@@ -143,12 +152,12 @@ void RunReporter::progress(const StepMetrics& metrics) {
 
 void RunReporter::checkpoint(int64_t step, const std::string& path, double seconds) {
   if (!run_.reports_here()) return;
-  metrics_->event(Json{{"event", "checkpoint"}, {"step", step}, {"path", path}, {"seconds", seconds}});
+  metrics_->event(CheckpointRecord{step, path, seconds});
   metrics_->flush();
 }
 
 void RunReporter::checkpoint_failed(int64_t step, const std::string& cause) {
-  if (run_.reports_here()) metrics_->event(Json{{"event", "checkpoint_failed"}, {"step", step}, {"cause", cause}}, /*to_stdout_too=*/false);
+  if (run_.reports_here()) metrics_->event(CheckpointFailedRecord{step, cause}, /*to_stdout_too=*/false);
 }
 
 /// Whether compressing would pay, for exchanges over a network.
@@ -160,91 +169,74 @@ void RunReporter::write_exchange_advice(double step_seconds) {
   for (const NamedTensor& parameter : distinct_parameters(*run_.model))
     if (parameter.tensor.requires_grad()) shapes.push_back(parameter.tensor.sizes().vec());
   const double exposed = totals_.exchange_seconds / static_cast<double>(step_seconds_.size());
-  const ExchangeAdvice advice = measure_advice(run_.group, {step_seconds, exposed}, gradient_buckets(shapes));
+  const AdviceRecord advice = measure_advice(run_.group, {step_seconds, exposed}, gradient_buckets(shapes));
   if (!run_.is_first()) return;
-  Json rows = Json::array();
-  for (const ExchangeAdvice::Row& row : advice.rows)
-    rows.push_back(Json{{"compress", row.compress},
-                        {"predicted_step_seconds", row.predicted_step_seconds},
-                        {"sent_bytes", row.sent_bytes},
-                        {"compress_seconds", row.compress_seconds}});
-  metrics_->event(Json{{"event", "exchange_advice"}, {"sentence", advice.sentence}, {"rows", rows}});
+  metrics_->event(advice);
   progress_->note(advice.sentence);
 }
 
-/// What this rank holds of the model: {"data", "pipe", "tensor": place of size, "stages", "layers"}.
-Json RunReporter::describe_part() const {
+PartRecord RunReporter::describe_part() const {
   const auto place = [](int index, int size) { return concat(index + 1, " of ", size); };
-  const MeshPoint& here = run_.parallel.part->here();
-  Json layers = Json::array();
+  const ModelPart& held = *run_.parallel.part;
+  const MeshPoint& here = held.here();
+  PartRecord part{.data = place(here.data, held.mesh().data_size(here.pipe)),
+                  .pipe = place(here.pipe, held.mesh().pipe_size()),
+                  .tensor = place(here.tensor, held.mesh().tensor_size())};
   for (const LayerGraph::Layer& layer : run_.model->layers())
-    if (layer.function) layers.push_back(layer.name);
-  Json part{{"data", place(here.data, run_.parallel.part->mesh().data_size(here.pipe))},
-            {"pipe", place(here.pipe, run_.parallel.part->mesh().pipe_size())},
-            {"tensor", place(here.tensor, run_.parallel.part->mesh().tensor_size())},
-            {"layers", layers}};
-  if (PipelineRunner* const pipeline = run_.parallel.part->pipeline()) {
-    part["stages"] = pipeline->own_stages();
-    part["waited_seconds"] = totals_.exchange_seconds;
-    part["most_kept_micro_batches"] = pipeline->statistics().most_kept;
+    if (layer.function) part.layers.push_back(layer.name);
+  if (const PipelineRunner* const pipeline = run_.parallel.part->pipeline()) {
+    part.stages.assign(pipeline->own_stages().begin(), pipeline->own_stages().end());
+    part.waited_seconds = totals_.exchange_seconds;
+    part.most_kept_micro_batches = pipeline->statistics().most_kept;
   }
   return part;
 }
 
-void RunReporter::write_rank_totals(const TrainResult& result) {
+RankRecord RunReporter::describe_rank() const {
   const MemoryForecast forecast = run_.parallel.strategy->memory_forecast();
-  Json mine{{"rank", run_.world.rank},
-            {"host", run_.world.host},
-            {"pid", ::getpid()},
-            {"samples", samples_},
-            {"data_seconds", totals_.data_seconds},
-            {"compute_seconds", totals_.compute_seconds},
-            {"exchange_seconds", totals_.exchange_seconds},
-            {"optimizer_seconds", totals_.optimizer_seconds},
-            {"peak_memory_bytes", peak_memory_bytes()},
-            {"predicted_weight_bytes", forecast.weight_bytes},
-            {"predicted_gradient_bytes", forecast.gradient_bytes},
-            {"predicted_optimizer_bytes", forecast.optimizer_bytes}};
+  RankRecord mine = totals_;
+  mine.rank = run_.world.rank;
+  mine.host = run_.world.host;
+  mine.pid = ::getpid();
+  mine.peak_memory_bytes = peak_memory_bytes();
+  mine.weight_bytes = forecast.weight_bytes;
+  mine.gradient_bytes = forecast.gradient_bytes;
+  mine.optimizer_bytes = forecast.optimizer_bytes;
   if (run_.config.memory_limit > 0) {
-    mine["memory_limit_bytes"] = run_.config.memory_limit;
-    mine["peak_tensor_bytes"] = peak_counted_memory_bytes();
+    mine.memory_limit_bytes = run_.config.memory_limit;
+    mine.peak_tensor_bytes = peak_counted_memory_bytes();
   }
-  if (!run_.parallel.part->is_whole()) mine["part"] = describe_part();
-  Json ranks = Json::array();
-  for (const std::string& text : run_.group.all_gather_text(mine.dump(), "the ranks' totals")) ranks.push_back(Json::parse(text));
+  if (!run_.parallel.part->is_whole()) mine.part = describe_part();
+  return mine;
+}
+
+DoneRecord RunReporter::describe_end(const TrainResult& result, const std::vector<RankRecord>& ranks) const {
+  DoneRecord done{.step = result.steps, .val_loss = result.val_loss, .val_error = result.val_error, .seconds = result.seconds};
+  if (!step_seconds_.empty()) {
+    done.loss = result.loss;
+    done.measured_step_seconds = result.step_seconds;
+    done.first_step_seconds = first_step_seconds_;
+  }
+  if (run_.parallel.plan.predicted_step_seconds > 0) done.predicted_step_seconds = run_.parallel.plan.predicted_step_seconds;
+  for (const RankRecord& rank : ranks) done.peak_memory_bytes.push_back(rank.peak_memory_bytes.value());
+  done.run = run_.config.run;
+  if (needs_loss_scale(run_.job.precision)) done.skipped_steps = run_.step->skipped_steps();
+  if (run_.noise) done.noise_scale = run_.noise->recent().noise_scale();
+  return done;
+}
+
+/// The last lines of the run.
+void RunReporter::write_end(const TrainResult& result) {
+  const RanksRecord all = gather_ranks(run_.group, describe_rank());
   if (!run_.is_first()) return;
-  Json peaks = Json::array();
-  for (const Json& rank : ranks) peaks.push_back(rank["peak_memory_bytes"]);
-  metrics_->event(Json{{"event", "ranks"}, {"ranks", ranks}}, /*to_stdout_too=*/false);
+  metrics_->event(all, /*to_stdout_too=*/false);
   if (!last_evaluation_.confusion.empty()) {
     std::vector<std::string> classes = run_.data.train->shape().class_names;
     for (size_t label = classes.size(); label < last_evaluation_.confusion.size(); ++label) classes.push_back(std::to_string(label));
-    metrics_->event(Json{{"event", "confusion"}, {"step", evaluated_step_}, {"classes", classes}, {"counts", last_evaluation_.confusion}},
-                    false);
+    metrics_->event(ConfusionRecord{evaluated_step_, classes, last_evaluation_.confusion}, /*to_stdout_too=*/false);
   }
-  const bool trained = !step_seconds_.empty();
-  if (result.interrupted) {
-    metrics_->event(Json{{"event", "interrupted"},
-                         {"step", result.steps},
-                         {"checkpoint", run_.config.run + "/checkpoints/latest"},
-                         {"run", run_.config.run}});
-  } else {
-    Json done{{"event", "done"},
-              {"step", result.steps},
-              {"loss", trained ? finite_json(result.loss) : Json(nullptr)},
-              {"val_loss", finite_json(result.val_loss)},
-              {"val_error", finite_json(result.val_error)},
-              {"seconds", result.seconds},
-              {"predicted_step_seconds",
-               run_.parallel.plan.predicted_step_seconds > 0 ? Json(run_.parallel.plan.predicted_step_seconds) : Json(nullptr)},
-              {"measured_step_seconds", trained ? Json(result.step_seconds) : Json(nullptr)},
-              {"first_step_seconds", trained ? Json(first_step_seconds_) : Json(nullptr)},
-              {"peak_memory_bytes", peaks},
-              {"run", run_.config.run}};
-    if (needs_loss_scale(run_.job.precision)) done["skipped_steps"] = run_.step->skipped_steps();
-    if (run_.noise) done["noise_scale"] = finite_json(run_.noise->recent().noise_scale());
-    metrics_->event(done);
-  }
+  if (result.interrupted) metrics_->event(InterruptedRecord{result.steps, latest_checkpoint(run_), run_.config.run});
+  else metrics_->event(describe_end(result, all.ranks));
   metrics_->flush();
 }
 
@@ -254,7 +246,7 @@ void RunReporter::write_text_sample(int64_t step, LayerGraph& model) {
   if (!text)
     return log_info(
         name_settings("the output of the model is no scores of the next byte, so it writes no text (--sample-bytes 0 does not ask)"));
-  metrics_->event(Json{{"event", "sample"}, {"step", step}, {"prompt", prompt}, {"text", *text}}, false);
+  metrics_->event(SampleRecord{step, prompt, *text}, /*to_stdout_too=*/false);
   if (!run_.config.json) progress_->note("the model writes: " + printable(prompt + *text));
 }
 
@@ -272,7 +264,7 @@ void RunReporter::end(TrainResult& result) {
     }
   }
   write_exchange_advice(result.step_seconds);
-  write_rank_totals(result);
+  write_end(result);
   if (!run_.is_first()) return;
   progress_->finish();
   if (const std::string missing = metrics_->finish(); !missing.empty())

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/text/json_fwd.h"
+#include "cohort/record/run_event.h"
 #include "cohort/report/progress.h"
 #include "cohort/train/metrics.h"
 #include "cohort/train/run/run_saver.h"
@@ -26,7 +26,7 @@ class RunReporter {
   void shares(int64_t from_step, const std::vector<double>& shares);
   void evaluation(int64_t step, const Evaluation& evaluation);
   void note_evaluation();
-  void progress(const StepMetrics& metrics);
+  void progress(const StepRecord& metrics);
   void checkpoint(int64_t step, const std::string& path, double seconds);
   void checkpoint_failed(int64_t step, const std::string& cause);
   /// Collective. Fills in the seconds of `result`.
@@ -35,8 +35,11 @@ class RunReporter {
  private:
   void tell_skipped(int64_t step);
   void write_exchange_advice(double step_seconds);
-  Json describe_part() const;
-  void write_rank_totals(const TrainResult& result);
+  StartRecord describe_start() const;
+  PartRecord describe_part() const;
+  RankRecord describe_rank() const;
+  DoneRecord describe_end(const TrainResult& result, const std::vector<RankRecord>& ranks) const;
+  void write_end(const TrainResult& result);
   void write_text_sample(int64_t step, LayerGraph& model);
 
   RunSetup& run_;
@@ -44,8 +47,8 @@ class RunReporter {
   std::unique_ptr<Metrics> metrics_;    // Null where nothing is written.
   std::unique_ptr<Progress> progress_;  // Likewise.
   std::vector<double> step_seconds_;
-  StepMetrics totals_;
-  int64_t samples_ = 0;             // Of this rank.
+  RankRecord totals_{
+      .samples = 0, .data_seconds = 0, .compute_seconds = 0, .exchange_seconds = 0, .optimizer_seconds = 0};  // Of this rank.
   double first_step_seconds_ = -1;  // From the command to the end of the first step.
   Evaluation last_evaluation_;
   int64_t evaluated_step_ = -1;

@@ -1,4 +1,4 @@
-#include "cohort/report/json_line.h"
+#include "cohort/record/json_line.h"
 
 #include <limits>
 
@@ -6,7 +6,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 
-namespace cohort::page {
+namespace cohort {
 namespace {
 
 bool is_count(const Json& value) {
@@ -18,6 +18,16 @@ std::string shown(const Json& value) {
   if (value.is_string()) return quote_text(value.get_ref<const std::string&>());
   if (value.is_structured()) return value.is_array() ? "a list" : "an object";
   return value.dump();
+}
+
+std::vector<int64_t> counts_of(const Json& array, const std::string& where, const std::string& what) {
+  std::vector<int64_t> out;
+  if (!array.is_array()) fail(ErrorCode::kBadInput, where, ": ", what, ": expected a list, found ", shown(array));
+  for (const Json& value : array) {
+    if (!is_count(value)) fail(ErrorCode::kBadInput, where, ": ", what, ": expected whole numbers from 0 up, found ", shown(value));
+    out.push_back(value.get<int64_t>());
+  }
+  return out;
 }
 
 }  // namespace
@@ -34,6 +44,8 @@ const Json* JsonLine::find(const char* key) const {
 void JsonLine::refuse(const char* key, const char* expected, const Json* found) const {
   fail(ErrorCode::kBadInput, where_, ": '", key, "': expected ", expected, ", found ", found ? shown(*found) : "nothing");
 }
+
+bool JsonLine::has(const char* key) const { return object_.contains(key); }
 
 double JsonLine::number(const char* key) const {
   const Json* value = find(key);
@@ -73,6 +85,12 @@ const Json* JsonLine::array(const char* key) const {
   return value;
 }
 
+const Json& JsonLine::required_array(const char* key) const {
+  const Json* value = array(key);
+  if (!value) refuse(key, "a list", nullptr);
+  return *value;
+}
+
 const Json* JsonLine::object(const char* key) const {
   const Json* value = find(key);
   if (value && !value->is_object()) refuse(key, "an object", value);
@@ -90,14 +108,33 @@ std::vector<std::string> JsonLine::texts(const char* key) const {
   return out;
 }
 
-std::vector<int64_t> JsonLine::counts(const Json& array, const std::string& where, const std::string& what) {
-  std::vector<int64_t> out;
-  if (!array.is_array()) fail(ErrorCode::kBadInput, where, ": ", what, ": expected a list, found ", shown(array));
-  for (const Json& value : array) {
-    if (!is_count(value)) fail(ErrorCode::kBadInput, where, ": ", what, ": expected whole numbers from 0 up, found ", shown(value));
-    out.push_back(value.get<int64_t>());
+std::vector<double> JsonLine::numbers(const char* key) const {
+  std::vector<double> out;
+  const Json* list = array(key);
+  if (!list) return out;
+  for (const Json& value : *list) {
+    if (!value.is_number() && !value.is_null()) refuse(key, "numbers or null", &value);
+    out.push_back(value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>());
   }
   return out;
 }
 
-}  // namespace cohort::page
+std::vector<int64_t> JsonLine::counts(const char* key) const {
+  const Json* list = array(key);
+  return list ? counts_of(*list, where_, concat("'", key, "'")) : std::vector<int64_t>();
+}
+
+std::vector<std::vector<int64_t>> JsonLine::count_rows(const char* key) const {
+  std::vector<std::vector<int64_t>> out;
+  const Json* list = array(key);
+  if (!list) return out;
+  for (const Json& row : *list) out.push_back(counts_of(row, where_, concat("a row of '", key, "'")));
+  return out;
+}
+
+std::string JsonLine::json(const char* key) const {
+  const Json* value = find(key);
+  return value ? value->dump() : "";
+}
+
+}  // namespace cohort

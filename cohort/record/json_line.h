@@ -9,7 +9,7 @@
 
 #include "cohort/base/text/json_fwd.h"
 
-namespace cohort::page {
+namespace cohort {
 
 class JsonLine {
  public:
@@ -17,6 +17,8 @@ class JsonLine {
   /// object.
   JsonLine(const Json& object, const std::string& where);
 
+  /// Also where it is null.
+  bool has(const char* key) const;
   /// NaN where the key is missing or null.
   double number(const char* key) const;
   /// Nullopt where the key is missing or null. Negative numbers are refused: counts, steps and bytes are all that the lines hold.
@@ -27,11 +29,15 @@ class JsonLine {
   std::string required_text(const char* key) const;
   /// Null where the key is missing or null.
   const Json* array(const char* key) const;
+  const Json& required_array(const char* key) const;
   const Json* object(const char* key) const;
-  /// A list of strings; empty where the key is missing or null.
+  /// Lists of strings, of numbers (null is NaN), of whole numbers from 0 up, of rows of these; empty where the key is missing or null.
   std::vector<std::string> texts(const char* key) const;
-  /// Every element a whole number from 0 up.
-  static std::vector<int64_t> counts(const Json& array, const std::string& where, const std::string& what);
+  std::vector<double> numbers(const char* key) const;
+  std::vector<int64_t> counts(const char* key) const;
+  std::vector<std::vector<int64_t>> count_rows(const char* key) const;
+  /// Any value, as JSON; "" where the key is missing or null.
+  std::string json(const char* key) const;
   const std::string& where() const { return where_; }
 
  private:
@@ -42,4 +48,4 @@ class JsonLine {
   const std::string& where_;
 };
 
-}  // namespace cohort::page
+}  // namespace cohort

@@ -1,0 +1,175 @@
+#pragma once
+// What a run records at its end, however it ends.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/record/fields.h"
+
+namespace cohort {
+
+/// What a rank holds of a model that is divided over ranks.
+struct PartRecord {
+  std::string data, pipe, tensor;   ///< Place on each axis: "1 of 2".
+  std::vector<std::string> layers;  ///< Of which it holds all, or its part of the tensors.
+  std::vector<int64_t> stages;      ///< Empty without pipeline workers.
+  double waited_seconds = kUnknown;
+  std::optional<int64_t> most_kept_micro_batches;
+
+  void describe(auto& fields) {
+    fields.text("data", data);
+    fields.text("pipe", pipe);
+    fields.text("tensor", tensor);
+    fields.texts("layers", layers);
+    fields.counts_if_any("stages", stages);
+    fields.number_if_known("waited_seconds", waited_seconds);
+    fields.count("most_kept_micro_batches", most_kept_micro_batches);
+  }
+};
+
+/// Totals of one rank since its process began.
+struct RankRecord {
+  int64_t rank = 0;
+  std::string host;
+  std::optional<int64_t> pid, samples;
+  double data_seconds = kUnknown, compute_seconds = kUnknown, exchange_seconds = kUnknown, optimizer_seconds = kUnknown;
+  std::optional<int64_t> peak_memory_bytes;
+  std::optional<int64_t> weight_bytes, gradient_bytes, optimizer_bytes;  ///< By the formula of the layout.
+  std::optional<int64_t> memory_limit_bytes, peak_tensor_bytes;          ///< As the allocator counted; with --memory-limit.
+  std::optional<PartRecord> part;                                        ///< None where every rank has the whole model.
+
+  void describe(auto& fields) {
+    fields.count("rank", rank);
+    fields.text("host", host);
+    fields.count("pid", pid);
+    fields.count("samples", samples);
+    fields.number("data_seconds", data_seconds);
+    fields.number("compute_seconds", compute_seconds);
+    fields.number("exchange_seconds", exchange_seconds);
+    fields.number("optimizer_seconds", optimizer_seconds);
+    fields.count("peak_memory_bytes", peak_memory_bytes);
+    fields.count("predicted_weight_bytes", weight_bytes);
+    fields.count("predicted_gradient_bytes", gradient_bytes);
+    fields.count("predicted_optimizer_bytes", optimizer_bytes);
+    fields.count("memory_limit_bytes", memory_limit_bytes);
+    fields.count("peak_tensor_bytes", peak_tensor_bytes);
+    fields.object("part", part);
+  }
+};
+
+struct RanksRecord {
+  static constexpr char kEvent[] = "ranks";
+  std::vector<RankRecord> ranks;
+
+  void describe(auto& fields) { fields.required_list("ranks", ranks); }
+};
+
+/// Whether compressing gradients would pay.
+struct AdviceRecord {
+  static constexpr char kEvent[] = "exchange_advice";
+  struct Row {
+    std::string compress;
+    double predicted_step_seconds = kUnknown;
+    int64_t sent_bytes = 0;
+    double compress_seconds = kUnknown;
+
+    void describe(auto& fields) {
+      fields.text("compress", compress);
+      fields.number("predicted_step_seconds", predicted_step_seconds);
+      fields.count("sent_bytes", sent_bytes);
+      fields.number("compress_seconds", compress_seconds);
+    }
+  };
+  std::string sentence;   ///< What to do, in one line, with the numbers that say why.
+  std::vector<Row> rows;  ///< "none" first.
+
+  void describe(auto& fields) {
+    fields.text("sentence", sentence);
+    fields.list("rows", rows);
+  }
+};
+
+struct ConfusionRecord {
+  static constexpr char kEvent[] = "confusion";
+  int64_t step = 0;
+  std::vector<std::string> classes;
+  std::vector<std::vector<int64_t>> counts;  ///< [true class][predicted class], square.
+
+  void describe(auto& fields) {
+    fields.count("step", step);
+    fields.texts("classes", classes);
+    fields.count_rows("counts", counts);
+  }
+};
+
+struct SampleRecord {
+  static constexpr char kEvent[] = "sample";
+  int64_t step = 0;
+  std::string prompt;
+  std::string text;  ///< What the model wrote after the prompt.
+
+  void describe(auto& fields) {
+    fields.count("step", step);
+    fields.text("prompt", prompt);
+    fields.text("text", text);
+  }
+};
+
+struct DoneRecord {
+  static constexpr char kEvent[] = "done";
+  int64_t step = 0;
+  double loss = kUnknown, val_loss = kUnknown, val_error = kUnknown;
+  double seconds = kUnknown;  ///< Of the process that ended the run.
+  double predicted_step_seconds = kUnknown, measured_step_seconds = kUnknown;
+  double first_step_seconds = kUnknown;    ///< From the command to the end of the first step.
+  std::vector<int64_t> peak_memory_bytes;  ///< One a rank.
+  std::string run;
+  std::optional<int64_t> skipped_steps;  ///< Of fp16, for gradients that overflowed.
+  std::optional<double> noise_scale;     ///< None where it was not asked for.
+
+  void describe(auto& fields) {
+    fields.count("step", step);
+    fields.number("loss", loss);
+    fields.number("val_loss", val_loss);
+    fields.number("val_error", val_error);
+    fields.number("seconds", seconds);
+    fields.number("predicted_step_seconds", predicted_step_seconds);
+    fields.number("measured_step_seconds", measured_step_seconds);
+    fields.number("first_step_seconds", first_step_seconds);
+    fields.counts("peak_memory_bytes", peak_memory_bytes);
+    fields.text("run", run);
+    fields.count("skipped_steps", skipped_steps);
+    fields.number("noise_scale", noise_scale);
+  }
+};
+
+/// The user stopped the run.
+struct InterruptedRecord {
+  static constexpr char kEvent[] = "interrupted";
+  std::optional<int64_t> step;
+  std::string checkpoint, run;
+
+  void describe(auto& fields) {
+    fields.count("step", step);
+    fields.text("checkpoint", checkpoint);
+    fields.text("run", run);
+  }
+};
+
+/// A process of the run failed.
+struct FailureRecord {
+  static constexpr char kEvent[] = "failed";
+  std::optional<int64_t> exit_code;
+  std::string cause, ended, run;
+
+  void describe(auto& fields) {
+    fields.count("exit_code", exit_code);
+    fields.text("cause", cause);
+    fields.text("ended", ended);
+    fields.text("run", run);
+  }
+};
+
+}  // namespace cohort

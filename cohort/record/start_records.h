@@ -1,0 +1,144 @@
+#pragma once
+// What a run records when it begins or goes on.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/record/fields.h"
+
+namespace cohort {
+
+/// What tensor parallelism makes of a model: which layers it divides, and which not.
+struct DivisionRecord {
+  struct Layer {
+    std::string layer, placement, reason;
+
+    void describe(auto& fields) {
+      fields.text("layer", layer);
+      fields.text("placement", placement);
+      fields.text("reason", reason);
+    }
+  };
+  std::string sentence;
+  double divided_weights = kUnknown;  ///< Share of the weights.
+  std::vector<Layer> layers;
+
+  void describe(auto& fields) {
+    fields.text("sentence", sentence);
+    fields.number("divided_weights", divided_weights);
+    fields.list("layers", layers);
+  }
+};
+
+struct OptimizerRecord {
+  std::string name;
+  double lr = kUnknown, weight_decay = kUnknown;  ///< That it trains with, given or chosen.
+
+  void describe(auto& fields) {
+    fields.text("name", name);
+    fields.number("lr", lr);
+    fields.number("weight_decay", weight_decay);
+  }
+};
+
+struct StartRecord {
+  static constexpr char kEvent[] = "start";
+  int64_t world_size = 1;
+  std::string layout;  ///< JSON, an object with the keys of --layout; "" where there is none.
+  std::optional<int64_t> parameters, train_samples, val_samples;
+  std::string model, data;
+  std::optional<int64_t> global_batch, steps;
+  std::optional<OptimizerRecord> optimizer;
+  std::string backend, launcher, version, torch, host, started;
+  std::string device_backend;                     ///< "" where tensors on devices have no exchange of their own.
+  std::string loss;                               ///< "own": the model's; "": the cross-entropy.
+  std::optional<DivisionRecord> tensor_parallel;  ///< None without tp.
+
+  void describe(auto& fields) {
+    fields.count("world_size", world_size);
+    fields.json("layout", layout);
+    fields.count("parameters", parameters);
+    fields.count("train_samples", train_samples);
+    fields.count("val_samples", val_samples);
+    fields.text("model", model);
+    fields.text("data", data);
+    fields.count("global_batch", global_batch);
+    fields.count("steps", steps);
+    fields.object("optimizer", optimizer);
+    fields.text("backend", backend);
+    fields.text("launcher", launcher);
+    fields.text("version", version);
+    fields.text("torch", torch);
+    fields.text("host", host);
+    fields.text("started", started);
+    fields.text_if_any("device_backend", device_backend);
+    fields.text_if_any("loss", loss);
+    fields.object("tensor_parallel", tensor_parallel);
+  }
+};
+
+/// The run goes on from a checkpoint.
+struct ResumeRecord {
+  static constexpr char kEvent[] = "resume";
+  int64_t step = 0;
+  std::string from;
+  double seconds = kUnknown;  ///< That loading took.
+
+  void describe(auto& fields) {
+    fields.count("step", step);
+    fields.text("from", from);
+    fields.number("seconds", seconds);
+  }
+};
+
+/// A setting that a resume changed.
+struct ChangeRecord {
+  static constexpr char kEvent[] = "changed";
+  int64_t step = 0;  ///< From here on.
+  std::string setting, from, to;
+
+  void describe(auto& fields) {
+    fields.count("step", step);
+    fields.text("setting", setting);
+    fields.text("from", from);
+    fields.text("to", to);
+  }
+};
+
+/// The plan of a pipeline and the forecast of its step.
+struct PipelineRecord {
+  static constexpr char kEvent[] = "pipeline";
+  struct Stage {
+    std::vector<std::string> layers;
+    std::optional<int64_t> worker;      ///< Place on the pipeline axis.
+    double forward_seconds = kUnknown;  ///< Of a micro-batch; input and weight part as the schedule may divide them.
+    double backward_input_seconds = kUnknown, backward_weight_seconds = kUnknown;
+
+    void describe(auto& fields) {
+      fields.texts("layers", layers);
+      fields.count("worker", worker);
+      fields.number("forward_seconds", forward_seconds);
+      fields.number("backward_input_seconds", backward_input_seconds);
+      fields.number("backward_weight_seconds", backward_weight_seconds);
+    }
+  };
+  std::string schedule;  ///< As the layout names it.
+  std::vector<Stage> stages;
+  std::optional<int64_t> micro_batches;
+  double predicted_step_seconds = kUnknown;  ///< Forwards and backwards of one pass through the schedule.
+  double predicted_bubble = kUnknown;        ///< Idle time / (ranks x step).
+  std::string chart_svg;                     ///< timeline_svg(); read from a file it may be anything.
+
+  void describe(auto& fields) {
+    fields.text("schedule", schedule);
+    fields.list("stages", stages);
+    fields.count("microbatches", micro_batches);
+    fields.number("predicted_step_seconds", predicted_step_seconds);
+    fields.number("predicted_bubble", predicted_bubble);
+    fields.text("chart_svg", chart_svg);
+  }
+};
+
+}  // namespace cohort

@@ -1,0 +1,111 @@
+#pragma once
+// What a run records while it trains.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cohort/record/fields.h"
+
+namespace cohort {
+
+struct StepRecord {
+  static constexpr char kEvent[] = "step";
+  int64_t step = 0;  ///< From 1.
+  double loss = kUnknown, step_seconds = kUnknown, samples_per_second = kUnknown;
+  double data_seconds = kUnknown, compute_seconds = kUnknown, exchange_seconds = kUnknown, optimizer_seconds = kUnknown;
+  double learning_rate = kUnknown;
+  double gradient_norm = kUnknown;  ///< Unknown where nothing clips.
+
+  void describe(auto& fields) {
+    fields.count("step", step);
+    fields.number("loss", loss);
+    fields.number("step_seconds", step_seconds);
+    fields.number("samples_per_second", samples_per_second);
+    fields.number("data_seconds", data_seconds);
+    fields.number("compute_seconds", compute_seconds);
+    fields.number("exchange_seconds", exchange_seconds);
+    fields.number("optimizer_seconds", optimizer_seconds);
+    fields.number("learning_rate", learning_rate);
+    fields.number_if_known("gradient_norm", gradient_norm);
+  }
+};
+
+struct EvalRecord {
+  static constexpr char kEvent[] = "eval";
+  int64_t step = 0;
+  double val_loss = kUnknown;
+  double val_error = kUnknown;  ///< A fraction.
+
+  void describe(auto& fields) {
+    fields.count("step", step);
+    fields.number("val_loss", val_loss);
+    fields.number("val_error", val_error);
+  }
+};
+
+/// A measurement of the gradient noise scale: what the step measured, and the running means after it.
+struct NoiseRecord {
+  static constexpr char kEvent[] = "noise_scale";
+  int64_t step = 0;                                           ///< From 1.
+  double small_batch = kUnknown, large_batch = kUnknown;      ///< Samples.
+  double small_squared = kUnknown, large_squared = kUnknown;  ///< Squared norms of the mean gradients, as measured in this step.
+  double gradient_squared = kUnknown, trace = kUnknown;       ///< Of |G|^2 and tr(Sigma) per sample, averaged over the last measurements.
+  double noise_scale = kUnknown;                              ///< trace / gradient_squared, samples; unknown where there is no estimate.
+
+  void describe(auto& fields) {
+    fields.count("step", step);
+    fields.number("small_batch", small_batch);
+    fields.number("large_batch", large_batch);
+    fields.number("small_squared", small_squared);
+    fields.number("large_squared", large_squared);
+    fields.number("gradient_squared", gradient_squared);
+    fields.number("trace", trace);
+    fields.number("noise_scale", noise_scale);
+  }
+};
+
+/// From a step on ranks get other parts of the global batch.
+struct SharesRecord {
+  static constexpr char kEvent[] = "shares";
+  int64_t from_step = 0;
+  std::vector<double> shares;  ///< One a rank.
+
+  void describe(auto& fields) {
+    fields.count("from_step", from_step);
+    fields.numbers("shares", shares);
+  }
+};
+
+struct CheckpointRecord {
+  static constexpr char kEvent[] = "checkpoint";
+  int64_t step = 0;
+  std::string path;
+  double seconds = kUnknown;  ///< That saving took.
+
+  void describe(auto& fields) {
+    fields.count("step", step);
+    fields.text("path", path);
+    fields.number("seconds", seconds);
+  }
+};
+
+struct CheckpointFailedRecord {
+  static constexpr char kEvent[] = "checkpoint_failed";
+  int64_t step = 0;
+  std::string cause;
+
+  void describe(auto& fields) {
+    fields.count("step", step);
+    fields.text("cause", cause);
+  }
+};
+
+struct MissingLinesRecord {
+  static constexpr char kEvent[] = "missing_lines";
+  int64_t lines = 0;  ///< That a full disk did not take since the line before.
+
+  void describe(auto& fields) { fields.count("lines", lines); }
+};
+
+}  // namespace cohort
