@@ -15,7 +15,7 @@ Verb report_verb() {
           .most_words = 1,
           .run = [](const Arguments& arguments) {
             if (arguments.positional.size() != 1) fail(ErrorCode::kBadInput, "report: give one run folder");
-            std::printf("%s\n", write_report(arguments.positional.front()).c_str());
+            std::printf("%s\n", report::write_report(arguments.positional.front()).c_str());
             return 0;
           }};
 }

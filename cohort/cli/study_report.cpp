@@ -28,11 +28,11 @@ using study::StudySpec;
 
 /// What the folders of the command line hold.
 struct Found {
-  std::vector<ReportedStudy> studies;
+  std::vector<report::ReportedStudy> studies;
   std::string first_folder;
   bool first_is_store = false;
   std::optional<StudySpec> first_spec;  ///< None of an archive, or a store made from one.
-  std::vector<NoiseScaleNote> noise_scales;
+  std::vector<report::NoiseScaleNote> noise_scales;
   std::vector<std::string> warnings;
 };
 
@@ -48,15 +48,15 @@ std::optional<StudySpec> spec_of(const study::Store& store) {
 }
 
 /// The note "noise_scale": a list of {"noise_scale": samples, "step": n, "loss": x}.
-std::vector<NoiseScaleNote> noise_scales_of(const study::Store& store, const std::string& folder) {
-  std::vector<NoiseScaleNote> out;
+std::vector<report::NoiseScaleNote> noise_scales_of(const study::Store& store, const std::string& folder) {
+  std::vector<report::NoiseScaleNote> out;
   const auto text = store.note("noise_scale");
   if (!text) return out;
   const Json list = Json::parse(*text, nullptr, false);
   if (!list.is_array()) fail(ErrorCode::kBadInput, folder, ": the note noise_scale is no list");
   for (const Json& one : list) {
     if (!one.is_object() || !one.contains("noise_scale") || !one["noise_scale"].is_number()) continue;
-    NoiseScaleNote note{.noise_scale = one["noise_scale"].get<double>()};
+    report::NoiseScaleNote note{.noise_scale = one["noise_scale"].get<double>()};
     if (one.contains("step") && one["step"].is_number()) note.step = static_cast<int64_t>(one["step"].get<double>());
     if (one.contains("loss") && one["loss"].is_number()) note.loss = one["loss"].get<double>();
     if (std::isfinite(note.noise_scale)) out.push_back(note);
@@ -80,7 +80,7 @@ void keep_noise_run(const Arguments& arguments) {
   if (run.empty()) return;
   const std::string& folder = arguments.positional[1];
   if (!is_store(folder)) fail(ErrorCode::kBadInput, "study report: --noise-run keeps a note in a study's folder, and ", folder, " is none");
-  const std::string note = page::noise_note(page::read_noise_run(run));
+  const std::string note = report::noise_note(report::read_noise_run(run));
   study::Store::open_existing(folder).set_note("noise_scale", note);
 }
 
@@ -103,7 +103,7 @@ Found read_folders(const Arguments& arguments) {
     }
   }
   if (found.studies.empty()) fail(ErrorCode::kBadInput, found.first_folder, ": the archive holds no study");
-  for (const ReportedStudy& study : found.studies)
+  for (const report::ReportedStudy& study : found.studies)
     for (const std::string& warning : study.data.warnings)
       found.warnings.push_back((found.studies.size() > 1 ? study.name + ": " : "") + warning);
   return found;
@@ -169,7 +169,7 @@ Json optional_number(const std::optional<double>& value) { return value ? finite
 
 void print_line(const Json& line) { std::printf("%s\n", line.dump(-1, ' ', false, Json::error_handler_t::replace).c_str()); }
 
-void print_regimes(const StudyReport& report) {
+void print_regimes(const report::StudyReport& report) {
   if (!report.has_goal) return;
   Json flags = Json::array();
   for (const study::Flag& flag : report.flags)
@@ -188,9 +188,9 @@ struct PlannerFiles {
   std::string steps_curve, step_times;
 };
 
-void print_lines(const StudyReport& report, const PlannerFiles& files) {
+void print_lines(const report::StudyReport& report, const PlannerFiles& files) {
   print_regimes(report);
-  for (const StudyReport& other : report.others) print_regimes(other);
+  for (const report::StudyReport& other : report.others) print_regimes(other);
   for (const study::WorthRow& row : report.worth.rows) {
     const Json line = {{"event", "worth"},
                        {"workers", row.num_workers},
@@ -211,15 +211,15 @@ void print_lines(const StudyReport& report, const PlannerFiles& files) {
   print_line(line);
 }
 
-void print_result(const StudyReport& report) {
+void print_result(const report::StudyReport& report) {
   for (const std::string& sentence : report.sentences) std::printf("%s\n", printable(sentence).c_str());
   for (const study::Flag& flag : report.flags) std::printf("- %s\n", printable(flag.text()).c_str());
 }
 
-void print_text(const StudyReport& report) {
+void print_text(const report::StudyReport& report) {
   if (!report.others.empty()) std::printf("%s\n", printable(report.name).c_str());
   print_result(report);
-  for (const StudyReport& other : report.others) {
+  for (const report::StudyReport& other : report.others) {
     std::printf("\n%s\n", printable(other.name).c_str());
     print_result(other);
   }
@@ -238,7 +238,8 @@ void print_text(const StudyReport& report) {
 
 /// A planner looks for them in the study's folder, wherever the page went; where nothing can be written there, or there is none, they stand
 /// beside the page.
-PlannerFiles write_planner_files(const Found& found, const StudyReport& report, const std::vector<study::StepTime>& times, bool quiet) {
+PlannerFiles write_planner_files(const Found& found, const report::StudyReport& report, const std::vector<study::StepTime>& times,
+                                 bool quiet) {
   const std::string beside = parent_folder(report.path);
   const bool in_study = found.first_is_store && is_writable_folder(found.first_folder);
   const std::string folder = in_study ? found.first_folder : beside;
@@ -261,7 +262,7 @@ void print_warnings(const std::vector<std::string>& warnings, bool is_json) {
 }
 
 int study_report(const Arguments& arguments) {
-  StudyReportOptions options{.reference_batch = reference_batch(arguments)};
+  report::StudyReportOptions options{.reference_batch = reference_batch(arguments)};
   if (arguments.options.contains("goal")) options.goal = study::parse_goal_spec(arguments.option("goal", ""));
   Found found = read_folders(arguments);
   options.path = arguments.option("out", found.first_folder + "/report.html");
@@ -274,7 +275,7 @@ int study_report(const Arguments& arguments) {
   options.raw_bytes = bytes_of(found);
   options.commands = commands_of(found, arguments);
   options.studies = std::move(found.studies);
-  const StudyReport report = write_study_report(options);
+  const report::StudyReport report = report::write_study_report(options);
   const PlannerFiles files = write_planner_files(found, report, options.times, arguments.options.contains("quiet"));
   const bool is_json = arguments.options.contains("json");
   print_warnings(report.warnings, is_json);

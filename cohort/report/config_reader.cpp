@@ -11,7 +11,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 constexpr size_t kMaxConfigBytes = 1 << 20;
@@ -63,4 +63,4 @@ std::vector<ConfigValue> read_config_values(const std::string& path) {
   return values;
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

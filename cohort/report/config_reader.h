@@ -6,9 +6,9 @@
 
 #include "cohort/report/run_reader.h"
 
-namespace cohort::page {
+namespace cohort::report {
 
 /// In the order of the file. Error(kBadInput) with file and line where it is not TOML.
 std::vector<ConfigValue> read_config_values(const std::string& path);
 
-}  // namespace cohort::page
+}  // namespace cohort::report

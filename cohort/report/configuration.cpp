@@ -2,7 +2,7 @@
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/sections.h"
 
-namespace cohort::page {
+namespace cohort::report {
 
 std::string sample_section(const RunRecord& run) {
   if (!run.sample) return "";
@@ -45,4 +45,4 @@ std::string configuration_section(const RunRecord& run, const Summary& summary) 
          section("configuration", "Configuration", "As merged from the file and the command line.", definitions(values));
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

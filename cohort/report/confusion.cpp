@@ -12,7 +12,7 @@
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/sections.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 constexpr size_t kMaxHeatMapClasses = 40;
@@ -113,4 +113,4 @@ std::string confusion_section(const RunRecord& run) {
                  concat("Validation samples at step ", with_commas(confusion.step), ". ", worst_errors(confusion)), content + "\n");
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

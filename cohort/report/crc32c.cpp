@@ -9,7 +9,7 @@
 
 #include <array>
 
-namespace cohort {
+namespace cohort::report {
 namespace {
 
 constexpr uint32_t kReflectedPolynomial = 0x82f63b78;  // 0x1EDC6F41 with its bits in reverse order.
@@ -34,4 +34,4 @@ uint32_t crc32c(std::string_view data) {
   return ~state;
 }
 
-}  // namespace cohort
+}  // namespace cohort::report

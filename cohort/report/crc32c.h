@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string_view>
 
-namespace cohort {
+namespace cohort::report {
 
 /// Of all bytes of `data`; 0 for none.
 uint32_t crc32c(std::string_view data);
 
-}  // namespace cohort
+}  // namespace cohort::report

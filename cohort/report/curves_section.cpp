@@ -8,7 +8,7 @@
 #include "cohort/report/draw/sections.h"
 #include "cohort/report/draw/svg.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 constexpr double kSmoothingShare = 0.01;  // The kernel reaches to both sides, so it covers about twice this share of the run.
@@ -151,4 +151,4 @@ std::string curves_section(const RunRecord& run, const Summary& summary) {
   return content == "" ? "" : section("training", "Training", intro, content);
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -10,7 +10,7 @@
 #include "cohort/report/run_reader.h"
 #include "cohort/testing/mutation.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 constexpr char kMetrics[] =
@@ -50,4 +50,4 @@ TEST_CASE("mutation: metrics") {
 }
 
 }  // namespace
-}  // namespace cohort::page
+}  // namespace cohort::report

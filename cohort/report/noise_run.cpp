@@ -5,7 +5,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 
-namespace cohort::page {
+namespace cohort::report {
 
 std::vector<NoisePoint> noise_points(const RunRecord& run) {
   std::vector<study::NoiseMeasurement> measurements;
@@ -56,4 +56,4 @@ std::string noise_note(const std::vector<NoisePoint>& points) {
   return list.dump();
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -9,7 +9,7 @@
 #include "cohort/report/run_reader.h"
 #include "cohort/study/noise/noise_scale.h"
 
-namespace cohort::page {
+namespace cohort::report {
 
 /// One stretch of the training.
 struct NoisePoint {
@@ -26,4 +26,4 @@ std::vector<NoisePoint> read_noise_run(const std::string& run);
 /// "gradient_squared", "trace", "val_loss", "val_error"}, in the order of the training; numbers that are not known are null.
 std::string noise_note(const std::vector<NoisePoint>& points);
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -10,7 +10,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/report/draw/sections.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 /// |G|^2 = 2 and tr = 8 x step / 100 with a disturbance that averages out over two steps.
@@ -87,4 +87,4 @@ TEST_CASE("noise of a run: the report shows the curve and says that it is no ver
 }
 
 }  // namespace
-}  // namespace cohort::page
+}  // namespace cohort::report

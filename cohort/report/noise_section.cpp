@@ -11,7 +11,7 @@
 #include "cohort/report/draw/svg.h"
 #include "cohort/report/noise_run.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 /// The middle of a stretch on a logarithmic axis.
@@ -66,4 +66,4 @@ std::string noise_section(const RunRecord& run) {
                  chart_of(run, points) + table_of(points));
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -10,7 +10,7 @@
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/sections.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 struct Column {
@@ -100,4 +100,4 @@ std::string parts_section(const RunRecord& run, const Summary& summary) {
   return section("parts", "Who holds what", intro, table(list, "Who holds what"));
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -9,7 +9,7 @@
 #include "cohort/report/draw/plain_svg.h"
 #include "cohort/report/draw/sections.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 /// Waiting for other ranks / (waiting + computing), over all ranks.
@@ -73,4 +73,4 @@ std::string pipeline_section(const RunRecord& run, const Summary& summary) {
   return section("pipeline", "Pipeline", intro, comparison(run, summary) + chart + stage_table(pipeline));
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -21,7 +21,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 
-namespace cohort {
+namespace cohort::report {
 namespace {
 
 constexpr double kSmoothing = 0.03;
@@ -216,4 +216,4 @@ std::string Progress::plain_line() const {
   return line;
 }
 
-}  // namespace cohort
+}  // namespace cohort::report

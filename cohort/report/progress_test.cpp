@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace cohort {
+namespace cohort::report {
 namespace {
 
 /// A stderr with a clock that the test moves.
@@ -155,4 +155,4 @@ TEST_CASE("progress: what is not enabled writes nothing") {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::report

@@ -6,7 +6,7 @@
 #include "cohort/report/run_reader.h"
 #include "cohort/report/summary.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 std::string state_label(RunState state) {
@@ -56,14 +56,14 @@ std::string report_page(const RunRecord& run) {
   return document(headline(run, summary).text(), body);
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report
 
-namespace cohort {
+namespace cohort::report {
 
 std::string write_report(const std::string& run) {
   const std::string path = run + "/report.html";
-  write_file_atomically(path, page::report_page(page::read_run(run)));
+  write_file_atomically(path, report::report_page(report::read_run(run)));
   return path;
 }
 
-}  // namespace cohort
+}  // namespace cohort::report

@@ -3,10 +3,10 @@
 
 #include <string>
 
-namespace cohort {
+namespace cohort::report {
 
 /// Reads RUN/config.toml and RUN/metrics.jsonl (a truncated last line, as a kill leaves it, is skipped), writes RUN/report.html by rename.
 /// Returns its path. Error(kBadInput) naming file and line where something is not what it should be.
 std::string write_report(const std::string& run);
 
-}  // namespace cohort
+}  // namespace cohort::report

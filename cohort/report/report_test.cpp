@@ -14,7 +14,7 @@
 #include "cohort/report/summary.h"
 #include "cohort/testing/text.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 struct Run {
@@ -281,4 +281,4 @@ TEST_CASE("report: damaged files end in an Error or a page, never in anything el
 }
 
 }  // namespace
-}  // namespace cohort::page
+}  // namespace cohort::report

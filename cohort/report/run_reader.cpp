@@ -18,7 +18,7 @@
 #include "cohort/record/run_event.h"
 #include "cohort/report/config_reader.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 std::string layout_text(const std::string& json) {
@@ -153,4 +153,4 @@ std::string config_value(const RunRecord& run, const std::string& key) {
   return at == run.config.end() ? "" : at->value;
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

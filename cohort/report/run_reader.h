@@ -10,7 +10,7 @@
 #include "cohort/record/start_records.h"
 #include "cohort/record/step_records.h"
 
-namespace cohort::page {
+namespace cohort::report {
 
 enum class RunState {
   kOpen,  ///< No end is recorded: it is still going, or it was killed.
@@ -53,4 +53,4 @@ RunRecord read_run(const std::string& run);
 /// The value of a key of config.toml, "" where it has none.
 std::string config_value(const RunRecord& run, const std::string& key);
 
-}  // namespace cohort::page
+}  // namespace cohort::report

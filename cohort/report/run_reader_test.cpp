@@ -10,7 +10,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/testing/text.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 struct Folder {
@@ -194,4 +194,4 @@ TEST_CASE("read_run: files that are missing or are no files") {
 }
 
 }  // namespace
-}  // namespace cohort::page
+}  // namespace cohort::report

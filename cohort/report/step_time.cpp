@@ -11,7 +11,7 @@
 #include "cohort/report/draw/sections.h"
 #include "cohort/report/draw/svg.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 struct Phase {
@@ -105,10 +105,12 @@ std::string two_lines(const std::string& first, const std::string& second) {
   return escape_html(first) + "<small>" + escape_html(second) + "</small>";
 }
 
-/// Weights, gradients and optimizer state, by the formula of the layout.
+/// Weights, gradients and optimizer state, by the formula of the layout. None for what a file makes up that no machine holds.
 std::optional<int64_t> predicted_bytes(const RankRecord& rank) {
-  if (!rank.weight_bytes || !rank.gradient_bytes || !rank.optimizer_bytes) return std::nullopt;
-  return *rank.weight_bytes + *rank.gradient_bytes + *rank.optimizer_bytes;
+  int64_t sum = 0;
+  for (const std::optional<int64_t>& bytes : {rank.weight_bytes, rank.gradient_bytes, rank.optimizer_bytes})
+    if (!bytes || __builtin_add_overflow(sum, *bytes, &sum)) return std::nullopt;
+  return sum;
 }
 
 }  // namespace
@@ -165,4 +167,4 @@ std::string workers_section(const RunRecord& run, const Summary& summary) {
   return section("workers", "Workers", intro, table(list, "Workers"));
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -11,7 +11,7 @@
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/sections.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 void summarize_start(const RunRecord& run, Summary& summary) {
@@ -208,4 +208,4 @@ std::vector<Tile> key_figures(const RunRecord& run, const Summary& summary) {
   return list;
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

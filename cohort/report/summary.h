@@ -9,7 +9,7 @@
 #include "cohort/report/draw/page.h"
 #include "cohort/report/run_reader.h"
 
-namespace cohort::page {
+namespace cohort::report {
 
 struct Summary {
   std::string model, data;
@@ -50,4 +50,4 @@ std::vector<Tile> key_figures(const RunRecord& run, const Summary& summary);
 /// Nats to bits.
 double bits(double nats);
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -19,7 +19,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/report/crc32c.h"
 
-namespace cohort {
+namespace cohort::report {
 namespace {
 
 constexpr size_t kFlushBytes = size_t{64} * 1024;
@@ -127,4 +127,4 @@ bool TensorBoardWriter::flush() {
   return !pending.empty();
 }
 
-}  // namespace cohort
+}  // namespace cohort::report

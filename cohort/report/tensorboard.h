@@ -8,7 +8,7 @@
 
 #include "cohort/base/files/append_file.h"
 
-namespace cohort {
+namespace cohort::report {
 
 /// One writer, one thread. Writes FOLDER/events.out.tfevents.<seconds>.<host>.<pid>; flushed at flush(), in the destructor, and whenever
 /// 64 KiB wait. `folder` (RUN/events) is made where it is missing. Error(kFailed) with the path and the system's reason; the destructor
@@ -37,4 +37,4 @@ std::string tfrecord(std::string_view event);
 std::string tensorboard_version_event(double wall_seconds);
 std::string tensorboard_scalar_event(std::string_view tag, int64_t step, float value, double wall_seconds);
 
-}  // namespace cohort
+}  // namespace cohort::report

@@ -8,7 +8,7 @@
 
 #include "cohort/report/crc32c.h"
 
-namespace cohort {
+namespace cohort::report {
 namespace {
 
 std::string from_hex(const std::string& hex) {
@@ -94,4 +94,4 @@ TEST_CASE("tensorboard: a folder that cannot be made is one clear line") {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::report

@@ -138,7 +138,7 @@ struct Metrics::Outputs {
   Output jsonl, csv, events, standard{name_settings("the lines of --json on stdout"), "lines"};
   int64_t told_missing = 0;
   bool to_stdout;
-  TensorBoardWriter tensorboard;
+  report::TensorBoardWriter tensorboard;
 };
 
 Metrics::Metrics(const std::string& run, int64_t resume_step, bool to_stdout) {
@@ -186,14 +186,14 @@ void Metrics::noise_scale(const NoiseRecord& noise) {
 }
 
 void Metrics::scalars(int64_t step, const std::vector<std::pair<const char*, double>>& values) {
-  outputs_->write_events([&](TensorBoardWriter& writer) {
+  outputs_->write_events([&](report::TensorBoardWriter& writer) {
     for (const auto& [name, value] : values) writer.scalar(name, step, value, wall_seconds());
     return false;
   });
 }
 
 void Metrics::flush() {
-  outputs_->write_events([](TensorBoardWriter& writer) { return writer.flush(); });
+  outputs_->write_events([](report::TensorBoardWriter& writer) { return writer.flush(); });
 }
 
 std::string Metrics::finish() {

@@ -23,7 +23,7 @@ def symbols(file, *options):
 def thing(symbol):
     """The function or class of namespace cohort that a symbol belongs to; of another namespace inside of it with that in front."""
     name = re.sub(r"^(?:vtable for|typeinfo for|typeinfo name for|guard variable for|VTT for) ", "", symbol)
-    match = re.match(r"(?:non-virtual thunk to )?cohort::((?:study::|page::|detail::)?\w+)", name)
+    match = re.match(r"(?:non-virtual thunk to )?cohort::((?:study::|report::|detail::)?\w+)", name)
     return match.group(1) if match else None
 
 

@@ -11,7 +11,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/report/draw/format.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 constexpr double kLargest = 1e300;    // Beyond it the width of the axis would overflow,
@@ -121,4 +121,4 @@ Axis logarithmic_axis(double low, double high) {
   return axis;
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace cohort::page {
+namespace cohort::report {
 
 struct Tick {
   double value = 0;
@@ -31,4 +31,4 @@ Axis exact_axis(double low, double high, int num_ticks);
 /// wide.
 Axis logarithmic_axis(double low, double high);
 
-}  // namespace cohort::page
+}  // namespace cohort::report

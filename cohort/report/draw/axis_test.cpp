@@ -8,7 +8,7 @@
 
 #include "cohort/base/random.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 std::vector<std::string> labels(const Axis& axis) {
@@ -81,4 +81,4 @@ TEST_CASE("logarithmic axis: ends at 1, 2 or 5 times a power of ten") {
 }
 
 }  // namespace
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -71,4 +71,4 @@ double mean(const std::vector<double>& values) {
   return count > 0 ? sum / count : kNaN;
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace cohort::page {
+namespace cohort::report {
 
 struct Point {
   double x = 0;
@@ -23,4 +23,4 @@ Curve smooth(const Curve& curve, double scale);
 /// Of those that are finite; NaN where none is.
 double mean(const std::vector<double>& values);
 
-}  // namespace cohort::page
+}  // namespace cohort::report

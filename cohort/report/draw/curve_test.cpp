@@ -9,7 +9,7 @@
 #include "cohort/base/random.h"
 #include "cohort/base/statistics.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 Curve noise(size_t size, uint64_t seed) {
@@ -88,4 +88,4 @@ TEST_CASE("quantile and mean leave out what is not finite") {
 }
 
 }  // namespace
-}  // namespace cohort::page
+}  // namespace cohort::report

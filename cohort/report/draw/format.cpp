@@ -6,7 +6,7 @@
 
 #include "cohort/base/text/text.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 constexpr char kDash[] = "\u2013";
@@ -68,4 +68,4 @@ std::string coordinate(double value, int decimals) {
   return text == "-0" ? "0" : text;
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

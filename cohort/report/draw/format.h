@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace cohort::page {
+namespace cohort::report {
 
 /// `digits` significant digits, thousands with commas, exponents only below 1e-4 and from 1e7 up: 0.2814, 5,213, 3.1e-5.
 std::string significant(double value, int digits);
@@ -23,4 +23,4 @@ std::string plural(int64_t count, const std::string& noun);
 /// 3 -> "3", 12.34567 with 2 decimals -> "12.35", without trailing zeros: what SVG coordinates need.
 std::string coordinate(double value, int decimals = 1);
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 TEST_CASE("format: significant digits") {
@@ -48,4 +48,4 @@ TEST_CASE("format: coordinates lose trailing zeros and nothing else") {
 }
 
 }  // namespace
-}  // namespace cohort::page
+}  // namespace cohort::report

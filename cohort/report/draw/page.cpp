@@ -2,7 +2,7 @@
 
 #include "cohort/report/draw/style.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 std::string open_tag(const char* name, Attributes attributes) {
@@ -91,4 +91,4 @@ std::string document(const std::string& title, const std::string& body) {
          "</script>\n</body>\n</html>\n";
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::page {
+namespace cohort::report {
 
 /// & < > " ' as entities; control characters other than newline and tab, which HTML does not allow, as U+FFFD.
 std::string escape_html(std::string_view text);
@@ -45,4 +45,4 @@ std::string definitions(const std::vector<std::pair<std::string, std::string>>& 
 /// The whole document: head with style, `body`, script.
 std::string document(const std::string& title, const std::string& body);
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 constexpr std::array<std::string_view, 5> kElements = {"svg", "g", "rect", "text", "title"};
@@ -82,4 +82,4 @@ class Scanner {
 
 bool is_plain_svg(const std::string& text) { return text.starts_with("<svg ") && Scanner(text).is_plain(); }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

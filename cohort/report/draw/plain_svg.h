@@ -3,10 +3,10 @@
 
 #include <string>
 
-namespace cohort::page {
+namespace cohort::report {
 
 /// Whether `text` is one `svg` element made of nothing but g, rect, text and title, with attributes that place, size, colour and name
 /// things: no script, no link, no style, no markup declaration. Such a drawing can do nothing but be looked at.
 bool is_plain_svg(const std::string& text);
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -6,7 +6,7 @@
 
 #include "cohort/schedule/simulate.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 std::string chart() {
@@ -54,4 +54,4 @@ TEST_CASE("plain svg: no piece of a chart passes for a whole one") {
 }
 
 }  // namespace
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -8,7 +8,7 @@
 #include "cohort/report/run_reader.h"
 #include "cohort/report/summary.h"
 
-namespace cohort::page {
+namespace cohort::report {
 
 /// The training loss, smoothed over about a fiftieth of the run.
 Curve smoothed_loss(const RunRecord& run);
@@ -31,4 +31,4 @@ std::string confusion_section(const RunRecord& run);
 std::string sample_section(const RunRecord& run);
 std::string configuration_section(const RunRecord& run, const Summary& summary);
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -3,7 +3,7 @@
 
 #include "cohort/report/draw/style.h"
 
-namespace cohort::page {
+namespace cohort::report {
 
 const char* report_style() {  // NOLINT(readability-function-size): one literal
   return R"css(
@@ -170,4 +170,4 @@ for (const plot of document.querySelectorAll(".plot")) {
 )js";
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -15,7 +15,7 @@
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/page.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 constexpr size_t kMaxPoints = 600;
@@ -230,4 +230,4 @@ std::string stacked_bar(const std::vector<Part>& parts, double full_size, const 
   return element("svg", {{"class", css_class}, {"role", "img"}}, out);
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -6,7 +6,7 @@
 
 #include "cohort/report/draw/curve.h"
 
-namespace cohort::page {
+namespace cohort::report {
 
 struct Series {
   std::string name;
@@ -48,4 +48,4 @@ struct Part {
 };
 std::string stacked_bar(const std::vector<Part>& parts, double full_size, const std::string& label, const std::string& css_class);
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -8,7 +8,7 @@
 #include "cohort/report/draw/page.h"
 #include "cohort/testing/text.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 LineChart chart_of(Curve curve) {
@@ -99,4 +99,4 @@ TEST_CASE("stacked bar: widths are shares, parts without size are left out") {
 }
 
 }  // namespace
-}  // namespace cohort::page
+}  // namespace cohort::report

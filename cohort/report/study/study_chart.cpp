@@ -14,7 +14,7 @@
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/page.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 constexpr double kMargin = 0.03;  // Share of the axis beyond its ends, so that marks at the edge do not touch it.
@@ -299,4 +299,4 @@ std::string study_chart(const StudyChart& chart) {
   return element("figure", {{"class", figure_class}}, head + "<div class=\"plot\">" + plot + "</div>" + note_below(chart.note)) + "\n";
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -9,7 +9,7 @@
 
 #include "cohort/report/draw/axis.h"
 
-namespace cohort::page {
+namespace cohort::report {
 
 /// One thing that a point says.
 struct Field {
@@ -80,4 +80,4 @@ std::string mark_shapes();
 /// An entry of a legend that several small panels share.
 std::string legend_of(const std::vector<PlotSeries>& series);
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -8,7 +8,7 @@
 #include "cohort/report/study/study_csv.h"
 #include "cohort/testing/text.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -145,4 +145,4 @@ TEST_CASE("number field: whole numbers for people, every digit for the table") {
 }
 
 }  // namespace
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -8,7 +8,7 @@
 
 #include "cohort/base/text/text.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 constexpr std::string_view kColumns = "panel,series,x,y,low,high";
@@ -116,4 +116,4 @@ void remove_old_plots(const std::string& folder, const std::vector<std::string>&
   for (const std::filesystem::path& path : old) std::filesystem::remove(path, ignored);
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

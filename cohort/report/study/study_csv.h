@@ -6,7 +6,7 @@
 
 #include "cohort/report/study/study_chart.h"
 
-namespace cohort::page {
+namespace cohort::report {
 
 /// Columns panel, series, x, y, low, high (the point and its bar as drawn), then every field that a point of these panels has, in the order
 /// in which they first appear; no two columns have one name. Text is quoted as RFC 4180 says; numbers read back exactly; what a point does
@@ -21,4 +21,4 @@ const std::vector<std::string>& figure_names();
 /// One of those, or of a further study (study_further.h): "fig1_steps", "fig1_steps-2-quick2".
 bool is_figure_name(const std::string& name);
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -13,7 +13,7 @@
 #include "cohort/study/analysis/worth.h"
 #include "cohort/study/data.h"
 
-namespace cohort::page {
+namespace cohort::report {
 
 using study::BatchStudy;
 using study::GoalSpec;
@@ -74,4 +74,4 @@ Figure figure_scatter_studies(const std::vector<AnalysedStudy>& studies);
 Figure figure_budgets(const study::StudyData& study, const study::GoalSpec& goal);  ///< 11
 Figure figure_worth(const study::Worth& worth, const study::GoalSpec& goal);        ///< Time to the goal.
 
-}  // namespace cohort::page
+}  // namespace cohort::report

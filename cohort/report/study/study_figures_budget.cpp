@@ -6,7 +6,7 @@
 #include "cohort/report/draw/format.h"
 #include "cohort/report/study/study_figures.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 using study::BestAtBudget;
@@ -144,4 +144,4 @@ Figure figure_budgets(const StudyData& study, const study::GoalSpec& goal) {
   return figure;
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

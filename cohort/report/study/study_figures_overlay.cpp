@@ -10,7 +10,7 @@
 #include "cohort/report/study/study_figures.h"
 #include "cohort/study/analysis/measured_metrics.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 using study::StepsToResult;
@@ -190,4 +190,4 @@ std::vector<Figure> figures_of_studies(const std::vector<NamedStudy>& studies, c
   return figures;
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -8,7 +8,7 @@
 #include "cohort/report/draw/format.h"
 #include "cohort/report/study/study_figures.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 constexpr char kSmoothing[] = "label_smoothing";
@@ -198,4 +198,4 @@ Figure figure_parameters(const StudyData& study, const study::Analysis& analysis
   return figure;
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -7,7 +7,7 @@
 #include "cohort/report/draw/format.h"
 #include "cohort/report/study/study_figures.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 enum Outcome { kReached, kNotReached, kStopped, kInfeasible, kNumOutcomes };
@@ -203,4 +203,4 @@ Figure figure_scatter_studies(const std::vector<AnalysedStudy>& studies) {
   return figure;
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -5,7 +5,7 @@
 #include "cohort/report/draw/format.h"
 #include "cohort/report/study/study_figures.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 using study::Analysis;
@@ -133,4 +133,4 @@ Figure figure_goals(const StudyData& study, const GoalSpec& goal) {
   return figure;
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

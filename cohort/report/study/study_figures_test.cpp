@@ -8,7 +8,7 @@
 
 #include "cohort/report/study/study_test_data.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 using study::GoalSpec;
@@ -338,4 +338,4 @@ TEST_CASE("time to the goal: one line a number of workers, none without times") 
 }
 
 }  // namespace
-}  // namespace cohort::page
+}  // namespace cohort::report

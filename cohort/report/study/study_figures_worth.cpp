@@ -6,7 +6,7 @@
 #include "cohort/report/draw/format.h"
 #include "cohort/report/study/study_figures.h"
 
-namespace cohort::page {
+namespace cohort::report {
 
 Figure figure_worth(const study::Worth& worth, const study::GoalSpec& goal) {
   Figure figure{.id = "worth_time",
@@ -40,4 +40,4 @@ Figure figure_worth(const study::Worth& worth, const study::GoalSpec& goal) {
   return figure;
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -9,7 +9,7 @@
 #include "cohort/report/study/study_summary.h"
 #include "cohort/study/analysis/measured_metrics.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 constexpr size_t kMaxNameBytes = 80;  // Of a file's 255, which other parts share.
@@ -91,4 +91,4 @@ std::vector<std::string> warnings_of_several(const StudyReportOptions& options, 
   return warnings;
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

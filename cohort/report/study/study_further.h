@@ -8,7 +8,7 @@
 #include "cohort/report/study/study_figures.h"
 #include "cohort/report/study/study_page.h"
 
-namespace cohort::page {
+namespace cohort::report {
 
 /// Studies beyond that have no figures of their own (the page would weigh hundreds of megabytes for a whole archive); they stay in those
 /// that lay studies over each other, and the page says so.
@@ -31,4 +31,4 @@ std::vector<Figure> further_figures(const ReportedStudy& study, const StudyRepor
 /// What a reader must know: studies that can not answer the goal asked for, and those without figures of their own.
 std::vector<std::string> warnings_of_several(const StudyReportOptions& options, const StudyReport& report);
 
-}  // namespace cohort::page
+}  // namespace cohort::report

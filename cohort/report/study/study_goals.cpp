@@ -5,7 +5,7 @@
 
 #include "cohort/report/study/study_figures.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 constexpr size_t kMaxGoals = 6;
@@ -155,4 +155,4 @@ std::vector<GoalSpec> several_goals(const StudyData& study, const GoalSpec& goal
   return goals;
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

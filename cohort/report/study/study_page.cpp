@@ -16,7 +16,7 @@
 #include "cohort/report/study/study_style.h"
 #include "cohort/report/study/study_summary.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 std::string paragraphs(const std::vector<std::string>& sentences) {
@@ -173,31 +173,31 @@ void make_folder(const std::string& folder) {
 }
 
 }  // namespace
-}  // namespace cohort::page
+}  // namespace cohort::report
 
-namespace cohort {
+namespace cohort::report {
 
 StudyReport write_study_report(const StudyReportOptions& options) {
   if (options.studies.empty()) fail(ErrorCode::kBadInput, "study report: give at least one study");
   const std::string folder = parent_folder(options.path) + "/plots";
   check_writable_folder(folder);
-  StudyReport report = page::analyse_reported(options.studies.front(), options.goal, options);
+  StudyReport report = report::analyse_reported(options.studies.front(), options.goal, options);
   report.path = options.path;
   if (report.has_goal) report.worth = study::worth_of_workers(report.analysis.steps, options.times);
-  for (size_t i = 1; i < std::min(options.studies.size(), page::kMaxOwnFigures); ++i)
-    report.others.push_back(page::analyse_reported(options.studies[i], options.goal, options));
+  for (size_t i = 1; i < std::min(options.studies.size(), report::kMaxOwnFigures); ++i)
+    report.others.push_back(report::analyse_reported(options.studies[i], options.goal, options));
   report.warnings = options.warnings;
-  for (std::string& warning : page::warnings_of_several(options, report)) report.warnings.push_back(std::move(warning));
-  const page::Figures figures(options, report);
-  page::make_folder(folder);
-  for (const page::Figure* figure : figures.all()) {
+  for (std::string& warning : report::warnings_of_several(options, report)) report.warnings.push_back(std::move(warning));
+  const report::Figures figures(options, report);
+  report::make_folder(folder);
+  for (const report::Figure* figure : figures.all()) {
     report.plots.push_back(folder + "/" + figure->id + ".csv");
-    write_file_atomically(report.plots.back(), page::plot_csv(figure->panels));
+    write_file_atomically(report.plots.back(), report::plot_csv(figure->panels));
   }
-  page::remove_old_plots(folder, report.plots);
-  const std::string title = page::headline(report) + ": " + page::workload_name(options.studies.front().data);
-  write_file_atomically(options.path, page::study_document(title, page::body(options, report, figures)));
+  report::remove_old_plots(folder, report.plots);
+  const std::string title = report::headline(report) + ": " + report::workload_name(options.studies.front().data);
+  write_file_atomically(options.path, report::study_document(title, report::body(options, report, figures)));
   return report;
 }
 
-}  // namespace cohort
+}  // namespace cohort::report

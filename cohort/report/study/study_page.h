@@ -12,7 +12,7 @@
 #include "cohort/study/analysis/worth.h"
 #include "cohort/study/data.h"
 
-namespace cohort {
+namespace cohort::report {
 
 struct ReportedStudy {
   study::StudyData data;
@@ -58,4 +58,4 @@ struct StudyReport {
 /// full disk.
 StudyReport write_study_report(const StudyReportOptions& options);
 
-}  // namespace cohort
+}  // namespace cohort::report

@@ -16,7 +16,7 @@
 #include "cohort/report/study/study_test_data.h"
 #include "cohort/testing/text.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 struct Page {
@@ -364,4 +364,4 @@ TEST_CASE("study summary: work done and saved by stopping trials") {
 }
 
 }  // namespace
-}  // namespace cohort::page
+}  // namespace cohort::report

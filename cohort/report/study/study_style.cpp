@@ -7,7 +7,7 @@
 #include "cohort/report/draw/page.h"
 #include "cohort/report/draw/style.h"
 
-namespace cohort::page {
+namespace cohort::report {
 
 const char* study_style() {
   return R"css(
@@ -127,4 +127,4 @@ std::string study_document(const std::string& title, const std::string& body) {
          study_script() + "</script>\n</body>\n</html>\n";
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

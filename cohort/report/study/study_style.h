@@ -4,11 +4,11 @@
 
 #include <string>
 
-namespace cohort::page {
+namespace cohort::report {
 
 const char* study_style();
 const char* study_script();
 /// The whole document with the report's style and this one, and this script alone.
 std::string study_document(const std::string& title, const std::string& body);
 
-}  // namespace cohort::page
+}  // namespace cohort::report

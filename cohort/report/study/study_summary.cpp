@@ -9,7 +9,7 @@
 #include "cohort/report/study/study_figures.h"
 #include "cohort/study/spec/spec.h"
 
-namespace cohort::page {
+namespace cohort::report {
 namespace {
 
 using study::Fit;
@@ -253,4 +253,4 @@ std::string worth_text(const StudyReport& report) {
   return "<p>" + escape_html(sentence) + ".</p>\n" + table(out, "How many workers are worth having");
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

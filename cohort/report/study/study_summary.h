@@ -6,7 +6,7 @@
 
 #include "cohort/report/study/study_page.h"
 
-namespace cohort::page {
+namespace cohort::report {
 
 /// "Smin 352 (95 %: 330 to 380)": plain text. Sentences on goal, fits, regimes and what speaks against them.
 std::vector<std::string> summary_sentences(const study::StudyData& study, const StudyReport& report, bool goal_is_automatic);
@@ -23,4 +23,4 @@ std::string worth_text(const StudyReport& report);
 /// The spec's [search] with spaces widened where best trials touch a bound; "" where none does.
 std::string widened_spec(const study::StudyData& study, const StudyReport& report);
 
-}  // namespace cohort::page
+}  // namespace cohort::report

@@ -11,7 +11,7 @@
 #include "cohort/study/data.h"
 #include "cohort/study/spec/metaparameter.h"
 
-namespace cohort::page {
+namespace cohort::report {
 
 struct MadeUp {
   int num_batches = 8, num_trials = 20, num_measurements = 100;
@@ -86,4 +86,4 @@ inline study::StudyData made_up_study(const MadeUp& what = {}) {
   return data;
 }
 
-}  // namespace cohort::page
+}  // namespace cohort::report

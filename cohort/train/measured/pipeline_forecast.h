@@ -15,8 +15,8 @@
 namespace cohort {
 
 /// `recompute`: one flag a layer, or empty. Error(kBadInput) for a schedule that does not fit the stages.
-COHORT_PROGRAM_API PipelineRecord forecast_pipeline(const LayerGraph& model, const Profile& profile, const Layout& layout, const StageAssignment& stages,
-                                 const std::vector<bool>& recompute);
+COHORT_PROGRAM_API PipelineRecord forecast_pipeline(const LayerGraph& model, const Profile& profile, const Layout& layout,
+                                                    const StageAssignment& stages, const std::vector<bool>& recompute);
 
 /// Its predicted_step_seconds alone.
 double forecast_step_seconds(const LayerGraph& model, const Profile& profile, const Layout& layout, const StageAssignment& stages,

@@ -136,7 +136,7 @@ void RunFolder::record_failure(int exit_code, const std::string& cause, bool to_
     if (const int reason = AppendFile(metrics).append(line); reason != 0)
       fail_errno(ErrorCode::kFailed, "write the cause to", metrics, reason);
   });
-  whatever_happens([&] { log_info("report: " + write_report(path_)); });
+  whatever_happens([&] { log_info("report: " + report::write_report(path_)); });
 }
 
 void write_run_config(const Config& config) { write_file_atomically(config.run + "/config.toml", whole_toml(lasting_config(config))); }

@@ -56,7 +56,7 @@ RanksRecord gather_ranks(Group& group, const RankRecord& mine) {
 RunReporter::RunReporter(RunSetup& run, const RunSaver& saver) : run_(run), saver_(saver) {
   if (!run.reports_here()) return;
   metrics_ = std::make_unique<Metrics>(run.config.run, saver.first_step(), run.config.json);
-  progress_ = std::make_unique<Progress>(run.total_steps, saver.first_step(), !run.config.quiet);
+  progress_ = std::make_unique<report::Progress>(run.total_steps, saver.first_step(), !run.config.quiet);
 }
 
 StartRecord RunReporter::describe_start() const {
@@ -271,7 +271,7 @@ void RunReporter::end(TrainResult& result) {
     log_warning(concat("the training has ended and is saved, but ", missing));
   std::string report = "none";
   try {
-    report = write_report(run_.config.run);
+    report = report::write_report(run_.config.run);
   } catch (const std::exception& error) {
     log_warning(concat("the training is complete and saved, its report is not: ", error.what()));
   }

@@ -44,8 +44,8 @@ class RunReporter {
 
   RunSetup& run_;
   const RunSaver& saver_;
-  std::unique_ptr<Metrics> metrics_;    // Null where nothing is written.
-  std::unique_ptr<Progress> progress_;  // Likewise.
+  std::unique_ptr<Metrics> metrics_;            // Null where nothing is written.
+  std::unique_ptr<report::Progress> progress_;  // Likewise.
   std::vector<double> step_seconds_;
   RankRecord totals_{
       .samples = 0, .data_seconds = 0, .compute_seconds = 0, .exchange_seconds = 0, .optimizer_seconds = 0};  // Of this rank.
