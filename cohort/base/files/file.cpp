@@ -135,9 +135,9 @@ TemporaryFolder::TemporaryFolder(const std::string& name, const std::string& bas
   const char* const given = std::getenv("TMPDIR");
   const std::string place = !base.empty() ? base : given && *given ? given : "/tmp";
   path_ = place + "/" + name + "-XXXXXX";
-  if (!::mkdtemp(path_.data()))
-    fail(ErrorCode::kBadInput, "no temporary folder ", name, "-XXXXXX can be made in ", place,
-         " (TMPDIR, else /tmp): ", std::strerror(errno), "; set TMPDIR to a folder that takes files");
+  if (::mkdtemp(path_.data())) return;
+  fail(ErrorCode::kBadInput, "no temporary folder ", name, "-XXXXXX can be made in ", place, base.empty() ? " (TMPDIR, else /tmp): " : ": ",
+       std::strerror(errno), base.empty() ? "; set TMPDIR to a folder that takes files" : "");
 }
 
 TemporaryFolder::~TemporaryFolder() {

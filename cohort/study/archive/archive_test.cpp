@@ -24,7 +24,7 @@ using namespace cohort::study;
 namespace {
 
 struct TestFolder : TemporaryFolder {
-  TestFolder() : TemporaryFolder(::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "") {}
+  TestFolder() : TemporaryFolder("cohort", ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "") {}
 };
 
 void put(const std::string& path, const std::string& content) {

@@ -16,7 +16,7 @@ namespace cohort::study {
 
 /// Where syncs cost nothing: a kill loses no page of any file system, so what is tested is the same, and the disk is left in peace.
 struct TestFolder : TemporaryFolder {
-  TestFolder() : TemporaryFolder(::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "") {}
+  TestFolder() : TemporaryFolder("cohort", ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "") {}
 };
 
 inline StudySpec small_spec() {
