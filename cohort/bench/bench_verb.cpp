@@ -9,6 +9,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/bench/collectives_verb.h"
+#include "cohort/bench/forecast_verb.h"
 #include "cohort/bench/handover_verb.h"
 #include "cohort/bench/peer.h"
 #include "cohort/bench/pipeline_verb.h"
@@ -133,6 +134,7 @@ std::vector<VerbAction> bench_actions() {
       {.name = "study",
        .reads = {"rounds", "peers", "python", "batch", "ratio", "data", "model", "optimizer", "lr", "steps", "context", "val-samples",
                  "json"}},
+      {.name = "forecast", .most_words = 1000, .reads = {"format", "fit", "json"}},
   };
 }
 
@@ -143,10 +145,12 @@ int run_bench(const Arguments& arguments) {
   if (what == "handover") return bench_handover_verb(arguments);
   if (what == "pipeline") return bench_pipeline_verb(arguments);
   if (what == "study") return bench_study_verb(arguments);
-  if (what == "sync" || what == "plan" || what == "forecast")
+  if (what == "forecast") return bench_forecast_verb(arguments);
+  if (what == "sync" || what == "plan")
     fail(ErrorCode::kBadInput, "bench ", what,
-         " is not built yet; there are: bench step, bench collectives, bench handover, bench pipeline, bench study");
-  fail(ErrorCode::kBadInput, "bench: say what to measure: bench step, bench collectives, bench handover, bench pipeline or bench study");
+         " is not built yet; there are: bench step, bench collectives, bench handover, bench pipeline, bench study, bench forecast");
+  fail(ErrorCode::kBadInput,
+       "bench: say what to measure: bench step, bench collectives, bench handover, bench pipeline, bench study or bench forecast");
 }
 
 }  // namespace
@@ -162,20 +166,23 @@ Verb bench_verb() {
   for (VerbOption& option : bench_collectives_options()) options.push_back(std::move(option));
   for (VerbOption& option : bench_pipeline_options()) options.push_back(std::move(option));
   for (VerbOption& option : bench_study_options()) options.push_back(std::move(option));
-  return {
-      .name = "bench",
-      .summary = "Measures a training step, or the exchanges it is made of, beside their floor and beside peers, alternating in one run.",
-      .examples = {"cohort bench step --workload mlp-small", "cohort bench step --peers none --layout zero=2 --json",
-                   "cohort bench collectives --worker-counts 2,4", "cohort bench handover",
-                   "cohort bench pipeline --schedules 1f1b,zb-h1 --peers none", "cohort bench pipeline --delays", "cohort bench study"},
-      .positional_help = "step, collectives, handover, pipeline or study",
-      .settings = {"layout",  "workers",   "steps",    "weights", "bucket-bytes", "backend", "precision",
-                   "timeout", "optimizer", "momentum", "beta1",   "beta2",        "eps",     "weight-decay",
-                   "lr",      "model",     "data",     "context", "val-samples",  "json"},
-      .options = std::move(options),
-      .actions = bench_actions(),
-      .exclusive = {{"workers", "worker-counts"}, {"barrier", "faults"}},
-      .run = run_bench};
+  for (VerbOption& option : bench_forecast_options()) options.push_back(std::move(option));
+  return {.name = "bench",
+          .summary =
+              "Measures a training step, or the exchanges it is made of, beside their floor and beside peers, alternating in one run;\n"
+              "and holds forecasts of steps against published measurements.",
+          .examples = {"cohort bench step --workload mlp-small", "cohort bench step --peers none --layout zero=2 --json",
+                       "cohort bench collectives --worker-counts 2,4", "cohort bench handover",
+                       "cohort bench pipeline --schedules 1f1b,zb-h1 --peers none", "cohort bench pipeline --delays", "cohort bench study",
+                       "cohort bench forecast --format vtrain single_node.csv"},
+          .positional_help = "step, collectives, handover, pipeline, study, or forecast FILE...",
+          .settings = {"layout",  "workers",   "steps",    "weights", "bucket-bytes", "backend", "precision",
+                       "timeout", "optimizer", "momentum", "beta1",   "beta2",        "eps",     "weight-decay",
+                       "lr",      "model",     "data",     "context", "val-samples",  "json"},
+          .options = std::move(options),
+          .actions = bench_actions(),
+          .exclusive = {{"workers", "worker-counts"}, {"barrier", "faults"}},
+          .run = run_bench};
 }
 
 }  // namespace cohort

@@ -15,7 +15,7 @@ FENCE = re.compile(r"\s*```")
 NO_PROSE = re.compile(r"\s*$|\s*[|<]|#|    |\[[^\]]*\](?!\()")
 MARK = re.compile(r"(\s*)((?:[-*+]|\d+\.)\s+|> )?")
 NEXT_BLOCK = re.compile(r"\s*(?:$|```|[-*+] |\d+\. |[|#<])")
-UNBROKEN = re.compile(r"`[^`]*`|\[[^\]]*\]\([^)]*\)")
+UNBROKEN = re.compile(r"[\d.,]+ %|`[^`]*`|\[[^\]]*\]\([^)]*\)")
 STARTS_A_BLOCK = re.compile(r"(?:[-+*#>|]|\d+[.)])$")
 
 

@@ -1,0 +1,36 @@
+#pragma once
+// Forecasts of published steps beside their measurements (forecast_errors.cpp). Torch-free.
+
+#include <string>
+#include <vector>
+
+#include "cohort/base/export.h"
+#include "cohort/plan/forecast/public_runs.h"
+
+namespace cohort {
+
+struct ForecastRow {
+  int64_t row = 0;
+  double predicted_seconds = 0, measured_seconds = 0;
+  double low_seconds = 0, high_seconds = 0;  ///< 90 % of steps are expected between them.
+  bool was_fitted = false;                   ///< Its measurement made the constants: no proof of anything.
+  std::string choice;
+  double samples = 1;
+};
+
+/// Of the rows that were not fitted.
+struct ForecastErrors {
+  int64_t num_rows = 0;
+  double median_error = 0, p90_error = 0, mean_error = 0;  ///< Of |predicted / measured - 1|.
+  double bias = 0;                                         ///< Mean of predicted / measured - 1.
+  double covered = 0;                                      ///< Fraction of rows inside of their interval.
+  int64_t num_choices = 0;                                 ///< With two plans or more.
+  double mean_regret = 0, max_regret = 0;                  ///< Measured time of the plan that is predicted best / the best measured - 1.
+};
+
+/// Every runs' forecast; the constants of each machine come from `fraction` (0 to 0.5) of its rows, drawn with a fixed seed, which are the
+/// same whenever the table is. 0: from what is known of the machine.
+COHORT_PROGRAM_API std::vector<ForecastRow> forecast_public_runs(const std::vector<PublicRun>& runs, double fraction);
+COHORT_PROGRAM_API ForecastErrors errors_of(const std::vector<ForecastRow>& rows);
+
+}  // namespace cohort
