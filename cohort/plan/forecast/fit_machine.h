@@ -3,7 +3,6 @@
 
 #include <vector>
 
-#include "cohort/base/export.h"
 #include "cohort/plan/forecast/transformer_step.h"
 
 namespace cohort {
@@ -21,6 +20,6 @@ struct FittedMachine {
 
 /// `start` is what is believed before anything is measured: constants that the runs do not tell apart stay there, all of them where
 /// there are fewer than ten runs. Error(kBadInput) where a measured time is not positive, or a run is none (transformer_step_seconds).
-COHORT_PROGRAM_API FittedMachine fit_machine(const std::vector<MeasuredRun>& runs, const Machine& start);
+FittedMachine fit_machine(const std::vector<MeasuredRun>& runs, const Machine& start);
 
 }  // namespace cohort

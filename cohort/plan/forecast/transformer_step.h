@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <string>
 
-#include "cohort/base/export.h"
-
 namespace cohort {
 
 struct TransformerShape {
@@ -57,7 +55,7 @@ struct MachineConstant {
 const std::array<MachineConstant, 16>& machine_constants();
 
 /// "a100", "h100": starting values from data sheets and published measurements. Error(kBadInput) for another name.
-COHORT_PROGRAM_API Machine known_machine(const std::string& name);
+Machine known_machine(const std::string& name);
 
 /// Seconds of a step. Error(kBadInput) where a degree, a batch or a shape is none.
 double transformer_step_seconds(const TransformerRun& run, const Machine& machine);
