@@ -19,7 +19,9 @@ size_t length_of_option(std::string_view text, size_t at) {
   return static_cast<size_t>(end - text.begin()) - at;
 }
 
+/// The number of ranks is no member that a program sets: it is the option of whoever starts them.
 std::string member_of(std::string_view option) {
+  if (option == "--workers") return std::string(option);
   std::string member(option.substr(2));
   std::replace(member.begin(), member.end(), '-', '_');
   return member;

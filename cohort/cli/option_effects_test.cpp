@@ -321,6 +321,17 @@ TEST_CASE("a file is held to the same, and train() too") {
   config.momentum = Config().momentum;
   config.global_batch = 97;
   CHECK_THROWS_WITH_AS(train(config, data, World{}), doctest::Contains("training samples"), Error);
+  config.global_batch = 16;
+  config.lr = -3;
+  CHECK_THROWS_WITH_AS(train(config, data, World{}), doctest::Contains("--lr -3: expected a number"), Error);
+  config.lr = 0.1;
+  config.workers = 9;
+  CHECK_THROWS_WITH_AS(train(config, data, World{}), doctest::Contains("Config::workers is 9"), Error);
+  config.workers = 0;
+  config.study = "/nowhere";
+  CHECK_THROWS_WITH_AS(train(config, data, World{}), doctest::Contains("Config::study (/nowhere)"), Error);
+  config.study = "";
+  CHECK_THROWS_WITH_AS(train(config, DataSet{}, World{}), doctest::Contains("without training samples"), Error);
   CHECK_FALSE(fs::exists(folder / "r"));
 }
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -202,6 +203,15 @@ std::vector<Setting> make_settings() {
   };
 }
 
+/// A value of TOML as Setting::set takes it; none for a table or a list.
+std::optional<std::string> text_of(const toml::node& node) {
+  if (const auto* value = node.as_string()) return value->get();
+  if (const auto* integer = node.as_integer()) return std::to_string(integer->get());
+  if (const auto* number = node.as_floating_point()) return toml_number(number->get());
+  if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
+  return std::nullopt;
+}
+
 }  // namespace
 
 const std::vector<Setting>& settings() {
@@ -270,14 +280,10 @@ void read_config_file(const std::string& path, Config& config) {
       fail(ErrorCode::kBadInput, path, ":", second.line, ": '", second.key, "' is the setting that line ", first.line, " gives as '",
            first.key, "'; leave one of them out");
     }
-    std::string text;
-    if (const auto* value = node.as_string()) text = value->get();
-    else if (const auto* integer = node.as_integer()) text = std::to_string(integer->get());
-    else if (const auto* number = node.as_floating_point()) text = toml_number(number->get());
-    else if (const auto* flag = node.as_boolean()) text = flag->get() ? "true" : "false";
-    else fail(ErrorCode::kBadInput, where(), "'", key.str(), "' is a table or a list; expected one value");
+    const std::optional<std::string> text = text_of(node);
+    if (!text) fail(ErrorCode::kBadInput, where(), "'", key.str(), "' is a table or a list; expected one value");
     try {
-      setting->set(config, text);
+      setting->set(config, *text);
     } catch (const Error& error) {
       fail(ErrorCode::kBadInput, where(), error.what());
     }
@@ -303,7 +309,17 @@ std::string to_toml(const Config& config) {
 
 std::string whole_toml(const Config& config) { return kFirstLine + to_toml(config) + kLastLine; }
 
+/// What a program wrote into the members is held against what the command line would take.
+static void check_members(const Config& config) {
+  for (const Setting& setting : settings()) {
+    if (!is_given(config, setting)) continue;
+    Config again = config;
+    setting.set(again, text_of(*toml::parse("value = " + setting.get(config)).get("value")).value());
+  }
+}
+
 void check_config(const Config& config) {
+  check_members(config);
   if (config.steps > 0 && config.epochs > 0)
     fail(ErrorCode::kBadInput, name_settings("both --steps "), config.steps, name_settings(" and --epochs "), config.epochs,
          " are given; give one of them");

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <unistd.h>
+#include <cmath>
 
 #include <cstdlib>
 #include <fstream>
@@ -168,8 +169,19 @@ TEST_CASE("a program that fills a Config reads of its members") {
   config = {};
   config.global_batch = 0;
   CHECK(error_of([&] { check_config(config); }) == "global_batch auto is for `cohort train --study DIR`; give a number here");
+  const auto refused = [](const auto& write) {
+    Config written;
+    write(written);
+    return error_of([&] { check_config(written); });
+  };
+  CHECK(refused([](Config& c) { c.lr = -3; }).starts_with("lr -3: expected a number from 0"));
+  CHECK(refused([](Config& c) { c.lr = std::nan(""); }).starts_with("lr nan: expected a number"));
+  CHECK(refused([](Config& c) { c.steps = -1; }).starts_with("steps -1: expected a whole number"));
+  CHECK(refused([](Config& c) { c.keep_checkpoints = 1; }).starts_with("keep_checkpoints 1: expected"));
+  CHECK(refused([](Config& c) { c.weights = "shared"; }).starts_with("weights shared: expected one of auto private"));
+  CHECK(refused([](Config& c) { c.model = ""; }).starts_with("model \"\": the value is empty"));
   CHECK(error_of([&] { parse_layout("dp=3", 2); }) ==
-        "layout dp=3 needs 3 ranks (dp x pp x tp) and there are 2; give workers 3 or a layout of 2 ranks");
+        "layout dp=3 needs 3 ranks (dp x pp x tp) and there are 2; give --workers 3 or a layout of 2 ranks");
   CHECK(error_of([] { parse_layout("pd=--lr", 0); }).starts_with("layout: unknown key 'pd'"));
   CHECK(error_of([] { parse_goal("--lr<1"); }).starts_with("goal '--lr<1': unknown metric '--lr'"));  // What a user wrote stays.
   CHECK(refusal_of("lr_end_factor = 2\n").ends_with(":1: lr_end_factor 2: expected a number from 0 to 1"));

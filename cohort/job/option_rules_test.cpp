@@ -85,7 +85,7 @@ TEST_CASE("a program that fills a Config reads of its members") {
   config.layout = "zero=1";
   CHECK(refusal(config) ==
         "layout: zero=1 would do nothing here: it acts with dp=2 or more, and there is one process; "
-        "add ranks (dp=2, workers N), or leave it out");
+        "add ranks (dp=2, --workers N), or leave it out");
 }
 
 TEST_CASE("what asks for nothing is never refused") {

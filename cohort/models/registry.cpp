@@ -106,7 +106,7 @@ std::shared_ptr<LayerGraph> build_model(const std::string& specification, const 
   const ModelEntry& entry = find_model(parsed.name);
   const ModelOptions options(data, std::move(parsed.values));
   // Modules draw their initial values from the process's one generator: ranks that are threads take turns.
-  static std::mutex generator_mutex;
+  static std::recursive_mutex generator_mutex;  // A factory may build another registered model in its own.
   const std::lock_guard lock(generator_mutex);
   torch::manual_seed(seed);
   BuiltModel model = make(entry, options);

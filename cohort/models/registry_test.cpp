@@ -118,6 +118,17 @@ TEST_CASE("a registered Sequential is built with its options") {
   CHECK(holds(refused_model("registry-test:wide=5"), "did you mean 'width'?"));
 }
 
+TEST_CASE("a factory may build another model and take it in") {
+  cohort::register_model("registry-test-outer", "", [](const ModelOptions& options) {
+    auto graph = std::make_shared<LayerGraph>();
+    const auto inner = graph->register_module("inner", build_model("fc:hidden=3", options.data(), 2));
+    graph->add("outer", "model", [inner](const LayerGraph::Inputs& in) { return inner->forward(in[0]); });
+    return graph;
+  });
+  CHECK(build_model("registry-test-outer", kPictures, 1)->parameters().size() ==
+        build_model("fc:hidden=3", kPictures, 1)->parameters().size());
+}
+
 TEST_CASE("a name is registered once, and must be one that can be typed") {
   const auto factory = [](const ModelOptions&) { return std::make_shared<LayerGraph>(); };
   CHECK(refused([&] { cohort::register_model("cnn", "", factory); }) == "model cnn cannot be registered: the name is taken");

@@ -130,6 +130,10 @@ TEST_CASE("any graph of stages on any ranks") {
 
 TEST_CASE("cuts that cannot be are refused") {
   const auto graph = build();
+  CHECK_THROWS_WITH_AS(cut_graph(*graph, {0, 1}), doctest::Contains("stages for 2 layers, and the model has 5"), cohort::Error);
+  CHECK_THROWS_WITH_AS(cut_graph(*graph, {0, -1, 0, 0, 0}), doctest::Contains("is in stage -1"), cohort::Error);
+  for (const std::vector<int>& firsts : {std::vector<int>{0, 9}, {1}, {0, 3, 3}, {0, 3, 2}, {0, -1}})
+    CHECK_THROWS_WITH_AS(cohort::cut_at(*graph, firsts), doctest::Contains("stages begin with layer 0 and rise below 5"), cohort::Error);
   CHECK_THROWS_WITH_AS(cut_graph(*graph, {0, 2, 2, 2, 2}), doctest::Contains("stage 1 has no layer"), cohort::Error);
   CHECK_THROWS_WITH_AS(cut_graph(*graph, {1, 0, 1, 1, 1}), doctest::Contains("reads layer 'a' of the later stage 1"), cohort::Error);
   CHECK_THROWS_WITH_AS(cohort::find_parameter(*graph, "a.nothing"), doctest::Contains("no parameter a.nothing"), cohort::Error);

@@ -66,6 +66,11 @@ std::vector<std::pair<int, int>> StageCut::stage_edges() const {
 }
 
 StageCut cut_graph(const LayerGraph& graph, std::vector<int> stage_of) {
+  if (stage_of.size() != graph.layers().size())
+    fail(ErrorCode::kBadInput, "stages for ", stage_of.size(), " layers, and the model has ", graph.layers().size());
+  if (const auto below = std::find_if(stage_of.begin(), stage_of.end(), [](int stage) { return stage < 0; }); below != stage_of.end())
+    fail(ErrorCode::kBadInput, "layer '", graph.layers()[static_cast<size_t>(below - stage_of.begin())].name, "' is in stage ", *below,
+         "; stages count from 0");
   StageCut cut;
   cut.stage_of = std::move(stage_of);
   const int num_stages = cut.stage_of.empty() ? 0 : 1 + *std::max_element(cut.stage_of.begin(), cut.stage_of.end());
@@ -88,6 +93,14 @@ std::vector<int> stage_of_layers(const std::vector<int>& first_layers, size_t nu
 }
 
 StageCut cut_at(const LayerGraph& graph, const std::vector<int>& first_layers) {
+  const auto num_layers = static_cast<int>(graph.layers().size());
+  int next = 0;  // The least that the next stage may begin with; the first begins with layer 0.
+  for (const int first : first_layers) {
+    if (first < next || first >= num_layers || (next == 0 && first != 0))
+      fail(ErrorCode::kBadInput, "stages begin with layer 0 and rise below ", num_layers, ", the number of layers; here one begins with ",
+           first);
+    next = first + 1;
+  }
   return cut_graph(graph, stage_of_layers(first_layers, graph.layers().size()));
 }
 

@@ -44,7 +44,7 @@ struct COHORT_API StageCut {
 COHORT_API StageCut cut_graph(const LayerGraph& graph, std::vector<int> stage_of);
 /// The stage of each layer where stages are runs of layers, by the first layer of each ({0, 3, 7}).
 COHORT_API std::vector<int> stage_of_layers(const std::vector<int>& first_layers, size_t num_layers);
-/// Stages that are runs of layers.
+/// Stages that are runs of layers. Error(kBadInput) where their first layers do not rise from 0.
 COHORT_API StageCut cut_at(const LayerGraph& graph, const std::vector<int>& first_layers);
 /// Stages of a layout file. Error(kBadInput) for a layer that is unknown, missing or named twice.
 COHORT_API StageCut cut_by_layout(const LayerGraph& graph, const Layout& layout);

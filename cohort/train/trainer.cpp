@@ -8,7 +8,9 @@
 #include <csignal>
 #include <memory>
 #include <thread>
+#include <utility>
 
+#include "cohort/base/fail.h"
 #include "cohort/base/memory.h"
 #include "cohort/data/loader.h"
 #include "cohort/data/sampler.h"
@@ -148,7 +150,18 @@ TrainResult train(const Job& job, const DataSet& data, const World& world, const
   return Loop(run, saver, reporter).train();
 }
 
-TrainResult train(const Config& config, const DataSet& data, const World& world) {
+TrainResult train(const Config& given, const DataSet& data, const World& world) {
+  if (!data.train || !data.validation)
+    fail(ErrorCode::kBadInput, "train() was given a DataSet without ", data.train ? "validation" : "training", " samples");
+  if (given.workers > 0 && given.workers != world.size)
+    fail(ErrorCode::kBadInput, "Config::workers is ", given.workers, ", and train() was given a World of ", world.size,
+         "; ranks are started by the command line or a launcher, so leave it 0");
+  for (const auto& [name, value] : {std::pair("study", given.study), std::pair("plugin", given.plugin)})
+    if (!value.empty())
+      fail(ErrorCode::kBadInput, "Config::", name, " (", value, ") is read by the command line, not by train(); leave it empty");
+  check_config(given);
+  Config config = given;
+  if (!data.name.empty()) config.data = data.name;
   return train(resolve(config, world.size, world.local_size == world.size), data, world);
 }
 
