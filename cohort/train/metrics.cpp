@@ -57,15 +57,19 @@ void keep_lines(const std::string& path, Keep keep) {
 }
 
 void drop_lines_after(const fs::path& run, int64_t last_step) {
+  int64_t num_broken = 0;
   keep_lines(run / "metrics.jsonl", [&](const std::string& line) {
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object()) return false;
+    if (!json.is_object()) return ++num_broken, false;
     const std::string event = json.value("event", "");
     if (event == DoneRecord::kEvent || event == InterruptedRecord::kEvent || event == RanksRecord::kEvent ||
         event == ConfusionRecord::kEvent || event == SampleRecord::kEvent)
       return false;
     return !json.contains("step") || !json["step"].is_number_integer() || json["step"].get<int64_t>() <= last_step;
   });
+  if (num_broken > 0)
+    log_warning(concat((run / "metrics.jsonl").string(), ": ", num_broken, num_broken == 1 ? " line is" : " lines are",
+                       " damaged (no JSON object) and left out from here on"));
   keep_lines(run / "metrics.csv",
              [&](const std::string& line) { return line.starts_with("step") || std::strtoll(line.c_str(), nullptr, 10) <= last_step; });
 }

@@ -56,6 +56,13 @@ def test_options_beside_resume_are_merged_and_told():
         check(told == ["changed: lr 0.05 -> 0.01", "changed: steps 5 -> 0", "changed: epochs 0.0 -> 1.0"], told)
         check([line["learning_rate"] for line in events(folder / "run", "step")] == [0.05] * 5 + [0.01] * 10, "the rate from step 6 on")
         check("changed after step 5" in (folder / "run/report.html").read_text(), "the report tells it")
+        # A line that something damaged is no reason to lose the run, and is told; the piece that a kill leaves at the end is not worth a word.
+        metrics = folder / "run/metrics.jsonl"
+        lines = metrics.read_text().splitlines()
+        metrics.write_text("\n".join([*lines[:2], lines[2][:20], *lines[3:], lines[3][:20]]))
+        code, _, err = run(["train", "--run", folder / "run", "--resume", "--quiet"])
+        check(code == 0 and err.count("1 line is damaged") == 1, err)
+        run_ok(["report", folder / "run"])
         # The run is the folder that the file lies in, wherever it was moved.
         shutil.move(folder / "run", folder / "moved")
         code, _, err = run(["train", folder / "moved/config.toml", "--resume", "--epochs", 2, "--quiet"], cwd="/")
