@@ -72,7 +72,9 @@ std::vector<double> crossing_bytes(const PipedreamGraph& graph, const Downsets& 
 }
 
 CutCosts costs_of(const PipedreamGraph& graph, const Downsets& sets) {
-  return {.seconds = sets.sums(graph.seconds), .parameter_bytes = sets.sums(graph.parameter_bytes), .crossing_bytes = crossing_bytes(graph, sets)};
+  return {.seconds = sets.sums(graph.seconds),
+          .parameter_bytes = sets.sums(graph.parameter_bytes),
+          .crossing_bytes = crossing_bytes(graph, sets)};
 }
 
 Json names_between(const PipedreamGraph& graph, const Downsets& sets, size_t begin, size_t end) {
@@ -92,17 +94,16 @@ class Planner {
  public:
   Planner(const std::string& path, const InstanceOptions& options)
       : start_(SearchClock::now()),
-        deadline_(start_ + std::chrono::duration_cast<SearchClock::duration>(std::chrono::duration<double>(std::clamp(options.search_seconds, 0.0, 1e6)))),
+        deadline_(start_ + std::chrono::duration_cast<SearchClock::duration>(
+                               std::chrono::duration<double>(std::clamp(options.search_seconds, 0.0, 1e6)))),
         graph_(read_pipedream_graph(path)) {
     read_levels(path, options);
   }
 
   InstanceAnswer solve() {
     find_bound();
-    if (levels_.size() == 1)
-      solve_one_level();
-    else
-      solve_two_levels();
+    if (levels_.size() == 1) solve_one_level();
+    else solve_two_levels();
     answer_.lower_bound = std::min(answer_.lower_bound, answer_.objective);
     answer_.optimal = answer_.objective <= answer_.lower_bound * (1 + 1e-9);
     answer_.search_seconds = std::chrono::duration<double>(SearchClock::now() - start_).count();
@@ -115,9 +116,11 @@ class Planner {
     if (machines.empty()) machines = {options.devices.value_or(4)};
     std::vector<double> speeds = options.bytes_per_second;
     if (speeds.empty()) speeds.assign(machines.size(), 1e9);
-    if (machines.size() > 2) fail(ErrorCode::kBadInput, quote_text(path), ": expected one or two levels of machines, found ", machines.size());
+    if (machines.size() > 2)
+      fail(ErrorCode::kBadInput, quote_text(path), ": expected one or two levels of machines, found ", machines.size());
     if (machines.size() != speeds.size())
-      fail(ErrorCode::kBadInput, quote_text(path), ": expected one bandwidth for each of ", machines.size(), " levels, found ", speeds.size());
+      fail(ErrorCode::kBadInput, quote_text(path), ": expected one bandwidth for each of ", machines.size(), " levels, found ",
+           speeds.size());
     for (size_t i = 0; i < machines.size(); ++i) {
       if (machines[i] < 1 || machines[i] > 100'000)
         fail(ErrorCode::kBadInput, quote_text(path), ": expected 1 to 100000 machines, found ", machines[i]);
@@ -126,7 +129,8 @@ class Planner {
       levels_.push_back({.machines = machines[i], .bytes_per_second = speeds[i]});
     }
     if (levels_.size() == 2 && (machines[0] > 64 || machines[1] > 1000))
-      fail(ErrorCode::kBadInput, quote_text(path), ": expected up to 64 machines on the inner level and 1000 on the outer, found ", machines[0], "x", machines[1]);
+      fail(ErrorCode::kBadInput, quote_text(path), ": expected up to 64 machines on the inner level and 1000 on the outer, found ",
+           machines[0], "x", machines[1]);
   }
 
   void take_bound(double seconds, const char* name) {

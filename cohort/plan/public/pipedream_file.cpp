@@ -58,10 +58,8 @@ class Reader {
     for (const std::string_view line : pieces_of(text, "\n")) {
       ++line_number_;
       if (trim(line).empty()) continue;
-      if (line[0] == ' ' || line[0] == '\t')
-        read_edge(trim(line));
-      else
-        read_node(trim(line));
+      if (line[0] == ' ' || line[0] == '\t') read_edge(trim(line));
+      else read_node(trim(line));
     }
     leave_out_unused();
     return graph();
@@ -128,7 +126,7 @@ class Reader {
   }
 
   /// Takes out nodes that are at an end of the graph (of no edge's `end`) and whose kind begins with `what`.
-  void leave_out(int std::pair<int, int>::*end, std::string_view what) {
+  void leave_out(int std::pair<int, int>::* end, std::string_view what) {
     std::vector<bool> inner(nodes_.size());
     for (const std::pair<int, int>& edge : edges_) inner[edge.*end] = true;
     for (size_t i = 0; i < nodes_.size(); ++i)

@@ -54,7 +54,8 @@ class Planner {
  public:
   Planner(const std::string& path, const InstanceOptions& options)
       : start_(SearchClock::now()),
-        deadline_(start_ + std::chrono::duration_cast<SearchClock::duration>(std::chrono::duration<double>(std::clamp(options.search_seconds, 0.0, 1e6)))),
+        deadline_(start_ + std::chrono::duration_cast<SearchClock::duration>(
+                               std::chrono::duration<double>(std::clamp(options.search_seconds, 0.0, 1e6)))),
         path_(path),
         instance_(read_piper_instance(path)) {
     take_options(instance_, options, path);
@@ -75,7 +76,8 @@ class Planner {
  private:
   std::vector<double> output_bytes() const {
     std::vector<double> bytes;
-    for (const PiperNode& node : instance_.nodes) bytes.push_back(node.out_bytes.empty() ? 0 : *std::max_element(node.out_bytes.begin(), node.out_bytes.end()));
+    for (const PiperNode& node : instance_.nodes)
+      bytes.push_back(node.out_bytes.empty() ? 0 : *std::max_element(node.out_bytes.begin(), node.out_bytes.end()));
     return bytes;
   }
 
@@ -142,7 +144,10 @@ class Planner {
       ids.push_back(node.id);
       variants[std::to_string(node.id)] = node.variants[stage.degree][stage.variant[i]].id;
     }
-    return {{"nodes", ids}, {"dataParallelDegree", stage.replicas}, {"tensorParallelDegree", instance_.degrees[stage.degree]}, {"TMPCids", variants}};
+    return {{"nodes", ids},
+            {"dataParallelDegree", stage.replicas},
+            {"tensorParallelDegree", instance_.degrees[stage.degree]},
+            {"TMPCids", variants}};
   }
 
   /// A plan below the limit is taken.
@@ -158,7 +163,9 @@ class Planner {
     if (!again && test(sets, area, kInfinity) != PiperVerdict::kPlan) return;
     double low = answer_.lower_bound;
     while (answer_.objective > low * (1 + kClose) && SearchClock::now() <= deadline_) {
-      const double limit = again ? answer_.objective * (1 - kClose / 2) : low > 0 ? std::sqrt(low) * std::sqrt(answer_.objective) : answer_.objective / 16;
+      const double limit = again     ? answer_.objective * (1 - kClose / 2)
+                           : low > 0 ? std::sqrt(low) * std::sqrt(answer_.objective)
+                                     : answer_.objective / 16;
       again = false;
       const PiperVerdict verdict = test(sets, area, limit);
       if (verdict == PiperVerdict::kPlan) continue;
@@ -171,9 +178,11 @@ class Planner {
   [[noreturn]] void refuse(const Downsets& all) {
     const bool complete = all.size() > 0;
     const Downsets sets = complete ? all : linear_downsets(instance_.dag, output_bytes());
+    if (SearchClock::now() > deadline_) fail(ErrorCode::kInfeasible, quote_text(path_), ": no time left to find a plan; search for longer");
     const double given = instance_.memory_bytes, enough = least_memory_bytes(sets);
-    fail(ErrorCode::kInfeasible, quote_text(path_), ": no plan fits into ", given, " bytes of memory on ", instance_.devices, " devices",
-         complete ? "" : " (over the orders tried)", "; with ", static_cast<int64_t>(std::min(enough, 9e18)), " bytes a device there is one");
+    fail(ErrorCode::kInfeasible, quote_text(path_), ": no plan fits into ", static_cast<int64_t>(std::min(given, 9e18)),
+         " bytes of memory on ", instance_.devices, " devices", complete ? "" : " (over the orders tried)", "; with ",
+         static_cast<int64_t>(std::min(enough, 9e18)), " bytes a device there is one");
   }
 
   /// One stage on one device always fits into what its layers take.

@@ -65,7 +65,8 @@ class Reader {
 
   double checked(const Value& value, const std::string& what, const std::string& place, double least) const {
     const double x = value.is_number() ? value.get<double>() : -1;
-    if (!(x >= least && x <= kMostValue)) refuse(place, concat(what, " as a number from ", least, " to 1e30"), value.is_number() ? concat(x) : value.type_name());
+    if (!(x >= least && x <= kMostValue))
+      refuse(place, concat(what, " as a number from ", least, " to 1e30"), value.is_number() ? concat(x) : value.type_name());
     return x;
   }
 
@@ -81,7 +82,8 @@ class Reader {
 
   int64_t node_id(const Value& object, const char* key, const std::string& place) const {
     const Value& id = member(object, key, place);
-    if (!id.is_number_integer() || (id.is_number_unsigned() && id.get<uint64_t>() > INT64_MAX)) refuse(place, concat(key, " as an integer"), id.type_name());
+    if (!id.is_number_integer() || (id.is_number_unsigned() && id.get<uint64_t>() > INT64_MAX))
+      refuse(place, concat(key, " as an integer"), id.type_name());
     return id.get<int64_t>();
   }
 
@@ -170,14 +172,17 @@ class Reader {
 
   void read_node(const Value& value, PiperInstance& instance) const {
     const int number = static_cast<int>(instance.nodes.size()), at = order_[number];
-    PiperNode node{.id = ids_[at], .variants = std::vector<std::vector<PiperVariant>>(instance.degrees.size()), .in_bytes = {}, .out_bytes = {}};
+    PiperNode node{
+        .id = ids_[at], .variants = std::vector<std::vector<PiperVariant>>(instance.degrees.size()), .in_bytes = {}, .out_bytes = {}};
     for (const int before : instance.dag.before[number]) node.in_bytes.push_back(bytes_.at({order_[before], at}));
     for (const int after : instance.dag.after[number]) node.out_bytes.push_back(bytes_.at({at, order_[after]}));
     for (const auto& [text, variants] : value["TMPCs"].items()) {
       const std::string place = concat("node ", node.id, " degree ", quote_text(text));
       const int degree = degree_of(text, place);
-      std::vector<PiperVariant>& read = node.variants[std::lower_bound(instance.degrees.begin(), instance.degrees.end(), degree) - instance.degrees.begin()];
-      if (!variants.is_array() || variants.empty() || variants.size() > 2 || !read.empty()) refuse(place, "a list of one or two variants", "another");
+      std::vector<PiperVariant>& read =
+          node.variants[std::lower_bound(instance.degrees.begin(), instance.degrees.end(), degree) - instance.degrees.begin()];
+      if (!variants.is_array() || variants.empty() || variants.size() > 2 || !read.empty())
+        refuse(place, "a list of one or two variants", "another");
       for (const Value& variant : variants) read.push_back(read_variant(variant, instance.dag, number, place));
       if (read.size() == 2 && read[0].id == read[1].id) refuse(place, "every variant once", read[0].id + " twice");
     }

@@ -83,7 +83,7 @@ std::vector<std::vector<int>> some_orders(const Dag& dag, const std::vector<doub
   const auto lowest = [](const std::vector<int>& ready) { return std::min_element(ready.begin(), ready.end()) - ready.begin(); };
   Dag turned = dag;  // Ties the other way round.
   for (std::vector<int>& after : turned.after) std::reverse(after.begin(), after.end());
-  return {greedy_order(dag, output_bytes), linear_order(dag, last),      linear_order(turned, last),
+  return {greedy_order(dag, output_bytes), linear_order(dag, last),     linear_order(turned, last),
           linear_order(dag, first),        linear_order(turned, first), linear_order(dag, lowest)};
 }
 

@@ -93,7 +93,8 @@ class Search {
     for (int used = 1; used < outer_level_.machines; ++used) {
       const int left = outer_level_.machines - used;
       const double rest = seconds(begin, all_) / left / inner_level_.machines * (1 - 1e-12);
-      if (std::max({cell(begin, used).seconds, rest, outer_level_.transfer_seconds(costs_.crossing_bytes[begin], left)}) < limit_) return true;
+      if (std::max({cell(begin, used).seconds, rest, outer_level_.transfer_seconds(costs_.crossing_bytes[begin], left)}) < limit_)
+        return true;
     }
     return false;
   }
@@ -126,7 +127,7 @@ class Search {
     const size_t begin = above_[from], end = above_[to];
     const int most = inner_level_.machines - (from != 0);
     const double perfect = seconds(begin, end) / most;
-    const Cell *const behind = &inner_[from * width()];
+    const Cell* const behind = &inner_[from * width()];
     Cell* const ahead = &inner_[to * width()];
     if (perfect >= std::min(useful, ahead[1].seconds) || !sets_.is_subset(begin, end)) return;
     for (int machines = 1; machines <= most; ++machines) {

@@ -20,6 +20,11 @@
 #include <cmath>
 
 namespace cohort {
+namespace {
+
+constexpr double kRounding = 1e-12;  // Bounds that prune give way by this, so that rounding never prunes a plan.
+
+}  // namespace
 
 PiperStageCosts::PiperStageCosts(const PiperInstance& instance, const Downsets& sets, size_t begin, size_t end)
     : instance_(instance), sets_(sets), begin_(begin), end_(end), nodes_(sets.between(begin, end)) {
@@ -35,6 +40,7 @@ PiperStageCosts::PiperStageCosts(const PiperInstance& instance, const Downsets& 
 bool PiperStageCosts::take_degree(int degree) {
   parts_.assign(nodes_.size() * 2, Part{});
   count_.clear();
+  least_seconds_ = least_parameter_bytes_ = least_kept_bytes_ = least_fixed_bytes_ = 0;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const std::vector<PiperVariant>& variants = instance_.nodes[nodes_[i]].variants[degree];
     if (variants.empty()) return false;
@@ -48,8 +54,23 @@ bool PiperStageCosts::take_degree(int degree) {
       for (size_t e = 0; e < after.size(); ++e)
         if (!sets_.holds(end_, after[e])) part.sync_bytes += variants[v].sync_out_bytes[e];
     }
+    add_least(parts_[i * 2], parts_[i * 2 + variants.size() - 1]);
   }
   return true;
+}
+
+void PiperStageCosts::add_least(const Part& a, const Part& b) {
+  const auto seconds = [&](const Part& part) { return part.variant->seconds + 2 * part.sync_bytes / instance_.bytes_per_second; };
+  least_seconds_ += std::min(seconds(a), seconds(b));
+  least_parameter_bytes_ += std::min(a.variant->parameter_bytes, b.variant->parameter_bytes);
+  least_kept_bytes_ += std::min(a.variant->bytes_per_micro_batch, b.variant->bytes_per_micro_batch);
+  least_fixed_bytes_ += std::min(a.variant->fixed_bytes, b.variant->fixed_bytes);
+}
+
+bool PiperStageCosts::may_fit(int replicas, int kept_micro_batches, double limit_seconds, double memory_bytes) const {
+  if ((least_kept_bytes_ * kept_micro_batches + least_fixed_bytes_) * (1 - kRounding) > memory_bytes) return false;
+  const double exchange = 4 * (replicas - 1.0) * least_parameter_bytes_ / instance_.batch / instance_.bytes_per_second;
+  return (shared_seconds(replicas) + (least_seconds_ + exchange) / replicas) * (1 - kRounding) <= limit_seconds;
 }
 
 double PiperStageCosts::shared_seconds(int replicas) const { return 2 * edge_bytes_ / replicas / instance_.bytes_per_second; }
@@ -69,8 +90,6 @@ std::vector<LayerVariants> PiperStageCosts::layers(int replicas, int kept_micro_
 }
 
 namespace {
-
-constexpr double kRounding = 1e-12;
 
 class Search {
  public:
@@ -106,9 +125,8 @@ class Search {
 
   /// Replicas ascend, devices fall.
   static void keep_best(std::vector<Pair>& pairs) {
-    std::sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) {
-      return a.replicas != b.replicas ? a.replicas < b.replicas : a.devices < b.devices;
-    });
+    std::sort(pairs.begin(), pairs.end(),
+              [](const Pair& a, const Pair& b) { return a.replicas != b.replicas ? a.replicas < b.replicas : a.devices < b.devices; });
     size_t kept = 0;
     for (const Pair& pair : pairs)
       if (kept == 0 || pair.devices < pairs[kept - 1].devices) pairs[kept++] = pair;
@@ -162,13 +180,17 @@ class Search {
     return failing;
   }
 
+  /// Micro-batches whose activations a device of the stage keeps: ceil of replicas from it on over its own.
+  static int kept_micro_batches(const Pair& behind, int replicas) { return (behind.replicas + replicas - 1) / replicas + 1; }
+
   VariantChoice choose(const PiperStageCosts& costs, const Pair& behind, int replicas) const {
-    const int kept = (behind.replicas + replicas - 1) / replicas + 1;
+    const int kept = kept_micro_batches(behind, replicas);
     return choose_variants(costs.layers(replicas, kept), instance_.memory_bytes, limit_ - costs.shared_seconds(replicas));
   }
 
   bool fits(const PiperStageCosts& costs, const Pair& behind, int replicas) {
     if (behind.replicas + replicas > instance_.batch) return false;
+    if (!costs.may_fit(replicas, kept_micro_batches(behind, replicas), limit_, instance_.memory_bytes)) return false;
     const VariantChoice::Verdict verdict = choose(costs, behind, replicas).verdict;
     uncertain_ |= verdict == VariantChoice::Verdict::kNotKnown;
     return verdict == VariantChoice::Verdict::kFits;
@@ -193,7 +215,8 @@ class Search {
     double seconds = costs.shared_seconds(pair.stage_replicas);
     const std::vector<LayerVariants> layers = costs.layers(pair.stage_replicas, 1);
     for (size_t i = 0; i < layers.size(); ++i) seconds += layers[i].seconds[variant[i]];
-    return {.begin = begin, .end = pair.end, .replicas = pair.stage_replicas, .degree = pair.degree, .variant = variant, .seconds = seconds};
+    return {
+        .begin = begin, .end = pair.end, .replicas = pair.stage_replicas, .degree = pair.degree, .variant = variant, .seconds = seconds};
   }
 
   static constexpr size_t kManyPairs = 1 << 14;

@@ -12,7 +12,7 @@
 namespace cohort {
 
 struct PiperStage {
-  size_t begin = 0, end = 0;  ///< Downsets before and after it.
+  size_t begin = 0, end = 0;     ///< Downsets before and after it.
   int replicas = 1, degree = 0;  ///< `degree`: index in PiperInstance::degrees.
   std::vector<int> variant;      ///< Of each node of the stage, ascending.
   double seconds = 0;
@@ -28,7 +28,8 @@ class PiperStageCosts {
   /// The layers as they are on `replicas`; seconds of what all variants share.
   double shared_seconds(int replicas) const;
   std::vector<LayerVariants> layers(int replicas, int kept_micro_batches) const;
-  const std::vector<int>& nodes() const { return nodes_; }
+  /// False where no choice of variants can be within the limits: sums of each layer's least, in no time.
+  bool may_fit(int replicas, int kept_micro_batches, double limit_seconds, double memory_bytes) const;
 
  private:
   struct Part {
@@ -36,12 +37,16 @@ class PiperStageCosts {
     double sync_bytes = 0;
   };
 
+  void add_least(const Part& a, const Part& b);
+
   const PiperInstance& instance_;
   const Downsets& sets_;
   size_t begin_, end_;
   double edge_bytes_ = 0;
   std::vector<int> nodes_, count_;
   std::vector<Part> parts_;  // Two a node.
+  // Sums over the nodes of the least that a variant has of each.
+  double least_seconds_ = 0, least_parameter_bytes_ = 0, least_kept_bytes_ = 0, least_fixed_bytes_ = 0;
 };
 
 enum class PiperVerdict { kPlan, kNone, kNotKnown };

@@ -33,8 +33,8 @@ struct ReplicatedStage {
 
 struct StageSearch {
   std::vector<ReplicatedStage> stages;
-  double objective = 0;        ///< Seconds of the slowest stage or transfer.
-  double proven_seconds = 0;   ///< No chain over these downsets is below.
+  double objective = 0;       ///< Seconds of the slowest stage or transfer.
+  double proven_seconds = 0;  ///< No chain over these downsets is below.
 };
 
 using SearchClock = std::chrono::steady_clock;
