@@ -184,14 +184,20 @@ class Planner {
     if (all.size() > 0) search(all, known);
   }
 
+  /// One linear order first: a plan in little time, which prunes most of the rest.
   void solve_two_levels() {
-    Downsets sets = all_downsets(graph_.dag, kMostDownsetsInTwoLevels);
-    if (sets.size() == 0) sets = linear_downsets(graph_.dag, graph_.output_bytes);
-    const NestedSearch found = search_nested_stages(sets, costs_of(graph_, sets), levels_[0], levels_[1], answer_.lower_bound, deadline_);
+    search_nested(linear_downsets(graph_.dag, graph_.output_bytes, LinearOrders::kOne), kInfinity);
+    const Downsets all = all_downsets(graph_.dag, kMostDownsetsInTwoLevels);
+    search_nested(all.size() > 0 ? all : linear_downsets(graph_.dag, graph_.output_bytes), answer_.objective);
+  }
+
+  void search_nested(const Downsets& sets, double known) {
+    const CutCosts costs = costs_of(graph_, sets);
+    const NestedSearch found = search_nested_stages(sets, costs, levels_[0], levels_[1], answer_.lower_bound, known, deadline_);
     Json stages = Json::array();
     for (const NestedStage& stage : found.stages)
       stages.push_back({{"replicas", stage.replicas}, {"stages", stages_json(graph_, sets, stage.stages)}});
-    take_plan(found.objective, std::move(stages));
+    if (!stages.empty()) take_plan(found.objective, std::move(stages));
     if (sets.complete()) take_bound(found.proven_seconds, "exhaustive search");
   }
 

@@ -155,9 +155,10 @@ Downsets all_downsets(const Dag& dag, size_t most_sets) {
   return sets;
 }
 
-Downsets linear_downsets(const Dag& dag, const std::vector<double>& output_bytes) {
+Downsets linear_downsets(const Dag& dag, const std::vector<double>& output_bytes, LinearOrders wanted) {
   Downsets sets(dag.num_nodes());
-  const std::vector<std::vector<int>> orders = some_orders(dag, output_bytes);
+  std::vector<std::vector<int>> orders = some_orders(dag, output_bytes);
+  if (wanted == LinearOrders::kOne) orders.resize(1);
   std::vector<Words> prefixes(orders.size(), Words(sets.num_words_));
   sets.push(prefixes[0]);
   for (int taken = 0; taken < dag.num_nodes(); ++taken) {

@@ -8,6 +8,8 @@
 
 namespace cohort {
 
+enum class LinearOrders { kSeveral, kOne };
+
 /// Nodes are numbered so that edges go from lower to higher numbers.
 struct Dag {
   std::vector<std::vector<int>> before, after;
@@ -44,7 +46,7 @@ class Downsets {
 
  private:
   friend Downsets all_downsets(const Dag& dag, size_t most_sets);
-  friend Downsets linear_downsets(const Dag& dag, const std::vector<double>& output_bytes);
+  friend Downsets linear_downsets(const Dag& dag, const std::vector<double>& output_bytes, LinearOrders orders);
 
   void push(const std::vector<uint64_t>& set);
 
@@ -56,7 +58,7 @@ class Downsets {
 
 /// All downsets; when there are more than `most_sets`, or they would take more than 256 MiB, nothing (size() is 0).
 Downsets all_downsets(const Dag& dag, size_t most_sets);
-/// The prefixes of a handful of topological orders: a few times num_nodes sets.
-Downsets linear_downsets(const Dag& dag, const std::vector<double>& output_bytes);
+/// The prefixes of a handful of topological orders, or of the best one of them: some times num_nodes sets.
+Downsets linear_downsets(const Dag& dag, const std::vector<double>& output_bytes, LinearOrders orders = LinearOrders::kSeveral);
 
 }  // namespace cohort

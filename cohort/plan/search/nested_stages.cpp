@@ -33,7 +33,8 @@ class Search {
     outer_[0].seconds = 0;
   }
 
-  NestedSearch run(double lower_bound, SearchClock::time_point deadline) {
+  NestedSearch run(double lower_bound, double known, SearchClock::time_point deadline) {
+    limit_ = known;
     seed();
     bool done = true;
     for (size_t begin = 0; begin < all_ && done; ++begin) {
@@ -199,8 +200,8 @@ class Search {
 }  // namespace
 
 NestedSearch search_nested_stages(const Downsets& sets, const CutCosts& costs, const MachineLevel& inner, const MachineLevel& outer,
-                                  double lower_bound, SearchClock::time_point deadline) {
-  return Search(sets, costs, inner, outer).run(lower_bound, deadline);
+                                  double lower_bound, double known, SearchClock::time_point deadline) {
+  return Search(sets, costs, inner, outer).run(lower_bound, known, deadline);
 }
 
 }  // namespace cohort
