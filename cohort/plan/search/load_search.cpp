@@ -1,0 +1,137 @@
+// The search for a plan with the least largest load, and its certificate.
+//
+//   1. A first plan: the best cut of the given order into runs (order_cut.cpp).
+//   2. Rounds of annealing (load_anneal.cpp). Each begins with what must stay together in a better plan joined (load_contract.cpp). Three
+//      of four then start from nothing on a still coarser problem, where all nets above a random cost are joined, and go on with what
+//      comes of it in the finer one: a move there is a move of whole blocks, which single items would have to pass through bad plans for.
+//      The fourth warms up the best plan.
+//   3. Bounds (load_bound.cpp); the search ends where the plan meets them.
+//   4. Trying all (load_exact.cpp) for a plan that is better by 1e-9: found, it is the new plan; proved absent, the plan is optimal. Left
+//      open, the same for loads between bound and plan raises the bound.
+// Cost: `steps` changes of a placement, 0.2 to 0.5 microseconds each.
+
+#include "cohort/plan/search/load_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "cohort/base/clock.h"
+#include "cohort/plan/search/load_anneal.h"
+#include "cohort/plan/search/order_cut.h"
+
+namespace cohort {
+namespace {
+
+class Search {
+ public:
+  Search(const LoadProblem& problem, const LoadSearchOptions& options)
+      : problem_(problem), options_(options), deadline_(steady_seconds() + options.search_seconds), random_(options.seed) {}
+
+  std::optional<LoadAnswer> run(const std::vector<int>& order) {
+    start_ = cut_order(problem_, order);
+    if (fits(problem_, start_)) take(start_);
+    else repair();
+    if (!answer_) return std::nullopt;
+    if (!meets_bound()) anneal_rounds();
+    if (!answer_->optimal) try_all();
+    return answer_;
+  }
+
+ private:
+  static constexpr int kRounds = 16;
+
+  bool take(const Placement& placement) {
+    if (placement.empty() || !fits(problem_, placement)) return false;
+    const double load = largest_load(problem_, placement);
+    if (answer_ && load >= answer_->largest_load) return false;
+    if (!answer_) answer_.emplace();
+    answer_->placement = placement;
+    answer_->largest_load = load;
+    return true;
+  }
+
+  void repair() {
+    for (int round = 0; round < kRounds && !answer_; ++round)
+      take(anneal_loads(problem_, start_, {.steps = options_.steps / 16, .hot = 0.1 * (1 + round), .seed = random_(), .deadline = deadline_}));
+  }
+
+  bool meets_bound() {
+    const Bound bound = lower_bound(problem_, answer_->largest_load);
+    if (bound.value > answer_->bound.value) answer_->bound = bound;
+    answer_->optimal = answer_->largest_load - answer_->bound.value <= 1e-9 * answer_->largest_load;
+    return answer_->optimal;
+  }
+
+  /// The best plan in the terms of a contraction that it need not respect.
+  static Placement narrow(const Contraction& contraction, const Placement& placement) {
+    Placement out(contraction.problem.items.size());
+    for (size_t i = placement.size(); i-- > 0;) out[contraction.item_of[i]] = placement[i];
+    return out;
+  }
+
+  void anneal_rounds() {
+    const double goal = answer_->bound.value * (1 + 1e-9);
+    for (int round = 0; round < kRounds && steady_seconds() < deadline_ && answer_->largest_load > goal; ++round) {
+      const Contraction fine = contract_below(problem_, answer_->largest_load * (1 - 1e-9));
+      const int64_t steps = options_.steps / kRounds;
+      const bool fresh = round % 4 != 3 && !fine.problem.nets.empty();
+      Placement start = fresh ? coarse_plan(fine.problem, steps / 2, goal) : narrow(fine, answer_->placement);
+      take(fine.widen(start));
+      const AnnealOptions options = {
+          .steps = fresh ? steps / 2 : steps, .hot = 0.02, .seed = random_(), .goal = goal, .deadline = deadline_};
+      take(fine.widen(anneal_loads(fine.problem, start, options)));
+    }
+  }
+
+  Placement coarse_plan(const LoadProblem& problem, int64_t steps, double goal) {
+    std::vector<double> costs;
+    for (const LoadProblem::Net& net : problem.nets) costs.push_back(net.cost);
+    const double cost = costs[random_() % costs.size()], share = 0.1 + 0.9 * static_cast<double>(random_() % 1000) / 1000;
+    const Contraction coarse = contract_heavy(problem, cost, share * answer_->largest_load);
+    Placement start(coarse.problem.items.size());
+    for (size_t i = 0; i < start.size(); ++i)
+      do start[i] = static_cast<int>(random_() % static_cast<uint64_t>(problem.num_parts()));
+      while (!std::isfinite(coarse.problem.work_on(start[i], static_cast<int>(i))));
+    return coarse.widen(
+        anneal_loads(coarse.problem, start, {.steps = steps, .hot = 0.3, .cold = 0.001, .seed = random_(), .goal = goal, .deadline = deadline_}));
+  }
+
+  void try_all() {
+    int64_t steps = options_.steps / 8;
+    if (meets_bound()) return;
+    double high = answer_->largest_load * (1 - 1e-9);
+    for (int tries = 0; tries < 8 && high > answer_->bound.value && steady_seconds() < deadline_; ++tries) {
+      Placement found;
+      const Verdict verdict = search_all(problem_, high, steps, &found);
+      if (verdict == Verdict::kFound && take(found)) high = answer_->largest_load * (1 - 1e-9);
+      else if (verdict == Verdict::kNone) answer_->bound = {high, "search"};
+      if (verdict == Verdict::kNone && high >= answer_->largest_load * (1 - 2e-9)) {
+        answer_->bound.value = answer_->largest_load;
+        answer_->optimal = true;
+        return;
+      }
+      if (verdict != Verdict::kFound) {
+        // Between what is proved and what is not: where the answer may still be known.
+        if (verdict == Verdict::kUnknown) unknown_ = high;
+        high = (answer_->bound.value + unknown_) / 2;
+        steps = options_.steps / 32;
+      }
+    }
+  }
+
+  const LoadProblem& problem_;
+  const LoadSearchOptions& options_;
+  double deadline_, unknown_ = 0;
+  std::mt19937_64 random_;
+  Placement start_;
+  std::optional<LoadAnswer> answer_;
+};
+
+}  // namespace
+
+std::optional<LoadAnswer> search_loads(const LoadProblem& problem, const std::vector<int>& order, const LoadSearchOptions& options) {
+  return Search(problem, options).run(order);
+}
+
+}  // namespace cohort
