@@ -1,7 +1,7 @@
 // Simulated annealing of a placement's loads (Kirkpatrick, Gelatt and Vecchi, Science 220, 1983).
 //
 // The largest load alone is a plateau: most moves do not change it. So what falls is the 32-norm of the loads, which is nearly the
-// largest but also sees the others, plus a fine for memory that is not there. A step is one of
+// largest but also sees the others, plus some of the mean, which falls with transfers, plus a fine for memory that is not there. A step is one of
 //   one item to another part, mostly to one that it shares a net with;
 //   two items change places;
 //   all items of a net that are on one part go to another;
@@ -55,15 +55,16 @@ class Annealer {
   double chance() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
 
   double energy() const {
-    double sum = 0, fine = 0;
+    double sum = 0, fine = 0, mean = 0;
     for (int part = 0; part < problem_.num_parts(); ++part) {
       double x = state_.loads()[part] / scale_;
+      if (!problem_.is_cpu(part)) mean += x / problem_.num_accelerators;
       for (int i = 0; i < 5; ++i) x *= x;
       sum += x;
       fine += state_.excess(part);
     }
     for (int i = 0; i < 5; ++i) sum = std::sqrt(sum);
-    return sum + fine;
+    return sum + fine + options_.mean_weight * mean;
   }
 
   void move(int item, int to) {

@@ -82,6 +82,11 @@ Placement Contraction::widen(const Placement& placement) const {
   return wide;
 }
 
+void Contraction::further(const Contraction& next) {
+  problem = next.problem;
+  for (int& item : item_of) item = next.item_of[item];
+}
+
 Contraction contract(const LoadProblem& problem, const std::vector<int>& group_of) {
   Contraction out;
   out.problem.num_accelerators = problem.num_accelerators;
@@ -130,9 +135,29 @@ Contraction contract_below(const LoadProblem& problem, double most_load) {
       changed = true;
     }
     if (!changed) break;
-    const Contraction next = contract(out.problem, larger.all());
-    out.problem = next.problem;
-    for (int& item : out.item_of) item = next.item_of[item];
+    out.further(contract(out.problem, larger.all()));
+  }
+  return out;
+}
+
+Contraction contract_dominated(const LoadProblem& problem, double most_load) {
+  Contraction out = contract(problem, Groups(problem).all());
+  for (bool changed = true; changed;) {
+    changed = false;
+    std::vector<double> cost_of(out.problem.items.size());
+    for (const LoadProblem::Net& net : out.problem.nets)
+      for (const int pin : net.pins) cost_of[pin] += net.cost;
+    Groups larger(out.problem);
+    std::vector<bool> touched(out.problem.items.size());
+    for (const LoadProblem::Net& net : out.problem.nets) {
+      if (net.pins.size() != 2 || touched[net.pins[0]] || touched[net.pins[1]]) continue;
+      const LoadProblem::Item &a = out.problem.items[net.pins[0]], &b = out.problem.items[net.pins[1]];
+      const bool leaves_a = 2 * net.cost >= a.work + cost_of[net.pins[0]], leaves_b = 2 * net.cost >= b.work + cost_of[net.pins[1]];
+      if (!(leaves_a || leaves_b) || a.work + b.work > most_load || a.bytes + b.bytes > problem.memory_bytes) continue;
+      touched[net.pins[0]] = touched[net.pins[1]] = changed = true;
+      larger.join(net.pins[0], net.pins[1]);
+    }
+    if (changed) out.further(contract(out.problem, larger.all()));
   }
   return out;
 }

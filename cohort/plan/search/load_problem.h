@@ -42,12 +42,17 @@ struct Contraction {
   std::vector<int> item_of;  ///< Of each old item.
 
   Placement widen(const Placement& placement) const;
+  /// Contracts what was contracted once more.
+  void further(const Contraction& next);
 };
 
 /// Items of one group become one item; nets inside of one vanish, nets of the same pins are added up.
 Contraction contract(const LoadProblem& problem, const std::vector<int>& group_of);
 /// Joins all items that share a device in every plan whose largest load is at most `most_load`; see load_contract.cpp.
 Contraction contract_below(const LoadProblem& problem, double most_load);
+/// Joins an item to its neighbour where moving it there never makes an accelerator's load larger: the net between the two costs as much as
+/// the item's work and its other nets. Only a search may use it: CPU cores and memory may want it otherwise.
+Contraction contract_dominated(const LoadProblem& problem, double most_load);
 /// Joins the pins of each net that costs at least `cost`, as long as what comes of it takes at most `most_load` and fits an accelerator.
 Contraction contract_heavy(const LoadProblem& problem, double cost, double most_load);
 

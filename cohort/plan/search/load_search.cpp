@@ -2,7 +2,7 @@
 //
 //   1. A first plan: the best cut of the given order into runs (order_cut.cpp).
 //   2. Rounds of annealing (load_anneal.cpp). Each begins with what must stay together in a better plan joined (load_contract.cpp). Three
-//      of four then start from nothing on a still coarser problem, where all nets above a random cost are joined, and go on with what
+//      of four also join what a move can only make better, and start from nothing on a still coarser problem, where all nets above a random cost are joined, and go on with what
 //      comes of it in the finer one: a move there is a move of whole blocks, which single items would have to pass through bad plans for.
 //      The fourth warms up the best plan.
 //   3. Bounds (load_bound.cpp); the search ends where the plan meets them.
@@ -23,15 +23,22 @@
 namespace cohort {
 namespace {
 
+LoadSearchOptions with_steps(const LoadProblem& problem, LoadSearchOptions options) {
+  const auto n = static_cast<int64_t>(std::min<size_t>(problem.items.size(), 10'000));
+  if (options.steps == 0) options.steps = std::clamp<int64_t>(130 * n * n, 100'000, 30'000'000);
+  return options;
+}
+
 class Search {
  public:
   Search(const LoadProblem& problem, const LoadSearchOptions& options)
-      : problem_(problem), options_(options), deadline_(steady_seconds() + options.search_seconds), random_(options.seed) {}
+      : problem_(problem), options_(with_steps(problem, options)), deadline_(steady_seconds() + options.search_seconds), random_(options.seed) {}
 
   std::optional<LoadAnswer> run(const std::vector<int>& order) {
     start_ = cut_order(problem_, order);
-    if (fits(problem_, start_)) take(start_);
-    else repair();
+    take(start_);
+    take(Placement(problem_.items.size(), problem_.num_cpus > 0 ? problem_.num_accelerators : 0));
+    if (!answer_) repair();
     if (!answer_) return std::nullopt;
     if (!meets_bound()) anneal_rounds();
     if (!answer_->optimal) try_all();
@@ -39,7 +46,6 @@ class Search {
   }
 
  private:
-  static constexpr int kRounds = 16;
 
   bool take(const Placement& placement) {
     if (placement.empty() || !fits(problem_, placement)) return false;
@@ -52,7 +58,7 @@ class Search {
   }
 
   void repair() {
-    for (int round = 0; round < kRounds && !answer_; ++round)
+    for (int round = 0; round < 16 && !answer_; ++round)
       take(anneal_loads(problem_, start_, {.steps = options_.steps / 16, .hot = 0.1 * (1 + round), .seed = random_(), .deadline = deadline_}));
   }
 
@@ -71,20 +77,23 @@ class Search {
   }
 
   void anneal_rounds() {
-    const double goal = answer_->bound.value * (1 + 1e-9);
-    for (int round = 0; round < kRounds && steady_seconds() < deadline_ && answer_->largest_load > goal; ++round) {
-      const Contraction fine = contract_below(problem_, answer_->largest_load * (1 - 1e-9));
-      const int64_t steps = options_.steps / kRounds;
-      const bool fresh = round % 4 != 3 && !fine.problem.nets.empty();
-      Placement start = fresh ? coarse_plan(fine.problem, steps / 2, goal) : narrow(fine, answer_->placement);
-      take(fine.widen(start));
-      const AnnealOptions options = {
-          .steps = fresh ? steps / 2 : steps, .hot = 0.02, .seed = random_(), .goal = goal, .deadline = deadline_};
-      take(fine.widen(anneal_loads(fine.problem, start, options)));
+    const double goal = answer_->bound.value * (1 + 1e-9), mean_weights[] = {1, 3, 0.3};
+    const int64_t num_rounds = std::clamp<int64_t>(options_.steps / (6000 * static_cast<int64_t>(problem_.items.size())), 4, 64);
+    for (int round = 0; round < num_rounds && steady_seconds() < deadline_ && answer_->largest_load > goal; ++round) {
+      const bool fresh = round % 4 != 3;
+      Contraction fine = contract_below(problem_, answer_->largest_load * (1 - 1e-9));
+      if (fresh) fine.further(contract_dominated(fine.problem, answer_->largest_load));
+      AnnealOptions anneal = {.steps = options_.steps / num_rounds, .hot = 0.02, .cold = 0.00003, .mean_weight = mean_weights[round % 3]};
+      anneal.goal = goal, anneal.deadline = deadline_;
+      if (fresh) anneal.steps /= 2;
+      const Placement start =
+          fresh && !fine.problem.nets.empty() ? coarse_plan(fine.problem, anneal) : narrow(fine, answer_->placement);
+      anneal.seed = random_();
+      take(fine.widen(anneal_loads(fine.problem, start, anneal)));
     }
   }
 
-  Placement coarse_plan(const LoadProblem& problem, int64_t steps, double goal) {
+  Placement coarse_plan(const LoadProblem& problem, AnnealOptions anneal) {
     std::vector<double> costs;
     for (const LoadProblem::Net& net : problem.nets) costs.push_back(net.cost);
     const double cost = costs[random_() % costs.size()], share = 0.1 + 0.9 * static_cast<double>(random_() % 1000) / 1000;
@@ -93,8 +102,8 @@ class Search {
     for (size_t i = 0; i < start.size(); ++i)
       do start[i] = static_cast<int>(random_() % static_cast<uint64_t>(problem.num_parts()));
       while (!std::isfinite(coarse.problem.work_on(start[i], static_cast<int>(i))));
-    return coarse.widen(
-        anneal_loads(coarse.problem, start, {.steps = steps, .hot = 0.3, .cold = 0.001, .seed = random_(), .goal = goal, .deadline = deadline_}));
+    anneal.hot = 0.3, anneal.cold = 0.001, anneal.seed = random_();
+    return coarse.widen(anneal_loads(coarse.problem, start, anneal));
   }
 
   void try_all() {
@@ -121,7 +130,7 @@ class Search {
   }
 
   const LoadProblem& problem_;
-  const LoadSearchOptions& options_;
+  LoadSearchOptions options_;
   double deadline_, unknown_ = 0;
   std::mt19937_64 random_;
   Placement start_;

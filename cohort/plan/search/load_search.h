@@ -9,7 +9,7 @@
 namespace cohort {
 
 struct LoadSearchOptions {
-  int64_t steps = 16'000'000;  ///< Of annealing and of trying all, together; they count, not seconds, so that answers repeat.
+  int64_t steps = 0;           ///< Of annealing; 0: by the number of items. They count, not seconds, so that answers repeat.
   double search_seconds = 10;  ///< At most.
   uint64_t seed = 1;
 };
