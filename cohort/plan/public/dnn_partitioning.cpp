@@ -1,7 +1,7 @@
 // The instances of msr-fiddle/dnn-partitioning: where each node of a graph goes, accelerators of limited memory or CPU cores.
 //
 // Objective of throughput-inputs is the largest load (search/load_search.cpp): the time of a device's nodes, and the transfer of each output
-// that it shares with another device. Objective of latency-inputs is the time of one sample (public/latency.cpp). Devices need not be
+// that it shares with another device. Objective of latency-inputs is the time of one sample (public/latency_search.cpp). Devices need not be
 // contiguous. Source: Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators", NeurIPS 2020; we differ in
 // that their exact program is for contiguous plans and their general one needs a commercial solver.
 
@@ -10,7 +10,7 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
-#include "cohort/plan/public/partition_graph.h"
+#include "cohort/plan/public/latency.h"
 #include "cohort/plan/search/load_search.h"
 
 namespace cohort {
@@ -42,7 +42,7 @@ InstanceAnswer search_max_load(const std::string& path, const PartitionGraph& gr
 InstanceAnswer solve_dnn_partitioning(const std::string& path, const InstanceOptions& options) {
   const double start = steady_seconds();
   const PartitionGraph graph = read_partition_graph(path, options);
-  InstanceAnswer answer = graph.latency ? search_latency(graph, options) : search_max_load(path, graph, options);
+  InstanceAnswer answer = graph.latency ? search_latency(path, graph, options) : search_max_load(path, graph, options);
   answer.search_seconds = steady_seconds() - start;
   return answer;
 }

@@ -35,10 +35,4 @@ LoadProblem load_problem_of(const PartitionGraph& graph);
 /// {"devices": [[id, ...], ...], "cpus": [...]}: a part for each group.
 Json partition_plan_json(const PartitionGraph& graph, const Placement& placement);
 
-/// One sample through the plan; see latency.cpp.
-double latency_of(const PartitionGraph& graph, const Placement& placement);
-
-/// The answer for a graph whose objective is latency.
-InstanceAnswer search_latency(const PartitionGraph& graph, const InstanceOptions& options);
-
 }  // namespace cohort

@@ -25,7 +25,7 @@ namespace {
 
 LoadSearchOptions with_steps(const LoadProblem& problem, LoadSearchOptions options) {
   const auto n = static_cast<int64_t>(std::min<size_t>(problem.items.size(), 10'000));
-  if (options.steps == 0) options.steps = std::clamp<int64_t>(130 * n * n, 100'000, 30'000'000);
+  if (options.steps == 0) options.steps = std::clamp<int64_t>(n * n * n * 2 / 3, 100'000, 90'000'000);
   return options;
 }
 
@@ -77,18 +77,19 @@ class Search {
   }
 
   void anneal_rounds() {
-    const double goal = answer_->bound.value * (1 + 1e-9), mean_weights[] = {1, 3, 0.3};
-    const int64_t num_rounds = std::clamp<int64_t>(options_.steps / (6000 * static_cast<int64_t>(problem_.items.size())), 4, 64);
+    const double goal = answer_->bound.value * (1 + 1e-9), mean_weights[] = {3, 1, 0.3};
+    const int64_t num_rounds = std::clamp<int64_t>(options_.steps / (7000 * static_cast<int64_t>(problem_.items.size())), 2, 64);
     for (int round = 0; round < num_rounds && steady_seconds() < deadline_ && answer_->largest_load > goal; ++round) {
       const bool fresh = round % 4 != 3;
       Contraction fine = contract_below(problem_, answer_->largest_load * (1 - 1e-9));
       if (fresh) fine.further(contract_dominated(fine.problem, answer_->largest_load));
       AnnealOptions anneal = {.steps = options_.steps / num_rounds, .hot = 0.02, .cold = 0.00003, .mean_weight = mean_weights[round % 3]};
       anneal.goal = goal, anneal.deadline = deadline_;
-      if (fresh) anneal.steps /= 2;
+      if (fresh) anneal.steps /= 3;
       const Placement start =
           fresh && !fine.problem.nets.empty() ? coarse_plan(fine.problem, anneal) : narrow(fine, answer_->placement);
       anneal.seed = random_();
+    if (fresh) anneal.steps *= 2;
       take(fine.widen(anneal_loads(fine.problem, start, anneal)));
     }
   }
