@@ -12,6 +12,7 @@
 #include "cohort/bench/handover_verb.h"
 #include "cohort/bench/peer.h"
 #include "cohort/bench/pipeline_verb.h"
+#include "cohort/bench/plan_verb.h"
 #include "cohort/bench/step.h"
 #include "cohort/bench/study_verb.h"
 #include "cohort/bench/workload.h"
@@ -133,6 +134,7 @@ std::vector<VerbAction> bench_actions() {
       {.name = "study",
        .reads = {"rounds", "peers", "python", "batch", "ratio", "data", "model", "optimizer", "lr", "steps", "context", "val-samples",
                  "json"}},
+      {.name = "plan", .most_words = 100'000, .reads = {"format", "devices", "memory", "bandwidth", "machines", "batch", "json"}},
   };
 }
 
@@ -143,10 +145,11 @@ int run_bench(const Arguments& arguments) {
   if (what == "handover") return bench_handover_verb(arguments);
   if (what == "pipeline") return bench_pipeline_verb(arguments);
   if (what == "study") return bench_study_verb(arguments);
-  if (what == "sync" || what == "plan" || what == "forecast")
+  if (what == "plan") return bench_plan_verb(arguments);
+  if (what == "sync" || what == "forecast")
     fail(ErrorCode::kBadInput, "bench ", what,
-         " is not built yet; there are: bench step, bench collectives, bench handover, bench pipeline, bench study");
-  fail(ErrorCode::kBadInput, "bench: say what to measure: bench step, bench collectives, bench handover, bench pipeline or bench study");
+         " is not built yet; there are: bench step, bench collectives, bench handover, bench pipeline, bench study, bench plan");
+  fail(ErrorCode::kBadInput, "bench: say what to measure: bench step, bench collectives, bench handover, bench pipeline, bench study or bench plan");
 }
 
 }  // namespace
@@ -162,13 +165,16 @@ Verb bench_verb() {
   for (VerbOption& option : bench_collectives_options()) options.push_back(std::move(option));
   for (VerbOption& option : bench_pipeline_options()) options.push_back(std::move(option));
   for (VerbOption& option : bench_study_options()) options.push_back(std::move(option));
+  for (VerbOption& option : bench_plan_options()) options.push_back(std::move(option));
   return {
       .name = "bench",
-      .summary = "Measures a training step, or the exchanges it is made of, beside their floor and beside peers, alternating in one run.",
+      .summary = "Measures a training step, or the exchanges it is made of, beside their floor and beside peers, alternating in one run; plan: solves "
+                 "public planner instances.",
       .examples = {"cohort bench step --workload mlp-small", "cohort bench step --peers none --layout zero=2 --json",
                    "cohort bench collectives --worker-counts 2,4", "cohort bench handover",
-                   "cohort bench pipeline --schedules 1f1b,zb-h1 --peers none", "cohort bench pipeline --delays", "cohort bench study"},
-      .positional_help = "step, collectives, handover, pipeline or study",
+                   "cohort bench pipeline --schedules 1f1b,zb-h1 --peers none", "cohort bench pipeline --delays", "cohort bench study",
+                   "cohort bench plan --format cohort examples/instances/branches.json"},
+      .positional_help = "step, collectives, handover, pipeline, study, or plan and its files",
       .settings = {"layout",  "workers",   "steps",    "weights", "bucket-bytes", "backend", "precision",
                    "timeout", "optimizer", "momentum", "beta1",   "beta2",        "eps",     "weight-decay",
                    "lr",      "model",     "data",     "context", "val-samples",  "json"},

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
 #include "cohort/base/text/json.h"
 
 namespace cohort {
@@ -31,9 +32,9 @@ struct InstanceAnswer {
 
 /// Error(kBadInput) names the file, the place in it, what was expected and what was found; Error(kInfeasible) names
 /// the constraint that nothing meets, and what would do.
-InstanceAnswer solve_dnn_partitioning(const std::string& path, const InstanceOptions& options);
-InstanceAnswer solve_pipedream(const std::string& path, const InstanceOptions& options);
-InstanceAnswer solve_piper(const std::string& path, const InstanceOptions& options);
-InstanceAnswer solve_cohort_instance(const std::string& path, const InstanceOptions& options);
+COHORT_PROGRAM_API InstanceAnswer solve_dnn_partitioning(const std::string& path, const InstanceOptions& options);
+COHORT_PROGRAM_API InstanceAnswer solve_pipedream(const std::string& path, const InstanceOptions& options);
+COHORT_PROGRAM_API InstanceAnswer solve_piper(const std::string& path, const InstanceOptions& options);
+COHORT_PROGRAM_API InstanceAnswer solve_cohort_instance(const std::string& path, const InstanceOptions& options);
 
 }  // namespace cohort
