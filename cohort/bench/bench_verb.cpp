@@ -149,7 +149,8 @@ int run_bench(const Arguments& arguments) {
   if (what == "sync" || what == "forecast")
     fail(ErrorCode::kBadInput, "bench ", what,
          " is not built yet; there are: bench step, bench collectives, bench handover, bench pipeline, bench study, bench plan");
-  fail(ErrorCode::kBadInput, "bench: say what to measure: bench step, bench collectives, bench handover, bench pipeline, bench study or bench plan");
+  fail(ErrorCode::kBadInput,
+       "bench: say what to measure: bench step, bench collectives, bench handover, bench pipeline, bench study or bench plan");
 }
 
 }  // namespace
@@ -166,22 +167,23 @@ Verb bench_verb() {
   for (VerbOption& option : bench_pipeline_options()) options.push_back(std::move(option));
   for (VerbOption& option : bench_study_options()) options.push_back(std::move(option));
   for (VerbOption& option : bench_plan_options()) options.push_back(std::move(option));
-  return {
-      .name = "bench",
-      .summary = "Measures a training step, or the exchanges it is made of, beside their floor and beside peers, alternating in one run; plan: solves "
-                 "public planner instances.",
-      .examples = {"cohort bench step --workload mlp-small", "cohort bench step --peers none --layout zero=2 --json",
-                   "cohort bench collectives --worker-counts 2,4", "cohort bench handover",
-                   "cohort bench pipeline --schedules 1f1b,zb-h1 --peers none", "cohort bench pipeline --delays", "cohort bench study",
-                   "cohort bench plan --format cohort examples/instances/branches.json"},
-      .positional_help = "step, collectives, handover, pipeline, study, or plan and its files",
-      .settings = {"layout",  "workers",   "steps",    "weights", "bucket-bytes", "backend", "precision",
-                   "timeout", "optimizer", "momentum", "beta1",   "beta2",        "eps",     "weight-decay",
-                   "lr",      "model",     "data",     "context", "val-samples",  "json"},
-      .options = std::move(options),
-      .actions = bench_actions(),
-      .exclusive = {{"workers", "worker-counts"}, {"barrier", "faults"}},
-      .run = run_bench};
+  return {.name = "bench",
+          .summary =
+              "Measures a training step, or the exchanges it is made of, beside their floor and beside peers, alternating in one run; "
+              "plan: solves "
+              "public planner instances.",
+          .examples = {"cohort bench step --workload mlp-small", "cohort bench step --peers none --layout zero=2 --json",
+                       "cohort bench collectives --worker-counts 2,4", "cohort bench handover",
+                       "cohort bench pipeline --schedules 1f1b,zb-h1 --peers none", "cohort bench pipeline --delays", "cohort bench study",
+                       "cohort bench plan --format cohort examples/instances/branches.json"},
+          .positional_help = "step, collectives, handover, pipeline, study, or plan and its files",
+          .settings = {"layout",  "workers",   "steps",    "weights", "bucket-bytes", "backend", "precision",
+                       "timeout", "optimizer", "momentum", "beta1",   "beta2",        "eps",     "weight-decay",
+                       "lr",      "model",     "data",     "context", "val-samples",  "json"},
+          .options = std::move(options),
+          .actions = bench_actions(),
+          .exclusive = {{"workers", "worker-counts"}, {"barrier", "faults"}},
+          .run = run_bench};
 }
 
 }  // namespace cohort

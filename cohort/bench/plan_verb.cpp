@@ -88,8 +88,8 @@ void print(const std::string& file, const InstanceAnswer& answer, bool json) {
   } else {
     const double gap = answer.objective > 0 ? 1 - answer.lower_bound / answer.objective : 0;
     std::printf("%s: %.8g, %s (bound %.8g by %s), found in %s\n", printable(file).c_str(), answer.objective,
-                answer.optimal ? "optimal" : concat("at most ", std::round(1e4 * gap) / 100, " % above the best").c_str(), answer.lower_bound,
-                answer.bound_by.c_str(), human_seconds(answer.search_seconds).c_str());
+                answer.optimal ? "optimal" : concat("at most ", std::round(1e4 * gap) / 100, " % above the best").c_str(),
+                answer.lower_bound, answer.bound_by.c_str(), human_seconds(answer.search_seconds).c_str());
   }
   std::fflush(stdout);
 }

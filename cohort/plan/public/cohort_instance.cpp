@@ -26,8 +26,7 @@ class Reader {
   explicit Reader(const std::string& path) : path_(path), json_(parse_strict_json(read_small_file(path, kMostBytes), {.path = path})) {}
 
   StageProblem read(const InstanceOptions& options) {
-    check_names(json_, "the file",
-                {"name", "layers", "edges", "devices", "memory_bytes", "link", "objective", "microbatches", "allow"});
+    check_names(json_, "the file", {"name", "layers", "edges", "devices", "memory_bytes", "link", "objective", "microbatches", "allow"});
     StageProblem problem;
     problem.num_devices = options.devices ? *options.devices : count("devices", kMostDevices);
     problem.memory_bytes = options.memory_bytes             ? *options.memory_bytes
@@ -45,7 +44,8 @@ class Reader {
 
   [[noreturn]] void wrong(const std::string& place, const std::string& expected, const Value& found) const {
     const std::string text = found.dump(-1, ' ', true, Value::error_handler_t::replace);
-    fail(ErrorCode::kBadInput, path_, ": ", place, ": expected ", expected, ", found ", text.size() > 60 ? text.substr(0, 60) + "..." : text);
+    fail(ErrorCode::kBadInput, path_, ": ", place, ": expected ", expected, ", found ",
+         text.size() > 60 ? text.substr(0, 60) + "..." : text);
   }
 
   void check_names(const Value& object, const std::string& place, const std::set<std::string>& names) const {
@@ -106,8 +106,7 @@ class Reader {
     std::set<std::string> names;
     for (size_t i = 0; i < layers.size(); ++i) {
       const std::string place = concat("layers[", i, "]");
-      check_names(layers[i], place,
-                  {"name", "forward_seconds", "backward_seconds", "weight_bytes", "stash_bytes", "output_bytes"});
+      check_names(layers[i], place, {"name", "forward_seconds", "backward_seconds", "weight_bytes", "stash_bytes", "output_bytes"});
       if (layers[i].contains("name")) {
         const Value& name = layers[i]["name"];
         if (!name.is_string() || !names.insert(name.get<std::string>()).second) wrong(place + " \"name\"", "a name of its own", name);

@@ -1,9 +1,9 @@
 // The instances of msr-fiddle/dnn-partitioning: where each node of a graph goes, accelerators of limited memory or CPU cores.
 //
-// Objective of throughput-inputs is the largest load (search/load_search.cpp): the time of a device's nodes, and the transfer of each output
-// that it shares with another device. Objective of latency-inputs is the time of one sample (public/latency_search.cpp). Devices need not be
-// contiguous. Source: Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators", NeurIPS 2020; we differ in
-// that their exact program is for contiguous plans and their general one needs a commercial solver.
+// Objective of throughput-inputs is the largest load (search/load_search.cpp): the time of a device's nodes, and the transfer of each
+// output that it shares with another device. Objective of latency-inputs is the time of one sample (public/latency_search.cpp). Devices
+// need not be contiguous. Source: Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators", NeurIPS 2020; we
+// differ in that their exact program is for contiguous plans and their general one needs a commercial solver.
 
 #include <numeric>
 

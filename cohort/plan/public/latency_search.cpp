@@ -87,7 +87,12 @@ class SumCut {
 class LatencyAnnealer {
  public:
   LatencyAnnealer(const PartitionGraph& graph, const LoadProblem& problem, Placement start, double seconds)
-      : graph_(graph), problem_(problem), clock_(graph), deadline_(steady_seconds() + seconds), now_(std::move(start)), nets_of_(now_.size()) {
+      : graph_(graph),
+        problem_(problem),
+        clock_(graph),
+        deadline_(steady_seconds() + seconds),
+        now_(std::move(start)),
+        nets_of_(now_.size()) {
     for (size_t n = 0; n < problem.nets.size(); ++n)
       for (const int pin : problem.nets[n].pins) nets_of_[pin].push_back(static_cast<int>(n));
     bytes_.resize(static_cast<size_t>(graph.num_accelerators) + 1);
@@ -220,8 +225,8 @@ class LatencyAnnealer {
   Placement now_, best_;
   std::vector<std::vector<int>> nets_of_;
   std::vector<double> bytes_;
-  std::vector<std::vector<int>> block_of_;               ///< By price and group.
-  std::vector<std::vector<std::vector<int>>> blocks_;    ///< By price and block.
+  std::vector<std::vector<int>> block_of_;             ///< By price and group.
+  std::vector<std::vector<std::vector<int>>> blocks_;  ///< By price and block.
   double time_ = 0, best_time_ = 0, temperature_ = 0;
   std::vector<Move> moves_;
 };

@@ -46,7 +46,8 @@ class Reader {
 
   [[noreturn]] void wrong(const std::string& place, const std::string& expected, const Value& found) const {
     const std::string text = found.dump(-1, ' ', true, Value::error_handler_t::replace);
-    fail(ErrorCode::kBadInput, path_, ": ", place, ": expected ", expected, ", found ", text.size() > 60 ? text.substr(0, 60) + "..." : text);
+    fail(ErrorCode::kBadInput, path_, ": ", place, ": expected ", expected, ", found ",
+         text.size() > 60 ? text.substr(0, 60) + "..." : text);
   }
 
   const Value& member(const Value& object, const char* name, const std::string& place) const {
@@ -86,7 +87,8 @@ class Reader {
 
   const Value& list(const char* name) const {
     const Value& value = member(json_, name, "the file");
-    if (!value.is_array() || value.size() > 10'000'000) wrong(concat('"', name, '"'), "a list", value.is_array() ? Value("one too long") : value);
+    if (!value.is_array() || value.size() > 10'000'000)
+      wrong(concat('"', name, '"'), "a list", value.is_array() ? Value("one too long") : value);
     return value;
   }
 
@@ -189,7 +191,8 @@ class Reader {
       const auto uses = static_cast<double>(node.readers.size() + 1);
       sum += node.accelerator_time + node.cpu_time + node.bytes + uses * node.cost;
     }
-    if (!(sum < 1e200)) fail(ErrorCode::kBadInput, path_, ": \"nodes\": expected times and sizes that can be added up, found a sum of ", sum);
+    if (!(sum < 1e200))
+      fail(ErrorCode::kBadInput, path_, ": \"nodes\": expected times and sizes that can be added up, found a sum of ", sum);
   }
 
   std::string path_;

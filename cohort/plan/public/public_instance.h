@@ -14,11 +14,11 @@ namespace cohort {
 /// What overrides the values of a file; nullopt or empty: the file's own, or the format's default.
 struct InstanceOptions {
   std::optional<int> devices;
-  std::optional<double> memory_bytes;      ///< Of one device.
-  std::vector<double> bytes_per_second;    ///< Of each level of links, inner first.
-  std::vector<int> machines;               ///< Of each level, inner first: {4, 4}.
-  std::optional<int> batch;                ///< Micro-batches in a batch.
-  double search_seconds = 10;              ///< At most; the best plan so far is the answer then.
+  std::optional<double> memory_bytes;    ///< Of one device.
+  std::vector<double> bytes_per_second;  ///< Of each level of links, inner first.
+  std::vector<int> machines;             ///< Of each level, inner first: {4, 4}.
+  std::optional<int> batch;              ///< Micro-batches in a batch.
+  double search_seconds = 10;            ///< At most; the best plan so far is the answer then.
 };
 
 struct InstanceAnswer {
@@ -27,7 +27,7 @@ struct InstanceAnswer {
   std::string bound_by;    ///< Which relaxation gave it: "area", "critical path", "memory", "search", ...
   bool optimal = false;    ///< The plan is as good as the bound, to 1e-9 of it, or the search was exhaustive.
   double search_seconds = 0;
-  Json plan;               ///< As check.py of the instances takes it.
+  Json plan;  ///< As check.py of the instances takes it.
 };
 
 /// Error(kBadInput) names the file, the place in it, what was expected and what was found; Error(kInfeasible) names

@@ -1,7 +1,8 @@
 // Simulated annealing of a placement's loads (Kirkpatrick, Gelatt and Vecchi, Science 220, 1983).
 //
 // The largest load alone is a plateau: most moves do not change it. So what falls is the 32-norm of the loads, which is nearly the
-// largest but also sees the others, plus some of the mean, which falls with transfers, plus a fine for memory that is not there. A step is one of
+// largest but also sees the others, plus some of the mean, which falls with transfers, plus a fine for memory that is not there. A step is
+// one of
 //   one item to another part, mostly to one that it shares a net with;
 //   two items change places;
 //   all items of a net that are on one part go to another;

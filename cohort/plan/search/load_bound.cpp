@@ -87,9 +87,9 @@ Bound lower_bound(const LoadProblem& problem, double most_load) {
     Argument holds;
     bool contracted;
   };
-  const Step steps[] = {{"area", has_too_much_work, false},          {"largest piece", has_too_large_a_piece, false},
-                        {"memory", has_too_many_bytes, false},       {"bin packing", has_too_many_pieces, false},
-                        {"transfers", has_too_large_a_piece, true},  {"transfers", has_too_much_work, true},
+  const Step steps[] = {{"area", has_too_much_work, false},         {"largest piece", has_too_large_a_piece, false},
+                        {"memory", has_too_many_bytes, false},      {"bin packing", has_too_many_pieces, false},
+                        {"transfers", has_too_large_a_piece, true}, {"transfers", has_too_much_work, true},
                         {"transfers", has_too_many_pieces, true}};
   Bound best = {0, "area"};
   for (const Step& step : steps) {

@@ -12,8 +12,8 @@ struct Bound {
   std::string by;  ///< The relaxation that gave it.
 };
 
-/// The best of the cheap bounds: area, largest piece, bin packing of pieces that no plan below `most_load` divides. `most_load`: the load of
-/// a plan that is there; the bound is never above it.
+/// The best of the cheap bounds: area, largest piece, bin packing of pieces that no plan below `most_load` divides. `most_load`: the load
+/// of a plan that is there; the bound is never above it.
 Bound lower_bound(const LoadProblem& problem, double most_load);
 
 enum class Verdict { kFound, kNone, kUnknown };

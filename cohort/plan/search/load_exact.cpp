@@ -38,7 +38,9 @@ class Exhaustive {
     const size_t n = problem_.items.size();
     std::vector<double> tie(n);
     std::vector<bool> taken(n), reached(problem_.nets.size());
-    const auto weight = [&](size_t i) { return std::isfinite(problem_.items[i].work) ? problem_.items[i].work : problem_.items[i].cpu_work; };
+    const auto weight = [&](size_t i) {
+      return std::isfinite(problem_.items[i].work) ? problem_.items[i].work : problem_.items[i].cpu_work;
+    };
     while (order_.size() < n) {
       size_t next = n;
       for (size_t i = 0; i < n; ++i)
@@ -150,7 +152,8 @@ class Exhaustive {
 
 Verdict search_all(const LoadProblem& problem, double most_load, int64_t most_steps, Placement* found) {
   const Contraction smaller = contract_below(problem, most_load);
-  const double size = static_cast<double>(smaller.problem.items.size()), cells = static_cast<double>(smaller.problem.nets.size()) * problem.num_parts();
+  const double size = static_cast<double>(smaller.problem.items.size()),
+               cells = static_cast<double>(smaller.problem.nets.size()) * problem.num_parts();
   if (size > 5000 || cells > 2e7) return Verdict::kUnknown;  // Hopeless, and deep.
   Placement narrow;
   const Verdict verdict = Exhaustive(smaller.problem, most_load, most_steps).run(&narrow);

@@ -41,7 +41,8 @@ double work_that_cpus_take(const LoadProblem& problem, double seconds) {
   if (problem.num_cpus == 0) return 0;
   for (const LoadProblem::Item& item : problem.items)
     if (item.work > 0 && item.cpu_work <= seconds && std::isfinite(item.work)) best_first.push_back(&item);
-  std::sort(best_first.begin(), best_first.end(), [](const auto* a, const auto* b) { return a->work * b->cpu_work > b->work * a->cpu_work; });
+  std::sort(best_first.begin(), best_first.end(),
+            [](const auto* a, const auto* b) { return a->work * b->cpu_work > b->work * a->cpu_work; });
   for (const LoadProblem::Item* item : best_first) {
     const double share = item->cpu_work <= left ? 1 : left / item->cpu_work;
     taken += share * item->work;

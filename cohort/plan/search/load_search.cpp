@@ -2,9 +2,9 @@
 //
 //   1. A first plan: the best cut of the given order into runs (order_cut.cpp).
 //   2. Rounds of annealing (load_anneal.cpp). Each begins with what must stay together in a better plan joined (load_contract.cpp). Three
-//      of four also join what a move can only make better, and start from nothing on a still coarser problem, where all nets above a random cost are joined, and go on with what
-//      comes of it in the finer one: a move there is a move of whole blocks, which single items would have to pass through bad plans for.
-//      The fourth warms up the best plan.
+//      of four also join what a move can only make better, and start from nothing on a still coarser problem, where all nets above a random
+//      cost are joined, and go on with what comes of it in the finer one: a move there is a move of whole blocks, which single items would
+//      have to pass through bad plans for. The fourth warms up the best plan.
 //   3. Bounds (load_bound.cpp); the search ends where the plan meets them.
 //   4. Trying all (load_exact.cpp) for a plan that is better by 1e-9: found, it is the new plan; proved absent, the plan is optimal. Left
 //      open, the same for loads between bound and plan raises the bound.
@@ -32,7 +32,10 @@ LoadSearchOptions with_steps(const LoadProblem& problem, LoadSearchOptions optio
 class Search {
  public:
   Search(const LoadProblem& problem, const LoadSearchOptions& options)
-      : problem_(problem), options_(with_steps(problem, options)), deadline_(steady_seconds() + options.search_seconds), random_(options.seed) {}
+      : problem_(problem),
+        options_(with_steps(problem, options)),
+        deadline_(steady_seconds() + options.search_seconds),
+        random_(options.seed) {}
 
   std::optional<LoadAnswer> run(const std::vector<int>& order) {
     start_ = cut_order(problem_, order);
@@ -46,7 +49,6 @@ class Search {
   }
 
  private:
-
   bool take(const Placement& placement) {
     if (placement.empty() || !fits(problem_, placement)) return false;
     const double load = largest_load(problem_, placement);
@@ -59,12 +61,13 @@ class Search {
 
   void repair() {
     for (int round = 0; round < 16 && !answer_; ++round)
-      take(anneal_loads(problem_, start_, {.steps = options_.steps / 16, .hot = 0.1 * (1 + round), .seed = random_(), .deadline = deadline_}));
+      take(anneal_loads(problem_, start_,
+                        {.steps = options_.steps / 16, .hot = 0.1 * (1 + round), .seed = random_(), .deadline = deadline_}));
   }
 
   bool meets_bound() {
     const Bound bound = lower_bound(problem_, answer_->largest_load);
-    if (bound.value > answer_->bound.value) answer_->bound = bound;
+    if (bound.value >= answer_->bound.value) answer_->bound = bound;
     answer_->optimal = answer_->largest_load - answer_->bound.value <= 1e-9 * answer_->largest_load;
     return answer_->optimal;
   }
@@ -86,10 +89,9 @@ class Search {
       AnnealOptions anneal = {.steps = options_.steps / num_rounds, .hot = 0.02, .cold = 0.00003, .mean_weight = mean_weights[round % 3]};
       anneal.goal = goal, anneal.deadline = deadline_;
       if (fresh) anneal.steps /= 3;
-      const Placement start =
-          fresh && !fine.problem.nets.empty() ? coarse_plan(fine.problem, anneal) : narrow(fine, answer_->placement);
+      const Placement start = fresh && !fine.problem.nets.empty() ? coarse_plan(fine.problem, anneal) : narrow(fine, answer_->placement);
       anneal.seed = random_();
-    if (fresh) anneal.steps *= 2;
+      if (fresh) anneal.steps *= 2;
       take(fine.widen(anneal_loads(fine.problem, start, anneal)));
     }
   }
@@ -100,8 +102,8 @@ class Search {
     const double cost = costs[random_() % costs.size()], share = 0.1 + 0.9 * static_cast<double>(random_() % 1000) / 1000;
     const Contraction coarse = contract_heavy(problem, cost, share * answer_->largest_load);
     Placement start(coarse.problem.items.size());
-    for (size_t i = 0; i < start.size(); ++i)
-      do start[i] = static_cast<int>(random_() % static_cast<uint64_t>(problem.num_parts()));
+    for (size_t i = 0; i < start.size(); ++i) do
+        start[i] = static_cast<int>(random_() % static_cast<uint64_t>(problem.num_parts()));
       while (!std::isfinite(coarse.problem.work_on(start[i], static_cast<int>(i))));
     anneal.hot = 0.3, anneal.cold = 0.001, anneal.seed = random_();
     return coarse.widen(anneal_loads(coarse.problem, start, anneal));

@@ -2,9 +2,9 @@
 //
 // best[d][j] = min over i of max(best[d - 1][i], load of items [i, j)), by dynamic programming. A run that does not fit in memory counts
 // as a load that is a million times what all takes, so that without a cut that fits the least wrong one comes out. The load of a run that
-// grows item by item costs the nets of the items. Cost: O(n (pins + n k)); above 4096 items they are first joined in blocks of equal length.
-// It is the linearised dynamic program of Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators" (NeurIPS
-// 2020, section 5), without CPU cores.
+// grows item by item costs the nets of the items. Cost: O(n (pins + n k)); above 4096 items they are first joined in blocks of equal
+// length. It is the linearised dynamic program of Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators"
+// (NeurIPS 2020, section 5), without CPU cores.
 
 #include "cohort/plan/search/order_cut.h"
 

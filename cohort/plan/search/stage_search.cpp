@@ -181,7 +181,8 @@ class StageSearch {
         for (int r = 1; r <= std::min(most, problem_.num_devices - used); ++r)
           for (size_t i = 0; i < rest.size(); ++i)
             add(begin, deeper, used + r,
-                {std::max(part.seconds / r, rest[i].largest), part.seconds / r + rest[i].sum, static_cast<int>(end), r, static_cast<int>(i)});
+                {std::max(part.seconds / r, rest[i].largest), part.seconds / r + rest[i].sum, static_cast<int>(end), r,
+                 static_cast<int>(i)});
       }
     }
   }

@@ -17,7 +17,7 @@ struct StageProblem {
   std::vector<Layer> layers;
   std::vector<std::pair<int, int>> edges;  ///< (from, to), without a cycle.
   int num_devices = 1;
-  double memory_bytes = 0;   ///< Of a device; infinite: no limit.
+  double memory_bytes = 0;    ///< Of a device; infinite: no limit.
   int num_micro_batches = 0;  ///< Of a synchronous step; 0: steady state, where the slowest stage is the objective.
   bool may_pipeline = true, may_replicate = true;
 };
