@@ -1,5 +1,5 @@
 #pragma once
-// The graphs of the dnn-partitioning repository (docs/formats/public_instances.md), read and checked.
+// The graphs of the dnn-partitioning repository (docs/guide/bench.md, Plan), read and checked.
 
 #include <cstdint>
 #include <string>

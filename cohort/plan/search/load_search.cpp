@@ -25,7 +25,9 @@ namespace {
 
 LoadSearchOptions with_steps(const LoadProblem& problem, LoadSearchOptions options) {
   const auto n = static_cast<int64_t>(std::min<size_t>(problem.items.size(), 10'000));
-  if (options.steps == 0) options.steps = std::clamp<int64_t>(n * n * n * 2 / 3, 100'000, 90'000'000);
+  // A second or so for 200 items, several for more: what annealing needs grows much faster than the problem.
+  if (options.steps == 0)
+    options.steps = n <= 200 ? std::max<int64_t>(n * n * n * n / 230, 100'000) : std::min<int64_t>(3 * n * n * n, 22'000'000);
   return options;
 }
 
@@ -81,11 +83,12 @@ class Search {
 
   void anneal_rounds() {
     const double goal = answer_->bound.value * (1 + 1e-9), mean_weights[] = {3, 1, 0.3};
-    const int64_t num_rounds = std::clamp<int64_t>(options_.steps / (7000 * static_cast<int64_t>(problem_.items.size())), 2, 64);
+    const int64_t per_item = problem_.items.size() <= 200 ? 10'000 : 4'000;  // Large ones gain more from many starts than from long ones.
+    const int64_t num_rounds = std::clamp<int64_t>(options_.steps / (per_item * static_cast<int64_t>(problem_.items.size())), 2, 64);
     for (int round = 0; round < num_rounds && steady_seconds() < deadline_ && answer_->largest_load > goal; ++round) {
       const bool fresh = round % 4 != 3;
       Contraction fine = contract_below(problem_, answer_->largest_load * (1 - 1e-9));
-      if (fresh) fine.further(contract_dominated(fine.problem, answer_->largest_load));
+      if (round % 2 == 0) fine.further(contract_dominated(fine.problem, answer_->largest_load));
       AnnealOptions anneal = {.steps = options_.steps / num_rounds, .hot = 0.02, .cold = 0.00003, .mean_weight = mean_weights[round % 3]};
       anneal.goal = goal, anneal.deadline = deadline_;
       if (fresh) anneal.steps /= 3;
@@ -110,7 +113,7 @@ class Search {
   }
 
   void try_all() {
-    int64_t steps = options_.steps / 8;
+    int64_t steps = std::max<int64_t>(options_.steps / 8, 600'000);
     if (meets_bound()) return;
     double high = answer_->largest_load * (1 - 1e-9);
     for (int tries = 0; tries < 8 && high > answer_->bound.value && steady_seconds() < deadline_; ++tries) {
@@ -127,7 +130,7 @@ class Search {
         // Between what is proved and what is not: where the answer may still be known.
         if (verdict == Verdict::kUnknown) unknown_ = high;
         high = (answer_->bound.value + unknown_) / 2;
-        steps = options_.steps / 32;
+        steps = std::max<int64_t>(options_.steps / 64, 150'000);
       }
     }
   }
