@@ -13,6 +13,7 @@
 #include "cohort/bench/handover_verb.h"
 #include "cohort/bench/peer.h"
 #include "cohort/bench/pipeline_verb.h"
+#include "cohort/bench/plan_verb.h"
 #include "cohort/bench/step.h"
 #include "cohort/bench/study_verb.h"
 #include "cohort/bench/workload.h"
@@ -135,6 +136,7 @@ std::vector<VerbAction> bench_actions() {
        .reads = {"rounds", "peers", "python", "batch", "ratio", "data", "model", "optimizer", "lr", "steps", "context", "val-samples",
                  "json"}},
       {.name = "forecast", .most_words = 1000, .reads = {"format", "fit", "json"}},
+      {.name = "plan", .most_words = 100'000, .reads = {"format", "devices", "memory", "bandwidth", "machines", "batch", "json"}},
   };
 }
 
@@ -145,12 +147,11 @@ int run_bench(const Arguments& arguments) {
   if (what == "handover") return bench_handover_verb(arguments);
   if (what == "pipeline") return bench_pipeline_verb(arguments);
   if (what == "study") return bench_study_verb(arguments);
+  if (what == "plan") return bench_plan_verb(arguments);
   if (what == "forecast") return bench_forecast_verb(arguments);
-  if (what == "sync" || what == "plan")
-    fail(ErrorCode::kBadInput, "bench ", what,
-         " is not built yet; there are: bench step, bench collectives, bench handover, bench pipeline, bench study, bench forecast");
-  fail(ErrorCode::kBadInput,
-       "bench: say what to measure: bench step, bench collectives, bench handover, bench pipeline, bench study or bench forecast");
+  constexpr char kThere[] = "bench step, bench collectives, bench handover, bench pipeline, bench study, bench plan, bench forecast";
+  if (what == "sync") fail(ErrorCode::kBadInput, "bench sync is not built yet; there are: ", kThere);
+  fail(ErrorCode::kBadInput, "bench: say what to measure: ", kThere);
 }
 
 }  // namespace
@@ -166,16 +167,17 @@ Verb bench_verb() {
   for (VerbOption& option : bench_collectives_options()) options.push_back(std::move(option));
   for (VerbOption& option : bench_pipeline_options()) options.push_back(std::move(option));
   for (VerbOption& option : bench_study_options()) options.push_back(std::move(option));
+  for (VerbOption& option : bench_plan_options()) options.push_back(std::move(option));
   for (VerbOption& option : bench_forecast_options()) options.push_back(std::move(option));
   return {.name = "bench",
           .summary =
-              "Measures a training step, or the exchanges it is made of, beside their floor and beside peers, alternating in one run;\n"
-              "and holds forecasts of steps against published measurements.",
+              "Measures a training step, or the exchanges it is made of, beside their floor and beside peers, alternating in one run.\n"
+              "plan and forecast train nothing: public planner instances solved, published steps forecast.",
           .examples = {"cohort bench step --workload mlp-small", "cohort bench step --peers none --layout zero=2 --json",
                        "cohort bench collectives --worker-counts 2,4", "cohort bench handover",
                        "cohort bench pipeline --schedules 1f1b,zb-h1 --peers none", "cohort bench pipeline --delays", "cohort bench study",
-                       "cohort bench forecast --format vtrain single_node.csv"},
-          .positional_help = "step, collectives, handover, pipeline, study, or forecast FILE...",
+                       "cohort bench plan --format cohort examples/instances/branches.json"},
+          .positional_help = "step, collectives, handover, pipeline, study; plan FILE... or forecast FILE...",
           .settings = {"layout",  "workers",   "steps",    "weights", "bucket-bytes", "backend", "precision",
                        "timeout", "optimizer", "momentum", "beta1",   "beta2",        "eps",     "weight-decay",
                        "lr",      "model",     "data",     "context", "val-samples",  "json"},

@@ -83,7 +83,8 @@ void print_text(const BenchStudyOptions& options, const Measured& measured) {
 }  // namespace
 
 std::vector<VerbOption> bench_study_options() {
-  return {{"batch", "LIST", "study: batch sizes of the trials (default 8,64,512)"},
+  return {{"batch", "LIST",
+           "study: batch sizes of the trials (default 8,64,512). plan: micro-batches of a step, one number (default: the file's)"},
           {"ratio", "R", "study: every evaluated step is R times the one before (default 2)"}};
 }
 

@@ -70,6 +70,7 @@ Verb doctor_verb();
 Verb checkpoint_verb();
 Verb report_verb();
 Verb simulate_verb();
+Verb plan_verb();
 Verb study_verb();
 
 /// The job of these arguments, for the ranks that a launcher started or that are to be started here.

@@ -18,7 +18,7 @@ namespace {
 
 std::vector<Verb> all_verbs() {
   return {train_verb(), verify_verb(),   launch_verb(), checkpoint_verb(), report_verb(),
-          bench_verb(), simulate_verb(), study_verb(),  doctor_verb()};
+          bench_verb(), simulate_verb(), plan_verb(),   study_verb(),      doctor_verb()};
 }
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -109,6 +109,8 @@ TEST_CASE("verbs without actions: settings and words that they do not read are r
   CHECK(code_of(report_verb(), {"a"}) == 77);
   CHECK(code_of(report_verb(), {"a", "b"}) == 2);
   CHECK(code_of(simulate_verb(), {"word"}) == 2);
+  CHECK(code_of(plan_verb(), {"--instance", "x.json", "--json"}) == 77);
+  CHECK(code_of(plan_verb(), {"--model", "cnn"}) == 2);
 }
 
 TEST_CASE("an empty value is refused, but where nothing is what may be asked for") {

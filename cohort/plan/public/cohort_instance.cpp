@@ -1,0 +1,183 @@
+// Cohort's own planner instances (docs/formats/instance.md): layers with times and bytes, devices that are alike, one kind of link.
+//
+// Everything is checked before it is used; the search is search/stage_search.cpp. Options given beside the file come before its values.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "cohort/base/clock.h"
+#include "cohort/base/fail.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/strict_json.h"
+#include "cohort/plan/public/public_instance.h"
+#include "cohort/plan/search/stage_search.h"
+
+namespace cohort {
+namespace {
+
+constexpr size_t kMostBytes = size_t{64} << 20, kMostLayers = 2000;
+constexpr int kMostDevices = 256, kMostMicroBatches = 1'000'000;
+
+class Reader {
+ public:
+  explicit Reader(const std::string& path) : path_(path), json_(parse_strict_json(read_small_file(path, kMostBytes), {.path = path})) {}
+
+  StageProblem read(const InstanceOptions& options) {
+    check_names(json_, "the file", {"name", "layers", "edges", "devices", "memory_bytes", "link", "objective", "microbatches", "allow"});
+    StageProblem problem;
+    problem.num_devices = options.devices ? *options.devices : count("devices", kMostDevices);
+    problem.memory_bytes = options.memory_bytes             ? *options.memory_bytes
+                           : json_.contains("memory_bytes") ? number(json_, "memory_bytes", "the file")
+                                                            : std::numeric_limits<double>::infinity();
+    read_objective(problem, options);
+    read_allow(problem);
+    read_layers(problem, options);
+    read_edges(problem);
+    return problem;
+  }
+
+ private:
+  using Value = nlohmann::json;
+
+  [[noreturn]] void wrong(const std::string& place, const std::string& expected, const Value& found) const {
+    const std::string text = found.dump(-1, ' ', true, Value::error_handler_t::replace);
+    fail(ErrorCode::kBadInput, path_, ": ", place, ": expected ", expected, ", found ",
+         text.size() > 60 ? text.substr(0, 60) + "..." : text);
+  }
+
+  void check_names(const Value& object, const std::string& place, const std::set<std::string>& names) const {
+    if (!object.is_object()) wrong(place, "an object", object);
+    for (const auto& [name, value] : object.items())
+      if (!names.contains(name)) fail(ErrorCode::kBadInput, path_, ": ", place, ": expected no ", quote_text(name), ", found one");
+  }
+
+  const Value& member(const Value& object, const char* name, const std::string& place) const {
+    const auto at = object.find(name);
+    if (at == object.end()) fail(ErrorCode::kBadInput, path_, ": ", place, ": expected \"", name, "\", found none");
+    return *at;
+  }
+
+  double number(const Value& object, const char* name, const std::string& place) const {
+    const Value& value = member(object, name, place);
+    if (!value.is_number() || !(value.get<double>() >= 0) || !(value.get<double>() < 1e100))
+      wrong(place + " \"" + name + '"', "a finite number of at least 0", value);
+    return value.get<double>();
+  }
+
+  int count(const char* name, int most) const {
+    const double value = number(json_, name, "the file");
+    if (value != std::floor(value) || value < 1 || value > most)
+      wrong(concat('"', name, '"'), concat("a whole number from 1 to ", most), json_[name]);
+    return static_cast<int>(value);
+  }
+
+  void read_objective(StageProblem& problem, const InstanceOptions& options) const {
+    const Value objective = json_.value("objective", Value("throughput"));
+    if (objective != "throughput" && objective != "step") wrong("\"objective\"", "\"throughput\" or \"step\"", objective);
+    const int micro_batches = json_.contains("microbatches") ? count("microbatches", kMostMicroBatches) : 1;
+    if (objective == "step") problem.num_micro_batches = options.batch.value_or(micro_batches);
+  }
+
+  void read_allow(StageProblem& problem) const {
+    if (!json_.contains("allow")) return;
+    const Value& allow = json_["allow"];
+    problem.may_pipeline = problem.may_replicate = false;
+    if (!allow.is_array()) wrong("\"allow\"", "a list", allow);
+    for (const Value& what : allow) {
+      if (what != "pipeline" && what != "replicate") wrong("\"allow\"", "\"pipeline\" or \"replicate\"", what);
+      (what == "pipeline" ? problem.may_pipeline : problem.may_replicate) = true;
+    }
+  }
+
+  void read_layers(StageProblem& problem, const InstanceOptions& options) const {
+    double latency_seconds = 0, bytes_per_second = 0;
+    if (json_.contains("link")) {
+      check_names(json_["link"], "\"link\"", {"latency_seconds", "bytes_per_second"});
+      if (json_["link"].contains("latency_seconds")) latency_seconds = number(json_["link"], "latency_seconds", "\"link\"");
+      bytes_per_second = number(json_["link"], "bytes_per_second", "\"link\"");
+    }
+    if (!options.bytes_per_second.empty()) bytes_per_second = options.bytes_per_second.front();
+    const Value& layers = member(json_, "layers", "the file");
+    if (!layers.is_array() || layers.empty() || layers.size() > kMostLayers)
+      wrong("\"layers\"", concat("a list of 1 to ", kMostLayers, " layers"), layers);
+    std::set<std::string> names;
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const std::string place = concat("layers[", i, "]");
+      check_names(layers[i], place, {"name", "forward_seconds", "backward_seconds", "weight_bytes", "stash_bytes", "output_bytes"});
+      if (layers[i].contains("name")) {
+        const Value& name = layers[i]["name"];
+        if (!name.is_string() || !names.insert(name.get<std::string>()).second) wrong(place + " \"name\"", "a name of its own", name);
+      }
+      const double output_bytes = number(layers[i], "output_bytes", place);
+      problem.layers.push_back({.forward_seconds = number(layers[i], "forward_seconds", place),
+                                .backward_seconds = number(layers[i], "backward_seconds", place),
+                                .weight_bytes = number(layers[i], "weight_bytes", place),
+                                .stash_bytes = number(layers[i], "stash_bytes", place),
+                                .transfer_seconds = latency_seconds + (bytes_per_second > 0 ? output_bytes / bytes_per_second : 0)});
+    }
+  }
+
+  void read_edges(StageProblem& problem) const {
+    const Value& edges = member(json_, "edges", "the file");
+    if (!edges.is_array()) wrong("\"edges\"", "a list", edges);
+    for (size_t i = 0; i < edges.size(); ++i) {
+      const auto is_layer = [&](const Value& end) {
+        return end.is_number_integer() && end >= 0 && end < static_cast<int64_t>(problem.layers.size());
+      };
+      if (!edges[i].is_array() || edges[i].size() != 2 || !is_layer(edges[i][0]) || !is_layer(edges[i][1]) || edges[i][0] == edges[i][1])
+        wrong(concat("edges[", i, "]"), concat("two different layers from 0 to ", problem.layers.size() - 1), edges[i]);
+      problem.edges.emplace_back(edges[i][0].get<int>(), edges[i][1].get<int>());
+    }
+    if (!(problem.edges.size() < 10'000'000)) wrong("\"edges\"", "at most 10 million edges", problem.edges.size());
+  }
+
+  std::string path_;
+  Value json_;
+};
+
+[[noreturn]] void fail_infeasible(const std::string& path, const StageProblem& problem) {
+  double all = 0, largest = 0;
+  for (const StageProblem::Layer& layer : problem.layers) {
+    all += layer.weight_bytes + layer.stash_bytes;
+    largest = std::max(largest, layer.weight_bytes + layer.stash_bytes);
+  }
+  fail(ErrorCode::kInfeasible, path, ": no plan fits in \"memory_bytes\" of ", problem.memory_bytes, " on ", problem.num_devices,
+       " devices: the layers need ", all, " bytes, the largest one ", largest, ", with one micro-batch; give more memory (--memory)",
+       largest <= problem.memory_bytes ? " or more devices (--devices)" : "");
+}
+
+Json stages_json(const StageAnswer& answer) {
+  Json stages = Json::array();
+  int device = 0;
+  for (const StageAnswer::Stage& stage : answer.stages) {
+    Json devices = Json::array();
+    for (int r = 0; r < stage.num_devices; ++r) devices.push_back(device++);
+    stages.push_back({{"layers", stage.layers}, {"devices", std::move(devices)}, {"load_seconds", stage.load_seconds}});
+  }
+  return stages;
+}
+
+}  // namespace
+
+InstanceAnswer solve_cohort_instance(const std::string& path, const InstanceOptions& options) {
+  const double start = steady_seconds();
+  const StageProblem problem = Reader(path).read(options);
+  std::optional<StageAnswer> found;
+  try {
+    found = search_stages(problem, options.search_seconds);
+  } catch (const Error& error) {
+    fail(error.code(), path, ": ", error.what());
+  }
+  if (!found) fail_infeasible(path, problem);
+  return {.objective = found->objective,
+          .lower_bound = found->lower_bound,
+          .bound_by = found->bound_by,
+          .optimal = found->optimal,
+          .search_seconds = steady_seconds() - start,
+          .plan = {{"stages", stages_json(*found)}}};
+}
+
+}  // namespace cohort

@@ -1,0 +1,152 @@
+// The search for a plan with the least largest load, and its certificate.
+//
+//   1. A first plan: the best cut of the given order into runs (order_cut.cpp).
+//   2. Rounds of annealing (load_anneal.cpp). Each begins with what must stay together in a better plan joined (load_contract.cpp). Three
+//      of four also join what a move can only make better, and start from nothing on a still coarser problem, where all nets above a random
+//      cost are joined, and go on with what comes of it in the finer one: a move there is a move of whole blocks, which single items would
+//      have to pass through bad plans for. The fourth warms up the best plan.
+//   3. Bounds (load_bound.cpp); the search ends where the plan meets them.
+//   4. Trying all (load_exact.cpp) for a plan that is better by 1e-9: found, it is the new plan; proved absent, the plan is optimal. Left
+//      open, the same for loads between bound and plan raises the bound.
+// Cost: `steps` changes of a placement, 0.2 to 0.5 microseconds each.
+
+#include "cohort/plan/search/load_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "cohort/base/clock.h"
+#include "cohort/plan/search/load_anneal.h"
+#include "cohort/plan/search/order_cut.h"
+
+namespace cohort {
+namespace {
+
+LoadSearchOptions with_steps(const LoadProblem& problem, LoadSearchOptions options) {
+  const auto n = static_cast<int64_t>(std::min<size_t>(problem.items.size(), 10'000));
+  // A second or so for 200 items, several for more: what annealing needs grows much faster than the problem.
+  if (options.steps == 0)
+    options.steps = n <= 200 ? std::max<int64_t>(n * n * n * n / 230, 100'000) : std::min<int64_t>(3 * n * n * n, 22'000'000);
+  return options;
+}
+
+class Search {
+ public:
+  Search(const LoadProblem& problem, const LoadSearchOptions& options)
+      : problem_(problem),
+        options_(with_steps(problem, options)),
+        deadline_(steady_seconds() + options.search_seconds),
+        random_(options.seed) {}
+
+  std::optional<LoadAnswer> run(const std::vector<int>& order) {
+    start_ = cut_order(problem_, order);
+    take(start_);
+    take(Placement(problem_.items.size(), problem_.num_cpus > 0 ? problem_.num_accelerators : 0));
+    if (!answer_) repair();
+    if (!answer_) return std::nullopt;
+    if (!meets_bound()) anneal_rounds();
+    if (!answer_->optimal) try_all();
+    return answer_;
+  }
+
+ private:
+  bool take(const Placement& placement) {
+    if (placement.empty() || !fits(problem_, placement)) return false;
+    const double load = largest_load(problem_, placement);
+    if (answer_ && load >= answer_->largest_load) return false;
+    if (!answer_) answer_.emplace();
+    answer_->placement = placement;
+    answer_->largest_load = load;
+    return true;
+  }
+
+  void repair() {
+    for (int round = 0; round < 16 && !answer_; ++round)
+      take(anneal_loads(problem_, start_,
+                        {.steps = options_.steps / 16, .hot = 0.1 * (1 + round), .seed = random_(), .deadline = deadline_}));
+  }
+
+  bool meets_bound() {
+    const Bound bound = lower_bound(problem_, answer_->largest_load);
+    if (bound.value >= answer_->bound.value) answer_->bound = bound;
+    answer_->optimal = answer_->largest_load - answer_->bound.value <= 1e-9 * answer_->largest_load;
+    return answer_->optimal;
+  }
+
+  /// The best plan in the terms of a contraction that it need not respect.
+  static Placement narrow(const Contraction& contraction, const Placement& placement) {
+    Placement out(contraction.problem.items.size());
+    for (size_t i = placement.size(); i-- > 0;) out[contraction.item_of[i]] = placement[i];
+    return out;
+  }
+
+  void anneal_rounds() {
+    const double goal = answer_->bound.value * (1 + 1e-9), mean_weights[] = {3, 1, 0.3};
+    const int64_t per_item = problem_.items.size() <= 200 ? 10'000 : 4'000;  // Large ones gain more from many starts than from long ones.
+    const int64_t num_rounds = std::clamp<int64_t>(options_.steps / (per_item * static_cast<int64_t>(problem_.items.size())), 2, 64);
+    for (int round = 0; round < num_rounds && steady_seconds() < deadline_ && answer_->largest_load > goal; ++round) {
+      const bool fresh = round % 4 != 3;
+      Contraction fine = contract_below(problem_, answer_->largest_load * (1 - 1e-9));
+      if (round % 2 == 0) fine.further(contract_dominated(fine.problem, answer_->largest_load));
+      AnnealOptions anneal = {.steps = options_.steps / num_rounds, .hot = 0.02, .cold = 0.00003, .mean_weight = mean_weights[round % 3]};
+      anneal.goal = goal, anneal.deadline = deadline_;
+      if (fresh) anneal.steps /= 3;
+      const Placement start = fresh && !fine.problem.nets.empty() ? coarse_plan(fine.problem, anneal) : narrow(fine, answer_->placement);
+      anneal.seed = random_();
+      if (fresh) anneal.steps *= 2;
+      take(fine.widen(anneal_loads(fine.problem, start, anneal)));
+    }
+  }
+
+  Placement coarse_plan(const LoadProblem& problem, AnnealOptions anneal) {
+    std::vector<double> costs;
+    for (const LoadProblem::Net& net : problem.nets) costs.push_back(net.cost);
+    const double cost = costs[random_() % costs.size()], share = 0.1 + 0.9 * static_cast<double>(random_() % 1000) / 1000;
+    const Contraction coarse = contract_heavy(problem, cost, share * answer_->largest_load);
+    Placement start(coarse.problem.items.size());
+    for (size_t i = 0; i < start.size(); ++i) do
+        start[i] = static_cast<int>(random_() % static_cast<uint64_t>(problem.num_parts()));
+      while (!std::isfinite(coarse.problem.work_on(start[i], static_cast<int>(i))));
+    anneal.hot = 0.3, anneal.cold = 0.001, anneal.seed = random_();
+    return coarse.widen(anneal_loads(coarse.problem, start, anneal));
+  }
+
+  void try_all() {
+    int64_t steps = std::max<int64_t>(options_.steps / 8, 600'000);
+    if (meets_bound()) return;
+    double high = answer_->largest_load * (1 - 1e-9);
+    for (int tries = 0; tries < 8 && high > answer_->bound.value && steady_seconds() < deadline_; ++tries) {
+      Placement found;
+      const Verdict verdict = search_all(problem_, high, steps, &found);
+      if (verdict == Verdict::kFound && take(found)) high = answer_->largest_load * (1 - 1e-9);
+      else if (verdict == Verdict::kNone) answer_->bound = {high, "search"};
+      if (verdict == Verdict::kNone && high >= answer_->largest_load * (1 - 2e-9)) {
+        answer_->bound.value = answer_->largest_load;
+        answer_->optimal = true;
+        return;
+      }
+      if (verdict != Verdict::kFound) {
+        // Between what is proved and what is not: where the answer may still be known.
+        if (verdict == Verdict::kUnknown) unknown_ = high;
+        high = (answer_->bound.value + unknown_) / 2;
+        steps = std::max<int64_t>(options_.steps / 64, 150'000);
+      }
+    }
+  }
+
+  const LoadProblem& problem_;
+  LoadSearchOptions options_;
+  double deadline_, unknown_ = 0;
+  std::mt19937_64 random_;
+  Placement start_;
+  std::optional<LoadAnswer> answer_;
+};
+
+}  // namespace
+
+std::optional<LoadAnswer> search_loads(const LoadProblem& problem, const std::vector<int>& order, const LoadSearchOptions& options) {
+  return Search(problem, options).run(order);
+}
+
+}  // namespace cohort
