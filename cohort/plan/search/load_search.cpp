@@ -36,7 +36,7 @@ class Search {
   Search(const LoadProblem& problem, const LoadSearchOptions& options)
       : problem_(problem),
         options_(with_steps(problem, options)),
-        deadline_(steady_seconds() + options.search_seconds),
+        deadline_(steady_seconds() + 0.95 * options.search_seconds),
         random_(options.seed) {}
 
   std::optional<LoadAnswer> run(const std::vector<int>& order) {
