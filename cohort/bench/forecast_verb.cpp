@@ -52,8 +52,7 @@ void print_errors(const std::string& file, const ForecastErrors& errors, size_t 
 }  // namespace
 
 std::vector<VerbOption> bench_forecast_options() {
-  return {{"format", "NAME", "forecast: whose table of measured steps the files are: vtrain or llm-foundry"},
-          {"fit", "FRACTION",
+  return {{"fit", "FRACTION",
            "forecast: rows of each machine that its constants are fitted to, 0 to 0.5 (default 0.5); errors are of the others"}};
 }
 

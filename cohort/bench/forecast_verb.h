@@ -7,6 +7,7 @@
 
 namespace cohort {
 
+/// But for --format, which `bench plan` has too.
 std::vector<VerbOption> bench_forecast_options();
 /// Runs it; takes --format, --fit and --json, and files.
 int bench_forecast_verb(const Arguments& arguments);

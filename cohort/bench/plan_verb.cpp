@@ -97,7 +97,7 @@ void print(const std::string& file, const InstanceAnswer& answer, bool json) {
 }  // namespace
 
 std::vector<VerbOption> bench_plan_options() {
-  return {{"format", "NAME", "plan: what the files are: dnn-partitioning, pipedream, piper or cohort"},
+  return {{"format", "NAME", "what the files are. plan: dnn-partitioning, pipedream, piper or cohort; forecast: vtrain or llm-foundry"},
           {"devices", "N", "plan: devices (default: the file's)"},
           {"memory", "BYTES", "plan: memory of a device (default: the file's)"},
           {"bandwidth", "X[,X]", "plan: bytes a second of a link, of each level of machines; not for dnn-partitioning"},

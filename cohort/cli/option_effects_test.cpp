@@ -323,7 +323,7 @@ TEST_CASE("a file is held to the same, and train() too") {
   CHECK_THROWS_WITH_AS(train(config, data, World{}), doctest::Contains("training samples"), Error);
   config.global_batch = 16;
   config.lr = -3;
-  CHECK_THROWS_WITH_AS(train(config, data, World{}), doctest::Contains("--lr -3: expected a number"), Error);
+  CHECK_THROWS_WITH_AS(train(config, data, World{}), doctest::Contains("--lr -3.0: expected a number"), Error);
   config.lr = 0.1;
   config.workers = 9;
   CHECK_THROWS_WITH_AS(train(config, data, World{}), doctest::Contains("Config::workers is 9"), Error);

@@ -174,7 +174,7 @@ TEST_CASE("a program that fills a Config reads of its members") {
     write(written);
     return error_of([&] { check_config(written); });
   };
-  CHECK(refused([](Config& c) { c.lr = -3; }).starts_with("lr -3: expected a number from 0"));
+  CHECK(refused([](Config& c) { c.lr = -3; }).starts_with("lr -3.0: expected a number from 0"));
   CHECK(refused([](Config& c) { c.lr = std::nan(""); }).starts_with("lr nan: expected a number"));
   CHECK(refused([](Config& c) { c.steps = -1; }).starts_with("steps -1: expected a whole number"));
   CHECK(refused([](Config& c) { c.keep_checkpoints = 1; }).starts_with("keep_checkpoints 1: expected"));
