@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What clang-tidy is to look at: the compiler's files of the libraries and the program (units of several sources, or sources alone), each ended by a zero byte,
-the largest first, so that no core waits for it at the end.
+the largest first, so that no core waits for it at the end. A build without any unit of a half is an error: the check would pass for ever.
 
     tidy_units.py compile_commands.json [--core | --rotate TURN | SOURCE...]
 --core: those without LibTorch; --rotate: these and the TURN-th third of the others; SOURCE: the units that hold these sources"""
@@ -14,7 +14,7 @@ wanted = {str(pathlib.Path(source).resolve()) for source in sys.argv[2:]} if not
 units = []
 for entry in json.loads(pathlib.Path(sys.argv[1]).read_text()):
     output = entry.get("output") or re.search(r" -o (\S+)", entry["command"])[1]
-    if not re.search(rf"CMakeFiles/cohort{'_core' if core else '(_core|_program)?'}\.dir/", output):
+    if not re.search(rf"CMakeFiles/cohort_{'core' if core else '(core|torch|bench|program)'}\.dir/", output):
         continue
     unit = pathlib.Path(entry["directory"], entry["file"])
     if "cmake_pch" in unit.name:
@@ -23,6 +23,8 @@ for entry in json.loads(pathlib.Path(sys.argv[1]).read_text()):
     if not wanted or wanted & {str(pathlib.Path(source).resolve()) for source in sources}:
         torch = "cohort_core.dir" not in output
         units.append((torch, sum(pathlib.Path(source).stat().st_size for source in sources), str(unit)))
+if not core and not wanted and not any(torch for torch, _, _ in units):
+    sys.exit("tidy_units: no unit with LibTorch is there; are the targets called otherwise now?")
 if rotate:
     others = sorted(unit for unit in units if unit[0])
     units = [unit for unit in units if not unit[0]] + others[int(sys.argv[3]) % 3::3]
