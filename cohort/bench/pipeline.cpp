@@ -24,10 +24,10 @@
 #include "cohort/models/step_context.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/pipeline/model_part.h"
-#include "cohort/plan/split.h"
-#include "cohort/train/measured/auto_split.h"
+#include "cohort/plan/cost/pipeline_forecast.h"
+#include "cohort/plan/split/auto_split.h"
+#include "cohort/plan/split/split.h"
 #include "cohort/train/measured/measure_in_ranks.h"
-#include "cohort/train/measured/pipeline_forecast.h"
 #include "cohort/train/measured/pipeline_meter.h"
 #include "cohort/train/measured/profile_layers.h"
 
@@ -127,7 +127,7 @@ StageAssignment assign_stages(const LayerGraph& model, const Profile& profile, c
   StageAssignment stages;
   for (const std::vector<int>& ranks : ranks_of_stages(make_schedule(layout.schedule, {.num_ranks = layout.pp, .num_micro_batches = 1})))
     stages.worker_of_stage.push_back(ranks.front());
-  const Split cut = layout.split == "auto"   ? auto_split(model, profile, layout, options, stages.worker_of_stage)
+  const Split cut = layout.split == "auto"   ? auto_split(profile, layout, options, stages.worker_of_stage)
                     : layout.split == "even" ? even_split(profile, options)
                                              : given_split(profile, options, cuts);
   stages.stage_of = stage_of_layers(cut.first_layer, profile.layers.size());
@@ -173,7 +173,7 @@ Json measure(const BenchPipelineOptions& options, const World& world, Group& gro
   for (const std::string& schedule : options.schedules) {
     const Layout layout = layout_of(options, schedule);
     const StageAssignment stages = assign_stages(*whole, profile, layout);
-    forecasts.push_back(forecast_pipeline(*whole, profile, layout, stages, {}));
+    forecasts.push_back(forecast_pipeline(profile, layout, stages, {}));
     update_shares.push_back(largest_weight_share(profile, stages, layout.pp));
     trainees.push_back(std::make_unique<PipelineTrainee>(workload, options.rule, group, layout, stages));
   }

@@ -16,10 +16,10 @@
 #include "cohort/bench/sleeping_model.h"
 #include "cohort/models/registry.h"
 #include "cohort/pipeline/model_part.h"
-#include "cohort/plan/split.h"
-#include "cohort/train/measured/auto_split.h"
+#include "cohort/plan/cost/pipeline_forecast.h"
+#include "cohort/plan/split/auto_split.h"
+#include "cohort/plan/split/split.h"
 #include "cohort/train/measured/measure_in_ranks.h"
-#include "cohort/train/measured/pipeline_forecast.h"
 #include "cohort/train/measured/pipeline_meter.h"
 #include "cohort/train/measured/profile_layers.h"
 
@@ -111,11 +111,10 @@ Json stages_of_model(const std::string& specification, const std::vector<std::st
     layout.split = split;
     const SplitOptions of_split{.num_stages = layout.pp, .num_micro_batches = layout.microbatches, .num_ranks = layout.pp};
     const StageAssignment chain = stages_of("1f1b", layout.pp);
-    const Split cut =
-        split == "even" ? even_split(profile, of_split) : auto_split(*model, profile, layout, of_split, chain.worker_of_stage);
+    const Split cut = split == "even" ? even_split(profile, of_split) : auto_split(profile, layout, of_split, chain.worker_of_stage);
     Json& stages = answer.emplace_back(Json::array());
     const StageAssignment assigned{stage_of_layers(cut.first_layer, profile.layers.size()), chain.worker_of_stage};
-    for (const PipelineRecord::Stage& stage : forecast_pipeline(*model, profile, layout, assigned, {}).stages)
+    for (const PipelineRecord::Stage& stage : forecast_pipeline(profile, layout, assigned, {}).stages)
       stages.push_back({stage.forward_seconds, stage.backward_input_seconds, stage.backward_weight_seconds});
   }
   return answer;

@@ -26,7 +26,10 @@ struct COHORT_API Layout {
   std::string sync = "step";       ///< step, async, stale:K, local:H, diloco:H, queue.
   std::string schedule = "1f1b";   ///< Pipeline schedule: a name, or a file with a table.
   int microbatches = 1;            ///< Of each pipeline, a step.
-  std::string recompute = "none";  ///< none, all, auto.
+  int accumulate = 0;              ///< Times that a step goes through the model; 0: as the configuration says.
+  std::string precision;           ///< fp32, bf16, fp16; "": as the configuration says.
+  std::string shares;              ///< Of the global batch by rank, 3:1:1; "": as the configuration says.
+  std::string recompute = "none";  ///< none, all, auto, or the layers that do, by number: 0-5/9.
   std::string compress = "none";
   std::string split = "auto";       ///< auto, even, branches, or first layers of the stages but the first: 3/7.
   std::string order = "dp-pp-tp";   ///< Axes from the slowest to the fastest in rank order.

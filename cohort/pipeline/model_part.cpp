@@ -8,7 +8,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/parallel/parameters.h"
-#include "cohort/pipeline/scheduler.h"
+#include "cohort/plan/cost/scheduler.h"
 #include "cohort/tensor/collective_ops.h"
 
 namespace cohort {

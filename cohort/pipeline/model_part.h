@@ -15,16 +15,11 @@
 #include "cohort/job/layout.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/pipeline/pipeline_runner.h"
+#include "cohort/plan/cost/stage_graph.h"
 #include "cohort/tensor/shard_graph.h"
 #include "cohort/world/mesh.h"
 
 namespace cohort {
-
-/// Which layers form which stage, and which worker of the pipeline axis runs it.
-struct StageAssignment {
-  std::vector<int> stage_of;         ///< Of each layer.
-  std::vector<int> worker_of_stage;  ///< Place on the pipe axis.
-};
 
 class COHORT_PROGRAM_API ModelPart {
  public:

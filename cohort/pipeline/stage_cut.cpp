@@ -9,22 +9,6 @@
 namespace cohort {
 namespace {
 
-void add_edges(const LayerGraph& graph, StageCut& cut) {
-  std::map<std::pair<int, int>, std::set<int>> values;
-  for (size_t layer = 0; layer < graph.layers().size(); ++layer)
-    for (const int input : graph.layers()[layer].inputs) {
-      if (input == LayerGraph::kInput) continue;
-      const int from = cut.stage_of[static_cast<size_t>(input)], to = cut.stage_of[layer];
-      if (from > to)
-        fail(ErrorCode::kBadInput, "stages: layer '", graph.layers()[layer].name, "' of stage ", to, " reads layer '",
-             graph.layers()[static_cast<size_t>(input)].name, "' of the later stage ", from,
-             "; number the stages so that values flow from lower to higher ones");
-      if (from != to) values[{from, to}].insert(input);
-    }
-  for (const TiedWeight& weight : cut.tied) values[{weight.owner, weight.user}];
-  for (const auto& [ends, crossing] : values) cut.edges.push_back({ends.first, ends.second, {crossing.begin(), crossing.end()}});
-}
-
 void find_tied_weights(const LayerGraph& graph, StageCut& cut) {
   struct Place {
     std::string name;
@@ -59,37 +43,19 @@ bool StageCut::reads_input(const LayerGraph& graph, int stage) const {
   });
 }
 
-std::vector<std::pair<int, int>> StageCut::stage_edges() const {
-  std::vector<std::pair<int, int>> pairs;
-  for (const StageEdge& edge : edges) pairs.emplace_back(edge.from, edge.to);
-  return pairs;
-}
-
 StageCut cut_graph(const LayerGraph& graph, std::vector<int> stage_of) {
   if (stage_of.size() != graph.layers().size())
     fail(ErrorCode::kBadInput, "stages for ", stage_of.size(), " layers, and the model has ", graph.layers().size());
-  if (const auto below = std::find_if(stage_of.begin(), stage_of.end(), [](int stage) { return stage < 0; }); below != stage_of.end())
-    fail(ErrorCode::kBadInput, "layer '", graph.layers()[static_cast<size_t>(below - stage_of.begin())].name, "' is in stage ", *below,
-         "; stages count from 0");
   StageCut cut;
   cut.stage_of = std::move(stage_of);
-  const int num_stages = cut.stage_of.empty() ? 0 : 1 + *std::max_element(cut.stage_of.begin(), cut.stage_of.end());
-  cut.layers.resize(static_cast<size_t>(num_stages));
-  for (size_t layer = 0; layer < cut.stage_of.size(); ++layer)
-    cut.layers[static_cast<size_t>(cut.stage_of[layer])].push_back(static_cast<int>(layer));
-  for (int stage = 0; stage < num_stages; ++stage)
-    if (cut.layers[static_cast<size_t>(stage)].empty()) fail(ErrorCode::kBadInput, "stages: stage ", stage, " has no layer");
   find_tied_weights(graph, cut);
-  add_edges(graph, cut);
+  std::vector<std::pair<int, int>> edges, tied;
+  for (size_t layer = 0; layer < graph.layers().size(); ++layer)
+    for (const int input : graph.layers()[layer].inputs) edges.emplace_back(input == LayerGraph::kInput ? -1 : input, layer);
+  for (const TiedWeight& weight : cut.tied) tied.emplace_back(weight.owner, weight.user);
+  static_cast<StageGraph&>(cut) =
+      cut_layers(edges, tied, std::move(cut.stage_of), [&](int layer) { return graph.layers()[static_cast<size_t>(layer)].name; });
   return cut;
-}
-
-std::vector<int> stage_of_layers(const std::vector<int>& first_layers, size_t num_layers) {
-  std::vector<int> stage_of(num_layers);
-  for (size_t layer = 0; layer < num_layers; ++layer)
-    stage_of[layer] =
-        static_cast<int>(std::upper_bound(first_layers.begin(), first_layers.end(), static_cast<int>(layer)) - first_layers.begin()) - 1;
-  return stage_of;
 }
 
 StageCut cut_at(const LayerGraph& graph, const std::vector<int>& first_layers) {

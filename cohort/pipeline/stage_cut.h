@@ -10,14 +10,9 @@
 #include "cohort/base/export.h"
 #include "cohort/job/layout.h"
 #include "cohort/models/layer_graph.h"
+#include "cohort/plan/cost/stage_graph.h"
 
 namespace cohort {
-
-/// Outputs of layers of `from` that layers of `to` read, in rising order. May be empty where the two only share a weight.
-struct StageEdge {
-  int from = 0, to = 0;
-  std::vector<int> values;
-};
 
 /// A weight that layers of several stages use. It lives, and is trained, in the first; the others get its value before each step and hand
 /// their gradients back.
@@ -28,22 +23,15 @@ struct TiedWeight {
   int user = 0;
 };
 
-struct COHORT_API StageCut {
-  std::vector<int> stage_of;             ///< Of each layer.
-  std::vector<std::vector<int>> layers;  ///< Of each stage, rising.
-  std::vector<StageEdge> edges;          ///< By (from, to).
+struct COHORT_API StageCut : StageGraph {
   std::vector<TiedWeight> tied;
 
-  int num_stages() const { return static_cast<int>(layers.size()); }
   int last_stage() const { return stage_of.back(); }
   bool reads_input(const LayerGraph& graph, int stage) const;
-  std::vector<std::pair<int, int>> stage_edges() const;  ///< For a Schedule.
 };
 
 /// Error(kBadInput) where a value would flow from a higher stage to a lower one, or a stage has no layer.
 COHORT_API StageCut cut_graph(const LayerGraph& graph, std::vector<int> stage_of);
-/// The stage of each layer where stages are runs of layers, by the first layer of each ({0, 3, 7}).
-COHORT_API std::vector<int> stage_of_layers(const std::vector<int>& first_layers, size_t num_layers);
 /// Stages that are runs of layers. Error(kBadInput) where their first layers do not rise from 0.
 COHORT_API StageCut cut_at(const LayerGraph& graph, const std::vector<int>& first_layers);
 /// Stages of a layout file. Error(kBadInput) for a layer that is unknown, missing or named twice.

@@ -15,7 +15,8 @@ constexpr int64_t kMostBytes = INT64_C(1) << 44;
 constexpr size_t kMostLayers = size_t{1} << 16;
 
 const std::vector<std::string> kOutputKept = {"no", "itself", "readers"};  // As OutputKept.
-const std::vector<std::string> kProfileKeys = {"model", "micro_batch", "layers", "edges", "link_latency_seconds", "link_bytes_per_second"};
+const std::vector<std::string> kProfileKeys = {
+    "model", "micro_batch", "layers", "edges", "tied", "link_latency_seconds", "link_bytes_per_second"};
 const std::vector<std::string> kLayerKeys = {
     "name",        "kind",         "forward_seconds", "backward_input_seconds", "backward_weight_seconds", "weight_bytes",
     "stash_bytes", "output_bytes", "output_kept"};
@@ -103,6 +104,10 @@ void check_profile(const Profile& profile) {
     if (from < -1 || from >= to || to >= static_cast<int>(profile.layers.size()))
       fail(ErrorCode::kBadInput, "profile: edge ", from, " to ", to, " of ", profile.layers.size(),
            " layers does not lead from an earlier to a later one");
+  for (const auto& [owner, user] : profile.tied)
+    if (owner < 0 || owner >= user || user >= static_cast<int>(profile.layers.size()))
+      fail(ErrorCode::kBadInput, "profile: tied ", owner, " and ", user, " of ", profile.layers.size(),
+           " layers are not an earlier and a later one");
   check(profile.link_latency_seconds, "link", "latency");
   check(profile.link_bytes_per_second, "link", "rate");
 }
@@ -120,12 +125,14 @@ Json to_json(const Profile& profile) {
                       {"output_bytes", layer.output_bytes},
                       {"output_kept", kOutputKept.at(static_cast<size_t>(layer.output_kept))}});
   }
-  Json edges = Json::array();
+  Json edges = Json::array(), tied = Json::array();
   for (const auto& [from, to] : profile.edges) edges.push_back(Json::array({from, to}));
+  for (const auto& [owner, user] : profile.tied) tied.push_back(Json::array({owner, user}));
   return {{"model", profile.model},
           {"micro_batch", profile.micro_batch},
           {"layers", std::move(layers)},
           {"edges", std::move(edges)},
+          {"tied", std::move(tied)},
           {"link_latency_seconds", profile.link_latency_seconds},
           {"link_bytes_per_second", profile.link_bytes_per_second}};
 }
@@ -140,6 +147,10 @@ Profile profile_from_json(const Json& json) {
   if (!edges.is_array()) fail(ErrorCode::kBadInput, "profile: 'edges' is no list");
   for (const Json& layer : layers) profile.layers.push_back(layer_from_json(layer, concat("profile: layer ", profile.layers.size())));
   for (const Json& edge : edges) profile.edges.push_back(edge_from_json(edge, concat("profile: edge ", profile.edges.size())));
+  if (json.contains("tied")) {
+    if (!json["tied"].is_array()) fail(ErrorCode::kBadInput, "profile: 'tied' is no list");
+    for (const Json& pair : json["tied"]) profile.tied.push_back(edge_from_json(pair, concat("profile: tied ", profile.tied.size())));
+  }
   profile.link_latency_seconds = number_of(json, "profile", "link_latency_seconds");
   profile.link_bytes_per_second = number_of(json, "profile", "link_bytes_per_second");
   check_profile(profile);

@@ -35,6 +35,7 @@ struct Profile {
   int64_t micro_batch = 0;  ///< Samples that were measured.
   std::vector<LayerProfile> layers;
   std::vector<std::pair<int, int>> edges;  ///< (from, to), layer indices; -1 the model's input.
+  std::vector<std::pair<int, int>> tied;   ///< (owner, user): layers that share a weight, which lives in the first.
   double link_latency_seconds = 0;         ///< Of one hand-over between ranks,
   double link_bytes_per_second = 0;        ///< and its rate; 0: unlimited.
 
@@ -49,7 +50,7 @@ struct Profile {
 void check_profile(const Profile& profile);
 
 COHORT_PROGRAM_API Json to_json(const Profile& profile);
-/// Error(kBadInput) that says what is missing or wrong; unknown keys are refused. "output_kept" may be left out: "no".
+/// Error(kBadInput) that says what is missing or wrong; unknown keys are refused. "output_kept" ("no") and "tied" (none) may be left out.
 COHORT_PROGRAM_API Profile profile_from_json(const Json& json);
 
 }  // namespace cohort

@@ -19,8 +19,8 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/pipeline/scheduler.h"
 #include "cohort/pipeline/stage_cut.h"
+#include "cohort/plan/cost/scheduler.h"
 
 namespace cohort {
 namespace {

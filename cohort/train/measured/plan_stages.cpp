@@ -12,13 +12,13 @@
 #include "cohort/comm/group_internals.h"
 #include "cohort/comm/rendezvous/link.h"
 #include "cohort/pipeline/stage_cut.h"
-#include "cohort/plan/branches.h"
-#include "cohort/plan/recompute_choice.h"
-#include "cohort/plan/split.h"
+#include "cohort/plan/recompute/recompute_choice.h"
+#include "cohort/plan/split/auto_split.h"
+#include "cohort/plan/split/branches.h"
+#include "cohort/plan/split/split.h"
 #include "cohort/record/run_event.h"
 #include "cohort/schedule/schedule.h"
 #include "cohort/train/batch_tensors.h"
-#include "cohort/train/measured/auto_split.h"
 #include "cohort/train/measured/profile_layers.h"
 #include "cohort/train/strategy_options.h"
 
@@ -91,11 +91,11 @@ SplitOptions split_options(const StageRequest& asked) {
 }
 
 /// The cut into runs of layers: by measurement, by count, or as given.
-Split choose_split(const LayerGraph& model, const Profile& profile, const StageRequest& asked, const std::vector<int>& workers) {
+Split choose_split(const Profile& profile, const StageRequest& asked, const std::vector<int>& workers) {
   SplitOptions options = split_options(asked);
   if (asked.layout.recompute != "none") options.memory_bytes = 0;  // What does not fit then recomputes.
   if (asked.layout.split == "even") return even_split(profile, options);
-  if (asked.layout.split == "auto") return auto_split(model, profile, asked.layout, options, workers);
+  if (asked.layout.split == "auto") return auto_split(profile, asked.layout, options, workers);
   std::vector<int> cuts;
   for (const std::string& part : split(asked.layout.split, '/')) cuts.push_back(static_cast<int>(parse_integer(part).value_or(0)));
   return given_split(profile, options, cuts);
@@ -152,7 +152,7 @@ StagePlan make_plan(LayerGraph& model, const StageRequest& asked, const LinkEsti
     plan.stages = {stage_of_layers(placement.first_layer, num_layers), placement.rank};
   } else if (pipelined) {
     const std::vector<int> workers = workers_of_schedule(layout, num_stages);
-    const Split split = choose_split(model, profile, asked, workers);
+    const Split split = choose_split(profile, asked, workers);
     plan.stages = {stage_of_layers(split.first_layer, num_layers), workers};
     plan.table = describe(profile, split);
   }
@@ -161,7 +161,7 @@ StagePlan make_plan(LayerGraph& model, const StageRequest& asked, const LinkEsti
     if (measured) plan.recompute = choose_recompute(profile, plan, asked);
   }
   if (!pipelined) return plan;
-  plan.pipeline = forecast_pipeline(model, profile, layout, plan.stages, plan.recompute);
+  plan.pipeline = forecast_pipeline(profile, layout, plan.stages, plan.recompute);
   plan.predicted_step_seconds = plan.pipeline.predicted_step_seconds * std::max(1, asked.num_micro_steps);
   if (plan.table.empty()) plan.table = describe(plan.pipeline);
   return plan;

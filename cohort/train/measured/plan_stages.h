@@ -15,7 +15,7 @@
 #include "cohort/models/layer_graph.h"
 #include "cohort/parallel/optimizer/shard_optimizer.h"
 #include "cohort/pipeline/model_part.h"
-#include "cohort/train/measured/pipeline_forecast.h"
+#include "cohort/plan/cost/pipeline_forecast.h"
 #include "cohort/train/precision.h"
 
 namespace cohort {

@@ -169,10 +169,23 @@ class LayerProfiler {
       }
     }
     if (options_.loss) add_loss(outputs_.back(), profile.layers.back());
+    add_tied(profile);
     return profile;
   }
 
  private:
+  void add_tied(Profile& profile) const {
+    std::map<const void*, int> owners;
+    std::set<std::pair<int, int>> tied;
+    for (int i = 0; i < static_cast<int>(model_.layers().size()); ++i) {
+      if (!model_.layers()[i].module) continue;
+      for (const at::Tensor& parameter : model_.layers()[i].module->parameters())
+        if (const auto [owner, is_new] = owners.emplace(parameter.unsafeGetTensorImpl(), i); !is_new && owner->second != i)
+          tied.emplace(owner->second, i);
+    }
+    profile.tied.assign(tied.begin(), tied.end());
+  }
+
   void add_loss(const at::Tensor& model_output, LayerProfile& last) const {
     std::vector<double> forward_seconds, backward_seconds;
     for (int run = 0; run <= options_.repeats; ++run) {

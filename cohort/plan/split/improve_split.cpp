@@ -6,7 +6,7 @@
 //
 // Up to kMostCuts cuts: all are tried. Else a descent from each start: of all moves of one boundary by one or two layers the best, as long
 // as it gains. Cost: kMostCuts simulations, or 4 x stages x steps of the descent.
-#include "cohort/plan/improve_split.h"
+#include "cohort/plan/split/improve_split.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "cohort/plan/split.h"
+#include "cohort/plan/split/split.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -6,8 +6,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/plan/split_costs.h"
-#include "cohort/plan/split_search.h"
+#include "cohort/plan/split/split_costs.h"
+#include "cohort/plan/split/split_search.h"
 
 namespace cohort {
 namespace {

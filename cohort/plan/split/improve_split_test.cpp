@@ -1,4 +1,4 @@
-#include "cohort/plan/improve_split.h"
+#include "cohort/plan/split/improve_split.h"
 
 #include <doctest/doctest.h>
 

@@ -13,7 +13,7 @@
 // computing", section 3; PipeDream, Narayanan et al. 2019, section 3.1, uses it for pipelines). Those know chains only; skips and memory
 // are ours.
 
-#include "cohort/plan/split_search.h"
+#include "cohort/plan/split/split_search.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "cohort/plan/split_costs.h"
+#include "cohort/plan/split/split_costs.h"
 
 namespace cohort {
 

@@ -1,16 +1,15 @@
-#include "cohort/train/measured/auto_split.h"
+#include "cohort/plan/split/auto_split.h"
 
 #include <algorithm>
 #include <limits>
 
-#include "cohort/pipeline/stage_cut.h"
-#include "cohort/plan/improve_split.h"
-#include "cohort/train/measured/pipeline_forecast.h"
+#include "cohort/plan/cost/pipeline_forecast.h"
+#include "cohort/plan/cost/stage_graph.h"
+#include "cohort/plan/split/improve_split.h"
 
 namespace cohort {
 
-Split auto_split(const LayerGraph& model, const Profile& profile, const Layout& layout, const SplitOptions& options,
-                 const std::vector<int>& worker_of_stage) {
+Split auto_split(const Profile& profile, const Layout& layout, const SplitOptions& options, const std::vector<int>& worker_of_stage) {
   const Split best = best_split(profile, options);
   const auto with = [&](const std::vector<int>& first_layer) {
     return given_split(profile, options, {first_layer.begin() + 1, first_layer.end()});
@@ -18,7 +17,7 @@ Split auto_split(const LayerGraph& model, const Profile& profile, const Layout& 
   const auto seconds = [&](const std::vector<int>& first_layer) {
     const bool fits = options.memory_bytes == 0 || most_memory_bytes(with(first_layer), options.num_ranks) <= options.memory_bytes;
     if (!fits) return std::numeric_limits<double>::infinity();
-    return forecast_step_seconds(model, profile, layout, {stage_of_layers(first_layer, profile.layers.size()), worker_of_stage}, {});
+    return forecast_step_seconds(profile, layout, {stage_of_layers(first_layer, profile.layers.size()), worker_of_stage}, {});
   };
   const std::vector<int> found =
       improve_split(static_cast<int>(profile.layers.size()), {best.first_layer, even_split(profile, options).first_layer}, seconds);

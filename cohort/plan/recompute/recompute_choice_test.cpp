@@ -1,4 +1,4 @@
-#include "cohort/plan/recompute_choice.h"
+#include "cohort/plan/recompute/recompute_choice.h"
 
 #include <doctest/doctest.h>
 
@@ -6,7 +6,7 @@
 #include <random>
 
 #include "cohort/base/fail.h"
-#include "cohort/plan/split.h"
+#include "cohort/plan/split/split.h"
 
 namespace cohort {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cohort/plan/profile.h"
-#include "cohort/plan/split.h"
+#include "cohort/plan/split/split.h"
 
 namespace cohort {
 

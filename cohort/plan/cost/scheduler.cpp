@@ -1,4 +1,4 @@
-#include "cohort/pipeline/scheduler.h"
+#include "cohort/plan/cost/scheduler.h"
 
 namespace cohort {
 

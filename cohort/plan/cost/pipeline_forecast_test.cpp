@@ -1,4 +1,4 @@
-#include "cohort/train/measured/pipeline_forecast.h"
+#include "cohort/plan/cost/pipeline_forecast.h"
 
 #include <doctest/doctest.h>
 
@@ -8,30 +8,23 @@
 namespace cohort {
 namespace {
 
-at::Tensor first_of(const LayerGraph::Inputs& in) { return in[0]; }
-
 /// Four layers a, b, c, d in a row, where d reads a too; each takes 1, 2 and 3 seconds and hands on 8 bytes.
 struct Four {
-  LayerGraph graph;
   Profile profile;
 
   Four() {
-    const int first = graph.add("a", "f", first_of);
-    graph.add("b", "f", first_of);
-    const int third = graph.add("c", "f", first_of);
-    graph.add("d", "f", first_of, {first, third});
-    for (const LayerGraph::Layer& layer : graph.layers()) {
-      LayerProfile one{layer.name, layer.kind, 1, 2, 3};
+    for (const char* name : {"a", "b", "c", "d"}) {
+      LayerProfile one{name, "f", 1, 2, 3};
       one.output_bytes = 8;
       profile.layers.push_back(one);
     }
+    profile.edges = {{-1, 0}, {0, 1}, {1, 2}, {0, 3}, {2, 3}};
   }
 };
 
 TEST_CASE("pipeline forecast: equal stages have the bubble of the formula") {
   const Four four;
-  const PipelineRecord forecast =
-      forecast_pipeline(four.graph, four.profile, parse_layout("pp=2,microbatches=3", 2), {{0, 0, 1, 1}, {0, 1}}, {});
+  const PipelineRecord forecast = forecast_pipeline(four.profile, parse_layout("pp=2,microbatches=3", 2), {{0, 0, 1, 1}, {0, 1}}, {});
   CHECK(forecast.predicted_step_seconds == doctest::Approx((3 + 1) * 12));  // (m + p - 1) x (2 + 10) seconds of a stage.
   CHECK(forecast.predicted_bubble == doctest::Approx(1.0 / 4));
   REQUIRE(forecast.stages.size() == 2);
@@ -49,26 +42,25 @@ TEST_CASE("pipeline forecast: hand-overs cost time both ways, all values of an e
   Four four;
   four.profile.link_latency_seconds = 0.5;
   four.profile.link_bytes_per_second = 16;
-  const PipelineRecord one =
-      forecast_pipeline(four.graph, four.profile, parse_layout("pp=2,microbatches=1", 2), {{0, 0, 1, 1}, {0, 1}}, {});
+  const PipelineRecord one = forecast_pipeline(four.profile, parse_layout("pp=2,microbatches=1", 2), {{0, 0, 1, 1}, {0, 1}}, {});
   CHECK(one.predicted_step_seconds == doctest::Approx(24 + 2 * (0.5 + 16.0 / 16)));  // a and b go over, and their gradients back.
 }
 
 TEST_CASE("pipeline forecast: recomputed layers run forward again; micro-batches go to replicas in turn") {
   const Four four;
-  const PipelineRecord again = forecast_pipeline(four.graph, four.profile, parse_layout("pp=2,microbatches=1", 2), {{0, 0, 1, 1}, {0, 1}},
-                                                 {true, false, false, false});
+  const PipelineRecord again =
+      forecast_pipeline(four.profile, parse_layout("pp=2,microbatches=1", 2), {{0, 0, 1, 1}, {0, 1}}, {true, false, false, false});
   CHECK(again.predicted_step_seconds == doctest::Approx(25));
   const std::string stages = R"("stages":[{"layers":["a"]},{"layers":["b","c","d"],"dp":3}])";
   const PipelineRecord shared =
-      forecast_pipeline(four.graph, four.profile, parse_layout("{\"microbatches\":3," + stages + "}", 4), {{0, 1, 1, 1}, {0, 1}}, {});
+      forecast_pipeline(four.profile, parse_layout("{\"microbatches\":3," + stages + "}", 4), {{0, 1, 1, 1}, {0, 1}}, {});
   CHECK(shared.predicted_step_seconds < 3 * 18 + 6);  // What one rank for the second stage would take at least.
 }
 
 TEST_CASE("pipeline forecast: the event holds all of it") {
   const Four four;
   const PipelineRecord forecast =
-      forecast_pipeline(four.graph, four.profile, parse_layout("pp=2,schedule=zb-h1,microbatches=2", 2), {{0, 1, 1, 1}, {0, 1}}, {});
+      forecast_pipeline(four.profile, parse_layout("pp=2,schedule=zb-h1,microbatches=2", 2), {{0, 1, 1, 1}, {0, 1}}, {});
   const Json json = to_json(forecast);
   CHECK(json["event"] == "pipeline");
   CHECK(json["schedule"] == "zb-h1");

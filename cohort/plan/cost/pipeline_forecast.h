@@ -7,19 +7,18 @@
 
 #include "cohort/base/export.h"
 #include "cohort/job/layout.h"
-#include "cohort/models/layer_graph.h"
-#include "cohort/pipeline/model_part.h"
+#include "cohort/plan/cost/stage_graph.h"
 #include "cohort/plan/profile.h"
 #include "cohort/record/start_records.h"
 
 namespace cohort {
 
 /// `recompute`: one flag a layer, or empty. Error(kBadInput) for a schedule that does not fit the stages.
-COHORT_PROGRAM_API PipelineRecord forecast_pipeline(const LayerGraph& model, const Profile& profile, const Layout& layout,
-                                                    const StageAssignment& stages, const std::vector<bool>& recompute);
+COHORT_PROGRAM_API PipelineRecord forecast_pipeline(const Profile& profile, const Layout& layout, const StageAssignment& stages,
+                                                    const std::vector<bool>& recompute);
 
 /// Its predicted_step_seconds alone.
-double forecast_step_seconds(const LayerGraph& model, const Profile& profile, const Layout& layout, const StageAssignment& stages,
+double forecast_step_seconds(const Profile& profile, const Layout& layout, const StageAssignment& stages,
                              const std::vector<bool>& recompute);
 
 /// What each stage got, for people: one line a stage, times in ms.

@@ -10,7 +10,7 @@
 #include <limits>
 #include <tuple>
 
-#include "cohort/plan/split_search.h"
+#include "cohort/plan/split/split_search.h"
 
 namespace cohort {
 namespace {

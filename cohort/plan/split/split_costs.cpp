@@ -1,4 +1,4 @@
-#include "cohort/plan/split_costs.h"
+#include "cohort/plan/split/split_costs.h"
 
 #include <algorithm>
 

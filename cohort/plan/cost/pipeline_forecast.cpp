@@ -1,18 +1,18 @@
-#include "cohort/train/measured/pipeline_forecast.h"
+#include "cohort/plan/cost/pipeline_forecast.h"
 
 #include <algorithm>
 #include <cstdio>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/pipeline/scheduler.h"
-#include "cohort/pipeline/stage_cut.h"
+#include "cohort/plan/cost/scheduler.h"
+#include "cohort/plan/cost/stage_graph.h"
 #include "cohort/schedule/simulate.h"
 
 namespace cohort {
 namespace {
 
-std::vector<PipelineRecord::Stage> stages_of(const StageCut& cut, const Profile& profile, const StageAssignment& stages,
+std::vector<PipelineRecord::Stage> stages_of(const StageGraph& cut, const Profile& profile, const StageAssignment& stages,
                                              const std::vector<bool>& recompute) {
   const PipelineRecord::Stage nothing_yet{.forward_seconds = 0, .backward_input_seconds = 0, .backward_weight_seconds = 0};
   std::vector<PipelineRecord::Stage> out(static_cast<size_t>(cut.num_stages()), nothing_yet);
@@ -29,7 +29,7 @@ std::vector<PipelineRecord::Stage> stages_of(const StageCut& cut, const Profile&
   return out;
 }
 
-StageCosts costs_of(const std::vector<PipelineRecord::Stage>& stages, const StageCut& cut, const Profile& profile) {
+StageCosts costs_of(const std::vector<PipelineRecord::Stage>& stages, const StageGraph& cut, const Profile& profile) {
   StageCosts costs;
   for (int stage = 0; stage < cut.num_stages(); ++stage) {
     const PipelineRecord::Stage& its = stages[static_cast<size_t>(stage)];
@@ -51,7 +51,7 @@ StageCosts costs_of(const std::vector<PipelineRecord::Stage>& stages, const Stag
 }
 
 /// The schedule that ranks will run, as the runner makes it. Pipelines side by side are alike, so one of them stands for all.
-Schedule schedule_of(const Layout& layout, const StageCut& cut, const StageAssignment& stages) {
+Schedule schedule_of(const Layout& layout, const StageGraph& cut, const StageAssignment& stages) {
   std::vector<std::vector<int>> ranks_of_worker, ranks_of_stage;
   int next = 0;
   for (const int degree : layout.data_degrees()) {
@@ -72,9 +72,9 @@ std::string milliseconds(double seconds) {
 
 }  // namespace
 
-PipelineRecord forecast_pipeline(const LayerGraph& model, const Profile& profile, const Layout& layout, const StageAssignment& stages,
+PipelineRecord forecast_pipeline(const Profile& profile, const Layout& layout, const StageAssignment& stages,
                                  const std::vector<bool>& recompute) {
-  const StageCut cut = cut_graph(model, stages.stage_of);
+  const StageGraph cut = cut_profile(profile, stages.stage_of);
   PipelineRecord forecast;
   forecast.schedule = layout.schedule;
   forecast.micro_batches = layout.microbatches;
@@ -86,9 +86,9 @@ PipelineRecord forecast_pipeline(const LayerGraph& model, const Profile& profile
   return forecast;
 }
 
-double forecast_step_seconds(const LayerGraph& model, const Profile& profile, const Layout& layout, const StageAssignment& stages,
+double forecast_step_seconds(const Profile& profile, const Layout& layout, const StageAssignment& stages,
                              const std::vector<bool>& recompute) {
-  const StageCut cut = cut_graph(model, stages.stage_of);
+  const StageGraph cut = cut_profile(profile, stages.stage_of);
   return simulate(schedule_of(layout, cut, stages), costs_of(stages_of(cut, profile, stages, recompute), cut, profile)).makespan;
 }
 

@@ -1,4 +1,4 @@
-#include "cohort/plan/branches.h"
+#include "cohort/plan/split/branches.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "cohort/plan/split.h"
+#include "cohort/plan/split/split.h"
 
 #include <doctest/doctest.h>
 

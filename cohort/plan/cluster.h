@@ -1,0 +1,96 @@
+#pragma once
+// What a model is to run on: devices, hosts and links, measured or from data sheets. Torch-free; a file is clusters/NAME.toml or the same
+// as JSON (docs/formats/cluster.md).
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cohort/base/export.h"
+#include "cohort/base/text/json_fwd.h"
+
+namespace cohort {
+
+/// One kind of device; a rank has one device of its own.
+struct DeviceKind {
+  struct Rate {
+    std::string precision;  ///< fp32, bf16, fp16.
+    double flops_per_second = 0;
+  };
+
+  std::string name;
+  int64_t memory_bytes = 0;            ///< All of it.
+  int64_t reserved_bytes = 0;          ///< Of it, what a process has before its first tensor.
+  double allocator_overhead = 0;       ///< Share of the tensors' bytes that rounding and fragments cost.
+  std::vector<Rate> rates;             ///< Of matrix products that fill the device.
+  double half_rate_elements = 0;       ///< Elements of a product's result at which it has half of that rate,
+  double half_rate_width = 0;          ///< and columns of it, likewise; 0: any product has the full rate.
+  double memory_bytes_per_second = 0;  ///< For what is no product, and for updates of weights.
+  double launch_seconds = 0;           ///< In which the host starts a layer's forward: it takes no less.
+  std::string source;                  ///< Where the numbers are from.
+
+  /// Error(kBadInput) where the device has no rate for it.
+  double flops_per_second(const std::string& precision) const;
+  bool has(const std::string& precision) const;
+};
+
+/// One way between ranks.
+struct Link {
+  double latency_seconds = 0;   ///< Of an exchange, for each doubling of its ranks; of a hand-over.
+  double rank_seconds = 0;      ///< Of an exchange, for each of its ranks.
+  double bytes_per_second = 0;  ///< That a rank sends while all ranks of its host do; 0: no limit.
+};
+
+enum class Exchange : uint8_t { kHandOver, kAllReduce, kAllGather, kReduceScatter };
+inline constexpr int kNumExchanges = 4;
+/// "hand_over", "all_reduce", "all_gather", "reduce_scatter": keys of files.
+const std::array<std::string, kNumExchanges>& exchange_names();
+
+struct Links {
+  std::array<Link, kNumExchanges> by_exchange;
+  const Link& of(Exchange exchange) const { return by_exchange[static_cast<size_t>(exchange)]; }
+};
+
+/// Hosts that are alike and follow each other in rank order.
+struct HostGroup {
+  int num_hosts = 1;
+  int devices_per_host = 1;
+  int device = 0;  ///< Index of its kind.
+};
+
+struct Cluster {
+  std::string name, source;
+  std::vector<DeviceKind> devices;
+  std::vector<HostGroup> hosts;
+  Links inside, across;        ///< Of a host, and between hosts.
+  bool shared_memory = false;  ///< Ranks of a host can hold one copy of the weights and optimizer state.
+  /// Of 100 forecasts made with these numbers 90 should be measured between `low` and `high` times themselves. 1: not known.
+  double forecast_low = 1, forecast_high = 1;
+
+  int num_devices() const;
+  /// Of the device of rank `rank`, counted host by host.
+  int device_of_rank(int rank) const;
+  int host_of_rank(int rank) const;
+  bool is_mixed() const;  ///< Several kinds of device.
+};
+
+/// Seconds of one exchange among `num_ranks` ranks of which each has, or gets, `bytes` in the end (a reduce-scatter starts with them):
+///   hand-over        latency + bytes / rate
+///   all-reduce       latency x log2 n + rank_seconds x n + 2 (n - 1) / n x bytes / rate
+///   the other two    latency x log2 n + rank_seconds x n +   (n - 1) / n x bytes / rate
+/// over the links inside of a host, or between hosts where `leaves_host`. 0 among one.
+double exchange_seconds(const Cluster& cluster, Exchange exchange, int num_ranks, bool leaves_host, double bytes);
+/// Whether ranks first, first + stride, ... (num_ranks of them) are on several hosts.
+bool leaves_host(const Cluster& cluster, int first, int stride, int num_ranks);
+
+/// Error(kBadInput) that says what is missing or wrong, with its place; unknown keys are refused. Numbers are finite and not negative,
+/// 1 to 1,048,576 devices.
+COHORT_PROGRAM_API Cluster cluster_from_json(const Json& json, const std::string& where);
+COHORT_PROGRAM_API Json to_json(const Cluster& cluster);
+/// A .toml or .json file. Errors begin with FILE or FILE:LINE.
+COHORT_PROGRAM_API Cluster read_cluster(const std::string& path);
+/// The same hardware with the first `num_devices` devices. Error(kBadInput) for none or more than there are.
+Cluster first_devices(const Cluster& cluster, int num_devices);
+
+}  // namespace cohort

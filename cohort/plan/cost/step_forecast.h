@@ -1,0 +1,84 @@
+#pragma once
+// What one training step costs under one layout, in seconds and in bytes: the code that the search, the forecast of a run and the pictures
+// share. Torch-free; formulas in step_forecast.cpp and step_memory.cpp.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cohort/job/layout.h"
+#include "cohort/plan/cluster.h"
+#include "cohort/plan/cost/stage_graph.h"
+#include "cohort/plan/model_profile.h"
+#include "cohort/schedule/simulate.h"
+
+namespace cohort {
+
+/// What a plan is for: everything that it does not choose.
+struct PlanProblem {
+  ModelProfile profile;
+  Cluster cluster;
+  int64_t global_batch = 1;        ///< Samples of a step; a search for the time to a goal sets it (joint_search.h).
+  int optimizer_arrays = 0;        ///< Of the size of the weights: SGD 0, momentum 1, Adam 2.
+  bool private_weights = false;    ///< Never one copy a host.
+  int64_t memory_limit_bytes = 0;  ///< Of a rank, where less than its device has; 0: what the device has.
+  int64_t bucket_bytes = 8 << 20;  ///< Of gradients that travel together.
+};
+
+/// A layout with what it leaves to be found out: everything that decides a forecast.
+struct Candidate {
+  Layout layout;                ///< Degrees, zero, schedule, microbatches, accumulate, precision, compress, order; split and recompute are
+                                ///< not looked at, but what follows is.
+  StageAssignment stages;       ///< Empty without pipeline workers.
+  std::vector<bool> recompute;  ///< One a layer.
+
+  int64_t micro_batch(int64_t global_batch) const;  ///< Samples of the largest piece: rounded up.
+};
+
+/// Bytes of one rank.
+struct StepMemory {
+  int64_t weights = 0, gradients = 0, optimizer = 0, buffers = 0;
+  int64_t buckets = 0;    ///< Of gradients, and whole units of ZeRO 2 and 3.
+  int64_t stash = 0;      ///< Activations that the schedule keeps, inputs of stages included.
+  int64_t recompute = 0;  ///< The largest stash of a recomputed layer, while it runs again.
+  int64_t overhead = 0;   ///< Of the allocator; and what the process has before.
+  int64_t total() const { return weights + gradients + optimizer + buffers + buckets + stash + recompute + overhead; }
+};
+
+/// What the ranks of one place on the pipeline axis have and do.
+struct WorkerForecast {
+  int num_ranks = 1;                                 ///< dp x tp of them.
+  std::string device;                                ///< The slowest kind of them.
+  std::vector<int> layers;                           ///< Rising.
+  double forward_seconds = 0, backward_seconds = 0;  ///< Of a step, recompute in backward; exchanges of tp inside.
+  double tensor_exchange_seconds = 0;                ///< Of these.
+  double exchange_seconds = 0;                       ///< Of gradients and weights over the data axis,
+  double exposed_seconds = 0;                        ///< of it what no computing hides.
+  double update_seconds = 0;
+  double idle_seconds = 0;   ///< Of the step.
+  StepMemory memory;         ///< Of the rank that has most.
+  int64_t memory_limit = 0;  ///< Of that rank's device.
+};
+
+struct StepForecast {
+  double step_seconds = 0;
+  double low_seconds = 0, high_seconds = 0;  ///< Of 100 runs 90 should be between.
+  double pipeline_seconds = 0;               ///< From the first forward to the last backward.
+  double bubble = 0;                         ///< Idle share of it.
+  std::vector<WorkerForecast> workers;       ///< One a place on the pipeline axis; one without it.
+  bool fits = true;                          ///< No rank has more than its limit.
+  Timeline timeline;                         ///< Of the pipeline; only where asked for.
+
+  int64_t peak_memory_bytes() const;  ///< Of the rank that has most.
+  /// Over its limit; at most 0 where it fits.
+  int64_t excess_bytes() const;
+};
+
+/// The whole account; the schedule is the one that ranks would execute. Error(kBadInput) for a candidate that is none: degrees that do not
+/// fit the cluster, precision or tp that the profile does not have, batches that leave ranks without samples.
+StepForecast forecast_step(const PlanProblem& problem, const Candidate& candidate, bool with_timeline = false);
+
+/// Stage costs of the candidate's pipeline, exchanges of tp inside, as the schedule is made and simulated from.
+StageCosts stage_costs(const PlanProblem& problem, const Candidate& candidate);
+
+}  // namespace cohort

@@ -1,0 +1,80 @@
+#pragma once
+// What the layers of a model cost at several micro-batch sizes, in several precisions, divided among several ranks: what a plan is made
+// from. Measured, or from shapes (plan/analytic/). Torch-free; a file is docs/formats/profile.md. A Profile (plan/profile.h) is what this
+// one says for one micro-batch size.
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/export.h"
+#include "cohort/base/text/json_fwd.h"
+#include "cohort/plan/profile.h"
+
+namespace cohort {
+
+/// What is the same at any micro-batch size.
+struct ProfiledLayer {
+  std::string name, kind;
+  int64_t num_trained = 0;   ///< Elements of weights that train,
+  int64_t num_frozen = 0;    ///< and that do not.
+  int64_t buffer_bytes = 0;  ///< Running statistics.
+  OutputKept output_kept = OutputKept::kNo;
+  int tensor_parts = 1;          ///< Under tp a degree that divides this number divides the layer; 1: every rank has all of it.
+  int num_tensor_exchanges = 0;  ///< All-reduces of its output in forward where it is divided, and as many in backward.
+};
+
+/// One layer, one micro-batch, one rank of `tp`, without exchanges.
+struct LayerCost {
+  double forward_seconds = 0, backward_input_seconds = 0, backward_weight_seconds = 0;
+  double low = 1, high = 1;  ///< Of 100 repeats 90 took from `low` to `high` times these. low <= 1 <= high.
+  int64_t stash_bytes = 0;   ///< As in LayerProfile.
+  int64_t output_bytes = 0;
+};
+
+struct ProfilePoint {
+  std::string device;  ///< Name of a kind of device of a cluster; "": of whatever devices there are, if they are of one kind.
+  std::string precision = "fp32";
+  int tp = 1;
+  int64_t micro_batch = 1;
+  std::vector<LayerCost> layers;  ///< One a layer.
+};
+
+struct ModelProfile {
+  std::string model, source;
+  std::vector<ProfiledLayer> layers;
+  std::vector<std::pair<int, int>> edges;  ///< As in Profile.
+  std::vector<std::pair<int, int>> tied;   ///< As in Profile; the weight counts in its owner alone.
+  std::vector<ProfilePoint> points;        ///< By device, precision, tp, micro_batch; no two alike.
+
+  int64_t num_trained() const;
+};
+
+/// What is asked of a profile.
+struct ProfileKey {
+  std::string device;  ///< As Cluster::devices names it.
+  std::string precision;
+  int tp = 1;
+  int64_t micro_batch = 1;
+};
+
+/// Whether there are points for this device (or for any), precision and tp.
+bool has_points(const ModelProfile& profile, const ProfileKey& key);
+/// Micro-batch sizes that were measured for it, rising.
+std::vector<int64_t> measured_micro_batches(const ModelProfile& profile, const ProfileKey& key);
+
+/// The costs at one micro-batch size: as measured, on the line between the sizes beside it, or beyond them on the line through the two
+/// outermost (through 0 where there is one), never less than 0. weight_bytes are 4 bytes an element divided by tp where the layer divides;
+/// link numbers stay 0. Error(kBadInput) where has_points() is false.
+Profile profile_at(const ModelProfile& profile, const ProfileKey& key);
+/// How far all costs together may be from it: the sums of seconds x low and seconds x high over the sum of seconds.
+std::pair<double, double> interval_at(const ModelProfile& profile, const ProfileKey& key);
+
+/// Error(kBadInput) that says what is missing or wrong, with its place; unknown keys are refused. At most 65,536 layers, 4,096 points and
+/// 16 M costs.
+COHORT_PROGRAM_API ModelProfile model_profile_from_json(const Json& json, const std::string& where);
+COHORT_PROGRAM_API Json to_json(const ModelProfile& profile);
+COHORT_PROGRAM_API ModelProfile read_model_profile(const std::string& path);
+
+}  // namespace cohort

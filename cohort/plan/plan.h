@@ -1,0 +1,23 @@
+#pragma once
+// A Plan: what was chosen, who holds what, what it should cost, and why: plan.json (docs/formats/plan.md). Torch-free.
+
+#include <string>
+#include <vector>
+
+#include "cohort/base/export.h"
+#include "cohort/base/text/json_fwd.h"
+#include "cohort/plan/joint/joint_search.h"
+
+namespace cohort {
+
+struct Plan {
+  SearchRequest request;  ///< What was asked, without profile and cluster when it comes from a file.
+  PlanAnswer answer;
+  std::vector<std::string> reasons;  ///< Sentences: why this one, what binds, what ties, what would change it.
+};
+
+/// The layout of a ranked plan as a run takes it: stages and recompute by name, precision, accumulate and the rest.
+COHORT_PROGRAM_API Layout layout_of(const ModelProfile& profile, const RankedPlan& plan);
+COHORT_PROGRAM_API Json to_json(const Plan& plan);
+
+}  // namespace cohort
