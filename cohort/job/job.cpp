@@ -1,14 +1,42 @@
 #include "cohort/job/job.h"
 
+#include "cohort/base/fail.h"
+#include "cohort/base/text/text.h"
+
 namespace cohort {
+
+namespace {
+
+/// What the layout says of a setting too.
+template <typename Value>
+void take(Config& config, const char* name, Value Config::* member, const Value& value) {
+  const Setting& setting = *find_setting(name);
+  const bool differs = config.*member != value;
+  if (differs && is_given(config, setting))
+    fail(ErrorCode::kBadInput, name_settings(concat("--", name)), " ", setting.get(config), name_settings(" and --layout "), name, "=",
+         value, " contradict each other; leave one of them out");
+  config.*member = value;
+}
+
+}  // namespace
 
 Situation Job::situation(std::optional<bool> is_text) const {
   return {.config = config, .layout = layout, .num_ranks = num_ranks(), .one_host = one_host, .is_text = is_text};
 }
 
-Job resolve(const Config& config, int workers, bool one_host) { return resolve(config, parse_layout(config.layout, workers), one_host); }
+Job resolve(const Config& config, int workers, bool one_host) {
+  const Layout layout = parse_layout(config.layout, workers);
+  if (!is_layout_file(config.layout)) return resolve(config, layout, one_host);
+  Config with_text = config;  // The file may be another one when the run goes on.
+  with_text.layout = to_text(layout);
+  return resolve(with_text, layout, one_host);
+}
 
-Job resolve(const Config& config, const Layout& layout, bool one_host) {
+Job resolve(const Config& given, const Layout& layout, bool one_host) {
+  Config config = given;
+  if (layout.accumulate > 0) take(config, "accumulate", &Config::accumulate, layout.accumulate);
+  if (!layout.precision.empty()) take(config, "precision", &Config::precision, layout.precision);
+  if (!layout.shares.empty()) take(config, "shares", &Config::shares, layout.shares);
   Job job{.config = config,
           .layout = layout,
           .one_host = one_host,

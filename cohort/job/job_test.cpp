@@ -2,7 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "cohort/base/fail.h"
+#include "cohort/base/files/file.h"
 
 namespace cohort {
 namespace {
@@ -34,6 +38,30 @@ TEST_CASE("a job is a configuration whose words have been read") {
   CHECK(job.config.lr == Config::kAuto);  // As it was given.
   CHECK(resolve(config, Layout()).num_ranks() == 1);
   CHECK_FALSE(resolve(Config(), 1).goal);
+}
+
+TEST_CASE("what a layout says of accumulate, precision and shares counts, unless the configuration says otherwise") {
+  Config config;
+  config.layout = "dp=2,accumulate=3,precision=bf16,shares=3:1";
+  const Job job = resolve(config, 2);
+  CHECK(job.config.accumulate == 3);
+  CHECK(job.precision == Precision::kBf16);
+  CHECK(job.shares.weights == std::vector<double>{3, 1});
+  CHECK(refusal(job.config, 2) == "");  // Both say the same.
+  config.accumulate = 2;
+  CHECK(refusal(config, 2).find("accumulate 2 and --layout accumulate=3 contradict each other") != std::string::npos);
+  config.accumulate = 1, config.given.insert("accumulate");
+  CHECK(refusal(config, 2).find("contradict") != std::string::npos);
+}
+
+TEST_CASE("a layout's file is read once") {
+  const TemporaryFolder folder;
+  Config config;
+  config.layout = folder / "l.json";
+  std::ofstream(config.layout) << R"({"stages": [{"layers": ["a"]}, {"layers": ["b"]}]})";
+  const Job job = resolve(config, 2);
+  std::filesystem::remove(config.layout);
+  CHECK(resolve(job.config, 2).layout.stages == job.layout.stages);
 }
 
 TEST_CASE("a word that means nothing is refused") {

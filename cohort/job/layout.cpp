@@ -10,13 +10,16 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/job/refusals.h"
+#include "cohort/job/shares.h"
 
 namespace cohort {
 namespace {
 
-const std::vector<std::string> kKeys = {"dp",           "pp",        "tp",       "zero",  "sync",  "schedule",
-                                        "microbatches", "recompute", "compress", "split", "order", "sequence"};
-constexpr int kMostRanks = 1 << 20;
+const std::vector<std::string> kKeys = {"dp",        "pp",        "tp",     "zero",     "sync",  "schedule", "microbatches", "accumulate",
+                                        "precision", "recompute", "shares", "compress", "split", "order",    "sequence"};
+constexpr const char* kPlanFormat = "cohort-plan";
+constexpr int kMostRanks = 1 << 20, kMostLayers = 1 << 20;
 
 int integer_value(const std::string& key, const std::string& value, int64_t minimum, int64_t maximum) {
   const auto number = parse_integer(value);
@@ -29,6 +32,33 @@ std::string choice(const std::string& key, const std::string& value, const std::
   if (std::find(allowed.begin(), allowed.end(), value) == allowed.end())
     fail(ErrorCode::kBadInput, name_settings("--layout: "), key, "=", value, did_you_mean(value, allowed), "; ", key,
          " is one of: ", join(allowed, " "));
+  return value;
+}
+
+/// "all" and so on, or layers by number: "0-5/9", rising.
+std::string recompute_value(const std::string& value) {
+  if (value == "none" || value == "all" || value == "auto") return value;
+  int64_t before = -1;
+  for (const std::string& part : split(value, '/')) {
+    const size_t dash = part.find('-');
+    const auto first = parse_integer(part.substr(0, dash));
+    const auto last = dash == std::string::npos ? first : parse_integer(part.substr(dash + 1));
+    if (!first || !last || *first <= before || *last < *first || *last > kMostLayers)
+      fail(ErrorCode::kBadInput, name_settings("--layout: recompute="), value,
+           ": expected none, all, auto, or rising numbers of layers from 0, such as 0-5/9");
+    before = *last;
+  }
+  return value;
+}
+
+std::string sync_value(const std::string& value) {
+  static const std::vector<std::string> kWords = {"step", "async", "queue"}, kCounted = {"stale", "local", "diloco"};
+  if (std::find(kWords.begin(), kWords.end(), value) != kWords.end()) return value;
+  const size_t colon = value.find(':');
+  const auto count = colon == std::string::npos ? std::nullopt : parse_integer(value.substr(colon + 1));
+  if (std::find(kCounted.begin(), kCounted.end(), value.substr(0, colon)) == kCounted.end() || !count || *count < 1)
+    fail(ErrorCode::kBadInput, name_settings("--layout: sync="), value,
+         " is none of: step async stale:K local:H diloco:H queue (K, H from 1)");
   return value;
 }
 
@@ -52,9 +82,12 @@ bool set_key(Layout& layout, const std::string& key, const std::string& value) {
   else if (key == "tp") layout.tp = integer_value(key, value, 1, kMostRanks);
   else if (key == "zero") layout.zero = integer_value(key, value, 0, 3);
   else if (key == "microbatches") layout.microbatches = integer_value(key, value, 1, 4096);
-  else if (key == "sync") layout.sync = value;
+  else if (key == "sync") layout.sync = sync_value(value);
   else if (key == "schedule") layout.schedule = value;
-  else if (key == "recompute") layout.recompute = choice(key, value, {"none", "all", "auto"});
+  else if (key == "recompute") layout.recompute = recompute_value(value);
+  else if (key == "accumulate") layout.accumulate = integer_value(key, value, 1, 1 << 20);
+  else if (key == "precision") layout.precision = choice(key, value, {"fp32", "bf16", "fp16"});
+  else if (key == "shares") layout.shares = (parse_shares(value), value);
   else if (key == "compress") layout.compress = value;
   else if (key == "split") layout.split = split_value(value);
   else if (key == "order") layout.order = choice(key, value, {"dp-pp-tp", "dp-tp-pp", "pp-dp-tp", "pp-tp-dp", "tp-dp-pp", "tp-pp-dp"});
@@ -130,8 +163,7 @@ void check_stages(Layout& layout, const std::string& where) {
   }
 }
 
-bool parse_json(Layout& layout, const std::string& text, const std::string& where) {
-  const Json json = parse_strict_ordered_json(text, {.path = where});
+bool parse_object(Layout& layout, const Json& json, const std::string& where) {
   if (!json.is_object()) bad_file(where, "a layout is a JSON object");
   bool dp_given = false;
   for (const auto& [key, value] : json.items()) {
@@ -153,29 +185,53 @@ bool parse_json(Layout& layout, const std::string& text, const std::string& wher
   return dp_given;
 }
 
-/// A schedule's file may end KEY=VALUE pairs too.
-bool is_file_name(const std::string& text) {
-  const bool has_key = std::find(kKeys.begin(), kKeys.end(), trim(text.substr(0, text.find('=')))) != kKeys.end();
-  return text.size() > 5 && text.ends_with(".json") && !has_key;
-}
-
-// One row for each thing that a layout can ask for and this version cannot do.
-void refuse_what_is_not_built(const Layout& layout) {
-  const auto refuse = [](bool asked, const std::string& what, const std::string& instead) {
-    if (asked) fail(ErrorCode::kBadInput, name_settings("--layout: "), what, " is not supported; ", instead);
-  };
-  refuse(layout.sync != "step", concat("sync=", layout.sync), "use sync=step, where ranks agree after every step");
-  refuse(layout.zero > 0 && layout.compress != "none", concat("zero=", layout.zero, " with compress=", layout.compress),
-         "use zero=0 with compression, or compress=none");
-  refuse(layout.is_model_parallel() && layout.compress != "none", concat("compress=", layout.compress, " with pp or tp"),
-         "use compress=none, or dp alone");
-  refuse(!layout.is_even() && layout.order != "dp-pp-tp", concat("order=", layout.order, " with stages of different dp"),
-         "leave order out");
+/// A layout, or a plan (docs/formats/plan.md), which has one.
+bool parse_json(Layout& layout, const std::string& text, const std::string& where) {
+  const Json json = parse_strict_ordered_json(text, {.path = where});
+  if (!json.is_object() || !json.contains("format")) return parse_object(layout, json, where);
+  if (json["format"] != kPlanFormat || !json.contains("layout"))
+    bad_file(where, concat("its format is ", json["format"].dump(), "; expected a layout, or a plan with \"format\": \"", kPlanFormat,
+                           "\" and a \"layout\""));
+  return parse_object(layout, json["layout"], where);
 }
 
 }  // namespace
 
 const std::vector<std::string>& layout_keys() { return kKeys; }
+
+bool is_layout_file(const std::string& text) {
+  // A schedule's file may end KEY=VALUE pairs too.
+  const bool has_key = std::find(kKeys.begin(), kKeys.end(), trim(text.substr(0, text.find('=')))) != kKeys.end();
+  return text.size() > 5 && text.ends_with(".json") && !has_key;
+}
+
+std::vector<bool> recomputed_layers(const std::string& recompute, size_t num_layers) {
+  std::vector<bool> layers(num_layers, recompute == "all");
+  if (recompute == "all" || recompute == "none" || recompute == "auto") return layers;
+  for (const std::string& part : split(recompute, '/')) {
+    const size_t dash = part.find('-');
+    const auto first = static_cast<size_t>(*parse_integer(part.substr(0, dash)));
+    const auto last = dash == std::string::npos ? first : static_cast<size_t>(*parse_integer(part.substr(dash + 1)));
+    if (last >= num_layers)
+      fail(ErrorCode::kBadInput, name_settings("--layout: recompute="), recompute, " names layer ", last,
+           ", and the model has layers 0 to ", num_layers - 1);
+    std::fill(layers.begin() + static_cast<std::ptrdiff_t>(first), layers.begin() + static_cast<std::ptrdiff_t>(last) + 1, true);
+  }
+  return layers;
+}
+
+std::string recompute_text(const std::vector<bool>& layers) {
+  std::vector<std::string> runs;
+  for (size_t first = 0; first < layers.size(); ++first) {
+    if (!layers[first]) continue;
+    size_t last = first;
+    while (last + 1 < layers.size() && layers[last + 1]) ++last;
+    runs.push_back(last > first ? concat(first, "-", last) : concat(first));
+    if (first == 0 && last + 1 == layers.size()) return "all";
+    first = last;
+  }
+  return runs.empty() ? "none" : join(runs, "/");
+}
 
 std::vector<int> Layout::data_degrees() const {
   std::vector<int> degrees(static_cast<size_t>(pp), dp);
@@ -207,10 +263,10 @@ Layout parse_layout(const std::string& text, int workers) {
     fail(ErrorCode::kBadInput, name_settings("--layout "), printable(text), ": some bytes of it (shown as ?) are no text");
   bool dp_given = true;
   if (text.front() == '{') dp_given = parse_json(layout, text, "{...}");
-  else if (is_file_name(text)) dp_given = parse_json(layout, read_small_file(text, size_t{1} << 24), text);
+  else if (is_layout_file(text)) dp_given = parse_json(layout, read_small_file(text, size_t{1} << 24), text);
   else if (text != "single") dp_given = parse_pairs(layout, text);
   if (!dp_given && workers % (static_cast<int64_t>(layout.pp) * layout.tp) == 0) layout.dp = std::max(1, workers / (layout.pp * layout.tp));
-  refuse_what_is_not_built(layout);
+  check_refusals({.config = Config(), .layout = layout});  // What configurations add is for those who have one.
   if (workers > 0 && layout.num_ranks() != workers)
     fail(ErrorCode::kBadInput, name_settings("--layout "), text, " needs ", layout.num_ranks(), " ranks (dp x pp x tp) and there are ",
          workers, name_settings("; give --workers "), layout.num_ranks(), " or a layout of ", workers, " ranks");
@@ -230,6 +286,10 @@ std::string to_text(const Layout& layout) {
   if (layout.tp > 1) parts.push_back(concat("tp=", layout.tp));
   if (layout.sequence) parts.push_back("sequence=1");
   if (layout.zero > 0) parts.push_back(concat("zero=", layout.zero));
+  if (layout.sync != "step") parts.push_back("sync=" + layout.sync);
+  if (layout.accumulate > 0) parts.push_back(concat("accumulate=", layout.accumulate));
+  if (!layout.precision.empty()) parts.push_back("precision=" + layout.precision);
+  if (!layout.shares.empty()) parts.push_back("shares=" + layout.shares);
   if (layout.recompute != "none") parts.push_back("recompute=" + layout.recompute);
   if (layout.compress != "none") parts.push_back("compress=" + layout.compress);
   if (layout.order != "dp-pp-tp") parts.push_back("order=" + layout.order);
@@ -249,6 +309,9 @@ Json to_json(const Layout& layout) {
             {"split", layout.split},
             {"order", layout.order},
             {"sequence", layout.sequence ? 1 : 0}};
+  if (layout.accumulate > 0) json["accumulate"] = layout.accumulate;
+  if (!layout.precision.empty()) json["precision"] = layout.precision;
+  if (!layout.shares.empty()) json["shares"] = layout.shares;
   if (!layout.stages.empty()) {
     Json stages = Json::array();
     for (const LayoutStage& stage : layout.stages) stages.push_back({{"layers", stage.layers}, {"worker", stage.worker}, {"dp", stage.dp}});

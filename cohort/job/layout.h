@@ -47,10 +47,17 @@ struct COHORT_API Layout {
 };
 /// The keys of --layout; what each means and when is in option_rules.h.
 COHORT_API const std::vector<std::string>& layout_keys();
+/// Whether `--layout` names a .json file with that.
+COHORT_API bool is_layout_file(const std::string& text);
+/// Which of a model's layers Layout::recompute names; none for "auto". Error(kBadInput) for one that the model has not.
+COHORT_API std::vector<bool> recomputed_layers(const std::string& recompute, size_t num_layers);
+/// As Layout::recompute writes them.
+COHORT_API std::string recompute_text(const std::vector<bool>& layers);
 /// Pipelines (or data-parallel replicas) that divide the batch.
 COHORT_API int num_pipelines(const Layout& layout);
 
-/// Reads `auto`, `single`, `KEY=VALUE,...`, the name of a .json file, or that file's text (from '{' on). `workers` is the number of ranks
+/// Reads `auto`, `single`, `KEY=VALUE,...`, the name of a .json file, or that file's text (from '{' on); a plan.json counts
+/// by its layout. `workers` is the number of ranks
 /// asked for, 0 where nothing was said; `auto` is data parallelism over all of them, and a layout of other size than `workers` is refused.
 /// What this version cannot do is refused with a sentence that says what to use instead. Error(kBadInput). What would do nothing is for
 /// check_options to refuse, which knows the configuration too.

@@ -179,6 +179,9 @@ std::vector<OptionRule> make_layout_rules() {
       {"schedule", kNothing, "with pp=2 or more", has_stages, no_stages, kAddStages},
       {"microbatches", kNothing, "with pp=2 or more", has_stages, no_stages,
        "use --accumulate N, which divides each rank's batch, or add pp=N"},
+      always("accumulate"),
+      always("precision"),
+      {"shares", kNothing, "on two ranks or more", has_ranks, one_process, kAddWorkers},
       {"recompute", kNothing, "as auto with --memory-limit, as all always", chooses_layers, no_limit,
        "add --memory-limit BYTES, or use recompute=all"},
       {"compress", kNothing, "with dp=2 or more", sums_gradients, one_replica, kAddWorkers},
@@ -244,16 +247,16 @@ bool acts(const std::string& setting, const Situation& situation) {
 }
 
 void check_options(const Situation& situation) {
+  for (const OptionRule& rule : layout_rules()) {
+    const std::string value = value_of_key(situation.layout, rule.name);
+    if (!value.empty() && rule.acts && !rule.acts(situation))
+      refuse(concat(name_settings("--layout: "), rule.name, "=", value), rule, situation);
+  }
   for (const OptionRule& rule : option_rules()) {
     const Setting& setting = *find_setting(rule.name);
     if (is_ignored(rule, setting, situation))
       refuse(concat(name_settings(concat("--", rule.name)), setting.is_flag ? "" : " " + plain_value(setting, situation.config)), rule,
              situation);
-  }
-  for (const OptionRule& rule : layout_rules()) {
-    const std::string value = value_of_key(situation.layout, rule.name);
-    if (!value.empty() && rule.acts && !rule.acts(situation))
-      refuse(concat(name_settings("--layout: "), rule.name, "=", value), rule, situation);
   }
 }
 

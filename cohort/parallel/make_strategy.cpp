@@ -4,6 +4,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/comm/group_internals.h"
+#include "cohort/job/refusals.h"
 #include "cohort/parallel/one_copy/shared_data_parallel.h"
 #include "cohort/parallel/replicated.h"
 #include "cohort/parallel/zero/zero_data_parallel.h"
@@ -11,14 +12,13 @@
 namespace cohort {
 
 std::unique_ptr<Strategy> make_strategy(torch::nn::Module& module, Group group, const StrategyOptions& options) {
+  if (const auto refused = refusal_of(Layout{.dp = group.size(), .zero = options.zero, .compress = options.compress}))
+    throw Error(ErrorCode::kBadInput, *refused);
   const std::vector<at::Tensor> parameters = module.parameters();
   const bool on_host = std::all_of(parameters.begin(), parameters.end(), [](const at::Tensor& parameter) { return parameter.is_cpu(); });
   if (options.zero == 0 && on_host && options.share_weights && options.compress == "none" && GroupInternals::arena(group))
     return std::make_unique<SharedDataParallel>(module, std::move(group), SharedDataParallelOptions{.rule = options.rule});
   if (options.zero > 0) {
-    if (options.compress != "none")
-      fail(ErrorCode::kBadInput, "zero=", options.zero, " with compress=", options.compress,
-           " is not supported; use zero=0 or compress=none");
     ZeroOptions zero{.stage = options.zero, .rule = options.rule};
     if (options.bucket_bytes > 0) zero.bucket_bytes = options.bucket_bytes;
     return std::make_unique<ZeroDataParallel>(module, std::move(group), zero);

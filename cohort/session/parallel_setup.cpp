@@ -11,6 +11,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/job/layout.h"
 #include "cohort/job/option_rules.h"
+#include "cohort/job/refusals.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/parallel/watch/gradient_hook.h"
@@ -36,8 +37,10 @@ Layout layout_of(const ParallelOptions& options, const Session& session) {
          "(RMSprop, Adagrad, and LBFGS, whose closure computes the loss several times a step) go with layout dp: step(optimizer), "
          "step(optimizer, closure)");
   if (options.compress != "none") layout.compress = options.compress;
-  if (layout.zero > 0 && layout.compress != "none")
-    fail(ErrorCode::kBadInput, "compress=", layout.compress, " goes with layout dp, not with zero=", layout.zero);
+  if (layout.accumulate > 0 || !layout.precision.empty() || !layout.shares.empty())
+    fail(ErrorCode::kBadInput, "layout ", text, ": accumulate, precision and shares are for `cohort train`; here the loop says how often ",
+         "backward() runs, in which precision and on which samples, so leave them out");
+  if (const auto refused = refusal_of(layout)) throw Error(ErrorCode::kBadInput, *refused);
   if (layout.is_model_parallel() && options.sync_batch_norm)
     fail(ErrorCode::kBadInput, "layout ", to_text(layout), ": sync_batch_norm goes with dp and zero; use a norm over groups or layers");
   const Config defaults;

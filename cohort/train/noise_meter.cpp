@@ -44,24 +44,6 @@ double squared_norm_of(at::Tensor gradient) {
 
 }  // namespace
 
-void check_noise_scale(const Config& config, const Layout& layout, int num_ranks) {
-  if (config.noise_scale == 0) return;
-  const std::string what = concat(name_settings("--noise-scale "), config.noise_scale);
-  if (layout.is_model_parallel())
-    fail(ErrorCode::kBadInput, what,
-         name_settings(
-             " with pp or tp is not supported: no rank has the whole gradient of a smaller batch; measure the same model and batch with "
-             "dp alone, or in one process with --accumulate 2 or more: the noise scale does not depend on the layout"));
-  if (config.sync_batch_norm)
-    fail(ErrorCode::kBadInput, what,
-         name_settings(" with --sync-batch-norm is not supported: the gradient of a rank then depends on the samples of "
-                       "all; use another norm (norm=ghost, group, none), or leave --sync-batch-norm out"));
-  if (num_ranks == 1 && config.accumulate == 1)
-    fail(ErrorCode::kBadInput, what,
-         name_settings(" compares gradients of a small and a large batch, and one worker without accumulation has one size; "
-                       "add --accumulate 2 (or more), or --workers 2"));
-}
-
 NoiseMeter::NoiseMeter(const torch::nn::Module& model, Strategy& strategy, Group group, NoiseMeterOptions options)
     : strategy_(strategy), group_(std::move(group)), options_(options) {
   if (options_.every < 1) fail(ErrorCode::kBadInput, "the noise scale every ", options_.every, " steps; it must be at least 1");

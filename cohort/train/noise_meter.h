@@ -19,9 +19,6 @@
 
 namespace cohort {
 
-/// Error(kBadInput) where --noise-scale is asked for and this run has no gradients of two batch sizes; says what has.
-void check_noise_scale(const Config& config, const Layout& layout, int num_ranks);
-
 struct NoiseMeterOptions {
   int64_t every = 1;  ///< Steps between measurements.
   /// The strategy changes the gradient on its way (compression): the mean is exchanged once more as it was, on measuring steps.

@@ -234,21 +234,5 @@ TEST_CASE("noise meter: its state goes into a checkpoint and back") {
   });
 }
 
-TEST_CASE("noise meter: runs without two batch sizes are refused with what to do") {
-  Config config;
-  config.noise_scale = 5;
-  const auto layout = [](const std::string& text, int ranks) { return parse_layout(text, ranks); };
-  CHECK_THROWS_WITH_AS(check_noise_scale(config, layout("auto", 1), 1), doctest::Contains("--accumulate 2"), Error);
-  CHECK_NOTHROW(check_noise_scale(config, layout("dp=2,zero=3", 2), 2));
-  CHECK_THROWS_WITH_AS(check_noise_scale(config, layout("pp=2", 2), 2), doctest::Contains("dp alone"), Error);
-  CHECK_THROWS_WITH_AS(check_noise_scale(config, layout("dp=2,tp=2", 4), 4), doctest::Contains("--noise-scale 5 with pp or tp"), Error);
-  config.accumulate = 2;
-  CHECK_NOTHROW(check_noise_scale(config, layout("auto", 1), 1));
-  config.sync_batch_norm = true;
-  CHECK_THROWS_WITH_AS(check_noise_scale(config, layout("dp=2", 2), 2), doctest::Contains("--sync-batch-norm"), Error);
-  config.noise_scale = 0;
-  CHECK_NOTHROW(check_noise_scale(config, layout("pp=2", 2), 2));
-}
-
 }  // namespace
 }  // namespace cohort

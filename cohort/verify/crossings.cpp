@@ -120,6 +120,13 @@ void wrap(LayerGraph& model, size_t producer, const std::shared_ptr<Crossing>& c
   }
 }
 
+/// With another stage.
+bool shares_a_weight(const LayerGraph& model, const StageCut& cut, size_t layer) {
+  const std::string prefix = model.layers()[layer].name + ".";
+  return std::any_of(cut.tied.begin(), cut.tied.end(),
+                     [&](const TiedWeight& weight) { return weight.name.starts_with(prefix) || weight.user_name.starts_with(prefix); });
+}
+
 }  // namespace
 
 void cross_stages(LayerGraph& model, const std::vector<LayerStage>& stages) {
@@ -139,9 +146,14 @@ BackwardOrder backward_order(const LayerGraph& model, const Layout& layout, cons
   std::vector<std::vector<int>> ranks_of_stage(static_cast<size_t>(cut.num_stages()));
   for (const LayerStage& layer : stages) ranks_of_stage[static_cast<size_t>(layer.stage)] = {layer.worker};
   // What is recomputed may not run twice, so a stage that hands a gradient on makes all of its gradients with that one.
+  // Where only some layers recompute, it is those with a shared weight that count: the order of the others' sums is the same either way.
+  const std::vector<bool> recompute = recomputed_layers(layout.recompute, model.layers().size());
+  std::set<int> runs_twice;
+  for (size_t layer = 0; layer < recompute.size(); ++layer)
+    if (recompute[layer] && (layout.recompute == "all" || shares_a_weight(model, cut, layer))) runs_twice.insert(cut.stage_of[layer]);
   std::vector<bool> at_once(static_cast<size_t>(cut.num_stages()), false);
   for (const StageEdge& edge : cut.edges)
-    if (layout.recompute == "all" && !edge.values.empty()) at_once[static_cast<size_t>(edge.to)] = true;
+    if (runs_twice.contains(edge.to) && !edge.values.empty()) at_once[static_cast<size_t>(edge.to)] = true;
   return [at_once, scheduler = Scheduler(layout, cut.stage_edges(), ranks_of_stage)](int num_micro_batches) {
     std::vector<std::pair<int, int>> order;
     for (const std::vector<Action>& actions : scheduler(num_micro_batches).actions)

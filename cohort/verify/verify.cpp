@@ -33,10 +33,8 @@
 namespace cohort {
 namespace {
 
-constexpr double kMargin = 8;
-constexpr double kLastBits = 2, kSums = 32;
-constexpr double kCeiling = 0.01;
-constexpr double kWhole = 0.05;
+constexpr double kMargin = 8, kLastBits = 2, kSums = 32;
+constexpr double kCeiling = 0.01, kWhole = 0.05;
 constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
 
 std::string of_bias() {
@@ -393,7 +391,10 @@ void verify(const Config& config, const DataSet& data, const std::vector<Layout>
             const std::function<void(const VerifyResult&)>& done) {
   for (const Layout& layout : layouts) check_verifiable(config, layout, data);
   Verifier verifier(config, data);
-  for (const Layout& layout : layouts) done(verifier.verify(layout, faults));
+  for (const Layout& layout : layouts) {
+    const Config own = resolve(config, layout).config;  // With its accumulate, precision and shares, which one process then has too.
+    done(to_toml(own) == to_toml(config) ? verifier.verify(layout, faults) : Verifier(own, data).verify(layout, faults));
+  }
 }
 
 }  // namespace cohort

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cohort/comm/group.h"
+#include "cohort/plan/cost/link_estimate.h"
 
 namespace cohort {
 
@@ -25,11 +26,6 @@ struct CompressedBuffer {
   std::vector<Part> parts;
 };
 
-/// What an exchange costs one rank.
-struct ExchangeCost {
-  int64_t sent_bytes = 0;  ///< As many are received.
-  int num_exchanges = 0;   ///< Collectives one after the other: each waits for the link once.
-};
 /// Of the all-reduce that a compressor replaces.
 ExchangeCost uncompressed_cost(int64_t num_elements, int num_ranks);
 

@@ -103,7 +103,7 @@ Split choose_split(const Profile& profile, const StageRequest& asked, const std:
 
 /// recompute=auto: what fits the limit at the least cost; without a limit nothing recomputes.
 std::vector<bool> choose_recompute(const Profile& profile, const StagePlan& plan, const StageRequest& asked) {
-  std::vector<bool> chosen(profile.layers.size(), asked.layout.recompute == "all");
+  std::vector<bool> chosen = recomputed_layers(asked.layout.recompute, profile.layers.size());
   if (asked.layout.recompute != "auto" || asked.memory_limit_bytes == 0) return chosen;
   const std::vector<int>& stage_of = plan.stages.stage_of;
   const int num_layers = static_cast<int>(profile.layers.size()), num_stages = stage_of.empty() ? 1 : 1 + stage_of.back();
@@ -157,7 +157,7 @@ StagePlan make_plan(LayerGraph& model, const StageRequest& asked, const LinkEsti
     plan.table = describe(profile, split);
   }
   if (layout.recompute != "none") {
-    plan.recompute.assign(num_layers, layout.recompute == "all");
+    plan.recompute = recomputed_layers(layout.recompute, num_layers);
     if (measured) plan.recompute = choose_recompute(profile, plan, asked);
   }
   if (!pipelined) return plan;

@@ -5,6 +5,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/comm/net/nccl.h"
 #include "cohort/data/sampler.h"
+#include "cohort/job/refusals.h"
 #include "cohort/models/model_errors.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/compress/compressor.h"
@@ -12,41 +13,20 @@
 #include "cohort/schedule/check.h"
 #include "cohort/train/evaluate.h"
 #include "cohort/train/measured/balance.h"
-#include "cohort/train/noise_meter.h"
 #include "cohort/train/parameter_places.h"
 
 namespace cohort {
 namespace {
 
-void check_model_parallel(const Config& config, const Layout& layout) {
-  if (!layout.is_model_parallel()) return;
-  const auto refuse = [](bool asked, const std::string& what, const std::string& instead, const std::string& with = "pp or tp") {
-    if (asked) fail(ErrorCode::kBadInput, what, " with ", with, " is not supported; ", instead);
-  };
-  refuse(config.device != "cpu", name_settings("--device ") + config.device,
-         name_settings("stages and divided layers exchange through the host's memory: use --device cpu"));
-  refuse(config.shares != "equal", name_settings("--shares ") + config.shares,
-         "use equal shares, or stages with more replicas in a layout file ({\"stages\": [{\"layers\": [...], \"dp\": 2}, ...]})");
-  refuse(config.sync_batch_norm && layout.tp > 1, name_settings("--sync-batch-norm"), "use norm=ghost, group or none, or dp and pp alone",
-         "tp");
-  refuse(config.label_smoothing > 0 && layout.tp > 1, concat(name_settings("--label-smoothing "), config.label_smoothing),
-         "the loss over divided classes is not smoothed: use dp and pp alone", "tp");
+void check_schedule_name(const Layout& layout) {
   if (layout.pp == 1) return;
   if (layout.schedule.ends_with(".json")) check_schedule(read_schedule_file(layout.schedule));
   else num_stages_of(layout.schedule, layout.pp);  // Refuses what is no schedule.
 }
 
 /// What the ranks would find too late to say it once. Touches no GPU: ranks are still to be forked.
-void check_device(const Config& config, const Layout& layout) {
-  if (config.device == "cpu") {
-    if (config.backend == "nccl")
-      fail(ErrorCode::kBadInput, name_settings("--backend nccl moves tensors that lie on GPUs: add --device cuda, or use --backend auto"));
-    return;
-  }
+void check_backend(const Config& config) {
   if (config.backend == "nccl" && !why_no_nccl().empty()) fail(ErrorCode::kBadInput, name_settings("--backend nccl: "), why_no_nccl());
-  if (layout.compress != "none")
-    fail(ErrorCode::kBadInput, "compress=", layout.compress, name_settings(" with --device "), config.device,
-         name_settings(" is not supported: it works on gradients in the host's memory; use compress=none, or --device cpu"));
 }
 
 void check_faults(const Job& job) {
@@ -136,9 +116,9 @@ void check_run(const Job& job, std::optional<bool> is_text) {
   check_faults(job);
   check_compressor(layout.compress);
   job.shares.of(job.num_ranks());
-  check_model_parallel(config, layout);
-  check_device(config, layout);
-  check_noise_scale(config, layout, job.num_ranks());
+  check_refusals(job.situation(is_text));
+  check_schedule_name(layout);
+  check_backend(config);
   check_options(job.situation(is_text));
 }
 

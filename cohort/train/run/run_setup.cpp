@@ -72,7 +72,6 @@ void RunSetup::make_model() {
 
 void RunSetup::make_step() {
   if (config.noise_scale > 0 && options.reports) {
-    check_noise_scale(config, job.layout, world.size);
     noise = std::make_unique<NoiseMeter>(*model, *parallel.strategy, parallel.part->data(),
                                          NoiseMeterOptions{.every = config.noise_scale, .exchange_exactly = job.layout.compress != "none"});
   }

@@ -1,0 +1,96 @@
+#include "cohort/job/refusals.h"
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/text.h"
+
+namespace cohort {
+namespace {
+
+const char* axes_of(const Layout& layout) { return layout.pp > 1 && layout.tp > 1 ? "pp and tp" : layout.pp > 1 ? "pp" : "tp"; }
+
+std::string if_asked(bool asked, const std::string& found) { return asked ? found : ""; }
+std::string setting(bool asked, const char* option, const std::string& value, const std::string& with) {
+  return if_asked(asked, concat(name_settings(concat("--", option)), value.empty() ? "" : " ", value, " with ", with));
+}
+
+}  // namespace
+
+const std::vector<Refusal>& refusals() {
+  static const std::vector<Refusal> kTable = {
+      {"`sync` other than `step`", "use sync=step, where ranks agree after every step",
+       [](const Situation& s) { return if_asked(s.layout.sync != "step", concat("--layout: sync=", s.layout.sync)); }},
+      {"`zero` 1 to 3 with `compress`", "use zero=0 with compression, or compress=none",
+       [](const Situation& s) {
+         return if_asked(s.layout.zero > 0 && s.layout.compress != "none",
+                         concat("--layout: zero=", s.layout.zero, " with compress=", s.layout.compress));
+       }},
+      {"`compress` with `pp` or `tp`", "use compress=none, or dp alone",
+       [](const Situation& s) {
+         return if_asked(s.layout.is_model_parallel() && s.layout.compress != "none",
+                         concat("--layout: compress=", s.layout.compress, " with ", axes_of(s.layout)));
+       }},
+      {"`order` with stages of different `dp`", "leave order out",
+       [](const Situation& s) {
+         return if_asked(!s.layout.is_even() && s.layout.order != "dp-pp-tp",
+                         concat("--layout: order=", s.layout.order, " with stages of different dp"));
+       }},
+      {"`shares` with `pp` or `tp`",
+       "use equal shares, or stages with more replicas in a layout file ({\"stages\": [{\"layers\": [...], \"dp\": 2}, ...]})",
+       [](const Situation& s) {
+         const std::string shares = s.layout.shares.empty() ? s.config.shares : s.layout.shares;
+         return setting(s.layout.is_model_parallel() && shares != "equal", "shares", shares, axes_of(s.layout));
+       }},
+      {"`--device` other than `cpu` with `pp` or `tp`", "stages and divided layers exchange through the host's memory: use --device cpu",
+       [](const Situation& s) {
+         return setting(s.layout.is_model_parallel() && s.config.device != "cpu", "device", s.config.device, axes_of(s.layout));
+       }},
+      {"`--device` other than `cpu` with `compress`", "it works on gradients in the host's memory: use compress=none, or --device cpu",
+       [](const Situation& s) {
+         return setting(s.layout.compress != "none" && s.config.device != "cpu", "device", s.config.device,
+                        concat("compress=", s.layout.compress));
+       }},
+      {"`--backend nccl` with `--device cpu`", "it moves tensors that lie on GPUs: add --device cuda, or use --backend auto",
+       [](const Situation& s) {
+         return setting(s.config.device == "cpu" && s.config.backend == "nccl", "backend", "nccl", name_settings("--device cpu"));
+       }},
+      {"`--sync-batch-norm` with `tp`", "use norm=ghost, group or none, or dp and pp alone",
+       [](const Situation& s) { return setting(s.config.sync_batch_norm && s.layout.tp > 1, "sync-batch-norm", "", "tp"); }},
+      {"`--label-smoothing` with `tp`", "the loss over divided classes is not smoothed: use dp and pp alone",
+       [](const Situation& s) {
+         return setting(s.config.label_smoothing > 0 && s.layout.tp > 1, "label-smoothing", concat(s.config.label_smoothing), "tp");
+       }},
+      {"`--noise-scale` with `pp` or `tp`",
+       "no rank has the whole gradient of a smaller batch: measure the same model and batch with dp alone, or in one process with "
+       "--accumulate 2 or more; the noise scale does not depend on the layout",
+       [](const Situation& s) {
+         return setting(s.config.noise_scale > 0 && s.layout.is_model_parallel(), "noise-scale", concat(s.config.noise_scale),
+                        axes_of(s.layout));
+       }},
+      {"`--noise-scale` with `--sync-batch-norm`",
+       "the gradient of a rank then depends on the samples of all: use another norm (norm=ghost, group, none), or leave --sync-batch-norm "
+       "out",
+       [](const Situation& s) {
+         return setting(s.config.noise_scale > 0 && s.config.sync_batch_norm, "noise-scale", concat(s.config.noise_scale),
+                        name_settings("--sync-batch-norm"));
+       }},
+  };
+  return kTable;
+}
+
+std::optional<std::string> refusal_of(const Situation& situation) {
+  for (const Refusal& row : refusals())
+    if (const std::string found = row.found(situation); !found.empty())
+      return concat(name_settings(found), " is not supported; ", name_settings(row.instead));
+  return std::nullopt;
+}
+
+std::optional<std::string> refusal_of(const Layout& layout) {
+  static const Config kDefaults;
+  return refusal_of({.config = kDefaults, .layout = layout, .num_ranks = layout.num_ranks()});
+}
+
+void check_refusals(const Situation& situation) {
+  if (const auto sentence = refusal_of(situation)) throw Error(ErrorCode::kBadInput, *sentence);
+}
+
+}  // namespace cohort

@@ -1,0 +1,74 @@
+#include "cohort/job/refusals.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "cohort/base/error.h"
+
+namespace cohort {
+namespace {
+
+struct Asked {
+  size_t row;
+  Config config;
+  Layout layout;
+};
+
+/// One for each row, and what differs from it in one setting goes through.
+std::vector<Asked> asked() {
+  const auto with = [](auto member, auto value) {
+    Config config;
+    config.*member = value;
+    return config;
+  };
+  Config nccl, noisy;
+  nccl.backend = "nccl";
+  noisy.noise_scale = 5, noisy.sync_batch_norm = true;
+  Layout uneven{.pp = 2, .order = "pp-dp-tp", .stages = {{{"a"}, 0, 2}, {{"b"}, 1, 1}}};
+  return {{0, {}, {.dp = 2, .sync = "async"}},
+          {1, {}, {.dp = 2, .zero = 1, .compress = "int8"}},
+          {2, {}, {.pp = 2, .compress = "fp16"}},
+          {3, {}, uneven},
+          {4, with(&Config::shares, std::string("3:1")), {.pp = 2}},
+          {4, {}, {.tp = 2, .shares = "3:1"}},
+          {5, with(&Config::device, std::string("cuda")), {.tp = 2}},
+          {6, with(&Config::device, std::string("cuda")), {.dp = 2, .compress = "fp16"}},
+          {7, nccl, {.dp = 2}},
+          {8, with(&Config::sync_batch_norm, true), {.tp = 2}},
+          {9, with(&Config::label_smoothing, 0.1), {.tp = 2}},
+          {10, with(&Config::noise_scale, int64_t{5}), {.pp = 2}},
+          {11, noisy, {.dp = 2}}};
+}
+
+TEST_CASE("refusals: every row refuses what it names, with values and what to do, and nothing that a run can do") {
+  std::vector<bool> met(refusals().size(), false);
+  for (const Asked& each : asked()) {
+    CAPTURE(each.row);
+    met[each.row] = true;
+    const Situation situation{.config = each.config, .layout = each.layout, .num_ranks = 2};
+    for (size_t row = 0; row < refusals().size(); ++row) CHECK(refusals()[row].found(situation).empty() == (row != each.row));
+    const std::string sentence = refusal_of(situation).value();
+    CHECK(sentence.find(" is not supported; ") != std::string::npos);
+    CHECK_THROWS_AS(check_refusals(situation), Error);
+  }
+  for (size_t row = 0; row < met.size(); ++row) CHECK_MESSAGE(met[row], "a new row needs a case above");
+  for (const Layout& layout : {Layout{}, Layout{.dp = 2, .zero = 3}, Layout{.dp = 2, .compress = "topk:0.01"},
+                               Layout{.dp = 2, .pp = 2, .tp = 2, .zero = 2}, Layout{.dp = 2, .shares = "2:1"}})
+    CHECK(!refusal_of(layout));
+}
+
+TEST_CASE("refusals: docs/guide/layouts.md has the table") {
+  std::ifstream in(std::filesystem::path(__FILE__).parent_path() / "../../docs/guide/layouts.md");
+  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  REQUIRE(!text.empty());
+  std::string table;
+  for (const Refusal& row : refusals()) table += std::string("| ") + row.what + " | " + row.instead + " |\n";
+  CAPTURE(table);
+  CHECK(text.find(table) != std::string::npos);
+}
+
+}  // namespace
+}  // namespace cohort

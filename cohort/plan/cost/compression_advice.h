@@ -1,0 +1,35 @@
+#pragma once
+// Whether compressing gradients would pay: the step predicted for each compression from measured seconds and bytes.
+//
+// Model, in seconds: now the step takes S, of which the exchange shows for E (the rest of it hides behind backward). t(c) is the time of
+// the link for the bytes and exchanges of compression c, k(c) the time to compress and decompress on this machine. What hides now, h =
+// max(0, t(none) - E), hides then too; what shows beyond the link's time, w = max(0, E - t(none)), is waiting for slower ranks and stays:
+//   step(c) = S - E + w + k(c) + max(0, t(c) - h)          step(none) = S
+// Compression takes the processor that computes, so k(c) is added in full. Torch-free; it is
+// measured by train/measured/exchange_advice.h.
+
+#include <string>
+#include <vector>
+
+#include "cohort/base/export.h"
+#include "cohort/plan/cost/link_estimate.h"
+#include "cohort/record/end_records.h"
+
+namespace cohort {
+
+struct StepMeasurement {
+  double step_seconds = 0;     ///< Without compression.
+  double exposed_seconds = 0;  ///< Of it: time that the step waited for the exchange of gradients.
+};
+
+/// What one compression would cost a rank in each step.
+struct CompressionCost {
+  std::string compress;         ///< As for make_compressor().
+  double compress_seconds = 0;  ///< To compress and decompress all gradients once.
+  ExchangeCost exchange;        ///< Of all buckets.
+};
+
+/// `costs` begins with "none". Arithmetic only.
+AdviceRecord advise(const StepMeasurement& step, const LinkEstimate& link, const std::vector<CompressionCost>& costs);
+
+}  // namespace cohort
