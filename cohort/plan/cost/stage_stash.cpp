@@ -32,4 +32,19 @@ std::vector<StageStash> stash_of_stages(const Profile& profile, const StageGraph
   return stash;
 }
 
+std::vector<int64_t> peak_stash_bytes(const Schedule& schedule, const std::vector<StageStash>& stash,
+                                      const std::vector<int>& worker_of_stage) {
+  std::vector<int64_t> peaks(static_cast<size_t>(1 + *std::max_element(worker_of_stage.begin(), worker_of_stage.end())), 0);
+  for (const std::vector<Action>& actions : schedule.actions) {
+    int64_t bytes = 0;
+    for (const Action& action : actions) {
+      const int64_t one = stash[static_cast<size_t>(action.stage)].micro_batch_bytes;
+      int64_t& peak = peaks[static_cast<size_t>(worker_of_stage[static_cast<size_t>(action.stage)])];
+      if (action.kind == ActionKind::kForward) peak = std::max(peak, bytes += one);
+      if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kBackwardWeight) bytes -= one;
+    }
+  }
+  return peaks;
+}
+
 }  // namespace cohort

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cohort/plan/cost/stage_graph.h"
+#include "cohort/schedule/schedule.h"
 
 namespace cohort {
 
@@ -17,5 +18,9 @@ struct StageStash {
 /// memory_with_recompute() (plan/recompute/), for stages of any layers. `recompute`: one flag a layer, or empty. `stage_of` and edges of
 /// `graph` are the profile's.
 std::vector<StageStash> stash_of_stages(const Profile& profile, const StageGraph& graph, const std::vector<bool>& recompute);
+
+/// Most of it at once on the ranks of each worker, in the order of their actions. `stash`, `worker_of_stage`: one a stage.
+std::vector<int64_t> peak_stash_bytes(const Schedule& schedule, const std::vector<StageStash>& stash,
+                                      const std::vector<int>& worker_of_stage);
 
 }  // namespace cohort

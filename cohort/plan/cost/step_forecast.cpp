@@ -277,23 +277,9 @@ class Forecast {
     return out;
   }
 
-  /// Most bytes of stash at once, one a worker, and the largest that comes back for a recomputed layer.
   std::vector<int64_t> peak_stash(const Schedule& schedule) {
     if (stash_.empty()) stash_ = stage_stash();
-    std::vector<int64_t> peaks(static_cast<size_t>(places_.num_workers()), 0);
-    for (const std::vector<Action>& actions : schedule.actions) {
-      int64_t bytes = 0, peak = 0;
-      size_t worker = 0;
-      for (const Action& action : actions) {
-        if (is_transfer(action.kind)) continue;
-        const int64_t one = stash_[static_cast<size_t>(action.stage)].micro_batch_bytes;
-        worker = static_cast<size_t>(worker_of(action.stage));
-        if (action.kind == ActionKind::kForward) peak = std::max(peak, bytes += one);
-        else if (action.kind != ActionKind::kBackwardInput) bytes -= one;
-      }
-      peaks[worker] = std::max(peaks[worker], peak);
-    }
-    return peaks;
+    return peak_stash_bytes(schedule, stash_, candidate_.stages.worker_of_stage);
   }
 
   WorkerForecast account(int worker) {
