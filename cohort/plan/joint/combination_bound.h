@@ -1,0 +1,45 @@
+#pragma once
+// What no cut and no recompute make a layout faster than. Internal to this folder.
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "cohort/plan/joint/cost_table.h"
+#include "cohort/plan/joint/search_space.h"
+
+namespace cohort {
+
+struct TimeBound {
+  double seconds = 0;
+  const char* by = "";
+};
+
+class BoundTable {
+ public:
+  /// Both must outlive it.
+  BoundTable(const SearchSpace& space, CostTable& costs) : space_(space), costs_(costs) {}
+
+  /// Of all layouts with these degrees.
+  TimeBound of_degrees(const Degrees& degrees);
+  /// Of all cuts and recomputed sets of one layout.
+  TimeBound of_combination(const Combination& combination);
+  /// Bytes of a rank that no cut and no recompute go below.
+  double memory_bytes(const Combination& combination);
+  /// What an even cut with no exchanges would take: for the order of the search, no bound.
+  double estimate(const Combination& combination);
+  /// Bytes of a rank when as much as possible is recomputed: likewise.
+  double estimate_bytes(const Combination& combination);
+
+ private:
+  double least_seconds_a_sample(const Degrees& degrees);
+  double flush_bound(const LayerCosts& costs, int64_t micro_batch, const Degrees& degrees, int micro_batches, bool is_split);
+
+  const SearchSpace& space_;
+  CostTable& costs_;
+  std::map<std::tuple<int, int, size_t>, double> a_sample_;                            // By precision, tp, kinds.
+  std::map<std::tuple<int, int, int, int, int64_t, size_t, bool>, double> flush_;  // And pp, micro-batches, samples, split.
+};
+
+}  // namespace cohort

@@ -1,0 +1,334 @@
+// The joint search: every layout has a bound, few have a forecast.
+//
+//   1. Degrees (precision, tp, pp, dp, batch) by the least time of their area (combination_bound.h), rising. Data parallelism over all
+//      devices and an equal pipeline are forecast first, so that there is something to beat.
+//   2. Degrees below the best so far are taken apart into layouts (search_space.h); those whose own bound is no less than the best are done
+//      with, the others wait, by what an even cut would take. From time to time the most promising are forecast, which lowers the best.
+//   3. The layouts that wait are forecast in that order as long as their bound is below the best: all cuts with all sets of recomputed
+//      layers where these are few, else the cuts of evaluation.h. A layout of which all was tried has its best plan as its bound.
+//   4. The best few plans are improved by moving boundaries. Where gradients may be rounded, it is tried on the best plans that can, and
+//      taken where it brings kCompressionGain, mild before strong.
+//   5. Layouts with little memory are forecast too: for the front, and for plans that fit where nothing else does.
+//
+// Lower bound: the least of the bounds of all that was neither tried completely nor excluded, and of the best plan. The class it is proved
+// for: joint_search.md. Work is counted in simulated actions, so that the answer does not depend on the machine's speed; time only cuts it
+// short. Cost: degrees log degrees + layouts + kMostWork actions.
+
+#include "cohort/plan/joint/joint_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "cohort/base/clock.h"
+#include "cohort/base/fail.h"
+#include "cohort/plan/joint/combination_bound.h"
+#include "cohort/plan/joint/evaluation.h"
+#include "cohort/plan/joint/infeasible.h"
+#include "cohort/plan/joint/plan_pool.h"
+#include "cohort/plan/joint/search_space.h"
+
+namespace cohort {
+namespace {
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+constexpr double kMostWork = 8e6, kImproveWork = 4e5, kMemoryWork = 4e5, kCompressionGain = 0.05, kProgressSeconds = 0.2;
+constexpr size_t kMostWaiting = 120'000, kWave = 4'000, kWaveForecasts = 12, kMemoryForecasts = 24, kMostMemoryForecasts = 300;
+constexpr int kImproved = 5;
+
+struct Waiting {
+  Combination combination;
+  TimeBound bound;  ///< In units of the objective.
+  double estimate = 0;
+  bool is_done = false;
+};
+
+class JointSearch {
+ public:
+  JointSearch(const SearchRequest& request, const std::function<void(const SearchProgress&)>& progress, const std::atomic<bool>* stop)
+      : request_(request),
+        progress_(progress),
+        stop_(stop),
+        start_(steady_seconds()),
+        space_(request),
+        costs_(request.problem),
+        bounds_(space_, costs_),
+        pool_(request.objective),
+        evaluation_(space_, costs_, pool_, [this] { return is_over(); }) {}
+
+  PlanAnswer run() {
+    find_degrees();
+    if (request_.objective == Objective::kMemory) search_memory(kMostMemoryForecasts, true);
+    else search_time();
+    if (pool_.empty() && request_.objective != Objective::kMemory) search_memory(kMostMemoryForecasts, false);
+    if (pool_.empty()) give_up();
+    return answer();
+  }
+
+  /// Whether it fits or not.
+  std::optional<RankedPlan> least_memory() {
+    find_degrees();
+    search_memory(kMostMemoryForecasts, false);
+    return evaluation_.least_memory();
+  }
+
+ private:
+  bool is_over() {
+    if (is_cut_short_) return true;
+    const double now = steady_seconds();
+    if (progress_ && now - last_progress_ >= kProgressSeconds) {
+      last_progress_ = now;
+      progress_({pool_.best_objective(), std::min(open_bound(), pool_.best_objective()), now - start_, num_layouts_, num_done_});
+    }
+    return is_cut_short_ = now - start_ > request_.search_seconds || (stop_ && stop_->load());
+  }
+
+  /// Seconds of a step in units of the objective.
+  double scale(int batch) const {
+    const StepsPoint& point = space_.batches()[static_cast<size_t>(batch)];
+    if (request_.objective == Objective::kThroughput) return 1 / static_cast<double>(point.batch_size);
+    return request_.objective == Objective::kTimeToGoal ? point.steps : 1;
+  }
+
+  void find_degrees() {
+    for (const Degrees& degrees : space_.all_degrees()) {
+      TimeBound bound = bounds_.of_degrees(degrees);
+      bound.seconds *= scale(degrees.batch);
+      degrees_.push_back({degrees, bound});
+    }
+    if (degrees_.empty())
+      fail(ErrorCode::kBadInput, "plan: no layout of at most ", space_.most_workers(), " devices has ",
+           request_.fixed.empty() ? "costs in the profile" : name_settings("the keys that are given with --layout, and costs in the profile"));
+    std::stable_sort(degrees_.begin(), degrees_.end(), [](const auto& a, const auto& b) { return a.second.seconds < b.second.seconds; });
+  }
+
+  /// Appends the layouts of one choice of degrees that may be better than the best.
+  void take_apart(const Degrees& degrees, std::vector<Waiting>& out) {
+    std::vector<Combination> found;
+    space_.add_combinations(degrees, found, num_refused_);
+    num_layouts_ += static_cast<int64_t>(found.size());
+    for (const Combination& combination : found) {
+      TimeBound bound = bounds_.of_combination(combination);
+      bound.seconds *= scale(degrees.batch);
+      if (bound.seconds >= pool_.best_objective()) ++num_done_;
+      else out.push_back({combination, bound, bounds_.estimate(combination) * scale(degrees.batch)});
+    }
+  }
+
+  void evaluate(Waiting& waiting) {
+    if (waiting.is_done) return;
+    if (waiting.bound.seconds >= pool_.best_objective()) {
+      waiting.is_done = true;
+      ++num_done_;
+      return;
+    }
+    auto outcome = evaluation_.by_trying_all(waiting.combination);
+    if (!outcome || !outcome->is_exact) {
+      const Evaluation::Outcome searched = evaluation_.by_search(waiting.combination);
+      outcome = {searched.is_exact, outcome ? std::min(outcome->best, searched.best) : searched.best};
+    }
+    if (is_cut_short_) return;  // Nothing is claimed of what was not finished.
+    waiting.is_done = true;
+    ++num_done_;
+    // What rounding would bring there was not tried on all cuts; bounds count no exchange that it could shorten.
+    const bool may_round = request_.may_compress && waiting.combination.degrees.dp > 1;
+    if (!outcome->is_exact || may_round) leave_open(waiting.bound);
+  }
+
+  void leave_open(const TimeBound& bound) {
+    if (bound.seconds < open_.seconds) open_ = bound;
+  }
+
+  static bool is_earlier(const Waiting& a, const Waiting& b) { return a.estimate < b.estimate; }
+
+  /// Data parallelism over all devices, and an equal pipeline.
+  void forecast_plain_layouts() {
+    const auto widest = [&](auto&& degree_of, auto&& is_plain) {
+      const Degrees* best = nullptr;
+      for (const auto& [degrees, bound] : degrees_)
+        if (is_plain(degrees) && (!best || degree_of(degrees) > degree_of(*best))) best = &degrees;
+      if (!best) return;
+      std::vector<Waiting> plain;
+      take_apart(*best, plain);
+      num_layouts_ -= static_cast<int64_t>(plain.size());  // They are counted with all others.
+      std::stable_sort(plain.begin(), plain.end(), is_earlier);
+      for (size_t i = 0; i < std::min<size_t>(plain.size(), 4) && !is_over(); ++i)
+        if (evaluation_.work_of(plain[i].combination) < kMostWork / 20) evaluation_.by_search(plain[i].combination);
+    };
+    widest([](const Degrees& d) { return d.dp; }, [](const Degrees& d) { return d.pp == 1 && d.tp == 1; });
+    widest([](const Degrees& d) { return d.pp; }, [](const Degrees& d) { return d.dp == 1 && d.tp == 1 && d.pp > 1; });
+  }
+
+  void search_time() {
+    forecast_plain_layouts();
+    std::vector<Waiting> waiting;
+    size_t next = 0, next_wave = kWave / 8;
+    for (; next < degrees_.size() && !is_over() && waiting.size() < kMostWaiting; ++next) {
+      if (degrees_[next].second.seconds >= pool_.best_objective()) break;
+      take_apart(degrees_[next].first, waiting);
+      if (waiting.size() < next_wave) continue;
+      forecast_best(waiting, kWaveForecasts);
+      std::erase_if(waiting, [&](const Waiting& one) { return one.is_done || one.bound.seconds >= pool_.best_objective(); });
+      next_wave = waiting.size() + kWave;
+    }
+    std::stable_sort(waiting.begin(), waiting.end(), is_earlier);
+    for (Waiting& one : waiting) {
+      if (is_over() || evaluation_.work() > kMostWork) break;
+      evaluate(one);
+    }
+    improve_best();
+    if (request_.may_compress) try_compression();
+    const double work = evaluation_.work();
+    search_memory(kMemoryForecasts, false, work + kMemoryWork);
+    for (const Waiting& one : waiting)
+      if (!one.is_done) leave_open(one.bound);
+    if (next < degrees_.size()) leave_open(degrees_[next].second);
+  }
+
+  void forecast_best(std::vector<Waiting>& waiting, size_t count) {
+    std::vector<Waiting*> order;
+    for (Waiting& one : waiting)
+      if (!one.is_done) order.push_back(&one);
+    count = std::min(count, order.size());
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
+                      [](const Waiting* a, const Waiting* b) { return a->estimate != b->estimate ? a->estimate < b->estimate : a < b; });
+    for (size_t i = 0; i < count && !is_over() && evaluation_.work() < kMostWork; ++i) evaluate(*order[i]);
+  }
+
+  void improve_best() {
+    std::vector<RankedPlan> starts;
+    if (!pool_.empty()) starts.push_back(pool_.best());
+    for (const RankedPlan& plan : pool_.runners_up(kImproved - 1)) starts.push_back(plan);
+    for (const RankedPlan& plan : starts)
+      if (!is_over()) evaluation_.improve(plan, space_.combination_of(plan), kImproveWork);
+  }
+
+  /// A stronger rounding must bring its share on top of the milder one.
+  void try_compression() {
+    if (pool_.empty() || space_.compressions().size() < 2) return;
+    // Only what no run refuses: dp alone. The best such plans without rounding are the start.
+    std::vector<Waiting> plain;
+    for (const auto& [degrees, bound] : degrees_)
+      if (degrees.pp == 1 && degrees.tp == 1 && bound.seconds < pool_.best_objective()) {
+        std::vector<Combination> found;
+        int64_t refused = 0;
+        space_.add_combinations(degrees, found, refused);
+        for (const Combination& one : found)
+          if (one.zero == 0) plain.push_back({one, bounds_.of_combination(one), bounds_.estimate(one) * scale(degrees.batch)});
+      }
+    std::stable_sort(plain.begin(), plain.end(), is_earlier);
+    const double unrounded = pool_.best_objective();
+    double best = unrounded;
+    std::optional<PlanPool> taken;
+    for (size_t i = 0; i < std::min<size_t>(plain.size(), 8); ++i) {
+      std::vector<Combination> rounded;
+      space_.add_compressed(plain[i].combination, rounded, num_refused_);
+      num_layouts_ += static_cast<int64_t>(rounded.size());
+      for (const Combination& one : rounded) {
+        PlanPool pool(request_.objective);
+        Evaluation evaluation(space_, costs_, pool, [this] { return is_over(); });
+        evaluation.by_search(one);
+        if (pool.empty() || pool.best_objective() > (1 - kCompressionGain) * best) continue;
+        best = pool.best_objective();
+        taken = std::move(pool);
+      }
+    }
+    if (taken) pool_.add(taken->best());
+  }
+
+  /// Layouts by what they should need, least first.
+  void search_memory(size_t count, bool is_objective, double most_work = kMostWork) {
+    std::vector<Waiting> all;
+    for (const auto& [degrees, bound] : degrees_) {
+      std::vector<Combination> found;
+      int64_t refused = 0;
+      space_.add_combinations(degrees, found, is_objective ? num_refused_ : refused);
+      if (is_objective) num_layouts_ += static_cast<int64_t>(found.size());
+      for (const Combination& one : found) all.push_back({one, {bounds_.memory_bytes(one), "memory"}, bounds_.estimate_bytes(one)});
+      if (all.size() > 4 * kMostWaiting) {
+        std::nth_element(all.begin(), all.begin() + kMostWaiting, all.end(), is_earlier);
+        for (size_t i = kMostWaiting; i < all.size(); ++i)
+          if (is_objective) leave_open(all[i].bound);
+        all.resize(kMostWaiting);
+      }
+      if (is_over()) break;
+    }
+    std::stable_sort(all.begin(), all.end(), is_earlier);
+    size_t tried = 0;
+    for (Waiting& one : all) {
+      if (is_over() || tried >= count || evaluation_.work() > most_work) break;
+      if (is_objective && one.bound.seconds >= pool_.best_objective()) {
+        one.is_done = true;
+        continue;
+      }
+      ++tried;
+      if (is_objective) {
+        const auto outcome = evaluation_.by_trying_all(one.combination);
+        one.is_done = outcome && outcome->is_exact && !is_cut_short_;
+        num_done_ += one.is_done ? 1 : 0;
+      }
+      if (!one.is_done) evaluation_.by_memory(one.combination);
+    }
+    if (is_objective)
+      for (const Waiting& one : all)
+        if (!one.is_done) leave_open(one.bound);
+  }
+
+  [[noreturn]] void give_up() {
+    const auto& least = evaluation_.least_memory();
+    if (!least && is_cut_short_)
+      fail(ErrorCode::kInfeasible, "plan: the search was stopped before it had a plan; give it more time");
+    if (!least) fail(ErrorCode::kInfeasible, "plan: no layout of at most ", space_.most_workers(), " devices can be run");
+    fail(ErrorCode::kInfeasible, why_infeasible(request_, *least, [this](const SearchRequest& larger, double seconds) {
+           SearchRequest request = larger;
+           request.search_seconds = seconds;
+           return JointSearch(request, nullptr, stop_).least_memory();
+         }));
+  }
+
+  double open_bound() const { return open_.seconds; }
+
+  PlanAnswer answer() {
+    PlanAnswer out;
+    out.best = pool_.best();
+    out.runners_up = pool_.runners_up(request_.num_runners_up);
+    out.front = pool_.front();
+    const double best = out.best.objective;
+    out.lower_bound = std::min(open_.seconds, best);
+    out.bound_by = open_.seconds < best ? open_.by : "all layouts were tried or excluded by their bounds";
+    out.optimal = best <= out.lower_bound * (1 + 1e-9);
+    out.is_complete = !is_cut_short_;
+    out.num_layouts = num_layouts_;
+    out.num_refused = num_refused_;
+    out.search_seconds = steady_seconds() - start_;
+    return out;
+  }
+
+  const SearchRequest& request_;
+  const std::function<void(const SearchProgress&)>& progress_;
+  const std::atomic<bool>* stop_;
+  double start_, last_progress_ = 0;
+  SearchSpace space_;
+  CostTable costs_;
+  BoundTable bounds_;
+  PlanPool pool_;
+  Evaluation evaluation_;
+  std::vector<std::pair<Degrees, TimeBound>> degrees_;
+  TimeBound open_{kInfinite, ""};  ///< Of what was neither tried completely nor excluded.
+  bool is_cut_short_ = false;
+  int64_t num_layouts_ = 0, num_refused_ = 0, num_done_ = 0;
+};
+
+}  // namespace
+
+const std::vector<std::string>& objective_names() {
+  static const std::vector<std::string> kNames = {"step-time", "throughput", "memory", "time-to-goal"};
+  return kNames;
+}
+
+PlanAnswer search_plan(const SearchRequest& request, const std::function<void(const SearchProgress&)>& progress,
+                       const std::atomic<bool>* stop) {
+  return JointSearch(request, progress, stop).run();
+}
+
+}  // namespace cohort
