@@ -6,11 +6,11 @@
 //   path      one micro-batch passes a path of layers forward and back, in whatever stages they are, one after the other.
 //   layer     the worker that has the largest layer runs it m times.
 //   flush     (one stage a worker) before a stage [i, j) starts, a path of layers to layer i has done its forwards, and after the last
-//             backward of the stage it does its backwards: at least P(i) + m (C(j) - C(i)) where P(i) is the longest path to i of both. Where
-//             backward is divided, the weight parts of the path may be done later and those of the stage, too: the larger of the path's
-//             forwards and inputs around the stage's forwards and inputs, and the path's forwards before all of the stage. The least T
-//             for which p stages cover all layers, stage k + 1 beginning no later than R(end of stage k), R(x) = the furthest that
-//             any stage beginning at or before x gets within T: by induction no cut within T gets further. Bisection on T.
+//             backward of the stage it does its backwards: at least P(i) + m (C(j) - C(i)) where P(i) is the longest path to i of both.
+//             Where backward is divided, the weight parts of the path may be done later and those of the stage, too: the larger of the
+//             path's forwards and inputs around the stage's forwards and inputs, and the path's forwards before all of the stage. The least
+//             T for which p stages cover all layers, stage k + 1 beginning no later than R(end of stage k), R(x) = the furthest that any
+//             stage beginning at or before x gets within T: by induction no cut within T gets further. Bisection on T.
 //
 // The first three hold for any acyclic placement of layers on workers; flush for stages that are runs of the layers, which are the cuts
 // that the search makes. Degrees alone: area with the least seconds a sample; seconds of a layer are linear between sizes that were
@@ -64,13 +64,15 @@ double BoundTable::least_seconds_a_sample(const Degrees& degrees) {
 TimeBound BoundTable::of_degrees(const Degrees& degrees) {
   const double samples = std::ceil(static_cast<double>(space_.batches()[static_cast<size_t>(degrees.batch)].batch_size) / degrees.dp);
   const bool may_share = degrees.pp == 1 && degrees.tp == 1;  // Then the mean over the replicas is what holds.
-  const double share = may_share ? static_cast<double>(space_.batches()[static_cast<size_t>(degrees.batch)].batch_size) / degrees.dp : samples;
+  const double share =
+      may_share ? static_cast<double>(space_.batches()[static_cast<size_t>(degrees.batch)].batch_size) / degrees.dp : samples;
   return {share * least_seconds_a_sample(degrees) / degrees.pp * kRounding, "area"};
 }
 
 double BoundTable::flush_bound(const LayerCosts& costs, int64_t micro_batch, const Degrees& degrees, int micro_batches, bool is_split) {
   const size_t kinds = space_.kinds(degrees.dp * degrees.tp * degrees.pp).size();
-  const auto [found, is_new] = flush_.try_emplace({degrees.precision, degrees.tp, degrees.pp, micro_batches, micro_batch, kinds, is_split}, 0.0);
+  const auto [found, is_new] =
+      flush_.try_emplace({degrees.precision, degrees.tp, degrees.pp, micro_batches, micro_batch, kinds, is_split}, 0.0);
   if (!is_new) return found->second;
   const int n = costs.num_layers();
   const double m = micro_batches;
@@ -114,7 +116,8 @@ TimeBound BoundTable::of_combination(const Combination& combination) {
   const std::vector<int> kinds = space_.kinds(degrees.dp * degrees.tp * degrees.pp);
   TimeBound bound = of_degrees(degrees);
   if (combination.has_shares || space_.is_given("shares")) return bound;  // Ranks have pieces of several sizes.
-  const LayerCosts& costs = costs_.least(space_.precisions()[static_cast<size_t>(degrees.precision)], degrees.tp, combination.micro_batch, kinds);
+  const LayerCosts& costs =
+      costs_.least(space_.precisions()[static_cast<size_t>(degrees.precision)], degrees.tp, combination.micro_batch, kinds);
   const double times = combination.accumulate;
   const auto raise = [&](double seconds, const char* by) {
     if (times * seconds * kRounding > bound.seconds) bound = {times * seconds * kRounding, by};

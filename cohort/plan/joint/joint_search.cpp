@@ -98,7 +98,8 @@ class JointSearch {
     }
     if (degrees_.empty())
       fail(ErrorCode::kBadInput, "plan: no layout of at most ", space_.most_workers(), " devices has ",
-           request_.fixed.empty() ? "costs in the profile" : name_settings("the keys that are given with --layout, and costs in the profile"));
+           request_.fixed.empty() ? "costs in the profile"
+                                  : name_settings("the keys that are given with --layout, and costs in the profile"));
     std::stable_sort(degrees_.begin(), degrees_.end(), [](const auto& a, const auto& b) { return a.second.seconds < b.second.seconds; });
   }
 
@@ -276,8 +277,7 @@ class JointSearch {
 
   [[noreturn]] void give_up() {
     const auto& least = evaluation_.least_memory();
-    if (!least && is_cut_short_)
-      fail(ErrorCode::kInfeasible, "plan: the search was stopped before it had a plan; give it more time");
+    if (!least && is_cut_short_) fail(ErrorCode::kInfeasible, "plan: the search was stopped before it had a plan; give it more time");
     if (!least) fail(ErrorCode::kInfeasible, "plan: no layout of at most ", space_.most_workers(), " devices can be run");
     fail(ErrorCode::kInfeasible, why_infeasible(request_, *least, [this](const SearchRequest& larger, double seconds) {
            SearchRequest request = larger;

@@ -98,8 +98,8 @@ SearchSpace::SearchSpace(const SearchRequest& request) : request_(request), give
   // fp32 first: of equals it is taken.
   precisions_.assign(precisions.begin(), precisions.end());
   std::stable_partition(precisions_.begin(), precisions_.end(), [](const std::string& name) { return name == "fp32"; });
-  schedules_ = {"1f1b",  "gpipe", "zb-h1", "interleaved:2", "interleaved:3", "interleaved:4", "interleaved:8",
-                "bfs:2", "bfs:3", "bfs:4", "bfs:8",         "zb-v"};
+  schedules_ = {"1f1b",          "gpipe", "zb-h1", "interleaved:2", "interleaved:3", "interleaved:4",
+                "interleaved:8", "bfs:2", "bfs:3", "bfs:4",         "bfs:8",         "zb-v"};
   if (is_given("schedule")) {
     num_stages_of(given_.schedule, 2);  // Refuses what is no name.
     schedules_ = {given_.schedule};
@@ -256,8 +256,7 @@ void SearchSpace::add_combinations(const Degrees& degrees, std::vector<Combinati
   if (is_free)
     for (const int64_t count : piece_counts(rounded_up(share, is_pipeline ? given_accumulate : 1), kMostMicroBatches, kEveryPiece, true))
       pieces.emplace_back(is_pipeline ? count : 1, is_pipeline ? given_accumulate : count);
-  else
-    pieces.emplace_back(is_pipeline ? given_.microbatches : 1, given_accumulate);
+  else pieces.emplace_back(is_pipeline ? given_.microbatches : 1, given_accumulate);
 
   const bool orders_differ = is_pipeline && degrees.dp > 1 && problem.cluster.hosts.size() + problem.cluster.hosts.front().num_hosts > 2;
   const bool may_share = !is_given("shares") && degrees.pp == 1 && degrees.tp == 1 && degrees.dp > 1 && degrees.dp <= kMostShares &&
