@@ -111,7 +111,8 @@ void print_schedules(const Json& schedules) {
 
 std::vector<VerbOption> bench_plan_options() {
   return {{"format", "NAME",
-           "what the files are. plan: dnn-partitioning, pipedream, piper, cohort or zero-bubble; forecast: vtrain or llm-foundry"},
+           "what the files are. plan: dnn-partitioning, pipedream, piper, cohort or zero-bubble; forecast: vtrain, llm-foundry or sailor "
+           "(folders)"},
           {"devices", "N", "plan: devices (default: the file's)"},
           {"memory", "BYTES", "plan: memory of a device (default: the file's); of zero-bubble in activations of one micro-batch"},
           {"bandwidth", "X[,X]", "plan: bytes a second of a link, of each level of machines; not for dnn-partitioning"},

@@ -6,6 +6,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/csv_table.h"
 #include "cohort/base/text/text.h"
+#include "cohort/plan/forecast/sailor_runs.h"
 
 namespace cohort {
 namespace {
@@ -63,10 +64,11 @@ PublicRun llm_foundry_run(const CsvRow& row) {
 }  // namespace
 
 std::vector<PublicRun> read_public_runs(const std::string& format, const std::string& path) {
+  if (format == "sailor") return read_sailor_runs(path);
   const bool is_vtrain = format == "vtrain";
   if (!is_vtrain && format != "llm-foundry")
-    fail(ErrorCode::kBadInput, "no format '", format, "'", did_you_mean(format, {"vtrain", "llm-foundry"}),
-         "; there are: vtrain llm-foundry");
+    fail(ErrorCode::kBadInput, "no format '", format, "'", did_you_mean(format, {"vtrain", "llm-foundry", "sailor"}),
+         "; there are: vtrain llm-foundry sailor");
   std::vector<PublicRun> runs;
   for (const CsvRow& row : read_csv(path)) {
     PublicRun run = is_vtrain ? vtrain_run(row) : llm_foundry_run(row);
