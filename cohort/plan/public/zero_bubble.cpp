@@ -22,7 +22,7 @@ namespace cohort {
 namespace {
 
 constexpr int kMostStages = 512, kMostMicroBatches = 4096;
-constexpr int64_t kMostPairs = 1 << 20;  // Of stages and micro-batches.
+constexpr int64_t kMostPairs = 1 << 17;  // Of stages and micro-batches.
 constexpr double kMostTime = 1e15, kClose = 1e-9;
 
 struct Setting {
