@@ -136,7 +136,9 @@ std::vector<VerbAction> bench_actions() {
        .reads = {"rounds", "peers", "python", "batch", "ratio", "data", "model", "optimizer", "lr", "steps", "context", "val-samples",
                  "json"}},
       {.name = "forecast", .most_words = 1000, .reads = {"format", "fit", "json"}},
-      {.name = "plan", .most_words = 100'000, .reads = {"format", "devices", "memory", "bandwidth", "machines", "batch", "json"}},
+      {.name = "plan",
+       .most_words = 100'000,
+       .reads = {"format", "devices", "memory", "bandwidth", "machines", "batch", "search-seed", "json"}},
   };
 }
 

@@ -22,7 +22,7 @@ struct Format {
 
 const std::vector<Format>& formats() {
   static const std::vector<Format> all = {
-      {"dnn-partitioning", {"devices", "memory"}, solve_dnn_partitioning},
+      {"dnn-partitioning", {"devices", "memory", "search-seed"}, solve_dnn_partitioning},
       {"pipedream", {"devices", "memory", "bandwidth", "machines"}, solve_pipedream},
       {"piper", {"devices", "memory", "bandwidth", "batch"}, solve_piper},
       {"cohort", {"devices", "memory", "bandwidth", "batch"}, solve_cohort_instance},
@@ -43,7 +43,7 @@ const Format& format_of(const Arguments& arguments) {
 }
 
 void check_reads(const Format& format, const Arguments& arguments) {
-  for (const char* name : {"devices", "memory", "bandwidth", "machines", "batch"})
+  for (const char* name : {"devices", "memory", "bandwidth", "machines", "batch", "search-seed"})
     if (arguments.options.contains(name) && std::find(format.reads.begin(), format.reads.end(), name) == format.reads.end())
       fail(ErrorCode::kBadInput, "bench plan: --format ", format.name, " does not read --", name, "; it reads --",
            join(format.reads, ", --"));
@@ -69,6 +69,7 @@ InstanceOptions options_of(const Arguments& arguments) {
   if (const std::string text = arguments.option("devices", ""); !text.empty()) options.devices = whole("devices", text, kMostDevices);
   if (const std::string text = arguments.option("batch", ""); !text.empty()) options.batch = whole("batch", text, 1'000'000);
   if (const std::string text = arguments.option("memory", ""); !text.empty()) options.memory_bytes = positive("memory", text);
+  options.search_seed = static_cast<uint64_t>(arguments.integer_option("search-seed", 1, 0, 1'000'000'000));
   for (const std::string& text : split(arguments.option("bandwidth", ""), ','))
     options.bytes_per_second.push_back(positive("bandwidth", text));
   for (const std::string& text : split(arguments.option("machines", ""), 'x'))
@@ -116,7 +117,8 @@ std::vector<VerbOption> bench_plan_options() {
           {"devices", "N", "plan: devices (default: the file's)"},
           {"memory", "BYTES", "plan: memory of a device (default: the file's); of zero-bubble in activations of one micro-batch"},
           {"bandwidth", "X[,X]", "plan: bytes a second of a link, of each level of machines; not for dnn-partitioning"},
-          {"machines", "N[xN]", "plan: machines of each level, inner first; of pipedream alone"}};
+          {"machines", "N[xN]", "plan: machines of each level, inner first; of pipedream alone"},
+          {"search-seed", "N", "plan: what the search draws from, of dnn-partitioning alone (default: 1)"}};
 }
 
 int bench_plan_verb(const Arguments& arguments) {

@@ -28,7 +28,7 @@ InstanceAnswer search_max_load(const std::string& path, const PartitionGraph& gr
   const LoadProblem problem = load_problem_of(graph);
   std::vector<int> order(problem.items.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto found = search_loads(problem, order, {.search_seconds = options.search_seconds});
+  const auto found = search_loads(problem, order, {.search_seconds = options.search_seconds, .seed = options.search_seed});
   if (!found) fail_infeasible(path, graph, problem);
   return {.objective = found->largest_load,
           .lower_bound = found->bound.value,

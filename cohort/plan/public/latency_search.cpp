@@ -86,11 +86,12 @@ class SumCut {
 /// Step 2.
 class LatencyAnnealer {
  public:
-  LatencyAnnealer(const PartitionGraph& graph, const LoadProblem& problem, Placement start, double seconds)
+  LatencyAnnealer(const PartitionGraph& graph, const LoadProblem& problem, Placement start, const InstanceOptions& options)
       : graph_(graph),
         problem_(problem),
         clock_(graph),
-        deadline_(steady_seconds() + seconds),
+        deadline_(steady_seconds() + options.search_seconds),
+        random_(options.search_seed),
         now_(std::move(start)),
         nets_of_(now_.size()) {
     for (size_t n = 0; n < problem.nets.size(); ++n)
@@ -221,7 +222,7 @@ class LatencyAnnealer {
   const LoadProblem& problem_;
   LatencyClock clock_;
   double deadline_;
-  std::mt19937_64 random_{1};
+  std::mt19937_64 random_;
   Placement now_, best_;
   std::vector<std::vector<int>> nets_of_;
   std::vector<double> bytes_;
@@ -252,7 +253,7 @@ InstanceAnswer search_latency(const std::string&, const PartitionGraph& graph, c
   const Placement all_on_cpu(problem.items.size(), graph.num_accelerators);
   LatencyClock clock(graph);
   const bool cut_is_better = clock.time(start) < clock.time(all_on_cpu);
-  const Placement found = LatencyAnnealer(graph, problem, cut_is_better ? start : all_on_cpu, options.search_seconds).run(bound);
+  const Placement found = LatencyAnnealer(graph, problem, cut_is_better ? start : all_on_cpu, options).run(bound);
   const double objective = clock.time(found);
   const bool optimal = objective - bound <= 1e-9 * objective;
   return {.objective = objective,

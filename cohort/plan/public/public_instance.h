@@ -19,6 +19,7 @@ struct InstanceOptions {
   std::vector<int> machines;             ///< Of each level, inner first: {4, 4}.
   std::optional<int> batch;              ///< Micro-batches in a batch.
   double search_seconds = 10;            ///< At most; the best plan so far is the answer then.
+  uint64_t search_seed = 1;              ///< Of the searches that draw: those of dnn-partitioning.
 };
 
 struct InstanceAnswer {

@@ -4,7 +4,8 @@
 //   2. Rounds of annealing (load_anneal.cpp). Each begins with what must stay together in a better plan joined (load_contract.cpp). Three
 //      of four also join what a move can only make better, and start from nothing on a still coarser problem, where all nets above a random
 //      cost are joined, and go on with what comes of it in the finer one: a move there is a move of whole blocks, which single items would
-//      have to pass through bad plans for. The fourth warms up the best plan.
+//      have to pass through bad plans for. The fourth joins what two good plans agree on, anneals those
+//      blocks, and goes on from there with the items.
 //   3. Bounds (load_bound.cpp); the search ends where the plan meets them.
 //   4. Trying all (load_exact.cpp) for a plan that is better by 1e-9: found, it is the new plan; proved absent, the plan is optimal. Left
 //      open, the same for loads between bound and plan raises the bound.
@@ -14,7 +15,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <numeric>
 #include <random>
+#include <utility>
 
 #include "cohort/base/clock.h"
 #include "cohort/plan/search/load_anneal.h"
@@ -92,11 +96,40 @@ class Search {
       AnnealOptions anneal = {.steps = options_.steps / num_rounds, .hot = 0.02, .cold = 0.00003, .mean_weight = mean_weights[round % 3]};
       anneal.goal = goal, anneal.deadline = deadline_;
       if (fresh) anneal.steps /= 3;
-      const Placement start = fresh && !fine.problem.nets.empty() ? coarse_plan(fine.problem, anneal) : narrow(fine, answer_->placement);
+      Placement start;
+      if (fresh && !fine.problem.nets.empty()) start = coarse_plan(fine.problem, anneal);
+      else start = narrow(fine, plans_.size() > 1 ? combined_plan(anneal) : answer_->placement);
       anneal.seed = random_();
       if (fresh) anneal.steps *= 2;
-      take(fine.widen(anneal_loads(fine.problem, start, anneal)));
+      const Placement end = fine.widen(anneal_loads(fine.problem, start, anneal));
+      take(end);
+      if (fits(problem_, end)) plans_.emplace_back(largest_load(problem_, end), end);
+      std::sort(plans_.begin(), plans_.end());
+      plans_.erase(std::unique(plans_.begin(), plans_.end()), plans_.end());
+      if (plans_.size() > 6) plans_.resize(6);
     }
+  }
+
+  /// What the two of the best plans agree on moves as one: blocks that both leave whole and that nets hold together.
+  Placement combined_plan(AnnealOptions anneal) {
+    const size_t a = random_() % plans_.size(), b = (a + 1 + random_() % (plans_.size() - 1)) % plans_.size();
+    const Placement &one = plans_[std::min(a, b)].second, &other = plans_[std::max(a, b)].second;
+    std::vector<int> block_of(problem_.items.size());
+    std::iota(block_of.begin(), block_of.end(), 0);
+    const auto root = [&](int item) {
+      while (block_of[item] != item) item = block_of[item] = block_of[block_of[item]];
+      return item;
+    };
+    for (const LoadProblem::Net& net : problem_.nets) {
+      std::map<std::pair<int, int>, int> first;
+      for (const int pin : net.pins) block_of[root(pin)] = root(first.try_emplace({one[pin], other[pin]}, pin).first->second);
+    }
+    for (int item = 0; item < static_cast<int>(block_of.size()); ++item) block_of[item] = root(item);
+    std::map<int, int> number;
+    for (int& block : block_of) block = number.try_emplace(block, static_cast<int>(number.size())).first->second;
+    const Contraction blocks = contract(problem_, block_of);
+    anneal.hot = 0.1, anneal.cold = 0.0003, anneal.steps /= 2, anneal.seed = random_();
+    return blocks.widen(anneal_loads(blocks.problem, narrow(blocks, one), anneal));
   }
 
   Placement coarse_plan(const LoadProblem& problem, AnnealOptions anneal) {
@@ -140,6 +173,7 @@ class Search {
   double deadline_, unknown_ = 0;
   std::mt19937_64 random_;
   Placement start_;
+  std::vector<std::pair<double, Placement>> plans_;  ///< The best ends of rounds, best first.
   std::optional<LoadAnswer> answer_;
 };
 
