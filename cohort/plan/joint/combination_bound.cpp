@@ -12,6 +12,14 @@
 //             T for which p stages cover all layers, stage k + 1 beginning no later than R(end of stage k), R(x) = the furthest that any
 //             stage beginning at or before x gets within T: by induction no cut within T gets further. Bisection on T.
 //
+// After the pipeline every worker exchanges gradients and updates, and one of them has the mean of the trained weights or more: exchange and
+// update of the mean come on top (a larger piece takes no less). Without pipeline workers the exchange may hide behind backwards; a second
+// forward in a backward hides no more than it takes, so the sum without recompute is the least. The faster link, one copy a host where that
+// is possible. Memory likewise: weights, gradients, optimizer and buckets of the mean; a layout for which that is too much is excluded.
+//
+// A long pipeline's forecast continues two short ones (step_forecast.cpp) by their difference; bounds take it that a period of a steady
+// pipeline takes its busiest worker's time.
+//
 // The first three hold for any acyclic placement of layers on workers; flush for stages that are runs of the layers, which are the cuts
 // that the search makes. Degrees alone: area with the least seconds a sample; seconds of a layer are linear between sizes that were
 // measured, so seconds / samples is monotone there and the least is at one of their ends.
@@ -25,14 +33,23 @@
 #include <limits>
 #include <set>
 
+#include "cohort/plan/cost/exchange_forecast.h"
+#include "cohort/plan/cost/strategy_memory.h"
+
 namespace cohort {
 namespace {
 
 constexpr double kRounding = 1 - 1e-11;  // Sums in another order than the forecast's.
 
+constexpr double kForever = 1e30;           // Hides any exchange.
+
 bool splits_backward(const std::string& schedule) { return schedule.starts_with("zb"); }
 
 }  // namespace
+
+BoundTable::BoundTable(const SearchSpace& space, CostTable& costs) : space_(space), costs_(costs) {
+  for (const ProfilePoint& point : space.request().problem.profile.points) trained_bytes_[point.tp] = trained_bytes(point.tp);
+}
 
 double BoundTable::least_seconds_a_sample(const Degrees& degrees) {
   const PlanProblem& problem = space_.request().problem;
@@ -62,11 +79,15 @@ double BoundTable::least_seconds_a_sample(const Degrees& degrees) {
 }
 
 TimeBound BoundTable::of_degrees(const Degrees& degrees) {
-  const double samples = std::ceil(static_cast<double>(space_.batches()[static_cast<size_t>(degrees.batch)].batch_size) / degrees.dp);
-  const bool may_share = degrees.pp == 1 && degrees.tp == 1;  // Then the mean over the replicas is what holds.
-  const double share =
-      may_share ? static_cast<double>(space_.batches()[static_cast<size_t>(degrees.batch)].batch_size) / degrees.dp : samples;
-  return {share * least_seconds_a_sample(degrees) / degrees.pp * kRounding, "area"};
+  const int64_t batch = space_.batches()[static_cast<size_t>(degrees.batch)].batch_size;
+  double samples = std::ceil(static_cast<double>(batch) / degrees.dp);
+  // Shares are rounded to whole samples, so that the rank with the mean or more may have a third less.
+  if (degrees.pp == 1 && degrees.tp == 1 && (space_.is_given("shares") || space_.kinds(degrees.dp).size() > 1))
+    samples = static_cast<double>(batch) / degrees.dp * (2.0 / 3);
+  double after = std::numeric_limits<double>::infinity();
+  for (int zero = 0; zero <= (degrees.dp > 1 ? 3 : 0); ++zero)
+    after = std::min(after, after_pipeline(degrees, zero, kForever, kForever, 1));
+  return {(samples * least_seconds_a_sample(degrees) / degrees.pp + after) * kRounding, "area"};
 }
 
 double BoundTable::flush_bound(const LayerCosts& costs, int64_t micro_batch, const Degrees& degrees, int micro_batches, bool is_split) {
@@ -115,12 +136,17 @@ TimeBound BoundTable::of_combination(const Combination& combination, bool with_f
   const Degrees& degrees = combination.degrees;
   const std::vector<int> kinds = space_.kinds(degrees.dp * degrees.tp * degrees.pp);
   TimeBound bound = of_degrees(degrees);
+  if (is_too_large(combination)) return {std::numeric_limits<double>::infinity(), "memory"};
   if (combination.has_shares || space_.is_given("shares")) return bound;  // Ranks have pieces of several sizes.
   const LayerCosts& costs =
       costs_.least(space_.precisions()[static_cast<size_t>(degrees.precision)], degrees.tp, combination.micro_batch, kinds);
   const double times = combination.accumulate;
+  const double after = degrees.pp == 1 ? after_pipeline(degrees, combination.zero, costs.forward_seconds,
+                                                        costs.seconds() - costs.forward_seconds, combination.accumulate)
+                                       : after_pipeline(degrees, combination.zero, kForever, kForever, 1);
   const auto raise = [&](double seconds, const char* by) {
-    if (times * seconds * kRounding > bound.seconds) bound = {times * seconds * kRounding, by};
+    const double all = (times * seconds + after) * kRounding;
+    if (all > bound.seconds) bound = {all, by};
   };
   if (degrees.pp == 1) {
     raise(costs.seconds(), "area");
@@ -136,7 +162,86 @@ TimeBound BoundTable::of_combination(const Combination& combination, bool with_f
   return bound;
 }
 
-double BoundTable::memory_bytes(const Combination&) { return 0; }
+int64_t BoundTable::trained_bytes(int tp) const {
+  int64_t sum = 0;
+  for (const ProfiledLayer& layer : space_.request().problem.profile.layers) {
+    const int64_t parts = tp > 1 && layer.tensor_parts % tp == 0 ? tp : 1;
+    sum += (4 * layer.num_trained + parts - 1) / parts;
+  }
+  return sum;
+}
+
+/// Exchange that nothing hides, and update: of the worker that has the mean of the weights or more.
+double BoundTable::after_pipeline(const Degrees& degrees, int zero, double forward_seconds, double backward_seconds, int passes) const {
+  const PlanProblem& problem = space_.request().problem;
+  const bool is_pipeline = degrees.pp > 1;
+  DataExchange asked{.num_ranks = degrees.dp,
+                     .zero = zero,
+                     .overlaps = !is_pipeline,
+                     .num_backwards = passes,
+                     .num_forwards = passes,
+                     .gradient_bytes = trained_bytes_.at(degrees.tp) / degrees.pp,
+                     .bucket_bytes = problem.bucket_bytes,
+                     .optimizer_arrays = problem.optimizer_arrays,
+                     .forward_seconds = forward_seconds,
+                     .backward_seconds = backward_seconds};
+  asked.weight_bytes = asked.gradient_bytes;
+  for (const DeviceKind& device : problem.cluster.devices) {
+    if (device.memory_bytes_per_second == 0) asked.memory_bytes_per_second = std::numeric_limits<double>::infinity();
+    asked.memory_bytes_per_second = std::max(asked.memory_bytes_per_second, device.memory_bytes_per_second);
+  }
+  // How long a bucket of ZeRO 3 takes does not only rise with the bytes; that its gradients are scattered at the end does.
+  if (is_pipeline && zero == 3) asked.weight_bytes = 0, asked.zero = 3;
+  const bool may_round = space_.request().may_compress && zero == 0 && !is_pipeline && degrees.tp == 1;
+  double least = std::numeric_limits<double>::infinity();
+  for (const bool leaves : {false, true})
+    for (const bool one_copy : {false, true}) {
+      if (one_copy && (leaves || zero > 0 || !problem.cluster.shared_memory || problem.private_weights || degrees.dp == 1)) continue;
+      asked.leaves_host = leaves, asked.one_copy = one_copy;
+      const ExchangeForecast its = forecast_exchange(problem.cluster, asked);
+      least = std::min(least, its.update_seconds + (may_round ? 0 : its.exposed_seconds));
+    }
+  return least;
+}
+
+double BoundTable::most_memory(int num_ranks) const {
+  const PlanProblem& problem = space_.request().problem;
+  int64_t most = 0;
+  for (const int kind : space_.kinds(num_ranks)) most = std::max(most, problem.cluster.devices[static_cast<size_t>(kind)].memory_bytes);
+  return static_cast<double>(problem.memory_limit_bytes > 0 ? std::min(most, problem.memory_limit_bytes) : most);
+}
+
+bool BoundTable::is_too_large(const Combination& combination) const {
+  const Degrees& degrees = combination.degrees;
+  return memory_bytes(combination) > most_memory(degrees.dp * degrees.tp * degrees.pp);
+}
+
+double BoundTable::memory_bytes(const Combination& combination) const {
+  const PlanProblem& problem = space_.request().problem;
+  const Degrees& degrees = combination.degrees;
+  const int64_t trained = trained_bytes_.at(degrees.tp) / degrees.pp;
+  double least = std::numeric_limits<double>::infinity();
+  for (const bool one_copy : {false, true}) {
+    if (one_copy && (combination.zero > 0 || !problem.cluster.shared_memory || problem.private_weights || degrees.dp == 1)) continue;
+    const StateBytes state = strategy_memory({.zero = combination.zero,
+                                              .one_copy = one_copy,
+                                              .num_ranks = degrees.dp,
+                                              .optimizer_arrays = problem.optimizer_arrays,
+                                              .trained_bytes = trained,
+                                              .largest_unit_bytes = std::min(trained, problem.bucket_bytes),
+                                              .holds_gradients = degrees.pp > 1,
+                                              .has_buckets = degrees.dp > 1});
+    int64_t bytes = state.weights + state.gradients + state.optimizer + state.buckets;
+    if (space_.precisions()[static_cast<size_t>(degrees.precision)] != "fp32") bytes += trained / 2;
+    least = std::min(least, static_cast<double>(bytes));
+  }
+  double reserved = std::numeric_limits<double>::infinity(), overhead = reserved;
+  for (const DeviceKind& device : problem.cluster.devices) {
+    reserved = std::min(reserved, static_cast<double>(device.reserved_bytes));
+    overhead = std::min(overhead, device.allocator_overhead);
+  }
+  return (least * (1 + overhead) + reserved) * kRounding;
+}
 
 double BoundTable::held_bytes(const Combination& combination) const {
   const PlanProblem& problem = space_.request().problem;

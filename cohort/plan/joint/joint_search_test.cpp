@@ -105,7 +105,7 @@ Found try_all(const PlanProblem& problem) {
   for (int dp = 1; dp <= std::min<int64_t>(devices, problem.global_batch); ++dp)
     for (int zero = 0; zero <= (dp > 1 ? 3 : 0); ++zero)
       for (int pp = 1; pp * dp <= devices; ++pp)
-        for (int pieces = 1; pieces <= (problem.global_batch + dp - 1) / dp; ++pieces) {
+        for (int pieces = 1; pieces * dp <= problem.global_batch; ++pieces) {
           Candidate candidate;
           candidate.layout = {.dp = dp, .pp = pp, .zero = zero, .accumulate = 1, .precision = "fp32", .shares = "equal"};
           if (pp == 1) {

@@ -269,7 +269,8 @@ void SearchSpace::add_combinations(const Degrees& degrees, std::vector<Combinati
       if (!runs(layout_of(it), num_refused)) continue;
       for (int order = 0; order < (orders_differ ? static_cast<int>(orders_.size()) : 1); ++order)
         for (const auto& [micro_batches, accumulate] : pieces) {
-          if (int64_t{micro_batches} * accumulate > share) continue;
+          // A sample for each piece.
+          if (int64_t{micro_batches} * accumulate * degrees.dp > batches_[static_cast<size_t>(degrees.batch)].batch_size) continue;
           it.order = order, it.micro_batches = micro_batches, it.accumulate = accumulate;
           it.micro_batch = rounded_up(share, int64_t{micro_batches} * accumulate);
           for (int schedule = 0; schedule < (is_pipeline ? static_cast<int>(schedules_.size()) : 1); ++schedule) {
