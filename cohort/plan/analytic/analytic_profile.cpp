@@ -10,7 +10,8 @@
 //   stash      what autograd saves, docs/algorithms/analytic_profiles.md; fp32 has 4 bytes an element. In half precision products save
 //              copies of their inputs of 2 bytes each, and what lies between them is half as large
 //
-// Not modelled: how well caches and fused kernels do, and what the CPU's attention keeps in bf16.
+// Weights are read once by each part that uses them, and their gradients written once. Not modelled: how well caches and fused kernels do,
+// and what the CPU's attention keeps in bf16.
 #include "cohort/plan/analytic/analytic_profile.h"
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/analytic/families.h"
+#include "cohort/plan/product_rate.h"
 
 namespace cohort {
 namespace {
@@ -31,7 +33,7 @@ DataShape shape_of(const std::string& data, bool is_text, int64_t context) {
   const auto text = [&] { return DataShape{DataShape::Kind::kText, {context}, 256, {}}; };
   const auto pictures = [](int64_t channels, int64_t side) { return DataShape{DataShape::Kind::kImage, {channels, side, side}, 10, {}}; };
   if (data.empty()) return is_text ? text() : pictures(1, 28);
-  if (name == "text" || data.starts_with("synthetic:text")) return text();
+  if (name == "text" || data == "synthetic:text" || data.starts_with("synthetic:text,")) return text();
   if (name == "fashion-mnist" || name == "mnist") return pictures(1, 28);
   if (name == "cifar10") return pictures(3, 32);
   if (name != "synthetic")
@@ -45,8 +47,13 @@ DataShape shape_of(const std::string& data, bool is_text, int64_t context) {
       fail(ErrorCode::kBadInput, name_settings("--data "), data, ": expected synthetic:CxHxW[,classes=N]");
     shape.input.push_back(*number);
   }
-  for (size_t i = 1; i < words.size(); ++i)
-    if (words[i].starts_with("classes=")) shape.num_classes = std::max<int64_t>(1, parse_integer(words[i].substr(8)).value_or(10));
+  for (size_t i = 1; i < words.size(); ++i) {
+    const bool is_classes = words[i].starts_with("classes=");
+    const auto number = is_classes ? parse_integer(words[i].substr(8)) : std::nullopt;
+    if (is_classes ? !number || *number < 1 : !words[i].starts_with("samples="))
+      fail(ErrorCode::kBadInput, name_settings("--data "), data, ": '", words[i], "' is neither classes=N nor samples=N");
+    if (is_classes) shape.num_classes = *number;
+  }
   if (shape.input.size() != 3) fail(ErrorCode::kBadInput, name_settings("--data "), data, ": a model of pictures needs CxHxW");
   return shape;
 }
@@ -63,30 +70,43 @@ class LayerCosts {
     const auto b = static_cast<double>(micro_batch);
     const double parts = divides(layer) ? tp_ : 1;
     double with_weights = 0, of_activations = 0;
-    for (const Product& product : layer.products) (product.of_activations ? of_activations : with_weights) += seconds(product, b, parts);
+    for (const Product& product : layer.products)
+      (product.of_activations ? of_activations : with_weights) += seconds(product, b, parts, layer.divides_inner);
     const double moved = (layer.moved_elements - layer.tensor_replicated_moved) / parts + layer.tensor_replicated_moved;
     const double rest = b * moved * element_bytes_ / device_.memory_bytes_per_second;
+    const double weights = 4.0 * static_cast<double>(layer.num_trained) / parts / device_.memory_bytes_per_second;
+    const double read = layer.products.empty() ? 0 : weights;
     const double launch = device_.launch_seconds * layer.num_kernels / kBlockKernels;
     LayerCost cost;
-    cost.forward_seconds = std::max(launch, with_weights + of_activations + rest);
-    cost.backward_input_seconds = std::max(launch, with_weights + 2 * of_activations + rest);
-    cost.backward_weight_seconds = layer.products.empty() ? 0 : with_weights;
-    cost.output_bytes = bytes(b * static_cast<double>(layer.output_elements) * output_bytes(layer));
-    cost.stash_bytes = bytes(b * stash_bytes(index) / parts);
+    cost.forward_seconds = std::max(launch, with_weights + of_activations + rest + read);
+    cost.backward_input_seconds = std::max(launch, with_weights + 2 * of_activations + rest + read);
+    // Norms and embeddings read what came and what goes back once more.
+    if (layer.num_trained > 0 || layer.tied_to >= 0)
+      cost.backward_weight_seconds = weights + (layer.products.empty() ? rest / 2 : with_weights);
+    cost.stash_bytes = bytes(b * stash_bytes(index, parts));
+    const double output_parts = layer.divides_output ? parts : 1;
+    cost.output_bytes = bytes(b * static_cast<double>(layer.output_elements) * output_bytes(layer) / output_parts);
     return cost;
   }
 
  private:
   bool divides(const LayerShape& layer) const { return tp_ > 1 && layer.tensor_parts % tp_ == 0; }
-  static int64_t bytes(double value) { return static_cast<int64_t>(std::ceil(std::min(value, 0x1p44))); }
+  static int64_t bytes(double value) {
+    constexpr double kMost = 0x1p44;
+    if (value > kMost)
+      fail(ErrorCode::kBadInput, "a layer of this model has ", value, " bytes of activations a micro-batch; at most ", kMost,
+           " are planned for");
+    return static_cast<int64_t>(std::ceil(value));
+  }
 
-  double seconds(const Product& product, double b, double parts) const {
-    const bool by_inner = product.of_activations;  // Heads are divided: fewer products, each as large.
-    const double rows = product.rows * (by_inner ? 1 : b), times = product.times * (by_inner ? b / parts : 1);
-    const double columns = by_inner ? product.columns : std::max(1.0, product.columns / parts);
-    const double elements = rows * columns * (by_inner ? times : 1);
-    const double full = elements / (elements + device_.half_rate_elements) * columns / (columns + device_.half_rate_width);
-    return 2 * rows * columns * product.inner * times / (device_.flops_per_second(precision_) * full);
+  double seconds(const Product& product, double b, double parts, bool by_inner) const {
+    const bool by_head = product.of_activations;  // Heads are divided: fewer products, each as large.
+    const double rows = product.rows * (by_head ? 1 : b), times = product.times * (by_head ? b / parts : 1);
+    const double columns = by_head || by_inner ? product.columns : std::max(1.0, product.columns / parts);
+    const double inner = by_inner && !by_head ? std::max(1.0, product.inner / parts) : product.inner;
+    const double rate = device_.flops_per_second(precision_) *
+                        share_of_rate(rows * columns * (by_head ? times : 1), columns, device_.half_rate_elements, device_.half_rate_width);
+    return 2 * rows * columns * inner * times / rate;
   }
 
   /// Norms and residual sums stay fp32 in half precision.
@@ -97,13 +117,15 @@ class LayerCosts {
   }
 
   /// Of a sample. A layer's output is its own memory where it or a reader keeps it.
-  double stash_bytes(size_t index) const {
+  double stash_bytes(size_t index, double parts) const {
     const LayerShape& layer = graph_.layers()[index];
-    double elements_bytes =
-        static_cast<double>(layer.own_stash_elements) * (layer.kind == "transformerblock" && element_bytes_ == 2 ? 3 : 4);
-    if (!layer.is_view && kept(index)) elements_bytes += static_cast<double>(layer.output_elements) * output_bytes(layer);
+    const double own = static_cast<double>(layer.whole_stash_elements) +
+                       static_cast<double>(layer.own_stash_elements - layer.whole_stash_elements) / parts;
+    double elements_bytes = own * (layer.kind == "transformerblock" && element_bytes_ == 2 ? 3 : 4);
+    const double output_parts = layer.divides_output ? parts : 1, input_parts = layer.divides_inner ? parts : 1;
+    if (!layer.is_view && kept(index)) elements_bytes += static_cast<double>(layer.output_elements) * output_bytes(layer) / output_parts;
     if (element_bytes_ == 2 && is_product(layer) && layer.kind != "transformerblock")
-      for (const int input : layer.inputs) elements_bytes += 2.0 * static_cast<double>(graph_.shape(input).elements());
+      for (const int input : layer.inputs) elements_bytes += 2.0 * static_cast<double>(graph_.shape(input).elements()) / input_parts;
     return elements_bytes;
   }
 
@@ -130,6 +152,8 @@ class LayerCosts {
 
 std::vector<int> degrees_of(const AnalyticOptions& options, const Cluster& cluster, const ShapeGraph& graph) {
   std::vector<int> degrees = options.tensor_degrees;
+  for (const int degree : degrees)
+    if (degree < 1) fail(ErrorCode::kBadInput, "a tensor degree of ", degree, " is none; expected 1 or more");
   int largest = 1;
   for (const HostGroup& group : cluster.hosts) largest = std::max(largest, group.devices_per_host);
   if (degrees.empty())
@@ -139,16 +163,30 @@ std::vector<int> degrees_of(const AnalyticOptions& options, const Cluster& clust
                                       [&](const LayerShape& layer) { return layer.tensor_parts > 1 && layer.tensor_parts % degree == 0; });
   });
   std::sort(degrees.begin(), degrees.end());
+  degrees.erase(std::unique(degrees.begin(), degrees.end()), degrees.end());
   return degrees;
 }
 
-std::vector<std::string> precisions_of(const AnalyticOptions& options, const Cluster& cluster) {
-  if (!options.precisions.empty()) return options.precisions;
-  std::vector<std::string> common;
-  for (const DeviceKind::Rate& rate : cluster.devices.front().rates)
-    if (std::all_of(cluster.devices.begin(), cluster.devices.end(), [&](const DeviceKind& kind) { return kind.has(rate.precision); }))
-      common.push_back(rate.precision);
-  return common;
+/// Of one kind of device, sorted.
+std::vector<std::string> precisions_of(const AnalyticOptions& options, const DeviceKind& kind) {
+  std::vector<std::string> precisions;
+  for (const DeviceKind::Rate& rate : kind.rates)
+    if (options.precisions.empty() ||
+        std::find(options.precisions.begin(), options.precisions.end(), rate.precision) != options.precisions.end())
+      precisions.push_back(rate.precision);
+  std::sort(precisions.begin(), precisions.end());
+  return precisions;
+}
+
+std::vector<int64_t> sizes_of(const AnalyticOptions& options) {
+  std::vector<int64_t> sizes = options.micro_batches;
+  if (sizes.empty())
+    for (int64_t size = 1; size <= 256; size *= 2) sizes.push_back(size);
+  for (const int64_t size : sizes)
+    if (size < 1) fail(ErrorCode::kBadInput, "a micro-batch of ", size, " samples is none; expected 1 or more");
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
 }
 
 }  // namespace
@@ -203,17 +241,12 @@ ModelProfile analytic_profile(const std::string& model, const Cluster& cluster, 
     for (const int input : inputs) profile.edges.emplace_back(input, static_cast<int>(index));
     if (layer.tied_to >= 0) profile.tied.emplace_back(layer.tied_to, static_cast<int>(index));
   }
-  std::vector<int64_t> sizes = options.micro_batches;
-  if (sizes.empty())
-    for (int64_t size = 1; size <= 256; size *= 2) sizes.push_back(size);
-  std::vector<std::string> precisions = precisions_of(options, cluster);
-  if (precisions.empty()) fail(ErrorCode::kBadInput, "the devices of cluster '", cluster.name, "' have no precision in common");
-  std::sort(precisions.begin(), precisions.end());
+  const std::vector<int64_t> sizes = sizes_of(options);
   std::vector<const DeviceKind*> kinds;
   for (const DeviceKind& kind : cluster.devices) kinds.push_back(&kind);
   std::sort(kinds.begin(), kinds.end(), [](const DeviceKind* a, const DeviceKind* b) { return a->name < b->name; });
   for (const DeviceKind* kind : kinds)
-    for (const std::string& precision : precisions)
+    for (const std::string& precision : precisions_of(options, *kind))
       for (const int degree : degrees_of(options, cluster, graph))
         for (const int64_t size : sizes) {
           ProfilePoint point{.device = kind->name, .precision = precision, .tp = degree, .micro_batch = size};

@@ -88,9 +88,8 @@ int ShapeGraph::conv(const std::string& name, int64_t from, int64_t to, int64_t 
 
 int ShapeGraph::linear(const std::string& name, int64_t from, int64_t to, bool bias) {
   const ValueShape value = shape(last());
-  const bool by_position = value.channels != from;  // {positions, width}
-  const int64_t rows = by_position ? value.elements() / from : 1;
-  LayerShape& layer = add(name, "linear", {}, by_position ? ValueShape{rows, to, 1} : ValueShape{to, 1, 1});
+  const int64_t rows = value.by_position ? value.channels : 1;
+  LayerShape& layer = add(name, "linear", {}, value.by_position ? ValueShape{rows, to, 1, true} : ValueShape{to, 1, 1});
   layer.products = {{static_cast<double>(rows), static_cast<double>(to), static_cast<double>(from)}};
   layer.keeps_input = true;
   layer.num_trained = from * to + (bias ? to : 0);
@@ -122,7 +121,7 @@ int ShapeGraph::dropout(const std::string& name) {
 
 int ShapeGraph::embedding(const std::string& name, int64_t vocabulary, int64_t width, int64_t positions) {
   const int64_t context = shape(last()).elements();
-  LayerShape& layer = add(name, "embedding", {}, {context, width, 1});
+  LayerShape& layer = add(name, "embedding", {}, {context, width, 1, true});
   layer.moved_elements = (positions > 0 ? 4.0 : 2.0) * static_cast<double>(context * width);
   layer.num_trained = vocabulary * width + positions * width;
   layer.tensor_parts = vocabulary;
@@ -132,7 +131,7 @@ int ShapeGraph::embedding(const std::string& name, int64_t vocabulary, int64_t w
 
 int ShapeGraph::lstm(const std::string& name, int64_t width, int64_t hidden) {
   const int64_t context = shape(last()).channels;
-  LayerShape& layer = add(name, "lstm", {}, {context, hidden, 1});
+  LayerShape& layer = add(name, "lstm", {}, {context, hidden, 1, true});
   // All inputs at once; the state position by position, which no larger batch of positions fills.
   layer.products = {{static_cast<double>(context), 4.0 * static_cast<double>(hidden), static_cast<double>(width)},
                     {1, 4.0 * static_cast<double>(hidden), static_cast<double>(hidden), static_cast<double>(context)}};
@@ -147,12 +146,14 @@ int ShapeGraph::lstm(const std::string& name, int64_t width, int64_t hidden) {
 int ShapeGraph::transformer_block(const std::string& name, int64_t width, int64_t heads, int64_t ff, bool has_dropout) {
   const int64_t context = shape(last()).channels;
   const auto t = static_cast<double>(context), w = static_cast<double>(width), f = static_cast<double>(ff), a = static_cast<double>(heads);
-  LayerShape& layer = add(name, "transformerblock", {}, {context, width, 1});
+  LayerShape& layer = add(name, "transformerblock", {}, {context, width, 1, true});
   layer.products = {{t, 3 * w, w}, {t, w, w}, {t, f, w}, {t, w, f}, {t, t, w / a, a, true}, {t, w / a, t, a, true}};
   // Two norms and two sums, the bias and GELU of the hidden units; scores stay in the kernel.
   layer.moved_elements = 12 * t * w + 4 * t * f;
   layer.tensor_replicated_moved = 12 * t * w;
-  layer.own_stash_elements = context * (7 * width + 2 * ff) + context * heads + (has_dropout ? 2 * context * width : 0);
+  // Whole under tp: the norms' outputs, the first sum and the masks of dropout.
+  layer.whole_stash_elements = context * 3 * width + (has_dropout ? 2 * context * width : 0);
+  layer.own_stash_elements = layer.whole_stash_elements + context * (4 * width + 2 * ff + heads);
   layer.keeps_input = true;
   layer.num_trained = 4 * width * width + 2 * width * ff + (3 + 1 + 1) * width + ff + 4 * width;
   layer.num_kernels = 20;
@@ -179,20 +180,40 @@ int ShapeGraph::tied_output(const std::string& name, int64_t vocabulary, int64_t
 }
 
 void ShapeGraph::divide_tensors() {
-  // Column, element-wise, row: a layer that reads a divided value sums its output, one that reads a whole one joins nothing.
-  std::vector<bool> is_divided(layers_.size(), false);
+  // Column, element-wise, row: a product that reads a whole value divides its outputs, one that reads a divided one its inputs, and sums.
+  // `divided`: the parts in which a layer's output lies; 1: whole.
+  std::vector<int64_t> divided(layers_.size(), 1);
   for (size_t i = 0; i < layers_.size(); ++i) {
     LayerShape& layer = layers_[i];
-    const bool input_divided = std::any_of(layer.inputs.begin(), layer.inputs.end(),
-                                           [&](int input) { return input >= 0 && is_divided[static_cast<size_t>(input)]; });
-    if (layer.kind == "linear" || layer.kind == "conv2d") {
-      const bool is_last = i + 1 == layers_.size();
-      is_divided[i] = !input_divided && !is_last;
-      layer.num_tensor_exchanges = input_divided ? 1 : 0;
-      if (!input_divided && is_last) layer.num_tensor_exchanges = 0;
-    } else if (layer.num_tensor_exchanges == 0 && layer.kind != "lstm" && layer.kind != "layernorm" && layer.kind != "shortcut") {
-      is_divided[i] = input_divided;
-      if (layer.num_trained == 0 || layer.kind == "layernorm") layer.tensor_parts = 1;
+    int64_t parts = 0;  // That all inputs have in common.
+    bool alike = true;
+    for (const int input : layer.inputs) {
+      const int64_t its = input < 0 ? 1 : divided[static_cast<size_t>(input)];
+      alike = alike && (parts == 0 || parts == its);
+      parts = parts == 0 ? its : std::gcd(parts, its);
+    }
+    const bool is_product = layer.kind == "linear" || layer.kind == "conv2d";
+    const bool follows = layer.kind == "relu" || layer.kind == "maxpool2d" || layer.kind == "flatten" || layer.kind == "mean" ||
+                         layer.kind == "dropout" || layer.kind == "add" || layer.kind.find("norm2d") != std::string::npos ||
+                         layer.kind == "groupnorm";
+    if (is_product && parts > 1) {
+      layer.tensor_parts = parts;
+      layer.divides_inner = true;
+      layer.num_tensor_exchanges = 1;
+    } else if (is_product) {
+      layer.divides_output = i + 1 < layers_.size();
+      if (layer.divides_output) divided[i] = layer.tensor_parts;
+    } else if (follows && alike && parts > 1) {
+      layer.tensor_parts = parts;
+      layer.divides_output = true;
+      divided[i] = parts;
+    } else if (follows) {
+      layer.tensor_parts = 1;
+    }
+    // Values that lie in parts where a layer needs them whole are joined first: counted as one exchange.
+    if (!is_product && !layer.divides_output && (parts > 1 || !alike)) {
+      ++layer.num_tensor_exchanges;
+      if (layer.tensor_parts == 1) layer.tensor_parts = std::max<int64_t>(parts, 1);
     }
   }
 }

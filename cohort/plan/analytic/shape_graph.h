@@ -20,25 +20,29 @@ struct Product {
 
 struct LayerShape {
   std::string name, kind;
-  std::vector<int> inputs;         ///< Layers; -1 the model's input.
-  std::vector<Product> products;   ///< Of the forward.
-  double moved_elements = 0;       ///< Read and written by what is no product, of a sample's forward.
-  int64_t output_elements = 0;     ///< Of a sample.
-  int64_t own_stash_elements = 0;  ///< That its forward makes for its backward beside its output, of a sample.
-  bool keeps_output = false;       ///< Its own backward needs its output (ReLU),
-  bool keeps_input = false;        ///< or its inputs, which belong to those who made them.
-  bool is_view = false;            ///< Its output is its input's memory.
+  std::vector<int> inputs;           ///< Layers; -1 the model's input.
+  std::vector<Product> products;     ///< Of the forward.
+  double moved_elements = 0;         ///< Read and written by what is no product, of a sample's forward.
+  int64_t output_elements = 0;       ///< Of a sample.
+  int64_t whole_stash_elements = 0;  ///< Of own_stash_elements, what tp does not divide.
+  int64_t own_stash_elements = 0;    ///< That its forward makes for its backward beside its output, of a sample.
+  bool keeps_output = false;         ///< Its own backward needs its output (ReLU),
+  bool keeps_input = false;          ///< or its inputs, which belong to those who made them.
+  bool is_view = false;              ///< Its output is its input's memory.
   int64_t num_trained = 0, buffer_bytes = 0;
   int tied_to = -1;                    ///< The layer whose weight it uses.
   double num_kernels = 1;              ///< That the host starts in forward.
   int64_t tensor_parts = 1;            ///< As ProfiledLayer,
   int num_tensor_exchanges = 0;        ///< likewise.
+  bool divides_inner = false;          ///< Where divided: rows of the weight (its input is divided) instead of columns.
+  bool divides_output = false;         ///< Where divided, its output is too.
   double tensor_replicated_moved = 0;  ///< Of moved_elements, what tp does not divide.
 };
 
-/// {channels, height, width} of a value, or {positions, width}; a vector has channels alone.
+/// {channels, height, width} of a picture's value, {positions, width} of a text's, a vector has channels alone.
 struct ValueShape {
   int64_t channels = 1, height = 1, width = 1;
+  bool by_position = false;  ///< channels are positions, height is the width.
   int64_t elements() const { return channels * height * width; }
 };
 

@@ -26,6 +26,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/plan/product_rate.h"
 
 namespace cohort {
 namespace {
@@ -57,8 +58,8 @@ class StepModel {
   double device_forward() const {
     const double context = static_cast<double>(run_.shape.context), heads = static_cast<double>(run_.shape.num_heads);
     const double columns = width_ / run_.tp, elements = rows_ * columns;
-    const double rate = machine_.matmul_flops_per_second * elements / (elements + machine_.half_rate_elements) * columns /
-                        (columns + machine_.half_rate_width);
+    const double rate =
+        machine_.matmul_flops_per_second * share_of_rate(elements, columns, machine_.half_rate_elements, machine_.half_rate_width);
     const double scores = 4 * rows_ * context * width_ / run_.tp;
     const bool fused = run_.shape.fused_attention;
     // Fused attention leaves out the half that a causal mask hides.
