@@ -12,10 +12,11 @@
 //             T for which p stages cover all layers, stage k + 1 beginning no later than R(end of stage k), R(x) = the furthest that any
 //             stage beginning at or before x gets within T: by induction no cut within T gets further. Bisection on T.
 //
-// After the pipeline every worker exchanges gradients and updates, and one of them has the mean of the trained weights or more: exchange and
-// update of the mean come on top (a larger piece takes no less). Without pipeline workers the exchange may hide behind backwards; a second
-// forward in a backward hides no more than it takes, so the sum without recompute is the least. The faster link, one copy a host where that
-// is possible. Memory likewise: weights, gradients, optimizer and buckets of the mean; a layout for which that is too much is excluded.
+// After the pipeline every worker exchanges gradients and updates, and one of them has the mean of the trained weights or more: exchange
+// and update of the mean come on top (a larger piece takes no less). Without pipeline workers the exchange may hide behind backwards; a
+// second forward in a backward hides no more than it takes, so the sum without recompute is the least. The faster link, one copy a host
+// where that is possible. Memory likewise: weights, gradients, optimizer and buckets of the mean; a layout for which that is too much is
+// excluded.
 //
 // A long pipeline's forecast continues two short ones (step_forecast.cpp) by their difference; bounds take it that a period of a steady
 // pipeline takes its busiest worker's time.
@@ -41,7 +42,7 @@ namespace {
 
 constexpr double kRounding = 1 - 1e-11;  // Sums in another order than the forecast's.
 
-constexpr double kForever = 1e30;           // Hides any exchange.
+constexpr double kForever = 1e30;  // Hides any exchange.
 
 bool splits_backward(const std::string& schedule) { return schedule.starts_with("zb"); }
 
