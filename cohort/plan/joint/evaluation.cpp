@@ -26,7 +26,7 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr int kMostRounds = 5, kMostSetLayers = 10;
-constexpr double kMostCuts = 400, kMostWork = 60'000, kMostSplitWork = 4000;
+constexpr double kMostCuts = 400, kMostWork = 250'000, kMostSplitWork = 4000;
 
 size_t at(int i) { return static_cast<size_t>(i); }
 
