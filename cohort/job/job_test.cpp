@@ -71,8 +71,8 @@ TEST_CASE("a word that means nothing is refused") {
     return refusal(config, 2);
   };
   CHECK(with(&Config::precision, "fp8") == "precision 'fp8' is not known; use fp32, bf16 or fp16");
-  CHECK(with(&Config::optimizer, "lion") == "no optimizer 'lion'");
-  CHECK(with(&Config::schedule_lr, "step") == "no schedule 'step' of learning rates");
+  CHECK(with(&Config::optimizer, "lion") == "--optimizer: no optimizer 'lion'; there are: sgd momentum nesterov adam adamw");
+  CHECK(with(&Config::schedule_lr, "step") == "--schedule-lr: no schedule 'step'; there are: constant linear cosine");
   CHECK(with(&Config::layout, "dq=2").find("dq") != std::string::npos);
   CHECK(with(&Config::goal, "val_error").find("--goal 'val_error'") == 0);
   CHECK(with(&Config::inject, "burn:0:1").find("--inject burn:0:1") == 0);

@@ -21,7 +21,8 @@ double LearningRate::at(int64_t step, int64_t total_steps) const {
 LearningRate learning_rate(const Config& config) {
   using Schedule = LearningRate::Schedule;
   const std::string& name = config.schedule_lr;
-  if (name != "constant" && name != "linear" && name != "cosine") fail(ErrorCode::kBadInput, "no schedule '", name, "' of learning rates");
+  if (name != "constant" && name != "linear" && name != "cosine")
+    fail(ErrorCode::kBadInput, name_settings("--schedule-lr: no schedule '"), name, "'; there are: constant linear cosine");
   return {.rate = learning_rate_of(config),
           .schedule = name == "linear"   ? Schedule::kLinear
                       : name == "cosine" ? Schedule::kCosine

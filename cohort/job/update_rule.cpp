@@ -28,7 +28,8 @@ UpdateRule::Kind optimizer_kind(const std::string& name) {
                                                                 {"adam", UpdateRule::Kind::kAdam},
                                                                 {"adamw", UpdateRule::Kind::kAdamW}};
   const auto kind = kinds.find(name);
-  if (kind == kinds.end()) fail(ErrorCode::kBadInput, "no optimizer '", name, "'");
+  if (kind == kinds.end())
+    fail(ErrorCode::kBadInput, name_settings("--optimizer: no optimizer '"), name, "'; there are: sgd momentum nesterov adam adamw");
   return kind->second;
 }
 

@@ -65,14 +65,14 @@ bool has_points(const ModelProfile& profile, const ProfileKey& key);
 std::vector<int64_t> measured_micro_batches(const ModelProfile& profile, const ProfileKey& key);
 
 /// The costs at one micro-batch size: as measured, on the line between the sizes beside it, or beyond them on the line through the two
-/// outermost (through 0 where there is one), never less than 0. weight_bytes are 4 bytes an element divided by tp where the layer divides;
-/// link numbers stay 0. Error(kBadInput) where has_points() is false.
+/// outermost (through 0 where there is one), where none is negative or falls as the micro-batch rises. weight_bytes are 4 bytes an element
+/// divided by tp where the layer divides; link numbers stay 0. Error(kBadInput) where has_points() is false.
 Profile profile_at(const ModelProfile& profile, const ProfileKey& key);
 /// How far all costs together may be from it: the sums of seconds x low and seconds x high over the sum of seconds.
 std::pair<double, double> interval_at(const ModelProfile& profile, const ProfileKey& key);
 
 /// Error(kBadInput) that says what is missing or wrong, with its place; unknown keys are refused. At most 65,536 layers, 4,096 points and
-/// 16 M costs.
+/// 16 Mi numbers (7 a layer and point); a file of at most 128 MiB. The one-size form of to_json(Profile) is read too, as one point.
 COHORT_PROGRAM_API ModelProfile model_profile_from_json(const Json& json, const std::string& where);
 COHORT_PROGRAM_API Json to_json(const ModelProfile& profile);
 COHORT_PROGRAM_API ModelProfile read_model_profile(const std::string& path);

@@ -242,18 +242,27 @@ TEST_CASE("a file of too many layers is refused at once") {
 }
 
 /// From this source or the working folder upwards.
-std::string example(const std::string& name) {
+std::string repository_file(const std::string& name) {
   for (std::filesystem::path folder : {std::filesystem::absolute(__FILE__), std::filesystem::current_path() / "here"})
     while (folder.has_relative_path()) {
       folder = folder.parent_path();
-      if (std::filesystem::exists(folder / "examples/profiles" / name)) return folder / "examples/profiles" / name;
+      if (std::filesystem::exists(folder / name)) return folder / name;
     }
-  FAIL("examples/profiles/" << name << " was not found");
+  FAIL(name << " was not found");
   return "";
 }
 
+TEST_CASE("the example of the documentation is whole") {
+  const std::string page = read_small_file(repository_file("docs/formats/profile.md"), size_t{1} << 20), fence = "```";
+  const size_t begin = page.find(fence + "json\n") + 8;
+  const ModelProfile profile = model_profile_from_json(Json::parse(page.substr(begin, page.find(fence, begin) - begin)), "example");
+  CHECK(measured_micro_batches(profile, {"any", "fp32", 1, 1}) == std::vector<int64_t>{1, 16});
+  check_profile(profile_at(profile, {"any", "fp32", 1, 64}));
+}
+
 TEST_CASE("examples are read") {
-  const ModelProfile chain = read_model_profile(example("chain.json")), branches = read_model_profile(example("branches.json"));
+  const ModelProfile chain = read_model_profile(repository_file("examples/profiles/chain.json"));
+  const ModelProfile branches = read_model_profile(repository_file("examples/profiles/branches.json"));
   CHECK(chain.layers.size() == 8);
   CHECK(measured_micro_batches(chain, {"", "fp32", 1, 1}) == std::vector<int64_t>{1, 4, 16});
   CHECK(has_points(branches, {"", "bf16", 2, 1}));

@@ -78,7 +78,4 @@ struct StepForecast {
 /// fit the cluster, precision or tp that the profile does not have, batches that leave ranks without samples.
 StepForecast forecast_step(const PlanProblem& problem, const Candidate& candidate, bool with_timeline = false);
 
-/// Stage costs of the candidate's pipeline, exchanges of tp inside, as the schedule is made and simulated from.
-StageCosts stage_costs(const PlanProblem& problem, const Candidate& candidate);
-
 }  // namespace cohort

@@ -15,6 +15,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/study/store/measurements_csv.h"
 #include "cohort/study/store/store.h"
+#include "cohort/study/store/store_test_data.h"
 #include "cohort/testing/errors.h"
 #include "cohort/testing/mutation.h"
 
@@ -23,17 +24,11 @@ using namespace cohort::study;
 
 namespace {
 
-struct TestFolder : TemporaryFolder {
-  TestFolder() : TemporaryFolder("cohort", ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "") {}
-};
-
 void put(const std::string& path, const std::string& content) {
   std::filesystem::create_directories(parent_folder(path));
   const UniqueDescriptor file = open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
   write_all(file.get(), content.data(), content.size(), path);
 }
-
-bool same_bits(double a, double b) { return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b)); }
 
 void check_same(const Metaparameter& a, const Metaparameter& b) {
   CHECK(a.name == b.name);

@@ -1,0 +1,91 @@
+#include "cohort/plan/cluster.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/text.h"
+
+namespace cohort {
+
+const std::array<std::string, kNumExchanges>& exchange_names() {
+  static const std::array<std::string, kNumExchanges> kNames = {"hand_over", "all_reduce", "all_gather", "reduce_scatter"};
+  return kNames;
+}
+
+bool DeviceKind::has(const std::string& precision) const {
+  return std::any_of(rates.begin(), rates.end(), [&](const Rate& rate) { return rate.precision == precision; });
+}
+
+double DeviceKind::flops_per_second(const std::string& precision) const {
+  std::vector<std::string> known;
+  for (const Rate& rate : rates) {
+    if (rate.precision == precision) return rate.flops_per_second;
+    known.push_back(rate.precision);
+  }
+  fail(ErrorCode::kBadInput, "device '", name, "' has no rate for ", precision, "; it has: ", join(known, " "));
+}
+
+int Cluster::num_devices() const {
+  int64_t count = 0;
+  for (const HostGroup& group : hosts) count += static_cast<int64_t>(group.num_hosts) * group.devices_per_host;
+  return static_cast<int>(count);
+}
+
+int Cluster::device_of_rank(int rank) const {
+  for (const HostGroup& group : hosts) {
+    const int here = group.num_hosts * group.devices_per_host;
+    if (rank < here) return group.device;
+    rank -= here;
+  }
+  fail(ErrorCode::kBadInput, "the cluster has ", num_devices(), " devices, and none for a rank ", rank, " further");
+}
+
+int Cluster::host_of_rank(int rank) const {
+  int host = 0;
+  for (const HostGroup& group : hosts) {
+    const int here = group.num_hosts * group.devices_per_host;
+    if (rank < here) return host + rank / group.devices_per_host;
+    rank -= here;
+    host += group.num_hosts;
+  }
+  fail(ErrorCode::kBadInput, "the cluster has ", num_devices(), " devices, and none for a rank ", rank, " further");
+}
+
+bool Cluster::is_mixed() const {
+  return std::any_of(hosts.begin(), hosts.end(), [&](const HostGroup& group) { return group.device != hosts.front().device; });
+}
+
+double exchange_seconds(const Cluster& cluster, Exchange exchange, int num_ranks, bool leaves_host, double bytes) {
+  if (num_ranks <= 1) return 0;
+  const Link& link = (leaves_host ? cluster.across : cluster.inside).of(exchange);
+  const auto moved = [&](double sent) { return link.bytes_per_second > 0 ? sent / link.bytes_per_second : 0; };
+  if (exchange == Exchange::kHandOver) return link.latency_seconds + moved(bytes);
+  const double ranks = num_ranks, times = exchange == Exchange::kAllReduce ? 2 : 1;
+  return link.latency_seconds * std::log2(ranks) + link.rank_seconds * ranks + moved(times * (ranks - 1) / ranks * bytes);
+}
+
+bool leaves_host(const Cluster& cluster, int first, int stride, int num_ranks) {
+  const int64_t last = first + static_cast<int64_t>(stride) * (num_ranks - 1);
+  return num_ranks > 1 && cluster.host_of_rank(first) != cluster.host_of_rank(static_cast<int>(last));
+}
+
+Cluster first_devices(const Cluster& cluster, int num_devices) {
+  if (num_devices < 1 || num_devices > cluster.num_devices())
+    fail(ErrorCode::kBadInput, "the cluster '", cluster.name, "' has 1 to ", cluster.num_devices(), " devices, not ", num_devices);
+  Cluster out = cluster;
+  out.hosts.clear();
+  for (const HostGroup& group : cluster.hosts) {
+    const int whole = std::min(group.num_hosts, num_devices / group.devices_per_host);
+    if (whole > 0) out.hosts.push_back({whole, group.devices_per_host, group.device});
+    num_devices -= whole * group.devices_per_host;
+    if (whole < group.num_hosts && num_devices > 0) {
+      out.hosts.push_back({1, num_devices, group.device});
+      num_devices = 0;
+    }
+    if (num_devices == 0) break;
+  }
+  return out;
+}
+
+}  // namespace cohort

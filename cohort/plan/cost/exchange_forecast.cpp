@@ -1,0 +1,89 @@
+// The exchange of gradients and weights over the data axis, and the update. n bytes of gradients, p ranks, s optimizer arrays, M bytes a
+// second of memory.
+//
+//   one copy a host   no messages: a rank reads the gradients of all p ranks for its share n / p while it updates that share, so
+//                     update = (p + 2 + 2 s) n / p / M, and nothing hides it (docs/algorithms/shared_data_parallel.md)
+//   ZeRO 0            an all-reduce of n in buckets; with one stage all but the last bucket may hide behind the last backward
+//   ZeRO 1            a reduce-scatter and an all-gather of n; the latter follows the update and is not hidden
+//   ZeRO 2            a reduce-scatter for each backward, behind it but for the last bucket; one all-gather
+//   ZeRO 3            weights gathered for each forward and each backward and gradients scattered for each backward, beside computing: what
+//                     takes longer than it shows
+//   update            (3 + 2 s) n / M: gradient read, weight and state read and written; n / p of it under ZeRO 1 to 3
+//   compression       fewer bytes, and 3 n / M to make and read them; sources: docs/algorithms/compression.md
+//
+// Stages of a pipeline hold their gradients until their last backward (Strategy::hold_gradients), so there nothing hides.
+#include "cohort/plan/cost/exchange_forecast.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cohort/base/text/text.h"
+
+namespace cohort {
+namespace {
+
+/// Bytes sent for each byte of fp32 gradients.
+double sent_share(const std::string& compress, double bytes) {
+  if (compress == "fp16" || compress == "bf16") return 0.5;
+  if (compress == "int8") return 0.25;
+  const std::vector<std::string> parts = split(compress, ':');
+  const double number = parts.size() == 2 ? parse_number(parts[1]).value_or(1) : 1;
+  if (parts[0] == "topk") return std::min(1.0, 2 * number);  // A value and its place.
+  // powersgd:R: two factors of rank R; a matrix of n elements is taken as square.
+  if (parts[0] == "powersgd") return std::min(1.0, 2 * number / std::sqrt(std::max(1.0, bytes / 4)));
+  return 1;
+}
+
+}  // namespace
+
+ExchangeForecast forecast_exchange(const Cluster& cluster, const DataExchange& asked) {
+  ExchangeForecast out;
+  const double bytes = static_cast<double>(asked.gradient_bytes), memory = asked.memory_bytes_per_second;
+  const double arrays = 3 + 2.0 * asked.optimizer_arrays;
+  const auto moved = [&](double moved_bytes) { return memory > 0 ? moved_bytes / memory : 0; };
+  if (asked.num_ranks == 1) {
+    out.update_seconds = moved(arrays * bytes);
+    return out;
+  }
+  const double ranks = asked.num_ranks;
+  if (asked.one_copy) {
+    out.update_seconds = moved((ranks + arrays - 1) * bytes / ranks);
+    return out;
+  }
+  out.update_seconds = moved(arrays * bytes / (asked.zero > 0 ? ranks : 1));
+  const double num_buckets = std::max(1.0, std::ceil(bytes / static_cast<double>(std::max<int64_t>(1, asked.bucket_bytes))));
+  const auto exchange = [&](Exchange kind, double all) {
+    return num_buckets * exchange_seconds(cluster, kind, asked.num_ranks, asked.leaves_host, all / num_buckets);
+  };
+  if (asked.zero == 0) {
+    const double share = sent_share(asked.compress, bytes), coding = asked.compress == "none" ? 0 : moved(3 * bytes);
+    const double total = exchange(Exchange::kAllReduce, share * bytes);
+    out.exchange_seconds = total + coding;
+    // Compression takes the processor that computes.
+    out.exposed_seconds = coding + (asked.overlaps ? std::max(total / num_buckets, total - asked.backward_seconds) : total);
+    return out;
+  }
+  const double scatter = exchange(Exchange::kReduceScatter, bytes), gather = exchange(Exchange::kAllGather, bytes);
+  if (asked.zero == 1) {
+    out.exchange_seconds = scatter + gather;
+    out.exposed_seconds = gather + (asked.overlaps ? std::max(scatter / num_buckets, scatter - asked.backward_seconds) : scatter);
+    return out;
+  }
+  const double last = scatter / num_buckets;
+  const double scattered = asked.overlaps ? asked.num_backwards * std::max(last, scatter - asked.backward_seconds) : scatter;
+  const double num_scatters = asked.overlaps ? asked.num_backwards : 1;
+  if (asked.zero == 2) {
+    out.exchange_seconds = num_scatters * scatter + gather;
+    out.exposed_seconds = scattered + gather;
+    return out;
+  }
+  const double weights = exchange(Exchange::kAllGather, static_cast<double>(asked.weight_bytes));
+  out.exchange_seconds = num_scatters * scatter + 2 * asked.num_forwards * weights;
+  const double beside = asked.overlaps ? scatter : 0;
+  out.exposed_seconds = asked.num_forwards * (std::max(weights / num_buckets, weights - asked.forward_seconds) +
+                                              std::max((weights + beside) / num_buckets, weights + beside - asked.backward_seconds)) +
+                        (asked.overlaps ? 0 : scatter);
+  return out;
+}
+
+}  // namespace cohort

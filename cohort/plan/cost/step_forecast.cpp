@@ -1,0 +1,396 @@
+// The account of one training step: seconds and bytes of every worker of the pipeline.
+//
+//   1. Layers take what the profile says for their device, precision, tensor degree and micro-batch. Under tp a divided layer all-reduces
+//      its output in forward and a gradient of that size in backward; a recomputed layer runs its forward, exchanges inside, once more in
+//      the input part of its backward.
+//   2. One worker: a step is m x a micro-batches, one after the other. Several: the schedule that ranks would execute is simulated with
+//      these costs, hand-overs inside or between hosts; a times. Long schedules repeat themselves: beyond kSimulated actions two shorter
+//      ones are simulated and the difference continued.
+//   3. Gradients and weights over the data axis, and the update: exchange_forecast.cpp.
+//   4. Bytes: strategy_memory.cpp for weights, gradients and optimizer; the stash of the schedule, walked action by action
+//      (stage_stash.cpp); a copy of the weights in half precision while a step runs; then the allocator's share.
+//
+// A step ends with its slowest worker. Cost: O(layers + edges) and the simulation, which is linear in its actions.
+// Not modelled: links that several exchanges share at once, evaluation, reading of data.
+#include "cohort/plan/cost/step_forecast.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/text.h"
+#include "cohort/job/shares.h"
+#include "cohort/plan/cost/exchange_forecast.h"
+#include "cohort/plan/cost/mesh_places.h"
+#include "cohort/plan/cost/scheduler.h"
+#include "cohort/plan/cost/stage_stash.h"
+#include "cohort/plan/cost/strategy_memory.h"
+
+namespace cohort {
+namespace {
+
+constexpr int64_t kSimulated = 1 << 16;  // Computing actions.
+
+std::string precision_of(const Layout& layout) { return layout.precision.empty() ? "fp32" : layout.precision; }
+int num_micro_steps(const Layout& layout) { return std::max(1, layout.accumulate); }
+
+/// Seconds and bytes of layers on one kind of device.
+struct LayersOfKind {
+  Profile profile;  ///< With the exchanges of tp inside, as the leaves_host of a worker makes them.
+  std::vector<double> tensor_seconds;
+};
+
+class Forecast {
+ public:
+  Forecast(const PlanProblem& problem, const Candidate& candidate)
+      : problem_(problem),
+        candidate_(candidate),
+        layout_(candidate.layout),
+        places_(layout_, problem.cluster),
+        micro_batch_(candidate.micro_batch(problem.global_batch)) {
+    check();
+    if (layout_.pp > 1) {
+      const Profile shape = profile_at(problem.profile, key(problem.cluster.hosts.front().device));
+      graph_ = cut_profile(shape, candidate.stages.stage_of);
+      check_stages();
+    } else {
+      graph_.stage_of.assign(problem.profile.layers.size(), 0);
+      graph_.layers.resize(1);
+      for (size_t layer = 0; layer < problem.profile.layers.size(); ++layer) graph_.layers[0].push_back(static_cast<int>(layer));
+    }
+    stages_of_worker_.resize(static_cast<size_t>(places_.num_workers()));
+    for (int stage = 0; stage < graph_.num_stages(); ++stage) stages_of_worker_[static_cast<size_t>(worker_of(stage))].push_back(stage);
+    make_stages();
+  }
+
+  StepForecast run(bool with_timeline) {
+    StepForecast out;
+    const int64_t micro_steps = num_micro_steps(layout_);
+    if (layout_.pp == 1) {
+      const double one = costs_.forward[0] + costs_.backward_input[0] + costs_.backward_weight[0];
+      out.pipeline_seconds = static_cast<double>(micro_steps * layout_.microbatches) * one;
+    } else {
+      simulate_pipeline(with_timeline, out);
+      out.pipeline_seconds *= static_cast<double>(micro_steps);
+    }
+    double low = 0, high = 0, middle = 0;
+    for (int worker = 0; worker < places_.num_workers(); ++worker) {
+      out.workers.push_back(account(worker));
+      const WorkerForecast& its = out.workers.back();
+      out.step_seconds = std::max(out.step_seconds, out.pipeline_seconds + its.exposed_seconds + its.update_seconds);
+      const auto [its_low, its_high] = interval_at(problem_.profile, key(kind_of_worker_[static_cast<size_t>(worker)]));
+      const double busy = its.forward_seconds + its.backward_seconds;
+      low += busy * its_low, high += busy * its_high, middle += busy;
+    }
+    for (WorkerForecast& its : out.workers) {
+      const double busy = its.forward_seconds + its.backward_seconds + its.exposed_seconds + its.update_seconds;
+      its.idle_seconds = std::max(0.0, out.step_seconds - busy);
+      out.fits = out.fits && its.memory.total() <= its.memory_limit;
+    }
+    out.low_seconds = out.step_seconds * problem_.cluster.forecast_low * (middle > 0 ? low / middle : 1);
+    out.high_seconds = out.step_seconds * problem_.cluster.forecast_high * (middle > 0 ? high / middle : 1);
+    return out;
+  }
+
+ private:
+  ProfileKey key(int kind, int64_t micro_batch) const {
+    return {problem_.cluster.devices[static_cast<size_t>(kind)].name, precision_of(layout_), layout_.tp, micro_batch};
+  }
+  ProfileKey key(int kind) const { return key(kind, micro_batch_); }
+
+  int worker_of(int stage) const {
+    return candidate_.stages.worker_of_stage.empty() ? 0 : candidate_.stages.worker_of_stage[static_cast<size_t>(stage)];
+  }
+
+  void check() const {
+    const int64_t pieces = int64_t{num_pipelines(layout_)} * num_micro_steps(layout_) * layout_.microbatches;
+    if (pieces > problem_.global_batch)
+      fail(ErrorCode::kBadInput, "a global batch of ", problem_.global_batch, " has no sample for each of ", pieces, " pieces");
+    if (!candidate_.recompute.empty() && candidate_.recompute.size() != problem_.profile.layers.size())
+      fail(ErrorCode::kBadInput, "recompute flags for ", candidate_.recompute.size(), " layers, and the profile has ",
+           problem_.profile.layers.size());
+  }
+
+  void check_stages() const {
+    const std::vector<int>& workers = candidate_.stages.worker_of_stage;
+    if (workers.size() != static_cast<size_t>(graph_.num_stages()))
+      fail(ErrorCode::kBadInput, "workers of ", workers.size(), " stages, and there are ", graph_.num_stages());
+    for (const int worker : workers)
+      if (worker < 0 || worker >= places_.num_workers())
+        fail(ErrorCode::kBadInput, "a stage is on worker ", worker, " of ", places_.num_workers());
+  }
+
+  /// Layer seconds on a kind of device, exchanges of tp inside.
+  LayersOfKind layers_of(int kind, bool tensor_leaves_host, int64_t micro_batch) const {
+    LayersOfKind out{profile_at(problem_.profile, key(kind, micro_batch)), {}};
+    out.tensor_seconds.assign(out.profile.layers.size(), 0);
+    if (layout_.tp == 1) return out;
+    for (size_t layer = 0; layer < out.profile.layers.size(); ++layer) {
+      const ProfiledLayer& shape = problem_.profile.layers[layer];
+      if (shape.num_tensor_exchanges == 0 || shape.tensor_parts % layout_.tp != 0) continue;
+      LayerProfile& cost = out.profile.layers[layer];
+      const double seconds = shape.num_tensor_exchanges * exchange_seconds(problem_.cluster, Exchange::kAllReduce, layout_.tp,
+                                                                           tensor_leaves_host, static_cast<double>(cost.output_bytes));
+      cost.forward_seconds += seconds;
+      cost.backward_input_seconds += seconds;
+      out.tensor_seconds[layer] = 2 * seconds;
+    }
+    return out;
+  }
+
+  bool recomputes(int layer) const { return !candidate_.recompute.empty() && candidate_.recompute[static_cast<size_t>(layer)]; }
+
+  void make_stages() {
+    const auto num_stages = static_cast<size_t>(graph_.num_stages()), num_workers = static_cast<size_t>(places_.num_workers());
+    costs_.forward.resize(num_stages), costs_.backward_input.resize(num_stages), costs_.backward_weight.resize(num_stages);
+    tensor_seconds_.resize(num_stages);
+    kind_of_worker_.resize(num_workers), layers_of_worker_.resize(num_workers);
+    std::vector<std::pair<int, bool>> made_for;  // Workers of the same kind have the same costs.
+    for (int worker = 0; worker < places_.num_workers(); ++worker) {
+      const bool leaves = places_.tensor_leaves_host(worker);
+      double slowest = -1;
+      for (const auto& [kind, micro_batch] : kinds_and_batches(worker)) {
+        const auto same = std::find(made_for.begin(), made_for.end(), std::pair{kind, leaves});
+        const bool is_new = same == made_for.end() || micro_batch != micro_batch_;
+        const LayersOfKind layers =
+            is_new ? layers_of(kind, leaves, micro_batch) : layers_of_worker_[static_cast<size_t>(same - made_for.begin())];
+        const double seconds = seconds_of(worker, layers);
+        if (seconds <= slowest) continue;
+        slowest = seconds;
+        kind_of_worker_[static_cast<size_t>(worker)] = kind;
+        layers_of_worker_[static_cast<size_t>(worker)] = layers;
+      }
+      made_for.emplace_back(kind_of_worker_[static_cast<size_t>(worker)], leaves);
+      for (const int stage : stages_of_worker_[static_cast<size_t>(worker)])
+        make_stage(stage, layers_of_worker_[static_cast<size_t>(worker)]);
+    }
+    costs_.transfer = [this](int from, int to) { return transfer_seconds(from, to); };
+  }
+
+  /// Shares of the batch differ by rank where there is one worker.
+  std::vector<std::pair<int, int64_t>> kinds_and_batches(int worker) const {
+    std::vector<std::pair<int, int64_t>> out;
+    if (layout_.shares.empty() || layout_.shares == "equal" || layout_.is_model_parallel()) {
+      for (const int kind : places_.kinds(worker)) out.emplace_back(kind, micro_batch_);
+      return out;
+    }
+    const std::vector<double> weights = parse_shares(layout_.shares).of(layout_.dp);
+    double sum = 0;
+    for (const double weight : weights) sum += weight;
+    const double per_micro_step = static_cast<double>(problem_.global_batch) / num_micro_steps(layout_);
+    for (int data = 0; data < layout_.dp; ++data) {
+      const double share = per_micro_step * weights[static_cast<size_t>(data)] / sum;
+      out.emplace_back(problem_.cluster.device_of_rank(places_.rank(data, 0, 0)), std::max<int64_t>(1, std::llround(share)));
+    }
+    std::sort(out.begin(), out.end());
+    out.erase(std::unique(out.begin(), out.end()), out.end());
+    return out;
+  }
+
+  double seconds_of(int worker, const LayersOfKind& layers) const {
+    double seconds = 0;
+    for (const int stage : stages_of_worker_[static_cast<size_t>(worker)])
+      for (const int layer : graph_.layers[static_cast<size_t>(stage)]) {
+        const LayerProfile& cost = layers.profile.layers[static_cast<size_t>(layer)];
+        seconds += cost.forward_seconds + cost.backward_input_seconds + cost.backward_weight_seconds;
+      }
+    return seconds;
+  }
+
+  void make_stage(int stage, const LayersOfKind& layers) {
+    const auto at = static_cast<size_t>(stage);
+    // A stage that gets nothing from others owes no gradients: all of its backward is in the weight part (split_backward.h).
+    const bool owes = std::any_of(graph_.edges.begin(), graph_.edges.end(),
+                                  [&](const StageEdge& edge) { return edge.to == stage && !edge.values.empty(); });
+    double input = 0;
+    for (const int layer : graph_.layers[at]) {
+      const LayerProfile& cost = layers.profile.layers[static_cast<size_t>(layer)];
+      costs_.forward[at] += cost.forward_seconds;
+      input += cost.backward_input_seconds + (recomputes(layer) ? cost.forward_seconds : 0);
+      costs_.backward_weight[at] += cost.backward_weight_seconds;
+      tensor_seconds_[at] += layers.tensor_seconds[static_cast<size_t>(layer)] * (recomputes(layer) ? 1.5 : 1);
+    }
+    (owes ? costs_.backward_input : costs_.backward_weight)[at] += input;
+  }
+
+  double transfer_seconds(int from, int to) const {
+    int64_t bytes = 0;
+    const LayersOfKind& layers = layers_of_worker_[static_cast<size_t>(worker_of(std::min(from, to)))];
+    for (const StageEdge& edge : graph_.edges)
+      if (edge.from == std::min(from, to) && edge.to == std::max(from, to))
+        for (const int value : edge.values) bytes += layers.profile.layers[static_cast<size_t>(value)].output_bytes;
+    const bool leaves = places_.handover_leaves_host(worker_of(from), worker_of(to));
+    return exchange_seconds(problem_.cluster, Exchange::kHandOver, 2, leaves, static_cast<double>(bytes));
+  }
+
+  Schedule schedule_of(int num_micro_batches) const {
+    std::vector<std::vector<int>> ranks_of_worker, ranks_of_stage;
+    int next = 0;
+    for (const int degree : layout_.data_degrees()) {
+      ranks_of_worker.emplace_back();
+      for (int replica = 0; replica < (layout_.is_even() ? 1 : degree); ++replica) ranks_of_worker.back().push_back(next++);
+    }
+    for (const int worker : candidate_.stages.worker_of_stage) ranks_of_stage.push_back(ranks_of_worker[static_cast<size_t>(worker)]);
+    Schedule schedule = Scheduler(layout_, graph_.stage_edges(), std::move(ranks_of_stage))(num_micro_batches);
+    schedule.edges = graph_.stage_edges();
+    return schedule;
+  }
+
+  void simulate_pipeline(bool with_timeline, StepForecast& out) {
+    const int m = layout_.microbatches, workers = places_.num_workers();
+    const bool is_file = layout_.schedule.ends_with(".json");
+    const int period = std::max(1, workers);
+    if (with_timeline || is_file || int64_t{2} * m * graph_.num_stages() <= kSimulated || m <= 6 * period) {
+      const Schedule schedule = schedule_of(m);
+      Timeline timeline = simulate(schedule, costs_);
+      out.pipeline_seconds = timeline.makespan;
+      out.bubble = timeline.bubble;
+      stash_bytes_ = peak_stash(schedule);
+      if (with_timeline) out.timeline = std::move(timeline);
+      return;
+    }
+    const int longer = 5 * period + m % period, shorter = longer - period;
+    const Schedule two[2] = {schedule_of(shorter), schedule_of(longer)};
+    const Timeline lines[2] = {simulate(two[0], costs_), simulate(two[1], costs_)};
+    const double further = static_cast<double>(m - longer) / period;
+    out.pipeline_seconds = lines[1].makespan + further * (lines[1].makespan - lines[0].makespan);
+    double busy = 0;
+    for (size_t rank = 0; rank < lines[1].busy.size(); ++rank)
+      busy += lines[1].busy[rank] + further * (lines[1].busy[rank] - lines[0].busy[rank]);
+    out.bubble = 1 - busy / (out.pipeline_seconds * static_cast<double>(lines[1].busy.size()));
+    const std::vector<int64_t> before = peak_stash(two[0]);
+    stash_bytes_ = peak_stash(two[1]);
+    for (size_t worker = 0; worker < stash_bytes_.size(); ++worker)
+      stash_bytes_[worker] += static_cast<int64_t>(further * static_cast<double>(stash_bytes_[worker] - before[worker]));
+  }
+
+  std::vector<StageStash> stage_stash() const {
+    std::vector<StageStash> out(static_cast<size_t>(graph_.num_stages()));
+    for (int worker = 0; worker < places_.num_workers(); ++worker) {
+      const std::vector<StageStash> all =
+          stash_of_stages(layers_of_worker_[static_cast<size_t>(worker)].profile, graph_, candidate_.recompute);
+      for (const int stage : stages_of_worker_[static_cast<size_t>(worker)])
+        out[static_cast<size_t>(stage)] = all[static_cast<size_t>(stage)];
+      if (!problem_.cluster.is_mixed()) return all;
+    }
+    return out;
+  }
+
+  std::vector<int64_t> peak_stash(const Schedule& schedule) {
+    if (stash_.empty()) stash_ = stage_stash();
+    return peak_stash_bytes(schedule, stash_, candidate_.stages.worker_of_stage);
+  }
+
+  WorkerForecast account(int worker) {
+    const auto at = static_cast<size_t>(worker);
+    const DeviceKind& device = problem_.cluster.devices[static_cast<size_t>(kind_of_worker_[at])];
+    const double passes = static_cast<double>(num_micro_steps(layout_)) * layout_.microbatches;
+    // Replicas of a stage that take micro-batches in turn have a part of them each.
+    const double own = layout_.is_even() ? passes : passes / places_.degree(worker);
+    WorkerForecast out;
+    out.num_ranks = places_.degree(worker) * layout_.tp;
+    out.device = device.name;
+    double forward = 0, backward = 0, tensor = 0;
+    for (const int stage : stages_of_worker_[at]) {
+      const auto s = static_cast<size_t>(stage);
+      out.layers.insert(out.layers.end(), graph_.layers[s].begin(), graph_.layers[s].end());
+      forward += costs_.forward[s];
+      backward += costs_.backward_input[s] + costs_.backward_weight[s];
+      tensor += tensor_seconds_[s];
+    }
+    std::sort(out.layers.begin(), out.layers.end());
+    out.forward_seconds = own * forward, out.backward_seconds = own * backward, out.tensor_exchange_seconds = own * tensor;
+
+    int64_t trained = 0, frozen = 0, buffers = 0, largest = 0;
+    for (const int layer : out.layers) {
+      const ProfiledLayer& shape = problem_.profile.layers[static_cast<size_t>(layer)];
+      const int64_t parts = layout_.tp > 1 && shape.tensor_parts % layout_.tp == 0 ? layout_.tp : 1;
+      const int64_t bytes = (4 * shape.num_trained + parts - 1) / parts;
+      trained += bytes, frozen += (4 * shape.num_frozen + parts - 1) / parts, buffers += shape.buffer_bytes;
+      largest = std::max(largest, bytes);
+    }
+    const int degree = places_.degree(worker);
+    const bool leaves = places_.data_leaves_host(worker);
+    const bool one_copy = problem_.cluster.shared_memory && !problem_.private_weights && degree > 1 && layout_.zero == 0 && !leaves &&
+                          layout_.compress == "none";
+    const ExchangeForecast exchange = forecast_exchange(problem_.cluster, {.num_ranks = degree,
+                                                                           .leaves_host = leaves,
+                                                                           .zero = layout_.zero,
+                                                                           .compress = layout_.compress,
+                                                                           .one_copy = one_copy,
+                                                                           .overlaps = layout_.pp == 1,
+                                                                           .num_backwards = static_cast<int>(passes),
+                                                                           .num_forwards = static_cast<int>(std::ceil(own)),
+                                                                           .gradient_bytes = trained,
+                                                                           .weight_bytes = trained,
+                                                                           .bucket_bytes = problem_.bucket_bytes,
+                                                                           .optimizer_arrays = problem_.optimizer_arrays,
+                                                                           .forward_seconds = forward,
+                                                                           .backward_seconds = backward,
+                                                                           .memory_bytes_per_second = device.memory_bytes_per_second});
+    out.exchange_seconds = exchange.exchange_seconds, out.exposed_seconds = exchange.exposed_seconds;
+    out.update_seconds = exchange.update_seconds;
+
+    const StateBytes state = strategy_memory({.zero = degree > 1 ? layout_.zero : 0,
+                                              .one_copy = one_copy,
+                                              .num_ranks = degree,
+                                              .optimizer_arrays = problem_.optimizer_arrays,
+                                              .trained_bytes = trained,
+                                              .frozen_bytes = frozen,
+                                              .largest_unit_bytes = std::max(problem_.bucket_bytes, largest),
+                                              .holds_gradients = layout_.pp > 1,
+                                              .has_buckets = degree > 1});
+    out.memory = {.weights = state.weights, .gradients = state.gradients, .optimizer = state.optimizer, .buffers = buffers};
+    if (precision_of(layout_) != "fp32") out.memory.weights += (trained + frozen) / 2;
+    out.memory.buckets = state.buckets;
+    if (stash_.empty()) stash_ = stage_stash();
+    out.memory.stash = layout_.pp > 1 ? stash_bytes_[at] : stash_[0].micro_batch_bytes;
+    for (const int stage : stages_of_worker_[at])
+      out.memory.recompute = std::max(out.memory.recompute, stash_[static_cast<size_t>(stage)].again_bytes);
+    out.memory.overhead =
+        device.reserved_bytes + static_cast<int64_t>(std::ceil(device.allocator_overhead * static_cast<double>(out.memory.total())));
+    out.memory_limit = device.memory_bytes;
+    if (problem_.memory_limit_bytes > 0) out.memory_limit = std::min(out.memory_limit, problem_.memory_limit_bytes);
+    return out;
+  }
+
+  const PlanProblem& problem_;
+  const Candidate& candidate_;
+  const Layout& layout_;
+  MeshPlaces places_;
+  int64_t micro_batch_;
+  StageGraph graph_;
+  std::vector<std::vector<int>> stages_of_worker_;
+  std::vector<int> kind_of_worker_;
+  std::vector<LayersOfKind> layers_of_worker_;
+  StageCosts costs_;
+  std::vector<double> tensor_seconds_;  // Of each stage, a micro-batch.
+  std::vector<StageStash> stash_;
+  std::vector<int64_t> stash_bytes_;  // Of each worker: most at once.
+};
+
+}  // namespace
+
+int64_t Candidate::micro_batch(int64_t global_batch) const {
+  const int64_t pieces = int64_t{num_pipelines(layout)} * num_micro_steps(layout) * layout.microbatches;
+  return std::max<int64_t>(1, (global_batch + pieces - 1) / pieces);
+}
+
+int64_t StepForecast::peak_memory_bytes() const {
+  int64_t peak = 0;
+  for (const WorkerForecast& worker : workers) peak = std::max(peak, worker.memory.total());
+  return peak;
+}
+
+int64_t StepForecast::excess_bytes() const {
+  int64_t excess = std::numeric_limits<int64_t>::min();
+  for (const WorkerForecast& worker : workers) excess = std::max(excess, worker.memory.total() - worker.memory_limit);
+  return excess;
+}
+
+StepForecast forecast_step(const PlanProblem& problem, const Candidate& candidate, bool with_timeline) {
+  return Forecast(problem, candidate).run(with_timeline);
+}
+
+}  // namespace cohort
