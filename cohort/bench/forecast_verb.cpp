@@ -1,11 +1,14 @@
 #include "cohort/bench/forecast_verb.h"
 
+#include <cmath>
 #include <cstdio>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/forecast/forecast_errors.h"
+#include "cohort/plan/forecast/sailor_runs.h"
 
 namespace cohort {
 namespace {
@@ -22,21 +25,49 @@ void print_row(const std::string& file, const ForecastRow& row) {
                           .c_str());
 }
 
-void print_errors(const std::string& file, const ForecastErrors& errors, size_t num_rows, bool json) {
+std::vector<double> memory_errors(const std::vector<MemoryForecast>& rows) {
+  std::vector<double> errors;
+  for (const MemoryForecast& row : rows) errors.push_back(std::abs(row.predicted_bytes / row.measured_bytes - 1));
+  return errors;
+}
+
+void print_memory(const std::string& file, const std::vector<MemoryForecast>& rows, bool json) {
+  for (const MemoryForecast& row : rows)
+    if (json)
+      std::printf("%s\n", Json{{"event", "memory_forecast"},
+                               {"file", file},
+                               {"model", row.model},
+                               {"tp", row.tp},
+                               {"predicted_bytes", row.predicted_bytes},
+                               {"measured_bytes", row.measured_bytes}}
+                              .dump(-1, ' ', true, Json::error_handler_t::replace)
+                              .c_str());
+  if (json || rows.empty()) return;
+  const std::vector<double> errors = memory_errors(rows);
+  std::printf("  Memory of a rank's layers, %zu shapes, nothing fitted. Error: median %.1f %%, 90 %% of them below %.1f %%.\n", rows.size(),
+              100 * quantile(errors, 0.5), 100 * quantile(errors, 0.9));
+}
+
+void print_errors(const std::string& file, const ForecastErrors& errors, size_t num_rows, const std::vector<MemoryForecast>& memory,
+                  bool json) {
   if (json) {
-    std::printf("%s\n", Json{{"event", "forecasts"},
-                             {"file", file},
-                             {"rows", errors.num_rows},
-                             {"median_error", errors.median_error},
-                             {"p90_error", errors.p90_error},
-                             {"mean_error", errors.mean_error},
-                             {"bias", errors.bias},
-                             {"covered", errors.covered},
-                             {"groups", errors.num_choices},
-                             {"mean_regret", errors.mean_regret},
-                             {"max_regret", errors.max_regret}}
-                            .dump()
-                            .c_str());
+    Json line = {{"event", "forecasts"},
+                 {"file", file},
+                 {"rows", errors.num_rows},
+                 {"median_error", errors.median_error},
+                 {"p90_error", errors.p90_error},
+                 {"mean_error", errors.mean_error},
+                 {"bias", errors.bias},
+                 {"covered", errors.covered},
+                 {"groups", errors.num_choices},
+                 {"mean_regret", errors.mean_regret},
+                 {"max_regret", errors.max_regret}};
+    if (!memory.empty()) {
+      const std::vector<double> wrong = memory_errors(memory);
+      line.update(
+          {{"memory_rows", wrong.size()}, {"memory_median_error", quantile(wrong, 0.5)}, {"memory_p90_error", quantile(wrong, 0.9)}});
+    }
+    std::printf("%s\n", line.dump(-1, ' ', true, Json::error_handler_t::replace).c_str());
     return;
   }
   std::printf("%s: %lld of %zu rows were not fitted. Error: median %.1f %%, 90 %% of them below %.1f %%, mean %.1f %%, bias %+.1f %%;\n",
@@ -60,7 +91,7 @@ int bench_forecast_verb(const Arguments& arguments) {
   const std::string format = arguments.option("format", ""), text = arguments.option("fit", "0.5");
   const std::vector<std::string> files(arguments.positional.begin() + 1, arguments.positional.end());
   if (format.empty() || files.empty())
-    fail(ErrorCode::kBadInput, "bench forecast needs --format vtrain or --format llm-foundry, and files of that format");
+    fail(ErrorCode::kBadInput, "bench forecast needs --format vtrain or llm-foundry or sailor, and files of that format (sailor: folders)");
   const auto fraction = parse_number(text);
   if (!fraction || *fraction < 0 || *fraction > 0.5)
     fail(ErrorCode::kBadInput, "--fit ", text, ": expected a fraction from 0 to 0.5; what is fitted proves nothing");
@@ -68,7 +99,10 @@ int bench_forecast_verb(const Arguments& arguments) {
     const std::vector<ForecastRow> rows = forecast_public_runs(read_public_runs(format, file), *fraction);
     if (arguments.config.json)
       for (const ForecastRow& row : rows) print_row(file, row);
-    print_errors(file, errors_of(rows), rows.size(), arguments.config.json);
+    const std::vector<MemoryForecast> memory = format == "sailor" ? forecast_sailor_memory(file) : std::vector<MemoryForecast>{};
+    if (arguments.config.json) print_memory(file, memory, true);
+    print_errors(file, errors_of(rows), rows.size(), memory, arguments.config.json);
+    if (!arguments.config.json) print_memory(file, memory, false);
   }
   std::fflush(stdout);
   return 0;

@@ -8,6 +8,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/public/public_instance.h"
+#include "cohort/plan/public/zero_bubble.h"
 
 namespace cohort {
 namespace {
@@ -16,6 +17,7 @@ struct Format {
   const char* name;
   std::vector<std::string> reads;  ///< Of the options; others are refused.
   InstanceAnswer (*solve)(const std::string& path, const InstanceOptions& options);
+  std::vector<InstanceAnswer> (*solve_rows)(const std::string& path, const InstanceOptions& options) = nullptr;  ///< Of tables.
 };
 
 const std::vector<Format>& formats() {
@@ -24,6 +26,7 @@ const std::vector<Format>& formats() {
       {"pipedream", {"devices", "memory", "bandwidth", "machines"}, solve_pipedream},
       {"piper", {"devices", "memory", "bandwidth", "batch"}, solve_piper},
       {"cohort", {"devices", "memory", "bandwidth", "batch"}, solve_cohort_instance},
+      {"zero-bubble", {"memory"}, nullptr, solve_zero_bubble},
   };
   return all;
 }
@@ -88,18 +91,30 @@ void print(const std::string& file, const InstanceAnswer& answer, bool json) {
   } else {
     const double gap = answer.objective > 0 ? 1 - answer.lower_bound / answer.objective : 0;
     std::printf("%s: %.8g, %s (bound %.8g by %s), found in %s\n", printable(file).c_str(), answer.objective,
-                answer.optimal ? "optimal" : concat("at most ", std::round(1e4 * gap) / 100, " % above the best").c_str(),
+                answer.optimal ? "optimal"
+                : gap < 1      ? concat("at most ", std::round(1e4 * gap) / 100, " % above the best").c_str()
+                               : "not proven",
                 answer.lower_bound, answer.bound_by.c_str(), human_seconds(answer.search_seconds).c_str());
   }
   std::fflush(stdout);
 }
 
+void print_schedules(const Json& schedules) {
+  std::printf("  %-24s %10s %10s %10s %10s\n", "schedule", "bubble", "longest", "memory", "found in");
+  for (const Json& schedule : schedules)
+    std::printf("  %-24s %10.4f %10.4f %10.3g %10s\n", schedule["name"].get<std::string>().c_str(), schedule["bubble"].get<double>(),
+                schedule["bubble_of_longest_stage"].get<double>(), schedule["peak"].get<double>(),
+                human_seconds(schedule["seconds"].get<double>()).c_str());
+}
+
 }  // namespace
 
 std::vector<VerbOption> bench_plan_options() {
-  return {{"format", "NAME", "what the files are. plan: dnn-partitioning, pipedream, piper or cohort; forecast: vtrain or llm-foundry"},
+  return {{"format", "NAME",
+           "what the files are. plan: dnn-partitioning, pipedream, piper, cohort or zero-bubble; forecast: vtrain, llm-foundry or sailor "
+           "(folders)"},
           {"devices", "N", "plan: devices (default: the file's)"},
-          {"memory", "BYTES", "plan: memory of a device (default: the file's)"},
+          {"memory", "BYTES", "plan: memory of a device (default: the file's); of zero-bubble in activations of one micro-batch"},
           {"bandwidth", "X[,X]", "plan: bytes a second of a link, of each level of machines; not for dnn-partitioning"},
           {"machines", "N[xN]", "plan: machines of each level, inner first; of pipedream alone"}};
 }
@@ -110,7 +125,17 @@ int bench_plan_verb(const Arguments& arguments) {
   const InstanceOptions options = options_of(arguments);
   const std::vector<std::string> files(arguments.positional.begin() + 1, arguments.positional.end());
   if (files.empty()) fail(ErrorCode::kBadInput, "bench plan: name at least one file");
-  for (const std::string& file : files) print(file, format.solve(file, options), arguments.config.json);
+  for (const std::string& file : files) {
+    if (format.solve != nullptr) {
+      print(file, format.solve(file, options), arguments.config.json);
+      continue;
+    }
+    const std::vector<InstanceAnswer> answers = format.solve_rows(file, options);
+    for (size_t row = 0; row < answers.size(); ++row) {
+      print(concat(file, "#", row), answers[row], arguments.config.json);
+      if (!arguments.config.json) print_schedules(answers[row].plan["schedules"]);
+    }
+  }
   return 0;
 }
 

@@ -1,4 +1,5 @@
 """`cohort bench forecast`: forecasts of published steps, a line a row, errors of the rows that were not fitted last."""
+import json
 import pathlib
 import tempfile
 
@@ -43,6 +44,27 @@ def test_half_of_the_rows_fit_and_the_others_judge():
         check(again["median_error"] < 0.3 and abs(again["bias"]) < 0.4, again)  # A machine a third as fast is fitted as well.
         out = run(["bench", "forecast", "--format", "vtrain", path, path])[1]
         check(out.count("rows were not fitted") == 2, out)
+
+
+def test_a_folder_of_sailor_has_times_and_memory():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "profiles/tiny").mkdir(parents=True)
+        model = {"model": "tiny", "hidden_size": 1024, "num_layers": 1, "heads": 16, "sequence_length": 512, "vocab_size": 1000}
+        (folder / "training_tiny.json").write_text(json.dumps(model))
+        times = {str(micro): {str(tensor): {"1": [0.001 * micro, 0.002 * micro, 0.001]} for tensor in (1, 2)} for micro in range(1, 13)}
+        (folder / "profiles/tiny/A100-40.json").write_text(json.dumps(times))
+        *rows, errors = run_ok(["bench", "forecast", "--format", "sailor", folder, "--json"])
+        check(len(rows) == 24 and errors["rows"] == 12 and "memory_rows" not in errors and errors["groups"] == 1, errors)
+        check(abs(rows[2]["measured_seconds"] - 0.007) < 1e-12, rows[2])  # Micro-batch 2, degree 1.
+        kept = {"1": {"1": {"params_bytes": 5e7, "act_mem_bytes": 5e7}}}
+        (folder / "layer_memory.json").write_text(json.dumps({"tiny": kept}))
+        *rows, memory, errors = run_ok(["bench", "forecast", "--format", "sailor", folder, "--json"])
+        check(memory["event"] == "memory_forecast" and memory["measured_bytes"] == 1e8, memory)
+        check(abs(errors["memory_median_error"] - abs(memory["predicted_bytes"] / 1e8 - 1)) < 1e-12 and errors["memory_rows"] == 1, errors)
+        (folder / "profiles/tiny/A100-40.json").rename(folder / "profiles/tiny/A100-41.json")
+        code, out, err = run(["bench", "forecast", "--format", "sailor", folder])
+        check(code == 2 and "no GPU 'A100-41' (did you mean 'A100-40'?)" in err and len(err.splitlines()) == 1 and not out, f"{code} {err}")
 
 
 def test_what_it_refuses():

@@ -51,6 +51,23 @@ def test_the_example_is_planned_and_its_options_act():
     check(fewer["objective"] > 2 * same["objective"], f"{fewer} {same}")
 
 
+def test_zero_bubble_settings_are_answered_row_by_row():
+    header = "stages,microbatches,forward,backward_input,backward_weight,transfer,hidden,heads,layers,sequence_length\n"
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "settings.csv"
+        path.write_text(header + "4,8,10,10,10,0,1024,16,8,512\n8,24,18522,18086,9337,601,2304,24,24,1024\n")
+        lines = run_ok(["bench", "plan", "--format", "zero-bubble", path, "--json"])
+        check([line["file"] for line in lines] == [f"{path}#0", f"{path}#1"], lines)
+        bubbles = {schedule["name"]: schedule["bubble"] for schedule in lines[0]["plan"]["schedules"]}
+        check(abs(bubbles["1f1b"] - 3 / 11) < 1e-9 and abs(bubbles["zb-h1"] - 3 / 27) < 1e-9 and abs(bubbles["interleaved:2"] - 3 / 19) < 1e-9, bubbles)
+        check(lines[1]["optimal"] and abs(lines[1]["objective"] - 0.04331) < 5e-6, lines[1]["objective"])  # As published for ZB-2p.
+        tight = run_ok(["bench", "plan", "--format", "zero-bubble", "--memory", 8, path, "--json"])[1]
+        check(tight["optimal"] and abs(tight["objective"] - 0.15852) < 5e-6 and tight["plan"]["peak"] <= 8 + 1e-9, tight["objective"])  # And for ZB-1p.
+        path.write_text(header + "4,8,10,10,ten,0,1024,16,8,512\n")
+        code, out, err = run(["bench", "plan", "--format", "zero-bubble", path])
+        check(code == 2 and "settings.csv:2: backward_weight is 'ten'" in err and len(err.splitlines()) == 1 and not out, f"{code} {err}")
+
+
 def test_what_it_refuses():
     with tempfile.TemporaryDirectory() as folder:
         broken = pathlib.Path(folder) / "broken.json"

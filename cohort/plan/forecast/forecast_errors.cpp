@@ -43,7 +43,7 @@ std::vector<ForecastRow> forecast_public_runs(const std::vector<PublicRun>& runs
     const std::set<size_t> chosen = chosen_to_fit(indices, fraction);
     std::vector<MeasuredRun> to_fit;
     for (const size_t index : chosen) to_fit.push_back(runs[index].measured);
-    const FittedMachine fitted = fit_machine(to_fit, known_machine(name));
+    const FittedMachine fitted = fit_machine(to_fit, known_machine(name.substr(0, name.find(' '))));
     for (const size_t index : indices) {
       const PublicRun& run = runs[index];
       const double seconds = transformer_step_seconds(run.measured.run, fitted.machine);

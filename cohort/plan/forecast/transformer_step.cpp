@@ -21,14 +21,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {
 namespace {
-
-constexpr double kHalf = 2;  ///< Bytes of an element of weights and activations.
 
 struct Seconds {
   double forward = 0, backward = 0;
@@ -63,14 +63,16 @@ class StepModel {
     const bool fused = run_.shape.fused_attention;
     // Fused attention leaves out the half that a causal mask hides.
     const double attention = fused ? scores / 2 / machine_.attention_flops_per_second : scores / rate;
-    const double bytes = 34 * rows_ * columns + 10 * rows_ * width_ + (fused ? 0 : 10 * heads * rows_ * context / run_.tp);
-    return 24 * rows_ * width_ * width_ / run_.tp / rate + attention + bytes / machine_.memory_bytes_per_second;
+    const double bytes_of_halves = 34 * rows_ * columns + 10 * rows_ * width_ + (fused ? 0 : 10 * heads * rows_ * context / run_.tp);
+    return 24 * rows_ * width_ * width_ / run_.tp / rate + attention +
+           run_.element_bytes / 2 * bytes_of_halves / machine_.memory_bytes_per_second;
   }
 
   double tensor_all_reduce() const {
     if (run_.tp == 1) return 0;
     const double bandwidth = leaves_node(machine_, run_.tp, 1) ? machine_.network_bytes_per_second : machine_.node_bytes_per_second;
-    return machine_.node_latency_seconds * std::log2(run_.tp) + 2.0 * (run_.tp - 1) / run_.tp * kHalf * rows_ * width_ / bandwidth;
+    return machine_.node_latency_seconds * std::log2(run_.tp) +
+           2.0 * (run_.tp - 1) / run_.tp * run_.element_bytes * rows_ * width_ / bandwidth;
   }
 
   double data_latency() const {
@@ -88,7 +90,7 @@ class StepModel {
   /// Weights that are gathered and gradients that are scattered while a layer computes.
   Seconds exchanged_beside() const {
     if (run_.zero < 2) return {};
-    const double elements = 12 * width_ * width_ / run_.tp, gather = half_exchange(kHalf * elements);
+    const double elements = 12 * width_ * width_ / run_.tp, gather = half_exchange(run_.element_bytes * elements);
     return {gather, half_exchange(run_.gradient_bytes * elements) + (run_.zero == 3 ? gather : 0)};
   }
 
@@ -105,7 +107,7 @@ class StepModel {
     return 6 * rows_ * width_ * static_cast<double>(run_.shape.vocabulary) / run_.tp / machine_.head_flops_per_second;
   }
   /// There and back.
-  double handover_seconds() const { return 2 * kHalf * rows_ * width_ / machine_.handover_bytes_per_second; }
+  double handover_seconds() const { return 2 * run_.element_bytes * rows_ * width_ / machine_.handover_bytes_per_second; }
 
   double elements_of_rank() const {
     const double layers = static_cast<double>(run_.shape.num_layers) * 12 * width_ * width_ / (run_.tp * run_.pp);
@@ -118,6 +120,11 @@ class StepModel {
   const Machine& machine_;
   double rows_, width_;
 };
+
+const Machine kH100 = {.matmul_flops_per_second = 600e12,
+                       .memory_bytes_per_second = 2.2e12,
+                       .attention_flops_per_second = 2.4e14,
+                       .head_flops_per_second = 3.6e14};
 
 }  // namespace
 
@@ -144,12 +151,27 @@ const std::array<MachineConstant, 16>& machine_constants() {
 }
 
 Machine known_machine(const std::string& name) {
-  if (name == "a100") return {};
-  if (name != "h100") fail(ErrorCode::kBadInput, "no machine '", name, "'", did_you_mean(name, {"a100", "h100"}), "; there are: a100 h100");
-  return {.matmul_flops_per_second = 600e12,
-          .memory_bytes_per_second = 2.2e12,
-          .attention_flops_per_second = 2.4e14,
-          .head_flops_per_second = 3.6e14};
+  static const std::map<std::string, Machine> kMachines = {
+      {"a100", {}},
+      {"a100-fp32", {.matmul_flops_per_second = 80e12}},
+      {"gh200-fp32", {.matmul_flops_per_second = 250e12, .memory_bytes_per_second = 3e12}},
+      {"v100-fp32", {.matmul_flops_per_second = 13e12, .memory_bytes_per_second = 8e11}},
+      {"rtx-2080-fp32", {.matmul_flops_per_second = 10e12, .memory_bytes_per_second = 5e11, .node_bytes_per_second = 8e9}},
+      {"titan-rtx-fp32", {.matmul_flops_per_second = 13e12, .memory_bytes_per_second = 5.5e11, .node_bytes_per_second = 8e9}},
+      // Pairs are joined by a link of their own.
+      {"rtx-3090-fp32",
+       {.matmul_flops_per_second = 28e12,
+        .memory_bytes_per_second = 8e11,
+        .node_bytes_per_second = 4e10,
+        .network_bytes_per_second = 5e9,
+        .devices_per_node = 2}},
+      {"h100", kH100},
+  };
+  const auto at = kMachines.find(name);
+  if (at != kMachines.end()) return at->second;
+  std::vector<std::string> names;
+  for (const auto& [known, machine] : kMachines) names.push_back(known);
+  fail(ErrorCode::kBadInput, "no machine '", name, "'", did_you_mean(name, names), "; there are: ", join(names, " "));
 }
 
 double transformer_step_seconds(const TransformerRun& run, const Machine& machine) {

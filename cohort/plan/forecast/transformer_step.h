@@ -21,6 +21,7 @@ struct TransformerRun {
   int zero = 0;                               ///< 0, 1: gradients are exchanged after the last backward. 2, 3: layer by layer.
   bool recompute = false;                     ///< All layers.
   double gradient_bytes = 2;                  ///< Of an element that is exchanged.
+  double element_bytes = 2;                   ///< Of weights and activations.
 
   int num_devices() const { return tp * dp * pp; }
 };
@@ -54,7 +55,8 @@ struct MachineConstant {
 /// All of them but the size of a node, for fits and for files.
 const std::array<MachineConstant, 16>& machine_constants();
 
-/// "a100", "h100": starting values from data sheets and published measurements. Error(kBadInput) for another name.
+/// "a100", "h100"; with elements of 4 bytes "a100-fp32", "gh200-fp32", "v100-fp32", "rtx-2080-fp32", "titan-rtx-fp32", "rtx-3090-fp32":
+/// starting values from data sheets and published measurements. Error(kBadInput) for another name.
 Machine known_machine(const std::string& name);
 
 /// Seconds of a step. Error(kBadInput) where a degree, a batch or a shape is none.

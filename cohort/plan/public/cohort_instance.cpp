@@ -3,15 +3,14 @@
 // Everything is checked before it is used; the search is search/stage_search.cpp. Options given beside the file come before its values.
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <set>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
+#include "cohort/plan/public/json_instance.h"
 #include "cohort/plan/public/public_instance.h"
 #include "cohort/plan/search/stage_search.h"
 
@@ -19,19 +18,20 @@ namespace cohort {
 namespace {
 
 constexpr size_t kMostBytes = size_t{64} << 20, kMostLayers = 2000;
+constexpr double kMostNumber = 1e100;
 constexpr int kMostDevices = 256, kMostMicroBatches = 1'000'000;
 
-class Reader {
+class Reader : JsonInstance {
  public:
-  explicit Reader(const std::string& path) : path_(path), json_(parse_strict_json(read_small_file(path, kMostBytes), {.path = path})) {}
+  explicit Reader(const std::string& path) : JsonInstance(path, kMostBytes) {}
 
   StageProblem read(const InstanceOptions& options) {
-    check_names(json_, "the file", {"name", "layers", "edges", "devices", "memory_bytes", "link", "objective", "microbatches", "allow"});
+    check_names(file(), "the file", {"name", "layers", "edges", "devices", "memory_bytes", "link", "objective", "microbatches", "allow"});
     StageProblem problem;
-    problem.num_devices = options.devices ? *options.devices : count("devices", kMostDevices);
-    problem.memory_bytes = options.memory_bytes             ? *options.memory_bytes
-                           : json_.contains("memory_bytes") ? number(json_, "memory_bytes", "the file")
-                                                            : std::numeric_limits<double>::infinity();
+    problem.num_devices = options.devices ? *options.devices : count("devices", 1, kMostDevices);
+    problem.memory_bytes = options.memory_bytes              ? *options.memory_bytes
+                           : file().contains("memory_bytes") ? number(file(), "memory_bytes", "the file")
+                                                             : std::numeric_limits<double>::infinity();
     read_objective(problem, options);
     read_allow(problem);
     read_layers(problem, options);
@@ -40,50 +40,26 @@ class Reader {
   }
 
  private:
-  using Value = nlohmann::json;
-
-  [[noreturn]] void wrong(const std::string& place, const std::string& expected, const Value& found) const {
-    const std::string text = found.dump(-1, ' ', true, Value::error_handler_t::replace);
-    fail(ErrorCode::kBadInput, path_, ": ", place, ": expected ", expected, ", found ",
-         text.size() > 60 ? text.substr(0, 60) + "..." : text);
-  }
-
   void check_names(const Value& object, const std::string& place, const std::set<std::string>& names) const {
     if (!object.is_object()) wrong(place, "an object", object);
     for (const auto& [name, value] : object.items())
-      if (!names.contains(name)) fail(ErrorCode::kBadInput, path_, ": ", place, ": expected no ", quote_text(name), ", found one");
-  }
-
-  const Value& member(const Value& object, const char* name, const std::string& place) const {
-    const auto at = object.find(name);
-    if (at == object.end()) fail(ErrorCode::kBadInput, path_, ": ", place, ": expected \"", name, "\", found none");
-    return *at;
+      if (!names.contains(name)) fail(ErrorCode::kBadInput, path(), ": ", place, ": expected no ", quote_text(name), ", found one");
   }
 
   double number(const Value& object, const char* name, const std::string& place) const {
-    const Value& value = member(object, name, place);
-    if (!value.is_number() || !(value.get<double>() >= 0) || !(value.get<double>() < 1e100))
-      wrong(place + " \"" + name + '"', "a finite number of at least 0", value);
-    return value.get<double>();
-  }
-
-  int count(const char* name, int most) const {
-    const double value = number(json_, name, "the file");
-    if (value != std::floor(value) || value < 1 || value > most)
-      wrong(concat('"', name, '"'), concat("a whole number from 1 to ", most), json_[name]);
-    return static_cast<int>(value);
+    return JsonInstance::number(object, name, place, 0, kMostNumber);
   }
 
   void read_objective(StageProblem& problem, const InstanceOptions& options) const {
-    const Value objective = json_.value("objective", Value("throughput"));
+    const Value objective = file().value("objective", Value("throughput"));
     if (objective != "throughput" && objective != "step") wrong("\"objective\"", "\"throughput\" or \"step\"", objective);
-    const int micro_batches = json_.contains("microbatches") ? count("microbatches", kMostMicroBatches) : 1;
+    const int micro_batches = file().contains("microbatches") ? count("microbatches", 1, kMostMicroBatches) : 1;
     if (objective == "step") problem.num_micro_batches = options.batch.value_or(micro_batches);
   }
 
   void read_allow(StageProblem& problem) const {
-    if (!json_.contains("allow")) return;
-    const Value& allow = json_["allow"];
+    if (!file().contains("allow")) return;
+    const Value& allow = file()["allow"];
     problem.may_pipeline = problem.may_replicate = false;
     if (!allow.is_array()) wrong("\"allow\"", "a list", allow);
     for (const Value& what : allow) {
@@ -94,13 +70,13 @@ class Reader {
 
   void read_layers(StageProblem& problem, const InstanceOptions& options) const {
     double latency_seconds = 0, bytes_per_second = 0;
-    if (json_.contains("link")) {
-      check_names(json_["link"], "\"link\"", {"latency_seconds", "bytes_per_second"});
-      if (json_["link"].contains("latency_seconds")) latency_seconds = number(json_["link"], "latency_seconds", "\"link\"");
-      bytes_per_second = number(json_["link"], "bytes_per_second", "\"link\"");
+    if (file().contains("link")) {
+      check_names(file()["link"], "\"link\"", {"latency_seconds", "bytes_per_second"});
+      if (file()["link"].contains("latency_seconds")) latency_seconds = number(file()["link"], "latency_seconds", "\"link\"");
+      bytes_per_second = number(file()["link"], "bytes_per_second", "\"link\"");
     }
     if (!options.bytes_per_second.empty()) bytes_per_second = options.bytes_per_second.front();
-    const Value& layers = member(json_, "layers", "the file");
+    const Value& layers = member(file(), "layers", "the file");
     if (!layers.is_array() || layers.empty() || layers.size() > kMostLayers)
       wrong("\"layers\"", concat("a list of 1 to ", kMostLayers, " layers"), layers);
     std::set<std::string> names;
@@ -121,7 +97,7 @@ class Reader {
   }
 
   void read_edges(StageProblem& problem) const {
-    const Value& edges = member(json_, "edges", "the file");
+    const Value& edges = member(file(), "edges", "the file");
     if (!edges.is_array()) wrong("\"edges\"", "a list", edges);
     for (size_t i = 0; i < edges.size(); ++i) {
       const auto is_layer = [&](const Value& end) {
@@ -133,9 +109,6 @@ class Reader {
     }
     if (!(problem.edges.size() < 10'000'000)) wrong("\"edges\"", "at most 10 million edges", problem.edges.size());
   }
-
-  std::string path_;
-  Value json_;
 };
 
 [[noreturn]] void fail_infeasible(const std::string& path, const StageProblem& problem) {

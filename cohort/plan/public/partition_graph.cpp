@@ -12,26 +12,25 @@
 #include <unordered_map>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
-#include "cohort/base/text/strict_json.h"
+#include "cohort/plan/public/json_instance.h"
 
 namespace cohort {
 namespace {
 
 constexpr size_t kMostBytes = size_t{256} << 20;
-constexpr double kMostDevices = 100'000;
+constexpr int kMostDevices = 100'000;
 
-class Reader {
+class Reader : JsonInstance {
  public:
-  explicit Reader(const std::string& path) : path_(path), json_(parse_strict_json(read_small_file(path, kMostBytes), {.path = path})) {}
+  explicit Reader(const std::string& path) : JsonInstance(path, kMostBytes) {}
 
   PartitionGraph read() {
-    if (!json_.is_object()) wrong("the file", "an object", json_);
+    if (!file().is_object()) wrong("the file", "an object", file());
     PartitionGraph graph;
-    graph.num_accelerators = static_cast<int>(count(json_, "maxFPGAs", 1));
-    graph.num_cpus = static_cast<int>(count(json_, "maxCPUs", 0));
-    graph.memory_bytes = number(json_, "maxSizePerFPGA", "the file");
+    graph.num_accelerators = count("maxFPGAs", 1, kMostDevices);
+    graph.num_cpus = count("maxCPUs", 0, kMostDevices);
+    graph.memory_bytes = number(file(), "maxSizePerFPGA", "the file");
     graph.latency = is_latency();
     read_nodes(graph);
     read_edges(graph);
@@ -42,42 +41,6 @@ class Reader {
   }
 
  private:
-  using Value = nlohmann::json;
-
-  [[noreturn]] void wrong(const std::string& place, const std::string& expected, const Value& found) const {
-    const std::string text = found.dump(-1, ' ', true, Value::error_handler_t::replace);
-    fail(ErrorCode::kBadInput, path_, ": ", place, ": expected ", expected, ", found ",
-         text.size() > 60 ? text.substr(0, 60) + "..." : text);
-  }
-
-  const Value& member(const Value& object, const char* name, const std::string& place) const {
-    if (!object.is_object()) wrong(place, "an object", object);
-    const auto at = object.find(name);
-    if (at == object.end()) fail(ErrorCode::kBadInput, path_, ": ", place, ": expected \"", name, "\", found none");
-    return *at;
-  }
-
-  double number(const Value& object, const char* name, const std::string& place) const {
-    const Value& value = member(object, name, place);
-    if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() < 0)
-      wrong(place + " \"" + name + '"', "a finite number of at least 0", value);
-    return value.get<double>();
-  }
-
-  int64_t count(const Value& object, const char* name, int least) const {
-    const double value = number(object, name, "the file");
-    if (value != std::floor(value) || value < least || value > kMostDevices)
-      wrong(concat('"', name, '"'), concat("a whole number from ", least, " to ", static_cast<int64_t>(kMostDevices)), object[name]);
-    return static_cast<int64_t>(value);
-  }
-
-  int64_t integer(const Value& object, const char* name, const std::string& place) const {
-    const Value& value = member(object, name, place);
-    if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<uint64_t>() >> 63))
-      wrong(place + " \"" + name + '"', "a whole number", value);
-    return value.get<int64_t>();
-  }
-
   bool flag(const Value& object, const char* name, const std::string& place) const {
     const Value& value = member(object, name, place);
     if (value.is_boolean()) return value.get<bool>();
@@ -86,18 +49,18 @@ class Reader {
   }
 
   const Value& list(const char* name) const {
-    const Value& value = member(json_, name, "the file");
+    const Value& value = member(file(), name, "the file");
     if (!value.is_array() || value.size() > 10'000'000)
       wrong(concat('"', name, '"'), "a list", value.is_array() ? Value("one too long") : value);
     return value;
   }
 
   bool is_latency() const {
-    if (const auto at = json_.find("objective"); at != json_.end()) {
+    if (const auto at = file().find("objective"); at != file().end()) {
       if (*at != "latency" && *at != "max load") wrong("\"objective\"", "\"latency\" or \"max load\"", *at);
       return *at == "latency";
     }
-    return ('/' + path_).find("/latency-inputs/") != std::string::npos;
+    return ('/' + path()).find("/latency-inputs/") != std::string::npos;
   }
 
   void read_nodes(PartitionGraph& graph) {
@@ -167,7 +130,7 @@ class Reader {
         if (--missing[reader] == 0) order.push_back(reader);
     if (order.size() < graph.nodes.size()) {
       const auto left = std::find_if(missing.begin(), missing.end(), [](int inputs) { return inputs > 0; }) - missing.begin();
-      fail(ErrorCode::kBadInput, path_, ": \"edges\": expected no cycle, found one before or around node ", graph.nodes[left].id);
+      fail(ErrorCode::kBadInput, path(), ": \"edges\": expected no cycle, found one before or around node ", graph.nodes[left].id);
     }
     for (size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<int>(i);
     std::vector<PartitionGraph::Node> sorted;
@@ -192,11 +155,9 @@ class Reader {
       sum += node.accelerator_time + node.cpu_time + node.bytes + uses * node.cost;
     }
     if (!(sum < 1e200))
-      fail(ErrorCode::kBadInput, path_, ": \"nodes\": expected times and sizes that can be added up, found a sum of ", sum);
+      fail(ErrorCode::kBadInput, path(), ": \"nodes\": expected times and sizes that can be added up, found a sum of ", sum);
   }
 
-  std::string path_;
-  Value json_;
   std::unordered_map<int64_t, int> index_;
   std::map<std::string, int> color_;
 };

@@ -21,6 +21,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
+#include "cohort/plan/public/instance_search.h"
 #include "cohort/plan/public/pipedream_file.h"
 #include "cohort/plan/public/public_instance.h"
 #include "cohort/plan/search/nested_stages.h"
@@ -90,13 +91,10 @@ Json stages_json(const PipedreamGraph& graph, const Downsets& sets, const std::v
   return list;
 }
 
-class Planner {
+class Planner : InstanceSearch {
  public:
   Planner(const std::string& path, const InstanceOptions& options)
-      : start_(SearchClock::now()),
-        deadline_(start_ + std::chrono::duration_cast<SearchClock::duration>(
-                               std::chrono::duration<double>(std::clamp(options.search_seconds, 0.0, 1e6)))),
-        graph_(read_pipedream_graph(path)) {
+      : InstanceSearch(options.search_seconds), graph_(read_pipedream_graph(path)) {
     read_levels(path, options);
   }
 
@@ -104,10 +102,7 @@ class Planner {
     find_bound();
     if (levels_.size() == 1) solve_one_level();
     else solve_two_levels();
-    answer_.lower_bound = std::min(answer_.lower_bound, answer_.objective);
-    answer_.optimal = answer_.objective <= answer_.lower_bound * (1 + 1e-9);
-    answer_.search_seconds = std::chrono::duration<double>(SearchClock::now() - start_).count();
-    return std::move(answer_);
+    return finish();
   }
 
  private:
@@ -131,12 +126,6 @@ class Planner {
     if (levels_.size() == 2 && (machines[0] > 64 || machines[1] > 1000))
       fail(ErrorCode::kBadInput, quote_text(path), ": expected up to 64 machines on the inner level and 1000 on the outer, found ",
            machines[0], "x", machines[1]);
-  }
-
-  void take_bound(double seconds, const char* name) {
-    if (seconds <= answer_.lower_bound && !answer_.bound_by.empty()) return;
-    answer_.lower_bound = seconds;
-    answer_.bound_by = name;
   }
 
   void find_bound() {
@@ -169,7 +158,7 @@ class Planner {
 
   /// Proves bounds only over all downsets.
   void search(const Downsets& sets, double known) {
-    const StageSearch found = search_replicated_stages(sets, costs_of(graph_, sets), levels_[0], answer_.lower_bound, known, deadline_);
+    const StageSearch found = search_replicated_stages(sets, costs_of(graph_, sets), levels_[0], answer_.lower_bound, known, deadline());
     if (!found.stages.empty()) take_plan(found.objective, stages_json(graph_, sets, found.stages));
     if (sets.complete()) take_bound(found.proven_seconds, "exhaustive search");
   }
@@ -193,7 +182,7 @@ class Planner {
 
   void search_nested(const Downsets& sets, double known) {
     const CutCosts costs = costs_of(graph_, sets);
-    const NestedSearch found = search_nested_stages(sets, costs, levels_[0], levels_[1], answer_.lower_bound, known, deadline_);
+    const NestedSearch found = search_nested_stages(sets, costs, levels_[0], levels_[1], answer_.lower_bound, known, deadline());
     Json stages = Json::array();
     for (const NestedStage& stage : found.stages)
       stages.push_back({{"replicas", stage.replicas}, {"stages", stages_json(graph_, sets, stage.stages)}});
@@ -201,10 +190,8 @@ class Planner {
     if (sets.complete()) take_bound(found.proven_seconds, "exhaustive search");
   }
 
-  SearchClock::time_point start_, deadline_;
   PipedreamGraph graph_;
   std::vector<MachineLevel> levels_;
-  InstanceAnswer answer_;
 };
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
+#include "cohort/plan/public/instance_search.h"
 #include "cohort/plan/public/piper_file.h"
 #include "cohort/plan/public/public_instance.h"
 #include "cohort/plan/search/piper_limit.h"
@@ -50,14 +51,10 @@ void take_options(PiperInstance& instance, const InstanceOptions& options, const
   check("a bandwidth", instance.bytes_per_second, 1e-9, 1e30);
 }
 
-class Planner {
+class Planner : InstanceSearch {
  public:
   Planner(const std::string& path, const InstanceOptions& options)
-      : start_(SearchClock::now()),
-        deadline_(start_ + std::chrono::duration_cast<SearchClock::duration>(
-                               std::chrono::duration<double>(std::clamp(options.search_seconds, 0.0, 1e6)))),
-        path_(path),
-        instance_(read_piper_instance(path)) {
+      : InstanceSearch(options.search_seconds), path_(path), instance_(read_piper_instance(path)) {
     take_options(instance_, options, path);
     find_bound();
   }
@@ -67,10 +64,7 @@ class Planner {
     if (all.size() == 0 || all.size() > kFewDownsets) search(linear_downsets(instance_.dag, output_bytes()));
     if (all.size() > 0) search(all);
     if (answer_.plan.empty()) refuse(all);
-    answer_.lower_bound = std::min(answer_.lower_bound, answer_.objective);
-    answer_.optimal = answer_.objective <= answer_.lower_bound * (1 + kClose);
-    answer_.search_seconds = std::chrono::duration<double>(SearchClock::now() - start_).count();
-    return std::move(answer_);
+    return finish();
   }
 
  private:
@@ -103,12 +97,6 @@ class Planner {
       least = std::min({least, variant.seconds, (variant.seconds + (most - 1) * exchange) / most});
     });
     return least;
-  }
-
-  void take_bound(double seconds, const char* name) {
-    if (seconds <= answer_.lower_bound && !answer_.bound_by.empty()) return;
-    answer_.lower_bound = seconds;
-    answer_.bound_by = name;
   }
 
   void find_bound() {
@@ -152,7 +140,7 @@ class Planner {
 
   /// A plan below the limit is taken.
   PiperVerdict test(const Downsets& sets, const std::vector<double>& area, double limit) {
-    const PiperLimitResult result = search_piper_limit(instance_, sets, area, limit, deadline_);
+    const PiperLimitResult result = search_piper_limit(instance_, sets, area, limit, deadline());
     if (result.verdict == PiperVerdict::kPlan) take_plan(sets, result.stages);
     return result.verdict;
   }
@@ -162,7 +150,7 @@ class Planner {
     bool again = !answer_.plan.empty();  // A plan of linear orders is often the best: ask that first.
     if (!again && test(sets, area, kInfinity) != PiperVerdict::kPlan) return;
     double low = answer_.lower_bound;
-    while (answer_.objective > low * (1 + kClose) && SearchClock::now() <= deadline_) {
+    while (answer_.objective > low * (1 + kClose) && has_time()) {
       const double limit = again     ? answer_.objective * (1 - kClose / 2)
                            : low > 0 ? std::sqrt(low) * std::sqrt(answer_.objective)
                                      : answer_.objective / 16;
@@ -178,7 +166,7 @@ class Planner {
   [[noreturn]] void refuse(const Downsets& all) {
     const bool complete = all.size() > 0;
     const Downsets sets = complete ? all : linear_downsets(instance_.dag, output_bytes());
-    if (SearchClock::now() > deadline_) fail(ErrorCode::kInfeasible, quote_text(path_), ": no time left to find a plan; search for longer");
+    if (!has_time()) fail(ErrorCode::kInfeasible, quote_text(path_), ": no time left to find a plan; search for longer");
     const double given = instance_.memory_bytes, enough = least_memory_bytes(sets);
     fail(ErrorCode::kInfeasible, quote_text(path_), ": no plan fits into ", static_cast<int64_t>(std::min(given, 9e18)),
          " bytes of memory on ", instance_.devices, " devices", complete ? "" : " (over the orders tried)", "; with ",
@@ -195,19 +183,17 @@ class Planner {
       high += least;
     }
     high = std::ceil(high);
-    while (high - low > std::max(1.0, high * 1e-12) && SearchClock::now() <= deadline_) {
+    while (high - low > std::max(1.0, high * 1e-12) && has_time()) {
       instance_.memory_bytes = std::floor((low + high) / 2);
-      const PiperVerdict verdict = search_piper_limit(instance_, sets, area, kInfinity, deadline_).verdict;
+      const PiperVerdict verdict = search_piper_limit(instance_, sets, area, kInfinity, deadline()).verdict;
       (verdict == PiperVerdict::kPlan ? high : low) = instance_.memory_bytes;
     }
     return high;
   }
 
-  SearchClock::time_point start_, deadline_;
   std::string path_;
   PiperInstance instance_;
   std::vector<double> area_;
-  InstanceAnswer answer_;
   bool proven_ = true;  // No test was cut short.
 };
 

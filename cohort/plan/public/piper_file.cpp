@@ -18,26 +18,24 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/plan/public/json_instance.h"
 
 namespace cohort {
 namespace {
 
-using Value = nlohmann::json;
-
 constexpr size_t kMostFileBytes = size_t{64} << 20, kMostNodes = 5000, kMostEdges = 100'000, kMostDegrees = 32;
-constexpr double kMostValue = 1e30;  // Sums and products of what is smaller stay finite.
+constexpr double kMost = 1e30;  // Sums and products of what is smaller stay finite.
 constexpr double kLeastPositive = 1e-9;
 
-class Reader {
+class Reader : JsonInstance {
  public:
-  explicit Reader(const std::string& path) : path_(path) {}
+  explicit Reader(const std::string& path) : JsonInstance(path, kMostFileBytes, JsonWords::kType) {}
 
   PiperInstance read() {
-    const Value file = parse_strict_json(read_small_file(path_, kMostFileBytes), {.path = path_});
+    const Value& file = this->file();
     PiperInstance instance;
     instance.devices = count(file, "maxDevices", "the file");
     instance.batch = count(file, "mbsInBatch", "the file");
@@ -53,38 +51,17 @@ class Reader {
 
  private:
   [[noreturn]] void refuse(const std::string& place, const std::string& expected, const std::string& found) const {
-    fail(ErrorCode::kBadInput, quote_text(path_), ": ", place, ": expected ", expected, ", found ", quote_text(found));
-  }
-
-  const Value& member(const Value& object, const char* key, const std::string& place) const {
-    if (!object.is_object()) refuse(place, "an object", object.type_name());
-    const auto found = object.find(key);
-    if (found == object.end()) refuse(place, concat("a key ", key), "none");
-    return *found;
-  }
-
-  double checked(const Value& value, const std::string& what, const std::string& place, double least) const {
-    const double x = value.is_number() ? value.get<double>() : -1;
-    if (!(x >= least && x <= kMostValue))
-      refuse(place, concat(what, " as a number from ", least, " to 1e30"), value.is_number() ? concat(x) : value.type_name());
-    return x;
+    wrong(place, expected, found);
   }
 
   double number(const Value& object, const char* key, const std::string& place, double least = 0) const {
-    return checked(member(object, key, place), key, place, least);
+    return JsonInstance::number(object, key, place, least, kMost);
   }
 
   int count(const Value& object, const char* key, const std::string& place) const {
     const double value = number(object, key, place, 1);
     if (value > std::numeric_limits<int>::max()) refuse(place, concat(key, " below 2^31"), concat(value));
     return static_cast<int>(value);
-  }
-
-  int64_t node_id(const Value& object, const char* key, const std::string& place) const {
-    const Value& id = member(object, key, place);
-    if (!id.is_number_integer() || (id.is_number_unsigned() && id.get<uint64_t>() > INT64_MAX))
-      refuse(place, concat(key, " as an integer"), id.type_name());
-    return id.get<int64_t>();
   }
 
   const Value& list(const Value& object, const char* key, size_t most) const {
@@ -97,14 +74,14 @@ class Reader {
   void read_ids(const Value& nodes) {
     if (nodes.empty()) refuse("nodes", "at least one node", "none");
     for (const Value& node : nodes) {
-      const int64_t id = node_id(node, "id", concat("node ", ids_.size(), " of the list"));
+      const int64_t id = integer(node, "id", concat("node ", ids_.size(), " of the list"));
       if (!place_.emplace(id, static_cast<int>(ids_.size())).second) refuse("nodes", "every id once", concat(id, " twice"));
       ids_.push_back(id);
     }
   }
 
   int end_of(const Value& edge, const char* key, const std::string& place) const {
-    const int64_t id = node_id(edge, key, place);
+    const int64_t id = integer(edge, key, place);
     const auto found = place_.find(id);
     if (found == place_.end()) refuse(place, concat(key, " as the id of a node"), concat(id));
     return found->second;
@@ -153,7 +130,7 @@ class Reader {
     for (const int neighbour : neighbours) {
       const auto found = by_id.find(std::to_string(ids_[order_[neighbour]]));
       if (found == by_id.end()) refuse(place, concat(key, " for node ", ids_[order_[neighbour]]), "none");
-      bytes.push_back(checked(*found, key, place, 0));
+      bytes.push_back(number_of(*found, key, place, 0, kMost));
     }
     return bytes;
   }
@@ -189,7 +166,6 @@ class Reader {
     instance.nodes.push_back(std::move(node));
   }
 
-  std::string path_;
   std::vector<int64_t> ids_;
   std::map<int64_t, int> place_;
   std::map<std::pair<int, int>, double> bytes_;
