@@ -1,15 +1,29 @@
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
 #include <cstdio>
+#include <fstream>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/verb.h"
+#include "cohort/plan/analytic/analytic_profile.h"
+#include "cohort/plan/explain/explain.h"
+#include "cohort/plan/plan.h"
 #include "cohort/plan/public/public_instance.h"
+#include "cohort/report/plan/plan_page.h"
+#include "cohort/study/analysis/fits.h"
+#include "cohort/study/analysis/worth.h"
+#include "cohort/world/stop.h"
 
 namespace cohort {
 namespace {
 
-void print_json(const InstanceAnswer& answer) {
+void print_instance_json(const InstanceAnswer& answer) {
   std::printf("%s\n", Json{{"event", "plan"},
                            {"objective_seconds", answer.objective},
                            {"lower_bound_seconds", answer.lower_bound},
@@ -33,7 +47,7 @@ std::string runs_of(const Json& numbers) {
   return join(runs, ", ");
 }
 
-void print_table(const InstanceAnswer& answer) {
+void print_instance_table(const InstanceAnswer& answer) {
   std::printf("%s, %s; no plan is below %s (%s); found in %s\n\n", human_seconds(answer.objective).c_str(),
               answer.optimal ? "optimal" : "not proved optimal", human_seconds(answer.lower_bound).c_str(), answer.bound_by.c_str(),
               human_seconds(answer.search_seconds).c_str());
@@ -44,29 +58,247 @@ void print_table(const InstanceAnswer& answer) {
                 runs_of(stage["devices"]).c_str(), runs_of(stage["layers"]).c_str());
 }
 
-int run_plan(const Arguments& arguments) {
-  const std::string path = arguments.option("instance", "");
-  if (path.empty())
-    fail(ErrorCode::kBadInput,
-         "plan: give --instance FILE.json; a plan for a model, from a profile and a cluster, is not built yet (where to cut is found by "
-         "`cohort train --layout pp=N`)");
-  const InstanceAnswer answer = solve_cohort_instance(path, {});
-  arguments.config.json ? print_json(answer) : print_table(answer);
+int plan_instance(const Arguments& arguments) {
+  for (const auto& [name, value] : arguments.options)
+    if (name != "instance")
+      fail(ErrorCode::kBadInput, "--", name, " is for a plan from a profile and a cluster; an --instance says all itself");
+  for (const std::string& name : arguments.given)
+    if (name != "json")
+      fail(ErrorCode::kBadInput, "--", name, " is for a plan from a profile and a cluster; an --instance says all itself");
+  const InstanceAnswer answer = solve_cohort_instance(arguments.option("instance", ""), {});
+  arguments.config.json ? print_instance_json(answer) : print_instance_table(answer);
   return 0;
+}
+
+double number_option(const Arguments& arguments, const std::string& name, double fallback, double minimum, double maximum) {
+  if (!arguments.options.contains(name)) return fallback;
+  const auto value = parse_number(arguments.option(name, ""));
+  if (!value || !(*value >= minimum) || *value > maximum)
+    fail(ErrorCode::kBadInput, "--", name, " ", arguments.option(name, ""), ": expected a number from ", minimum, " to ", maximum);
+  return *value;
+}
+
+/// The full format (docs/formats/steps_curve.md), or its first two columns alone.
+std::vector<StepsPoint> read_curve(const std::string& path) {
+  std::string header;
+  std::getline(std::ifstream(path), header);
+  std::vector<StepsPoint> curve;
+  if (header.find("steps_low") == std::string::npos) {
+    for (const study::StepsPoint& point : study::read_steps_table(path))
+      curve.push_back({static_cast<int64_t>(std::llround(point.batch_size)), point.steps, point.steps, point.steps});
+  } else {
+    for (const study::StepsToResult& row : study::read_steps_curve(path))
+      if (row.steps) {
+        const auto steps = static_cast<double>(*row.steps);
+        curve.push_back({row.batch_size, steps, row.low.value_or(steps), row.high.value_or(steps)});
+      }
+  }
+  if (curve.empty()) fail(ErrorCode::kBadInput, path, ": no batch size reached the goal, so there is no time to it");
+  return curve;
+}
+
+/// Keys that were typed are given, the others are chosen.
+std::map<std::string, std::string> fixed_keys(const Arguments& arguments) {
+  std::map<std::string, std::string> fixed;
+  const Config& config = arguments.config;
+  if (arguments.was_given("layout") && config.layout != "auto") {
+    if (is_layout_file(config.layout) || config.layout.starts_with("{"))
+      fail(ErrorCode::kBadInput, "--layout ", config.layout, ": plan takes the keys that are to stay as KEY=VALUE,...");
+    parse_layout(config.layout, 0);  // Says what is wrong with a key, in train's words.
+    if (config.layout == "single") fixed = {{"dp", "1"}, {"pp", "1"}, {"tp", "1"}};
+    else
+      for (const std::string& part : split(config.layout, ','))
+        fixed[trim(part.substr(0, part.find('=')))] = trim(part.substr(part.find('=') + 1));
+  }
+  for (const char* name : {"precision", "accumulate"}) {
+    if (!arguments.was_given(name)) continue;
+    const std::string value = name == std::string("precision") ? config.precision : concat(config.accumulate);
+    const auto [at, is_new] = fixed.emplace(name, value);
+    if (!is_new && at->second != value)
+      fail(ErrorCode::kBadInput, "--", name, " ", value, " and --layout ", name, "=", at->second, " contradict each other");
+  }
+  return fixed;
+}
+
+Objective objective_of(const Arguments& arguments) {
+  const std::string name = arguments.option("objective", "step-time");
+  for (size_t i = 0; i < objective_names().size(); ++i)
+    if (objective_names()[i] == name) return static_cast<Objective>(i);
+  fail(ErrorCode::kBadInput, "--objective '", name, "'", did_you_mean(name, objective_names()),
+       "; there are: ", join(objective_names(), " "));
+}
+
+SearchRequest request_of(const Arguments& arguments) {
+  const Config& config = arguments.config;
+  const bool from_file = arguments.options.contains("profile");
+  if (!arguments.options.contains("cluster"))
+    fail(ErrorCode::kBadInput, "plan: give --cluster FILE (clusters/ has some; docs/formats/cluster.md), or --instance FILE.json");
+  if (from_file && arguments.was_given("model")) fail(ErrorCode::kBadInput, "--profile says which model it is of; leave --model out");
+  if (!from_file && !arguments.was_given("model"))
+    fail(ErrorCode::kBadInput,
+         "plan: which model? --profile FILE.json (measured; docs/formats/profile.md), or --model NAME:... from its shapes");
+  for (const char* name : {"data", "context"})
+    if (from_file && arguments.was_given(name)) fail(ErrorCode::kBadInput, "--", name, " is for --model: a --profile has its shapes");
+
+  SearchRequest request;
+  PlanProblem& problem = request.problem;
+  problem.cluster = read_cluster(arguments.option("cluster", ""));
+  problem.global_batch = config.global_batch;
+  problem.optimizer_arrays = static_cast<int>(UpdateRule{.kind = optimizer_kind(config.optimizer)}.slots().size());
+  problem.private_weights = config.weights == "private";
+  problem.memory_limit_bytes = config.memory_limit;
+  if (config.bucket_bytes > 0) problem.bucket_bytes = config.bucket_bytes;
+  problem.profile = from_file ? read_model_profile(arguments.option("profile", ""))
+                              : analytic_profile(config.model, problem.cluster, {.data = config.data, .context = config.context});
+  request.objective = objective_of(arguments);
+  if (arguments.options.contains("steps-curve")) {
+    if (request.objective != Objective::kTimeToGoal)
+      fail(ErrorCode::kBadInput, "--steps-curve is for --objective time-to-goal, and the objective is ",
+           objective_names()[static_cast<size_t>(request.objective)]);
+    if (arguments.was_given("global-batch"))
+      fail(ErrorCode::kBadInput, "--global-batch with --steps-curve: the batch is chosen among those of the curve; leave one of them out");
+    request.steps_curve = read_curve(arguments.option("steps-curve", ""));
+  } else if (request.objective == Objective::kTimeToGoal) {
+    fail(ErrorCode::kBadInput, "--objective time-to-goal needs --steps-curve FILE.csv (columns batch_size,steps; a study writes one)");
+  }
+  request.num_workers = config.workers;
+  request.fixed = fixed_keys(arguments);
+  request.may_compress = arguments.options.contains("compress");
+  request.num_runners_up = static_cast<int>(arguments.integer_option("runners-up", 5, 0, 100));
+  request.search_seconds = number_option(arguments, "search-seconds", 10, 0.01, 1e6);
+  return request;
+}
+
+/// The line that is redrawn while the search goes on.
+class SearchLine {
+ public:
+  SearchLine(Objective objective, bool enabled) : objective_(objective), enabled_(enabled && ::isatty(STDERR_FILENO) == 1) {}
+  ~SearchLine() {
+    if (shown_) std::fprintf(stderr, "\r\033[K");
+  }
+  void show(const SearchProgress& progress) {
+    if (!enabled_) return;
+    shown_ = true;
+    const bool found = std::isfinite(progress.best);
+    std::fprintf(
+        stderr, "\r\033[Kplan: %s, bound %s, gap %s, %lld of %lld layouts, %.1f s",
+        found ? objective_text(objective_, progress.best).c_str() : "nothing yet", objective_text(objective_, progress.lower_bound).c_str(),
+        found && progress.lower_bound > 0 ? concat(std::round(1000 * (progress.best / progress.lower_bound - 1)) / 10, " %").c_str() : "-",
+        static_cast<long long>(progress.num_done), static_cast<long long>(progress.num_layouts), progress.seconds);
+  }
+
+ private:
+  Objective objective_;
+  bool enabled_, shown_ = false;
+};
+
+void write_plan(const std::string& path, const Json& json) { write_file_atomically(path, json.dump(1) + "\n"); }
+
+/// How to run it.
+std::string train_line(const Arguments& arguments, const Plan& plan, const std::string& file) {
+  const Layout layout = layout_of(plan.request.problem.profile, plan.answer.best);
+  const Config& config = arguments.config;
+  std::string line = concat("cohort train --model ", arguments.was_given("model") ? shell_quoted(config.model) : "MODEL", " --data ",
+                            arguments.was_given("data") ? shell_quoted(config.data) : "DATA", " --workers ", layout.num_ranks(),
+                            " --global-batch ", plan.answer.best.global_batch);
+  if (arguments.was_given("optimizer")) line += " --optimizer " + config.optimizer;
+  return line + " --layout " + (file.empty() ? shell_quoted(to_text(layout)) : shell_quoted(file));
+}
+
+void print_text(const Arguments& arguments, const Plan& plan, const std::vector<WhatIf>& changes) {
+  std::printf("%s\n", plan_table(plan.request, plan.answer).c_str());
+  for (const std::string& reason : plan.reasons) std::printf("- %s\n", reason.c_str());
+  if (!changes.empty()) std::printf("\nWhat would change it:\n");
+  for (const WhatIf& change : changes) std::printf("- %s\n", change.sentence.c_str());
+  for (const std::string& price : shadow_prices(changes)) std::printf("- %s\n", price.c_str());
+  if (const Utilisation shares = utilisation_of(plan.request, plan.answer.best); !shares.naive.empty()) {
+    std::printf("\nA plain cut of the same stages, one at a time: %s a step; busy by worker, plain and planned:",
+                human_seconds(shares.naive_step_seconds).c_str());
+    for (size_t worker = 0; worker < shares.naive.size(); ++worker)
+      std::printf(" %.0f/%.0f %%", 100 * shares.naive[worker], 100 * shares.planned[worker]);
+    std::printf("\n");
+  }
+  std::printf("\n%s\n", train_line(arguments, plan, arguments.option("out", "")).c_str());
+}
+
+void print_json(const Plan& plan) {
+  Json json{{"event", "plan"},
+            {"objective_seconds", plan.answer.best.objective},
+            {"lower_bound_seconds", plan.answer.lower_bound},
+            {"search_seconds", plan.answer.search_seconds}};
+  json.update(to_json(plan));
+  Json stages = Json::array();
+  int first_rank = 0;
+  for (const WorkerForecast& worker : plan.answer.best.forecast.workers) {
+    Json devices = Json::array();
+    for (int i = 0; i < worker.num_ranks; ++i) devices.push_back(first_rank + i);
+    first_rank += worker.num_ranks;
+    stages.push_back(
+        {{"layers", worker.layers}, {"devices", std::move(devices)}, {"load_seconds", worker.forward_seconds + worker.backward_seconds}});
+  }
+  json["stages"] = std::move(stages);
+  std::printf("%s\n", json.dump().c_str());
+}
+
+int plan_model(const Arguments& arguments) {
+  const Config& config = arguments.config;
+  Plan plan{.request = request_of(arguments)};
+  catch_first_stop_signal();
+  static std::atomic<bool> stop{false};
+  const auto look = [&] { return stop = stop_requested(); };
+  {
+    SearchLine line(plan.request.objective, !config.json && !config.quiet);
+    plan.answer = search_plan(
+        plan.request,
+        [&](const SearchProgress& progress) {
+          look();
+          line.show(progress);
+        },
+        &stop);
+  }
+  plan.reasons = reasons_of(plan.request, plan.answer);
+  std::vector<WhatIf> changes;
+  if (!arguments.options.contains("no-what-if") && !look())
+    changes = what_if(plan.request, plan.answer, plan.request.search_seconds / 5, &stop);
+  const Json json = to_json(plan);
+  if (const std::string path = arguments.option("out", ""); !path.empty()) write_plan(path, json);
+  if (const std::string path = arguments.option("report", ""); !path.empty()) report::write_plan_page(path, plan, changes);
+  config.json ? print_json(plan) : print_text(arguments, plan, changes);
+  return 0;
+}
+
+int run_plan(const Arguments& arguments) {
+  return arguments.options.contains("instance") ? plan_instance(arguments) : plan_model(arguments);
 }
 
 }  // namespace
 
 Verb plan_verb() {
-  return {.name = "plan",
-          .summary =
-              "Finds the best pipeline for layers, devices and a link that a file describes, with what no plan can be below. Plans from a "
-              "model's profile and a cluster are not built yet.",
-          .examples = {"cohort plan --instance examples/instances/branches.json",
-                       "cohort plan --instance examples/instances/branches.json --json"},
-          .settings = {"json"},
-          .options = {{"instance", "FILE.json", "Layers, edges, devices, link, objective (docs/formats/instance.md)"}},
-          .run = run_plan};
+  return {
+      .name = "plan",
+      .summary =
+          "Finds the best way to spread a model over a cluster: replicas, cuts, divided layers, schedule, ZeRO, micro-batches, recompute, "
+          "with what no plan can be below and why. The model is a profile in a file, or comes from its shapes alone.",
+      .examples =
+          {"cohort plan --profile examples/profiles/chain.json --cluster clusters/cpu-host.toml --global-batch 64",
+           "cohort plan --model transformer:layers=24,width=2048,heads=16,vocabulary=50304 --context 1024 --cluster clusters/a100.toml "
+           "--global-batch 512 --optimizer adamw",
+           "cohort plan --instance examples/instances/branches.json --json"},
+      .settings = {"model", "data", "context", "workers", "layout", "weights", "global-batch", "accumulate", "optimizer", "precision",
+                   "bucket-bytes", "memory-limit", "json", "quiet"},
+      .options = {{"profile", "FILE.json", "What the layers cost (docs/formats/profile.md); instead of --model"},
+                  {"cluster", "FILE", "Devices, hosts and links, .toml or .json (docs/formats/cluster.md)"},
+                  {"objective", "NAME", "step-time (default), throughput, memory, time-to-goal"},
+                  {"steps-curve", "FILE.csv", "Steps to the goal by batch size, for time-to-goal: batch_size,steps"},
+                  {"compress", "", "Gradients may be compressed where that saves 5 % or more"},
+                  {"search-seconds", "X", "At most; the best plan so far is the answer then (default 10). Ctrl-C ends it too"},
+                  {"runners-up", "N", "Other plans to tell of (default 5)"},
+                  {"no-what-if", "", "Do not look what other links, memory and numbers of devices would change"},
+                  {"out", "FILE.json", "Writes the plan, which train --layout FILE.json runs (docs/formats/plan.md)"},
+                  {"report", "FILE.html", "Writes a page with the table, the timeline and what would change it"},
+                  {"instance", "FILE.json",
+                   "A planner instance instead: layers, edges, devices, link, objective (docs/formats/instance.md)"}},
+      .run = run_plan};
 }
 
 }  // namespace cohort

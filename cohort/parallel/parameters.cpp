@@ -42,6 +42,12 @@ std::vector<NamedTensor> trained_parameters(const std::vector<NamedTensor>& all)
   return trained;
 }
 
+int64_t total_bytes(const std::vector<NamedTensor>& tensors) {
+  int64_t bytes = 0;
+  for (const NamedTensor& named : tensors) bytes += static_cast<int64_t>(named.tensor.nbytes());
+  return bytes;
+}
+
 std::string signature(const std::vector<NamedTensor>& parameters) {
   std::ostringstream out;
   for (const NamedTensor& parameter : parameters)

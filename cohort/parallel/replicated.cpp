@@ -8,6 +8,7 @@
 #include "cohort/parallel/initial_broadcast.h"
 #include "cohort/parallel/tensor_alias.h"
 #include "cohort/parallel/tile_sum.h"
+#include "cohort/plan/cost/strategy_memory.h"
 
 namespace cohort {
 namespace {
@@ -90,11 +91,9 @@ StepOutcome Replicated::step(const StepOptions& options) {
 }
 
 MemoryForecast Replicated::memory_forecast() const {
-  int64_t weights = 0;
-  for (const NamedTensor& parameter : all_) weights += static_cast<int64_t>(parameter.tensor.nbytes());
-  int64_t gradients = 0;
-  for (const NamedTensor& parameter : trained_) gradients += static_cast<int64_t>(parameter.tensor.nbytes());
-  return {weights, gradients, optimizer_.state_bytes()};
+  const int64_t trained = total_bytes(trained_);
+  const StateBytes state = strategy_memory({.trained_bytes = trained, .frozen_bytes = total_bytes(all_) - trained});
+  return {state.weights, state.gradients, optimizer_.state_bytes()};
 }
 
 std::vector<FlatPiece> Replicated::saved_pieces() {

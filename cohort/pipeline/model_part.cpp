@@ -54,7 +54,7 @@ void ModelPart::make_pipeline(LayerGraph& model, const Layout& layout, const Sta
   std::vector<std::vector<int>> ranks_of_stage;
   for (const int worker : stages.worker_of_stage) ranks_of_stage.push_back(member_of.at(static_cast<size_t>(worker)));
   pipeline_ranks_ = members;
-  Scheduler scheduler(layout, cut.stage_edges(), std::move(ranks_of_stage));
+  Scheduler scheduler(layout, cut.stage_edges(), std::move(ranks_of_stage), stages.seconds);
   pipeline_ = std::make_unique<PipelineRunner>(model, std::move(cut), std::move(scheduler), part_of(world_, members, "pipeline"));
 }
 

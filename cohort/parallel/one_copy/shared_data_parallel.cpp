@@ -33,6 +33,7 @@
 #include "cohort/parallel/tensor_alias.h"
 #include "cohort/parallel/tile_sum.h"
 #include "cohort/parallel/watch/gradient_hook.h"
+#include "cohort/plan/cost/strategy_memory.h"
 
 namespace cohort {
 namespace {
@@ -245,10 +246,11 @@ StepOutcome SharedDataParallel::step(const StepOptions& options) {
 const ExchangeStatistics& SharedDataParallel::statistics() const { return state_->statistics; }
 
 MemoryForecast SharedDataParallel::memory_forecast() const {
-  int64_t weights = 0, gradients = 0;
-  for (const NamedTensor& parameter : state_->all) weights += static_cast<int64_t>(parameter.tensor.nbytes());
-  for (const NamedTensor& parameter : state_->trained) gradients += static_cast<int64_t>(parameter.tensor.nbytes());
-  return {state_->group.rank() == 0 ? weights : 0, gradients, state_->optimizer->state_bytes()};
+  const int64_t trained = total_bytes(state_->trained), frozen = total_bytes(state_->all) - trained;
+  const int ranks = state_->group.size();
+  const StateBytes state = strategy_memory({.one_copy = true, .num_ranks = ranks, .trained_bytes = trained, .frozen_bytes = frozen});
+  // The one copy lies with rank 0.
+  return {state_->group.rank() == 0 ? trained + frozen : 0, state.gradients, state_->optimizer->state_bytes()};
 }
 
 std::vector<FlatPiece> SharedDataParallel::saved_pieces() {

@@ -29,6 +29,7 @@
 #include "cohort/parallel/tensor_alias.h"
 #include "cohort/parallel/watch/gradient_hook.h"
 #include "cohort/parallel/zero/zero_state.h"
+#include "cohort/plan/cost/strategy_memory.h"
 
 namespace cohort {
 namespace {
@@ -163,14 +164,16 @@ const ExchangeStatistics& ZeroDataParallel::statistics() const { return state_->
 
 MemoryForecast ZeroDataParallel::memory_forecast() const {
   const State& s = *state_;
-  MemoryForecast forecast{s.live_bytes, 0, s.optimizer->state_bytes()};
+  StrategyShape shape{
+      .zero = s.options.stage, .num_ranks = s.group.size(), .largest_unit_bytes = s.largest_unit_bytes, .live_bytes = s.live_bytes};
   for (const ZeroUnit& unit : s.units) {
-    forecast.weight_bytes += s.options.stage == 3 ? unit.slice_bytes() : unit.bytes();
-    if (unit.trained) forecast.gradient_bytes += s.options.stage == 1 ? unit.bytes() : unit.slice_bytes();
+    (unit.trained ? shape.trained_bytes : shape.frozen_bytes) += unit.bytes();
+    (unit.trained ? shape.trained_part_bytes : shape.frozen_part_bytes) += unit.slice_bytes();
   }
+  const StateBytes state = strategy_memory(shape);
+  MemoryForecast forecast{state.weights, state.gradients + state.buckets, s.optimizer->state_bytes()};
   for (const NamedTensor& parameter : s.all)
     if (!s.is_divided(parameter.tensor)) forecast.weight_bytes += static_cast<int64_t>(parameter.tensor.nbytes());
-  if (s.options.stage > 1) forecast.gradient_bytes += (s.options.stage == 2 ? 2 : 4) * s.largest_unit_bytes;
   return forecast;
 }
 

@@ -59,7 +59,7 @@ Schedule schedule_of(const Layout& layout, const StageGraph& cut, const StageAss
     for (int replica = 0; replica < (layout.is_even() ? 1 : degree); ++replica) ranks_of_worker.back().push_back(next++);
   }
   for (const int worker : stages.worker_of_stage) ranks_of_stage.push_back(ranks_of_worker.at(static_cast<size_t>(worker)));
-  Schedule schedule = Scheduler(layout, cut.stage_edges(), std::move(ranks_of_stage))(layout.microbatches);
+  Schedule schedule = Scheduler(layout, cut.stage_edges(), std::move(ranks_of_stage), stages.seconds)(layout.microbatches);
   schedule.edges = cut.stage_edges();
   return schedule;
 }
@@ -71,6 +71,15 @@ std::string milliseconds(double seconds) {
 }
 
 }  // namespace
+
+StageSeconds ordering_seconds(const Profile& profile, const Layout& layout, const StageAssignment& stages,
+                              const std::vector<bool>& recompute) {
+  if (!layout.schedule.starts_with("zb") || layout.schedule.ends_with(".json") || shares_weights_on_a_worker(profile.tied, stages))
+    return {};
+  const StageGraph cut = cut_profile(profile, stages.stage_of);
+  const StageCosts costs = costs_of(stages_of(cut, profile, stages, recompute), cut, profile);
+  return {costs.forward, costs.backward_input, costs.backward_weight};
+}
 
 PipelineRecord forecast_pipeline(const Profile& profile, const Layout& layout, const StageAssignment& stages,
                                  const std::vector<bool>& recompute) {

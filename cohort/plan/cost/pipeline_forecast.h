@@ -13,6 +13,11 @@
 
 namespace cohort {
 
+/// What StageAssignment::seconds should be: the costs of the stages, where the schedule splits the backward and its order may follow them.
+/// Empty else, as where two stages of one worker share a weight: the order in which their gradients add up would depend on the clock.
+StageSeconds ordering_seconds(const Profile& profile, const Layout& layout, const StageAssignment& stages,
+                              const std::vector<bool>& recompute);
+
 /// `recompute`: one flag a layer, or empty. Error(kBadInput) for a schedule that does not fit the stages.
 COHORT_PROGRAM_API PipelineRecord forecast_pipeline(const Profile& profile, const Layout& layout, const StageAssignment& stages,
                                                     const std::vector<bool>& recompute);

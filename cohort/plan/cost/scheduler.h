@@ -1,12 +1,14 @@
 #pragma once
 // Which schedule a layout means, for any number of micro-batches.
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cohort/job/layout.h"
-#include "cohort/schedule/schedule.h"
+#include "cohort/plan/cost/stage_graph.h"
+#include "cohort/schedule/simulate.h"
 
 namespace cohort {
 
@@ -14,8 +16,10 @@ namespace cohort {
 /// (make_graph_schedule). Immutable.
 class Scheduler {
  public:
-  /// `ranks_of_stage`: ranks of the pipeline's group that run each stage. Error(kBadInput) for a name that is none or a file that is bad.
-  Scheduler(const Layout& layout, std::vector<std::pair<int, int>> edges, std::vector<std::vector<int>> ranks_of_stage);
+  /// `ranks_of_stage`: ranks of the pipeline's group that run each stage. `seconds`: what the stages take, where schedules that split the
+  /// backward are to be ordered by that. Error(kBadInput) for a name that is none or a file that is bad.
+  Scheduler(const Layout& layout, std::vector<std::pair<int, int>> edges, std::vector<std::vector<int>> ranks_of_stage,
+            const StageSeconds& seconds = {});
 
   Schedule operator()(int num_micro_batches) const;
 
@@ -28,6 +32,7 @@ class Scheduler {
   std::vector<std::vector<int>> ranks_of_stage_;
   Schedule file_;
   bool by_name_ = false;
+  std::shared_ptr<const StageCosts> costs_;  // Null: all alike.
 };
 
 }  // namespace cohort

@@ -57,6 +57,13 @@ StageGraph cut_profile(const Profile& profile, std::vector<int> stage_of) {
   return cut_layers(profile.edges, tied, std::move(stage_of), [&](int layer) { return profile.layers[static_cast<size_t>(layer)].name; });
 }
 
+bool shares_weights_on_a_worker(const std::vector<std::pair<int, int>>& tied, const StageAssignment& stages) {
+  return std::any_of(tied.begin(), tied.end(), [&](const std::pair<int, int>& pair) {
+    const int owner = stages.stage_of[static_cast<size_t>(pair.first)], user = stages.stage_of[static_cast<size_t>(pair.second)];
+    return owner != user && stages.worker_of_stage[static_cast<size_t>(owner)] == stages.worker_of_stage[static_cast<size_t>(user)];
+  });
+}
+
 std::vector<int> stage_of_layers(const std::vector<int>& first_layers, size_t num_layers) {
   std::vector<int> stage_of(num_layers);
   for (size_t layer = 0; layer < num_layers; ++layer)

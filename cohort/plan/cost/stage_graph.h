@@ -13,10 +13,17 @@
 
 namespace cohort {
 
+/// What a micro-batch takes in each stage.
+struct StageSeconds {
+  std::vector<double> forward, backward_input, backward_weight;
+  bool empty() const { return forward.empty(); }
+};
+
 /// Which layers form which stage, and which worker of the pipeline axis runs it.
 struct StageAssignment {
   std::vector<int> stage_of;         ///< Of each layer.
   std::vector<int> worker_of_stage;  ///< Place on the pipe axis.
+  StageSeconds seconds = {};         ///< By which zb-h1 and zb-v order their weight parts; empty: as if all took the same.
 };
 
 /// Outputs of layers of `from` that layers of `to` read, in rising order. May be empty where the two only share a weight.
@@ -40,6 +47,9 @@ StageGraph cut_layers(const std::vector<std::pair<int, int>>& layer_edges, const
                       std::vector<int> stage_of, const std::function<std::string(int layer)>& name_of);
 /// Of a profile.
 StageGraph cut_profile(const Profile& profile, std::vector<int> stage_of);
+
+/// Whether two stages of one worker have layers that share a weight; `tied` as in Profile.
+bool shares_weights_on_a_worker(const std::vector<std::pair<int, int>>& tied, const StageAssignment& stages);
 
 /// The stage of each layer where stages are runs of layers, by the first layer of each ({0, 3, 7}).
 COHORT_API std::vector<int> stage_of_layers(const std::vector<int>& first_layers, size_t num_layers);

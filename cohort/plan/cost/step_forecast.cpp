@@ -232,7 +232,10 @@ class Forecast {
       for (int replica = 0; replica < (layout_.is_even() ? 1 : degree); ++replica) ranks_of_worker.back().push_back(next++);
     }
     for (const int worker : candidate_.stages.worker_of_stage) ranks_of_stage.push_back(ranks_of_worker[static_cast<size_t>(worker)]);
-    Schedule schedule = Scheduler(layout_, graph_.stage_edges(), std::move(ranks_of_stage))(num_micro_batches);
+    StageSeconds seconds;  // As ordering_seconds() has them.
+    if (!shares_weights_on_a_worker(problem_.profile.tied, candidate_.stages))
+      seconds = {costs_.forward, costs_.backward_input, costs_.backward_weight};
+    Schedule schedule = Scheduler(layout_, graph_.stage_edges(), std::move(ranks_of_stage), seconds)(num_micro_batches);
     schedule.edges = graph_.stage_edges();
     return schedule;
   }
@@ -338,7 +341,7 @@ class Forecast {
                                               .optimizer_arrays = problem_.optimizer_arrays,
                                               .trained_bytes = trained,
                                               .frozen_bytes = frozen,
-                                              .largest_unit_bytes = std::max(problem_.bucket_bytes, largest),
+                                              .largest_unit_bytes = std::min(trained, std::max(problem_.bucket_bytes, largest)),
                                               .holds_gradients = layout_.pp > 1,
                                               .has_buckets = degree > 1});
     out.memory = {.weights = state.weights, .gradients = state.gradients, .optimizer = state.optimizer, .buffers = buffers};

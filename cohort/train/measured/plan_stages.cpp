@@ -161,6 +161,7 @@ StagePlan make_plan(LayerGraph& model, const StageRequest& asked, const LinkEsti
     if (measured) plan.recompute = choose_recompute(profile, plan, asked);
   }
   if (!pipelined) return plan;
+  plan.stages.seconds = ordering_seconds(profile, layout, plan.stages, plan.recompute);
   plan.pipeline = forecast_pipeline(profile, layout, plan.stages, plan.recompute);
   plan.predicted_step_seconds = plan.pipeline.predicted_step_seconds * std::max(1, asked.num_micro_steps);
   if (plan.table.empty()) plan.table = describe(plan.pipeline);
@@ -168,13 +169,21 @@ StagePlan make_plan(LayerGraph& model, const StageRequest& asked, const LinkEsti
 }
 
 Json to_json(const StagePlan& plan) {
-  return Json{{"stage_of", plan.stages.stage_of},   {"worker_of_stage", plan.stages.worker_of_stage},
-              {"recompute", plan.recompute},        {"predicted_step_seconds", plan.predicted_step_seconds},
-              {"pipeline", to_json(plan.pipeline)}, {"table", plan.table}};
+  const StageSeconds& seconds = plan.stages.seconds;
+  return Json{{"stage_of", plan.stages.stage_of},
+              {"worker_of_stage", plan.stages.worker_of_stage},
+              {"seconds", {seconds.forward, seconds.backward_input, seconds.backward_weight}},
+              {"recompute", plan.recompute},
+              {"predicted_step_seconds", plan.predicted_step_seconds},
+              {"pipeline", to_json(plan.pipeline)},
+              {"table", plan.table}};
 }
 
 StagePlan plan_from_json(const Json& json) {
-  return {{json.at("stage_of").get<std::vector<int>>(), json.at("worker_of_stage").get<std::vector<int>>()},
+  const Json& seconds = json.at("seconds");
+  return {{json.at("stage_of").get<std::vector<int>>(),
+           json.at("worker_of_stage").get<std::vector<int>>(),
+           {seconds.at(0).get<std::vector<double>>(), seconds.at(1).get<std::vector<double>>(), seconds.at(2).get<std::vector<double>>()}},
           json.at("recompute").get<std::vector<bool>>(),
           json.at("predicted_step_seconds").get<double>(),
           record_from<PipelineRecord>(json.at("pipeline"), "the plan of the stages"),

@@ -1,0 +1,102 @@
+#include <algorithm>
+#include <cmath>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
+#include "cohort/plan/explain/explain.h"
+#include "cohort/plan/plan.h"
+
+namespace cohort {
+namespace {
+
+std::string percent(double share) {
+  const double value = 100 * share;
+  return concat(value < 9.95 ? std::round(value * 10) / 10 : std::round(value), " %");
+}
+
+const WorkerForecast& slowest_of(const StepForecast& forecast) {
+  return *std::max_element(forecast.workers.begin(), forecast.workers.end(), [](const WorkerForecast& a, const WorkerForecast& b) {
+    return a.exposed_seconds + a.update_seconds + a.forward_seconds + a.backward_seconds <
+           b.exposed_seconds + b.update_seconds + b.forward_seconds + b.backward_seconds;
+  });
+}
+
+std::string where_time_goes(const StepForecast& forecast) {
+  const WorkerForecast& worker = slowest_of(forecast);
+  const double step = forecast.step_seconds;
+  std::vector<std::pair<double, std::string>> parts = {
+      {(worker.forward_seconds + worker.backward_seconds - worker.tensor_exchange_seconds) / step, "computing"},
+      {worker.tensor_exchange_seconds / step, "exchanges of divided layers"},
+      {worker.exposed_seconds / step, "exchange of gradients and weights that nothing hides"},
+      {worker.update_seconds / step, "the update"},
+      {worker.idle_seconds / step, "waiting (the pipeline's bubble)"}};
+  std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<std::string> said;
+  for (const auto& [share, what] : parts)
+    if (share >= 0.005) said.push_back(concat(percent(share), " ", what));
+  return concat("the busiest worker spends its step on ", join(said, ", "));
+}
+
+std::string where_memory_goes(const StepForecast& forecast) {
+  const WorkerForecast& worker =
+      *std::max_element(forecast.workers.begin(), forecast.workers.end(), [](const WorkerForecast& a, const WorkerForecast& b) {
+        return a.memory.total() - a.memory_limit < b.memory.total() - b.memory_limit;
+      });
+  const StepMemory& memory = worker.memory;
+  const std::vector<std::pair<int64_t, std::string>> parts = {{memory.weights + memory.gradients, "weights and gradients"},
+                                                              {memory.optimizer, "the optimizer's state"},
+                                                              {memory.stash + memory.recompute, "activations"},
+                                                              {memory.buckets, "buckets of the exchange"},
+                                                              {memory.overhead, "the allocator and the process"}};
+  const auto most = std::max_element(parts.begin(), parts.end());
+  const double used = static_cast<double>(memory.total()) / static_cast<double>(std::max<int64_t>(1, worker.memory_limit));
+  return concat("the fullest rank holds ", human_bytes(memory.total()), " of ", human_bytes(worker.memory_limit), " (", percent(used),
+                "), most of it ", most->second, used > 0.9 ? ": memory binds" : "");
+}
+
+std::string certificate(const SearchRequest& request, const PlanAnswer& answer) {
+  const std::string bound = objective_text(request.objective, answer.lower_bound);
+  if (answer.optimal) return concat("no plan is better: ", answer.bound_by, " proves ", bound);
+  const double gap = answer.best.objective / std::max(answer.lower_bound, 1e-300) - 1;
+  return concat("no plan is below ", bound, " (", answer.bound_by, "), so this one is at most ", percent(gap), " from the best",
+                answer.is_complete ? "" : "; the search was cut short");
+}
+
+std::string against(const SearchRequest& request, const PlanAnswer& answer, const RankedPlan& other) {
+  const RankedPlan& best = answer.best;
+  const std::string name = to_text(layout_of(request.problem.profile, other));
+  const double slower = other.objective / best.objective - 1;
+  const int64_t more = other.forecast.peak_memory_bytes() - best.forecast.peak_memory_bytes();
+  const std::string memory = more < 0   ? concat(", but ", human_bytes(-more), " less memory a rank")
+                             : more > 0 ? concat(" and ", human_bytes(more), " more memory a rank")
+                                        : "";
+  if (slower <= kNoiseFloor)
+    return concat("tied: ", name, " is ", percent(slower), " behind, less than two measurements of one plan differ (", percent(kNoiseFloor),
+                  ")", memory);
+  const bool overlap = other.low <= best.high;
+  return concat(name, " lost: ", percent(slower), " behind", memory, overlap ? "; their intervals overlap" : "");
+}
+
+}  // namespace
+
+std::string objective_text(Objective objective, double value) {
+  if (objective == Objective::kMemory) return human_bytes(static_cast<int64_t>(value));
+  return concat(human_seconds(value), objective == Objective::kThroughput ? " a sample" : "");
+}
+
+std::vector<std::string> reasons_of(const SearchRequest& request, const PlanAnswer& answer) {
+  const Layout& layout = answer.best.candidate.layout;
+  std::vector<std::string> reasons = {certificate(request, answer), where_time_goes(answer.best.forecast),
+                                      where_memory_goes(answer.best.forecast)};
+  const int devices = request.num_workers > 0 ? std::min(request.num_workers, request.problem.cluster.num_devices())
+                                              : request.problem.cluster.num_devices();
+  if (layout.num_ranks() < devices)
+    reasons.push_back(concat(layout.num_ranks(), " of ", devices, " devices are used: more would not be faster"));
+  if (layout.dp > 1 && layout.zero == 0 && answer.best.forecast.workers.front().memory.weights > 0 && !layout.is_model_parallel())
+    reasons.emplace_back("the model fits a device, so its replicas need nothing but the exchange of gradients");
+  for (const RankedPlan& other : answer.runners_up) reasons.push_back(against(request, answer, other));
+  return reasons;
+}
+
+}  // namespace cohort

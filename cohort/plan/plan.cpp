@@ -1,0 +1,112 @@
+#include "cohort/plan/plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
+#include "cohort/plan/cost/mesh_places.h"
+#include "cohort/schedule/schedule.h"
+
+namespace cohort {
+namespace {
+
+/// First layers of stages but the first, where stages are runs of layers in the places that the named schedule gives them; else empty.
+std::string cuts_of(const Layout& layout, const StageAssignment& stages) {
+  if (!std::is_sorted(stages.stage_of.begin(), stages.stage_of.end()) || !layout.is_even() || layout.schedule.ends_with(".json")) return "";
+  const auto num_stages = stages.worker_of_stage.size();
+  if (num_stages_of(layout.schedule, layout.pp) != static_cast<int>(num_stages)) return "";
+  const auto ranks = ranks_of_stages(make_schedule(layout.schedule, {.num_ranks = layout.pp, .num_micro_batches = 1}));
+  for (size_t stage = 0; stage < num_stages; ++stage)
+    if (ranks[stage][0] != stages.worker_of_stage[stage]) return "";
+  std::vector<std::string> cuts;
+  for (size_t layer = 1; layer < stages.stage_of.size(); ++layer)
+    if (stages.stage_of[layer] != stages.stage_of[layer - 1]) cuts.push_back(concat(layer));
+  return join(cuts, "/");
+}
+
+Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json to_json(const StepMemory& memory) {
+  return {{"weights", memory.weights},     {"gradients", memory.gradients}, {"optimizer", memory.optimizer},
+          {"buffers", memory.buffers},     {"buckets", memory.buckets},     {"stash", memory.stash},
+          {"recompute", memory.recompute}, {"overhead", memory.overhead},   {"total", memory.total()}};
+}
+
+Json to_json(const WorkerForecast& worker, const ModelProfile& profile) {
+  Json layers = Json::array();
+  for (const int layer : worker.layers) layers.push_back(profile.layers[static_cast<size_t>(layer)].name);
+  return {{"num_ranks", worker.num_ranks},
+          {"device", worker.device},
+          {"layers", std::move(layers)},
+          {"forward_seconds", worker.forward_seconds},
+          {"backward_seconds", worker.backward_seconds},
+          {"tensor_exchange_seconds", worker.tensor_exchange_seconds},
+          {"exchange_seconds", worker.exchange_seconds},
+          {"exposed_exchange_seconds", worker.exposed_seconds},
+          {"update_seconds", worker.update_seconds},
+          {"idle_seconds", worker.idle_seconds},
+          {"memory_bytes", to_json(worker.memory)},
+          {"memory_limit_bytes", worker.memory_limit}};
+}
+
+Json summary(const ModelProfile& profile, const RankedPlan& plan) {
+  return {{"layout", to_json(layout_of(profile, plan))},
+          {"num_workers", plan.candidate.layout.num_ranks()},
+          {"global_batch", plan.global_batch},
+          {"objective", finite(plan.objective)},
+          {"predicted_step_seconds", plan.forecast.step_seconds},
+          {"interval", {plan.forecast.low_seconds, plan.forecast.high_seconds}},
+          {"peak_memory_bytes", plan.forecast.peak_memory_bytes()}};
+}
+
+}  // namespace
+
+Layout layout_of(const ModelProfile& profile, const RankedPlan& plan) {
+  Layout layout = plan.candidate.layout;
+  layout.recompute = recompute_text(plan.candidate.recompute);
+  if (layout.precision.empty()) layout.precision = "fp32";
+  layout.accumulate = std::max(1, layout.accumulate);
+  if (layout.pp == 1) return layout;
+  const StageAssignment& stages = plan.candidate.stages;
+  layout.split = cuts_of(layout, stages);
+  if (!layout.split.empty()) return layout;
+  layout.split = "auto";  // The stages say where to cut.
+  const std::vector<int> degrees = layout.data_degrees();
+  std::vector<LayoutStage> named(stages.worker_of_stage.size());
+  for (size_t stage = 0; stage < named.size(); ++stage) {
+    named[stage].worker = stages.worker_of_stage[stage];
+    named[stage].dp = degrees[static_cast<size_t>(named[stage].worker)];
+  }
+  for (size_t layer = 0; layer < stages.stage_of.size(); ++layer)
+    named[static_cast<size_t>(stages.stage_of[layer])].layers.push_back(profile.layers[layer].name);
+  layout.stages = std::move(named);
+  return layout;
+}
+
+Json to_json(const Plan& plan) {
+  const ModelProfile& profile = plan.request.problem.profile;
+  const RankedPlan& best = plan.answer.best;
+  Json json{{"format", "cohort-plan"}, {"model", profile.model}, {"cluster", plan.request.problem.cluster.name}};
+  json.update(summary(profile, best));
+  json["objective_name"] = objective_names()[static_cast<size_t>(plan.request.objective)];
+  json["objective_interval"] = {finite(best.low), finite(best.high)};
+  json["lower_bound"] = finite(plan.answer.lower_bound);
+  json["bound_by"] = plan.answer.bound_by;
+  json["optimal"] = plan.answer.optimal;
+  json["complete"] = plan.answer.is_complete;
+  json["bubble"] = best.forecast.bubble;
+  json["pipeline_seconds"] = best.forecast.pipeline_seconds;
+  Json workers = Json::array(), others = Json::array(), front = Json::array();
+  for (const WorkerForecast& worker : best.forecast.workers) workers.push_back(to_json(worker, profile));
+  for (const RankedPlan& other : plan.answer.runners_up) others.push_back(summary(profile, other));
+  for (const RankedPlan& other : plan.answer.front) front.push_back(summary(profile, other));
+  json["workers"] = std::move(workers);
+  json["reasons"] = plan.reasons;
+  json["runners_up"] = std::move(others);
+  json["front"] = std::move(front);
+  return json;
+}
+
+}  // namespace cohort

@@ -1,0 +1,167 @@
+#include "cohort/report/plan/plan_page.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/text/text.h"
+#include "cohort/report/draw/page.h"
+#include "cohort/report/study/study_chart.h"
+
+namespace cohort::report {
+namespace {
+
+constexpr int kDrawnMicroBatches = 24;
+
+std::string percent(double share) { return concat(std::round(1000 * share) / 10, " %"); }
+
+std::string list_of(const std::vector<std::string>& sentences) {
+  std::string items;
+  for (const std::string& sentence : sentences) items += element("li", {}, escape_html(sentence));
+  return element("ul", {}, items);
+}
+
+std::string key_figures(const Plan& plan) {
+  const StepForecast& forecast = plan.answer.best.forecast;
+  const Objective objective = plan.request.objective;
+  const double gap = plan.answer.lower_bound > 0 ? plan.answer.best.objective / plan.answer.lower_bound - 1 : 0;
+  return tiles(
+      {{"step", human_seconds(forecast.step_seconds),
+        concat(human_seconds(forecast.low_seconds), " to ", human_seconds(forecast.high_seconds))},
+       {"no plan is below", objective_text(objective, plan.answer.lower_bound),
+        concat(plan.answer.bound_by, plan.answer.optimal ? ": optimal" : concat(", gap ", percent(gap)))},
+       {"fullest rank", human_bytes(forecast.peak_memory_bytes()), concat("of ", human_bytes(forecast.workers.front().memory_limit))},
+       {"ranks", concat(plan.answer.best.candidate.layout.num_ranks()),
+        concat("of ", plan.request.problem.cluster.num_devices(), " devices")}});
+}
+
+std::string layer_cell(const ModelProfile& profile, const std::vector<int>& layers) {
+  std::vector<std::string> names;
+  for (const int layer : layers) names.push_back(profile.layers[static_cast<size_t>(layer)].name);
+  const std::string all = join(names, " ");
+  if (names.size() <= 6) return escape_html(all);
+  return element(
+      "details", {},
+      element("summary", {}, escape_html(concat(names.front(), " ... ", names.back(), " (", names.size(), ")"))) + escape_html(all));
+}
+
+std::string workers_section(const Plan& plan) {
+  Table rows{{{"worker", true},
+              {"ranks", true},
+              {"device"},
+              {"layers"},
+              {"forward", true},
+              {"backward", true},
+              {"exposed exchange", true},
+              {"update", true},
+              {"idle", true},
+              {"weights and gradients", true},
+              {"optimizer", true},
+              {"activations", true},
+              {"other", true},
+              {"all", true}},
+             {}};
+  const StepForecast& forecast = plan.answer.best.forecast;
+  for (size_t worker = 0; worker < forecast.workers.size(); ++worker) {
+    const WorkerForecast& its = forecast.workers[worker];
+    const StepMemory& memory = its.memory;
+    rows.rows.push_back({concat(worker), concat(its.num_ranks), escape_html(its.device),
+                         layer_cell(plan.request.problem.profile, its.layers), human_seconds(its.forward_seconds),
+                         human_seconds(its.backward_seconds), human_seconds(its.exposed_seconds), human_seconds(its.update_seconds),
+                         percent(its.idle_seconds / forecast.step_seconds), human_bytes(memory.weights + memory.gradients),
+                         human_bytes(memory.optimizer), human_bytes(memory.stash + memory.recompute),
+                         human_bytes(memory.buffers + memory.buckets + memory.overhead), human_bytes(memory.total())});
+  }
+  return section("workers", "Who holds and does what", "One row for each place on the pipeline axis; bytes of its fullest rank.",
+                 table(rows, "workers of the plan"));
+}
+
+std::string timeline_section(const Plan& plan) {
+  const RankedPlan& best = plan.answer.best;
+  if (best.candidate.layout.pp == 1) return "";
+  PlanProblem problem = plan.request.problem;
+  Candidate drawn = best.candidate;
+  const int all = drawn.layout.microbatches;
+  problem.global_batch = best.global_batch;
+  if (all > kDrawnMicroBatches && !drawn.layout.schedule.ends_with(".json")) {
+    drawn.layout.microbatches = kDrawnMicroBatches;
+    problem.global_batch = best.global_batch * kDrawnMicroBatches / all;
+  }
+  const StepForecast forecast = forecast_step(problem, drawn, /*with_timeline=*/true);
+  return section("timeline", "The pipeline's step",
+                 drawn.layout.microbatches < all ? concat("Of ", all, " micro-batches the first ", kDrawnMicroBatches, ".")
+                                                 : concat("All ", all, " micro-batches."),
+                 timeline_svg(forecast.timeline));
+}
+
+std::string utilisation_section(const Plan& plan) {
+  const Utilisation shares = utilisation_of(plan.request, plan.answer.best);
+  if (shares.naive.empty()) return "";
+  Table rows{{{"worker", true}, {"plain cut", true}, {"this plan", true}}, {}};
+  for (size_t worker = 0; worker < shares.naive.size(); ++worker)
+    rows.rows.push_back({concat(worker), percent(shares.naive[worker]), percent(shares.planned[worker])});
+  return section("utilisation", "Naive against planned",
+                 concat("How much of a step each worker computes. The plain cut has the same stages and one of them at work at a time: ",
+                        human_seconds(shares.naive_step_seconds), " a step."),
+                 table(rows, "utilisation by worker"));
+}
+
+std::string front_section(const Plan& plan) {
+  const ModelProfile& profile = plan.request.problem.profile;
+  StudyChart chart{.id = "front",
+                   .title = "time against memory",
+                   .description = "Step time of each plan that no other beats in both, by the memory of its fullest rank.",
+                   .x = {.label = "memory of the fullest rank, GiB", .scale = PlotAxis::Scale::kLog2},
+                   .y = {.label = "seconds a step", .scale = PlotAxis::Scale::kLog10}};
+  PlotSeries series{.name = "plans", .kind = PlotSeries::Kind::kJoined};
+  for (const RankedPlan& one : plan.answer.front)
+    series.marks.push_back(
+        {.x = static_cast<double>(one.forecast.peak_memory_bytes()) / 1073741824,
+         .y = one.forecast.step_seconds,
+         .bar = std::pair{one.forecast.low_seconds, one.forecast.high_seconds},
+         .fields = {text_field("layout", to_text(layout_of(profile, one))), number_field("step_seconds", one.forecast.step_seconds),
+                    number_field("bytes", static_cast<double>(one.forecast.peak_memory_bytes()))}});
+  chart.series.push_back(std::move(series));
+  return section("front", "Time against memory", "Plans of which no other is better in both.", mark_shapes() + study_chart(chart));
+}
+
+std::string others_section(const Plan& plan) {
+  if (plan.answer.runners_up.empty()) return "";
+  Table rows{{{"layout"}, {"step", true}, {"interval"}, {"memory", true}}, {}};
+  for (const RankedPlan& one : plan.answer.runners_up)
+    rows.rows.push_back({element("code", {}, escape_html(to_text(layout_of(plan.request.problem.profile, one)))),
+                         human_seconds(one.forecast.step_seconds),
+                         concat(human_seconds(one.forecast.low_seconds), " to ", human_seconds(one.forecast.high_seconds)),
+                         human_bytes(one.forecast.peak_memory_bytes())});
+  return section("others", "The next plans", "Each differs from all before it in a degree, ZeRO, schedule, precision or recompute.",
+                 table(rows, "the next plans"));
+}
+
+}  // namespace
+
+void write_plan_page(const std::string& path, const Plan& plan, const std::vector<WhatIf>& changes) {
+  const std::string layout = to_text(layout_of(plan.request.problem.profile, plan.answer.best));
+  std::string body =
+      element("h1", {}, escape_html(concat("Plan for ", plan.request.problem.profile.model, " on ", plan.request.problem.cluster.name)));
+  body += element("p", {}, element("code", {}, escape_html(layout)));
+  body += key_figures(plan);
+  body += section("reasons", "Why this one", "", list_of(plan.reasons));
+  body += workers_section(plan) + timeline_section(plan) + utilisation_section(plan) + front_section(plan) + others_section(plan);
+  if (!changes.empty()) {
+    std::vector<std::string> sentences;
+    for (const WhatIf& change : changes) sentences.push_back(change.sentence);
+    for (const std::string& price : shadow_prices(changes)) sentences.push_back(price);
+    body += section("changes", "What would change it", "The search again, on another cluster.", list_of(sentences));
+  }
+  body += section("source", "What it was made from", "",
+                  definitions({{"model", plan.request.problem.profile.model},
+                               {"its costs", plan.request.problem.profile.source},
+                               {"cluster", plan.request.problem.cluster.name},
+                               {"its numbers", plan.request.problem.cluster.source},
+                               {"layouts looked at", concat(plan.answer.num_layouts)},
+                               {"search", human_seconds(plan.answer.search_seconds)}}));
+  write_file_atomically(path, document("Cohort: plan", body));
+}
+
+}  // namespace cohort::report
