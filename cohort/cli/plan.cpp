@@ -287,7 +287,7 @@ int plan_model(const Arguments& arguments) {
   const std::string out = arguments.option("out", ""), page = arguments.option("report", "");
   if (!out.empty() && out == page) fail(ErrorCode::kBadInput, "--out and --report are the same file, ", out);
   for (const std::string& path : {out, page})
-    if (!path.empty()) check_writable_folder(parent_folder(path));  // Before the search, whose answer would be lost.
+    if (!path.empty()) check_writable_file(path);  // Before the search, whose answer would be lost.
   Plan plan{.request = request_of(arguments)};
   catch_first_stop_signal();
   static std::atomic<bool> stop{false};
