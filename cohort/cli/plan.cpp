@@ -214,6 +214,7 @@ void print_text(const Arguments& arguments, const Plan& plan, const std::vector<
   if (!changes.empty()) std::printf("\nWhat would change it:\n");
   for (const WhatIf& change : changes) std::printf("- %s\n", change.sentence.c_str());
   for (const std::string& price : shadow_prices(changes)) std::printf("- %s\n", price.c_str());
+  if (stop_requested()) std::printf("\nStopped: what is above was found before; not every change of the cluster was tried.\n");
   if (const Utilisation shares = utilisation_of(plan.request, plan.answer.best); !shares.naive.empty()) {
     std::printf("\nA plain cut of the same stages, one at a time: %s a step; busy by worker, plain and planned:",
                 human_seconds(shares.naive_step_seconds).c_str());

@@ -29,34 +29,6 @@ std::map<std::string, ModelEntry>& mutable_models() {
   return models;
 }
 
-struct Specification {
-  std::string name;
-  std::map<std::string, std::string> values;
-};
-
-/// `NAME[:key=value,...]`
-Specification parse(const std::string& text) {
-  constexpr const char* kForm = "expected NAME or NAME:key=value,key=value";
-  const size_t colon = text.find(':');
-  Specification result{text.substr(0, colon), {}};
-  if (result.name.empty()) fail(ErrorCode::kBadInput, "model '", text, "': the name is missing; ", kForm);
-  if (colon == std::string::npos) return result;
-  for (size_t begin = colon + 1;;) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string item = text.substr(begin, end - begin);
-    const size_t equals = item.find('=');
-    if (equals == std::string::npos || equals == 0 || equals + 1 == item.size()) {
-      fail(ErrorCode::kBadInput, "model '", text, "': '", item, "' is no key=value; ", kForm);
-    }
-    const std::string key = item.substr(0, equals);
-    if (!result.values.emplace(key, item.substr(equals + 1)).second) {
-      fail(ErrorCode::kBadInput, "model '", text, "': ", key, " is given twice");
-    }
-    if (end == text.size()) return result;
-    begin = end + 1;
-  }
-}
-
 /// What a factory throws names neither the model nor the data.
 BuiltModel make(const ModelEntry& entry, const ModelOptions& options) {
   try {
@@ -102,7 +74,7 @@ void register_model(const std::string& name, const std::string& help, ModelFacto
 const std::map<std::string, ModelEntry>& registered_models() { return mutable_models(); }
 
 std::shared_ptr<LayerGraph> build_model(const std::string& specification, const DataShape& data, uint64_t seed) {
-  Specification parsed = parse(specification);
+  ModelSpecification parsed = parse_model(specification);
   const ModelEntry& entry = find_model(parsed.name);
   const ModelOptions options(data, std::move(parsed.values));
   // Modules draw their initial values from the process's one generator: ranks that are threads take turns.

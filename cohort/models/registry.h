@@ -13,30 +13,11 @@
 #include <vector>
 
 #include "cohort/base/export.h"
+#include "cohort/data/model_options.h"
 #include "cohort/data/source.h"
 #include "cohort/models/layer_graph.h"
 
 namespace cohort {
-
-/// The `key=value` settings of `--model NAME:key=value,...`, and what the data looks like. Every getter marks its key as known; a key that
-/// no getter asked for is an Error(kBadInput) that lists the known ones (check_all_used).
-class COHORT_API ModelOptions {
- public:
-  ModelOptions(DataShape data, std::map<std::string, std::string> values) : data_(std::move(data)), values_(std::move(values)) {}
-
-  const DataShape& data() const { return data_; }
-  int64_t integer(const std::string& key, int64_t fallback, int64_t minimum = 1, int64_t maximum = INT64_C(1) << 40) const;
-  double number(const std::string& key, double fallback, double minimum, double maximum) const;
-  std::string text(const std::string& key, const std::string& fallback, const std::vector<std::string>& allowed = {}) const;
-  void check_all_used(const std::string& model) const;
-
- private:
-  const std::string* find(const std::string& key) const;  ///< Marks the key as known; null when it was not given.
-
-  DataShape data_;
-  std::map<std::string, std::string> values_;
-  mutable std::vector<std::string> known_;
-};
 
 /// A module whose forward() takes one tensor and returns one; further parameters need defaults.
 template <typename M>

@@ -32,16 +32,27 @@ int Cluster::num_devices() const {
   return static_cast<int>(count);
 }
 
+namespace {
+
+void check_rank(const Cluster& cluster, int rank) {
+  if (rank < 0 || rank >= cluster.num_devices())
+    fail(ErrorCode::kBadInput, "the cluster '", cluster.name, "' has ", cluster.num_devices(), " devices, and none for rank ", rank);
+}
+
+}  // namespace
+
 int Cluster::device_of_rank(int rank) const {
+  check_rank(*this, rank);
   for (const HostGroup& group : hosts) {
     const int here = group.num_hosts * group.devices_per_host;
     if (rank < here) return group.device;
     rank -= here;
   }
-  fail(ErrorCode::kBadInput, "the cluster has ", num_devices(), " devices, and none for a rank ", rank, " further");
+  return hosts.back().device;
 }
 
 int Cluster::host_of_rank(int rank) const {
+  check_rank(*this, rank);
   int host = 0;
   for (const HostGroup& group : hosts) {
     const int here = group.num_hosts * group.devices_per_host;
@@ -49,7 +60,7 @@ int Cluster::host_of_rank(int rank) const {
     rank -= here;
     host += group.num_hosts;
   }
-  fail(ErrorCode::kBadInput, "the cluster has ", num_devices(), " devices, and none for a rank ", rank, " further");
+  return host;
 }
 
 bool Cluster::is_mixed() const {

@@ -6,11 +6,11 @@
 //   path      one micro-batch passes a path of layers forward and back, in whatever stages they are, one after the other.
 //   layer     the worker that has the largest layer runs it m times.
 //   flush     (one stage a worker) before a stage [i, j) starts, a path of layers to layer i has done its forwards, and after the last
-//             backward of the stage it does its backwards: at least P(i) + m (C(j) - C(i)) where P(i) is the longest path to i of both. Where
-//             backward is divided, the weight parts of the path may be done later and those of the stage, too: the larger of the path's
-//             forwards and inputs around the stage's forwards and inputs, and the path's forwards before all of the stage. The least T
-//             for which p stages cover all layers, stage k + 1 beginning no later than R(end of stage k), R(x) = the furthest that
-//             any stage beginning at or before x gets within T: by induction no cut within T gets further. Bisection on T.
+//             backward of the stage it does its backwards: at least P(i) + m (C(j) - C(i)) where P(i) is the longest path to i of both.
+//             Where backward is divided, the weight parts of the path may be done later and those of the stage, too: the larger of the
+//             path's forwards and inputs around the stage's forwards and inputs, and the path's forwards before all of the stage. The least
+//             T for which p stages cover all layers, stage k + 1 beginning no later than R(end of stage k), R(x) = the furthest that any
+//             stage beginning at or before x gets within T: by induction no cut within T gets further. Bisection on T.
 //
 // The first three hold for any acyclic placement of layers on workers; flush for stages that are runs of the layers, which are the cuts
 // that the search makes. Degrees alone: area with the least seconds a sample; seconds of a layer are linear between sizes that were
@@ -64,13 +64,15 @@ double BoundTable::least_seconds_a_sample(const Degrees& degrees) {
 TimeBound BoundTable::of_degrees(const Degrees& degrees) {
   const double samples = std::ceil(static_cast<double>(space_.batches()[static_cast<size_t>(degrees.batch)].batch_size) / degrees.dp);
   const bool may_share = degrees.pp == 1 && degrees.tp == 1;  // Then the mean over the replicas is what holds.
-  const double share = may_share ? static_cast<double>(space_.batches()[static_cast<size_t>(degrees.batch)].batch_size) / degrees.dp : samples;
+  const double share =
+      may_share ? static_cast<double>(space_.batches()[static_cast<size_t>(degrees.batch)].batch_size) / degrees.dp : samples;
   return {share * least_seconds_a_sample(degrees) / degrees.pp * kRounding, "area"};
 }
 
 double BoundTable::flush_bound(const LayerCosts& costs, int64_t micro_batch, const Degrees& degrees, int micro_batches, bool is_split) {
   const size_t kinds = space_.kinds(degrees.dp * degrees.tp * degrees.pp).size();
-  const auto [found, is_new] = flush_.try_emplace({degrees.precision, degrees.tp, degrees.pp, micro_batches, micro_batch, kinds, is_split}, 0.0);
+  const auto [found, is_new] =
+      flush_.try_emplace({degrees.precision, degrees.tp, degrees.pp, micro_batches, micro_batch, kinds, is_split}, 0.0);
   if (!is_new) return found->second;
   const int n = costs.num_layers();
   const double m = micro_batches;
@@ -109,12 +111,13 @@ double BoundTable::flush_bound(const LayerCosts& costs, int64_t micro_batch, con
   return found->second = low;  // Nothing covers within `low`, or it is the area.
 }
 
-TimeBound BoundTable::of_combination(const Combination& combination) {
+TimeBound BoundTable::of_combination(const Combination& combination, bool with_flush) {
   const Degrees& degrees = combination.degrees;
   const std::vector<int> kinds = space_.kinds(degrees.dp * degrees.tp * degrees.pp);
   TimeBound bound = of_degrees(degrees);
   if (combination.has_shares || space_.is_given("shares")) return bound;  // Ranks have pieces of several sizes.
-  const LayerCosts& costs = costs_.least(space_.precisions()[static_cast<size_t>(degrees.precision)], degrees.tp, combination.micro_batch, kinds);
+  const LayerCosts& costs =
+      costs_.least(space_.precisions()[static_cast<size_t>(degrees.precision)], degrees.tp, combination.micro_batch, kinds);
   const double times = combination.accumulate;
   const auto raise = [&](double seconds, const char* by) {
     if (times * seconds * kRounding > bound.seconds) bound = {times * seconds * kRounding, by};
@@ -128,53 +131,95 @@ TimeBound BoundTable::of_combination(const Combination& combination) {
   raise(combination.micro_batches * costs.seconds() / degrees.pp, "area");
   raise(is_split ? costs.longest_split : costs.longest_whole, "critical path");
   raise(combination.micro_batches * costs.largest, "largest layer");
-  if (space_.stages_per_worker(combination) == 1)
+  if (with_flush && space_.stages_per_worker(combination) == 1)
     raise(flush_bound(costs, combination.micro_batch, degrees, combination.micro_batches, is_split), "cut with flush");
   return bound;
 }
 
 double BoundTable::memory_bytes(const Combination&) { return 0; }
 
-double BoundTable::estimate_bytes(const Combination& combination) {
+double BoundTable::held_bytes(const Combination& combination) const {
   const PlanProblem& problem = space_.request().problem;
   const Degrees& degrees = combination.degrees;
   const double dp = degrees.dp, trained = 4.0 * static_cast<double>(problem.profile.num_trained()) / degrees.tp / degrees.pp;
-  const double held = trained * ((combination.zero == 3 ? 1 / dp : 1) + (combination.zero >= 2 ? 1 / dp : 1) +
-                                 problem.optimizer_arrays * (combination.zero >= 1 ? 1 / dp : 1));
+  return trained * ((combination.zero == 3 ? 1 / dp : 1) + (combination.zero >= 2 ? 1 / dp : 1) +
+                    problem.optimizer_arrays * (combination.zero >= 1 ? 1 / dp : 1));
+}
+
+double BoundTable::exchange_estimate(const Degrees& degrees, double computing_seconds, int zero) const {
+  if (degrees.dp == 1) return 0;
+  const PlanProblem& problem = space_.request().problem;
+  const double bytes = 4.0 * static_cast<double>(problem.profile.num_trained()) / degrees.pp / degrees.tp;
+  const bool leaves = problem.cluster.hosts.front().devices_per_host < degrees.dp * degrees.tp * degrees.pp;
+  const double exchange = exchange_seconds(problem.cluster, Exchange::kAllReduce, degrees.dp, leaves, bytes);
+  return (degrees.pp > 1 ? exchange : std::max(0.0, exchange - 0.5 * computing_seconds)) + (zero == 3 ? 0.5 * exchange : 0);
+}
+
+double BoundTable::estimate_bytes(const Combination& combination) {
+  const Degrees& degrees = combination.degrees;
   const LayerCosts& costs = costs_.least(space_.precisions()[static_cast<size_t>(degrees.precision)], degrees.tp, combination.micro_batch,
                                          space_.kinds(degrees.dp * degrees.tp * degrees.pp));
-  int64_t largest = 0, outputs = 0;
-  for (size_t i = 0; i < costs.stash.size(); ++i) largest = std::max(largest, costs.stash[i]), outputs += costs.output[i];
   const double kept = degrees.pp == 1 ? 1 : std::min(combination.micro_batches, degrees.pp);
-  return held + static_cast<double>(largest) + kept * static_cast<double>(outputs) / degrees.pp;
+  return held_bytes(combination) + static_cast<double>(costs.largest_stash) + kept * static_cast<double>(costs.all_outputs) / degrees.pp;
+}
+
+double BoundTable::estimate_bytes(const Degrees& degrees) {
+  Combination least{.degrees = degrees, .zero = degrees.dp > 1 ? 3 : 0};
+  const int64_t batch = space_.batches()[static_cast<size_t>(degrees.batch)].batch_size, share = (batch + degrees.dp - 1) / degrees.dp;
+  const auto pieces = static_cast<int>(std::min<int64_t>(share, 4096));
+  (degrees.pp > 1 ? least.micro_batches : least.accumulate) = pieces;
+  least.micro_batch = (share + pieces - 1) / pieces;
+  return estimate_bytes(least);
+}
+
+double BoundTable::estimate(const Degrees& degrees) {
+  const int64_t batch = space_.batches()[static_cast<size_t>(degrees.batch)].batch_size, share = (batch + degrees.dp - 1) / degrees.dp;
+  double least = std::numeric_limits<double>::infinity();
+  for (const int zero : {0, 1, 3})
+    for (const int64_t wanted : {int64_t{degrees.pp}, int64_t{4} * degrees.pp, share}) {
+      Combination one{.degrees = degrees, .zero = zero};
+      const int64_t pieces = std::min({wanted, share, int64_t{4096}});
+      (degrees.pp > 1 ? one.micro_batches : one.accumulate) = static_cast<int>(pieces);
+      one.micro_batch = (share + pieces - 1) / pieces;
+      if (zero == 0 || degrees.dp > 1) least = std::min(least, estimate(one));
+    }
+  return least;
 }
 
 double BoundTable::estimate(const Combination& combination) {
   const PlanProblem& problem = space_.request().problem;
   const Degrees& degrees = combination.degrees;
-  const int ranks = degrees.dp * degrees.tp * degrees.pp;
-  double work = 0, largest = 0;
-  for (const int kind : space_.kinds(ranks)) {
+  double work = 0, largest = 0, limit = std::numeric_limits<double>::infinity();
+  const LayerCosts* slowest = nullptr;
+  for (const int kind : space_.kinds(degrees.dp * degrees.tp * degrees.pp)) {
     const LayerCosts& costs =
         costs_.on_device(space_.precisions()[static_cast<size_t>(degrees.precision)], degrees.tp, combination.micro_batch, kind);
+    if (costs.seconds() > work) slowest = &costs;
     work = std::max(work, costs.seconds());
     largest = std::max(largest, costs.largest);
+    limit = std::min(limit, static_cast<double>(problem.cluster.devices[static_cast<size_t>(kind)].memory_bytes));
   }
-  double seconds = work * combination.accumulate;
-  const double p = degrees.pp, m = combination.micro_batches;
+  if (problem.memory_limit_bytes > 0) limit = std::min(limit, static_cast<double>(problem.memory_limit_bytes));
+  const double p = degrees.pp, m = combination.micro_batches, chunks = space_.stages_per_worker(combination);
+  double seconds = work, kept = 1;
+  const std::string& schedule = space_.schedules()[static_cast<size_t>(combination.schedule)];
   if (degrees.pp > 1) {
-    const std::string& schedule = space_.schedules()[static_cast<size_t>(combination.schedule)];
-    const double chunks = splits_backward(schedule) ? 3.0 * space_.stages_per_worker(combination) : space_.stages_per_worker(combination);
-    seconds = combination.accumulate * std::max(m * work / p + (p - 1) * work / p / chunks, m * largest);
+    // Stages are whole layers: where they have few, some have one more than others and all wait for those.
+    const double stages = p * chunks, layers = space_.num_layers();
+    const double uneven = std::ceil(layers / stages) * stages / layers, share = work / p * (chunks > 1 ? 0.5 * (1 + uneven) : uneven);
+    seconds = std::max(m * share + (p - 1) * share / (splits_backward(schedule) ? 2 * chunks : chunks), m * largest);
+    kept = schedule == "gpipe" || schedule.starts_with("bfs") ? m : std::min(m, p);
   }
-  if (degrees.dp > 1) {
-    const double bytes = 4.0 * static_cast<double>(problem.profile.num_trained()) / p / degrees.tp;
-    const bool leaves = problem.cluster.hosts.front().devices_per_host < ranks;
-    const double exchange = exchange_seconds(problem.cluster, Exchange::kAllReduce, degrees.dp, leaves, bytes);
-    seconds += degrees.pp > 1 ? exchange : std::max(0.0, exchange - 0.5 * work);
-    if (combination.zero == 3) seconds += 0.5 * exchange;
+  // What does not fit is recomputed, if it is activations.
+  const double held = held_bytes(combination);
+  const double stash = slowest ? kept * static_cast<double>(slowest->stash_before.back()) / p : 0;
+  if (slowest && held + stash > limit) {
+    const double share = stash > 0 ? (held + stash - limit) / stash : 2;
+    seconds += std::min(1.0, share) * m * slowest->forward_seconds / p;
+    if (share > 1) seconds *= 10;
   }
-  return seconds;
+  seconds *= combination.accumulate;
+  return seconds + exchange_estimate(degrees, 0.5 * work, combination.zero);
 }
 
 }  // namespace cohort

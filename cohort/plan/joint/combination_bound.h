@@ -23,22 +23,26 @@ class BoundTable {
 
   /// Of all layouts with these degrees.
   TimeBound of_degrees(const Degrees& degrees);
-  /// Of all cuts and recomputed sets of one layout.
-  TimeBound of_combination(const Combination& combination);
+  /// Of all cuts and recomputed sets of one layout; without the flush it is cheaper, and lower.
+  TimeBound of_combination(const Combination& combination, bool with_flush);
   /// Bytes of a rank that no cut and no recompute go below.
   double memory_bytes(const Combination& combination);
   /// What an even cut with no exchanges would take: for the order of the search, no bound.
   double estimate(const Combination& combination);
+  double estimate(const Degrees& degrees);
   /// Bytes of a rank when as much as possible is recomputed: likewise.
   double estimate_bytes(const Combination& combination);
+  double estimate_bytes(const Degrees& degrees);
 
  private:
+  double held_bytes(const Combination& combination) const;
+  double exchange_estimate(const Degrees& degrees, double computing_seconds, int zero) const;
   double least_seconds_a_sample(const Degrees& degrees);
   double flush_bound(const LayerCosts& costs, int64_t micro_batch, const Degrees& degrees, int micro_batches, bool is_split);
 
   const SearchSpace& space_;
   CostTable& costs_;
-  std::map<std::tuple<int, int, size_t>, double> a_sample_;                            // By precision, tp, kinds.
+  std::map<std::tuple<int, int, size_t>, double> a_sample_;                        // By precision, tp, kinds.
   std::map<std::tuple<int, int, int, int, int64_t, size_t, bool>, double> flush_;  // And pp, micro-batches, samples, split.
 };
 

@@ -24,6 +24,9 @@ void add_sums(LayerCosts& costs, const std::vector<std::pair<int, int>>& edges) 
     costs.seconds_before[i + 1] = costs.seconds_before[i] + costs.layers[i].all();
     costs.stash_before[i + 1] = costs.stash_before[i] + costs.stash[i];
     costs.largest = std::max(costs.largest, costs.layers[i].all());
+    costs.forward_seconds += costs.layers[i].forward;
+    costs.largest_stash = std::max(costs.largest_stash, costs.stash[i]);
+    costs.all_outputs += costs.output[i];
   }
   costs.path_whole.assign(n, 0);
   costs.path_split.assign(n, 0);

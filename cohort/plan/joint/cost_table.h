@@ -18,12 +18,14 @@ struct LayerCosts {
     double all() const { return forward + backward_input + backward_weight; }
   };
   std::vector<Layer> layers;
-  std::vector<double> seconds_before;        ///< Of all parts of the layers before, one more than layers.
-  std::vector<int64_t> stash_before;         ///< Likewise.
-  std::vector<int64_t> stash, output;        ///< Bytes.
+  std::vector<double> seconds_before;          ///< Of all parts of the layers before, one more than layers.
+  std::vector<int64_t> stash_before;           ///< Likewise.
+  std::vector<int64_t> stash, output;          ///< Bytes.
   std::vector<double> path_whole, path_split;  ///< See cost_table.cpp; one a layer.
   double longest_whole = 0, longest_split = 0;
   double largest = 0;  ///< Seconds of the largest layer.
+  double forward_seconds = 0;
+  int64_t largest_stash = 0, all_outputs = 0;
 
   double seconds() const { return seconds_before.back(); }
   int num_layers() const { return static_cast<int>(layers.size()); }

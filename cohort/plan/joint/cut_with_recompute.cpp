@@ -142,8 +142,7 @@ std::optional<Cut> best_cut(const CutProblem& problem) {
 
 std::vector<int> equal_layers(int num_layers, int num_stages) {
   std::vector<int> first_layer;
-  for (int stage = 0; stage < num_stages; ++stage)
-    first_layer.push_back(static_cast<int>(int64_t{stage} * num_layers / num_stages));
+  for (int stage = 0; stage < num_stages; ++stage) first_layer.push_back(static_cast<int>(int64_t{stage} * num_layers / num_stages));
   return first_layer;
 }
 
@@ -152,8 +151,8 @@ std::vector<int> equal_seconds(const LayerCosts& costs, int num_stages) {
   const int n = costs.num_layers();
   for (int stage = 1; stage < num_stages; ++stage) {
     const double wanted = costs.seconds() * stage / num_stages;
-    auto next = static_cast<int>(std::lower_bound(costs.seconds_before.begin(), costs.seconds_before.end(), wanted) -
-                                 costs.seconds_before.begin());
+    auto next =
+        static_cast<int>(std::lower_bound(costs.seconds_before.begin(), costs.seconds_before.end(), wanted) - costs.seconds_before.begin());
     const auto gap = [&](int i) { return std::abs(costs.seconds_before[static_cast<size_t>(i)] - wanted); };
     if (next > 0 && gap(next - 1) < gap(next)) --next;
     first_layer.push_back(std::clamp(next, first_layer.back() + 1, n - (num_stages - stage)));

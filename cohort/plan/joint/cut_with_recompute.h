@@ -17,9 +17,9 @@ struct CutProblem {
   std::vector<double> received;          ///< Bytes that a stage beginning with each layer gets from before, a micro-batch.
   std::vector<double> kept_output;       ///< Bytes of its stash that each layer keeps when it is recomputed.
   double micro_batches = 1;
-  bool has_flush = true;                 ///< The measure is what comes before a stage and its own; else its own alone.
-  std::vector<bool> given_recompute;     ///< Layers that are to be recomputed whatever they need; empty: to be chosen.
-  bool only_memory = false;              ///< Any time will do.
+  bool has_flush = true;              ///< The measure is what comes before a stage and its own; else its own alone.
+  std::vector<bool> given_recompute;  ///< Layers that are to be recomputed whatever they need; empty: to be chosen.
+  bool only_memory = false;           ///< Any time will do.
 
   int num_stages() const { return static_cast<int>(costs.size()); }
   int num_layers() const { return costs.front()->num_layers(); }
@@ -33,7 +33,7 @@ struct Cut {
 
 /// What one stage costs.
 struct StageChoice {
-  double seconds = 0;    ///< Of a micro-batch, recompute inside; infinite: it does not fit.
+  double seconds = 0;  ///< Of a micro-batch, recompute inside; infinite: it does not fit.
   double bytes = 0;
   std::vector<int> recomputed;
 };

@@ -33,7 +33,8 @@ size_t at(int i) { return static_cast<size_t>(i); }
 /// (Stage, micro-batch) pairs that a worker keeps at most: what the generators say of themselves (schedule/).
 double peak_pairs(const std::string& schedule, int p, int m, int chunks, int worker) {
   const double all = static_cast<double>(m) * chunks;
-  if (schedule == "1f1b" || chunks == 1) return schedule == "gpipe" || schedule.starts_with("bfs") ? m : schedule == "zb-h1" ? std::min(m, p) : std::min(m, p - worker);
+  if (schedule == "1f1b" || chunks == 1)
+    return schedule == "gpipe" || schedule.starts_with("bfs") ? m : schedule == "zb-h1" ? std::min(m, p) : std::min(m, p - worker);
   if (schedule.starts_with("bfs")) return all;
   if (schedule == "zb-v") return std::min<double>(all, 2.0 * p);
   const int group = m < p ? m : (m + m / p - 1) / (m / p);
@@ -110,7 +111,8 @@ Evaluation::Setting Evaluation::setting_of(const Combination& combination) {
   for (int i = 0; i < n; ++i) {
     const ProfiledLayer& layer = problem.profile.layers[at(i)];
     const int parts = layer.tensor_parts % degrees.tp == 0 ? degrees.tp : 1;
-    const double trained = 4.0 * static_cast<double>(layer.num_trained) / parts, frozen = 4.0 * static_cast<double>(layer.num_frozen) / parts;
+    const double trained = 4.0 * static_cast<double>(layer.num_trained) / parts,
+                 frozen = 4.0 * static_cast<double>(layer.num_frozen) / parts;
     const double weights = trained / (combination.zero == 3 ? dp : 1) + frozen;
     const double gradients = trained / (combination.zero >= 2 ? dp : 1);
     const double optimizer = trained * problem.optimizer_arrays / (combination.zero >= 1 ? dp : 1);
@@ -233,7 +235,8 @@ Evaluation::Outcome Evaluation::by_search(const Combination& combination) {
     if (!plan) return out;
     const bool fits = keep(plan, out.best);
     if (!first) first = cut, first_plan = plan;
-    if (fits && stages == 1) out.is_exact = problem.given_recompute.empty() ? plan->candidate.recompute == std::vector<bool>(at(n), false) : true;
+    if (fits && stages == 1)
+      out.is_exact = problem.given_recompute.empty() ? plan->candidate.recompute == std::vector<bool>(at(n), false) : true;
   }
   if (!first || first_plan->forecast.fits) return out;
   // Memory binds.
@@ -270,7 +273,8 @@ void Evaluation::by_least_memory(Setting& setting, double& best) {
   for (int round = 0; round < 3; ++round) {
     double low = 0, high = 0;
     for (int stage = 0; stage < stages; ++stage)
-      high = std::max(high, problem.fixed_before.back() + problem.kept[at(stage)] * static_cast<double>(problem.costs[at(stage)]->stash_before.back()) +
+      high = std::max(high, problem.fixed_before.back() +
+                                problem.kept[at(stage)] * static_cast<double>(problem.costs[at(stage)]->stash_before.back()) +
                                 std::max(0.0, setting.worker_offset[at(setting.worker_of_stage[at(stage)])]));
     high = 4 * high + 1;
     std::optional<Cut> least;
@@ -352,7 +356,8 @@ void Evaluation::improve(const RankedPlan& start, const Combination& combination
   const bool is_cut_free = stages > 1 && !(space_.is_given("split") && space_.given().split != "auto");
   Cut cut{.recompute = start.candidate.recompute};
   for (int layer = 0; layer < n && stages > 1; ++layer)
-    if (layer == 0 || start.candidate.stages.stage_of[at(layer)] != start.candidate.stages.stage_of[at(layer) - 1]) cut.first_layer.push_back(layer);
+    if (layer == 0 || start.candidate.stages.stage_of[at(layer)] != start.candidate.stages.stage_of[at(layer) - 1])
+      cut.first_layer.push_back(layer);
   double best = start.objective;
   const auto try_one = [&](const Cut& other) {
     const auto plan = forecast_cut(setting, other);

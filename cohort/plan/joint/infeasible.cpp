@@ -29,7 +29,8 @@ std::string constraint(const WorkerForecast& worker) {
   const StepMemory& memory = worker.memory;
   const int64_t held = memory.weights + memory.gradients + memory.optimizer + memory.buffers + memory.buckets;
   if (held + memory.overhead > worker.memory_limit) return "weights, gradients and optimizer alone are more than that";
-  if (memory.stash + memory.recompute > held) return "the activations of the smallest micro-batch do not fit, recomputed as far as that helps";
+  if (memory.stash + memory.recompute > held)
+    return "the activations of the smallest micro-batch do not fit, recomputed as far as that helps";
   return "weights, gradients, optimizer and the activations of the smallest micro-batch do not fit together";
 }
 
@@ -64,9 +65,9 @@ std::optional<int> devices_that_do(const SearchRequest& request, const LeastMemo
 std::string why_infeasible(const SearchRequest& request, const RankedPlan& least, const LeastMemory& search) {
   const WorkerForecast& worker = tightest(least.forecast);
   const int workers = request.num_workers > 0 ? request.num_workers : request.problem.cluster.num_devices();
-  std::string out = concat("plan: no layout of at most ", workers, workers == 1 ? " device" : " devices", " fits into ", worker.memory_limit,
-                           " bytes a rank: ", constraint(worker), ". The least that was found needs ", least.forecast.peak_memory_bytes(),
-                           " bytes (", to_text(least.candidate.layout), "): give each rank that much");
+  std::string out = concat("plan: no layout of at most ", workers, workers == 1 ? " device" : " devices", " fits into ",
+                           worker.memory_limit, " bytes a rank: ", constraint(worker), ". The least that was found needs ",
+                           least.forecast.peak_memory_bytes(), " bytes (", to_text(least.candidate.layout), "): give each rank that much");
   const auto devices = devices_that_do(request, search);
   return devices ? concat(out, ", or ", *devices, " devices like these") : concat(out, "; more devices like these were not found to help");
 }

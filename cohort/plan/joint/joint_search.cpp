@@ -1,6 +1,6 @@
 // The joint search: every layout has a bound, few have a forecast.
 //
-//   1. Degrees (precision, tp, pp, dp, batch) by the least time of their area (combination_bound.h), rising. Data parallelism over all
+//   1. Degrees (precision, tp, pp, dp, batch), each with the bound of its area (combination_bound.h). Data parallelism over all
 //      devices and an equal pipeline are forecast first, so that there is something to beat.
 //   2. Degrees below the best so far are taken apart into layouts (search_space.h); those whose own bound is no less than the best are done
 //      with, the others wait, by what an even cut would take. From time to time the most promising are forecast, which lowers the best.
@@ -32,8 +32,11 @@ namespace cohort {
 namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
-constexpr double kMostWork = 8e6, kImproveWork = 4e5, kMemoryWork = 4e5, kCompressionGain = 0.05, kProgressSeconds = 0.2;
-constexpr size_t kMostWaiting = 120'000, kWave = 4'000, kWaveForecasts = 12, kMemoryForecasts = 24, kMostMemoryForecasts = 300;
+constexpr double kMostWork = 4e6, kMostForecastWork = 2e5, kImproveWork = 4e5, kMemoryWork = 4e5, kCompressionGain = 0.05,
+                 kProgressSeconds = 0.2;
+constexpr double kHopeless = 1.15;  // Times the best: by an estimate without memory's details.
+constexpr int64_t kMostLayouts = 300'000;
+constexpr size_t kMostWaiting = 20'000, kWave = 4'000, kWaveForecasts = 12, kMemoryForecasts = 24, kMostMemoryForecasts = 300;
 constexpr int kImproved = 5;
 
 struct Waiting {
@@ -78,7 +81,8 @@ class JointSearch {
     const double now = steady_seconds();
     if (progress_ && now - last_progress_ >= kProgressSeconds) {
       last_progress_ = now;
-      progress_({pool_.best_objective(), std::min(open_bound(), pool_.best_objective()), now - start_, num_layouts_, num_done_});
+      progress_({pool_.best_objective(), std::min(degrees_.empty() ? 0 : degrees_.front().second.seconds, pool_.best_objective()),
+                 now - start_, num_layouts_, num_done_});
     }
     return is_cut_short_ = now - start_ > request_.search_seconds || (stop_ && stop_->load());
   }
@@ -98,7 +102,8 @@ class JointSearch {
     }
     if (degrees_.empty())
       fail(ErrorCode::kBadInput, "plan: no layout of at most ", space_.most_workers(), " devices has ",
-           request_.fixed.empty() ? "costs in the profile" : name_settings("the keys that are given with --layout, and costs in the profile"));
+           request_.fixed.empty() ? "costs in the profile"
+                                  : name_settings("the keys that are given with --layout, and costs in the profile"));
     std::stable_sort(degrees_.begin(), degrees_.end(), [](const auto& a, const auto& b) { return a.second.seconds < b.second.seconds; });
   }
 
@@ -108,22 +113,28 @@ class JointSearch {
     space_.add_combinations(degrees, found, num_refused_);
     num_layouts_ += static_cast<int64_t>(found.size());
     for (const Combination& combination : found) {
-      TimeBound bound = bounds_.of_combination(combination);
+      TimeBound bound = bounds_.of_combination(combination, false);
       bound.seconds *= scale(degrees.batch);
-      if (bound.seconds >= pool_.best_objective()) ++num_done_;
-      else out.push_back({combination, bound, bounds_.estimate(combination) * scale(degrees.batch)});
+      if (bound.seconds >= pool_.best_objective()) ++num_done_;  // Excluded: the best only falls.
+      else if (const double work = evaluation_.work_of(combination); work > kMostForecastWork) leave_open(combination, bound);
+      // Of layouts that seem equal the one that is forecast sooner goes first.
+      else
+        out.push_back({combination, bound, bounds_.estimate(combination) * scale(degrees.batch) * (1 + 0.02 * std::log2(1 + work / 1e4))});
     }
   }
 
   void evaluate(Waiting& waiting) {
     if (waiting.is_done) return;
+    waiting.bound = with_flush(waiting.combination);
     if (waiting.bound.seconds >= pool_.best_objective()) {
       waiting.is_done = true;
       ++num_done_;
       return;
     }
     auto outcome = evaluation_.by_trying_all(waiting.combination);
-    if (!outcome || !outcome->is_exact) {
+    if (!outcome && waiting.estimate > kHopeless * pool_.best_objective()) {
+      outcome = Evaluation::Outcome{false, kInfinite};
+    } else if (!outcome || !outcome->is_exact) {
       const Evaluation::Outcome searched = evaluation_.by_search(waiting.combination);
       outcome = {searched.is_exact, outcome ? std::min(outcome->best, searched.best) : searched.best};
     }
@@ -135,8 +146,18 @@ class JointSearch {
     if (!outcome->is_exact || may_round) leave_open(waiting.bound);
   }
 
+  TimeBound with_flush(const Combination& combination) {
+    TimeBound bound = bounds_.of_combination(combination, true);
+    bound.seconds *= scale(combination.degrees.batch);
+    return bound;
+  }
+
   void leave_open(const TimeBound& bound) {
     if (bound.seconds < open_.seconds) open_ = bound;
+  }
+  /// With its cheap bound; the flush is looked at where that counts.
+  void leave_open(const Combination& combination, const TimeBound& cheap) {
+    if (cheap.seconds < open_.seconds) leave_open(with_flush(combination));
   }
 
   static bool is_earlier(const Waiting& a, const Waiting& b) { return a.estimate < b.estimate; }
@@ -153,7 +174,7 @@ class JointSearch {
       num_layouts_ -= static_cast<int64_t>(plain.size());  // They are counted with all others.
       std::stable_sort(plain.begin(), plain.end(), is_earlier);
       for (size_t i = 0; i < std::min<size_t>(plain.size(), 4) && !is_over(); ++i)
-        if (evaluation_.work_of(plain[i].combination) < kMostWork / 20) evaluation_.by_search(plain[i].combination);
+        if (evaluation_.work_of(plain[i].combination) < kMostWork / 100) evaluation_.by_search(plain[i].combination);
     };
     widest([](const Degrees& d) { return d.dp; }, [](const Degrees& d) { return d.pp == 1 && d.tp == 1; });
     widest([](const Degrees& d) { return d.pp; }, [](const Degrees& d) { return d.dp == 1 && d.tp == 1 && d.pp > 1; });
@@ -162,27 +183,39 @@ class JointSearch {
   void search_time() {
     forecast_plain_layouts();
     std::vector<Waiting> waiting;
+    std::vector<std::pair<double, size_t>> order;
+    for (size_t i = 0; i < degrees_.size(); ++i)
+      order.emplace_back(bounds_.estimate(degrees_[i].first) * scale(degrees_[i].first.batch), i);
+    std::stable_sort(order.begin(), order.end());
     size_t next = 0, next_wave = kWave / 8;
-    for (; next < degrees_.size() && !is_over() && waiting.size() < kMostWaiting; ++next) {
-      if (degrees_[next].second.seconds >= pool_.best_objective()) break;
-      take_apart(degrees_[next].first, waiting);
+    for (; next < order.size() && !is_over() && num_layouts_ < kMostLayouts; ++next) {
+      const auto& [degrees, bound] = degrees_[order[next].second];
+      if (bound.seconds >= pool_.best_objective()) continue;
+      take_apart(degrees, waiting);
       if (waiting.size() < next_wave) continue;
       forecast_best(waiting, kWaveForecasts);
-      std::erase_if(waiting, [&](const Waiting& one) { return one.is_done || one.bound.seconds >= pool_.best_objective(); });
+      // Of very many, those that can hardly win are left open at once.
+      const bool is_full = waiting.size() > kMostWaiting;
+      std::erase_if(waiting, [&](const Waiting& one) {
+        if (one.is_done || one.bound.seconds >= pool_.best_objective()) return true;
+        const bool is_hopeless = is_full && one.estimate > kHopeless * pool_.best_objective();
+        if (is_hopeless) leave_open(one.combination, one.bound);
+        return is_hopeless;
+      });
       next_wave = waiting.size() + kWave;
     }
+    for (; next < order.size(); ++next)
+      if (degrees_[order[next].second].second.seconds < pool_.best_objective()) leave_open(degrees_[order[next].second].second);
     std::stable_sort(waiting.begin(), waiting.end(), is_earlier);
     for (Waiting& one : waiting) {
       if (is_over() || evaluation_.work() > kMostWork) break;
       evaluate(one);
     }
+    for (const Waiting& one : waiting)
+      if (!one.is_done) leave_open(one.combination, one.bound);
     improve_best();
     if (request_.may_compress) try_compression();
-    const double work = evaluation_.work();
-    search_memory(kMemoryForecasts, false, work + kMemoryWork);
-    for (const Waiting& one : waiting)
-      if (!one.is_done) leave_open(one.bound);
-    if (next < degrees_.size()) leave_open(degrees_[next].second);
+    search_memory(kMemoryForecasts, false, evaluation_.work() + kMemoryWork);
   }
 
   void forecast_best(std::vector<Waiting>& waiting, size_t count) {
@@ -192,7 +225,7 @@ class JointSearch {
     count = std::min(count, order.size());
     std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
                       [](const Waiting* a, const Waiting* b) { return a->estimate != b->estimate ? a->estimate < b->estimate : a < b; });
-    for (size_t i = 0; i < count && !is_over() && evaluation_.work() < kMostWork; ++i) evaluate(*order[i]);
+    for (size_t i = 0; i < count && !is_over() && evaluation_.work() < kMostWork / 2; ++i) evaluate(*order[i]);
   }
 
   void improve_best() {
@@ -214,7 +247,7 @@ class JointSearch {
         int64_t refused = 0;
         space_.add_combinations(degrees, found, refused);
         for (const Combination& one : found)
-          if (one.zero == 0) plain.push_back({one, bounds_.of_combination(one), bounds_.estimate(one) * scale(degrees.batch)});
+          if (one.zero == 0) plain.push_back({one, bound, bounds_.estimate(one) * scale(degrees.batch)});
       }
     std::stable_sort(plain.begin(), plain.end(), is_earlier);
     const double unrounded = pool_.best_objective();
@@ -239,19 +272,23 @@ class JointSearch {
   /// Layouts by what they should need, least first.
   void search_memory(size_t count, bool is_objective, double most_work = kMostWork) {
     std::vector<Waiting> all;
-    for (const auto& [degrees, bound] : degrees_) {
+    std::vector<std::pair<double, size_t>> order;
+    for (size_t i = 0; i < degrees_.size(); ++i) order.emplace_back(bounds_.estimate_bytes(degrees_[i].first), i);
+    std::stable_sort(order.begin(), order.end());
+    for (size_t i = 0; i < order.size(); ++i) {
+      if (is_over() || all.size() > kMostWaiting) {
+        if (is_objective) leave_open({0, "memory"});
+        break;
+      }
       std::vector<Combination> found;
       int64_t refused = 0;
-      space_.add_combinations(degrees, found, is_objective ? num_refused_ : refused);
+      space_.add_combinations(degrees_[order[i].second].first, found, is_objective ? num_refused_ : refused);
       if (is_objective) num_layouts_ += static_cast<int64_t>(found.size());
-      for (const Combination& one : found) all.push_back({one, {bounds_.memory_bytes(one), "memory"}, bounds_.estimate_bytes(one)});
-      if (all.size() > 4 * kMostWaiting) {
-        std::nth_element(all.begin(), all.begin() + kMostWaiting, all.end(), is_earlier);
-        for (size_t i = kMostWaiting; i < all.size(); ++i)
-          if (is_objective) leave_open(all[i].bound);
-        all.resize(kMostWaiting);
+      for (const Combination& one : found) {
+        const TimeBound bound{bounds_.memory_bytes(one), "memory"};
+        if (evaluation_.work_of(one) <= kMostForecastWork) all.push_back({one, bound, bounds_.estimate_bytes(one)});
+        else if (is_objective) leave_open(bound);
       }
-      if (is_over()) break;
     }
     std::stable_sort(all.begin(), all.end(), is_earlier);
     size_t tried = 0;
@@ -276,8 +313,7 @@ class JointSearch {
 
   [[noreturn]] void give_up() {
     const auto& least = evaluation_.least_memory();
-    if (!least && is_cut_short_)
-      fail(ErrorCode::kInfeasible, "plan: the search was stopped before it had a plan; give it more time");
+    if (!least && is_cut_short_) fail(ErrorCode::kInfeasible, "plan: the search was stopped before it had a plan; give it more time");
     if (!least) fail(ErrorCode::kInfeasible, "plan: no layout of at most ", space_.most_workers(), " devices can be run");
     fail(ErrorCode::kInfeasible, why_infeasible(request_, *least, [this](const SearchRequest& larger, double seconds) {
            SearchRequest request = larger;
@@ -285,8 +321,6 @@ class JointSearch {
            return JointSearch(request, nullptr, stop_).least_memory();
          }));
   }
-
-  double open_bound() const { return open_.seconds; }
 
   PlanAnswer answer() {
     PlanAnswer out;

@@ -20,7 +20,8 @@ constexpr size_t kMostKept = 64;
 std::string kind_of(const RankedPlan& plan) {
   const Layout& layout = plan.candidate.layout;
   return concat(layout.dp, ' ', layout.pp, ' ', layout.tp, ' ', layout.zero, ' ', layout.pp > 1 ? layout.schedule : "", ' ',
-                layout.precision, ' ', layout.compress, ' ', layout.shares, ' ', plan.global_batch, ' ', recompute_text(plan.candidate.recompute));
+                layout.precision, ' ', layout.compress, ' ', layout.shares, ' ', plan.global_batch, ' ',
+                recompute_text(plan.candidate.recompute));
 }
 
 double PlanPool::best_objective() const { return best_.empty() ? std::numeric_limits<double>::infinity() : best_.front().objective; }
@@ -34,9 +35,8 @@ bool PlanPool::add(const RankedPlan& plan) {
     return time(other) <= time(plan) && other.forecast.peak_memory_bytes() <= bytes;
   });
   if (!is_beaten) {
-    std::erase_if(front_, [&](const RankedPlan& other) {
-      return time(plan) <= time(other) && bytes <= other.forecast.peak_memory_bytes();
-    });
+    std::erase_if(front_,
+                  [&](const RankedPlan& other) { return time(plan) <= time(other) && bytes <= other.forecast.peak_memory_bytes(); });
     const auto at = std::partition_point(front_.begin(), front_.end(), [&](const RankedPlan& other) { return time(other) < time(plan); });
     front_.insert(at, plan);
   }

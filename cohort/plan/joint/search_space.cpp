@@ -98,12 +98,13 @@ SearchSpace::SearchSpace(const SearchRequest& request) : request_(request), give
   // fp32 first: of equals it is taken.
   precisions_.assign(precisions.begin(), precisions.end());
   std::stable_partition(precisions_.begin(), precisions_.end(), [](const std::string& name) { return name == "fp32"; });
-  schedules_ = {"1f1b",  "gpipe", "zb-h1", "interleaved:2", "interleaved:3", "interleaved:4", "interleaved:8",
-                "bfs:2", "bfs:3", "bfs:4", "bfs:8",         "zb-v"};
+  schedules_ = {"1f1b",          "gpipe", "zb-h1", "interleaved:2", "interleaved:3", "interleaved:4",
+                "interleaved:8", "bfs:2", "bfs:3", "bfs:4",         "bfs:8",         "zb-v"};
   if (is_given("schedule")) {
     num_stages_of(given_.schedule, 2);  // Refuses what is no name.
     schedules_ = {given_.schedule};
   }
+  for (const std::string& schedule : schedules_) chunks_.push_back(num_stages_of(schedule, 2) / 2);
   orders_ = {"dp-pp-tp", "pp-dp-tp"};
   if (is_given("order")) orders_ = {given_.order};
   compressions_ = {"none", "bf16", "int8", "topk:0.01"};
@@ -160,7 +161,7 @@ std::vector<Degrees> SearchSpace::all_degrees() const {
 
 int SearchSpace::stages_per_worker(const Combination& combination) const {
   if (combination.degrees.pp == 1) return 1;
-  return num_stages_of(schedules_[static_cast<size_t>(combination.schedule)], combination.degrees.pp) / combination.degrees.pp;
+  return chunks_[static_cast<size_t>(combination.schedule)];
 }
 
 Layout SearchSpace::layout_of(const Combination& combination) const {
@@ -256,8 +257,7 @@ void SearchSpace::add_combinations(const Degrees& degrees, std::vector<Combinati
   if (is_free)
     for (const int64_t count : piece_counts(rounded_up(share, is_pipeline ? given_accumulate : 1), kMostMicroBatches, kEveryPiece, true))
       pieces.emplace_back(is_pipeline ? count : 1, is_pipeline ? given_accumulate : count);
-  else
-    pieces.emplace_back(is_pipeline ? given_.microbatches : 1, given_accumulate);
+  else pieces.emplace_back(is_pipeline ? given_.microbatches : 1, given_accumulate);
 
   const bool orders_differ = is_pipeline && degrees.dp > 1 && problem.cluster.hosts.size() + problem.cluster.hosts.front().num_hosts > 2;
   const bool may_share = !is_given("shares") && degrees.pp == 1 && degrees.tp == 1 && degrees.dp > 1 && degrees.dp <= kMostShares &&
@@ -275,7 +275,8 @@ void SearchSpace::add_combinations(const Degrees& degrees, std::vector<Combinati
           for (int schedule = 0; schedule < (is_pipeline ? static_cast<int>(schedules_.size()) : 1); ++schedule) {
             it.schedule = schedule;
             const int64_t stages = int64_t{degrees.pp} * stages_per_worker(it);
-            if (is_pipeline && (stages > num_layers() || stages * micro_batches > kMostPairs)) continue;
+            if (is_pipeline && (stages > std::min<int64_t>(num_layers(), kMostMicroBatches) || stages * micro_batches > kMostPairs))
+              continue;
             out.push_back(it);
           }
         }

@@ -73,6 +73,7 @@ class SearchSpace {
   Layout given_;
   int most_workers_ = 1;
   std::vector<std::string> precisions_, schedules_, orders_, compressions_;
+  std::vector<int> chunks_;  ///< Stages a worker, one a schedule.
   std::vector<StepsPoint> batches_;
 };
 

@@ -22,7 +22,7 @@ namespace cohort {
 namespace {
 
 constexpr int kMostStages = 512, kMostMicroBatches = 4096;
-constexpr int64_t kMostPairs = 1 << 20;  // Of stages and micro-batches.
+constexpr int64_t kMostPairs = 1 << 17;  // Of stages and micro-batches.
 constexpr double kMostTime = 1e15, kClose = 1e-9;
 
 struct Setting {
@@ -54,10 +54,12 @@ Setting setting_of(const CsvRow& row) {
   times.backward_weight = time_of(row, "backward_weight");
   times.transfer = time_of(row, "transfer", true);
   // The inputs of products are kept until the weight part; attention's and the rest are free after the input part.
-  const auto hidden = static_cast<double>(row.count("hidden"));
-  const double scores = 5.0 * static_cast<double>(row.count("heads")) * static_cast<double>(row.count("sequence_length"));
-  times.kept_share = 32 * hidden / (34 * hidden + scores);
-  const int64_t layers = row.count("layers");
+  if (row.has("hidden")) {
+    const auto hidden = static_cast<double>(row.count("hidden"));
+    const double scores = 5.0 * static_cast<double>(row.count("heads")) * static_cast<double>(row.count("sequence_length"));
+    times.kept_share = 32 * hidden / (34 * hidden + scores);
+  }
+  const int64_t layers = row.has("layers") ? row.count("layers") : int64_t{setting.chunks} * times.num_stages;
   if (layers % times.num_stages == 0) setting.chunks = static_cast<int>(std::clamp<int64_t>(layers / times.num_stages, 1, 8));
   return setting;
 }

@@ -59,6 +59,18 @@ TEST_CASE("zero-bubble settings: an answer a row, whose table is the order and c
   CHECK(tight[1].plan["peak"].get<double>() <= 2 + 1e-9);
 }
 
+TEST_CASE("zero-bubble settings: without shapes a weight part keeps all of its activations") {
+  const Files files;
+  const std::string table = "stages,microbatches,forward,backward_input,backward_weight,transfer\n4,8,10,10,10,0\n";
+  InstanceOptions options;
+  options.memory_bytes = 4;
+  const InstanceAnswer answer = files.solve(table, options).front();
+  // ZB-H1 with equal parts.
+  CHECK(answer.plan["schedules"][2]["bubble"].get<double>() == doctest::Approx(3.0 / 27));
+  CHECK(answer.objective <= 3.0 / 27 + 1e-9);
+  CHECK(answer.plan["schedules"][1]["name"] == "interleaved:2");
+}
+
 TEST_CASE("zero-bubble settings: refusals name line and column") {
   const Files files;
   const auto with = [](const std::string& row) { return kHeader + row + "\n"; };

@@ -4,10 +4,13 @@
 //     allowance of micro-batches under way leave room for, else a W. A W is started only where nothing else is known to be ready before a
 //     share `delay` of it has passed. A stage whose memory is full does a W.
 //  2. The allowance of a stage is what a micro-batch needs to go down and come back, ceil((p - 1 - i) (F + I + 2 C) / F) + 1 forwards,
-//     and a few more or fewer; `delay` has a few values. The shortest longest stage wins.
+//     and a few more or fewer; `delay` has a few values, the same for all stages. The shortest longest stage wins.
+//  3. From the best of these the rules of one stage at a time are changed while the longest stage gets shorter.
+//  4. Where memory is for p to 2 p micro-batches the order of ZB-H1 is tried, too.
 //
 // Bound: between the first F of stage 0 and its first I there is nothing but forwards for it to do, at most as many as memory holds;
-// between its last F and that micro-batch's I nothing but what memory holds. What is left of the two journeys is idle time.
+// between its last F and that micro-batch's I nothing but what memory holds. What is left of the two journeys is idle time. And the last
+// stage has all F and I to do between the first F and the last I of stage 0.
 //
 // Cost: O(actions x stages) a list schedule, a few dozen of these, fewer for large settings (kMostWork). Source: Qi et al., "Zero Bubble
 // Pipeline Parallelism" (ICLR 2024), whose heuristic ZB-1p and ZB-2p have the same objective and limits. We differ in the rules, in that
@@ -163,6 +166,7 @@ class Search {
     starts_.emplace_back();
     try_rules(mixed, starts_.back());
     std::sort(starts_.begin(), starts_.end(), [](const Start& a, const Start& b) { return a.longest_stage < b.longest_stage; });
+    improving_ = true;
     improve(starts_.front());
     Start other;
     for (const double depth : {1.0, 1.1, 0.9, 1.5, 2.0})
@@ -171,6 +175,7 @@ class Search {
           for (const bool forward_first : {false, true}) try_rules(same_rules(depth, slack, delay, forward_first), other);
     improve(other);
     for (Start& start : starts_) improve(start);
+    try_order_of_h1();
     best_.schedule.name = "zero-bubble";
     best_.schedule.num_stages = setting_.num_stages;
     best_.schedule.num_micro_batches = setting_.num_micro_batches;
@@ -189,6 +194,15 @@ class Search {
     return rules;
   }
 
+  /// Within p activations the order made by hand is hard to beat, and in long pipelines the starts may be worse.
+  void try_order_of_h1() {
+    const int p = setting_.num_stages;
+    if (best_.longest_stage <= enough_ || limit_ < p || limit_ >= 2 * p) return;
+    const PipelineShape shape = {.num_ranks = p, .num_micro_batches = setting_.num_micro_batches, .edges = {}};
+    ZeroBubblePlan by_hand = timed_zero_bubble(setting_, make_schedule("zb-h1", shape));
+    if (by_hand.longest_stage < best_.longest_stage) best_ = std::move(by_hand);
+  }
+
   struct Start {
     double longest_stage = kNever;
     std::vector<Rules> rules;
@@ -196,7 +210,8 @@ class Search {
 
   /// Whether the rules are better than those of `start`, which takes them then.
   bool try_rules(const std::vector<Rules>& rules, Start& start) {
-    if (best_.longest_stage <= enough_ || (work_ > kMostWork && best_.longest_stage < kNever)) return false;
+    // The starts are tried whatever they take.
+    if (best_.longest_stage <= enough_ || (work_ > kMostWork && improving_)) return false;
     work_ += 3.0 * setting_.num_micro_batches * setting_.num_stages * (kWorkOfAction + setting_.num_stages);
     Player player(setting_, limit_, rules);
     const double longest = player.play();
@@ -236,6 +251,7 @@ class Search {
   double limit_, enough_, work_ = 0;
   ZeroBubblePlan best_;
   std::vector<Start> starts_;
+  bool improving_ = false;
 };
 
 }  // namespace

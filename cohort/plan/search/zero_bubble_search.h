@@ -24,7 +24,7 @@ struct ZeroBubblePlan {
 };
 
 /// The shortest `longest_stage` that a few dozen list schedules and repairs of them find while no stage ever keeps more than `limit`
-/// activations of one micro-batch. Milliseconds. Error(kInfeasible) for a limit below 1.
+/// activations of one micro-batch. Milliseconds for tens of stages. Error(kInfeasible) for a limit below 1.
 ZeroBubblePlan search_zero_bubble(const ZeroBubbleSetting& setting, double limit);
 
 /// No schedule within the limit has a shorter longest stage.

@@ -1,11 +1,10 @@
-// The settings behind `--model NAME:key=value,...`.
+#include "cohort/data/model_options.h"
 
 #include <algorithm>
 #include <charconv>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/models/registry.h"
 
 namespace cohort {
 namespace {
@@ -28,6 +27,29 @@ std::string joined(const std::vector<std::string>& words, const char* between) {
 }
 
 }  // namespace
+
+/// `NAME[:key=value,...]`
+ModelSpecification parse_model(const std::string& text) {
+  constexpr const char* kForm = "expected NAME or NAME:key=value,key=value";
+  const size_t colon = text.find(':');
+  ModelSpecification result{text.substr(0, colon), {}};
+  if (result.name.empty()) fail(ErrorCode::kBadInput, "model '", text, "': the name is missing; ", kForm);
+  if (colon == std::string::npos) return result;
+  for (size_t begin = colon + 1;;) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string item = text.substr(begin, end - begin);
+    const size_t equals = item.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == item.size()) {
+      fail(ErrorCode::kBadInput, "model '", text, "': '", item, "' is no key=value; ", kForm);
+    }
+    const std::string key = item.substr(0, equals);
+    if (!result.values.emplace(key, item.substr(equals + 1)).second) {
+      fail(ErrorCode::kBadInput, "model '", text, "': ", key, " is given twice");
+    }
+    if (end == text.size()) return result;
+    begin = end + 1;
+  }
+}
 
 const std::string* ModelOptions::find(const std::string& key) const {
   if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.push_back(key);

@@ -1,0 +1,28 @@
+#pragma once
+// The profile of a model that is not here, from its shapes and a cluster's data: nothing is allocated. Torch-free.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cohort/base/export.h"
+#include "cohort/plan/cluster.h"
+#include "cohort/plan/model_profile.h"
+
+namespace cohort {
+
+struct AnalyticOptions {
+  std::vector<int64_t> micro_batches;   ///< Sizes of points; empty: 1, 2, 4, ... 256.
+  std::vector<int> tensor_degrees;      ///< Empty: 1, 2, 4, ... up to the devices of the largest host, that divide a layer.
+  std::vector<std::string> precisions;  ///< Empty: those of every device.
+  std::string data;      ///< As --data names it, for its shape; nothing is opened. "": fashion-mnist, or text for models of text.
+  int64_t context = 64;  ///< Of text, unless the model says context=N.
+};
+
+/// `model` as --model has it: any built-in family. Models of text take two options more than their factory: context=N and vocabulary=N, for
+/// those that read no bytes. Points for every kind of device. Error(kBadInput) names unknown models and options.
+COHORT_PROGRAM_API ModelProfile analytic_profile(const std::string& model, const Cluster& cluster, const AnalyticOptions& options = {});
+/// The names, for help.
+std::vector<std::string> analytic_models();
+
+}  // namespace cohort
