@@ -150,7 +150,8 @@ SearchRequest request_of(const Arguments& arguments) {
   problem.memory_limit_bytes = config.memory_limit;
   if (config.bucket_bytes > 0) problem.bucket_bytes = config.bucket_bytes;
   problem.profile = from_file ? read_model_profile(arguments.option("profile", ""))
-                              : analytic_profile(config.model, problem.cluster, {.data = config.data, .context = config.context});
+                              : analytic_profile(config.model, problem.cluster,
+                                                 {.data = arguments.was_given("data") ? config.data : "", .context = config.context});
   request.objective = objective_of(arguments);
   if (arguments.options.contains("steps-curve")) {
     if (request.objective != Objective::kTimeToGoal)
