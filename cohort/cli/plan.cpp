@@ -3,10 +3,12 @@
 #include <atomic>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
+#include <map>
 
+#include "cohort/base/error.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
+#include "cohort/base/files/writable_place.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
@@ -80,8 +82,7 @@ double number_option(const Arguments& arguments, const std::string& name, double
 
 /// The full format (docs/formats/steps_curve.md), or its first two columns alone.
 std::vector<StepsPoint> read_curve(const std::string& path) {
-  std::string header;
-  std::getline(std::ifstream(path), header);
+  const std::string text = read_small_file(path, 64 << 20), header = text.substr(0, text.find('\n'));
   std::vector<StepsPoint> curve;
   if (header.find("steps_low") == std::string::npos) {
     for (const study::StepsPoint& point : study::read_steps_table(path))
@@ -149,7 +150,8 @@ SearchRequest request_of(const Arguments& arguments) {
   problem.memory_limit_bytes = config.memory_limit;
   if (config.bucket_bytes > 0) problem.bucket_bytes = config.bucket_bytes;
   problem.profile = from_file ? read_model_profile(arguments.option("profile", ""))
-                              : analytic_profile(config.model, problem.cluster, {.data = config.data, .context = config.context});
+                              : analytic_profile(config.model, problem.cluster,
+                                                 {.data = arguments.was_given("data") ? config.data : "", .context = config.context});
   request.objective = objective_of(arguments);
   if (arguments.options.contains("steps-curve")) {
     if (request.objective != Objective::kTimeToGoal)
@@ -192,8 +194,6 @@ class SearchLine {
   bool enabled_, shown_ = false;
 };
 
-void write_plan(const std::string& path, const Json& json) { write_file_atomically(path, json.dump(1) + "\n"); }
-
 /// How to run it.
 std::string train_line(const Arguments& arguments, const Plan& plan, const std::string& file) {
   const Layout layout = layout_of(plan.request.problem.profile, plan.answer.best);
@@ -202,6 +202,10 @@ std::string train_line(const Arguments& arguments, const Plan& plan, const std::
                             arguments.was_given("data") ? shell_quoted(config.data) : "DATA", " --workers ", layout.num_ranks(),
                             " --global-batch ", plan.answer.best.global_batch);
   if (arguments.was_given("optimizer")) line += " --optimizer " + config.optimizer;
+  if (arguments.was_given("weights")) line += " --weights " + config.weights;
+  if (arguments.was_given("context")) line += concat(" --context ", config.context);
+  if (arguments.was_given("bucket-bytes")) line += concat(" --bucket-bytes ", config.bucket_bytes);
+  if (arguments.was_given("memory-limit")) line += concat(" --memory-limit ", config.memory_limit);
   return line + " --layout " + (file.empty() ? shell_quoted(to_text(layout)) : shell_quoted(file));
 }
 
@@ -211,6 +215,7 @@ void print_text(const Arguments& arguments, const Plan& plan, const std::vector<
   if (!changes.empty()) std::printf("\nWhat would change it:\n");
   for (const WhatIf& change : changes) std::printf("- %s\n", change.sentence.c_str());
   for (const std::string& price : shadow_prices(changes)) std::printf("- %s\n", price.c_str());
+  if (stop_requested()) std::printf("\nStopped: what is above was found before; not every change of the cluster was tried.\n");
   if (const Utilisation shares = utilisation_of(plan.request, plan.answer.best); !shares.naive.empty()) {
     std::printf("\nA plain cut of the same stages, one at a time: %s a step; busy by worker, plain and planned:",
                 human_seconds(shares.naive_step_seconds).c_str());
@@ -221,32 +226,75 @@ void print_text(const Arguments& arguments, const Plan& plan, const std::vector<
   std::printf("\n%s\n", train_line(arguments, plan, arguments.option("out", "")).c_str());
 }
 
-void print_json(const Plan& plan) {
+/// As of an instance: a worker with several stages has its seconds by what they cost.
+Json stages_json(const Plan& plan) {
+  const RankedPlan& best = plan.answer.best;
+  const StageAssignment& cut = best.candidate.stages;
+  const auto load = [&](int worker) {
+    const WorkerForecast& its = best.forecast.workers[static_cast<size_t>(worker)];
+    return its.forward_seconds + its.backward_seconds;
+  };
+  if (best.candidate.layout.pp == 1)
+    return Json::array({{{"layers", best.forecast.workers[0].layers}, {"devices", ranks_of_worker(plan, 0)}, {"load_seconds", load(0)}}});
+  std::map<std::string, Profile> profiles;  // By kind of device.
+  std::vector<double> seconds(cut.worker_of_stage.size()), of_worker(best.forecast.workers.size());
+  for (size_t layer = 0; layer < cut.stage_of.size(); ++layer) {
+    const auto stage = static_cast<size_t>(cut.stage_of[layer]), worker = static_cast<size_t>(cut.worker_of_stage[stage]);
+    const Layout& layout = best.candidate.layout;
+    const std::string& device = best.forecast.workers[worker].device;
+    const auto [at, is_new] = profiles.try_emplace(device);
+    if (is_new)
+      at->second = profile_at(plan.request.problem.profile, {.device = device,
+                                                             .precision = layout.precision.empty() ? "fp32" : layout.precision,
+                                                             .tp = layout.tp,
+                                                             .micro_batch = best.candidate.micro_batch(best.global_batch)});
+    const LayerProfile& its = at->second.layers[layer];
+    const double cost =
+        its.forward_seconds * (best.candidate.recompute[layer] ? 2 : 1) + its.backward_input_seconds + its.backward_weight_seconds;
+    seconds[stage] += cost, of_worker[worker] += cost;
+  }
+  Json stages = Json::array();
+  for (size_t stage = 0; stage < cut.worker_of_stage.size(); ++stage) {
+    const int worker = cut.worker_of_stage[stage];
+    Json layers = Json::array();
+    for (size_t layer = 0; layer < cut.stage_of.size(); ++layer)
+      if (cut.stage_of[layer] == static_cast<int>(stage)) layers.push_back(layer);
+    const double share = of_worker[static_cast<size_t>(worker)] > 0 ? seconds[stage] / of_worker[static_cast<size_t>(worker)] : 0;
+    stages.push_back({{"layers", std::move(layers)}, {"devices", ranks_of_worker(plan, worker)}, {"load_seconds", share * load(worker)}});
+  }
+  return stages;
+}
+
+void print_json(const Plan& plan, const std::vector<WhatIf>& changes) {
+  const bool in_seconds = plan.request.objective != Objective::kMemory;
   Json json{{"event", "plan"},
-            {"objective_seconds", plan.answer.best.objective},
-            {"lower_bound_seconds", plan.answer.lower_bound},
+            {"objective_seconds", in_seconds ? Json(plan.answer.best.objective) : Json(nullptr)},
+            {"lower_bound_seconds", in_seconds ? Json(plan.answer.lower_bound) : Json(nullptr)},
             {"search_seconds", plan.answer.search_seconds}};
   json.update(to_json(plan));
-  Json stages = Json::array();
-  int first_rank = 0;
-  for (const WorkerForecast& worker : plan.answer.best.forecast.workers) {
-    Json devices = Json::array();
-    for (int i = 0; i < worker.num_ranks; ++i) devices.push_back(first_rank + i);
-    first_rank += worker.num_ranks;
-    stages.push_back(
-        {{"layers", worker.layers}, {"devices", std::move(devices)}, {"load_seconds", worker.forward_seconds + worker.backward_seconds}});
-  }
-  json["stages"] = std::move(stages);
+  json["stages"] = stages_json(plan);
+  Json what_if = Json::array();
+  for (const WhatIf& change : changes)
+    what_if.push_back({{"change", change.change},
+                       {"feasible", change.feasible},
+                       {"layout", change.feasible ? to_json(layout_of(plan.request.problem.profile, change.best)) : Json(nullptr)},
+                       {"gain", change.feasible ? Json(change.gain) : Json(nullptr)},
+                       {"sentence", change.sentence}});
+  json["what_if"] = std::move(what_if);
   std::printf("%s\n", json.dump().c_str());
 }
 
 int plan_model(const Arguments& arguments) {
   const Config& config = arguments.config;
+  const std::string out = arguments.option("out", ""), page = arguments.option("report", "");
+  if (!out.empty() && out == page) fail(ErrorCode::kBadInput, "--out and --report are the same file, ", out);
+  for (const std::string& path : {out, page})
+    if (!path.empty()) check_writable_file(path);  // Before the search, whose answer would be lost.
   Plan plan{.request = request_of(arguments)};
   catch_first_stop_signal();
   static std::atomic<bool> stop{false};
   const auto look = [&] { return stop = stop_requested(); };
-  {
+  try {
     SearchLine line(plan.request.objective, !config.json && !config.quiet);
     plan.answer = search_plan(
         plan.request,
@@ -255,15 +303,18 @@ int plan_model(const Arguments& arguments) {
           line.show(progress);
         },
         &stop);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInfeasible || !look()) throw;
+    std::fprintf(stderr, "cohort: plan: stopped before it had a plan\n");
+    return 130;
   }
   plan.reasons = reasons_of(plan.request, plan.answer);
   std::vector<WhatIf> changes;
   if (!arguments.options.contains("no-what-if") && !look())
-    changes = what_if(plan.request, plan.answer, plan.request.search_seconds / 5, &stop);
-  const Json json = to_json(plan);
-  if (const std::string path = arguments.option("out", ""); !path.empty()) write_plan(path, json);
-  if (const std::string path = arguments.option("report", ""); !path.empty()) report::write_plan_page(path, plan, changes);
-  config.json ? print_json(plan) : print_text(arguments, plan, changes);
+    changes = what_if(plan.request, plan.answer, plan.request.search_seconds / 5, &stop, look);
+  if (!out.empty()) write_file_atomically(out, to_json(plan).dump(1) + "\n");
+  if (!page.empty()) report::write_plan_page(page, plan, changes);
+  config.json ? print_json(plan, changes) : print_text(arguments, plan, changes);
   return 0;
 }
 

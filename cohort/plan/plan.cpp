@@ -7,6 +7,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/cost/mesh_places.h"
+#include "cohort/plan/explain/explain.h"
 #include "cohort/schedule/schedule.h"
 
 namespace cohort {
@@ -34,10 +35,11 @@ Json to_json(const StepMemory& memory) {
           {"recompute", memory.recompute}, {"overhead", memory.overhead},   {"total", memory.total()}};
 }
 
-Json to_json(const WorkerForecast& worker, const ModelProfile& profile) {
+Json to_json(const WorkerForecast& worker, const ModelProfile& profile, std::vector<int> ranks) {
   Json layers = Json::array();
   for (const int layer : worker.layers) layers.push_back(profile.layers[static_cast<size_t>(layer)].name);
   return {{"num_ranks", worker.num_ranks},
+          {"ranks", std::move(ranks)},
           {"device", worker.device},
           {"layers", std::move(layers)},
           {"forward_seconds", worker.forward_seconds},
@@ -85,6 +87,16 @@ Layout layout_of(const ModelProfile& profile, const RankedPlan& plan) {
   return layout;
 }
 
+std::vector<int> ranks_of_worker(const Plan& plan, int worker) {
+  const Layout& layout = plan.answer.best.candidate.layout;
+  const MeshPlaces places(layout, plan.request.problem.cluster);
+  std::vector<int> ranks;
+  for (int data = 0; data < places.degree(worker); ++data)
+    for (int tensor = 0; tensor < layout.tp; ++tensor) ranks.push_back(places.rank(data, worker, tensor));
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
 Json to_json(const Plan& plan) {
   const ModelProfile& profile = plan.request.problem.profile;
   const RankedPlan& best = plan.answer.best;
@@ -99,8 +111,12 @@ Json to_json(const Plan& plan) {
   json["bubble"] = best.forecast.bubble;
   json["pipeline_seconds"] = best.forecast.pipeline_seconds;
   Json workers = Json::array(), others = Json::array(), front = Json::array();
-  for (const WorkerForecast& worker : best.forecast.workers) workers.push_back(to_json(worker, profile));
-  for (const RankedPlan& other : plan.answer.runners_up) others.push_back(summary(profile, other));
+  for (size_t worker = 0; worker < best.forecast.workers.size(); ++worker)
+    workers.push_back(to_json(best.forecast.workers[worker], profile, ranks_of_worker(plan, static_cast<int>(worker))));
+  for (const RankedPlan& other : plan.answer.runners_up) {
+    others.push_back(summary(profile, other));
+    others.back()["why_not"] = why_not(plan.request, plan.answer, other);
+  }
   for (const RankedPlan& other : plan.answer.front) front.push_back(summary(profile, other));
   json["workers"] = std::move(workers);
   json["reasons"] = plan.reasons;

@@ -18,6 +18,8 @@ struct Plan {
 
 /// The layout of a ranked plan as a run takes it: stages and recompute by name, precision, accumulate and the rest.
 COHORT_PROGRAM_API Layout layout_of(const ModelProfile& profile, const RankedPlan& plan);
+/// Of the best plan: ranks of a place on the pipeline axis, rising.
+COHORT_PROGRAM_API std::vector<int> ranks_of_worker(const Plan& plan, int worker);
 COHORT_PROGRAM_API Json to_json(const Plan& plan);
 
 }  // namespace cohort

@@ -3,7 +3,7 @@
 
     printed_commands.py page FILE.md | help VERB | verbs | quickstart [VERB...]
 
-Each runs in a temporary folder that has, of a checkout, only build/release, scripts, examples and studies (as links); `cohort` is on the path, HOME is the
+Each runs in a temporary folder that has, of a checkout, only build/release, scripts, examples, studies and clusters (as links); `cohort` is on the path, HOME is the
 folder. All blocks of a page run in turn in one shell, which ends at the first command that fails; a ```python block is given to python3. Nothing is replaced in
 a command: what is printed works as it is. A block of any other language must say what becomes of it. Comments in a page, invisible to its readers:
 
@@ -113,7 +113,7 @@ def make_checkout(folder):
     """What commands need of a checkout; scripts are called where they are, since they look for their own."""
     (folder / "build").mkdir()
     (folder / "build/release").symlink_to(pathlib.Path(COHORT).parents[1])
-    for name in ("examples", "studies", "bench"):
+    for name in ("examples", "studies", "bench", "clusters"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "scripts").mkdir()
     for script in ("build", "quickstart"):

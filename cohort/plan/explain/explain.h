@@ -2,6 +2,7 @@
 // A plan for people: who holds what, why this one, what would change it. Torch-free.
 
 #include <atomic>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ inline constexpr double kNoiseFloor = 0.04;
 /// runners-up lost, or that it ties.
 COHORT_PROGRAM_API std::vector<std::string> reasons_of(const SearchRequest& request, const PlanAnswer& answer);
 
+/// Why `other` lost against the best, or that it ties: within kNoiseFloor, or their intervals overlap.
+COHORT_PROGRAM_API std::string why_not(const SearchRequest& request, const PlanAnswer& answer, const RankedPlan& other);
+
 /// What another cluster would change.
 struct WhatIf {
   std::string change;    ///< "links between hosts at 10 Gbit/s"
@@ -26,9 +30,10 @@ struct WhatIf {
   std::string sentence;  ///< "links between hosts at 10 Gbit/s: dp=8 instead, 2.3 s a step, 12 % slower"
 };
 /// Searches again: links between hosts (or inside of the one) at 10 Gbit/s, at half and twice their rate, memory with 2 GiB more and twice
-/// as much, half and twice the devices. Each takes at most `seconds`. Ends early at `stop` (null: none).
+/// as much, half and twice the devices. Each takes at most `seconds`. Ends early at `stop` (null: none), without the one that it cut short;
+/// `look` is called again and again meanwhile, and may set it.
 COHORT_PROGRAM_API std::vector<WhatIf> what_if(const SearchRequest& request, const PlanAnswer& answer, double seconds,
-                                               const std::atomic<bool>* stop);
+                                               const std::atomic<bool>* stop, const std::function<void()>& look = {});
 /// What a GiB of memory on each device and a twice as fast link are worth, in per cent of the objective, of those answers.
 std::vector<std::string> shadow_prices(const std::vector<WhatIf>& answers);
 

@@ -57,13 +57,15 @@ std::string where_memory_goes(const StepForecast& forecast) {
 
 std::string certificate(const SearchRequest& request, const PlanAnswer& answer) {
   const std::string bound = objective_text(request.objective, answer.lower_bound);
-  if (answer.optimal) return concat("no plan is better: ", answer.bound_by, " proves ", bound);
+  if (answer.optimal) return concat("no plan is better than ", bound, ": proved (", answer.bound_by, ")");
   const double gap = answer.best.objective / std::max(answer.lower_bound, 1e-300) - 1;
   return concat("no plan is below ", bound, " (", answer.bound_by, "), so this one is at most ", percent(gap), " from the best",
                 answer.is_complete ? "" : "; the search was cut short");
 }
 
-std::string against(const SearchRequest& request, const PlanAnswer& answer, const RankedPlan& other) {
+}  // namespace
+
+std::string why_not(const SearchRequest& request, const PlanAnswer& answer, const RankedPlan& other) {
   const RankedPlan& best = answer.best;
   const std::string name = to_text(layout_of(request.problem.profile, other));
   const double slower = other.objective / best.objective - 1;
@@ -72,13 +74,12 @@ std::string against(const SearchRequest& request, const PlanAnswer& answer, cons
                              : more > 0 ? concat(" and ", human_bytes(more), " more memory a rank")
                                         : "";
   if (slower <= kNoiseFloor)
-    return concat("tied: ", name, " is ", percent(slower), " behind, less than two measurements of one plan differ (", percent(kNoiseFloor),
-                  ")", memory);
-  const bool overlap = other.low <= best.high;
-  return concat(name, " lost: ", percent(slower), " behind", memory, overlap ? "; their intervals overlap" : "");
+    return concat("tied with ", name, ": ", percent(slower), " behind, less than two measurements of one plan differ (",
+                  percent(kNoiseFloor), ")", memory);
+  if (other.low <= best.high)
+    return concat("tied with ", name, ": ", percent(slower), " behind, but the intervals of the forecasts overlap", memory);
+  return concat(name, " lost: ", percent(slower), " behind", memory);
 }
-
-}  // namespace
 
 std::string objective_text(Objective objective, double value) {
   if (objective == Objective::kMemory) return human_bytes(static_cast<int64_t>(value));
@@ -92,10 +93,10 @@ std::vector<std::string> reasons_of(const SearchRequest& request, const PlanAnsw
   const int devices = request.num_workers > 0 ? std::min(request.num_workers, request.problem.cluster.num_devices())
                                               : request.problem.cluster.num_devices();
   if (layout.num_ranks() < devices)
-    reasons.push_back(concat(layout.num_ranks(), " of ", devices, " devices are used: more would not be faster"));
+    reasons.push_back(concat(layout.num_ranks(), " of ", devices, " devices are used: no plan that was found with more is better"));
   if (layout.dp > 1 && layout.zero == 0 && answer.best.forecast.workers.front().memory.weights > 0 && !layout.is_model_parallel())
     reasons.emplace_back("the model fits a device, so its replicas need nothing but the exchange of gradients");
-  for (const RankedPlan& other : answer.runners_up) reasons.push_back(against(request, answer, other));
+  for (const RankedPlan& other : answer.runners_up) reasons.push_back(why_not(request, answer, other));
   return reasons;
 }
 

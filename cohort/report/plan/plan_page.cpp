@@ -7,6 +7,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/text.h"
 #include "cohort/report/draw/page.h"
+#include "cohort/report/draw/svg.h"
 #include "cohort/report/study/study_chart.h"
 
 namespace cohort::report {
@@ -86,7 +87,8 @@ std::string timeline_section(const Plan& plan) {
   problem.global_batch = best.global_batch;
   if (all > kDrawnMicroBatches && !drawn.layout.schedule.ends_with(".json")) {
     drawn.layout.microbatches = kDrawnMicroBatches;
-    problem.global_batch = best.global_batch * kDrawnMicroBatches / all;
+    problem.global_batch = best.candidate.micro_batch(best.global_batch) * num_pipelines(drawn.layout) *
+                           std::max(1, drawn.layout.accumulate) * kDrawnMicroBatches;
   }
   const StepForecast forecast = forecast_step(problem, drawn, /*with_timeline=*/true);
   return section("timeline", "The pipeline's step",
@@ -95,12 +97,17 @@ std::string timeline_section(const Plan& plan) {
                  timeline_svg(forecast.timeline));
 }
 
+std::string bar(double share, const std::string& what) {
+  return stacked_bar({{"c-train", share}}, 1, concat(what, ": ", percent(share)), "stack");
+}
+
 std::string utilisation_section(const Plan& plan) {
   const Utilisation shares = utilisation_of(plan.request, plan.answer.best);
   if (shares.naive.empty()) return "";
-  Table rows{{{"worker", true}, {"plain cut", true}, {"this plan", true}}, {}};
+  Table rows{{{"worker", true}, {"plain cut", true}, {"this plan", true}, {"shares of a step"}}, {}};
   for (size_t worker = 0; worker < shares.naive.size(); ++worker)
-    rows.rows.push_back({concat(worker), percent(shares.naive[worker]), percent(shares.planned[worker])});
+    rows.rows.push_back({concat(worker), percent(shares.naive[worker]), percent(shares.planned[worker]),
+                         bar(shares.naive[worker], "plain cut") + bar(shares.planned[worker], "this plan")});
   return section("utilisation", "Naive against planned",
                  concat("How much of a step each worker computes. The plain cut has the same stages and one of them at work at a time: ",
                         human_seconds(shares.naive_step_seconds), " a step."),
@@ -128,12 +135,12 @@ std::string front_section(const Plan& plan) {
 
 std::string others_section(const Plan& plan) {
   if (plan.answer.runners_up.empty()) return "";
-  Table rows{{{"layout"}, {"step", true}, {"interval"}, {"memory", true}}, {}};
+  Table rows{{{"layout"}, {"step", true}, {"interval"}, {"memory", true}, {"why not"}}, {}};
   for (const RankedPlan& one : plan.answer.runners_up)
     rows.rows.push_back({element("code", {}, escape_html(to_text(layout_of(plan.request.problem.profile, one)))),
                          human_seconds(one.forecast.step_seconds),
                          concat(human_seconds(one.forecast.low_seconds), " to ", human_seconds(one.forecast.high_seconds)),
-                         human_bytes(one.forecast.peak_memory_bytes())});
+                         human_bytes(one.forecast.peak_memory_bytes()), escape_html(why_not(plan.request, plan.answer, one))});
   return section("others", "The next plans", "Each differs from all before it in a degree, ZeRO, schedule, precision or recompute.",
                  table(rows, "the next plans"));
 }
