@@ -48,11 +48,11 @@ class Fields {
         refuse(key, "unknown key ", quote_text(key), nearest(key, keys), "; keys: ", join(keys, " "));
   }
 
-  /// With the place of the key, or of the table where it has no such key.
+  /// With the line of the key, or of the table where it has no such key; what the whole file lacks has no line.
   template <typename... Parts>
   [[noreturn]] void refuse(const std::string& key, const Parts&... parts) const {
-    const toml::node* member = node_of(key);
-    fail(ErrorCode::kBadInput, place_.at(member ? member : node_), ": ", title_, title_.empty() ? "" : ": ", parts...);
+    const toml::node *member = node_of(key), *table = title_.empty() ? nullptr : node_;
+    fail(ErrorCode::kBadInput, place_.at(member ? member : table), ": ", title_, title_.empty() ? "" : ": ", parts...);
   }
 
   bool has(const char* key) const { return object_.contains(key); }
