@@ -70,6 +70,7 @@ Layout layout_of(const ModelProfile& profile, const RankedPlan& plan) {
   layout.recompute = recompute_text(plan.candidate.recompute);
   if (layout.precision.empty()) layout.precision = "fp32";
   layout.accumulate = std::max(1, layout.accumulate);
+  if (layout.shares == "equal") layout.shares.clear();  // Which is what a layout without them means.
   if (layout.pp == 1) return layout;
   const StageAssignment& stages = plan.candidate.stages;
   layout.split = cuts_of(layout, stages);
