@@ -251,6 +251,7 @@ void read_config_file(const std::string& path, Config& config) {
     fail(ErrorCode::kBadInput, path, ": its end is missing ('", trim(kLastLine),
          "'), so settings may be missing too; put the whole file back: each checkpoint of the run holds its text, as \"config\" in "
          "manifest.json");
+  check_toml_dots(text_of_file, path);
   toml::table table;
   try {
     table = toml::parse(text_of_file, path);

@@ -95,5 +95,14 @@ TEST_CASE("mutation: configurations") {
   take(std::string("model = \"f\0c\"", 13));
 }
 
+TEST_CASE("a configuration of one key with very many dots is a line, not a crash") {
+  const TemporaryFolder folder;
+  std::string key = "[a";
+  for (int i = 0; i < 400'000; ++i) key += ".a";
+  std::ofstream(folder / "c.toml") << key << "]\n";
+  Config config;
+  CHECK_THROWS_WITH_AS(read_config_file(folder / "c.toml", config), doctest::Contains("c.toml:1: more than 1000 dots"), Error);
+}
+
 }  // namespace
 }  // namespace cohort

@@ -15,6 +15,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/base/text/toml_text.h"
 #include "cohort/plan/cluster.h"
 #include "cohort/plan/cluster_fields.h"
 
@@ -187,19 +188,11 @@ Json json_of(const toml::node& node, const Place& place, int depth) {
   return nullptr;
 }
 
-void check_toml_lines(const std::string& text, const std::string& path) {
-  size_t num_dots = 0, line = 1;
-  for (const char at : text) {
-    if (at == '\n') num_dots = 0, ++line;
-    if (at == '.' && ++num_dots > kMostDots)
-      fail(ErrorCode::kBadInput, path, ":", line, ": more than ", kMostDots, " dots in one line; divide it");
-  }
-  if (!text.empty() && text.back() != '\n')
-    fail(ErrorCode::kBadInput, path, ":", line, ": the last line has no end: the file may be cut off; where it is whole, end the line");
-}
-
 Cluster read_toml_cluster(const std::string& text, const std::string& path) {
-  check_toml_lines(text, path);
+  check_toml_dots(text, path, kMostDots);
+  if (!text.empty() && text.back() != '\n')
+    fail(ErrorCode::kBadInput, path, ":", 1 + std::count(text.begin(), text.end(), '\n'),
+         ": the last line has no end: the file may be cut off; where it is whole, end the line");
   const Place place{path, true};
   toml::table table;
   try {

@@ -14,6 +14,7 @@ MODELS = {
 # Options that are about one model, which they change.
 CHANGED_MODELS = {
     ("tied", "transformer"): "transformer:width=32,layers=5,heads=4,tied=1",
+    ("tied, both ends recompute", "transformer"): "transformer:width=32,layers=5,heads=4,tied=1",
     ("dropout", "transformer"): "transformer:width=32,layers=5,heads=4,dropout=0.1",
     ("sync batch norm", "inception"): "inception:width=8,norm=batch",
 }
@@ -58,11 +59,13 @@ OPTIONS = {
     "clip": ("", ["--clip-norm", "0.1"], 2),
     "zero=3 clip": ("zero=3", ["--clip-norm", "0.1"], 2),
     "recompute": ("recompute=all", [], 2),
+    "as a plan says it": ("accumulate=2,precision=bf16,recompute=0/2", [], 2),
     "uneven": ("", [], 5),  # 24 samples, and 24 / 2 a replica, do not divide by 5.
     "smoothing": ("", ["--label-smoothing", "0.1"], 2),
     "decay": ("", ["--schedule-lr", "linear", "--decay-steps", "2", "--lr-end-factor", "0.1"], 2),
     # The Transformer whose output layer uses the embedding's table; with zb-v one worker has both.
     "tied": ("", ["--optimizer", "momentum", "--lr", "0.1"], 2),
+    "tied, both ends recompute": ("recompute=0/7", ["--optimizer", "momentum", "--lr", "0.1"], 2),
     "dropout": ("", [], 2),
     # A learning rate that moves weights by enough of their last bits to judge by.
     "sync batch norm": ("", ["--sync-batch-norm", "--lr", "0.2"], 2),

@@ -1,5 +1,9 @@
 #include "cohort/base/text/toml_text.h"
 
+#include <cstdint>
+
+#include "cohort/base/fail.h"
+
 #include <cstdio>
 
 namespace cohort {
@@ -18,6 +22,16 @@ std::string toml_string(std::string_view text) {
     }
   }
   return out + '"';
+}
+
+void check_toml_dots(std::string_view text, const std::string& path, int most_dots) {
+  int num_dots = 0;
+  int64_t line = 1;
+  for (const char at : text) {
+    if (at == '\n') num_dots = 0, ++line;
+    if (at == '.' && ++num_dots > most_dots)
+      fail(ErrorCode::kBadInput, path, ":", line, ": more than ", most_dots, " dots in one line; divide it");
+  }
 }
 
 }  // namespace cohort

@@ -9,6 +9,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/text.h"
+#include "cohort/base/text/toml_text.h"
 #include "cohort/data/source.h"
 #include "cohort/study/spec/spec.h"
 #include "cohort/study/spec/toml_table.h"
@@ -249,6 +250,7 @@ StudySpec read_tables(const TomlTable& root, const std::string& file) {
 StudySpec parse_spec(const std::string& toml, const std::string& name_in_errors) {
   if (toml.size() > kMaxFileBytes)
     fail(ErrorCode::kBadInput, name_in_errors, ": ", toml.size(), " bytes; a spec has at most ", kMaxFileBytes);
+  check_toml_dots(toml, name_in_errors);
   toml::table table;
   try {
     table = toml::parse(toml);
