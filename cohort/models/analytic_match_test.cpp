@@ -5,7 +5,6 @@
 #include <set>
 
 #include "cohort/models/registry.h"
-#include "cohort/parallel/parameters.h"
 #include "cohort/plan/analytic/analytic_profile.h"
 
 namespace cohort {

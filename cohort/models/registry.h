@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cohort/base/export.h"
-#include "cohort/data/model_options.h"
+#include "cohort/data/model/model_options.h"
 #include "cohort/data/source.h"
 #include "cohort/models/layer_graph.h"
 

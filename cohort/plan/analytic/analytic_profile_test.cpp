@@ -68,11 +68,13 @@ TEST_CASE("analytic: 175 billion parameters in milliseconds, without an allocati
 }
 
 TEST_CASE("analytic: every family has a profile that grows with the micro-batch and shrinks with faster devices") {
-  Cluster fast = simple();
-  fast.devices[0].rates[0].flops_per_second = 3;
+  Cluster slow = simple(), fast;
+  slow.devices[0].rates = {{"fp32", 1e9}, {"bf16", 2e9}};
+  fast = slow;
+  fast.devices[0].rates[0].flops_per_second = 3e9;
   for (const std::string& model : analytic_models()) {
     CAPTURE(model);
-    const ModelProfile profile = analytic_profile(model, simple());
+    const ModelProfile profile = analytic_profile(model, slow);
     CHECK(model_profile_from_json(to_json(profile), "it").layers.size() == profile.layers.size());
     for (size_t point = 1; point < profile.points.size(); ++point) {
       const ProfilePoint &before = profile.points[point - 1], &now = profile.points[point];

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/data/model_options.h"
+#include "cohort/data/model/model_options.h"
 #include "cohort/plan/analytic/shape_graph.h"
 
 namespace cohort {

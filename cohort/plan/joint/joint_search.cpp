@@ -1,7 +1,8 @@
 // The joint search: every layout has a bound, few have a forecast.
 //
 //   1. Degrees (precision, tp, pp, dp, batch), each with the bound of its area (combination_bound.h). Data parallelism over all
-//      devices and an equal pipeline are forecast first, so that there is something to beat.
+//      devices, an equal pipeline and the most promising layouts of every branch (precision, tp, pp) are forecast first, so that there is
+//      something to beat; then the best goes to better neighbours.
 //   2. Degrees below the best so far are taken apart into layouts (search_space.h); those whose own bound is no less than the best are done
 //      with, the others wait, by what an even cut would take. From time to time the most promising are forecast, which lowers the best.
 //   3. The layouts that wait are forecast in that order as long as their bound is below the best: all cuts with all sets of recomputed
@@ -17,8 +18,11 @@
 #include "cohort/plan/joint/joint_search.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <set>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
@@ -32,12 +36,12 @@ namespace cohort {
 namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
-constexpr double kMostWork = 4e6, kMostForecastWork = 2e5, kImproveWork = 4e5, kMemoryWork = 4e5, kCompressionGain = 0.05,
+constexpr double kMostWork = 2.5e7, kMostForecastWork = 2e5, kImproveWork = 4e5, kMemoryWork = 4e5, kCompressionGain = 0.05,
                  kProgressSeconds = 0.2;
 constexpr double kHopeless = 1.15;  // Times the best: by an estimate without memory's details.
 constexpr int64_t kMostLayouts = 300'000;
 constexpr size_t kMostWaiting = 20'000, kWave = 4'000, kWaveForecasts = 12, kMemoryForecasts = 24, kMostMemoryForecasts = 300;
-constexpr int kImproved = 5;
+constexpr int kImproved = 5, kMostDescents = 12;
 
 struct Waiting {
   Combination combination;
@@ -125,6 +129,10 @@ class JointSearch {
 
   void evaluate(Waiting& waiting) {
     if (waiting.is_done) return;
+    if (!evaluated_.insert(key_of(waiting.combination)).second) {  // Branches and neighbours come before the list.
+      waiting.is_done = true;
+      return;
+    }
     waiting.bound = with_flush(waiting.combination);
     if (waiting.bound.seconds >= pool_.best_objective()) {
       waiting.is_done = true;
@@ -160,6 +168,12 @@ class JointSearch {
     if (cheap.seconds < open_.seconds) leave_open(with_flush(combination));
   }
 
+  using Key = std::array<int64_t, 12>;
+  static Key key_of(const Combination& one) {
+    return {one.degrees.precision, one.degrees.tp, one.degrees.pp, one.degrees.dp,    one.degrees.batch, one.zero,
+            one.schedule,          one.order,      one.compress,   one.micro_batches, one.accumulate,    one.has_shares ? 1 : 0};
+  }
+
   static bool is_earlier(const Waiting& a, const Waiting& b) { return a.estimate < b.estimate; }
 
   /// Data parallelism over all devices, and an equal pipeline.
@@ -180,8 +194,81 @@ class JointSearch {
     widest([](const Degrees& d) { return d.pp; }, [](const Degrees& d) { return d.dp == 1 && d.tp == 1 && d.pp > 1; });
   }
 
+  /// One choice of degrees for each (precision, tp, pp, batch), the most promising: of it the best by estimate under every ZeRO stage
+  /// and every schedule, so that none is left out because the estimate errs.
+  void forecast_every_branch() {
+    std::map<std::array<int, 4>, std::pair<double, const Degrees*>> branches;
+    for (const auto& [degrees, bound] : degrees_) {
+      const double estimate = bounds_.estimate(degrees) * scale(degrees.batch);
+      const auto [at, is_new] = branches.try_emplace({degrees.precision, degrees.tp, degrees.pp, degrees.batch}, estimate, &degrees);
+      if (!is_new && estimate < at->second.first) at->second = {estimate, &degrees};
+    }
+    std::vector<std::pair<double, const Degrees*>> order;
+    for (const auto& [key, branch] : branches) order.push_back(branch);
+    std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    double last = -1;
+    for (const auto& [estimate, degrees] : order) {
+      if (is_over() || evaluation_.work() > kMostWork / 2) return;
+      if (estimate == last) continue;  // The other half precision, as a rule.
+      last = estimate;
+      std::vector<Waiting> found;
+      const int64_t before = num_layouts_, refused = num_refused_, done = num_done_;
+      take_apart(*degrees, found);
+      num_layouts_ = before, num_refused_ = refused, num_done_ = done;  // They are counted with all others.
+      std::stable_sort(found.begin(), found.end(), is_earlier);
+      std::set<int> zeros, schedules;
+      for (Waiting& one : found) {
+        const bool is_new = zeros.insert(one.combination.zero).second, is_new_too = schedules.insert(one.combination.schedule).second;
+        if ((is_new || is_new_too) && !is_over()) evaluate(one);
+      }
+    }
+  }
+
+  /// Whether `one` is `from` with one thing changed: a degree to its half or double with another, ZeRO, schedule, order, micro-batches.
+  static bool is_neighbour(const Combination& one, const Combination& from) {
+    const auto near = [](double a, double b) { return a <= 2 * b && b <= 2 * a; };
+    const Degrees &a = one.degrees, &b = from.degrees;
+    const int degrees = (a.tp != b.tp) + (a.pp != b.pp) + (a.dp != b.dp);
+    if (a.precision != b.precision || a.batch != b.batch || degrees > 2) return false;
+    if (degrees > 0)
+      return near(a.tp, b.tp) && near(a.pp, b.pp) && near(a.dp, b.dp) && one.schedule == from.schedule && one.zero == from.zero &&
+             one.order == from.order && near(static_cast<double>(one.micro_batch), static_cast<double>(from.micro_batch));
+    return (one.zero != from.zero) + (one.schedule != from.schedule) + (one.order != from.order) +
+               (one.micro_batches != from.micro_batches || one.accumulate != from.accumulate) ==
+           1;
+  }
+
+  /// From the best plan to better neighbours until there are none.
+  void descend() {
+    double before = kInfinite;
+    for (int round = 0; round < kMostDescents && !pool_.empty() && pool_.best_objective() < before && !is_over(); ++round) {
+      before = pool_.best_objective();
+      const Combination from = space_.combination_of(pool_.best());
+      std::vector<Waiting> near;
+      const int64_t layouts = num_layouts_, refused = num_refused_, done = num_done_;
+      for (const auto& [degrees, bound] : degrees_) {
+        const auto is_far = [](int a, int b) { return a > 2 * b || b > 2 * a; };
+        if (bound.seconds >= before || degrees.precision != from.degrees.precision || degrees.batch != from.degrees.batch ||
+            is_far(degrees.tp, from.degrees.tp) || is_far(degrees.pp, from.degrees.pp) || is_far(degrees.dp, from.degrees.dp))
+          continue;
+        std::vector<Waiting> found;
+        take_apart(degrees, found);
+        for (Waiting& one : found)
+          if (is_neighbour(one.combination, from)) near.push_back(std::move(one));
+      }
+      num_layouts_ = layouts, num_refused_ = refused, num_done_ = done;
+      std::stable_sort(near.begin(), near.end(), is_earlier);
+      for (Waiting& one : near) {
+        if (is_over() || evaluation_.work() > kMostWork / 2) break;
+        evaluate(one);
+      }
+    }
+  }
+
   void search_time() {
     forecast_plain_layouts();
+    forecast_every_branch();
+    descend();
     std::vector<Waiting> waiting;
     std::vector<std::pair<double, size_t>> order;
     for (size_t i = 0; i < degrees_.size(); ++i)
@@ -213,6 +300,7 @@ class JointSearch {
     }
     for (const Waiting& one : waiting)
       if (!one.is_done) leave_open(one.combination, one.bound);
+    descend();
     improve_best();
     if (request_.may_compress) try_compression();
     search_memory(kMemoryForecasts, false, evaluation_.work() + kMemoryWork);
@@ -348,6 +436,7 @@ class JointSearch {
   PlanPool pool_;
   Evaluation evaluation_;
   std::vector<std::pair<Degrees, TimeBound>> degrees_;
+  std::set<Key> evaluated_;
   TimeBound open_{kInfinite, ""};  ///< Of what was neither tried completely nor excluded.
   bool is_cut_short_ = false;
   int64_t num_layouts_ = 0, num_refused_ = 0, num_done_ = 0;

@@ -1,4 +1,4 @@
-#include "cohort/data/model_options.h"
+#include "cohort/data/model/model_options.h"
 
 #include <algorithm>
 #include <charconv>
