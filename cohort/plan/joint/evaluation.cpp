@@ -183,6 +183,12 @@ bool Evaluation::keep(const std::optional<RankedPlan>& plan, double& best) {
   return true;
 }
 
+void Evaluation::consider(const Candidate& candidate, const StepsPoint& point) {
+  double best = kInfinite;
+  work_ += 4.0 * candidate.layout.microbatches * candidate.layout.pp;
+  keep(forecast(candidate, point), best);
+}
+
 /// Learns from a forecast what the estimate of the stages' bytes leaves out.
 void Evaluation::adapt(Setting& setting, const Cut& cut, const RankedPlan& plan) const {
   std::vector<double> estimate(setting.worker_limit.size(), 0);

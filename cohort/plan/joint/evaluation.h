@@ -31,6 +31,9 @@ class Evaluation {
   /// Descent from the best plan's cut: boundaries move, layers stop being recomputed.
   void improve(const RankedPlan& start, const Combination& combination, double most_work);
 
+  /// A plan as it is.
+  void consider(const Candidate& candidate, const StepsPoint& point);
+
   /// Forecasts made, in simulated actions.
   double work() const { return work_; }
   double work_of(const Combination& combination) const;

@@ -11,6 +11,8 @@
 //      taken where it brings kCompressionGain, mild before strong.
 //   5. Layouts with little memory are forecast too: for the front, and for plans that fit where nothing else does.
 //
+//   6. Small problems: branches side by side and stages with replicas of their own (irregular.h), which are outside of the class.
+//
 // Lower bound: the least of the bounds of all that was neither tried completely nor excluded, and of the best plan. The class it is proved
 // for: joint_search.md. Work is counted in simulated actions, so that the answer does not depend on the machine's speed; time only cuts it
 // short. Cost: degrees log degrees + layouts + kMostWork actions.
@@ -29,6 +31,7 @@
 #include "cohort/plan/joint/combination_bound.h"
 #include "cohort/plan/joint/evaluation.h"
 #include "cohort/plan/joint/infeasible.h"
+#include "cohort/plan/joint/irregular.h"
 #include "cohort/plan/joint/plan_pool.h"
 #include "cohort/plan/joint/search_space.h"
 
@@ -304,6 +307,17 @@ class JointSearch {
     improve_best();
     if (request_.may_compress) try_compression();
     search_memory(kMemoryForecasts, false, evaluation_.work() + kMemoryWork);
+    leave_the_class();
+  }
+
+  /// Last, for descents know cuts into runs alone. Their bound is the area, whatever was proved of the class.
+  void leave_the_class() {
+    if (pool_.empty() || is_over()) return;
+    const RankedPlan before = pool_.best();
+    for (const StepsPoint& point : space_.batches())
+      if (point.batch_size == before.global_batch)
+        try_irregular(space_, before.candidate.layout.precision, point, evaluation_, [this] { return is_over(); });
+    if (pool_.best_objective() < before.objective) leave_open(degrees_.front().second);
   }
 
   void forecast_best(std::vector<Waiting>& waiting, size_t count) {
