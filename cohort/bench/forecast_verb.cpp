@@ -25,14 +25,14 @@ void print_row(const std::string& file, const ForecastRow& row) {
                           .c_str());
 }
 
-std::vector<double> memory_errors(const std::vector<MemoryForecast>& rows) {
+std::vector<double> memory_errors(const std::vector<MeasuredMemory>& rows) {
   std::vector<double> errors;
-  for (const MemoryForecast& row : rows) errors.push_back(std::abs(row.predicted_bytes / row.measured_bytes - 1));
+  for (const MeasuredMemory& row : rows) errors.push_back(std::abs(row.predicted_bytes / row.measured_bytes - 1));
   return errors;
 }
 
-void print_memory(const std::string& file, const std::vector<MemoryForecast>& rows, bool json) {
-  for (const MemoryForecast& row : rows)
+void print_memory(const std::string& file, const std::vector<MeasuredMemory>& rows, bool json) {
+  for (const MeasuredMemory& row : rows)
     if (json)
       std::printf("%s\n", Json{{"event", "memory_forecast"},
                                {"file", file},
@@ -48,7 +48,7 @@ void print_memory(const std::string& file, const std::vector<MemoryForecast>& ro
               100 * quantile(errors, 0.5), 100 * quantile(errors, 0.9));
 }
 
-void print_errors(const std::string& file, const ForecastErrors& errors, size_t num_rows, const std::vector<MemoryForecast>& memory,
+void print_errors(const std::string& file, const ForecastErrors& errors, size_t num_rows, const std::vector<MeasuredMemory>& memory,
                   bool json) {
   if (json) {
     Json line = {{"event", "forecasts"},
@@ -99,7 +99,7 @@ int bench_forecast_verb(const Arguments& arguments) {
     const std::vector<ForecastRow> rows = forecast_public_runs(read_public_runs(format, file), *fraction);
     if (arguments.config.json)
       for (const ForecastRow& row : rows) print_row(file, row);
-    const std::vector<MemoryForecast> memory = format == "sailor" ? forecast_sailor_memory(file) : std::vector<MemoryForecast>{};
+    const std::vector<MeasuredMemory> memory = format == "sailor" ? forecast_sailor_memory(file) : std::vector<MeasuredMemory>{};
     if (arguments.config.json) print_memory(file, memory, true);
     print_errors(file, errors_of(rows), rows.size(), memory, arguments.config.json);
     if (!arguments.config.json) print_memory(file, memory, false);

@@ -60,9 +60,9 @@ DataShape shape_of(const std::string& data, bool is_text, int64_t context) {
 
 bool is_product(const LayerShape& layer) { return !layer.products.empty(); }
 
-class LayerCosts {
+class ShapeCosts {
  public:
-  LayerCosts(const ShapeGraph& graph, const DeviceKind& device, const std::string& precision, int tp)
+  ShapeCosts(const ShapeGraph& graph, const DeviceKind& device, const std::string& precision, int tp)
       : graph_(graph), device_(device), precision_(precision), tp_(tp), element_bytes_(precision == "fp32" ? 4 : 2) {}
 
   LayerCost of(size_t index, int64_t micro_batch) const {
@@ -225,7 +225,7 @@ ModelProfile analytic_profile(const std::string& model, const Cluster& cluster, 
   ModelProfile profile{.model = model, .source = concat("from shapes, with the numbers of cluster '", cluster.name, "'")};
   for (size_t index = 0; index < graph.layers().size(); ++index) {
     const LayerShape& layer = graph.layers()[index];
-    const LayerCosts costs(graph, cluster.devices.front(), "fp32", 1);
+    const ShapeCosts costs(graph, cluster.devices.front(), "fp32", 1);
     profile.layers.push_back({.name = layer.name,
                               .kind = layer.kind,
                               .num_trained = layer.num_trained,
@@ -250,7 +250,7 @@ ModelProfile analytic_profile(const std::string& model, const Cluster& cluster, 
       for (const int degree : degrees_of(options, cluster, graph))
         for (const int64_t size : sizes) {
           ProfilePoint point{.device = kind->name, .precision = precision, .tp = degree, .micro_batch = size};
-          const LayerCosts costs(graph, *kind, precision, degree);
+          const ShapeCosts costs(graph, *kind, precision, degree);
           for (size_t index = 0; index < graph.layers().size(); ++index) point.layers.push_back(costs.of(index, size));
           profile.points.push_back(std::move(point));
         }

@@ -149,16 +149,16 @@ std::vector<PublicRun> read_sailor_runs(const std::string& folder) {
   return runs;
 }
 
-std::vector<MemoryForecast> forecast_sailor_memory(const std::string& folder) {
+std::vector<MeasuredMemory> forecast_sailor_memory(const std::string& folder) {
   const std::string path = folder + "/layer_memory.json";
-  std::vector<MemoryForecast> rows;
+  std::vector<MeasuredMemory> rows;
   if (!std::filesystem::exists(path)) return rows;
   const JsonInstance file(path, kMostFileBytes);
   for (const auto& [model, shape] : read_shapes(folder)) {
     for (const auto& [tp, layers] : numbered(file, file.member(file.file(), model.c_str(), "the file"), model)) {
       const std::string place = concat(model, " degree ", tp);
       if (tp < 1 || tp > kMostDegree) fail(ErrorCode::kBadInput, path, ": ", place, ": expected a degree from 1 to ", kMostDegree);
-      MemoryForecast row = {.model = model, .tp = tp};
+      MeasuredMemory row = {.model = model, .tp = tp};
       for (const auto& [layer, bytes] : numbered(file, *layers, place)) {
         if (layer < 1 || layer > shape.num_layers) continue;
         const std::string at = concat(place, " layer ", layer);

@@ -10,7 +10,7 @@
 namespace cohort {
 
 /// Of one model and tensor degree: weights and activations of a rank's Transformer layers, one sequence, nothing recomputed.
-struct MemoryForecast {
+struct MeasuredMemory {
   std::string model;
   int tp = 1;
   double predicted_bytes = 0, measured_bytes = 0;
@@ -19,6 +19,6 @@ struct MemoryForecast {
 /// `folder` has training_*.json, profiles/MODEL/GPU.json and, for the second, layer_memory.json. A run is a micro-batch forward and
 /// backward and an update, on one tensor-parallel group. Error(kBadInput) with file and place.
 std::vector<PublicRun> read_sailor_runs(const std::string& folder);
-COHORT_PROGRAM_API std::vector<MemoryForecast> forecast_sailor_memory(const std::string& folder);
+COHORT_PROGRAM_API std::vector<MeasuredMemory> forecast_sailor_memory(const std::string& folder);
 
 }  // namespace cohort

@@ -126,9 +126,9 @@ TEST_CASE("sailor: half of the rows fit, and memory is as it was measured") {
   CHECK(fitted.num_rows == 12);
   CHECK(fitted.median_error < 0.15);
   CHECK(fitted.median_error < believed.median_error);
-  const std::vector<MemoryForecast> memory = forecast_sailor_memory(path);
+  const std::vector<MeasuredMemory> memory = forecast_sailor_memory(path);
   REQUIRE(memory.size() == 2);
-  for (const MemoryForecast& row : memory) CHECK(row.predicted_bytes == doctest::Approx(row.measured_bytes));
+  for (const MeasuredMemory& row : memory) CHECK(row.predicted_bytes == doctest::Approx(row.measured_bytes));
 }
 
 TEST_CASE("sailor: refusals name file and place") {

@@ -6,7 +6,7 @@
 //   2. Degrees below the best so far are taken apart into layouts (search_space.h); those whose own bound is no less than the best are done
 //      with, the others wait, by what an even cut would take. From time to time the most promising are forecast, which lowers the best.
 //   3. The layouts that wait are forecast in that order as long as their bound is below the best: all cuts with all sets of recomputed
-//      layers where these are few, else the cuts of evaluation.h. A layout of which all was tried has its best plan as its bound.
+//      layers where these are few, else the cuts of cut_forecasts.h. A layout of which all was tried has its best plan as its bound.
 //   4. The best few plans are improved by moving boundaries. Where gradients may be rounded, it is tried on the best plans that can, and
 //      taken where it brings kCompressionGain, mild before strong.
 //   5. Layouts with little memory are forecast too: for the front, and for plans that fit where nothing else does.
@@ -29,7 +29,7 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/plan/joint/combination_bound.h"
-#include "cohort/plan/joint/evaluation.h"
+#include "cohort/plan/joint/cut_forecasts.h"
 #include "cohort/plan/joint/infeasible.h"
 #include "cohort/plan/joint/irregular.h"
 #include "cohort/plan/joint/plan_pool.h"
@@ -144,9 +144,9 @@ class JointSearch {
     }
     auto outcome = evaluation_.by_trying_all(waiting.combination);
     if (!outcome && waiting.estimate > kHopeless * pool_.best_objective()) {
-      outcome = Evaluation::Outcome{false, kInfinite};
+      outcome = CutForecasts::Outcome{false, kInfinite};
     } else if (!outcome || !outcome->is_exact) {
-      const Evaluation::Outcome searched = evaluation_.by_search(waiting.combination);
+      const CutForecasts::Outcome searched = evaluation_.by_search(waiting.combination);
       outcome = {searched.is_exact, outcome ? std::min(outcome->best, searched.best) : searched.best};
     }
     if (is_cut_short_) return;  // Nothing is claimed of what was not finished.
@@ -361,7 +361,7 @@ class JointSearch {
       num_layouts_ += static_cast<int64_t>(rounded.size());
       for (const Combination& one : rounded) {
         PlanPool pool(request_.objective);
-        Evaluation evaluation(space_, costs_, pool, [this] { return is_over(); });
+        CutForecasts evaluation(space_, costs_, pool, [this] { return is_over(); });
         evaluation.by_search(one);
         if (pool.empty() || pool.best_objective() > (1 - kCompressionGain) * best) continue;
         best = pool.best_objective();
@@ -448,7 +448,7 @@ class JointSearch {
   CostTable costs_;
   BoundTable bounds_;
   PlanPool pool_;
-  Evaluation evaluation_;
+  CutForecasts evaluation_;
   std::vector<std::pair<Degrees, TimeBound>> degrees_;
   std::set<Key> evaluated_;
   TimeBound open_{kInfinite, ""};  ///< Of what was neither tried completely nor excluded.

@@ -12,7 +12,7 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/job/refusals.h"
-#include "cohort/plan/joint/evaluation.h"
+#include "cohort/plan/joint/cut_forecasts.h"
 #include "cohort/plan/split/split.h"
 
 using namespace cohort;

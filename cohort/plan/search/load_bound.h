@@ -16,8 +16,8 @@ struct Bound {
 /// of a plan that is there; the bound is never above it.
 Bound lower_bound(const LoadProblem& problem, double most_load);
 
-enum class Verdict { kFound, kNone, kUnknown };
+enum class LoadVerdict { kFound, kNone, kUnknown };
 /// Is there a plan of at most `most_load`? By trying all, up to `most_steps`; `found` receives the plan.
-Verdict search_all(const LoadProblem& problem, double most_load, int64_t most_steps, Placement* found);
+LoadVerdict search_all(const LoadProblem& problem, double most_load, int64_t most_steps, Placement* found);
 
 }  // namespace cohort

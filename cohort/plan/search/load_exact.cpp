@@ -27,10 +27,10 @@ class Exhaustive {
     find_order();
   }
 
-  Verdict run(Placement* found) {
-    if (!place_from(0)) return steps_left_ > 0 ? Verdict::kNone : Verdict::kUnknown;
+  LoadVerdict run(Placement* found) {
+    if (!place_from(0)) return steps_left_ > 0 ? LoadVerdict::kNone : LoadVerdict::kUnknown;
     *found = placement_;
-    return Verdict::kFound;
+    return LoadVerdict::kFound;
   }
 
  private:
@@ -150,14 +150,14 @@ class Exhaustive {
 
 }  // namespace
 
-Verdict search_all(const LoadProblem& problem, double most_load, int64_t most_steps, Placement* found) {
+LoadVerdict search_all(const LoadProblem& problem, double most_load, int64_t most_steps, Placement* found) {
   const Contraction smaller = contract_below(problem, most_load);
   const double size = static_cast<double>(smaller.problem.items.size()),
                cells = static_cast<double>(smaller.problem.nets.size()) * problem.num_parts();
-  if (size > 5000 || cells > 2e7) return Verdict::kUnknown;  // Hopeless, and deep.
+  if (size > 5000 || cells > 2e7) return LoadVerdict::kUnknown;  // Hopeless, and deep.
   Placement narrow;
-  const Verdict verdict = Exhaustive(smaller.problem, most_load, most_steps).run(&narrow);
-  if (verdict == Verdict::kFound) *found = smaller.widen(narrow);
+  const LoadVerdict verdict = Exhaustive(smaller.problem, most_load, most_steps).run(&narrow);
+  if (verdict == LoadVerdict::kFound) *found = smaller.widen(narrow);
   return verdict;
 }
 

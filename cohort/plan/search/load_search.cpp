@@ -151,17 +151,17 @@ class Search {
     double high = answer_->largest_load * (1 - 1e-9);
     for (int tries = 0; tries < 8 && high > answer_->bound.value && steady_seconds() < deadline_; ++tries) {
       Placement found;
-      const Verdict verdict = search_all(problem_, high, steps, &found);
-      if (verdict == Verdict::kFound && take(found)) high = answer_->largest_load * (1 - 1e-9);
-      else if (verdict == Verdict::kNone) answer_->bound = {high, "search"};
-      if (verdict == Verdict::kNone && high >= answer_->largest_load * (1 - 2e-9)) {
+      const LoadVerdict verdict = search_all(problem_, high, steps, &found);
+      if (verdict == LoadVerdict::kFound && take(found)) high = answer_->largest_load * (1 - 1e-9);
+      else if (verdict == LoadVerdict::kNone) answer_->bound = {high, "search"};
+      if (verdict == LoadVerdict::kNone && high >= answer_->largest_load * (1 - 2e-9)) {
         answer_->bound.value = answer_->largest_load;
         answer_->optimal = true;
         return;
       }
-      if (verdict != Verdict::kFound) {
+      if (verdict != LoadVerdict::kFound) {
         // Between what is proved and what is not: where the answer may still be known.
-        if (verdict == Verdict::kUnknown) unknown_ = high;
+        if (verdict == LoadVerdict::kUnknown) unknown_ = high;
         high = (answer_->bound.value + unknown_) / 2;
         steps = std::max<int64_t>(options_.steps / 64, 150'000);
       }

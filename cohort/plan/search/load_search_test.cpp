@@ -107,10 +107,10 @@ TEST_CASE("loads: what is joined below a load is together in every placement bel
     if (!std::isfinite(best)) continue;
     REQUIRE(best_of_all(contract_below(problem, best).problem) == doctest::Approx(best));
     Placement found;
-    REQUIRE(search_all(problem, best, 1'000'000, &found) == Verdict::kFound);
+    REQUIRE(search_all(problem, best, 1'000'000, &found) == LoadVerdict::kFound);
     REQUIRE(largest_load(problem, found) == doctest::Approx(best));
-    if (best > 0) REQUIRE(search_all(problem, best * 0.999, 1'000'000, &found) == Verdict::kNone);
-    REQUIRE(search_all(problem, best * 2, 1, &found) != Verdict::kNone);
+    if (best > 0) REQUIRE(search_all(problem, best * 0.999, 1'000'000, &found) == LoadVerdict::kNone);
+    REQUIRE(search_all(problem, best * 2, 1, &found) != LoadVerdict::kNone);
   }
 }
 

@@ -191,9 +191,9 @@ class Search {
   bool fits(const PiperStageCosts& costs, const Pair& behind, int replicas) {
     if (behind.replicas + replicas > instance_.batch) return false;
     if (!costs.may_fit(replicas, kept_micro_batches(behind, replicas), limit_, instance_.memory_bytes)) return false;
-    const VariantChoice::Verdict verdict = choose(costs, behind, replicas).verdict;
-    uncertain_ |= verdict == VariantChoice::Verdict::kNotKnown;
-    return verdict == VariantChoice::Verdict::kFits;
+    const VariantChoice::LoadVerdict verdict = choose(costs, behind, replicas).verdict;
+    uncertain_ |= verdict == VariantChoice::LoadVerdict::kNotKnown;
+    return verdict == VariantChoice::LoadVerdict::kFits;
   }
 
   std::vector<PiperStage> stages() const {

@@ -35,9 +35,9 @@ class Search {
     });
   }
 
-  VariantChoice::Verdict run(double needed_bytes, double left_seconds) {
-    if (extend(0, needed_bytes, left_seconds)) return VariantChoice::Verdict::kFits;
-    return steps_ > kMostSteps ? VariantChoice::Verdict::kNotKnown : VariantChoice::Verdict::kNone;
+  VariantChoice::LoadVerdict run(double needed_bytes, double left_seconds) {
+    if (extend(0, needed_bytes, left_seconds)) return VariantChoice::LoadVerdict::kFits;
+    return steps_ > kMostSteps ? VariantChoice::LoadVerdict::kNotKnown : VariantChoice::LoadVerdict::kNone;
   }
 
   void mark(std::vector<int>& variant) const {
@@ -113,11 +113,11 @@ VariantChoice choose_variants(const std::vector<LayerVariants>& layers, double m
     most_saved_bytes += saved;
   }
   if (seconds > limit_seconds || bytes - most_saved_bytes > memory_bytes) return choice;
-  choice.verdict = VariantChoice::Verdict::kFits;
+  choice.verdict = VariantChoice::LoadVerdict::kFits;
   if (bytes <= memory_bytes) return choice;
   Search search(std::move(swaps));
   choice.verdict = search.run(bytes - memory_bytes, limit_seconds - seconds);
-  if (choice.verdict == VariantChoice::Verdict::kFits) search.mark(choice.variant);
+  if (choice.verdict == VariantChoice::LoadVerdict::kFits) search.mark(choice.variant);
   return choice;
 }
 

@@ -12,7 +12,7 @@ struct LayerVariants {
 };
 
 struct VariantChoice {
-  enum class Verdict { kFits, kNone, kNotKnown } verdict = Verdict::kNone;
+  enum class LoadVerdict { kFits, kNone, kNotKnown } verdict = LoadVerdict::kNone;
   std::vector<int> variant;  ///< Of each layer; only where it fits.
 };
 

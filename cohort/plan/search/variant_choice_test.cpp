@@ -48,8 +48,8 @@ TEST_CASE("variant choice: as all choices say") {
       layers[i] = {.seconds = {number(0, i, 8), number(1, i, 8)}, .bytes = {number(2, i, 9), number(3, i, 9)}, .count = seed % 5 ? 2 : 1};
     const double memory = number(4, 0, 4 * layers.size() + 1), limit = number(5, 0, 4 * layers.size() + 1);
     const VariantChoice choice = choose_variants(layers, memory, limit);
-    const bool fits = choice.verdict == VariantChoice::Verdict::kFits;
-    REQUIRE(choice.verdict != VariantChoice::Verdict::kNotKnown);
+    const bool fits = choice.verdict == VariantChoice::LoadVerdict::kFits;
+    REQUIRE(choice.verdict != VariantChoice::LoadVerdict::kNotKnown);
     REQUIRE(fits == any_fits(layers, memory, limit));
     if (!fits) continue;
     ++fitting;
@@ -61,8 +61,8 @@ TEST_CASE("variant choice: as all choices say") {
 
 TEST_CASE("variant choice: many equal layers are soon decided") {
   const std::vector<LayerVariants> layers(400, {.seconds = {1, 2}, .bytes = {10, 7}, .count = 2});
-  CHECK(choose_variants(layers, 4000 - 599, 600).verdict == VariantChoice::Verdict::kFits);
-  CHECK(choose_variants(layers, 4000 - 599, 599).verdict == VariantChoice::Verdict::kNone);
+  CHECK(choose_variants(layers, 4000 - 599, 600).verdict == VariantChoice::LoadVerdict::kFits);
+  CHECK(choose_variants(layers, 4000 - 599, 599).verdict == VariantChoice::LoadVerdict::kNone);
 }
 
 }  // namespace

@@ -12,10 +12,10 @@
 
 namespace cohort {
 
-class Evaluation {
+class CutForecasts {
  public:
   /// All must outlive it. `is_over`: time is up, asked before every forecast.
-  Evaluation(const SearchSpace& space, CostTable& costs, PlanPool& pool, std::function<bool()> is_over)
+  CutForecasts(const SearchSpace& space, CostTable& costs, PlanPool& pool, std::function<bool()> is_over)
       : space_(space), problem_(space.request().problem), costs_(costs), pool_(pool), is_over_(std::move(is_over)) {}
 
   struct Outcome {

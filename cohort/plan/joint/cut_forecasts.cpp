@@ -10,7 +10,7 @@
 // time to a schedule whose order does not depend on costs, so where a cut fits without recompute its sets are not tried; zb-h1 and zb-v
 // choose their order by costs, so there all sets are tried, or nothing is claimed.
 
-#include "cohort/plan/joint/evaluation.h"
+#include "cohort/plan/joint/cut_forecasts.h"
 
 #include <algorithm>
 #include <cmath>
@@ -45,7 +45,7 @@ int worker_of(const std::string& schedule, int p, int stage) { return schedule =
 
 }  // namespace
 
-struct Evaluation::Setting {
+struct CutForecasts::Setting {
   Combination combination;
   Candidate candidate;
   StepsPoint point;
@@ -63,13 +63,13 @@ struct Evaluation::Setting {
   }
 };
 
-double Evaluation::work_of(const Combination& combination) const {
+double CutForecasts::work_of(const Combination& combination) const {
   const double pairs = static_cast<double>(combination.micro_batches) * combination.degrees.pp * space_.stages_per_worker(combination);
   const bool lists = combination.degrees.pp > 1 && space_.schedules()[at(combination.schedule)].starts_with("zb");
   return 20 + space_.num_layers() + (combination.degrees.pp > 1 ? 4 * pairs * (lists ? 15 : 1) : 0);
 }
 
-Evaluation::Setting Evaluation::setting_of(const Combination& combination) {
+CutForecasts::Setting CutForecasts::setting_of(const Combination& combination) {
   const PlanProblem& problem = space_.request().problem;
   const Degrees& degrees = combination.degrees;
   const std::string& schedule = space_.schedules()[at(combination.schedule)];
@@ -137,7 +137,7 @@ Evaluation::Setting Evaluation::setting_of(const Combination& combination) {
   return out;
 }
 
-std::optional<RankedPlan> Evaluation::forecast(const Candidate& candidate, const StepsPoint& point) {
+std::optional<RankedPlan> CutForecasts::forecast(const Candidate& candidate, const StepsPoint& point) {
   if (is_over_()) return std::nullopt;
   problem_.global_batch = point.batch_size;
   RankedPlan plan;
@@ -166,7 +166,7 @@ std::optional<RankedPlan> Evaluation::forecast(const Candidate& candidate, const
   return plan;
 }
 
-std::optional<RankedPlan> Evaluation::forecast_cut(const Setting& setting, const Cut& cut) {
+std::optional<RankedPlan> CutForecasts::forecast_cut(const Setting& setting, const Cut& cut) {
   Candidate candidate = setting.candidate;
   candidate.recompute = cut.recompute;
   candidate.layout.recompute = recompute_text(cut.recompute);
@@ -176,21 +176,21 @@ std::optional<RankedPlan> Evaluation::forecast_cut(const Setting& setting, const
   return forecast(candidate, setting.point);
 }
 
-bool Evaluation::keep(const std::optional<RankedPlan>& plan, double& best) {
+bool CutForecasts::keep(const std::optional<RankedPlan>& plan, double& best) {
   if (!plan || !plan->forecast.fits) return false;
   best = std::min(best, plan->objective);
   pool_.add(*plan);
   return true;
 }
 
-void Evaluation::consider(const Candidate& candidate, const StepsPoint& point) {
+void CutForecasts::consider(const Candidate& candidate, const StepsPoint& point) {
   double best = kInfinite;
   work_ += 4.0 * candidate.layout.microbatches * candidate.layout.pp;
   keep(forecast(candidate, point), best);
 }
 
 /// Learns from a forecast what the estimate of the stages' bytes leaves out.
-void Evaluation::adapt(Setting& setting, const Cut& cut, const RankedPlan& plan) const {
+void CutForecasts::adapt(Setting& setting, const Cut& cut, const RankedPlan& plan) const {
   std::vector<double> estimate(setting.worker_limit.size(), 0);
   CutProblem free = setting.cut;
   free.given_recompute = cut.recompute;
@@ -207,7 +207,7 @@ void Evaluation::adapt(Setting& setting, const Cut& cut, const RankedPlan& plan)
   setting.set_limits();
 }
 
-Evaluation::Outcome Evaluation::by_search(const Combination& combination) {
+CutForecasts::Outcome CutForecasts::by_search(const Combination& combination) {
   Setting setting = setting_of(combination);
   Outcome out{.best = kInfinite};
   CutProblem& problem = setting.cut;
@@ -261,14 +261,14 @@ Evaluation::Outcome Evaluation::by_search(const Combination& combination) {
   return out;
 }
 
-void Evaluation::by_memory(const Combination& combination) {
+void CutForecasts::by_memory(const Combination& combination) {
   Setting setting = setting_of(combination);
   double best = kInfinite;
   by_least_memory(setting, best);
 }
 
 /// The cut whose largest stage has the fewest bytes: bisection on one limit for all, then rounds as above.
-void Evaluation::by_least_memory(Setting& setting, double& best) {
+void CutForecasts::by_least_memory(Setting& setting, double& best) {
   CutProblem& problem = setting.cut;
   problem.only_memory = true;
   const int stages = problem.num_stages(), n = space_.num_layers();
@@ -301,14 +301,14 @@ void Evaluation::by_least_memory(Setting& setting, double& best) {
   }
 }
 
-std::vector<int> Evaluation::given_cut(int stages) const {
+std::vector<int> CutForecasts::given_cut(int stages) const {
   std::vector<int> out = {0};
   for (const std::string& part : split(space_.given().split, '/')) out.push_back(static_cast<int>(parse_integer(part).value_or(-1)));
   if (static_cast<int>(out.size()) != stages || out.back() >= space_.num_layers()) return {};
   return out;
 }
 
-std::optional<Evaluation::Outcome> Evaluation::by_trying_all(const Combination& combination) {
+std::optional<CutForecasts::Outcome> CutForecasts::by_trying_all(const Combination& combination) {
   const int n = space_.num_layers(), stages = combination.degrees.pp * space_.stages_per_worker(combination);
   double num_cuts = 1;
   for (int i = 1; i < stages; ++i) num_cuts *= static_cast<double>(n - i) / i;
@@ -355,7 +355,7 @@ std::optional<Evaluation::Outcome> Evaluation::by_trying_all(const Combination& 
   return out;
 }
 
-void Evaluation::improve(const RankedPlan& start, const Combination& combination, double most_work) {
+void CutForecasts::improve(const RankedPlan& start, const Combination& combination, double most_work) {
   Setting setting = setting_of(combination);
   const int n = space_.num_layers(), stages = setting.cut.num_stages();
   const double end = work_ + most_work;
