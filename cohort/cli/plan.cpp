@@ -13,6 +13,7 @@
 #include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/verb.h"
+#include "cohort/parallel/compress/compressor.h"
 #include "cohort/plan/analytic/analytic_profile.h"
 #include "cohort/plan/explain/explain.h"
 #include "cohort/plan/plan.h"
@@ -165,7 +166,9 @@ SearchRequest request_of(const Arguments& arguments) {
   }
   request.num_workers = config.workers;
   request.fixed = fixed_keys(arguments);
-  request.may_compress = arguments.options.contains("compress");
+  const auto compress = request.fixed.find("compress");
+  if (compress != request.fixed.end()) check_compressor(compress->second);
+  request.may_compress = arguments.options.contains("compress") || (compress != request.fixed.end() && compress->second != "none");
   request.num_runners_up = static_cast<int>(arguments.integer_option("runners-up", 5, 0, 100));
   request.search_seconds = number_option(arguments, "search-seconds", 10, 0.01, 1e6);
   return request;

@@ -111,7 +111,8 @@ def test_what_contradicts_itself_is_one_line():
                                  ([*good, "--layout", "sync=async"], "sync=async"), ([*good, "--layout", "zero=4"], "zero"), ([*good, "--layout", "precision=fp32", "--precision", "bf16"], "contradict"),
                                  ([*good, "--workers", 9], "9"), (["--profile", CHAIN, "--cluster", broken], "broken.toml"), (["--profile", here, "--cluster", here], "cluster"),
                                  (["--model", "transfomer", "--cluster", here], "did you mean 'transformer'"), (["--model", "cnn:heads=2", "--cluster", here], "heads"), ([*good, "--global-batch", 0], "global-batch"),
-                                 ([*good, "--layout", "pp=64"], ""), ([*good, "--out", folder / "no" / "plan.json", *QUICK], "plan.json")):
+                                 ([*good, "--layout", "pp=64"], "need 64 ranks"), ([*good, "--layout", "tp=2"], "no costs for tp=2"), ([*good, "--layout", "schedule=zb-v", "--workers", 1], "for stages"),
+                                 ([*good, "--layout", "compress=banana,dp=2"], "no such compression"), ([*good, "--out", folder / "no" / "plan.json", *QUICK], "plan.json")):
             code, out, err = run(["plan", *arguments])
             check(code == 2 and not out and len(err.splitlines()) == 1 and words in err, f"{arguments}: {code} {out} {err}")
 

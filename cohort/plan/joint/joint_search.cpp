@@ -107,10 +107,7 @@ class JointSearch {
       bound.seconds *= scale(degrees.batch);
       degrees_.push_back({degrees, bound});
     }
-    if (degrees_.empty())
-      fail(ErrorCode::kBadInput, "plan: no layout of at most ", space_.most_workers(), " devices has ",
-           request_.fixed.empty() ? "costs in the profile"
-                                  : name_settings("the keys that are given with --layout, and costs in the profile"));
+    if (degrees_.empty()) fail(ErrorCode::kBadInput, "plan: ", space_.why_no_degrees());
     std::stable_sort(degrees_.begin(), degrees_.end(), [](const auto& a, const auto& b) { return a.second.seconds < b.second.seconds; });
   }
 

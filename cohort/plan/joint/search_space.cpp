@@ -71,7 +71,8 @@ SearchSpace::SearchSpace(const SearchRequest& request) : request_(request), give
          ": a search chooses among named schedules; leave it out or name one");
   if (given_.sync != "step") fail(ErrorCode::kBadInput, name_settings("--layout sync="), given_.sync, ": only sync=step is planned");
   if (is_given("compress") && given_.compress != "none" && !request.may_compress)
-    fail(ErrorCode::kBadInput, name_settings("--layout compress="), given_.compress, ": the request does not let gradients be rounded");
+    fail(ErrorCode::kBadInput, name_settings("--layout compress="), given_.compress,
+         ": gradients are exchanged as they are unless compression is allowed");
   const int devices = problem.cluster.num_devices();
   if (request.num_workers > devices)
     fail(ErrorCode::kBadInput, name_settings("--workers "), request.num_workers, ": the cluster has ", devices, " devices");
@@ -129,6 +130,32 @@ std::vector<int> SearchSpace::data_degrees(int64_t batch, int most) const {
   return out;
 }
 
+bool SearchSpace::asks_for_stages() const {
+  return is_given("schedule") || is_given("split") || (is_given("microbatches") && given_.microbatches > 1);
+}
+
+std::string SearchSpace::why_no_degrees() const {
+  const ModelProfile& profile = request_.problem.profile;
+  const auto known = [&](auto&& of) {
+    std::set<std::string> all;
+    for (const ProfilePoint& point : profile.points) all.insert(of(point));
+    return join({all.begin(), all.end()}, " ");
+  };
+  if (given_.num_ranks() > most_workers_)
+    return concat("the degrees that are given need ", given_.num_ranks(), " ranks, and there are ", most_workers_, " devices");
+  if (given_.pp > num_layers()) return concat("pp=", given_.pp, " needs as many layers, and the model has ", num_layers());
+  if (asks_for_stages() && (most_workers_ < 2 || num_layers() < 2))
+    return "schedule, split and microbatches are for stages, and there is one device or one layer";
+  if (is_given("precision") && std::none_of(profile.points.begin(), profile.points.end(),
+                                            [&](const ProfilePoint& point) { return point.precision == given_.precision; }))
+    return concat("the profile has no costs in ", given_.precision, "; it has: ", known([](const auto& point) { return point.precision; }));
+  if (is_given("tp") &&
+      std::none_of(profile.points.begin(), profile.points.end(), [&](const ProfilePoint& point) { return point.tp == given_.tp; }))
+    return concat("the profile has no costs for tp=", given_.tp,
+                  "; it has: ", known([](const auto& point) { return std::to_string(point.tp); }));
+  return "no number of workers has the keys that are given, a sample for each rank, costs in the profile, and a rate of its devices";
+}
+
 std::vector<Degrees> SearchSpace::all_degrees() const {
   const PlanProblem& problem = request_.problem;
   std::set<int> tensor_degrees;
@@ -151,6 +178,7 @@ std::vector<Degrees> SearchSpace::all_degrees() const {
       const int most_stages = static_cast<int>(std::min<int64_t>({most_ranks / tp, num_layers(), kMostMicroBatches}));
       for (int pp = 1; pp <= most_stages; ++pp) {
         if (is_given("pp") && pp != given_.pp) continue;
+        if (pp == 1 && asks_for_stages()) continue;
         for (int batch = 0; batch < static_cast<int>(batches_.size()); ++batch)
           for (const int dp : data_degrees(batches_[static_cast<size_t>(batch)].batch_size, most_ranks / tp / pp))
             out.push_back({precision, tp, pp, dp, batch});

@@ -51,6 +51,8 @@ class SearchSpace {
 
   /// All choices of degrees that are on the cluster and in the profile.
   std::vector<Degrees> all_degrees() const;
+  /// Of a space without any: what is in the way.
+  std::string why_no_degrees() const;
   /// Appends all layouts with these degrees; those that no run could do are counted instead.
   void add_combinations(const Degrees& degrees, std::vector<Combination>& out, int64_t& num_refused) const;
   /// Appends those that differ from `plain` in how gradients are rounded, mild before strong.
@@ -65,6 +67,8 @@ class SearchSpace {
 
  private:
   std::vector<int> data_degrees(int64_t batch, int most) const;
+  /// Keys that mean something with several stages alone.
+  bool asks_for_stages() const;
   bool runs(const Layout& layout, int64_t& num_refused) const;
   Layout layout_of(const Combination& combination) const;
   std::string shares_of(int num_ranks, const Degrees& degrees, int64_t micro_batch) const;
