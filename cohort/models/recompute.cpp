@@ -104,7 +104,7 @@ struct Run {
 /// Stands for the whole run. Edges: one an input, then those that leave the run.
 class RecomputeNode : public Node {
  public:
-  RecomputeNode(Function function, const Tensors& inputs, torch::nn::Module* module, RunState state, edge_list leaving)
+  RecomputeNode(Function function, const Tensors& inputs, torch::nn::Module* module, ForwardState state, edge_list leaving)
       : function_(std::move(function)),
         module_(module),
         state_(std::move(state)),
@@ -143,7 +143,7 @@ class RecomputeNode : public Node {
 
   Function function_;
   torch::nn::Module* module_;
-  RunState state_;
+  ForwardState state_;
   size_t num_inputs_;
   edge_list leaving_;  ///< As they were in forward: a run around this one cuts the node's own.
   std::vector<torch::autograd::SavedVariable> saved_;
@@ -161,7 +161,7 @@ void RecomputeNode::check_versions() const {
 
 Run RecomputeNode::run_again(const Tensors& own_inputs) const {
   const RecomputingScope recomputing;
-  const RunStateScope same_state(state_);
+  const ForwardStateScope same_state(state_);
   const at::AutoGradMode record(true);
   Run run(function_, own_inputs);
   if (run.outputs.size() != num_function_outputs)
@@ -252,7 +252,7 @@ bool is_recomputing() { return num_runs_under_way > 0; }
 
 Tensors recompute(const Function& function, const Tensors& inputs, torch::nn::Module* module) {
   if (!at::GradMode::is_enabled()) return function(inputs);
-  RunState state(inputs);
+  ForwardState state(inputs);
   state.autocast.forget_casts();
   auto end = c10::make_intrusive<End>();
   const uint64_t first_node = at::sequence_number::peek();

@@ -54,11 +54,12 @@ void AutocastState::forget_casts() const {
   if (std::any_of(states_.begin(), states_.end(), [](const State& state) { return state.enabled; })) at::autocast::clear_cache();
 }
 
-RunState::RunState(const std::vector<at::Tensor>& inputs) : devices(devices_of(inputs)), random(devices), autocast(devices) {
+ForwardState::ForwardState(const std::vector<at::Tensor>& inputs) : devices(devices_of(inputs)), random(devices), autocast(devices) {
   if (const StepContext* context = current_step_context()) step = *context;
 }
 
-RunStateScope::RunStateScope(const RunState& state) : random_before_(state.devices), autocast_before_(state.devices), state_(state) {
+ForwardStateScope::ForwardStateScope(const ForwardState& state)
+    : random_before_(state.devices), autocast_before_(state.devices), state_(state) {
   if (!state.step && current_step_context() != nullptr)
     fail(ErrorCode::kBadInput, "recompute: forward ran outside of a StepContextScope and backward runs inside of one (step ",
          current_step_context()->step, "), so dropout would draw other masks; set the scope around both");
@@ -69,7 +70,7 @@ RunStateScope::RunStateScope(const RunState& state) : random_before_(state.devic
   state.autocast.forget_casts();
 }
 
-RunStateScope::~RunStateScope() {
+ForwardStateScope::~ForwardStateScope() {
   state_.autocast.forget_casts();
   at::autocast::decrement_nesting();
   autocast_before_.restore();

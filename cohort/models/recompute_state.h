@@ -46,8 +46,8 @@ class AutocastState {
 };
 
 /// All of them, and the calling thread's step context.
-struct RunState {
-  explicit RunState(const std::vector<at::Tensor>& inputs);
+struct ForwardState {
+  explicit ForwardState(const std::vector<at::Tensor>& inputs);
 
   std::vector<at::Device> devices;  ///< The CPU and the inputs' devices: whose generators and autocast states count.
   RandomState random;
@@ -56,16 +56,16 @@ struct RunState {
 };
 
 /// Puts a state in force, and at its end what was before. Error(kBadInput) inside of a step for a state from outside of one.
-class RunStateScope {
+class ForwardStateScope {
  public:
-  explicit RunStateScope(const RunState& state);
-  ~RunStateScope();
-  RunStateScope(const RunStateScope&) = delete;
+  explicit ForwardStateScope(const ForwardState& state);
+  ~ForwardStateScope();
+  ForwardStateScope(const ForwardStateScope&) = delete;
 
  private:
   RandomState random_before_;
   AutocastState autocast_before_;
-  const RunState& state_;
+  const ForwardState& state_;
   std::optional<StepContextScope> step_;
 };
 
