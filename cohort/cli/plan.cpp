@@ -152,7 +152,8 @@ SearchRequest request_of(const Arguments& arguments) {
   if (config.bucket_bytes > 0) problem.bucket_bytes = config.bucket_bytes;
   problem.profile = from_file ? read_model_profile(arguments.option("profile", ""))
                               : analytic_profile(config.model, problem.cluster,
-                                                 {.data = arguments.was_given("data") ? config.data : "", .context = config.context});
+                                                 {.data = arguments.was_given("data") ? config.data : "",
+                                                  .context = arguments.was_given("context") ? config.context : 0});
   request.objective = objective_of(arguments);
   if (arguments.options.contains("steps-curve")) {
     if (request.objective != Objective::kTimeToGoal)

@@ -110,7 +110,7 @@ TEST_CASE("verbs without actions: settings and words that they do not read are r
   CHECK(code_of(report_verb(), {"a", "b"}) == 2);
   CHECK(code_of(simulate_verb(), {"word"}) == 2);
   CHECK(code_of(plan_verb(), {"--instance", "x.json", "--json"}) == 77);
-  CHECK(code_of(plan_verb(), {"--model", "cnn"}) == 2);
+  CHECK(code_of(plan_verb(), {"--lr", "0.1"}) == 2);
 }
 
 TEST_CASE("an empty value is refused, but where nothing is what may be asked for") {

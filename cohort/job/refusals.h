@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/export.h"
 #include "cohort/job/option_rules.h"
 
 namespace cohort {
@@ -25,6 +24,6 @@ std::optional<std::string> refusal_of(const Situation& situation);
 /// The same for a layout alone: what any configuration refuses.
 std::optional<std::string> refusal_of(const Layout& layout);
 /// Error(kBadInput) with it.
-COHORT_PROGRAM_API void check_refusals(const Situation& situation);
+void check_refusals(const Situation& situation);
 
 }  // namespace cohort

@@ -8,6 +8,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/data/model/model_specification.h"
 #include "cohort/models/families.h"
 #include "cohort/models/model_errors.h"
 

@@ -29,7 +29,8 @@ COHORT_API std::vector<NamedTensor> distinct_buffers(const torch::nn::Module& mo
 /// Those that training changes. Error(kBadInput) where one is not contiguous: they are exchanged and updated as flat memory.
 COHORT_API std::vector<NamedTensor> trained_parameters(const std::vector<NamedTensor>& all);
 
-int64_t total_bytes(const std::vector<NamedTensor>& tensors);
+/// Of all of them.
+COHORT_API int64_t total_bytes(const std::vector<NamedTensor>& tensors);
 
 /// One line a tensor: "conv1.weight Float [32, 1, 5, 5] trained". Ranks may only train together when theirs are equal.
 COHORT_API std::string signature(const std::vector<NamedTensor>& parameters);

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/export.h"
 #include "cohort/base/text/json_fwd.h"
 
 namespace cohort {
@@ -86,10 +85,10 @@ bool leaves_host(const Cluster& cluster, int first, int stride, int num_ranks);
 
 /// Error(kBadInput) that says what is missing or wrong, with its place; unknown keys are refused. Numbers are finite and not negative,
 /// 1 to 1,048,576 devices.
-COHORT_PROGRAM_API Cluster cluster_from_json(const Json& json, const std::string& where);
-COHORT_PROGRAM_API Json to_json(const Cluster& cluster);
+Cluster cluster_from_json(const Json& json, const std::string& where);
+Json to_json(const Cluster& cluster);
 /// A .toml or .json file. Errors begin with FILE or FILE:LINE.
-COHORT_PROGRAM_API Cluster read_cluster(const std::string& path);
+Cluster read_cluster(const std::string& path);
 /// The same hardware with the first `num_devices` devices. Error(kBadInput) for none or more than there are.
 Cluster first_devices(const Cluster& cluster, int num_devices);
 

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/base/export.h"
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/plan/profile.h"
 
@@ -73,8 +72,8 @@ std::pair<double, double> interval_at(const ModelProfile& profile, const Profile
 
 /// Error(kBadInput) that says what is missing or wrong, with its place; unknown keys are refused. At most 65,536 layers, 4,096 points and
 /// 16 Mi numbers (7 a layer and point); a file of at most 128 MiB. The one-size form of to_json(Profile) is read too, as one point.
-COHORT_PROGRAM_API ModelProfile model_profile_from_json(const Json& json, const std::string& where);
-COHORT_PROGRAM_API Json to_json(const ModelProfile& profile);
-COHORT_PROGRAM_API ModelProfile read_model_profile(const std::string& path);
+ModelProfile model_profile_from_json(const Json& json, const std::string& where);
+Json to_json(const ModelProfile& profile);
+ModelProfile read_model_profile(const std::string& path);
 
 }  // namespace cohort

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/export.h"
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/plan/joint/joint_search.h"
 
@@ -17,9 +16,9 @@ struct Plan {
 };
 
 /// The layout of a ranked plan as a run takes it: stages and recompute by name, precision, accumulate and the rest.
-COHORT_PROGRAM_API Layout layout_of(const ModelProfile& profile, const RankedPlan& plan);
+Layout layout_of(const ModelProfile& profile, const RankedPlan& plan);
 /// Of the best plan: ranks of a place on the pipeline axis, rising.
-COHORT_PROGRAM_API std::vector<int> ranks_of_worker(const Plan& plan, int worker);
-COHORT_PROGRAM_API Json to_json(const Plan& plan);
+std::vector<int> ranks_of_worker(const Plan& plan, int worker);
+Json to_json(const Plan& plan);
 
 }  // namespace cohort

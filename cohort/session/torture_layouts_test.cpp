@@ -252,7 +252,7 @@ std::vector<Case> cases_of_optimizers() {
             Net net;
             Parallel parallel(*net, session, {.layout = "zero=2", .optimizer = optim::SGDOptions(0.1), .compress = "bf16"});
           },
-          "goes with layout dp"),
+          "zero=2 with compress=bf16"),
       session_case("an exception in the middle of backward() on one rank",
                    [](Session& session) {
                      Net mine, whole;

@@ -5,6 +5,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/data/model/model_specification.h"
 
 namespace cohort {
 namespace {

@@ -33,11 +33,4 @@ class COHORT_API ModelOptions {
   mutable std::vector<std::string> known_;
 };
 
-struct ModelSpecification {
-  std::string name;
-  std::map<std::string, std::string> values;
-};
-/// Error(kBadInput) for what is neither NAME nor NAME:key=value,...
-ModelSpecification parse_model(const std::string& text);
-
 }  // namespace cohort

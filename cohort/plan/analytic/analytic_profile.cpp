@@ -19,6 +19,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/data/model/model_specification.h"
 #include "cohort/plan/analytic/families.h"
 #include "cohort/plan/product_rate.h"
 
@@ -204,7 +205,10 @@ ModelProfile analytic_profile(const std::string& model, const Cluster& cluster, 
   if (family == analytic_families().end())
     fail(ErrorCode::kBadInput, "no shapes are known of model '", asked.name, "'", did_you_mean(asked.name, analytic_models()),
          "; there are: ", join(analytic_models(), " "), name_settings("; others need a profile in a file"));
-  DataShape data = shape_of(options.data, family->is_text, options.context);
+  if (options.context > 0 && !family->is_text)
+    fail(ErrorCode::kBadInput, name_settings("--context "), options.context, " is for text, and model ", asked.name,
+         " reads pictures; leave it out");
+  DataShape data = shape_of(options.data, family->is_text, options.context > 0 ? options.context : 64);
   if ((data.kind == DataShape::Kind::kText) != family->is_text)
     fail(ErrorCode::kBadInput, "model ", asked.name, family->is_text ? " reads text" : " reads pictures", name_settings(", and --data "),
          options.data, family->is_text ? " holds pictures" : " holds text");

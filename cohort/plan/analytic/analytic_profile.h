@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/export.h"
 #include "cohort/plan/cluster.h"
 #include "cohort/plan/model_profile.h"
 
@@ -15,13 +14,13 @@ struct AnalyticOptions {
   std::vector<int64_t> micro_batches;   ///< Sizes of points; empty: 1, 2, 4, ... 256.
   std::vector<int> tensor_degrees;      ///< Empty: 1, 2, 4, ... up to the devices of the largest host, that divide a layer.
   std::vector<std::string> precisions;  ///< Empty: those of every device.
-  std::string data;      ///< As --data names it, for its shape; nothing is opened. "": fashion-mnist, or text for models of text.
-  int64_t context = 64;  ///< Of text, unless the model says context=N.
+  std::string data;     ///< As --data names it, for its shape; nothing is opened. "": fashion-mnist, or text for models of text.
+  int64_t context = 0;  ///< Of text, unless the model says context=N; 0: 64.
 };
 
 /// `model` as --model has it: any built-in family. Models of text take two options more than their factory: context=N and vocabulary=N, for
 /// those that read no bytes. Points for every kind of device. Error(kBadInput) names unknown models and options.
-COHORT_PROGRAM_API ModelProfile analytic_profile(const std::string& model, const Cluster& cluster, const AnalyticOptions& options = {});
+ModelProfile analytic_profile(const std::string& model, const Cluster& cluster, const AnalyticOptions& options = {});
 /// The names, for help.
 std::vector<std::string> analytic_models();
 

@@ -107,6 +107,7 @@ TEST_CASE("analytic: what it does not know is named") {
   CHECK(of("fc", "folder:x").find("its shape is not in its name") != std::string::npos);
   CHECK(of("fc", "synthetic:1x0x3").find("expected synthetic:CxHxW") != std::string::npos);
   CHECK(of("transformer:heads=3").find("heads must divide") != std::string::npos);
+  CHECK_THROWS_WITH_AS(analytic_profile("fc", simple(), {.context = 9}), doctest::Contains("is for text"), Error);
   CHECK(of("transformer:context=0").find("model option context=0") != std::string::npos);
 }
 

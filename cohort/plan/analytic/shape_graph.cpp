@@ -105,7 +105,7 @@ int ShapeGraph::norm(const std::string& name, const std::string& kind, int64_t c
   layer.moved_elements = 3.0 * static_cast<double>(value.elements());
   layer.keeps_input = true;
   layer.num_trained = 2 * channels;
-  layer.buffer_bytes = is_group ? 0 : 2 * channels * 4 + 8;
+  layer.buffer_bytes = is_group ? 0 : 2 * channels * 4 + (kind == "batch" ? 8 : 0);  // LibTorch counts its batches, too.
   layer.num_kernels = 2;
   layer.tensor_parts = channels;
   return last();

@@ -3,13 +3,11 @@
 // connections and parallel branches need nothing special. Torch-free: the runtime cuts a LayerGraph with it (pipeline/stage_cut.h), the
 // planner a Profile.
 
-#include <functional>
-#include <string>
+#include <cstddef>
 #include <utility>
 #include <vector>
 
 #include "cohort/base/export.h"
-#include "cohort/plan/profile.h"
 
 namespace cohort {
 
@@ -40,16 +38,6 @@ struct COHORT_API StageGraph {
   int num_stages() const { return static_cast<int>(layers.size()); }
   std::vector<std::pair<int, int>> stage_edges() const;  ///< For a Schedule.
 };
-
-/// `layer_edges` as in Profile, where -1 is the model's input; `tied`: (owner, user) stages that share a weight. Error(kBadInput) where a
-/// value would flow from a higher stage to a lower one, or a stage has no layer; `name_of` says what the layers are called in it.
-StageGraph cut_layers(const std::vector<std::pair<int, int>>& layer_edges, const std::vector<std::pair<int, int>>& tied,
-                      std::vector<int> stage_of, const std::function<std::string(int layer)>& name_of);
-/// Of a profile.
-StageGraph cut_profile(const Profile& profile, std::vector<int> stage_of);
-
-/// Whether two stages of one worker have layers that share a weight; `tied` as in Profile.
-bool shares_weights_on_a_worker(const std::vector<std::pair<int, int>>& tied, const StageAssignment& stages);
 
 /// The stage of each layer where stages are runs of layers, by the first layer of each ({0, 3, 7}).
 COHORT_API std::vector<int> stage_of_layers(const std::vector<int>& first_layers, size_t num_layers);

@@ -21,6 +21,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/shares.h"
+#include "cohort/plan/cost/cut_layers.h"
 #include "cohort/plan/cost/exchange_forecast.h"
 #include "cohort/plan/cost/mesh_places.h"
 #include "cohort/plan/cost/scheduler.h"

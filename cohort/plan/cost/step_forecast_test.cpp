@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "cohort/base/fail.h"
+#include "cohort/plan/cost/cut_layers.h"
 #include "cohort/plan/cost/pipeline_forecast.h"
 #include "cohort/plan/cost/stage_stash.h"
 #include "cohort/plan/cost/strategy_memory.h"

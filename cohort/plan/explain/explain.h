@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/export.h"
 #include "cohort/plan/joint/joint_search.h"
 
 namespace cohort {
@@ -16,10 +15,10 @@ inline constexpr double kNoiseFloor = 0.04;
 
 /// Why this plan: what its slowest worker does with the time, what binds its memory, how far it may be from the best; and why each of the
 /// runners-up lost, or that it ties.
-COHORT_PROGRAM_API std::vector<std::string> reasons_of(const SearchRequest& request, const PlanAnswer& answer);
+std::vector<std::string> reasons_of(const SearchRequest& request, const PlanAnswer& answer);
 
 /// Why `other` lost against the best, or that it ties: within kNoiseFloor, or their intervals overlap.
-COHORT_PROGRAM_API std::string why_not(const SearchRequest& request, const PlanAnswer& answer, const RankedPlan& other);
+std::string why_not(const SearchRequest& request, const PlanAnswer& answer, const RankedPlan& other);
 
 /// What another cluster would change.
 struct WhatIf {
@@ -32,8 +31,8 @@ struct WhatIf {
 /// Searches again: links between hosts (or inside of the one) at 10 Gbit/s, at half and twice their rate, memory with 2 GiB more and twice
 /// as much, half and twice the devices. Each takes at most `seconds`. Ends early at `stop` (null: none), without the one that it cut short;
 /// `look` is called again and again meanwhile, and may set it.
-COHORT_PROGRAM_API std::vector<WhatIf> what_if(const SearchRequest& request, const PlanAnswer& answer, double seconds,
-                                               const std::atomic<bool>* stop, const std::function<void()>& look = {});
+std::vector<WhatIf> what_if(const SearchRequest& request, const PlanAnswer& answer, double seconds, const std::atomic<bool>* stop,
+                            const std::function<void()>& look = {});
 /// What a GiB of memory on each device and a twice as fast link are worth, in per cent of the objective, of those answers.
 std::vector<std::string> shadow_prices(const std::vector<WhatIf>& answers);
 
@@ -44,11 +43,11 @@ struct Utilisation {
   double naive_step_seconds = 0;
 };
 /// Empty lists where the plan has one worker on the pipeline axis.
-COHORT_PROGRAM_API Utilisation utilisation_of(const SearchRequest& request, const RankedPlan& plan);
+Utilisation utilisation_of(const SearchRequest& request, const RankedPlan& plan);
 
 /// The table: the layout, its forecast, and a row for each worker.
-COHORT_PROGRAM_API std::string plan_table(const SearchRequest& request, const PlanAnswer& answer);
+std::string plan_table(const SearchRequest& request, const PlanAnswer& answer);
 /// "12.3 ms", "4.5 GiB", "0.12 ms a sample": an objective's value.
-COHORT_PROGRAM_API std::string objective_text(Objective objective, double value);
+std::string objective_text(Objective objective, double value);
 
 }  // namespace cohort

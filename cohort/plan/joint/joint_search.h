@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/export.h"
 #include "cohort/plan/cost/step_forecast.h"
 
 namespace cohort {
@@ -63,7 +62,7 @@ struct SearchProgress {
 
 /// Error(kInfeasible) where nothing fits: the constraint, and the least memory or number of devices that would do. Error(kBadInput) for a
 /// request that contradicts itself. Deterministic unless time cuts it short. `stop`: ends with the best so far (null: none).
-COHORT_PROGRAM_API PlanAnswer search_plan(const SearchRequest& request, const std::function<void(const SearchProgress&)>& progress,
-                                          const std::atomic<bool>* stop);
+PlanAnswer search_plan(const SearchRequest& request, const std::function<void(const SearchProgress&)>& progress,
+                       const std::atomic<bool>* stop);
 
 }  // namespace cohort

@@ -5,13 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/export.h"
 #include "cohort/plan/explain/explain.h"
 #include "cohort/plan/plan.h"
 
 namespace cohort::report {
 
 /// Written by rename. Error(kBadInput) for a place that can not be written.
-COHORT_PROGRAM_API void write_plan_page(const std::string& path, const Plan& plan, const std::vector<WhatIf>& changes);
+void write_plan_page(const std::string& path, const Plan& plan, const std::vector<WhatIf>& changes);
 
 }  // namespace cohort::report

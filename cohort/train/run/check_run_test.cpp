@@ -34,7 +34,7 @@ TEST_CASE("every ZeRO stage may run on a GPU; what works in host memory alone is
   }
   CHECK(refusal("dp=2,compress=int8", "cpu") == "");
   CHECK(refusal("dp=2,compress=int8", "cuda").find("use compress=none, or --device cpu") != std::string::npos);
-  CHECK(refusal("pp=2,zero=1", "cuda").find("with pp or tp is not supported") != std::string::npos);
+  CHECK(refusal("pp=2,zero=1", "cuda").find("with pp is not supported") != std::string::npos);
 }
 
 TEST_CASE("a batch has a sample for every piece that it is cut into") {

@@ -1,4 +1,4 @@
-#include "cohort/plan/cost/stage_graph.h"
+#include "cohort/plan/cost/cut_layers.h"
 
 #include <algorithm>
 #include <map>
