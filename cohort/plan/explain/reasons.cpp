@@ -30,7 +30,7 @@ std::string where_time_goes(const StepForecast& forecast) {
       {worker.tensor_exchange_seconds / step, "exchanges of divided layers"},
       {worker.exposed_seconds / step, "exchange of gradients and weights that nothing hides"},
       {worker.update_seconds / step, "the update"},
-      {worker.idle_seconds / step, "waiting (the pipeline's bubble)"}};
+      {worker.idle_seconds / step, "waiting for others"}};
   std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<std::string> said;
   for (const auto& [share, what] : parts)
