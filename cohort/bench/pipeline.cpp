@@ -118,7 +118,7 @@ Profile profile_of(const BenchWorkload& workload, int num_micro_batches, Group& 
   return profile_from_json(Json::parse(group.all_gather_text(to_json(profile).dump(), "the profile").front()));
 }
 
-StageAssignment assign_stages(const LayerGraph& model, const Profile& profile, const Layout& layout) {
+StageAssignment assign_stages(const Profile& profile, const Layout& layout) {
   const SplitOptions options{
       .num_stages = num_stages_of(layout.schedule, layout.pp), .num_micro_batches = layout.microbatches, .num_ranks = layout.pp};
   std::vector<int> cuts;
@@ -172,7 +172,7 @@ Json measure(const BenchPipelineOptions& options, const World& world, Group& gro
   std::vector<std::unique_ptr<PipelineTrainee>> trainees;
   for (const std::string& schedule : options.schedules) {
     const Layout layout = layout_of(options, schedule);
-    const StageAssignment stages = assign_stages(*whole, profile, layout);
+    const StageAssignment stages = assign_stages(profile, layout);
     forecasts.push_back(forecast_pipeline(profile, layout, stages, {}));
     update_shares.push_back(largest_weight_share(profile, stages, layout.pp));
     trainees.push_back(std::make_unique<PipelineTrainee>(workload, options.rule, group, layout, stages));
