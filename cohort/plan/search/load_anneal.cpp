@@ -15,9 +15,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <random>
 
 #include "cohort/base/clock.h"
+#include "cohort/base/random.h"
 #include "cohort/plan/search/load_state.h"
 
 namespace cohort {
@@ -26,7 +26,7 @@ namespace {
 class Annealer {
  public:
   Annealer(const LoadProblem& problem, const Placement& start, const AnnealOptions& options)
-      : problem_(problem), options_(options), state_(problem, start), random_(options.seed), best_(start) {
+      : problem_(problem), options_(options), state_(problem, start), random_(mix64(options.seed)), best_(start) {
     for (const double load : state_.loads()) scale_ = std::max(scale_, load);
     if (!(scale_ > 0) || !std::isfinite(scale_)) scale_ = 1;
     if (fits(problem, start)) best_load_ = largest_load(problem, start);
@@ -52,8 +52,9 @@ class Annealer {
     int item, from;
   };
 
-  int draw(size_t below) { return static_cast<int>((random_() >> 11) % below); }
-  double chance() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
+  uint64_t bits() { return mix64(random_++); }
+  int draw(size_t below) { return static_cast<int>((bits() >> 32) * below >> 32); }
+  double chance() { return unit_interval(bits()); }
 
   double energy() const {
     double sum = 0, fine = 0, mean = 0;
@@ -106,9 +107,17 @@ class Annealer {
     return draw(static_cast<size_t>(problem_.num_parts()));
   }
 
+  /// Mostly one at a cut: an item with all its neighbours beside it is seldom better elsewhere.
+  int draw_item() {
+    const std::vector<int>& cut = state_.cut_nets();
+    if (cut.empty() || draw(4) == 0) return draw(problem_.items.size());
+    const std::vector<int>& pins = problem_.nets[cut[draw(cut.size())]].pins;
+    return pins[draw(pins.size())];
+  }
+
   void propose() {
     moves_.clear();
-    const int item = draw(problem_.items.size()), kind = draw(8);
+    const int item = draw_item(), kind = draw(8);
     if (kind < 4) move(item, part_near(item));
     else if (kind < 6) exchange(item);
     else if (kind < 7) move_net(item);
@@ -116,7 +125,7 @@ class Annealer {
   }
 
   void exchange(int item) {
-    const int other = draw(problem_.items.size()), from = state_.part_of(item), to = state_.part_of(other);
+    const int other = draw_item(), from = state_.part_of(item), to = state_.part_of(other);
     if (from == to) return;
     move(item, to);
     move(other, from);
@@ -146,7 +155,7 @@ class Annealer {
   const LoadProblem& problem_;
   const AnnealOptions& options_;
   LoadState state_;
-  std::mt19937_64 random_;
+  uint64_t random_;
   Placement best_;
   double best_load_ = std::numeric_limits<double>::infinity();
   double scale_ = 0, energy_ = 0, temperature_ = 0;

@@ -29,9 +29,9 @@ namespace {
 
 LoadSearchOptions with_steps(const LoadProblem& problem, LoadSearchOptions options) {
   const auto n = static_cast<int64_t>(std::min<size_t>(problem.items.size(), 10'000));
-  // A second or so for 200 items, several for more: what annealing needs grows much faster than the problem.
+  // Less than a second for 180 items, several for more: what annealing needs grows much faster than the problem.
   if (options.steps == 0)
-    options.steps = n <= 200 ? std::max<int64_t>(n * n * n * n / 230, 100'000) : std::min<int64_t>(3 * n * n * n, 22'000'000);
+    options.steps = n <= 200 ? std::max<int64_t>(n * n * n * n / 320, 100'000) : std::min<int64_t>(3 * n * n * n, 22'000'000);
   return options;
 }
 

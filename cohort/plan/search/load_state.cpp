@@ -21,6 +21,21 @@ void LoadState::restart(const Placement& placement) {
   for (size_t i = 0; i < placement_.size(); ++i) bytes_[placement_[i]] += problem_.items[i].bytes;
   for (size_t n = 0; n < problem_.nets.size(); ++n)
     for (const int pin : problem_.nets[n].pins) span_[n] += count_[n * num_parts_ + placement_[pin]]++ == 0;
+  cut_.clear();
+  place_.assign(problem_.nets.size(), 0);
+  for (size_t n = 0; n < problem_.nets.size(); ++n)
+    if (span_[n] > 1) cut(static_cast<int>(n));
+}
+
+void LoadState::cut(int net) {
+  place_[net] = static_cast<int>(cut_.size());
+  cut_.push_back(net);
+}
+
+void LoadState::join(int net) {
+  place_[cut_.back()] = place_[net];
+  cut_[place_[net]] = cut_.back();
+  cut_.pop_back();
 }
 
 double LoadState::excess(int part) const {
@@ -45,6 +60,8 @@ void LoadState::move(int item, int to) {
     const int before = span_[net];
     leave(net, from);
     enter(net, to);
+    if (before == 1 && span_[net] > 1) cut(net);
+    if (before > 1 && span_[net] == 1) join(net);
     // A part that was alone has company now, or the other way round: what `leave` and `enter` cannot see.
     if (before == 1 && span_[net] == 2) pay(from, problem_.nets[net].cost);
     if (before == 2 && span_[net] == 1) pay(to, -problem_.nets[net].cost);

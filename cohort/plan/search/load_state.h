@@ -20,6 +20,8 @@ class LoadState {
   const Placement& placement() const { return placement_; }
   const std::vector<double>& loads() const { return loads_; }
   const std::vector<int>& nets_of(int item) const { return nets_of_[item]; }
+  /// Nets that lie on several parts, in no order.
+  const std::vector<int>& cut_nets() const { return cut_; }
   /// Starts over without the rounding errors of many moves.
   void restart(const Placement& placement);
 
@@ -27,6 +29,8 @@ class LoadState {
   void pay(int part, double cost) { loads_[part] += problem_.is_cpu(part) ? 0 : cost; }
   void leave(int net, int part);
   void enter(int net, int part);
+  void cut(int net);
+  void join(int net);
 
   const LoadProblem& problem_;
   size_t num_parts_;
@@ -35,6 +39,8 @@ class LoadState {
   std::vector<double> loads_, bytes_;
   std::vector<int> count_;  ///< Pins of a net on a part, net by net.
   std::vector<int> span_;   ///< Parts that a net lies on.
+  std::vector<int> cut_;    ///< Nets with a span above 1,
+  std::vector<int> place_;  ///< and where each stands among them.
 };
 
 }  // namespace cohort
