@@ -291,7 +291,9 @@ void print_json(const Plan& plan, const std::vector<WhatIf>& changes) {
 int plan_model(const Arguments& arguments) {
   const Config& config = arguments.config;
   const std::string out = arguments.option("out", ""), page = arguments.option("report", "");
-  if (!out.empty() && out == page) fail(ErrorCode::kBadInput, "--out and --report are the same file, ", out);
+  check_distinct_files({{"--out", out}, {"--report", page}}, {{"--profile", arguments.option("profile", "")},
+                                                             {"--cluster", arguments.option("cluster", "")},
+                                                             {"--steps-curve", arguments.option("steps-curve", "")}});
   for (const std::string& path : {out, page})
     if (!path.empty()) check_writable_file(path);  // Before the search, whose answer would be lost.
   Plan plan{.request = request_of(arguments)};

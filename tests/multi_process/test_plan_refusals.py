@@ -31,6 +31,8 @@ def test_places_that_cannot_be_written_are_refused_before_the_search():
         refused(["--cluster", "x.toml", "--profile", CHAIN, "--out", folder / "none" / "plan.json"], "none")
         refused(["--cluster", "x.toml", "--profile", CHAIN, "--report", folder], str(folder))
         refused(["--cluster", "x.toml", "--profile", CHAIN, "--out", folder / "x", "--report", folder / "x"], "same file")
+        refused(["--cluster", "x.toml", "--profile", CHAIN, "--out", CHAIN], "would be written over --profile")
+        refused(["--cluster", "x.toml", "--profile", CHAIN, "--out", "/dev/full"], "it is a device")
         check(not list(folder.iterdir()), list(folder.iterdir()))
 
 

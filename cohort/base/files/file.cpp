@@ -102,7 +102,19 @@ std::string read_small_file(const std::string& path, size_t max_bytes) {
   }
 }
 
+void check_replaceable_file(const std::string& path) {
+  struct stat status{};
+  // A folder stays as it is: `rename` refuses it.
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
+    fail(ErrorCode::kBadInput, "cannot write ", path, ": it is ",
+         S_ISFIFO(status.st_mode)   ? "a pipe"
+         : S_ISSOCK(status.st_mode) ? "a socket"
+                                    : "a device",
+         ", and a file would take its place; name a regular file");
+}
+
 void write_file_atomically(const std::string& path, const std::string& content) {
+  check_replaceable_file(path);
   const std::string temporary = temporary_name(path);
   try {
     UniqueDescriptor descriptor = open_file(temporary, O_WRONLY | O_CREAT | O_EXCL);

@@ -50,9 +50,28 @@ bool is_writable_folder(const std::string& folder) { return reason_against(neare
 void check_writable_file(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) fail_errno(ErrorCode::kBadInput, "write", path, EISDIR);
+  check_replaceable_file(path);
   const std::string folder = parent_folder(path);
   const int reason = reason_against(folder);
   if (reason != 0) fail_errno(ErrorCode::kBadInput, "write " + path + ": make a file in", folder, reason);
+}
+
+void check_distinct_files(const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& inputs) {
+  const auto are_one = [](const NamedFile& a, const NamedFile& b) {
+    std::error_code ignored;
+    if (a.path.empty() || b.path.empty()) return false;
+    return std::filesystem::weakly_canonical(a.path, ignored) == std::filesystem::weakly_canonical(b.path, ignored) ||
+           std::filesystem::equivalent(a.path, b.path, ignored);
+  };
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    for (size_t j = 0; j < i; ++j)
+      if (are_one(outputs[i], outputs[j]))
+        fail(ErrorCode::kBadInput, outputs[j].option, " ", outputs[j].path, " and ", outputs[i].option, " ", outputs[i].path,
+             " are the same file; give each its own");
+    for (const NamedFile& input : inputs)
+      if (are_one(outputs[i], input))
+        fail(ErrorCode::kBadInput, outputs[i].option, " ", outputs[i].path, " would be written over ", input.option, " ", input.path);
+  }
 }
 
 }  // namespace cohort

@@ -4,6 +4,7 @@
 // by who writes.
 
 #include <string>
+#include <vector>
 
 namespace cohort {
 
@@ -13,7 +14,14 @@ void check_writable_folder(const std::string& folder);
 /// The same as an answer.
 bool is_writable_folder(const std::string& folder);
 /// Error(kBadInput) in one line where no file `path` can be made, or put in the place of one: it is a folder, its folder is not there or
-/// takes no files.
+/// takes no files. Nor may it be a device, a pipe or a socket: a new file would take its place.
 void check_writable_file(const std::string& path);
+/// A file that a command reads or writes, and the option that names it ("--out").
+struct NamedFile {
+  std::string option, path;
+};
+/// Error(kBadInput) where two of the files are one, by whatever paths; those without a path do not count. `outputs` may not be `inputs`
+/// either.
+void check_distinct_files(const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& inputs);
 
 }  // namespace cohort

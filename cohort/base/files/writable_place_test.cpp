@@ -61,6 +61,38 @@ TEST_CASE("writable file: new or in the place of one, in a folder that is there"
         "cannot write " + folder.path() + "/file/x: make a file in " + folder.path() + "/file: Not a directory");
 }
 
+TEST_CASE("writable file: what is no regular file keeps its place") {
+  const TemporaryFolder folder;
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  CHECK(refusal_of_file(folder / "pipe").find("pipe: it is a pipe, and a file would take its place") != std::string::npos);
+  CHECK_THROWS_AS(write_file_atomically(folder / "pipe", "content"), Error);
+  CHECK(std::filesystem::is_fifo(folder / "pipe"));
+  std::filesystem::create_symlink("/dev/null", folder / "link");
+  CHECK(refusal_of_file(folder / "link").find("it is a device") != std::string::npos);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 2);
+}
+
+TEST_CASE("distinct files: by whatever path") {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "input", "content");
+  std::filesystem::create_symlink("input", folder / "link");
+  std::filesystem::create_hard_link(folder / "input", folder / "hard");
+  const auto refusal = [&](const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& inputs) -> std::string {
+    try {
+      check_distinct_files(outputs, inputs);
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  const NamedFile input = {"--cluster", folder / "input"};
+  CHECK(refusal({{"--out", folder / "x"}, {"--report", folder / "y"}}, {input}).empty());
+  CHECK(refusal({{"--out", ""}, {"--report", ""}}, {{"--profile", ""}}).empty());
+  CHECK(refusal({{"--out", folder / "x"}, {"--report", folder / "./x"}}, {}).ends_with("are the same file; give each its own"));
+  for (const char* name : {"input", "link", "hard"})
+    CHECK(refusal({{"--out", folder / name}}, {input}).find(" would be written over --cluster ") != std::string::npos);
+}
+
 TEST_CASE("writable folder: without permission") {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "closed");
