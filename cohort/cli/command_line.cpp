@@ -1,8 +1,10 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <set>
 
@@ -275,8 +277,15 @@ std::vector<std::string> settings_without(const std::set<std::string>& names) {
   return kept;
 }
 
-int run_verbs(const std::vector<Verb>& verbs, int argc, char** argv) {
-  ::signal(SIGXFSZ, SIG_IGN);  // Who writes over a limit of file sizes gets an error instead.
+namespace {
+
+/// Of a value that was pasted into a message: both ends, so that the line stays one that can be read.
+std::string shortened(const std::string& text) {
+  constexpr size_t kMost = 2000;
+  return text.size() <= kMost ? text : concat(text.substr(0, kMost / 2), " ... ", text.substr(text.size() - kMost / 2));
+}
+
+int run_one_of(const std::vector<Verb>& verbs, int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
   if (first.empty() || first == "-h" || first == "--help" || first == "help") {
     print_overview(verbs);
@@ -295,13 +304,25 @@ int run_verbs(const std::vector<Verb>& verbs, int argc, char** argv) {
     if (first == "compress") fail(ErrorCode::kBadInput, "the verb 'compress' is not built yet; there are: ", join(names, " "));
     fail(ErrorCode::kBadInput, "unknown verb '", first, "'", did_you_mean(first, names), "; verbs: ", join(names, " "));
   } catch (const Error& error) {
-    if (*error.what() != 0) log_error(error.what());  // Empty: ranks have said it.
+    if (*error.what() != 0) log_error(shortened(error.what()));  // Empty: ranks have said it.
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
     const std::string text = error.what();
     log_error(text.substr(0, text.find("\nException raised from")));
     return static_cast<int>(ErrorCode::kFailed);
   }
+}
+
+}  // namespace
+
+int run_verbs(const std::vector<Verb>& verbs, int argc, char** argv) {
+  ::signal(SIGXFSZ, SIG_IGN);  // Who writes over a limit of file sizes gets an error instead.
+  const int code = run_one_of(verbs, argc, argv);
+  // An answer that nobody got is no success: a full disk behind `>`, a closed standard output.
+  const bool is_lost = std::ferror(stdout) != 0;
+  if (std::fflush(stdout) == 0 && !is_lost) return code;
+  log_error(concat("cannot write standard output: ", std::strerror(errno), "; what it was to hold is lost"));
+  return code == 0 ? static_cast<int>(ErrorCode::kFailed) : code;
 }
 
 }  // namespace cohort

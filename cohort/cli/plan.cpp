@@ -4,74 +4,29 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <set>
 
 #include "cohort/base/error.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/writable_place.h"
+#include "cohort/base/text/csv_table.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/plan_instance.h"
 #include "cohort/cli/verb.h"
+#include "cohort/job/option_rules.h"
 #include "cohort/parallel/compress/compressor.h"
 #include "cohort/plan/analytic/analytic_profile.h"
 #include "cohort/plan/explain/explain.h"
 #include "cohort/plan/plan.h"
-#include "cohort/plan/public/public_instance.h"
 #include "cohort/report/plan/plan_page.h"
-#include "cohort/study/analysis/fits.h"
 #include "cohort/study/analysis/worth.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {
 namespace {
-
-void print_instance_json(const InstanceAnswer& answer) {
-  std::printf("%s\n", Json{{"event", "plan"},
-                           {"objective_seconds", answer.objective},
-                           {"lower_bound_seconds", answer.lower_bound},
-                           {"bound_by", answer.bound_by},
-                           {"optimal", answer.optimal},
-                           {"search_seconds", answer.search_seconds},
-                           {"stages", answer.plan["stages"]}}
-                          .dump()
-                          .c_str());
-}
-
-/// "0-3, 7"
-std::string runs_of(const Json& numbers) {
-  std::vector<std::string> runs;
-  for (size_t i = 0; i < numbers.size();) {
-    size_t end = i + 1;
-    while (end < numbers.size() && numbers[end].get<int>() == numbers[end - 1].get<int>() + 1) ++end;
-    runs.push_back(end - i > 1 ? concat(numbers[i].get<int>(), "-", numbers[end - 1].get<int>()) : concat(numbers[i].get<int>()));
-    i = end;
-  }
-  return join(runs, ", ");
-}
-
-void print_instance_table(const InstanceAnswer& answer) {
-  std::printf("%s, %s; no plan is below %s (%s); found in %s\n\n", human_seconds(answer.objective).c_str(),
-              answer.optimal ? "optimal" : "not proved optimal", human_seconds(answer.lower_bound).c_str(), answer.bound_by.c_str(),
-              human_seconds(answer.search_seconds).c_str());
-  std::printf("stage        load  devices     layers\n");
-  int number = 0;
-  for (const Json& stage : answer.plan["stages"])
-    std::printf("%5d  %10s  %-10s  %s\n", number++, human_seconds(stage["load_seconds"].get<double>()).c_str(),
-                runs_of(stage["devices"]).c_str(), runs_of(stage["layers"]).c_str());
-}
-
-int plan_instance(const Arguments& arguments) {
-  for (const auto& [name, value] : arguments.options)
-    if (name != "instance")
-      fail(ErrorCode::kBadInput, "--", name, " is for a plan from a profile and a cluster; an --instance says all itself");
-  for (const std::string& name : arguments.given)
-    if (name != "json")
-      fail(ErrorCode::kBadInput, "--", name, " is for a plan from a profile and a cluster; an --instance says all itself");
-  const InstanceAnswer answer = solve_cohort_instance(arguments.option("instance", ""), {});
-  arguments.config.json ? print_instance_json(answer) : print_instance_table(answer);
-  return 0;
-}
 
 double number_option(const Arguments& arguments, const std::string& name, double fallback, double minimum, double maximum) {
   if (!arguments.options.contains(name)) return fallback;
@@ -83,15 +38,24 @@ double number_option(const Arguments& arguments, const std::string& name, double
 
 /// The full format (docs/formats/steps_curve.md), or its first two columns alone.
 std::vector<StepsPoint> read_curve(const std::string& path) {
+  constexpr int64_t kMostBatch = 1'000'000'000;  // As of --global-batch.
   const std::string text = read_small_file(path, 64 << 20), header = text.substr(0, text.find('\n'));
   std::vector<StepsPoint> curve;
+  std::set<int64_t> met;
   if (header.find("steps_low") == std::string::npos) {
-    for (const study::StepsPoint& point : study::read_steps_table(path))
-      curve.push_back({static_cast<int64_t>(std::llround(point.batch_size)), point.steps, point.steps, point.steps});
+    for (const CsvRow& row : read_csv(path)) {
+      const int64_t batch = row.count("batch_size");
+      const double steps = row.positive("steps");
+      if (batch > kMostBatch) row.refuse("batch_size", concat("at most ", kMostBatch));
+      if (steps < 1 || steps > 1e15) row.refuse("steps", "1 to 1e15 steps");
+      if (!met.insert(batch).second) row.refuse("batch_size", "another: it is in an earlier row");
+      curve.push_back({batch, steps, steps, steps});
+    }
   } else {
     for (const study::StepsToResult& row : study::read_steps_curve(path))
       if (row.steps) {
         const auto steps = static_cast<double>(*row.steps);
+        if (row.batch_size > kMostBatch) fail(ErrorCode::kBadInput, path, ": batch size ", row.batch_size, "; at most ", kMostBatch);
         curve.push_back({row.batch_size, steps, row.low.value_or(steps), row.high.value_or(steps)});
       }
   }
@@ -122,6 +86,31 @@ std::map<std::string, std::string> fixed_keys(const Arguments& arguments) {
   return fixed;
 }
 
+/// Options that no plan of the request could use.
+void check_that_options_act(const Arguments& arguments, const SearchRequest& request) {
+  const auto fixed = [&](const char* key, const std::string& fallback) {
+    const auto found = request.fixed.find(key);
+    return found == request.fixed.end() ? fallback : found->second;
+  };
+  const int devices = request.num_workers > 0 ? request.num_workers : request.problem.cluster.num_devices();
+  std::string why;
+  if (devices == 1) why = "there is one worker";
+  else if (fixed("dp", "") == "1") why = "dp is 1";
+  const auto refuse = [&](const char* option, const std::string& now) {
+    if (!now.empty())
+      fail(ErrorCode::kBadInput, "--", option, " would do nothing here: it is for gradients that replicas exchange, and ", now,
+           "; leave it out");
+  };
+  for (const char* name : {"bucket-bytes", "weights"})
+    if (arguments.was_given(name)) refuse(name, why);
+  if (arguments.was_given("weights") && fixed("zero", "0") != "0") refuse("weights", "zero=" + fixed("zero", "") + " divides them");
+  if (!arguments.options.contains("compress")) return;
+  refuse("compress", why);
+  for (const auto& [key, plain] : {std::pair("pp", "1"), std::pair("tp", "1"), std::pair("zero", "0")})
+    if (fixed(key, plain) != plain) refuse("compress", concat(key, "=", fixed(key, ""), " exchanges them as they are"));
+  if (fixed("compress", "") == "none") refuse("compress", "compress=none keeps them as they are");
+}
+
 Objective objective_of(const Arguments& arguments) {
   const std::string name = arguments.option("objective", "step-time");
   for (size_t i = 0; i < objective_names().size(); ++i)
@@ -133,6 +122,8 @@ Objective objective_of(const Arguments& arguments) {
 SearchRequest request_of(const Arguments& arguments) {
   const Config& config = arguments.config;
   const bool from_file = arguments.options.contains("profile");
+  if (arguments.was_given("global-batch") && config.global_batch == 0)
+    fail(ErrorCode::kBadInput, "--global-batch auto: give a number; with --objective time-to-goal and --steps-curve the batch is chosen");
   if (!arguments.options.contains("cluster"))
     fail(ErrorCode::kBadInput, "plan: give --cluster FILE (clusters/ has some; docs/formats/cluster.md), or --instance FILE.json");
   if (from_file && arguments.was_given("model")) fail(ErrorCode::kBadInput, "--profile says which model it is of; leave --model out");
@@ -170,6 +161,7 @@ SearchRequest request_of(const Arguments& arguments) {
   const auto compress = request.fixed.find("compress");
   if (compress != request.fixed.end()) check_compressor(compress->second);
   request.may_compress = arguments.options.contains("compress") || (compress != request.fixed.end() && compress->second != "none");
+  check_that_options_act(arguments, request);
   request.num_runners_up = static_cast<int>(arguments.integer_option("runners-up", 5, 0, 100));
   request.search_seconds = number_option(arguments, "search-seconds", 10, 0.01, 1e6);
   return request;
@@ -206,9 +198,13 @@ std::string train_line(const Arguments& arguments, const Plan& plan, const std::
                             arguments.was_given("data") ? shell_quoted(config.data) : "DATA", " --workers ", layout.num_ranks(),
                             " --global-batch ", plan.answer.best.global_batch);
   if (arguments.was_given("optimizer")) line += " --optimizer " + config.optimizer;
-  if (arguments.was_given("weights")) line += " --weights " + config.weights;
+  const Situation situation{.config = config,
+                            .layout = layout,
+                            .num_ranks = layout.num_ranks(),
+                            .one_host = layout.num_ranks() <= plan.request.problem.cluster.hosts.front().devices_per_host};
+  if (arguments.was_given("weights") && acts("weights", situation)) line += " --weights " + config.weights;
   if (arguments.was_given("context")) line += concat(" --context ", config.context);
-  if (arguments.was_given("bucket-bytes")) line += concat(" --bucket-bytes ", config.bucket_bytes);
+  if (arguments.was_given("bucket-bytes") && acts("bucket-bytes", situation)) line += concat(" --bucket-bytes ", config.bucket_bytes);
   if (arguments.was_given("memory-limit")) line += concat(" --memory-limit ", config.memory_limit);
   return line + " --layout " + (file.empty() ? shell_quoted(to_text(layout)) : shell_quoted(file));
 }
@@ -292,8 +288,8 @@ int plan_model(const Arguments& arguments) {
   const Config& config = arguments.config;
   const std::string out = arguments.option("out", ""), page = arguments.option("report", "");
   check_distinct_files({{"--out", out}, {"--report", page}}, {{"--profile", arguments.option("profile", "")},
-                                                             {"--cluster", arguments.option("cluster", "")},
-                                                             {"--steps-curve", arguments.option("steps-curve", "")}});
+                                                              {"--cluster", arguments.option("cluster", "")},
+                                                              {"--steps-curve", arguments.option("steps-curve", "")}});
   for (const std::string& path : {out, page})
     if (!path.empty()) check_writable_file(path);  // Before the search, whose answer would be lost.
   Plan plan{.request = request_of(arguments)};

@@ -116,8 +116,11 @@ void check_replaceable_file(const std::string& path) {
 void write_file_atomically(const std::string& path, const std::string& content) {
   check_replaceable_file(path);
   const std::string temporary = temporary_name(path);
+  struct stat replaced{};
+  const bool has_mode = ::stat(path.c_str(), &replaced) == 0;
   try {
     UniqueDescriptor descriptor = open_file(temporary, O_WRONLY | O_CREAT | O_EXCL);
+    if (has_mode) ::fchmod(descriptor.get(), replaced.st_mode & 0777);  // What was kept from others stays so.
     write_all(descriptor.get(), content.data(), content.size(), temporary);
     sync_descriptor(descriptor.get(), temporary);
     // Network file systems report a full disk as late as close.

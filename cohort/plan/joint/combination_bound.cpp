@@ -48,7 +48,8 @@ bool splits_backward(const std::string& schedule) { return schedule.starts_with(
 
 }  // namespace
 
-BoundTable::BoundTable(const SearchSpace& space, CostTable& costs) : space_(space), costs_(costs) {
+BoundTable::BoundTable(const SearchSpace& space, CostTable& costs)
+    : space_(space), costs_(costs), num_trained_(static_cast<double>(space.request().problem.profile.num_trained())) {
   for (const ProfilePoint& point : space.request().problem.profile.points) trained_bytes_[point.tp] = trained_bytes(point.tp);
 }
 
@@ -247,7 +248,7 @@ double BoundTable::memory_bytes(const Combination& combination) const {
 double BoundTable::held_bytes(const Combination& combination) const {
   const PlanProblem& problem = space_.request().problem;
   const Degrees& degrees = combination.degrees;
-  const double dp = degrees.dp, trained = 4.0 * static_cast<double>(problem.profile.num_trained()) / degrees.tp / degrees.pp;
+  const double dp = degrees.dp, trained = 4.0 * num_trained_ / degrees.tp / degrees.pp;
   return trained * ((combination.zero == 3 ? 1 / dp : 1) + (combination.zero >= 2 ? 1 / dp : 1) +
                     problem.optimizer_arrays * (combination.zero >= 1 ? 1 / dp : 1));
 }
@@ -255,7 +256,7 @@ double BoundTable::held_bytes(const Combination& combination) const {
 double BoundTable::exchange_estimate(const Degrees& degrees, double computing_seconds, int zero) const {
   if (degrees.dp == 1) return 0;
   const PlanProblem& problem = space_.request().problem;
-  const double bytes = 4.0 * static_cast<double>(problem.profile.num_trained()) / degrees.pp / degrees.tp;
+  const double bytes = 4.0 * num_trained_ / degrees.pp / degrees.tp;
   const bool leaves = problem.cluster.hosts.front().devices_per_host < degrees.dp * degrees.tp * degrees.pp;
   const double exchange = exchange_seconds(problem.cluster, Exchange::kAllReduce, degrees.dp, leaves, bytes);
   return (degrees.pp > 1 ? exchange : std::max(0.0, exchange - 0.5 * computing_seconds)) + (zero == 3 ? 0.5 * exchange : 0);
@@ -266,7 +267,7 @@ double BoundTable::estimate_bytes(const Combination& combination) {
   const LayerCosts& costs = costs_.least(space_.precisions()[static_cast<size_t>(degrees.precision)], degrees.tp, combination.micro_batch,
                                          space_.kinds(degrees.dp * degrees.tp * degrees.pp));
   const double kept = degrees.pp == 1 ? 1 : std::min(combination.micro_batches, degrees.pp);
-  return held_bytes(combination) + static_cast<double>(costs.largest_stash) + kept * static_cast<double>(costs.all_outputs) / degrees.pp;
+  return memory_bytes(combination) + static_cast<double>(costs.largest_stash) + kept * static_cast<double>(costs.all_outputs) / degrees.pp;
 }
 
 double BoundTable::estimate_bytes(const Degrees& degrees) {

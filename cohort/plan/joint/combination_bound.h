@@ -46,6 +46,7 @@ class BoundTable {
 
   const SearchSpace& space_;
   CostTable& costs_;
+  double num_trained_;
   std::map<int, int64_t> trained_bytes_;                                           // Of a rank that has all layers, by tp.
   std::map<std::tuple<int, int, size_t>, double> a_sample_;                        // By precision, tp, kinds.
   std::map<std::tuple<int, int, int, int, int64_t, size_t, bool>, double> flush_;  // And pp, micro-batches, samples, split.

@@ -16,6 +16,8 @@
 namespace cohort {
 namespace {
 
+constexpr size_t kMostLayers = 2'000'000;  // Of all tables together: some 200 MB.
+
 void add_sums(LayerCosts& costs, const std::vector<std::pair<int, int>>& edges) {
   const size_t n = costs.layers.size();
   costs.seconds_before.assign(n + 1, 0);
@@ -61,6 +63,11 @@ const LayerCosts& CostTable::find(const std::string& precision, int tp, int64_t 
   std::unique_ptr<LayerCosts>& table = tables_[for_bound ? 1 : 0][key];
   if (!table) table = make(key, for_bound);
   return *table;
+}
+
+void CostTable::trim() {
+  for (auto& tables : tables_)
+    if (tables.size() * problem_.profile.layers.size() > kMostLayers) tables.clear();
 }
 
 std::unique_ptr<LayerCosts> CostTable::make(const Key& key, bool for_bound) const {

@@ -40,6 +40,8 @@ class CostTable {
   const LayerCosts& on_device(const std::string& precision, int tp, int64_t micro_batch, int kind);
   /// The least of each number over several kinds: what no mixture of them is below.
   const LayerCosts& least(const std::string& precision, int tp, int64_t micro_batch, const std::vector<int>& kinds);
+  /// Forgets all tables where they have become many; references to them end then.
+  void trim();
 
  private:
   using Key = std::tuple<std::string, int, int64_t, std::vector<int>>;

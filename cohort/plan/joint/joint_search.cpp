@@ -24,7 +24,9 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
+#include <tuple>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
@@ -41,10 +43,19 @@ namespace {
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr double kMostWork = 2.5e7, kMostForecastWork = 2e5, kImproveWork = 4e5, kMemoryWork = 4e5, kCompressionGain = 0.05,
                  kProgressSeconds = 0.2;
-constexpr double kHopeless = 1.15;  // Times the best: by an estimate without memory's details.
+constexpr double kMostDegreesShare = 0.3;  // Of the time, to bound the degrees.
+constexpr double kHopeless = 1.15;         // Times the best: by an estimate without memory's details.
 constexpr int64_t kMostLayouts = 300'000;
-constexpr size_t kMostWaiting = 20'000, kWave = 4'000, kWaveForecasts = 12, kMemoryForecasts = 24, kMostMemoryForecasts = 300;
+constexpr size_t kMostWaiting = 20'000, kWave = 4'000, kWaveForecasts = 12, kMemoryForecasts = 24, kMostMemoryForecasts = 300,
+                 kMemoryObjective = 3000;
 constexpr int kImproved = 5, kMostDescents = 12;
+
+/// Near the golden section of n, so that its multiples are spread evenly; it meets all of 0 .. n - 1.
+size_t coprime_stride(size_t n) {
+  auto stride = std::max<size_t>(1, static_cast<size_t>(0.618 * static_cast<double>(n)));
+  while (std::gcd(stride, n) != 1) ++stride;
+  return stride;
+}
 
 struct Waiting {
   Combination combination;
@@ -68,7 +79,7 @@ class JointSearch {
 
   PlanAnswer run() {
     find_degrees();
-    if (request_.objective == Objective::kMemory) search_memory(kMostMemoryForecasts, true);
+    if (request_.objective == Objective::kMemory) search_memory(kMemoryObjective, true);
     else search_time();
     if (pool_.empty() && request_.objective != Objective::kMemory) search_memory(kMostMemoryForecasts, false);
     if (pool_.empty()) give_up();
@@ -101,14 +112,25 @@ class JointSearch {
     return request_.objective == Objective::kTimeToGoal ? point.steps : 1;
   }
 
+  /// In strides, so that what is met before time is up is a sample of all.
   void find_degrees() {
-    for (const Degrees& degrees : space_.all_degrees()) {
-      TimeBound bound = bounds_.of_degrees(degrees);
-      bound.seconds *= scale(degrees.batch);
-      degrees_.push_back({degrees, bound});
+    const std::vector<Degrees> all = space_.all_degrees();
+    if (all.empty()) fail(ErrorCode::kBadInput, "plan: ", space_.why_no_degrees());
+    const size_t stride = coprime_stride(all.size());
+    for (size_t i = 0, at = 0; i < all.size(); ++i, at = (at + stride) % all.size()) {
+      if (i % 64 == 63 && (is_over() || steady_seconds() - start_ > kMostDegreesShare * request_.search_seconds)) {
+        leave_open({0, "area"});
+        break;
+      }
+      TimeBound bound = bounds_.of_degrees(all[at]);
+      bound.seconds *= scale(all[at].batch);
+      degrees_.push_back({all[at], bound});
     }
-    if (degrees_.empty()) fail(ErrorCode::kBadInput, "plan: ", space_.why_no_degrees());
-    std::stable_sort(degrees_.begin(), degrees_.end(), [](const auto& a, const auto& b) { return a.second.seconds < b.second.seconds; });
+    const auto key = [](const std::pair<Degrees, TimeBound>& one) {  // Of equals the simpler first.
+      const Degrees& its = one.first;
+      return std::tuple(one.second.seconds, its.precision, its.tp, its.pp, its.batch, its.dp);
+    };
+    std::sort(degrees_.begin(), degrees_.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
   }
 
   /// Appends the layouts of one choice of degrees that may be better than the best.
@@ -117,10 +139,12 @@ class JointSearch {
     space_.add_combinations(degrees, found, num_refused_);
     num_layouts_ += static_cast<int64_t>(found.size());
     for (const Combination& combination : found) {
+      costs_.trim();
       TimeBound bound = bounds_.of_combination(combination, false);
       bound.seconds *= scale(degrees.batch);
       if (bound.seconds >= pool_.best_objective()) ++num_done_;  // Excluded: the best only falls.
       else if (const double work = evaluation_.work_of(combination); work > kMostForecastWork) leave_open(combination, bound);
+      else if (is_over()) leave_open(bound);
       // Of layouts that seem equal the one that is forecast sooner goes first.
       else
         out.push_back({combination, bound, bounds_.estimate(combination) * scale(degrees.batch) * (1 + 0.02 * std::log2(1 + work / 1e4))});
@@ -165,7 +189,7 @@ class JointSearch {
   }
   /// With its cheap bound; the flush is looked at where that counts.
   void leave_open(const Combination& combination, const TimeBound& cheap) {
-    if (cheap.seconds < open_.seconds) leave_open(with_flush(combination));
+    if (cheap.seconds < open_.seconds) leave_open(is_cut_short_ ? cheap : with_flush(combination));
   }
 
   using Key = std::array<int64_t, 12>;
@@ -199,6 +223,8 @@ class JointSearch {
   void forecast_every_branch() {
     std::map<std::array<int, 4>, std::pair<double, const Degrees*>> branches;
     for (const auto& [degrees, bound] : degrees_) {
+      if (is_over()) return;
+      costs_.trim();
       const double estimate = bounds_.estimate(degrees) * scale(degrees.batch);
       const auto [at, is_new] = branches.try_emplace({degrees.precision, degrees.tp, degrees.pp, degrees.batch}, estimate, &degrees);
       if (!is_new && estimate < at->second.first) at->second = {estimate, &degrees};
@@ -271,8 +297,10 @@ class JointSearch {
     descend();
     std::vector<Waiting> waiting;
     std::vector<std::pair<double, size_t>> order;
-    for (size_t i = 0; i < degrees_.size(); ++i)
-      order.emplace_back(bounds_.estimate(degrees_[i].first) * scale(degrees_[i].first.batch), i);
+    for (size_t i = 0; i < degrees_.size(); ++i) {  // Out of time only the bounds are still looked at.
+      costs_.trim();
+      order.emplace_back(is_over() ? 0 : bounds_.estimate(degrees_[i].first) * scale(degrees_[i].first.batch), i);
+    }
     std::stable_sort(order.begin(), order.end());
     size_t next = 0, next_wave = kWave / 8;
     for (; next < order.size() && !is_over() && num_layouts_ < kMostLayouts; ++next) {
@@ -312,7 +340,7 @@ class JointSearch {
     if (pool_.empty() || is_over()) return;
     const RankedPlan before = pool_.best();
     for (const StepsPoint& point : space_.batches())
-      if (point.batch_size == before.global_batch)
+      if (point.batch_size == before.global_batch && space_.has_undivided_costs(before.candidate.layout.precision))
         try_irregular(space_, before.candidate.layout.precision, point, evaluation_, [this] { return is_over(); });
     if (pool_.best_objective() < before.objective) leave_open(degrees_.front().second);
   }
@@ -372,7 +400,10 @@ class JointSearch {
   void search_memory(size_t count, bool is_objective, double most_work = kMostWork) {
     std::vector<Waiting> all;
     std::vector<std::pair<double, size_t>> order;
-    for (size_t i = 0; i < degrees_.size(); ++i) order.emplace_back(bounds_.estimate_bytes(degrees_[i].first), i);
+    for (size_t i = 0; i < degrees_.size(); ++i) {
+      costs_.trim();
+      order.emplace_back(is_over() ? 0 : bounds_.estimate_bytes(degrees_[i].first), i);
+    }
     std::stable_sort(order.begin(), order.end());
     for (size_t i = 0; i < order.size(); ++i) {
       if (is_over() || all.size() > kMostWaiting) {
@@ -384,6 +415,7 @@ class JointSearch {
       space_.add_combinations(degrees_[order[i].second].first, found, is_objective ? num_refused_ : refused);
       if (is_objective) num_layouts_ += static_cast<int64_t>(found.size());
       for (const Combination& one : found) {
+        costs_.trim();
         const TimeBound bound{bounds_.memory_bytes(one), "memory"};
         if (evaluation_.work_of(one) <= kMostForecastWork) all.push_back({one, bound, bounds_.estimate_bytes(one)});
         else if (is_objective) leave_open(bound);
@@ -413,6 +445,7 @@ class JointSearch {
   [[noreturn]] void give_up() {
     const auto& least = evaluation_.least_memory();
     if (!least && is_cut_short_) fail(ErrorCode::kInfeasible, "plan: the search was stopped before it had a plan; give it more time");
+    if (const std::string why = least ? "" : space_.why_no_layouts(); !why.empty()) fail(ErrorCode::kBadInput, "plan: ", why);
     if (!least) fail(ErrorCode::kInfeasible, "plan: no layout of at most ", space_.most_workers(), " devices can be run");
     fail(ErrorCode::kInfeasible, why_infeasible(request_, *least, [this](const SearchRequest& larger, double seconds) {
            SearchRequest request = larger;

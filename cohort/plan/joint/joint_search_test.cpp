@@ -306,6 +306,40 @@ TEST_CASE("joint search: nothing fits; with the memory that the message names a 
   CHECK_THROWS_AS(search_plan(request_of(problem), nullptr, nullptr), const Error&);
 }
 
+TEST_CASE("joint search: costs of divided layers alone are enough in a precision") {
+  std::mt19937 random(17);
+  PlanProblem problem = random_problem(random, 3, 4, false);
+  for (const ProfilePoint& point : {problem.profile.points[0], problem.profile.points[1]}) {
+    ProfilePoint divided = point;
+    divided.precision = "bf16", divided.tp = 2;
+    for (LayerCost& cost : divided.layers)
+      cost.forward_seconds /= 20, cost.backward_input_seconds /= 20, cost.backward_weight_seconds /= 20;
+    problem.profile.points.push_back(divided);
+  }
+  for (ProfiledLayer& layer : problem.profile.layers) layer.tensor_parts = 4;
+  const RankedPlan best = search_plan(request_of(problem), nullptr, nullptr).best;  // It looks beyond runs of layers, too, undivided.
+  CHECK(best.candidate.layout.tp == 2);
+  CHECK(best.candidate.layout.precision == "bf16");
+}
+
+TEST_CASE("joint search: no degrees that are given need less memory than what is chosen freely") {
+  std::mt19937 random(19);
+  for (int round = 0; round < 6; ++round) {
+    PlanProblem problem = random_problem(random, whole(random, 2, 6), 6, false);
+    ProfilePoint half = problem.profile.points[0];
+    half.precision = "bf16";
+    problem.profile.points.push_back(half);
+    problem.global_batch = 64;
+    SearchRequest request = request_of(problem);
+    request.objective = Objective::kMemory;
+    const double least = search_plan(request, nullptr, nullptr).best.objective;
+    for (const int dp : {1, 2, 6}) {
+      request.fixed = {{"dp", std::to_string(dp)}, {"pp", "1"}, {"precision", "fp32"}};
+      CHECK(least <= search_plan(request, nullptr, nullptr).best.objective);
+    }
+  }
+}
+
 TEST_CASE("joint search: ends when it is told to, and within its time") {
   std::mt19937 random(13);
   PlanProblem problem = random_problem(random, 200, 1, false);
@@ -331,4 +365,14 @@ TEST_CASE("joint search: ends when it is told to, and within its time") {
   CHECK(num_calls <= 10);
   const std::atomic<bool> stop = true;
   CHECK_THROWS_AS(search_plan(request, nullptr, &stop), const Error&);
+  // More degrees than there is time for.
+  problem.cluster = cluster_of(1 << 17, 8, int64_t{1} << 40);
+  problem.global_batch = 1'000'000'000;
+  request = request_of(problem);
+  request.search_seconds = 0.3;
+  const double begin = steady_seconds();
+  const PlanAnswer large = search_plan(request, nullptr, nullptr);
+  CHECK(steady_seconds() - begin < 20);
+  CHECK_FALSE(large.is_complete);
+  CHECK(large.lower_bound <= large.best.objective);
 }

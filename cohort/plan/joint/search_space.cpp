@@ -2,8 +2,9 @@
 //
 //   precision     those that the profile has points of for every kind of device that takes part
 //   tp            divisors of the devices of every host (so that a layer is divided inside of a host) with points in the profile
-//   pp            1 .. layers
-//   dp            1 .. samples; of a batch above kEveryDegree samples the least dp for each size of a replica's share, and powers of two
+//   pp            1 .. layers; above kEveryCount divisors of the layers and powers of two
+//   dp            1 .. samples; of a batch above kEveryDegree samples the least dp for each size of a replica's share, divisors and powers
+//                 of two; of the former above kEveryCount those that are 1 % apart
 //   micro-batches  (pp > 1), accumulate (pp = 1): 1 .. samples of a share; of a share above kEveryPiece samples the least number for each
 //                 size of a piece, where numbers are at most 1.5 apart, and powers of two
 //   zero, schedule, order, shares (of a dp alone on mixed devices)
@@ -24,7 +25,7 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kEveryDegree = 128, kEveryPiece = 32;
+constexpr int64_t kEveryDegree = 128, kEveryPiece = 32, kEveryCount = 1024;
 constexpr int64_t kMostMicroBatches = 4096, kMostPairs = int64_t{2} << 20;  // As schedule/ has them, and what a forecast can afford.
 constexpr int kMostShares = 512;
 
@@ -41,7 +42,8 @@ std::vector<int64_t> piece_counts(int64_t whole, int64_t most, int64_t all_up_to
   double last = 0;
   for (int64_t count = 1; count <= end;) {
     const int64_t size = rounded_up(whole, count);
-    if (!thin || whole % count == 0 || static_cast<double>(count) >= 1.5 * last) {
+    const double apart = thin ? 1.5 : count > kEveryCount ? 1.01 : 0;
+    if (whole % count == 0 || static_cast<double>(count) >= apart * last) {
       counts.insert(count);
       last = static_cast<double>(count);
     }
@@ -134,6 +136,12 @@ bool SearchSpace::asks_for_stages() const {
   return is_given("schedule") || is_given("split") || (is_given("microbatches") && given_.microbatches > 1);
 }
 
+bool SearchSpace::has_undivided_costs(const std::string& precision) const {
+  for (const DeviceKind& device : request_.problem.cluster.devices)
+    if (!has_points(request_.problem.profile, {device.name, precision, 1, 1})) return false;
+  return true;
+}
+
 std::string SearchSpace::why_no_degrees() const {
   const ModelProfile& profile = request_.problem.profile;
   const auto known = [&](auto&& of) {
@@ -143,6 +151,11 @@ std::string SearchSpace::why_no_degrees() const {
   };
   if (given_.num_ranks() > most_workers_)
     return concat("the degrees that are given need ", given_.num_ranks(), " ranks, and there are ", most_workers_, " devices");
+  if (is_given("pp") && given_.pp == 1 && asks_for_stages())
+    return concat(is_given("schedule") ? "schedule"
+                  : is_given("split")  ? "split"
+                                       : "microbatches",
+                  " is for several stages, and pp=1 has one; leave one of the two out");
   if (given_.pp > num_layers()) return concat("pp=", given_.pp, " needs as many layers, and the model has ", num_layers());
   if (asks_for_stages() && (most_workers_ < 2 || num_layers() < 2))
     return "schedule, split and microbatches are for stages, and there is one device or one layer";
@@ -154,6 +167,39 @@ std::string SearchSpace::why_no_degrees() const {
     return concat("the profile has no costs for tp=", given_.tp,
                   "; it has: ", known([](const auto& point) { return std::to_string(point.tp); }));
   return "no number of workers has the keys that are given, a sample for each rank, costs in the profile, and a rate of its devices";
+}
+
+std::string SearchSpace::why_no_layouts() const {
+  const std::vector<Degrees> all = all_degrees();
+  if (is_given("zero") && given_.zero > 0 && std::none_of(all.begin(), all.end(), [](const Degrees& one) { return one.dp > 1; }))
+    return concat("zero=", given_.zero, " divides between replicas, and with the keys that are given on ", most_workers_,
+                  " devices there is one: dp is 1");
+  std::string why;
+  for (const Degrees& degrees : all) {
+    const int64_t batch = batches_[static_cast<size_t>(degrees.batch)].batch_size;
+    Combination it{.degrees = degrees, .zero = is_given("zero") ? given_.zero : 0};
+    if (degrees.pp > 1 && is_given("microbatches")) it.micro_batches = given_.microbatches;
+    if (is_given("accumulate")) it.accumulate = given_.accumulate;
+    if (const int64_t pieces = int64_t{it.micro_batches} * it.accumulate * degrees.dp; pieces > batch) {
+      if (why.empty())
+        why = concat("microbatches x accumulate x dp = ", pieces, " pieces need as many samples, and a global batch has ", batch);
+      continue;
+    }
+    const auto text = refusal_of(layout_of(it));
+    if (text) {
+      why = *text;
+      continue;
+    }
+    const int stages = degrees.pp * stages_per_worker(it);
+    if (stages > num_layers())
+      why = concat("pp=", degrees.pp, " with schedule=", schedules_.front(), " makes ", stages, " stages, and the model has ", num_layers(),
+                   " layers");
+    else if (is_given("split"))
+      why = concat("split=", given_.split, " names the first layer of each stage but the first: for pp=", degrees.pp,
+                   " with schedule=", schedules_.front(), stages == 2 ? " one layer" : concat(" ", stages - 1, " layers, rising,"),
+                   " from 1 to ", num_layers() - 1);
+  }
+  return why;
 }
 
 std::vector<Degrees> SearchSpace::all_degrees() const {
@@ -178,6 +224,7 @@ std::vector<Degrees> SearchSpace::all_degrees() const {
       const int most_stages = static_cast<int>(std::min<int64_t>({most_ranks / tp, num_layers(), kMostMicroBatches}));
       for (int pp = 1; pp <= most_stages; ++pp) {
         if (is_given("pp") && pp != given_.pp) continue;
+        if (pp > kEveryCount && !is_given("pp") && num_layers() % pp != 0 && (pp & (pp - 1)) != 0) continue;
         if (pp == 1 && asks_for_stages()) continue;
         for (int batch = 0; batch < static_cast<int>(batches_.size()); ++batch)
           for (const int dp : data_degrees(batches_[static_cast<size_t>(batch)].batch_size, most_ranks / tp / pp))

@@ -51,8 +51,12 @@ class SearchSpace {
 
   /// All choices of degrees that are on the cluster and in the profile.
   std::vector<Degrees> all_degrees() const;
+  /// Whether every device can have undivided layers in this precision.
+  bool has_undivided_costs(const std::string& precision) const;
   /// Of a space without any: what is in the way.
   std::string why_no_degrees() const;
+  /// Of degrees without any layout that can be run: what is in the way.
+  std::string why_no_layouts() const;
   /// Appends all layouts with these degrees; those that no run could do are counted instead.
   void add_combinations(const Degrees& degrees, std::vector<Combination>& out, int64_t& num_refused) const;
   /// Appends those that differ from `plain` in how gradients are rounded, mild before strong.
