@@ -17,6 +17,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <memory>
+#include <set>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
@@ -148,15 +151,19 @@ class Forecast {
     tensor_seconds_.resize(num_stages);
     kind_of_worker_.resize(num_workers), layers_of_worker_.resize(num_workers);
     std::vector<std::pair<int, bool>> made_for;  // Workers of the same kind have the same costs.
+    for (const StageEdge& edge : graph_.edges) {
+      values_of_[{edge.from, edge.to}] = &edge.values;
+      if (!edge.values.empty()) receives_.insert(edge.to);
+    }
     for (int worker = 0; worker < places_.num_workers(); ++worker) {
       const bool leaves = places_.tensor_leaves_host(worker);
       double slowest = -1;
       for (const auto& [kind, micro_batch] : kinds_and_batches(worker)) {
         const auto same = std::find(made_for.begin(), made_for.end(), std::pair{kind, leaves});
         const bool is_new = same == made_for.end() || micro_batch != micro_batch_;
-        const LayersOfKind layers =
-            is_new ? layers_of(kind, leaves, micro_batch) : layers_of_worker_[static_cast<size_t>(same - made_for.begin())];
-        const double seconds = seconds_of(worker, layers);
+        const auto layers = is_new ? std::make_shared<const LayersOfKind>(layers_of(kind, leaves, micro_batch))
+                                   : layers_of_worker_[static_cast<size_t>(same - made_for.begin())];
+        const double seconds = seconds_of(worker, *layers);
         if (seconds <= slowest) continue;
         slowest = seconds;
         kind_of_worker_[static_cast<size_t>(worker)] = kind;
@@ -164,7 +171,7 @@ class Forecast {
       }
       made_for.emplace_back(kind_of_worker_[static_cast<size_t>(worker)], leaves);
       for (const int stage : stages_of_worker_[static_cast<size_t>(worker)])
-        make_stage(stage, layers_of_worker_[static_cast<size_t>(worker)]);
+        make_stage(stage, *layers_of_worker_[static_cast<size_t>(worker)]);
     }
     costs_.transfer = [this](int from, int to) { return transfer_seconds(from, to); };
   }
@@ -202,8 +209,7 @@ class Forecast {
   void make_stage(int stage, const LayersOfKind& layers) {
     const auto at = static_cast<size_t>(stage);
     // A stage that gets nothing from others owes no gradients: all of its backward is in the weight part (split_backward.h).
-    const bool owes = std::any_of(graph_.edges.begin(), graph_.edges.end(),
-                                  [&](const StageEdge& edge) { return edge.to == stage && !edge.values.empty(); });
+    const bool owes = receives_.contains(stage);
     double input = 0;
     for (const int layer : graph_.layers[at]) {
       const LayerProfile& cost = layers.profile.layers[static_cast<size_t>(layer)];
@@ -217,10 +223,9 @@ class Forecast {
 
   double transfer_seconds(int from, int to) const {
     int64_t bytes = 0;
-    const LayersOfKind& layers = layers_of_worker_[static_cast<size_t>(worker_of(std::min(from, to)))];
-    for (const StageEdge& edge : graph_.edges)
-      if (edge.from == std::min(from, to) && edge.to == std::max(from, to))
-        for (const int value : edge.values) bytes += layers.profile.layers[static_cast<size_t>(value)].output_bytes;
+    const LayersOfKind& layers = *layers_of_worker_[static_cast<size_t>(worker_of(std::min(from, to)))];
+    if (const auto found = values_of_.find({std::min(from, to), std::max(from, to)}); found != values_of_.end())
+      for (const int value : *found->second) bytes += layers.profile.layers[static_cast<size_t>(value)].output_bytes;
     const bool leaves = places_.handover_leaves_host(worker_of(from), worker_of(to));
     return exchange_seconds(problem_.cluster, Exchange::kHandOver, 2, leaves, static_cast<double>(bytes));
   }
@@ -273,7 +278,7 @@ class Forecast {
     std::vector<StageStash> out(static_cast<size_t>(graph_.num_stages()));
     for (int worker = 0; worker < places_.num_workers(); ++worker) {
       const std::vector<StageStash> all =
-          stash_of_stages(layers_of_worker_[static_cast<size_t>(worker)].profile, graph_, candidate_.recompute);
+          stash_of_stages(layers_of_worker_[static_cast<size_t>(worker)]->profile, graph_, candidate_.recompute);
       for (const int stage : stages_of_worker_[static_cast<size_t>(worker)])
         out[static_cast<size_t>(stage)] = all[static_cast<size_t>(stage)];
       if (!problem_.cluster.is_mixed()) return all;
@@ -367,7 +372,9 @@ class Forecast {
   StageGraph graph_;
   std::vector<std::vector<int>> stages_of_worker_;
   std::vector<int> kind_of_worker_;
-  std::vector<LayersOfKind> layers_of_worker_;
+  std::vector<std::shared_ptr<const LayersOfKind>> layers_of_worker_;
+  std::map<std::pair<int, int>, const std::vector<int>*> values_of_;  ///< Of the graph's edges, by their ends.
+  std::set<int> receives_;                                            ///< Stages that get values of others.
   StageCosts costs_;
   std::vector<double> tensor_seconds_;  // Of each stage, a micro-batch.
   std::vector<StageStash> stash_;

@@ -281,11 +281,13 @@ double BoundTable::estimate_bytes(const Degrees& degrees) {
 
 double BoundTable::estimate(const Degrees& degrees) {
   const int64_t batch = space_.batches()[static_cast<size_t>(degrees.batch)].batch_size, share = (batch + degrees.dp - 1) / degrees.dp;
+  // No more micro-batches than a layout that is forecast may have.
+  const int64_t most = degrees.pp > 1 ? static_cast<int64_t>(kMostForecastWork / kActionsOfAPair) / degrees.pp : 4096;
   double least = std::numeric_limits<double>::infinity();
   for (const int zero : {0, 1, 3})
     for (const int64_t wanted : {int64_t{degrees.pp}, int64_t{4} * degrees.pp, share}) {
       Combination one{.degrees = degrees, .zero = zero};
-      const int64_t pieces = std::min({wanted, share, int64_t{4096}});
+      const int64_t pieces = std::max<int64_t>(1, std::min({wanted, share, int64_t{4096}, most}));
       (degrees.pp > 1 ? one.micro_batches : one.accumulate) = static_cast<int>(pieces);
       one.micro_batch = (share + pieces - 1) / pieces;
       if (zero == 0 || degrees.dp > 1) least = std::min(least, estimate(one));

@@ -66,7 +66,7 @@ struct CutForecasts::Setting {
 double CutForecasts::work_of(const Combination& combination) const {
   const double pairs = static_cast<double>(combination.micro_batches) * combination.degrees.pp * space_.stages_per_worker(combination);
   const bool lists = combination.degrees.pp > 1 && space_.schedules()[at(combination.schedule)].starts_with("zb");
-  return 20 + space_.num_layers() + (combination.degrees.pp > 1 ? 4 * pairs * (lists ? 15 : 1) : 0);
+  return 20 + space_.num_layers() + (combination.degrees.pp > 1 ? kActionsOfAPair * pairs * (lists ? 15 : 1) : 0);
 }
 
 CutForecasts::Setting CutForecasts::setting_of(const Combination& combination) {

@@ -41,14 +41,13 @@ namespace cohort {
 namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
-constexpr double kMostWork = 2.5e7, kMostForecastWork = 2e5, kImproveWork = 4e5, kMemoryWork = 4e5, kCompressionGain = 0.05,
-                 kProgressSeconds = 0.2;
+constexpr double kMostWork = 2.5e7, kImproveWork = 4e5, kMemoryWork = 4e5, kCompressionGain = 0.05, kProgressSeconds = 0.2;
 constexpr double kMostDegreesShare = 0.3;  // Of the time, to bound the degrees.
 constexpr double kHopeless = 1.15;         // Times the best: by an estimate without memory's details.
 constexpr int64_t kMostLayouts = 300'000;
 constexpr size_t kMostWaiting = 20'000, kWave = 4'000, kWaveForecasts = 12, kMemoryForecasts = 24, kMostMemoryForecasts = 300,
                  kMemoryObjective = 3000;
-constexpr int kImproved = 5, kMostDescents = 12;
+constexpr int kImproved = 5, kMostDescents = 12, kEveryBranch = 64;
 
 /// Near the golden section of n, so that its multiples are spread evenly; it meets all of 0 .. n - 1.
 size_t coprime_stride(size_t n) {
@@ -218,12 +217,19 @@ class JointSearch {
     widest([](const Degrees& d) { return d.pp; }, [](const Degrees& d) { return d.dp == 1 && d.tp == 1 && d.pp > 1; });
   }
 
+  /// Long pipelines of nearly the same length are nearly the same: those with 2^a or 3 * 2^a workers stand for all.
+  static bool is_round(int workers) {
+    const auto is_power = [](int n) { return (n & (n - 1)) == 0; };
+    return is_power(workers) || (workers % 3 == 0 && is_power(workers / 3));
+  }
+
   /// One choice of degrees for each (precision, tp, pp, batch), the most promising: of it the best by estimate under every ZeRO stage
   /// and every schedule, so that none is left out because the estimate errs.
   void forecast_every_branch() {
     std::map<std::array<int, 4>, std::pair<double, const Degrees*>> branches;
     for (const auto& [degrees, bound] : degrees_) {
       if (is_over()) return;
+      if (degrees.pp > kEveryBranch && !is_round(degrees.pp)) continue;
       costs_.trim();
       const double estimate = bounds_.estimate(degrees) * scale(degrees.batch);
       const auto [at, is_new] = branches.try_emplace({degrees.precision, degrees.tp, degrees.pp, degrees.batch}, estimate, &degrees);

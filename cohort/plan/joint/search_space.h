@@ -9,6 +9,9 @@
 
 namespace cohort {
 
+/// Simulated actions of a layout that is forecast, at most; and of a stage with a micro-batch.
+inline constexpr double kMostForecastWork = 2e5, kActionsOfAPair = 4;
+
 /// What decides the size of the stages and of the samples on a rank: a branch of the search.
 struct Degrees {
   int precision = 0;  ///< Index in SearchSpace::precisions().
