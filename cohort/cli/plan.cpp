@@ -15,14 +15,17 @@
 #include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/plan_instance.h"
+#include "cohort/cli/plan_machine.h"
 #include "cohort/cli/verb.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/parallel/compress/compressor.h"
 #include "cohort/plan/analytic/analytic_profile.h"
 #include "cohort/plan/explain/explain.h"
+#include "cohort/plan/joint/search_machines.h"
 #include "cohort/plan/plan.h"
 #include "cohort/report/plan/plan_page.h"
 #include "cohort/study/analysis/worth.h"
+#include "cohort/train/measured/auto_layout.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {
@@ -121,11 +124,10 @@ Objective objective_of(const Arguments& arguments) {
 
 SearchRequest request_of(const Arguments& arguments) {
   const Config& config = arguments.config;
-  const bool from_file = arguments.options.contains("profile");
+  const bool has_cluster = arguments.options.contains("cluster"), has_profile = arguments.options.contains("profile");
+  const bool from_file = has_profile && (has_cluster || !arguments.was_given("model"));
   if (arguments.was_given("global-batch") && config.global_batch == 0)
     fail(ErrorCode::kBadInput, "--global-batch auto: give a number; with --objective time-to-goal and --steps-curve the batch is chosen");
-  if (!arguments.options.contains("cluster"))
-    fail(ErrorCode::kBadInput, "plan: give --cluster FILE (clusters/ has some; docs/formats/cluster.md), or --instance FILE.json");
   if (from_file && arguments.was_given("model")) fail(ErrorCode::kBadInput, "--profile says which model it is of; leave --model out");
   if (!from_file && !arguments.was_given("model"))
     fail(ErrorCode::kBadInput,
@@ -135,16 +137,22 @@ SearchRequest request_of(const Arguments& arguments) {
 
   SearchRequest request;
   PlanProblem& problem = request.problem;
-  problem.cluster = read_cluster(arguments.option("cluster", ""));
+  if (has_cluster) problem.cluster = read_cluster(arguments.option("cluster", ""));
   problem.global_batch = config.global_batch;
   problem.optimizer_arrays = static_cast<int>(UpdateRule{.kind = optimizer_kind(config.optimizer)}.slots().size());
   problem.private_weights = config.weights == "private";
   problem.memory_limit_bytes = config.memory_limit;
   if (config.bucket_bytes > 0) problem.bucket_bytes = config.bucket_bytes;
-  problem.profile = from_file ? read_model_profile(arguments.option("profile", ""))
-                              : analytic_profile(config.model, problem.cluster,
-                                                 {.data = arguments.was_given("data") ? config.data : "",
-                                                  .context = arguments.was_given("context") ? config.context : 0});
+  problem.profile = from_file      ? read_model_profile(arguments.option("profile", ""))
+                    : !has_cluster ? profile_of_this_machine(arguments)
+                                   : analytic_profile(config.model, problem.cluster,
+                                                      {.data = arguments.was_given("data") ? config.data : "",
+                                                       .context = arguments.was_given("context") ? config.context : 0});
+  if (!has_cluster && problem.profile.measured_on.empty())
+    fail(ErrorCode::kBadInput, "plan: ", arguments.option("profile", ""),
+         " does not say what it was measured on; give --cluster FILE (clusters/ has some; docs/formats/cluster.md)");
+  if (!has_cluster) problem.profile = measured_request(config, problem.profile).problem.profile;
+  if (!has_cluster) problem.cluster = problem.profile.measured_on.back();  // The largest, for checks; search_machines() tries all.
   request.objective = objective_of(arguments);
   if (arguments.options.contains("steps-curve")) {
     if (request.objective != Objective::kTimeToGoal)
@@ -298,19 +306,23 @@ int plan_model(const Arguments& arguments) {
   const auto look = [&] { return stop = stop_requested(); };
   try {
     SearchLine line(plan.request.objective, !config.json && !config.quiet);
-    plan.answer = search_plan(
-        plan.request,
-        [&](const SearchProgress& progress) {
-          look();
-          line.show(progress);
-        },
-        &stop);
+    const auto show = [&](const SearchProgress& progress) {
+      look();
+      line.show(progress);
+    };
+    if (arguments.options.contains("cluster")) {
+      plan.answer = search_plan(plan.request, show, &stop);
+    } else {
+      MachineAnswer found = search_machines(plan.request, config.workers, show, &stop);
+      plan.request = std::move(found.request), plan.answer = std::move(found.answer);
+      plan.reasons = machine_sentences(found);
+    }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInfeasible || !look()) throw;
     std::fprintf(stderr, "cohort: plan: stopped before it had a plan\n");
     return 130;
   }
-  plan.reasons = reasons_of(plan.request, plan.answer);
+  for (std::string& reason : reasons_of(plan.request, plan.answer)) plan.reasons.push_back(std::move(reason));
   std::vector<WhatIf> changes;
   if (!arguments.options.contains("no-what-if") && !look())
     changes = what_if(plan.request, plan.answer, plan.request.search_seconds / 5, &stop, look);
@@ -339,8 +351,11 @@ Verb plan_verb() {
            "cohort plan --instance examples/instances/branches.json --json"},
       .settings = {"model", "data", "context", "workers", "layout", "weights", "global-batch", "accumulate", "optimizer", "precision",
                    "bucket-bytes", "memory-limit", "json", "quiet"},
-      .options = {{"profile", "FILE.json", "What the layers cost (docs/formats/profile.md); instead of --model"},
-                  {"cluster", "FILE", "Devices, hosts and links, .toml or .json (docs/formats/cluster.md)"},
+      .options = {{"profile", "FILE.json",
+                   "What the layers cost (docs/formats/profile.md); instead of --model. With --model and without --cluster: where to keep "
+                   "what is measured"},
+                  {"cluster", "FILE",
+                   "Devices, hosts and links, .toml or .json (docs/formats/cluster.md); left out: this machine, measured"},
                   {"objective", "NAME", "step-time (default), throughput, memory, time-to-goal"},
                   {"steps-curve", "FILE.csv", "Steps to the goal by batch size, for time-to-goal: batch_size,steps"},
                   {"compress", "", "Gradients may be compressed where that saves 5 % or more"},

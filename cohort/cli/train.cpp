@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -9,6 +11,7 @@
 #include "cohort/data/source.h"
 #include "cohort/job/resumed_config.h"
 #include "cohort/train/measured/auto_batch.h"
+#include "cohort/train/measured/auto_layout.h"
 #include "cohort/train/run/check_run.h"
 #include "cohort/train/run/run_folder.h"
 #include "cohort/train/run/train_job.h"
@@ -24,7 +27,8 @@ Config resolved_config(const Arguments& arguments) {
   if (config.study.empty() && config.global_batch != 0) return config;
   if (!is_given(config, *find_setting("global-batch"))) config.global_batch = 0;  // Nobody named a number.
   const World world = world_from_environment();
-  const Layout layout = parse_layout(config.layout, world.launcher == "none" ? config.workers : world.size);
+  const Layout layout =
+      parse_layout(config.layout == "auto" ? "dp" : config.layout, world.launcher == "none" ? config.workers : world.size);
   AutoBatch chosen = resolve_auto_batch(config, [&](const std::string& setting) { return arguments.was_given(setting); }, layout);
   if (world.rank == 0) log_info(chosen.sentence);
   chosen.config.taken_from = config.study;
@@ -51,7 +55,20 @@ Config config_to_resume(const Arguments& given, const std::string& run, bool mus
     return before = config;
   }
   read_config_file(run + "/config.toml", before);
+  if (before.layout == "auto") before.layout = "dp";
   return resumed_config({.run = run, .file = given.file, .given = given.config, .names = given.given});
+}
+
+/// --layout auto becomes a layout, before ranks are forked or, where a launcher started them, by all of them together.
+void plan_layout(Config& config, const DataSet& data, const World& world, TrainOptions& options) {
+  const bool is_alone = world.launcher == "none";
+  const AutoLayout chosen = is_alone ? choose_layout(config, data, !config.quiet && !config.json && ::isatty(STDERR_FILENO) == 1)
+                                     : choose_layout_together(config, data, world);
+  if (world.rank == 0)
+    for (const std::string& sentence : chosen.sentences) log_info("auto: " + sentence);
+  config = chosen.config;
+  if (!chosen.plan.is_null()) options.plan = chosen.plan.dump(1) + "\n";
+  options.predicted_step_seconds = chosen.predicted_step_seconds;
 }
 
 int run_train(const Arguments& given) {
@@ -74,6 +91,10 @@ int run_train(const Arguments& given) {
     arguments.config = resolved_config(given);
   }
   Config& config = arguments.config;
+  const bool plans = config.layout == "auto";
+  if (plans && config.resume)
+    fail(ErrorCode::kBadInput, "--layout auto with --resume: a run that goes on is not planned anew; leave --layout out, or name one");
+  if (plans) config.layout = "dp";  // What is wrong with the other options is said before anything is measured.
   check_config(config);
   Job job = job_of(arguments);
   if (takes_folder && !folder) folder = std::make_unique<RunFolder>(config);
@@ -82,6 +103,11 @@ int run_train(const Arguments& given) {
   // Read before ranks are forked: once for all of them, and a bad file ends the command before anything is started.
   const DataSet data = open_data(config.data, {.context = config.context, .validation_samples = config.val_samples, .seed = config.seed});
   check_data(job, data);
+  if (plans) {
+    plan_layout(config, data, world_here, options);
+    job = resolve(config, is_alone ? config.workers : world_here.size, job.one_host);
+    check_data(job, data);
+  }
   if (is_alone && stop_requested()) {
     log_info("interrupted before the first step; nothing was saved");
     return static_cast<int>(ErrorCode::kInterrupted);

@@ -21,7 +21,7 @@ struct Config {
   int64_t context = 64;     ///< Bytes of one text sample.
   int64_t val_samples = 0;  ///< 0: the data set's own rule.
   int workers = 0;          ///< 0: what the launcher started, else 1.
-  std::string layout = "auto";
+  std::string layout = "dp";
   std::string backend = "auto";
   std::string device = "cpu";
   int threads = 0;             ///< Compute threads a rank; 0: cores / local ranks.

@@ -255,7 +255,9 @@ int Layout::num_ranks() const {
 
 Layout parse_layout(const std::string& text, int workers) {
   Layout layout;
-  if (text == "auto" || text.empty()) {
+  if (text == "auto")
+    fail(ErrorCode::kBadInput, name_settings("--layout auto is chosen by `cohort train`, before ranks are started; name a layout here"));
+  if (text == "dp" || text.empty()) {
     layout.dp = workers > 0 ? workers : 1;
     return layout;
   }

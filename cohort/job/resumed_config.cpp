@@ -33,6 +33,7 @@ Config resumed_config(const ResumeRequest& request) {
   read_config_file(own_file, before);
   if (before.given.empty())
     fail(ErrorCode::kBadInput, own_file, " holds no setting, and a run's own has many: it was cut; put the whole file back");
+  if (before.layout == "auto") before.layout = "dp";  // What it meant in runs from before there was a planner.
   Config config = before;
   std::error_code ignored;
   if (!request.file.empty() && !std::filesystem::equivalent(request.file, own_file, ignored)) {

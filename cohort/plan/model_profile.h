@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/base/text/json_fwd.h"
+#include "cohort/plan/cluster.h"
 #include "cohort/plan/profile.h"
 
 namespace cohort {
@@ -45,7 +46,11 @@ struct ModelProfile {
   std::vector<ProfiledLayer> layers;
   std::vector<std::pair<int, int>> edges;  ///< As in Profile.
   std::vector<std::pair<int, int>> tied;   ///< As in Profile; the weight counts in its owner alone.
+  int64_t sample_granularity = 1;          ///< Samples that a norm keeps together; above 1 a step is not cut into pieces.
   std::vector<ProfilePoint> points;        ///< By device, precision, tp, micro_batch; no two alike.
+  /// Where it was measured: for each number of workers that ran side by side a cluster of that many, whose device the points name. Empty
+  /// where it was not measured here.
+  std::vector<Cluster> measured_on;
 
   int64_t num_trained() const;
 };

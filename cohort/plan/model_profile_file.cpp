@@ -24,6 +24,7 @@ namespace {
 constexpr size_t kMostFileBytes = size_t{1} << 27;
 constexpr size_t kMostLayers = size_t{1} << 16, kMostPoints = size_t{1} << 12, kMostPairs = size_t{1} << 20;
 constexpr size_t kCostsEach = 7, kMostCosts = size_t{1} << 24;  // Of a layer at a point: three times, two ends, two counts of bytes.
+constexpr size_t kMostClusters = 64, kClusterValues = 128;      // Of a machine that was measured.
 constexpr size_t kMostTextBytes = 4096;
 constexpr int64_t kMostBytes = INT64_C(1) << 44;  // Sums over all layers and micro-batches stay far from overflow.
 constexpr int64_t kMostElements = kMostBytes / 4, kMostMicroBatch = INT64_C(1) << 30, kMostDegree = 1 << 20;
@@ -31,7 +32,7 @@ constexpr double kMostSeconds = 1e9, kMostShare = 1e6;
 
 const std::vector<std::string> kOutputKept = {"no", "itself", "readers"};  // As OutputKept.
 const std::vector<std::string> kPrecisions = {"fp32", "bf16", "fp16"};
-const std::vector<std::string> kProfileKeys = {"model", "source", "layers", "edges", "tied", "points"};
+const std::vector<std::string> kProfileKeys = {"model", "source", "layers", "edges", "tied", "points", "sample_granularity", "measured_on"};
 const std::vector<std::string> kLayerKeys = {"name",         "kind",        "num_trained",  "num_frozen",
                                              "buffer_bytes", "output_kept", "tensor_parts", "num_tensor_exchanges"};
 const std::vector<std::string> kOneSizeKeys = {
@@ -273,9 +274,9 @@ ModelProfile from_one_size(const Json& json, const std::string& where) {
 
 /// Refuses a text from which a larger tree would be built than any profile needs.
 void check_counts(const std::string& text, const std::string& where) {
-  constexpr size_t kMostObjects = 1 + kMostLayers + kMostPoints;
-  constexpr size_t kMostLists = 4 + 2 * kMostPairs + kCostsEach * kMostPoints;
-  constexpr size_t kMostValues = kMostCosts + 2 * 2 * kMostPairs + 16 * (kMostLayers + kMostPoints);
+  constexpr size_t kMostObjects = 1 + kMostLayers + kMostPoints + kMostClusters * kClusterValues;
+  constexpr size_t kMostLists = 4 + kMostClusters * kClusterValues + 2 * kMostPairs + kCostsEach * kMostPoints;
+  constexpr size_t kMostValues = kMostClusters * kClusterValues + kMostCosts + 2 * 2 * kMostPairs + 16 * (kMostLayers + kMostPoints);
   size_t num_objects = 0, num_lists = 0, num_values = 1;
   bool is_inside = false;  // Of a string.
   for (size_t i = 0; i < text.size(); ++i) {
@@ -348,6 +349,10 @@ ModelProfile model_profile_from_json(const Json& json, const std::string& where)
   profile.points.reserve(points.size());
   for (const Json& point : points)
     profile.points.push_back(point_from_json(point, concat(where, ": points[", profile.points.size(), "]"), layers.size()));
+  if (fields.has("sample_granularity")) profile.sample_granularity = fields.integer("sample_granularity", 1, INT64_C(1) << 40);
+  if (fields.has("measured_on"))
+    for (const Json& cluster : fields.list("measured_on", kMostClusters))
+      profile.measured_on.push_back(cluster_from_json(cluster, concat(where, ": measured_on[", profile.measured_on.size(), "]")));
   return finished(std::move(profile), fields, where);
 }
 
@@ -355,9 +360,12 @@ Json to_json(const ModelProfile& profile) {
   Json layers = Json::array(), points = Json::array();
   for (const ProfiledLayer& layer : profile.layers) layers.push_back(layer_json(layer));
   for (const ProfilePoint& point : profile.points) points.push_back(point_json(point));
-  return {{"model", profile.model},           {"source", profile.source},
-          {"layers", std::move(layers)},      {"edges", pairs_json(profile.edges)},
-          {"tied", pairs_json(profile.tied)}, {"points", std::move(points)}};
+  Json out{{"model", profile.model},           {"source", profile.source},
+           {"layers", std::move(layers)},      {"edges", pairs_json(profile.edges)},
+           {"tied", pairs_json(profile.tied)}, {"points", std::move(points)}};
+  if (profile.sample_granularity > 1) out["sample_granularity"] = profile.sample_granularity;
+  for (const Cluster& cluster : profile.measured_on) out["measured_on"].push_back(to_json(cluster));
+  return out;
 }
 
 ModelProfile read_model_profile(const std::string& path) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/files/file.h"
 #include "cohort/base/memory.h"
 #include "cohort/data/loader.h"
 #include "cohort/data/sampler.h"
@@ -140,6 +141,7 @@ TrainResult train(const Job& job, const DataSet& data, const World& world, const
   }
   RunSetup run(job, data, world, options);
   RunSaver saver(run);
+  if (run.reports_here() && !options.plan.empty()) write_file_atomically(run.config.run + "/plan.json", options.plan);
   if (run.reports_here()) write_run_config(run.config);  // Not before layout and checkpoint are known to fit.
   if (run.config.eval_every == 0) {
     const int64_t epoch = Sampler(data.train->num_samples(), run.config.global_batch, run.config.seed).steps_per_epoch();

@@ -49,19 +49,19 @@ def test_private_weights():
 
 
 def test_uneven_shares():
-    for layout in ("auto", "zero=1", "zero=2", "zero=3"):
+    for layout in ("dp", "zero=1", "zero=2", "zero=3"):
         verify([*FC, "--layout", layout, "--shares", "5:1"], ranks="2")
     verify([*CNN, "--shares", "1:4:2", "--accumulate", "2"], ranks="3")
 
 
 def test_batch_norm_over_ranks():
-    for layout in ("auto", "zero=2", "zero=3"):
+    for layout in ("dp", "zero=2", "zero=3"):
         verify(["--model", "vgg11:width=4,hidden=16,norm=batch", "--data", "synthetic:1x16x16,classes=5,samples=200", "--global-batch", "26", "--lr", "0.01", "--layout", layout, "--sync-batch-norm"], ranks="2,3", steps=2)
     verify(["--model", "vgg11:width=4,hidden=16,norm=batch", *IMAGES, "--lr", "0.01", "--sync-batch-norm", "--accumulate", "2", "--shares", "3:1"], ranks="2", steps=2)
 
 
 def test_half_precision():
-    for layout in ("auto", "zero=1", "zero=3"):
+    for layout in ("dp", "zero=1", "zero=3"):
         verify([*FC, "--lr", "0.01", "--precision", "bf16", "--layout", layout], ranks="2")
     verify([*FC, "--lr", "0.01", "--precision", "fp16"], ranks="2")
 
@@ -74,7 +74,7 @@ def test_a_checkpoint_of_any_layout_loads_under_any_other():
         losses["one process"] = last_loss(folder / "whole")
         first, workers = "zero=3", 3
         run_ok([*base, "--run", folder / "moved", "--steps", "2", "--layout", first, "--workers", workers])
-        for steps, layout, workers in ((3, "auto", 2), (4, "zero=1", 3), (5, "zero=2", 2), (6, "single", 1)):
+        for steps, layout, workers in ((3, "dp", 2), (4, "zero=1", 3), (5, "zero=2", 2), (6, "single", 1)):
             run_ok([*base, "--run", folder / "moved", "--steps", steps, "--layout", layout, "--workers", workers, "--resume"])
         losses["moved"] = last_loss(folder / "moved")
         check(abs(losses["moved"] - losses["one process"]) < 1e-4 * abs(losses["one process"]), losses)

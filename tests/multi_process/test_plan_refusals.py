@@ -17,7 +17,7 @@ def refused(arguments, words):
 
 
 def test_options_that_contradict_each_other_or_do_nothing_are_refused():
-    refused([], "--cluster")
+    refused([], "which model")
     refused(["--profile", CHAIN], "--cluster")
     for option, value in (("--cluster", "x.toml"), ("--profile", CHAIN), ("--out", "x.json"), ("--workers", 3), ("--global-batch", 8)):
         refused(["--instance", BRANCHES, option, value], option)

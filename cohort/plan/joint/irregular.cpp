@@ -119,6 +119,7 @@ void try_irregular(const SearchSpace& space, const std::string& precision, const
     if (key != "precision" && key != "accumulate") return;
   if (space.is_given("accumulate") && space.given().accumulate > 1) return;
   Irregular search(space, precision, point, evaluation);
+  if (space.request().problem.profile.sample_granularity > 1) return;
   for (int m = 1; m <= std::min<int64_t>(kMostMicroBatches, point.batch_size) && !is_over(); m *= 2) search.with_micro_batches(m);
 }
 

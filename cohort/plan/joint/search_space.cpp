@@ -346,6 +346,7 @@ void SearchSpace::add_combinations(const Degrees& degrees, std::vector<Combinati
         for (const auto& [micro_batches, accumulate] : pieces) {
           // A sample for each piece.
           if (int64_t{micro_batches} * accumulate * degrees.dp > batches_[static_cast<size_t>(degrees.batch)].batch_size) continue;
+          if (problem.profile.sample_granularity > 1 && int64_t{micro_batches} * accumulate > 1) continue;
           it.order = order, it.micro_batches = micro_batches, it.accumulate = accumulate;
           it.micro_batch = rounded_up(share, int64_t{micro_batches} * accumulate);
           for (int schedule = 0; schedule < (is_pipeline ? static_cast<int>(schedules_.size()) : 1); ++schedule) {

@@ -217,7 +217,8 @@ DoneRecord RunReporter::describe_end(const TrainResult& result, const std::vecto
     done.measured_step_seconds = result.step_seconds;
     done.first_step_seconds = first_step_seconds_;
   }
-  if (run_.parallel.plan.predicted_step_seconds > 0) done.predicted_step_seconds = run_.parallel.plan.predicted_step_seconds;
+  if (run_.options.predicted_step_seconds > 0) done.predicted_step_seconds = run_.options.predicted_step_seconds;
+  else if (run_.parallel.plan.predicted_step_seconds > 0) done.predicted_step_seconds = run_.parallel.plan.predicted_step_seconds;
   for (const RankRecord& rank : ranks) done.peak_memory_bytes.push_back(rank.peak_memory_bytes.value());
   done.run = run_.config.run;
   if (needs_loss_scale(run_.job.precision)) done.skipped_steps = run_.step->skipped_steps();

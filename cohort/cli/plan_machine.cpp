@@ -1,0 +1,60 @@
+#include "cohort/cli/plan_machine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/files/writable_place.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
+#include "cohort/data/source.h"
+#include "cohort/plan/explain/explain.h"
+#include "cohort/train/measured/auto_layout.h"
+#include "cohort/train/measured/measure_model.h"
+
+namespace cohort {
+
+ModelProfile profile_of_this_machine(const Arguments& arguments) {
+  Config config = arguments.config;
+  const std::string path = arguments.option("profile", "");
+  if (config.workers == 0) config.workers = std::min<int>(8, std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))));
+  const std::vector<std::string> precisions =
+      arguments.was_given("precision") ? std::vector<std::string>{config.precision} : std::vector<std::string>{"fp32", "bf16"};
+  const std::string source =
+      concat("measured on this machine: --model ", config.model, " --data ", config.data, " --global-batch ", config.global_batch,
+             " --context ", config.context, " --workers ", config.workers, " in ", join(precisions, " and "));
+  if (std::error_code ignored; !path.empty() && std::filesystem::exists(path, ignored)) {
+    ModelProfile kept = read_model_profile(path);
+    if (kept.source != source)
+      fail(ErrorCode::kBadInput, "--profile ", path, " is there and says '", kept.source, "', and this is ", source,
+           "; name another file, or leave --model out to plan with it");
+    return kept;
+  }
+  if (!path.empty()) check_writable_file(path);
+  load_plugin(config);
+  const DataSet data = open_data(config.data, {.context = config.context, .validation_samples = config.val_samples, .seed = config.seed});
+  ModelProfile profile = measure_model(config, data,
+                                       {.precisions = precisions,
+                                        .workers = numbers_of_workers(config.workers),
+                                        .shows_progress = !config.json && !config.quiet && ::isatty(STDERR_FILENO) == 1});
+  profile.source = source;
+  if (!path.empty()) write_file_atomically(path, to_json(profile).dump(1) + "\n");
+  return profile;
+}
+
+std::vector<std::string> machine_sentences(const MachineAnswer& found) {
+  std::vector<std::string> parts;
+  for (const MachineAnswer::Tried& tried : found.tried) {
+    const int workers = tried.request.problem.cluster.num_devices();
+    parts.push_back(concat(workers, workers == 1 ? " worker " : " workers ",
+                           tried.plan ? objective_text(tried.request.objective, tried.plan->objective) : std::string("nothing fits")));
+  }
+  if (parts.size() < 2) return {};
+  return {"measured on this machine with each number of workers side by side; the best plan of each: " + join(parts, ", ")};
+}
+
+}  // namespace cohort

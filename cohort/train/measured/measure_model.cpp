@@ -1,0 +1,345 @@
+// The measurement behind `cohort plan` without --cluster, and behind --layout auto.
+//
+// For each number of workers that many ranks measure the same thing at the same time, between barriers, for ranks that compute side by
+// side share caches, memory and the processor's heat, as they do in training. A rank has the threads that a rank of `train` has.
+//
+//   1. Micro-batch sizes: the global batch, its share for each worker, and quarters of the least down to 1.
+//   2. A size is measured in kRounds rounds: in each the layers one by one (profile_layers.cpp), then the whole model's forward and
+//      backward at once. A layer's cost is the median of the rounds, its interval their 5th to 95th percentile as shares of it.
+//   3. The whole takes longer than its layers, or shorter: autograd's own cost, caches that the layer before has filled. All layers of a
+//      size are scaled by the ratio of the two medians. Reading a batch is added to the first layer.
+//   4. Under tp the layers are divided (tensor/shard_graph.h) and measured with their exchanges inside, in lockstep.
+//   5. The machine: exchanges of three kinds at two sizes, which gives latency and rate as exchange_seconds() has them; a hand-over
+//      likewise; the rate of memory from w += g, three arrays; the memory that a process has before its first tensor.
+//
+// Cost: for each number of workers and precision about kRounds x 4 steps at each size; seconds for models whose step is below 0.1 s.
+
+#include "cohort/train/measured/measure_model.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <set>
+#include <unordered_set>
+
+#include "cohort/base/clock.h"
+#include "cohort/base/fail.h"
+#include "cohort/base/memory.h"
+#include "cohort/base/statistics.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
+#include "cohort/comm/tensor_channels.h"
+#include "cohort/models/registry.h"
+#include "cohort/models/step_context.h"
+#include "cohort/tensor/shard_graph.h"
+#include "cohort/train/batch_tensors.h"
+#include "cohort/train/measured/measure_in_ranks.h"
+#include "cohort/train/measured/profile_layers.h"
+#include "cohort/train/precision.h"
+
+namespace cohort {
+namespace {
+
+constexpr int kRounds = 4;
+constexpr double kRoundSeconds = 0.1;  // A size whose round takes longer gets three of them.
+constexpr int64_t kSmallBytes = 4 << 10, kLargeBytes = 4 << 20;
+
+struct Round {
+  Profile layers;
+  double whole_seconds = 0, read_seconds = 0;
+};
+
+double seconds_of(const std::function<void()>& call) {
+  const double start = steady_seconds();
+  call();
+  return steady_seconds() - start;
+}
+
+/// Of this host that are free, and of the job's own control group where that allows less.
+int64_t available_memory_bytes() {
+  int64_t bytes = ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE);
+  std::ifstream info("/proc/meminfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("MemAvailable:"))
+      bytes = std::min(bytes, 1024 * parse_integer(trim(split(line.substr(13), 'k')[0])).value_or(bytes));
+  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    std::ifstream file(path);
+    std::string text;
+    if (std::getline(file, text)) bytes = std::min(bytes, parse_integer(trim(text)).value_or(bytes));
+  }
+  return bytes;
+}
+
+class ModelMeter {
+ public:
+  ModelMeter(const Config& config, const DataSet& data, const MeasureModelOptions& options, Group& group)
+      : config_(config), data_(data), options_(options), group_(group), device_(concat("rank-of-", group.size())) {}
+
+  ModelProfile run() {
+    reserved_bytes_ = peak_memory_bytes();
+    const std::shared_ptr<LayerGraph> model = build();
+    ModelProfile profile;
+    profile.model = model->name();
+    profile.source = concat("measured on this machine, ", group_.size(), group_.size() == 1 ? " rank" : " ranks side by side");
+    profile.sample_granularity = model->sample_granularity();
+    describe_layers(*model, profile);
+    for (const std::string& precision : options_.precisions) measure_points(*model, precision, 1, nullptr, profile);
+    for (int degree = 2; options_.divides_layers && degree <= group_.size(); degree *= 2)
+      if (group_.size() % degree == 0) measure_divided(degree, profile);
+    profile.measured_on.push_back(measure_machine());
+    return profile;
+  }
+
+ private:
+  std::shared_ptr<LayerGraph> build() const { return build_model(config_.model, data_.train->shape(), config_.seed); }
+
+  void describe_layers(const LayerGraph& model, ModelProfile& profile) const {
+    std::unordered_set<const void*> counted;
+    for (const LayerGraph::Layer& layer : model.layers()) {
+      ProfiledLayer& its = profile.layers.emplace_back();
+      its.name = layer.name, its.kind = layer.kind;
+      if (!layer.module) continue;
+      for (const at::Tensor& parameter : layer.module->parameters())
+        if (counted.insert(parameter.unsafeGetTensorImpl()).second)
+          (parameter.requires_grad() ? its.num_trained : its.num_frozen) += parameter.numel();
+      for (const at::Tensor& buffer : layer.module->buffers()) its.buffer_bytes += static_cast<int64_t>(buffer.nbytes());
+    }
+  }
+
+  std::vector<int64_t> sizes() const {
+    const int64_t batch = std::min<int64_t>(config_.global_batch, data_.train->num_samples());
+    std::set<int64_t> sizes = {1, batch, std::max<int64_t>(1, batch / group_.size())};
+    for (int64_t size = batch / group_.size() / 4; size > 1 && sizes.size() < 6; size /= 4) sizes.insert(size);
+    return {sizes.begin(), sizes.end()};
+  }
+
+  void measure_divided(int degree, ModelProfile& profile) {
+    const std::shared_ptr<LayerGraph> model = build();
+    const ShardPlan plan = plan_shards(*model, degree);
+    if (plan.num_divided == 0) return;
+    std::vector<int> ranks(static_cast<size_t>(degree));
+    std::iota(ranks.begin(), ranks.end(), group_.rank() / degree * degree);
+    Group tensor_group = degree == group_.size() ? group_ : group_.split(ranks, concat("tp=", degree));
+    const ShardedModel sharded = shard_graph(*model, tensor_group);
+    for (size_t i = 0; i < plan.placements.size(); ++i)
+      if (plan.placements[i].placement != "whole") profile.layers[i].tensor_parts = std::lcm(profile.layers[i].tensor_parts, degree);
+    for (const std::string& precision : options_.precisions)
+      measure_points(*model, precision, degree, sharded.logits_divided ? &tensor_group : nullptr, profile);
+  }
+
+  void measure_points(LayerGraph& model, const std::string& precision, int tp, Group* divided_logits, ModelProfile& profile) {
+    for (const int64_t size : sizes()) {
+      show(concat(precision, tp > 1 ? concat(", tp=", tp) : "", ", ", size, size == 1 ? " sample" : " samples"));
+      std::vector<Round> rounds;
+      for (int round = 0; round < kRounds; ++round) {
+        group_.barrier();
+        rounds.push_back(measure_round(model, precision, size, divided_logits));
+        // All ranks stop after the same round: exchanges inside of layers are collective.
+        at::Tensor slowest = at::zeros({1}, at::kDouble);
+        *slowest.mutable_data_ptr<double>() = rounds.back().whole_seconds;
+        group_.all_reduce(slowest, Reduction::kMax, "the seconds of a round");
+        if (*slowest.const_data_ptr<double>() > kRoundSeconds && round >= 2) break;
+      }
+      if (group_.rank() == 0) profile.points.push_back(point_of(rounds, precision, tp, size));
+      if (group_.rank() == 0 && profile.edges.empty()) {
+        profile.edges = rounds.front().layers.edges, profile.tied = rounds.front().layers.tied;
+        for (size_t i = 0; i < profile.layers.size(); ++i) profile.layers[i].output_kept = rounds.front().layers.layers[i].output_kept;
+      }
+    }
+  }
+
+  Round measure_round(LayerGraph& model, const std::string& precision, int64_t size, Group* divided_logits) const {
+    Round out;
+    const Precision kind = parse_precision(precision);
+    std::vector<int64_t> indices(static_cast<size_t>(size));
+    std::iota(indices.begin(), indices.end(), 0);
+    Batch batch;
+    out.read_seconds = seconds_of([&] { data_.train->read(indices, batch); });
+    const BatchTensors tensors = as_tensors(batch, data_.train->shape());
+    const auto loss_of = [&](const at::Tensor& output) {
+      const at::Tensor scores = for_loss(output);
+      return divided_logits ? divided_cross_entropy(scores, tensors.target, *divided_logits) : mean_loss(model, scores, tensors.target);
+    };
+    out.layers = profile_layers(model, tensors.input, {.repeats = 1, .precision = kind, .loss = loss_of});
+    model.train();
+    for (int pass = 0; pass < 2; ++pass)  // The first warms up.
+      out.whole_seconds = seconds_of([&] {
+        at::Tensor loss;
+        {
+          const AutocastScope autocast(kind, c10::DeviceType::CPU);
+          loss = loss_of(model.forward(tensors.input));
+        }
+        loss.backward();
+      });
+    for (const at::Tensor& parameter : model.parameters()) parameter.mutable_grad().reset();
+    return out;
+  }
+
+  ProfilePoint point_of(const std::vector<Round>& rounds, const std::string& precision, int tp, int64_t size) const {
+    ProfilePoint point{.device = device_, .precision = precision, .tp = tp, .micro_batch = size, .layers = {}};
+    std::vector<double> sums, wholes, reads;
+    for (const Round& round : rounds) {
+      double sum = 0;
+      for (const LayerProfile& layer : round.layers.layers)
+        sum += layer.forward_seconds + layer.backward_input_seconds + layer.backward_weight_seconds;
+      sums.push_back(sum), wholes.push_back(round.whole_seconds), reads.push_back(round.read_seconds);
+    }
+    const double ratio = median(sums) > 0 ? median(wholes) / median(sums) : 1;
+    for (size_t i = 0; i < rounds.front().layers.layers.size(); ++i) {
+      const auto middle = [&](double LayerProfile::* part) {
+        std::vector<double> all;
+        for (const Round& round : rounds) all.push_back(round.layers.layers[i].*part);
+        return ratio * median(all);
+      };
+      LayerCost& cost = point.layers.emplace_back();
+      cost.forward_seconds = middle(&LayerProfile::forward_seconds) + (i == 0 ? median(reads) : 0);
+      cost.backward_input_seconds = middle(&LayerProfile::backward_input_seconds);
+      cost.backward_weight_seconds = middle(&LayerProfile::backward_weight_seconds);
+      cost.stash_bytes = rounds.front().layers.layers[i].stash_bytes;
+      cost.output_bytes = rounds.front().layers.layers[i].output_bytes;
+      // The whole varies as its layers do together; one layer alone, of microseconds, says little of that.
+      const auto [least, most] = std::minmax_element(wholes.begin(), wholes.end());
+      cost.low = std::min(1.0, *least / median(wholes)), cost.high = std::max(1.0, *most / median(wholes));
+    }
+    return point;
+  }
+
+  /// Seconds of one call among all ranks: the median of nine after two that warm up.
+  double exchange_time(const std::function<void()>& call) {
+    std::vector<double> times;
+    for (int i = 0; i < 11; ++i) {
+      group_.barrier();
+      const double time = seconds_of(call);
+      if (i >= 2) times.push_back(time);
+    }
+    return median(times);
+  }
+
+  /// Latency and rate of what takes `latency_times` x latency + `byte_times` x bytes / rate.
+  static Link link_of(double small, double large, double latency_times, double byte_times) {
+    Link link;
+    const double a_byte = std::max(1e-12, (large - small) / static_cast<double>(kLargeBytes - kSmallBytes));
+    link.bytes_per_second = byte_times / a_byte;
+    link.latency_seconds = std::max(0.0, small - a_byte * static_cast<double>(kSmallBytes)) / latency_times;
+    return link;
+  }
+
+  Links measure_links() {
+    const int n = group_.size();
+    Links links;
+    for (Link& link : links.by_exchange) link = {1e-6, 0, 1e10};
+    if (n == 1) return links;
+    const double doublings = std::log2(n), share = (n - 1.0) / n;
+    std::map<Exchange, std::array<double, 2>> seconds;
+    for (const int large : {0, 1}) {
+      const int64_t count = (large ? kLargeBytes : kSmallBytes) / 4 / n * n;
+      at::Tensor whole = group_.allocate(count, at::kFloat), part = at::zeros({count / n}, at::kFloat);
+      seconds[Exchange::kAllReduce][large] = exchange_time([&] { group_.all_reduce_sum(whole, "a measurement"); });
+      seconds[Exchange::kReduceScatter][large] =
+          exchange_time([&] { group_.start_reduce_scatter_sum(part, whole, "a measurement")->wait(); });
+      seconds[Exchange::kAllGather][large] = exchange_time([&] { group_.start_all_gather(whole, part, "a measurement")->wait(); });
+    }
+    for (const auto& [kind, both] : seconds)
+      links.by_exchange[static_cast<size_t>(kind)] = link_of(both[0], both[1], doublings, kind == Exchange::kAllReduce ? 2 * share : share);
+    links.by_exchange[static_cast<size_t>(Exchange::kHandOver)] = measure_hand_over();
+    return links;
+  }
+
+  /// Half of a round trip between the first two ranks.
+  Link measure_hand_over() {
+    TensorChannels channels(group_);
+    std::array<double, 2> seconds{};
+    for (const int large : {0, 1}) {
+      const at::Tensor mine = at::zeros({large ? kLargeBytes : kSmallBytes}, at::kByte);
+      seconds[static_cast<size_t>(large)] = 0.5 * exchange_time([&] {
+                                              if (group_.rank() > 1) return;
+                                              if (group_.rank() == 0) channels.send(1, {mine}, "a measurement");
+                                              channels.receive(1 - group_.rank(), "a measurement");
+                                              if (group_.rank() == 1) channels.send(0, {mine}, "a measurement");
+                                            });
+      channels.flush();
+    }
+    return link_of(seconds[0], seconds[1], 1, 1);
+  }
+
+  Cluster measure_machine() {
+    show("exchanges");
+    Cluster cluster;
+    cluster.name = concat("this machine, ", group_.size(), group_.size() == 1 ? " worker" : " workers");
+    cluster.source = "measured by cohort";
+    cluster.inside = cluster.across = measure_links();
+    cluster.shared_memory = group_.backend_name() == "shm";
+    cluster.hosts = {{1, group_.size(), 0}};
+    DeviceKind& device = cluster.devices.emplace_back();
+    device.name = device_;
+    device.source =
+        concat(at::get_num_threads(), at::get_num_threads() == 1 ? " thread" : " threads", " beside ", group_.size() - 1, " other ranks");
+    device.memory_bytes = available_memory_bytes() / group_.size();
+    device.reserved_bytes = std::min(reserved_bytes_, device.memory_bytes / 2);
+    at::Tensor weights = at::zeros({kLargeBytes}, at::kFloat), gradients = at::ones({kLargeBytes}, at::kFloat);
+    device.memory_bytes_per_second = 3.0 * 4 * kLargeBytes / exchange_time([&] { weights.add_(gradients, -0.1); });
+    constexpr int64_t kSide = 512;
+    for (const std::string& precision : options_.precisions) {
+      const at::ScalarType type = precision == "fp32" ? at::kFloat : precision == "bf16" ? at::kBFloat16 : at::kHalf;
+      const at::Tensor square = at::ones({kSide, kSide}, type);
+      device.rates.push_back({precision, 2.0 * kSide * kSide * kSide / exchange_time([&] { at::mm(square, square); })});
+    }
+    return cluster;
+  }
+
+  void show(const std::string& what) const {
+    if (options_.shows_progress && group_.rank() == 0)
+      std::fprintf(stderr, "\r\033[Kmeasuring %d %s: %s", group_.size(), group_.size() == 1 ? "worker" : "workers", what.c_str());
+  }
+
+  const Config& config_;
+  const DataSet& data_;
+  const MeasureModelOptions& options_;
+  Group& group_;
+  std::string device_;
+  int64_t reserved_bytes_ = 0;
+};
+
+void append(ModelProfile& all, ModelProfile one) {
+  if (all.layers.empty()) {
+    all = std::move(one);
+    return;
+  }
+  for (size_t i = 0; i < all.layers.size(); ++i)
+    all.layers[i].tensor_parts = std::lcm(all.layers[i].tensor_parts, one.layers[i].tensor_parts);
+  all.points.insert(all.points.end(), one.points.begin(), one.points.end());
+  all.measured_on.insert(all.measured_on.end(), one.measured_on.begin(), one.measured_on.end());
+}
+
+}  // namespace
+
+ModelProfile measure_model(const Config& config, const DataSet& data, const MeasureModelOptions& options) {
+  ModelProfile all;
+  for (const int workers : options.workers) {
+    const Json json = measure_in_ranks(workers, config.backend, [&](const World& world, Group& group) {
+      at::set_num_threads(config.threads > 0 ? config.threads : cores_of_rank(world));
+      return to_json(ModelMeter(config, data, options, group).run());
+    });
+    append(all, model_profile_from_json(json, "what was measured"));
+  }
+  if (options.shows_progress) std::fprintf(stderr, "\r\033[K");
+  all.source = "measured on this machine";
+  return all;
+}
+
+ModelProfile measure_model_together(const Config& config, const DataSet& data, const MeasureModelOptions& options, Group& group) {
+  return ModelMeter(config, data, options, group).run();
+}
+
+}  // namespace cohort

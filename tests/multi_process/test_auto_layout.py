@@ -1,0 +1,83 @@
+"""Plans from measurements: `train --layout auto` and `plan` without --cluster. What was chosen must be what trains, and nothing of the trials may be left."""
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+
+from support import COHORT, Folder, check, main, run, run_ok, skip
+
+FC = ["--model", "fc:hidden=64,layers=2", "--data", "synthetic:1x16x16,classes=5,samples=400", "--global-batch", "32", "--optimizer", "momentum", "--lr", "0.02"]
+TEXT = ["--model", "transformer:width=32,layers=2,heads=2", "--data", "synthetic:text,samples=200", "--context", "16", "--global-batch", "16", "--lr", "0.01"]
+
+
+def settings(run_folder):
+    text = (run_folder / "config.toml").read_text()
+    return {key: value.strip('"') for key, value in re.findall(r"^([a-z_-]+) = (.*)$", text, re.M)}
+
+
+def losses(run_folder):
+    lines = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in lines if line["event"] == "step"], next(line for line in lines if line["event"] == "done")
+
+
+def test_what_auto_chose_trains_as_if_it_had_been_typed():
+    with Folder() as folder:
+        for model in (FC, TEXT):
+            chosen, typed = folder / f"auto-{len(model)}-{model[1][:2]}", folder / f"typed-{model[1][:2]}"
+            code, out, err = run(["train", *model, "--workers", 2, "--layout", "auto", "--steps", 12, "--run", chosen], timeout=300)
+            check(code == 0 and "auto: layout " in err and "auto: measured in " in err, (code, out, err))
+            plan = json.loads((chosen / "plan.json").read_text())
+            its = settings(chosen)
+            check(plan["format"] == "cohort-plan" and its["layout"] != "auto", (plan.get("format"), its))
+            check(plan["num_workers"] == int(its.get("workers", 1)), (plan["num_workers"], its))
+            options = [f"--{key}={its[key]}" for key in ("layout", "workers", "accumulate") if key in its]
+            run_ok(["train", *model, *options, "--steps", 12, "--run", typed])
+            (of_auto, done), (of_typed, plain) = losses(chosen), losses(typed)
+            check(of_auto == of_typed and len(of_auto) == 12, (its, of_auto, of_typed))
+            check(done["predicted_step_seconds"] == plan["predicted_step_seconds"] > 0, (done, plan["predicted_step_seconds"]))
+            run_ok(["verify", *model, *options, "--steps", 3], timeout=300)
+            # A run that goes on is not planned anew.
+            code, out, err = run(["train", "--run", chosen, "--resume", "--steps", 16])
+            check(code == 0 and "auto:" not in err and settings(chosen)["layout"] == its["layout"], (code, err))
+            code, out, err = run(["train", "--run", chosen, "--resume", "--layout", "auto", "--steps", 20])
+            check(code == 2 and "not planned anew" in err, (code, err))
+        check(not list(pathlib.Path("/tmp").glob("cohort-trial-*")), "the folder of a trial")
+
+
+def test_auto_is_refused_where_nobody_plans():
+    code, out, err = run(["verify", *FC, "--layout", "auto", "--workers", 2])
+    check(code == 2 and "--layout auto is chosen by `cohort train`" in err, (code, err))
+
+
+def test_auto_under_a_launcher_takes_all_ranks():
+    launcher = shutil.which("mpirun.openmpi")
+    if not launcher:
+        skip("no Open MPI")
+    with Folder() as folder:
+        result = subprocess.run([launcher, "-n", "2", COHORT, "train", *FC, "--layout", "auto", "--steps", "6", "--run", str(folder / "run")],
+                                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+        check(result.returncode == 0 and result.stderr.count("auto: layout ") == 1, (result.returncode, result.stdout, result.stderr))
+        check(json.loads((folder / "run" / "plan.json").read_text())["num_workers"] == 2, "two ranks")
+
+
+def test_a_measured_profile_is_kept_and_used_again():
+    with Folder() as folder:
+        profile = folder / "profile.json"
+        asked = ["plan", *FC[:6], "--workers", 2, "--precision", "fp32", "--profile", profile, "--no-what-if", "--json"]
+        first = run_ok(asked, timeout=300)[0]
+        kept = json.loads(profile.read_text())
+        check([cluster["hosts"][0]["devices_per_host"] for cluster in kept["measured_on"]] == [1, 2], kept["measured_on"])
+        check({point["device"] for point in kept["points"]} == {"rank-of-1", "rank-of-2"}, "devices")
+        changed = profile.stat().st_mtime_ns
+        again = run_ok(asked)[0]
+        check(profile.stat().st_mtime_ns == changed and again["layout"] == first["layout"], (first["layout"], again["layout"]))
+        check(again["predicted_step_seconds"] == first["predicted_step_seconds"], "the same numbers")
+        alone = run_ok(["plan", "--profile", profile, "--global-batch", 32, "--no-what-if", "--json"])[0]
+        check(alone["predicted_step_seconds"] == first["predicted_step_seconds"], (alone, first))
+        code, out, err = run([*asked, "--global-batch", 64])
+        check(code == 2 and "is there and says" in err and len(err.strip().splitlines()) <= 2, (code, err))
+
+
+if __name__ == "__main__":
+    main(globals())
