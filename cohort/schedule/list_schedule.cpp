@@ -63,8 +63,7 @@ class ListScheduler {
     }
     for (const Rank& rank : ranks_)
       for (const Lane& lane : rank.lanes)
-        if (lane.next_backward < schedule_.num_micro_batches || !rank.weights.empty())
-          throw std::logic_error("list_schedule: the limits leave no way on");
+        if (lane.next_backward < schedule_.num_micro_batches || !rank.weights.empty()) return kNever;
     return last_end_;
   }
 
@@ -228,6 +227,10 @@ Schedule fastest_schedule(const Schedule& schedule, const std::vector<ListRules>
     }
   // The times above know nothing of what messages cost the processors; against a schedule of another making the replay decides.
   const bool has_base = !schedule.actions.front().empty();
+  if (least == kNever) {
+    if (has_base) return schedule;
+    throw std::logic_error("fastest_schedule: the limits of all rules leave no way on");
+  }
   return has_base && simulate(schedule, costs).makespan <= simulate(best, costs).makespan ? schedule : best;
 }
 

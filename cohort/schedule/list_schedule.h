@@ -13,7 +13,8 @@ struct ListRules {
   /// On one rank, micro-batches of the stage whose forward is done and whose input gradients are not: at most this many, at least 1.
   std::vector<int> stage_limit;
   /// Stages x micro-batches that a rank keeps (until the weight part is done): a forward of stage s starts while this many, less
-  /// reserve[s], are not reached. There must be a way on with any stash that the limits allow; each rule that uses this says why.
+  /// reserve[s], are not reached. There should be a way on with any stash that the limits allow; each rule that uses this says why, and for
+  /// which graphs.
   std::vector<int> rank_limit;
   std::vector<int> reserve;  ///< One a stage.
   /// A weight part may delay what is known to be ready soon by this share of the part's time: 1 fills every gap, 0 delays nothing.
@@ -27,11 +28,11 @@ struct ListRules {
 /// Fills the actions of `schedule`, which has sizes and edges. A rank prefers input gradients of the oldest micro-batch, then the forward
 /// of the oldest (or these two the other way round), then the oldest weight part. Forwards and backwards of one stage on one rank come in
 /// the order of the micro-batches. O(actions x stages of a rank x edges of a stage). Error(kBadInput) for costs that do not fit. Returns
-/// when the last action ends.
+/// when the last action ends; infinite, with actions missing, where the limits left no way on.
 double list_schedule(Schedule& schedule, const ListRules& rules, const StageCosts& costs);
 
 /// The fastest of `schedule` as it is (where it has actions) and what each of `rules` makes of it with several
-/// values of `delay` and `forward_first`. The first of equals.
+/// values of `delay` and `forward_first`; what gets stuck does not count. The first of equals.
 Schedule fastest_schedule(const Schedule& schedule, const std::vector<ListRules>& rules, const StageCosts& costs);
 
 /// From stage to stage of different ranks. Error(kBadInput) where `costs` gives no finite time of at least 0. (In simulate.cpp.)

@@ -9,6 +9,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/schedule/check.h"
+#include "cohort/schedule/list_schedule.h"
 
 namespace cohort {
 namespace {
@@ -38,6 +39,35 @@ StageCosts random_costs(int num_stages, std::mt19937& random) {
   const double transfer = time(random) / 4;
   costs.transfer = [transfer](int from, int to) { return transfer * (1 + 0.1 * from + 0.01 * to); };
   return costs;
+}
+
+TEST_CASE("schedules: on graphs whose stages do not all wait for each other every named one ends") {
+  std::mt19937 random(3);
+  for (int round = 0; round < 400; ++round) {
+    const std::vector<std::string> names = {"gpipe", "1f1b", "interleaved:2", "bfs:2", "zb-h1", "zb-v"};
+    const std::string& name = names[static_cast<size_t>(round) % names.size()];
+    const int p = 2 + static_cast<int>(random() % 3), m = 1 + static_cast<int>(random() % 9), stages = num_stages_of(name, p);
+    PipelineShape shape{.num_ranks = p, .num_micro_batches = m};
+    for (int to = 1; to < stages; ++to)  // Each reads an earlier one; the last reads what nobody else does.
+      shape.edges.emplace_back(static_cast<int>(random() % static_cast<unsigned>(to)), to);
+    for (int from = 0; from + 1 < stages; ++from)
+      if (std::none_of(shape.edges.begin(), shape.edges.end(), [&](const auto& edge) { return edge.first == from; }))
+        shape.edges.emplace_back(from, stages - 1);
+    std::sort(shape.edges.begin(), shape.edges.end());
+    shape.edges.erase(std::unique(shape.edges.begin(), shape.edges.end()), shape.edges.end());
+    StageCosts costs = equal_costs(stages);
+    for (std::vector<double>* part : {&costs.forward, &costs.backward_input, &costs.backward_weight})
+      for (double& seconds : *part) seconds = 0.1 + static_cast<double>(random() % 100) / 10;
+    shape.costs = &costs;
+    CAPTURE(name);
+    CAPTURE(p);
+    CAPTURE(m);
+    const Schedule schedule = make_schedule(name, shape);
+    size_t num_actions = 0;
+    for (const std::vector<Action>& rank : schedule.actions) num_actions += rank.size();
+    CHECK(num_actions >= static_cast<size_t>(2 * stages * m));
+    CHECK(std::isfinite(simulate(schedule, costs).makespan));
+  }
 }
 
 TEST_CASE("bubbles of equal stages are those of theory") {

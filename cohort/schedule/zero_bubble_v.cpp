@@ -84,7 +84,8 @@ Schedule faster(const Schedule& schedule, const StageCosts& costs) {
   rules.rank_limit.assign(p, 2 * p);
   rules.stage_limit.assign(num_stages, schedule.num_micro_batches);
   // One place is left for stages on the way back. So the oldest micro-batch always gets on: none after it is under way on the way back, and
-  // on the way down there is a place as soon as the weight parts, always ready, are done.
+  // on the way down there is a place as soon as the weight parts, always ready, are done. That is so on a chain; where a stage on the way
+  // back does not wait for one on the way down, it may take all places, and this rule drops out.
   rules.reserve.assign(num_stages, 0);
   for (int stage = 0; stage < num_stages; ++stage) {
     rules.ranks_of_stage.push_back({std::min(stage, num_stages - 1 - stage)});
