@@ -13,6 +13,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
+#include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/base/text/toml_text.h"
 #include "cohort/job/goal.h"
@@ -71,7 +72,7 @@ Setting text_setting(const std::string& group, const std::string& name, const st
            Config().*member, ")");
     const auto known = [&](const char* value) { return std::find(allowed.begin(), allowed.end(), value) != allowed.end(); };
     if (!allowed.empty() && !known(text.c_str()))
-      fail(ErrorCode::kBadInput, name_settings("--" + name), " ", text,
+      fail(ErrorCode::kBadInput, name_settings("--" + name), " ", text.find('\n') == std::string::npos ? text : quote_text(text),
            text == "gpu" && known("cuda") ? std::string(" (did you mean 'cuda'?)") : did_you_mean(text, allowed), ": expected one of ",
            join(allowed, " "));
     config.*member = text;

@@ -202,14 +202,14 @@ TEST_CASE("goals and injections") {
 }
 
 TEST_CASE("layouts") {
-  CHECK(parse_layout("auto", 3).dp == 3);
-  CHECK(parse_layout("auto", 0).dp == 1);
+  CHECK(parse_layout("dp", 3).dp == 3);
+  CHECK(parse_layout("dp", 0).dp == 1);
   CHECK(parse_layout("single", 0).num_ranks() == 1);
   CHECK(parse_layout("dp=2", 0).dp == 2);
   CHECK(parse_layout("dp=2,zero=0,split=auto", 2).dp == 2);
   CHECK(to_text(parse_layout("dp=4", 4)) == "dp=4");
   for (const char* text :
-       {"dp=0", "dp=two", "dp", "pd=2", "pp=0", "tp=x", "zero=4", "zero=1,compress=fp16", "sync=async", "no-such-plan.json",
+       {"dp=0", "dp=two", "pp", "pd=2", "pp=0", "tp=x", "auto", "zero=4", "zero=1,compress=fp16", "sync=async", "no-such-plan.json",
         "pp=2,compress=fp16", "pp=2,split=7/3", "pp=2,recompute=some", "order=dp-dp-tp", "{}}", "{\"pp\":1.5}"}) {
     CAPTURE(text);
     CHECK_THROWS_AS(parse_layout(text, 0), Error);

@@ -105,16 +105,16 @@ TEST_CASE("one copy of the weights, or one a rank") {
   const auto of = [](const std::string& layout, const std::string& backend, const std::string& setting, const std::string& value) {
     return config_of({{"layout", layout}, {"backend", backend}, {setting, value}});
   };
-  CHECK(refusal(of("auto", "auto", "weights", "private"), 2) == "");
-  CHECK(refusal(of("auto", "auto", "weights", "private"), 4, false) == "");
+  CHECK(refusal(of("dp", "auto", "weights", "private"), 2) == "");
+  CHECK(refusal(of("dp", "auto", "weights", "private"), 4, false) == "");
   CHECK(refusal(of("dp=2,pp=2", "shm", "weights", "private"), 4) == "");
-  CHECK(refusal(of("auto", "gloo", "weights", "private"), 2).find("--backend is gloo") != std::string::npos);
+  CHECK(refusal(of("dp", "gloo", "weights", "private"), 2).find("--backend is gloo") != std::string::npos);
   CHECK(refusal(of("zero=2", "auto", "weights", "private"), 2).find("zero=2 divides them") != std::string::npos);
   CHECK(refusal(of("pp=2", "auto", "weights", "private"), 2).find("dp is 1") != std::string::npos);
-  CHECK(refusal(of("auto", "auto", "bucket-bytes", "1000"), 2).find("no buckets") != std::string::npos);
-  CHECK(refusal(of("auto", "gloo", "bucket-bytes", "1000"), 2) == "");
+  CHECK(refusal(of("dp", "auto", "bucket-bytes", "1000"), 2).find("no buckets") != std::string::npos);
+  CHECK(refusal(of("dp", "gloo", "bucket-bytes", "1000"), 2) == "");
   CHECK(refusal(of("zero=3", "auto", "bucket-bytes", "1000"), 2) == "");
-  CHECK(refusal(of("auto", "auto", "bucket-bytes", "1000"), 4, false) == "");
+  CHECK(refusal(of("dp", "auto", "bucket-bytes", "1000"), 4, false) == "");
 }
 
 TEST_CASE("the order of axes means something where two of them have ranks") {

@@ -50,21 +50,21 @@ TEST_CASE("a batch has a sample for every piece that it is cut into") {
     }
     return "";
   };
-  CHECK(refusal_of(16, 8, "auto", 2, "equal") == "");
-  CHECK(refusal_of(16, 9, "auto", 2, "equal") ==
+  CHECK(refusal_of(16, 8, "dp", 2, "equal") == "");
+  CHECK(refusal_of(16, 9, "dp", 2, "equal") ==
         "--accumulate 9 cuts --global-batch 16 into 18 pieces (9 for each of 2 shares), more than it has samples; use fewer pieces, or "
         "--global-batch 18 or more");
   {
     const MemberNames members;
-    CHECK(refusal_of(16, 9, "auto", 2, "equal") ==
+    CHECK(refusal_of(16, 9, "dp", 2, "equal") ==
           "accumulate 9 cuts global_batch 16 into 18 pieces (9 for each of 2 shares), more than it has samples; use fewer pieces, or "
           "global_batch 18 or more");
   }
-  CHECK(refusal_of(8, 9, "auto", 1, "equal").find("--accumulate 9 cuts --global-batch 8 into 9 pieces, more") == 0);
+  CHECK(refusal_of(8, 9, "dp", 1, "equal").find("--accumulate 9 cuts --global-batch 8 into 9 pieces, more") == 0);
   CHECK(refusal_of(8, 1, "pp=2,microbatches=9", 2, "equal").find("--layout microbatches=9 cuts --global-batch 8 into 9") == 0);
   CHECK(refusal_of(16, 2, "dp=2,pp=2,microbatches=5", 4, "equal").find("--accumulate 2 with --layout microbatches=5 cuts") == 0);
-  CHECK(refusal_of(16, 9, "auto", 2, "3:1") == "");  // Such shares are taken as they come.
-  CHECK(refusal_of(16, 17, "auto", 2, "3:1").find("into 17 pieces, more") != std::string::npos);
+  CHECK(refusal_of(16, 9, "dp", 2, "3:1") == "");  // Such shares are taken as they come.
+  CHECK(refusal_of(16, 17, "dp", 2, "3:1").find("into 17 pieces, more") != std::string::npos);
 }
 
 TEST_CASE("a model without a parameter that trains is refused, and a goal that its output cannot reach") {
@@ -82,7 +82,7 @@ TEST_CASE("a model without a parameter that trains is refused, and a goal that i
     }
     return "";
   };
-  const auto of_model = [&] { return refusal_of([&] { check_model(config, parse_layout("auto", 1), model); }); };
+  const auto of_model = [&] { return refusal_of([&] { check_model(config, parse_layout("dp", 1), model); }); };
   model.add("flatten", "flatten", [](const LayerGraph::Inputs& in) { return in[0].flatten(1); });
   CHECK(of_model().find("model mine has no parameters, so there is nothing to train; register") == 0);
   const torch::nn::Linear linear(16, 4);
@@ -98,7 +98,7 @@ TEST_CASE("a model without a parameter that trains is refused, and a goal that i
   torch::nn::Linear wave(16, 4);
   wave->register_buffer("angles", at::zeros({2}, at::kComplexFloat));
   waves.add("output", "linear", wave);
-  CHECK(refusal_of([&] { check_model(config, parse_layout("auto", 1), waves); }) ==
+  CHECK(refusal_of([&] { check_model(config, parse_layout("dp", 1), waves); }) ==
         "model waves: the buffer output.angles is (2) complex64, which no checkpoint could hold; keep it as real numbers "
         "(torch::view_as_real)");
 
