@@ -5,7 +5,6 @@
 //   2. Where they do not fit: the cut with recompute under the limits of memory, by an estimate of the stages' bytes. The forecast says how
 //      far off the estimate was; the difference, a worker, goes into the limits of the next of kMostRounds rounds.
 //   3. As the last resort the cut with the least memory.
-//
 // By trying all: all cuts into runs with all sets of recomputed layers, where that is at most kMostWork simulated actions. A set only adds
 // time to a schedule whose order does not depend on costs, so where a cut fits without recompute its sets are not tried; zb-h1 and zb-v
 // choose their order by costs, so there all sets are tried, or nothing is claimed.
@@ -367,9 +366,7 @@ void CutForecasts::improve(const RankedPlan& start, const Combination& combinati
   double best = start.objective;
   const auto try_one = [&](const Cut& other) {
     const auto plan = forecast_cut(setting, other);
-    if (!plan || !plan->forecast.fits || !(plan->objective < best)) return false;
-    pool_.add(*plan);
-    best = plan->objective;
+    if (!plan || plan->objective >= best || !keep(plan, best)) return false;
     cut = other;
     return true;
   };
@@ -384,12 +381,18 @@ void CutForecasts::improve(const RankedPlan& start, const Combination& combinati
         other.first_layer[at(stage)] = first;
         moved |= try_one(other);
       }
-    for (int layer = 0; setting.cut.given_recompute.empty() && layer < n && work_ < end; ++layer)
-      if (cut.recompute[at(layer)]) {
-        Cut other = cut;
-        other.recompute[at(layer)] = false;
-        moved |= try_one(other);
-      }
+    const auto recompute = [&](int layer, int instead) {
+      Cut other = cut;
+      if (instead < n) other.recompute[at(instead)] = true;
+      other.recompute[at(layer)] = false;
+      moved |= try_one(other);
+    };
+    if (!setting.cut.given_recompute.empty()) continue;
+    for (int layer = 0; layer < n && work_ < end; ++layer)
+      if (cut.recompute[at(layer)]) recompute(layer, n);
+    for (int layer = 0; layer < n; ++layer)  // Dear: only where nothing else helps.
+      for (int instead = 0; instead < n && !moved && cut.recompute[at(layer)] && work_ < end; ++instead)
+        if (!cut.recompute[at(instead)]) recompute(layer, instead);
   }
 }
 

@@ -28,7 +28,7 @@ class CutForecasts {
   std::optional<Outcome> by_trying_all(const Combination& combination);
   /// Least memory.
   void by_memory(const Combination& combination);
-  /// Descent from the best plan's cut: boundaries move, layers stop being recomputed.
+  /// Descent from the best plan's cut: boundaries move, layers stop being recomputed, or others are in their place.
   void improve(const RankedPlan& start, const Combination& combination, double most_work);
 
   /// A plan as it is.

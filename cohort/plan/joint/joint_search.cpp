@@ -150,6 +150,16 @@ class JointSearch {
     }
   }
 
+  /// The likely cuts alone: for a good plan early. Nothing is proved by it but where there is one cut.
+  void glance(Waiting& waiting) {
+    const Key key = key_of(waiting.combination);
+    if (waiting.is_done || evaluated_.contains(key) || glanced_.contains(key)) return;
+    waiting.bound = with_flush(waiting.combination);
+    if (waiting.bound.seconds >= pool_.best_objective()) return;
+    const CutForecasts::Outcome outcome = evaluation_.by_search(waiting.combination);
+    if (!is_cut_short_) glanced_.emplace(key, outcome);
+  }
+
   void evaluate(Waiting& waiting) {
     if (waiting.is_done) return;
     if (!evaluated_.insert(key_of(waiting.combination)).second) {  // Branches and neighbours come before the list.
@@ -166,7 +176,8 @@ class JointSearch {
     if (!outcome && waiting.estimate > kHopeless * pool_.best_objective()) {
       outcome = CutForecasts::Outcome{false, kInfinite};
     } else if (!outcome || !outcome->is_exact) {
-      const CutForecasts::Outcome searched = evaluation_.by_search(waiting.combination);
+      const auto glanced = glanced_.find(key_of(waiting.combination));
+      const CutForecasts::Outcome searched = glanced != glanced_.end() ? glanced->second : evaluation_.by_search(waiting.combination);
       outcome = {searched.is_exact, outcome ? std::min(outcome->best, searched.best) : searched.best};
     }
     if (is_cut_short_) return;  // Nothing is claimed of what was not finished.
@@ -251,7 +262,7 @@ class JointSearch {
       std::set<int> zeros, schedules;
       for (Waiting& one : found) {
         const bool is_new = zeros.insert(one.combination.zero).second, is_new_too = schedules.insert(one.combination.schedule).second;
-        if ((is_new || is_new_too) && !is_over()) evaluate(one);
+        if ((is_new || is_new_too) && !is_over()) glance(one);
       }
     }
   }
@@ -292,7 +303,7 @@ class JointSearch {
       std::stable_sort(near.begin(), near.end(), is_earlier);
       for (Waiting& one : near) {
         if (is_over() || evaluation_.work() > kMostWork / 2) break;
-        evaluate(one);
+        glance(one);
       }
     }
   }
@@ -328,6 +339,16 @@ class JointSearch {
     for (; next < order.size(); ++next)
       if (degrees_[order[next].second].second.seconds < pool_.best_objective()) leave_open(degrees_[order[next].second].second);
     std::stable_sort(waiting.begin(), waiting.end(), is_earlier);
+    const double glances_end = 0.5 * (evaluation_.work() + kMostWork);
+    for (Waiting& one : waiting) {
+      if (is_over() || evaluation_.work() > glances_end) break;
+      if (one.estimate < kHopeless * pool_.best_objective()) glance(one);
+    }
+    // Trying all is dear: first where the likely cuts came nearest to the best.
+    for (Waiting& one : waiting)
+      if (const auto glanced = glanced_.find(key_of(one.combination)); glanced != glanced_.end() && std::isfinite(glanced->second.best))
+        one.estimate = glanced->second.best;
+    std::stable_sort(waiting.begin(), waiting.end(), is_earlier);
     for (Waiting& one : waiting) {
       if (is_over() || evaluation_.work() > kMostWork) break;
       evaluate(one);
@@ -354,11 +375,11 @@ class JointSearch {
   void forecast_best(std::vector<Waiting>& waiting, size_t count) {
     std::vector<Waiting*> order;
     for (Waiting& one : waiting)
-      if (!one.is_done) order.push_back(&one);
+      if (!one.is_done && !glanced_.contains(key_of(one.combination))) order.push_back(&one);
     count = std::min(count, order.size());
     std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
                       [](const Waiting* a, const Waiting* b) { return a->estimate != b->estimate ? a->estimate < b->estimate : a < b; });
-    for (size_t i = 0; i < count && !is_over() && evaluation_.work() < kMostWork / 2; ++i) evaluate(*order[i]);
+    for (size_t i = 0; i < count && !is_over() && evaluation_.work() < kMostWork / 2; ++i) glance(*order[i]);
   }
 
   void improve_best() {
@@ -487,6 +508,7 @@ class JointSearch {
   CutForecasts evaluation_;
   std::vector<std::pair<Degrees, TimeBound>> degrees_;
   std::set<Key> evaluated_;
+  std::map<Key, CutForecasts::Outcome> glanced_;
   TimeBound open_{kInfinite, ""};  ///< Of what was neither tried completely nor excluded.
   bool is_cut_short_ = false;
   int64_t num_layouts_ = 0, num_refused_ = 0, num_done_ = 0;
