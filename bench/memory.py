@@ -59,7 +59,7 @@ def cohort(workload, workers, layout, options):
     model, data, batch = MODELS[workload]
     with tempfile.TemporaryDirectory() as folder:
         extra = (["--weights", "private"] if layout == "private" else []) + (["--context", "128"] if "text" in data else [])
-        text = "auto" if layout in ("shared", "private") else layout
+        text = "dp" if layout in ("shared", "private") else layout
         return peak([COHORT, "train", "--model", model, "--data", data, "--workers", workers, "--layout", text, *extra, "--optimizer", options.optimizer, "--lr", "0.001",
                      "--global-batch", batch * workers, "--steps", options.steps, "--threads", "1", "--quiet", "--run", folder + "/run"])
 

@@ -45,7 +45,7 @@ def main():
     host_of_rank = [int(host) for host in options.hosts.split(",")]
     for megabits in options.megabits.split(","):
         with Folder() as folder, Hosts(max(host_of_rank) + 1, megabits=int(megabits)) as hosts:
-            done, advice = train(hosts, host_of_rank, options, "auto", folder)
+            done, advice = train(hosts, host_of_rank, options, "dp", folder)
             predicted = {row["compress"]: row["predicted_step_seconds"] for row in advice["rows"]}
             rows = [("none", predicted["none"], done["measured_step_seconds"])]
             rows += [(spec, predicted.get(spec), train(hosts, host_of_rank, options, "compress=" + spec, folder)[0]["measured_step_seconds"]) for spec in SPECS]
