@@ -26,7 +26,7 @@ TEXT = ["--data", "synthetic:text,samples=1000", "--context", "64"]
 MODELS = {
     "fc": ["--model", "fc:hidden=1024,layers=3", *IMAGES, "--global-batch", "128"],
     "cnn": ["--model", "cnn", *IMAGES, "--global-batch", "64"],
-    "resnet8": ["--model", "resnet8:norm=group", *COLOURS, "--global-batch", "32"],
+    "resnet8": ["--model", "resnet8", *COLOURS, "--global-batch", "32"],
     "lstm": ["--model", "lstm:hidden=256", *TEXT, "--global-batch", "32"],
     "transformer": ["--model", "transformer:width=192,layers=4,heads=4", *TEXT, "--global-batch", "32"],
     "inception": ["--model", "inception", *COLOURS, "--global-batch", "16"],
@@ -38,7 +38,7 @@ LAYOUTS = [
 
 
 def train(model, workers, layout, more, steps, folder):
-    code, out, err = run(["train", *model, "--lr", "0.001", "--workers", workers, "--layout", layout, *more, "--steps", steps, "--checkpoint-every", "-1", "--quiet", "--json", "--run", folder / f"run{time.monotonic_ns()}"], timeout=600)
+    code, out, err = run(["train", *model, "--lr", "0.001", "--workers", workers, "--layout", layout, *more, "--steps", steps, "--quiet", "--json", "--run", folder / f"run{time.monotonic_ns()}"], timeout=600)
     if code != 0:
         return None, err.strip().splitlines()[-1]
     return next(json.loads(line) for line in out.splitlines() if '"event":"done"' in line), ""
@@ -83,7 +83,7 @@ def main():
                         continue
                     measured.setdefault((layout, tuple(more)), []).append(done["measured_step_seconds"])
                     memory[layout, tuple(more)] = max(done["peak_memory_bytes"])
-            code, out, err = run(["train", *model, "--lr", "0.001", "--workers", 2, "--layout", "auto", "--steps", options.steps, "--checkpoint-every", "-1", "--quiet", "--json", "--run", folder / "auto"], timeout=600)
+            code, out, err = run(["train", *model, "--lr", "0.001", "--workers", 2, "--layout", "auto", "--steps", options.steps, "--quiet", "--json", "--run", folder / "auto"], timeout=600)
             auto = next(json.loads(line) for line in out.splitlines() if '"event":"done"' in line)["measured_step_seconds"] if code == 0 else float("nan")
             best = min(min(times) for times in measured.values())
             for key, times in measured.items():
