@@ -131,7 +131,8 @@ SearchRequest request_of(const Arguments& arguments) {
   if (from_file && arguments.was_given("model")) fail(ErrorCode::kBadInput, "--profile says which model it is of; leave --model out");
   if (!from_file && !arguments.was_given("model"))
     fail(ErrorCode::kBadInput,
-         "plan: which model? --profile FILE.json (measured; docs/formats/profile.md), or --model NAME:... from its shapes");
+         "plan: of what? --model NAME:... (its shapes, or measured here with --data), --profile FILE.json (docs/formats/profile.md), or "
+         "--instance FILE.json");
   for (const char* name : {"data", "context"})
     if (from_file && arguments.was_given(name)) fail(ErrorCode::kBadInput, "--", name, " is for --model: a --profile has its shapes");
 
