@@ -22,6 +22,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/cli/verb.h"
 #include "cohort/data/source.h"
+#include "cohort/data/test_files.h"
 #include "cohort/job/config.h"
 #include "cohort/job/layout.h"
 #include "cohort/job/option_rules.h"
@@ -91,6 +92,11 @@ Outcome run_train(const std::string& words) {
   if (child == 0) {
     const std::string home = folder / "";
     if (::chdir(home.c_str()) != 0) ::_exit(99);
+    if (words.find(" mnist:files") != std::string::npos) {
+      fs::create_directory("files");
+      std::ofstream("files/train-images-idx3-ubyte") << testing::idx_images(96, 8, 8);
+      std::ofstream("files/train-labels-idx1-ubyte") << testing::idx_labels(96);
+    }
     ::dup2(::open("out", O_CREAT | O_WRONLY, 0600), STDOUT_FILENO);
     ::dup2(::open("err", O_CREAT | O_WRONLY, 0600), STDERR_FILENO);
     std::vector<char*> pointers;
@@ -159,6 +165,7 @@ std::vector<Case> setting_cases() {
       {"model", "fc:hidden=9", {}, {alone}, weights},
       {"data", "synthetic:1x8x8,classes=4,samples=96,noise=2", {}, {alone}, weights},
       {"context", "12", {alone}, {kText}, weights},
+      {"image-size", "4", {alone, kText}, {"--model fc:hidden=8 --data mnist:files"}, weights},
       {"val-samples", "20", {}, {alone}, start_line},
       {"plugin", "none.so", {}, {alone}, exit_code},
       {"workers", "2", {}, {alone}, start_line},

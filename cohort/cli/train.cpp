@@ -101,7 +101,7 @@ int run_train(const Arguments& given) {
   if (folder) job.config.run = config.run = folder->path();
   load_plugin(config);
   // Read before ranks are forked: once for all of them, and a bad file ends the command before anything is started.
-  const DataSet data = open_data(config.data, {.context = config.context, .validation_samples = config.val_samples, .seed = config.seed});
+  const DataSet data = open_data(config);
   check_data(job, data);
   if (plans) {
     plan_layout(config, data, world_here, options);

@@ -140,7 +140,7 @@ int run_verify(const Arguments& arguments) {
   const std::vector<Layout> layouts = layouts_asked_for(arguments);
   config.workers = 0;
   load_plugin(config);
-  const DataSet data = open_data(config.data, {.context = config.context, .validation_samples = config.val_samples, .seed = config.seed});
+  const DataSet data = open_data(config);
   const std::string faults = arguments.option("faults", "");
   bool all_same = true, different = false;
   verify(config, data, layouts, faults.empty() ? std::vector<Fault>() : parse_faults_of_verify(faults), [&](const VerifyResult& result) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
+#include "cohort/data/resize_images.h"
 #include "cohort/data/split.h"
 
 namespace cohort {
@@ -92,9 +93,10 @@ void ImageSource::read(std::span<const int64_t> indices, Batch& batch) const {
   }
 }
 
-DataSet split_images(const std::string& what, ImagePixels pixels, const DataShape& shape, const DataOptions& options) {
+DataSet split_images(const std::string& what, ImagePixels pixels, DataShape shape, const DataOptions& options) {
   const int64_t samples = pixels.labels.size();
   const int64_t train = samples - num_validation_samples(what, samples, options);
+  if (options.image_size > 0) pixels = resized(what, std::move(pixels), shape, options.image_size);
   const auto shared = std::make_shared<const ImagePixels>(std::move(pixels));
   const ChannelStatistics statistics = channel_statistics(*shared, shape, 0, train);
   DataSet data;

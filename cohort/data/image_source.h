@@ -44,7 +44,7 @@ class ImageSource : public DataSource {
 };
 
 /// Train (the first samples) and validation (the last) over one buffer, normalised by the statistics of train. `what` names the data in
-/// errors.
-DataSet split_images(const std::string& what, ImagePixels pixels, const DataShape& shape, const DataOptions& options);
+/// errors. Both have the size that options.image_size asks for.
+DataSet split_images(const std::string& what, ImagePixels pixels, DataShape shape, const DataOptions& options);
 
 }  // namespace cohort

@@ -12,6 +12,7 @@
 #include "cohort/data/source.h"
 #include "cohort/data/synthetic.h"
 #include "cohort/data/text_source.h"
+#include "cohort/job/config.h"
 
 namespace cohort {
 namespace {
@@ -61,6 +62,12 @@ DataSet open_data(const std::string& specification, const DataOptions& options) 
     fail(ErrorCode::kBadInput, "data '", specification,
          "' is the name of a file or folder without what is in it; for text give text:", specification, "; all kinds: ", join(forms, ", "));
   fail(ErrorCode::kBadInput, "unknown data '", name, "'", did_you_mean(name, names), ": expected ", join(forms, ", "));
+}
+
+DataSet open_data(const Config& config) {
+  return open_data(
+      config.data,
+      {.context = config.context, .image_size = config.image_size, .validation_samples = config.val_samples, .seed = config.seed});
 }
 
 }  // namespace cohort

@@ -50,8 +50,11 @@ struct DataSet {
   std::shared_ptr<const DataSource> validation;
 };
 
+struct Config;
+
 struct DataOptions {
-  int64_t context = 64;  ///< Text: input bytes of one sample.
+  int64_t context = 64;    ///< Text: input bytes of one sample.
+  int64_t image_size = 0;  ///< Pictures of files: resized to so many pixels a side when they are read; 0: as they are.
   int64_t validation_samples =
       0;              ///< 0: 5,000 where there are at least 55,000 (as the batch-size study has it), else a tenth, at least one.
   uint64_t seed = 0;  ///< Of synthetic data.
@@ -60,5 +63,7 @@ struct DataOptions {
 /// Opens `fashion-mnist[:DIR]`, `mnist:DIR`, `cifar10:DIR`, `text:FILE-OR-DIR`, `synthetic:SHAPE[,key=value...]`. A file that is missing,
 /// malformed, truncated, mislabelled or empty: Error(kBadInput) with one line that names file, offset and what was expected.
 COHORT_API DataSet open_data(const std::string& specification, const DataOptions& options = {});
+/// config.data, with all that the configuration says of it.
+COHORT_PROGRAM_API DataSet open_data(const Config& config);
 
 }  // namespace cohort

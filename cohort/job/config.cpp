@@ -135,6 +135,8 @@ std::vector<Setting> make_settings() {
       text_setting(what, "model", "NAME[:k=v,..]", "model and its sizes; `cohort doctor` lists the names", &Config::model),
       text_setting(what, "data", "SPEC", "fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, text:FILE-OR-DIR, synthetic:SHAPE", &Config::data),
       number_setting(what, "context", "BYTES", "input bytes of one text sample", &Config::context, 1, 1e6),
+      number_setting(what, "image-size", "N", "pictures of files are read N x N pixels large (0: as they are)", &Config::image_size, 0,
+                     4096),
       number_setting(what, "val-samples", "N", "samples kept for validation (0: the data set's rule)", &Config::val_samples, 0, 2e9),
       text_setting(what, "plugin", "FILE.so", "loads models that a shared library registers", &Config::plugin),
       number_setting(how, "workers", "N", "ranks to start on this machine (0: what the launcher started, else 1)", &Config::workers, 0,

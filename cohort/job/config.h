@@ -19,6 +19,7 @@ struct Config {
   std::string model = "cnn";
   std::string data = "fashion-mnist";
   int64_t context = 64;     ///< Bytes of one text sample.
+  int64_t image_size = 0;   ///< Pixels a side that pictures of files are resized to; 0: as they are.
   int64_t val_samples = 0;  ///< 0: the data set's own rule.
   int workers = 0;          ///< 0: what the launcher started, else 1.
   std::string layout = "dp";

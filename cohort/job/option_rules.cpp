@@ -36,6 +36,11 @@ constexpr const char* kWhenItDecays = "with --schedule-lr linear or cosine";
 constexpr const char* kLetItDecay = "use --schedule-lr linear or cosine";
 
 bool is_text(const Situation& s) { return s.is_text.value_or(true); }
+bool is_made_up(const Situation& s) { return s.config.data == "synthetic" || s.config.data.starts_with("synthetic:"); }
+bool has_picture_files(const Situation& s) { return !s.is_text.value_or(false) && !is_made_up(s); }
+std::string files_now(const Situation& s) {
+  return concat(name_settings("--data "), s.config.data, is_made_up(s) ? " makes its samples up" : " holds text");
+}
 bool writes_text(const Situation& s) { return is_text(s) && s.config.sample_bytes > 0; }
 std::string data_now(const Situation& s) {
   return is_text(s) ? name_settings("--sample-bytes is 0") : concat(name_settings("--data "), s.config.data, " holds pictures");
@@ -109,6 +114,7 @@ std::vector<OptionRule> make_option_rules() {
       always("model"),
       always("data"),
       {"context", kNothing, "for text", is_text, data_now, "leave it out"},
+      {"image-size", "0", "for pictures of files", has_picture_files, files_now, "leave it out, or write the size in synthetic:CxHxW"},
       always("val-samples"),
       always("plugin"),
       always("workers"),

@@ -114,6 +114,17 @@ def tensors(path):
     return {name: (entry["dtype"], tuple(entry["shape"]), raw[8 + length + entry["data_offsets"][0]:8 + length + entry["data_offsets"][1]]) for name, entry in header.items()}
 
 
+def write_pictures(folder, count, side, num_classes=10):
+    """IDX files as --data mnist:FOLDER reads them. Class k is bright in the k-th band of its rows, with noise, so there is something to learn."""
+    import random
+    noise = random.Random(1)
+    folder.mkdir()
+    labels = bytes(i % num_classes for i in range(count))
+    pixels = bytes(noise.randrange(90) + (150 if row * num_classes // side == label else 0) for label in labels for row in range(side) for _ in range(side))
+    (folder / "train-images-idx3-ubyte").write_bytes(b"".join(n.to_bytes(4, "big") for n in (0x803, count, side, side)) + pixels)
+    (folder / "train-labels-idx1-ubyte").write_bytes(b"".join(n.to_bytes(4, "big") for n in (0x801, count)) + labels)
+
+
 def exported(run_folder, folder):
     target = folder / (pathlib.Path(run_folder).name + ".safetensors")
     run_ok(["checkpoint", "export", run_folder, "--out", target])

@@ -80,8 +80,8 @@ def test_other_data_of_the_same_shape_are_refused():
         base = ["train", "--model", "transformer:width=16,layers=1,heads=2", "--context", 16, "--optimizer", "adamw", "--lr", "0.01", "--global-batch", 8, "--quiet"]
         run_ok([*base, "--data", f"text:{folder / 'a'}", "--steps", 3, "--run", folder / "run"])
         before = content(folder / "run")
-        for change, expected in ((["--data", f"text:{folder / 'b'}"], "was trained on other data than"), (["--val-samples", 5], "give the same --data, --context and --val-samples"),
-                                 (["--context", 8], "give the same --data, --context and --val-samples"), (["--seed", 2], "with --seed 1, this run has --seed 2"),
+        for change, expected in ((["--data", f"text:{folder / 'b'}"], "was trained on other data than"), (["--val-samples", 5], "give the same --data, --context, --image-size and --val-samples"),
+                                 (["--context", 8], "give the same --data, --context, --image-size and --val-samples"), (["--seed", 2], "with --seed 1, this run has --seed 2"),
                                  (["--global-batch", 4], "with --global-batch 8, this run has --global-batch 4"), (["--model", "transformer:width=8,layers=1,heads=2"], "--model transformer:width=8,")):
             code, _, err = run(["train", "--run", folder / "run", "--resume", "--steps", 6, *change])
             check(code == 2 and expected in err and len(err.splitlines()) == 1, f"{change}: {code} {err}")

@@ -3,7 +3,7 @@ import json
 import os
 import pathlib
 
-from support import Folder, check, main, run, run_ok
+from support import Folder, check, main, run, run_ok, write_pictures
 from verify_matrix import FAULT_OPTIONS, MODELS, can_occur, cases, command
 
 IMAGES = ["--data", "synthetic:1x16x16,classes=5,samples=200", "--global-batch", "26"]     # 26 divides by 2 only: uneven shares for 3 and 4 ranks.
@@ -39,6 +39,21 @@ def test_cnn():
 
 def test_resnet8_accumulating():
     verify(["--model", "resnet8:width=4", *IMAGES, "--accumulate", "2"])
+
+
+def test_resized_pictures():
+    with Folder() as folder:
+        write_pictures(folder / "pictures", 200, 20)
+        verify(["--model", "cnn:conv1=4,conv2=8,hidden=32", "--data", f"mnist:{folder / 'pictures'}", "--image-size", "13", "--global-batch", "24"])
+        base = ["train", "--model", "fc:hidden=8", "--data", f"mnist:{folder / 'pictures'}", "--global-batch", 20, "--steps", 3, "--run", folder / "run", "--image-size"]
+        sizes = run_ok([*base, 9, "--json"])
+        check(next(line for line in sizes if line["event"] == "start")["parameters"] == 81 * 8 + 8 + 8 * 10 + 10, sizes[0])
+        code, _, err = run([*base, 10, "--resume"])
+        check(code == 2 and "--image-size" in err and len(err.splitlines()) == 1, err)
+        for size, text in (("4097", "--image-size"), ("-1", "--image-size"), ("x", "--image-size")):
+            code, _, err = run([*base, size])
+            check(code == 2 and text in err and len(err.splitlines()) == 1, err)
+        run_ok([*base[:-1], "--resume", "--steps", 5])  # It is in config.toml.
 
 
 def test_resnet50():

@@ -29,10 +29,13 @@ namespace {
 constexpr double kBlockKernels = 20;
 
 /// The shape of a sample, by the name of the data.
-DataShape shape_of(const std::string& data, bool is_text, int64_t context) {
+DataShape shape_of(const std::string& data, bool is_text, int64_t context, int64_t image_size) {
   const std::string name = data.substr(0, data.find(':'));
   const auto text = [&] { return DataShape{DataShape::Kind::kText, {context}, 256, {}}; };
-  const auto pictures = [](int64_t channels, int64_t side) { return DataShape{DataShape::Kind::kImage, {channels, side, side}, 10, {}}; };
+  const auto pictures = [&](int64_t channels, int64_t side) {
+    if (image_size > 0) side = image_size;
+    return DataShape{DataShape::Kind::kImage, {channels, side, side}, 10, {}};
+  };
   if (data.empty()) return is_text ? text() : pictures(1, 28);
   if (name == "text" || data == "synthetic:text" || data.starts_with("synthetic:text,")) return text();
   if (name == "fashion-mnist" || name == "mnist") return pictures(1, 28);
@@ -208,7 +211,13 @@ ModelProfile analytic_profile(const std::string& model, const Cluster& cluster, 
   if (options.context > 0 && !family->is_text)
     fail(ErrorCode::kBadInput, name_settings("--context "), options.context, " is for text, and model ", asked.name,
          " reads pictures; leave it out");
-  DataShape data = shape_of(options.data, family->is_text, options.context > 0 ? options.context : 64);
+  if (options.image_size > 0 && family->is_text)
+    fail(ErrorCode::kBadInput, name_settings("--image-size "), options.image_size, " is for pictures, and model ", asked.name,
+         " reads text");
+  if (options.image_size > 0 && options.data.starts_with("synthetic:"))
+    fail(ErrorCode::kBadInput, name_settings("--image-size "), options.image_size, " is for pictures of files, and --data ", options.data,
+         " makes its samples up; write the size in synthetic:CxHxW");
+  DataShape data = shape_of(options.data, family->is_text, options.context > 0 ? options.context : 64, options.image_size);
   if ((data.kind == DataShape::Kind::kText) != family->is_text)
     fail(ErrorCode::kBadInput, "model ", asked.name, family->is_text ? " reads text" : " reads pictures", name_settings(", and --data "),
          options.data, family->is_text ? " holds pictures" : " holds text");

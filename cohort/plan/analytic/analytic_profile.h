@@ -14,8 +14,9 @@ struct AnalyticOptions {
   std::vector<int64_t> micro_batches;   ///< Sizes of points; empty: 1, 2, 4, ... 256.
   std::vector<int> tensor_degrees;      ///< Empty: 1, 2, 4, ... up to the devices of the largest host, that divide a layer.
   std::vector<std::string> precisions;  ///< Empty: those of every device.
-  std::string data;     ///< As --data names it, for its shape; nothing is opened. "": fashion-mnist, or text for models of text.
-  int64_t context = 0;  ///< Of text, unless the model says context=N; 0: 64.
+  std::string data;        ///< As --data names it, for its shape; nothing is opened. "": fashion-mnist, or text for models of text.
+  int64_t image_size = 0;  ///< Of pictures of files, as --image-size has it; 0: as they are.
+  int64_t context = 0;     ///< Of text, unless the model says context=N; 0: 64.
 };
 
 /// `model` as --model has it: any built-in family. Models of text take two options more than their factory: context=N and vocabulary=N, for

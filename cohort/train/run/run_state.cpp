@@ -52,12 +52,12 @@ void check_identity(const Json& then, const Json& now, const std::string& path, 
     if (key == "data")
       fail(ErrorCode::kBadInput, name_settings("--resume: "), path, " was trained on other data than ", data, " is now (fingerprint ",
            then[key].dump(), ", now ", value.dump(),
-           name_settings("); give the same --data, --context and --val-samples, or start a new run in another --run folder"));
+           name_settings("); give the same --data, --context, --image-size and --val-samples, or start a new run in another --run folder"));
     const auto text = [](const Json& what) { return what.is_string() ? what.get<std::string>() : what.dump(); };
     if (key == "train_samples")
       fail(ErrorCode::kBadInput, name_settings("--resume: "), path, " was trained on ", text(then.value(key, Json())), " samples, and ",
            data, " now gives ", text(value),
-           name_settings("; give the same --data, --context and --val-samples, or start a new run in another --run folder"));
+           name_settings("; give the same --data, --context, --image-size and --val-samples, or start a new run in another --run folder"));
     std::string option = key;
     std::replace(option.begin(), option.end(), '_', '-');
     option = name_settings("--" + option);
