@@ -60,6 +60,15 @@ def test_batch_norm_over_ranks():
     verify(["--model", "vgg11:width=4,hidden=16,norm=batch", *IMAGES, "--lr", "0.01", "--sync-batch-norm", "--accumulate", "2", "--shares", "3:1"], ranks="2", steps=2)
 
 
+def test_few_samples_a_statistic_are_warned_of():
+    model = ["--model", "vgg11:width=4,hidden=16,norm=ghost,ghost=2", "--data", "synthetic:1x16x16,classes=5,samples=200", "--global-batch", "16", "--steps", "1", "--quiet"]
+    with Folder() as folder:
+        code, _, err = run(["train", *model, "--workers", "8", "--run", folder / "many"])
+        check(code == 0 and "from 2 samples (a batch of 16 over 8 workers)" in err and "1 worker would do" in err and "--global-batch 128 (8 times" in err, err)
+        code, _, err = run(["train", *model[:1], model[1].replace("ghost=2", "ghost=16"), *model[2:], "--run", folder / "one"])
+        check(code == 0 and "takes its statistics" not in err, err)
+
+
 def test_half_precision():
     for layout in ("dp", "zero=1", "zero=3"):
         verify([*FC, "--lr", "0.01", "--precision", "bf16", "--layout", layout], ranks="2")

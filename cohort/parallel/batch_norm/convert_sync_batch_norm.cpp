@@ -20,6 +20,7 @@
 #include <torch/library.h>
 #include <torch/nn/modules/batchnorm.h>
 
+#include <cmath>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -29,6 +30,7 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/text/text.h"
 #include "cohort/models/ghost_batch_norm.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/parallel/batch_norm/sync_batch_norm.h"
@@ -186,19 +188,49 @@ int convert_sync_batch_norm(torch::nn::Module& module, Group group) {
   return num_layers;
 }
 
-std::string small_batch_warning(const torch::nn::Module& module, int64_t samples_per_statistic) {
-  if (samples_per_statistic >= kFewSamples) return "";
-  bool batch = is_batch_norm(module), ghost = dynamic_cast<const GhostBatchNorm2dImpl*>(&module) != nullptr;
+std::string small_batch_warning(const torch::nn::Module& module, const StatisticSamples& statistic) {
+  if (statistic.samples >= kFewSamples) return "";
+  int num_layers = is_batch_norm(module) ? 1 : 0;
+  bool ghost = dynamic_cast<const GhostBatchNorm2dImpl*>(&module) != nullptr;
   for (const NamedModule& item : modules_of(module)) {
-    batch = batch || is_batch_norm(*item.second);
+    if (item.second.get() == &module) continue;
+    num_layers += is_batch_norm(*item.second) ? 1 : 0;
     ghost = ghost || dynamic_cast<const GhostBatchNorm2dImpl*>(item.second.get()) != nullptr;
   }
-  if (!batch && !ghost) return "";
-  return concat(batch ? "batch norm" : "ghost batch norm", " takes its statistics from ", samples_per_statistic, " sample",
-                samples_per_statistic == 1 ? "" : "s", "; below ", kFewSamples,
-                " they are so noisy that accuracy suffers (ResNet-50 on ImageNet: error 23.7 % with 16, 27.3 % with 4). Use ",
-                batch ? name_settings("--sync-batch-norm") : "a larger ghost=N",
-                name_settings(", another norm (norm=group), a larger --global-batch or fewer workers"));
+  if (num_layers == 0 && !ghost) return "";
+  const int64_t batch = statistic.global_batch, workers = statistic.num_workers, pieces = statistic.num_micro_batches;
+  const auto plural = [](int64_t number, const std::string& what) { return concat(number, " ", what, number == 1 ? "" : "s"); };
+  std::string text =
+      concat(num_layers > 0 ? "batch norm" : "ghost batch norm", " takes its statistics from ", plural(statistic.samples, "sample"));
+  if (batch > 0 && workers > 1) text += concat(" (a batch of ", batch, " over ", workers, " workers)");
+  text += concat("; below ", kFewSamples,
+                 " they are so noisy that accuracy suffers (ResNet-50 on ImageNet: error 23.7 % with 16, 27.3 % with 4, 34.7 % with 2). ");
+
+  const int64_t enough = batch / (kFewSamples * pieces);  // Workers.
+  if (batch > 0 && workers > 1 && enough >= 1) text += concat("At this batch ", plural(enough, "worker"), " would do. ");
+  else if (batch > 0 && workers == 1 && pieces > 1 && batch >= kFewSamples)
+    text += concat("At this batch ", plural(batch / kFewSamples, "micro-batch"), batch / kFewSamples == 1 ? "" : "es", " would do. ");
+  std::vector<std::string> ways;
+  if (num_layers > 0 && (workers > 1 || batch == 0))
+    ways.push_back(name_settings("--sync-batch-norm") +
+                   (statistic.exchange_seconds > 0
+                        ? concat(" (", 2 * num_layers * pieces, " small exchanges a step, about ",
+                                 human_seconds(2.0 * static_cast<double>(num_layers * pieces) * statistic.exchange_seconds), ")")
+                        : std::string(" (two small exchanges a layer and micro-batch)")));
+  ways.push_back(batch >= kFewSamples ? concat("norm=ghost,ghost=", kFewSamples, " (no exchange; at this batch samples for ",
+                                               plural(std::max<int64_t>(1, batch / kFewSamples), "worker"), ")")
+                                      : std::string("norm=ghost with a larger ghost=N"));
+  ways.push_back("norm=group (no exchange, statistics of one sample)");
+  if (batch > 0) {
+    const int64_t wanted = kFewSamples * workers * pieces;
+    if (wanted > batch)
+      ways.push_back(concat(name_settings("--global-batch "), wanted, " (",
+                            std::round(10.0 * static_cast<double>(wanted) / static_cast<double>(batch)) / 10,
+                            " times the samples a step, and up to as many times its seconds)"));
+  } else {
+    ways.push_back(name_settings("a larger --global-batch or fewer workers"));
+  }
+  return text + "Or: " + join(ways, "; ");
 }
 
 }  // namespace cohort

@@ -34,9 +34,17 @@ COHORT_API int convert_sync_batch_norm(torch::nn::Module& module, Group group);
 /// has an error of 23.6 % with 32 samples a worker, 23.7 % with 16, 24.8 % with 8, 27.3 % with 4, 34.7 % with 2.
 inline constexpr int64_t kFewSamples = 16;
 
-/// A sentence that says that batch norm (of `module`, ghost batch norm too) takes its statistics from too few samples and what to do; ""
-/// where it is fine or there is no batch norm. `samples_per_statistic`: samples (pictures, not pixels) that one mean is taken over: a
-/// rank's micro-batch, that of all ranks for converted layers, the ghost batch.
-COHORT_API std::string small_batch_warning(const torch::nn::Module& module, int64_t samples_per_statistic);
+/// How an optimizer step's samples become statistics.
+struct StatisticSamples {
+  int64_t samples = 0;  ///< That one mean is taken over: of a rank's micro-batch, of all ranks' for converted layers, of the ghost batch.
+  int64_t global_batch = 0;     ///< 0: not known, and what would do instead is said without numbers.
+  int num_workers = 1;          ///< Replicas that the batch is divided over and that have statistics of their own.
+  int num_micro_batches = 1;    ///< Of one replica.
+  double exchange_seconds = 0;  ///< Of one all-gather of a layer's statistics between the replicas; 0: not known.
+};
+
+/// A sentence that says that batch norm (of `module`, ghost batch norm too) takes its statistics from too few samples, and what to do: how
+/// many workers would do at this batch, and what the other ways out cost. "" where it is fine or there is no batch norm.
+COHORT_API std::string small_batch_warning(const torch::nn::Module& module, const StatisticSamples& statistic);
 
 }  // namespace cohort

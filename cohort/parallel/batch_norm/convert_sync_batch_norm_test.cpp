@@ -236,14 +236,33 @@ TEST_CASE("layers come and go without being taken for one another") {
 
 TEST_CASE("small batches: from what size, and what to do") {
   UserModel model;
-  CHECK(small_batch_warning(*model, 16) == "");
-  CHECK(small_batch_warning(*model, 15).find("from 15 samples; below 16") != std::string::npos);
-  CHECK(small_batch_warning(*model, 1).find("1 sample;") != std::string::npos);
-  CHECK(small_batch_warning(*model, 4).find("--sync-batch-norm") != std::string::npos);
-  CHECK(small_batch_warning(*torch::nn::Linear(2, 2), 1) == "");
-  const std::string ghost = small_batch_warning(*GhostBatchNorm2d(2, 8), 8);
+  const auto warning = [&](int64_t samples) { return small_batch_warning(*model, {.samples = samples}); };
+  CHECK(warning(16) == "");
+  CHECK(warning(15).find("from 15 samples; below 16") != std::string::npos);
+  CHECK(warning(1).find("1 sample;") != std::string::npos);
+  CHECK(warning(4).find("--sync-batch-norm") != std::string::npos);
+  CHECK(small_batch_warning(*torch::nn::Linear(2, 2), {.samples = 1}) == "");
+  const std::string ghost = small_batch_warning(*GhostBatchNorm2d(2, 8), {.samples = 8});
   CHECK(ghost.find("ghost batch norm") == 0);
   CHECK(ghost.find("--sync-batch-norm") == std::string::npos);
+}
+
+TEST_CASE("small batches: 64 samples on 32 workers, and what each way out costs") {
+  const torch::nn::BatchNorm2d layer(4);
+  const std::string text =
+      small_batch_warning(*layer, {.samples = 2, .global_batch = 64, .num_workers = 32, .num_micro_batches = 1, .exchange_seconds = 0.003});
+  CAPTURE(text);
+  for (const char* part :
+       {"from 2 samples (a batch of 64 over 32 workers)", "At this batch 4 workers would do",
+        "--sync-batch-norm (2 small exchanges a step, about 6 ms)", "ghost=16 (no exchange; at this batch samples for 4 workers)",
+        "norm=group", "--global-batch 512 (8 times the samples"})
+    CHECK_MESSAGE(text.find(part) != std::string::npos, part);
+  const std::string pieces = small_batch_warning(*layer, {.samples = 4, .global_batch = 64, .num_workers = 2, .num_micro_batches = 8});
+  CHECK(pieces.find("would do") == std::string::npos);  // One worker has 8 samples a micro-batch, which is too few too.
+  CHECK(pieces.find("--global-batch 256 (4 times") != std::string::npos);
+  const std::string alone = small_batch_warning(*layer, {.samples = 8, .global_batch = 64, .num_workers = 1, .num_micro_batches = 8});
+  CHECK(alone.find("At this batch 4 micro-batches would do") != std::string::npos);
+  CHECK(alone.find("--sync-batch-norm") == std::string::npos);
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
 #include "cohort/train/run/run_setup.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <vector>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/text.h"
@@ -23,6 +26,19 @@ namespace {
 int threads_of_rank(const Config& config, const World& world) {
   if (config.threads > 0) return config.threads;
   return cores_of_rank(world);
+}
+
+/// What synchronised batch norm would wait for in a layer: the median of a few all-gathers of 64 channels' sums. Collective.
+double seconds_of_statistics(Group group) {
+  const at::Tensor mine = at::zeros({2 * 64 + 1}, at::kDouble), all = at::zeros({group.size() * mine.numel()}, at::kDouble);
+  std::vector<double> seconds;
+  for (int i = 0; i < 5; ++i) {
+    const double start = steady_seconds();
+    group.all_gather(all, mine, "statistics as batch norm has them");
+    seconds.push_back(steady_seconds() - start);
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
+  return seconds[2];
 }
 
 }  // namespace
@@ -118,18 +134,22 @@ EvaluationOptions RunSetup::evaluation_options() {
 }
 
 void warn_of_run(const RunSetup& run) {
-  if (!run.reports_here()) return;
-  const int64_t granularity = run.model->sample_granularity(), pieces = std::max(1, run.config.accumulate);
-  const int64_t num_shares = run.config.sync_batch_norm ? 1 : run.parallel.part->num_pipelines();
+  const int64_t granularity = run.model->sample_granularity(), pieces = std::max(1, run.config.accumulate) * run.job.layout.microbatches;
+  const int num_shares = run.config.sync_batch_norm ? 1 : run.parallel.part->num_pipelines();
   // Norms over groups keep those together: no statistic has more samples than that (kWholeBatch is more than any batch).
-  int64_t per_statistic = std::max<int64_t>(1, run.config.global_batch / (pieces * run.job.layout.microbatches) / num_shares);
-  if (granularity > 1) per_statistic = std::min(per_statistic, granularity);
-  if (const int64_t asked = pieces * run.job.layout.microbatches, made = num_pieces(run.job, *run.model, run.data); made < asked)
+  StatisticSamples statistic{.samples = std::max<int64_t>(1, run.config.global_batch / pieces / num_shares),
+                             .global_batch = run.config.global_batch,
+                             .num_workers = num_shares,
+                             .num_micro_batches = static_cast<int>(pieces)};
+  if (granularity > 1) statistic.samples = std::min(statistic.samples, granularity);
+  if (statistic.samples < kFewSamples && num_shares > 1 && run.options.reports)  // All ranks come to the same answer.
+    statistic.exchange_seconds = seconds_of_statistics(run.group);
+  if (!run.reports_here()) return;
+  if (const int64_t made = num_pieces(run.job, *run.model, run.data); made < pieces)
     log_warning(concat(
-        "this model's batch norm keeps groups of ", granularity, " samples together, so a step has ", made, " pieces and not ", asked,
+        "this model's batch norm keeps groups of ", granularity, " samples together, so a step has ", made, " pieces and not ", pieces,
         name_settings("; use a larger --global-batch, or another norm (norm=group, none, norm=ghost with a smaller ghost=N)")));
-  for (const std::string& warning :
-       {small_batch_warning(*run.model, per_statistic), precision_warning(run.job.precision, run.device.type())})
+  for (const std::string& warning : {small_batch_warning(*run.model, statistic), precision_warning(run.job.precision, run.device.type())})
     if (!warning.empty()) log_warning(warning);
 }
 

@@ -63,7 +63,7 @@ struct RunSetup {
   void make_step();
 };
 
-/// What a user should know before the training starts.
+/// What a user should know before the training starts. Collective.
 void warn_of_run(const RunSetup& run);
 
 }  // namespace cohort
