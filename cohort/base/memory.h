@@ -10,6 +10,10 @@ namespace cohort {
 /// The most that was resident at any time; memory shared with other processes counts whole.
 int64_t peak_memory_bytes();
 
+/// What this process may still take: of the host's memory that is free, and of its control groups' limits (version 1 or 2) where those
+/// leave less. Files that the kernel keeps in memory and can drop count as free.
+int64_t available_memory_bytes();
+
 /// From now on the C library keeps freed memory instead of handing it back to the kernel at once. A training step frees and asks for the
 /// same tensors again; each page that was handed back would be a page fault (and zeroing) in the next step. Peak memory is unchanged. Whole
 /// process.

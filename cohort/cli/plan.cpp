@@ -14,6 +14,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/plan_batch.h"
 #include "cohort/cli/plan_instance.h"
 #include "cohort/cli/plan_machine.h"
 #include "cohort/cli/verb.h"
@@ -133,7 +134,7 @@ SearchRequest request_of(const Arguments& arguments) {
     fail(ErrorCode::kBadInput,
          "plan: of what? --model NAME:... (its shapes, or measured here with --data), --profile FILE.json (docs/formats/profile.md), or "
          "--instance FILE.json");
-  for (const char* name : {"data", "context"})
+  for (const char* name : {"data", "context", "image-size"})
     if (from_file && arguments.was_given(name)) fail(ErrorCode::kBadInput, "--", name, " is for --model: a --profile has its shapes");
 
   SearchRequest request;
@@ -148,6 +149,7 @@ SearchRequest request_of(const Arguments& arguments) {
                     : !has_cluster ? profile_of_this_machine(arguments)
                                    : analytic_profile(config.model, problem.cluster,
                                                       {.data = arguments.was_given("data") ? config.data : "",
+                                                       .image_size = config.image_size,
                                                        .context = arguments.was_given("context") ? config.context : 0});
   if (!has_cluster && problem.profile.measured_on.empty())
     fail(ErrorCode::kBadInput, "plan: ", arguments.option("profile", ""),
@@ -213,6 +215,7 @@ std::string train_line(const Arguments& arguments, const Plan& plan, const std::
                             .one_host = layout.num_ranks() <= plan.request.problem.cluster.hosts.front().devices_per_host};
   if (arguments.was_given("weights") && acts("weights", situation)) line += " --weights " + config.weights;
   if (arguments.was_given("context")) line += concat(" --context ", config.context);
+  if (config.image_size > 0) line += concat(" --image-size ", config.image_size);
   if (arguments.was_given("bucket-bytes") && acts("bucket-bytes", situation)) line += concat(" --bucket-bytes ", config.bucket_bytes);
   if (arguments.was_given("memory-limit")) line += concat(" --memory-limit ", config.memory_limit);
   return line + " --layout " + (file.empty() ? shell_quoted(to_text(layout)) : shell_quoted(file));
@@ -334,6 +337,7 @@ int plan_model(const Arguments& arguments) {
 }
 
 int run_plan(const Arguments& arguments) {
+  if (arguments.options.contains("find-batch")) return plan_batch(arguments);
   return arguments.options.contains("instance") ? plan_instance(arguments) : plan_model(arguments);
 }
 
@@ -349,9 +353,10 @@ Verb plan_verb() {
           {"cohort plan --profile examples/profiles/chain.json --cluster clusters/cpu-host.toml --global-batch 64",
            "cohort plan --model transformer:layers=24,width=2048,heads=16,vocabulary=50304 --context 1024 --cluster clusters/a100.toml "
            "--global-batch 512 --optimizer adamw",
+           "cohort plan --model cnn --data fashion-mnist --find-batch --memory-limit 200000000",
            "cohort plan --instance examples/instances/branches.json --json"},
-      .settings = {"model", "data", "context", "workers", "layout", "weights", "global-batch", "accumulate", "optimizer", "precision",
-                   "bucket-bytes", "memory-limit", "json", "quiet"},
+      .settings = {"model", "data", "context", "image-size", "workers", "layout", "weights", "global-batch", "accumulate", "optimizer",
+                   "precision", "bucket-bytes", "memory-limit", "json", "quiet"},
       .options = {{"profile", "FILE.json",
                    "What the layers cost (docs/formats/profile.md); instead of --model. With --model and without --cluster: where to keep "
                    "what is measured"},
@@ -365,6 +370,8 @@ Verb plan_verb() {
                   {"no-what-if", "", "Do not look what other links, memory and numbers of devices would change"},
                   {"out", "FILE.json", "Writes the plan, which train --layout FILE.json runs (docs/formats/plan.md)"},
                   {"report", "FILE.html", "Writes a page with the table, the timeline and what would change it"},
+                  {"find-batch", "",
+                   "The largest micro-batch of --model and --data that fits in memory here, and the smallest that keeps a worker busy"},
                   {"instance", "FILE.json",
                    "A planner instance instead: layers, edges, devices, link, objective (docs/formats/instance.md)"}},
       .run = run_plan};

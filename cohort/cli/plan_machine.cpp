@@ -26,7 +26,8 @@ ModelProfile profile_of_this_machine(const Arguments& arguments) {
       arguments.was_given("precision") ? std::vector<std::string>{config.precision} : std::vector<std::string>{"fp32", "bf16"};
   const std::string source =
       concat("measured on this machine: --model ", config.model, " --data ", config.data, " --global-batch ", config.global_batch,
-             " --context ", config.context, " --workers ", config.workers, " in ", join(precisions, " and "));
+             " --context ", config.context, config.image_size > 0 ? concat(" --image-size ", config.image_size) : "", " --workers ",
+             config.workers, " in ", join(precisions, " and "));
   if (std::error_code ignored; !path.empty() && std::filesystem::exists(path, ignored)) {
     ModelProfile kept = read_model_profile(path);
     if (kept.source != source)
@@ -36,7 +37,7 @@ ModelProfile profile_of_this_machine(const Arguments& arguments) {
   }
   if (!path.empty()) check_writable_file(path);
   load_plugin(config);
-  const DataSet data = open_data(config.data, {.context = config.context, .validation_samples = config.val_samples, .seed = config.seed});
+  const DataSet data = open_data(config);
   ModelProfile profile = measure_model(config, data,
                                        {.precisions = precisions,
                                         .workers = numbers_of_workers(config.workers),

@@ -57,6 +57,14 @@ def test_a_plan_from_shapes_runs_on_the_model():
             check(all(layout[key] == chosen["layout"][key] for key in ("dp", "pp", "tp", "zero", "schedule", "microbatches", "recompute", "precision")), f"{layout} {chosen['layout']}")
 
 
+def test_smaller_pictures_cost_less():
+    with Folder() as folder:
+        where = ["--model", "cnn", "--data", "fashion-mnist", "--global-batch", 32, "--cluster", cluster(folder)]
+        whole, half = plan(*where), plan(*where, "--image-size", 14)
+        check(half["predicted_step_seconds"] < 0.6 * whole["predicted_step_seconds"], f"{half} {whole}")
+        check("--image-size 14" in run_ok(["plan", *where, "--image-size", 14, *QUICK]).splitlines()[-1], "the train line")
+
+
 def test_profiles_in_files_and_every_objective():
     with Folder() as folder:
         for profile in (CHAIN, BRANCHES):
@@ -105,7 +113,7 @@ def test_what_contradicts_itself_is_one_line():
         here, broken = cluster(folder), folder / "broken.toml"
         broken.write_text(here.read_text()[:200])
         good = ["--profile", CHAIN, "--cluster", here]
-        for arguments, words in ((["--profile", CHAIN], "--cluster"), (["--cluster", here], "which model"), ([*good, "--model", "cnn"], "leave --model out"), ([*good, "--data", "mnist:x"], "--data is for --model"),
+        for arguments, words in ((["--profile", CHAIN], "--cluster"), (["--cluster", here], "plan: of what?"), ([*good, "--model", "cnn"], "leave --model out"), ([*good, "--data", "mnist:x"], "--data is for --model"),
                                  (["--instance", ROOT / "examples/instances/branches.json", "--cluster", here], "--instance says all itself"), ([*good, "--steps-curve", "x.csv"], "time-to-goal"),
                                  ([*good, "--objective", "time-to-goal"], "needs --steps-curve"), ([*good, "--objective", "speed"], "there are"), ([*good, "--search-seconds", "0"], "--search-seconds 0"),
                                  ([*good, "--layout", "sync=async"], "sync=async"), ([*good, "--layout", "zero=4"], "zero"), ([*good, "--layout", "precision=fp32", "--precision", "bf16"], "contradict"),

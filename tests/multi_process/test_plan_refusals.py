@@ -17,13 +17,16 @@ def refused(arguments, words):
 
 
 def test_options_that_contradict_each_other_or_do_nothing_are_refused():
-    refused([], "which model")
+    refused([], "plan: of what?")
     refused(["--profile", CHAIN], "--cluster")
     for option, value in (("--cluster", "x.toml"), ("--profile", CHAIN), ("--out", "x.json"), ("--workers", 3), ("--global-batch", 8)):
         refused(["--instance", BRANCHES, option, value], option)
-    refused(["--cluster", "x.toml"], "which model")
+    refused(["--cluster", "x.toml"], "plan: of what?")
     refused(["--cluster", "x.toml", "--profile", CHAIN, "--model", "fc"], "leave --model out")
     refused(["--cluster", "x.toml", "--profile", CHAIN, "--context", 32], "--context")
+    refused(["--cluster", "x.toml", "--profile", CHAIN, "--image-size", 14], "--image-size")
+    refused(["--cluster", ROOT / "clusters/cpu-host.toml", "--model", "cnn", "--data", "synthetic:1x8x8", "--image-size", 4], "write the size in synthetic:CxHxW")
+    refused(["--cluster", ROOT / "clusters/cpu-host.toml", "--model", "lstm", "--image-size", 4], "--image-size")
     refused(["--cluster", "x.toml", "--profile", CHAIN, "--data", "synthetic:1x8x8"], "--data")
 
 

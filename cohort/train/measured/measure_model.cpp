@@ -21,12 +21,10 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -64,21 +62,6 @@ double seconds_of(const std::function<void()>& call) {
   const double start = steady_seconds();
   call();
   return steady_seconds() - start;
-}
-
-/// Of this host that are free, and of the job's own control group where that allows less.
-int64_t available_memory_bytes() {
-  int64_t bytes = ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE);
-  std::ifstream info("/proc/meminfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with("MemAvailable:"))
-      bytes = std::min(bytes, 1024 * parse_integer(trim(split(line.substr(13), 'k')[0])).value_or(bytes));
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::ifstream file(path);
-    std::string text;
-    if (std::getline(file, text)) bytes = std::min(bytes, parse_integer(trim(text)).value_or(bytes));
-  }
-  return bytes;
 }
 
 class ModelMeter {
