@@ -165,7 +165,7 @@ std::vector<Case> setting_cases() {
       {"model", "fc:hidden=9", {}, {alone}, weights},
       {"data", "synthetic:1x8x8,classes=4,samples=96,noise=2", {}, {alone}, weights},
       {"context", "12", {alone}, {kText}, weights},
-      {"image-size", "4", {alone, kText}, {"--model fc:hidden=8 --data mnist:files"}, weights},
+      {"image-size", "12", {alone, kText}, {"--model fc:hidden=8 --data mnist:files"}, weights},
       {"val-samples", "20", {}, {alone}, start_line},
       {"plugin", "none.so", {}, {alone}, exit_code},
       {"workers", "2", {}, {alone}, start_line},

@@ -7,8 +7,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/cifar10.h"
-#include "cohort/data/mnist.h"
+#include "cohort/data/images/cifar10.h"
+#include "cohort/data/images/mnist.h"
 #include "cohort/data/source.h"
 #include "cohort/data/synthetic.h"
 #include "cohort/data/text_source.h"

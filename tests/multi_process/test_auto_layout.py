@@ -36,7 +36,8 @@ def test_what_auto_chose_trains_as_if_it_had_been_typed():
             (of_auto, done), (of_typed, plain) = losses(chosen), losses(typed)
             check(of_auto == of_typed and len(of_auto) == 12, (its, of_auto, of_typed))
             check(done["predicted_step_seconds"] == plan["predicted_step_seconds"] > 0, (done, plan["predicted_step_seconds"]))
-            run_ok(["verify", *model, *options, "--steps", 3], timeout=300)
+            if its["layout"] != "single":  # One process is what the others are compared with.
+                run_ok(["verify", *model, *options, "--steps", 3], timeout=300)
             # A run that goes on is not planned anew.
             code, out, err = run(["train", "--run", chosen, "--resume", "--steps", 16])
             check(code == 0 and "auto:" not in err and settings(chosen)["layout"] == its["layout"], (code, err))

@@ -14,15 +14,16 @@ def find(*arguments, **options):
 
 
 def test_the_largest_trains_and_the_next_does_not():
-    limit = 60_000_000
-    found = find(*WIDE, "--memory-limit", limit, "--optimizer", "adam")
+    limit = 40_000_000
+    deep = ["--model", "fc:hidden=512,layers=4", "--data", "synthetic:1x8x8,samples=16000"]
+    found = find(*deep, "--memory-limit", limit, "--optimizer", "adam")
     largest, fails = found["largest_micro_batch"], min(one["micro_batch"] for one in found["tried"] if not one["fits"])
     check(found["ended_by"] == "memory" and 0 < largest < fails <= largest * 1.04 + 1 and found["limit_bytes"] == limit, found)
     check(0 < found["saturating_micro_batch"] <= largest, found)
-    # A sample is 12,288 floats.
-    check(0.9 * 4 * 12288 < found["bytes_per_sample"] < 4 * 4 * 12288, found)
+    # Four layers keep 512 floats before and after their ReLU.
+    check(4 * 4 * 512 < found["bytes_per_sample"] < 4 * 4 * 4 * 512, found)
     with Folder() as folder:
-        train = ["train", *WIDE, "--memory-limit", limit, "--optimizer", "adam", "--lr", "1e-6", "--steps", 3, "--quiet", "--global-batch"]
+        train = ["train", *deep, "--memory-limit", limit, "--optimizer", "adam", "--lr", "1e-6", "--steps", 3, "--quiet", "--global-batch"]
         run_ok([*train, largest, "--run", folder / "fits"])
         code, _, err = run([*train, 2 * fails, "--run", folder / "fails"])
         check(code == 4 and "memory limit" in err, err)

@@ -128,7 +128,7 @@ def test_how_few_samples_a_norm_has_is_said_as_it_is():
     with Folder() as folder:
         for batch in (16, 64):  # Groups of 4 stay together, whatever the batch.
             code, _, err = run(["train", "--model", "resnet50:width=1,norm=ghost,ghost=4", "--data", "synthetic:1x12x12,samples=128", "--global-batch", batch, "--workers", 2, "--steps", 1, "--run", folder / str(batch)])
-            check(code == 0 and "from 4 samples; below 16" in err, err)
+            check(code == 0 and "from 4 samples (a batch of" in err, err)
 
 
 def test_a_rank_that_is_stopped_before_its_first_step():

@@ -215,8 +215,8 @@ ModelProfile analytic_profile(const std::string& model, const Cluster& cluster, 
     fail(ErrorCode::kBadInput, name_settings("--image-size "), options.image_size, " is for pictures, and model ", asked.name,
          " reads text");
   if (options.image_size > 0 && options.data.starts_with("synthetic:"))
-    fail(ErrorCode::kBadInput, name_settings("--image-size "), options.image_size, " is for pictures of files, and --data ", options.data,
-         " makes its samples up; write the size in synthetic:CxHxW");
+    fail(ErrorCode::kBadInput, name_settings("--image-size "), options.image_size, name_settings(" is for pictures of files, and --data "),
+         options.data, " makes its samples up; write the size in synthetic:CxHxW");
   DataShape data = shape_of(options.data, family->is_text, options.context > 0 ? options.context : 64, options.image_size);
   if ((data.kind == DataShape::Kind::kText) != family->is_text)
     fail(ErrorCode::kBadInput, "model ", asked.name, family->is_text ? " reads text" : " reads pictures", name_settings(", and --data "),

@@ -6,7 +6,8 @@
 //   3. Saturated is the least size with 95 % of the most samples a second.
 //
 // The child is the training itself (run/train_job.h) without evaluation and report, so nothing that a step needs is forgotten. Its tensors
-// are limited: by --memory-limit, else to 90 % of what is free. What a limit does not see (other libraries' memory, a limit that promises
+// are limited: by --memory-limit, else to 90 % of what is free without what smaller tries took besides tensors (libraries, batches that are
+// read ahead), continued in a line. What a limit does not see (other libraries' memory, a limit that promises
 // more than there is) ends in the kernel killing somebody: the child asks to be the first (oom_score_adj), and its end is told from others
 // by the kernel's own count of such kills. Cost: log2(largest) + 5 trials.
 
@@ -126,6 +127,23 @@ TriedBatch try_batch(const Config& config, const DataSet& data, int64_t micro_ba
   return tried;
 }
 
+/// What a try has resident besides its tensors and what this process had before, by the least and the largest that fit.
+int64_t bytes_besides_tensors(const std::vector<TriedBatch>& tried, int64_t micro_batch) {
+  const auto besides = [](const TriedBatch& one) {
+    return std::max(0.0, static_cast<double>(one.peak_process_bytes - one.peak_tensor_bytes - peak_memory_bytes()));
+  };
+  const TriedBatch *least = nullptr, *largest = nullptr;
+  for (const TriedBatch& one : tried) {
+    if (!one.fits) continue;
+    if (!least || one.micro_batch < least->micro_batch) least = &one;
+    if (!largest || one.micro_batch > largest->micro_batch) largest = &one;
+  }
+  if (!largest) return 0;
+  const auto samples = static_cast<double>(largest->micro_batch - least->micro_batch);
+  const double a_sample = samples > 0 ? std::max(0.0, (besides(*largest) - besides(*least)) / samples) : 0;
+  return static_cast<int64_t>(besides(*largest) + a_sample * static_cast<double>(micro_batch - largest->micro_batch));
+}
+
 }  // namespace
 
 FoundBatch find_batch(const Config& config, const DataSet& data, const std::function<void(const TriedBatch&)>& show,
@@ -137,7 +155,9 @@ FoundBatch find_batch(const Config& config, const DataSet& data, const std::func
   double a_sample = 0;  // Seconds, at the largest so far.
   const auto attempt = [&](int64_t micro_batch) {
     const bool long_steps = a_sample * static_cast<double>(micro_batch) > kFewStepsFrom;
-    const TriedBatch tried = try_batch(config, data, micro_batch, long_steps ? 2 : kSteps, out.limit_bytes);
+    const int64_t limit =
+        out.limit_is_given ? out.limit_bytes : std::max<int64_t>(1, out.limit_bytes - bytes_besides_tensors(out.tried, micro_batch));
+    const TriedBatch tried = try_batch(config, data, micro_batch, long_steps ? 2 : kSteps, limit);
     if (stop()) return false;
     show(tried);
     out.tried.push_back(tried);

@@ -1,4 +1,4 @@
-#include "cohort/data/mnist.h"
+#include "cohort/data/images/mnist.h"
 
 #include <doctest/doctest.h>
 

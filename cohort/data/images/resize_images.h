@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "cohort/data/image_source.h"
+#include "cohort/data/images/image_source.h"
 
 namespace cohort {
 

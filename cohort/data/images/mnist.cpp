@@ -1,12 +1,12 @@
-#include "cohort/data/mnist.h"
+#include "cohort/data/images/mnist.h"
 
 #include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/data/idx.h"
-#include "cohort/data/image_source.h"
+#include "cohort/data/images/idx.h"
+#include "cohort/data/images/image_source.h"
 
 namespace cohort {
 namespace {

@@ -1,4 +1,4 @@
-#include "cohort/data/cifar10.h"
+#include "cohort/data/images/cifar10.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "cohort/data/resize_images.h"
+#include "cohort/data/images/resize_images.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "cohort/data/image_source.h"
+#include "cohort/data/images/image_source.h"
 
 #include <doctest/doctest.h>
 

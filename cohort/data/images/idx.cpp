@@ -7,7 +7,7 @@
 // file can hold (its size, or 1032 times its size for gzip); only then allocate, read, and see that nothing follows. A small file thus can
 // claim at most 1032 times its own size, and even that memory is touched only as far as real content goes.
 
-#include "cohort/data/idx.h"
+#include "cohort/data/images/idx.h"
 
 #include <algorithm>
 #include <cstdio>

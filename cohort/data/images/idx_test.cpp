@@ -1,4 +1,4 @@
-#include "cohort/data/idx.h"
+#include "cohort/data/images/idx.h"
 
 #include <doctest/doctest.h>
 

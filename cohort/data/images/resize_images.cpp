@@ -7,7 +7,7 @@
 // All weights are whole numbers (an input pixel is `size` units long, an output pixel `height` or `width`), so a picture is the same bytes
 // on every machine and under every layout. Cost: 2 x (input + output) pixels of multiplications, first along rows, then along columns.
 
-#include "cohort/data/resize_images.h"
+#include "cohort/data/images/resize_images.h"
 
 #include <algorithm>
 #include <utility>

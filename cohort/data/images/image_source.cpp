@@ -1,11 +1,11 @@
-#include "cohort/data/image_source.h"
+#include "cohort/data/images/image_source.h"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/data/resize_images.h"
+#include "cohort/data/images/resize_images.h"
 #include "cohort/data/split.h"
 
 namespace cohort {
