@@ -71,6 +71,7 @@ TEST_CASE("goal curve: of a study's folder, from its report or from its store") 
   Analysis analysis;
   analysis.goal = {kValError, 0.05};
   analysis.steps = {row(16, 100, 100, 120)};
+  analysis.steps.front().trial_id = 0;
   write_steps_curve(folder.path() + "/steps_curve.csv", analysis);
   const GoalCurve from_report = curve_of_study(folder.path());
   CHECK(from_report.goal == "val_error<0.05");
