@@ -3,7 +3,7 @@
 
     bench/time_to_goal.py [--program build/release/bin/cohort] [--workers 1,2,4] [--models fc,cnn] [--keep DIR]
 
-For each model: a small batch-size study on Fashion-MNIST (learning rate alone, 8 trials a batch size), then for each number of workers
+For each model: a small batch-size study on Fashion-MNIST (learning rate alone, 6 trials a batch size), then for each number of workers
 `cohort plan --study` and a training of what it chose, until an evaluation reaches the goal; and plain data parallelism over all workers at
 its own best batch, as the plan names it. Prints a JSON line each: forecast and measured steps, step and seconds (all steps together;
 evaluations and the checkpoint are in other_seconds). More workers than cores are marked as oversubscribed. --keep DIR leaves the studies
@@ -17,8 +17,8 @@ import subprocess
 import tempfile
 
 MODELS = {  # Model, goal, budgets in steps by batch size, range of the learning rate.
-    "fc": ("fc:hidden=64,layers=2", "val_error<0.17", {16: 4000, 64: 1500, 256: 800, 1024: 600}, (0.02, 1.0)),
-    "cnn": ("cnn", "val_error<0.25", {16: 1200, 64: 500, 256: 250}, (0.02, 0.5)),
+    "fc": ("fc:hidden=512,layers=3", "val_error<0.17", {16: 1200, 64: 500, 256: 250, 1024: 150}, (0.02, 0.5)),
+    "cnn": ("cnn:width=0.25", "val_error<0.28", {16: 600, 64: 250, 256: 120}, (0.03, 0.5)),
 }
 SPEC = """[workload]
 name = "{name}"
@@ -27,13 +27,14 @@ model = "{model}"
 optimizer = "sgd"
 dataset_name = "fashion_mnist"
 model_name = "{name}"
-val_samples = 2000
+val_samples = 1000
 
 [study]
 goals = ["{goal}"]
 batch_sizes = {sizes}
-trials = 8
+trials = 6
 steps = {steps}
+evaluation_ratio = 1.1
 
 [search]
 learning_rate = {{ scale = "log", min = {low}, max = {high} }}
