@@ -326,7 +326,7 @@ Verb plan_verb() {
            "cohort plan --model transformer:layers=24,width=2048,heads=16,vocabulary=50304 --context 1024 --cluster clusters/a100.toml "
            "--global-batch 512 --optimizer adamw",
            "cohort plan --model cnn --data fashion-mnist --find-batch --memory-limit 200000000",
-           "cohort plan --study runs/quick --workers 2", "cohort plan --instance examples/instances/branches.json --json"},
+           "cohort plan --instance examples/instances/branches.json --json"},
       .settings = {"model", "data", "context", "image-size", "workers", "layout", "weights", "global-batch", "accumulate", "optimizer",
                    "precision", "bucket-bytes", "memory-limit", "study", "json", "quiet"},
       .options = {{"profile", "FILE.json",
