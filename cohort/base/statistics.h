@@ -26,4 +26,19 @@ inline double quantile(std::vector<double> values, double fraction) {
   return values[below] + (place - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
+/// A value and its interval.
+struct Estimate {
+  double value = 0, low = 0, high = 0;
+};
+
+/// Of two that were measured apart: relative deviations are independent, so their logarithms add in squares. An infinite end stays
+/// infinite; an end of 0 is not known and counts as no deviation.
+inline Estimate product(const Estimate& a, const Estimate& b) {
+  const auto log_ratio = [](double above, double below) { return above > 0 && below > 0 ? std::log(above / below) : 0; };
+  const double value = a.value * b.value;
+  return {.value = value,
+          .low = value * std::exp(-std::hypot(log_ratio(a.value, a.low), log_ratio(b.value, b.low))),
+          .high = value * std::exp(std::hypot(log_ratio(a.high, a.value), log_ratio(b.high, b.value)))};
+}
+
 }  // namespace cohort

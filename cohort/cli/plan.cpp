@@ -4,17 +4,16 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
-#include <set>
 
 #include "cohort/base/error.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/writable_place.h"
-#include "cohort/base/text/csv_table.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/plan_batch.h"
+#include "cohort/cli/plan_goal.h"
 #include "cohort/cli/plan_instance.h"
 #include "cohort/cli/plan_machine.h"
 #include "cohort/cli/verb.h"
@@ -25,7 +24,6 @@
 #include "cohort/plan/joint/search_machines.h"
 #include "cohort/plan/plan.h"
 #include "cohort/report/plan/plan_page.h"
-#include "cohort/study/analysis/worth.h"
 #include "cohort/train/measured/auto_layout.h"
 #include "cohort/world/stop.h"
 
@@ -38,33 +36,6 @@ double number_option(const Arguments& arguments, const std::string& name, double
   if (!value || !(*value >= minimum) || *value > maximum)
     fail(ErrorCode::kBadInput, "--", name, " ", arguments.option(name, ""), ": expected a number from ", minimum, " to ", maximum);
   return *value;
-}
-
-/// The full format (docs/formats/steps_curve.md), or its first two columns alone.
-std::vector<StepsPoint> read_curve(const std::string& path) {
-  constexpr int64_t kMostBatch = 1'000'000'000;  // As of --global-batch.
-  const std::string text = read_small_file(path, 64 << 20), header = text.substr(0, text.find('\n'));
-  std::vector<StepsPoint> curve;
-  std::set<int64_t> met;
-  if (header.find("steps_low") == std::string::npos) {
-    for (const CsvRow& row : read_csv(path)) {
-      const int64_t batch = row.count("batch_size");
-      const double steps = row.positive("steps");
-      if (batch > kMostBatch) row.refuse("batch_size", concat("at most ", kMostBatch));
-      if (steps < 1 || steps > 1e15) row.refuse("steps", "1 to 1e15 steps");
-      if (!met.insert(batch).second) row.refuse("batch_size", "another: it is in an earlier row");
-      curve.push_back({batch, steps, steps, steps});
-    }
-  } else {
-    for (const study::StepsToResult& row : study::read_steps_curve(path))
-      if (row.steps) {
-        const auto steps = static_cast<double>(*row.steps);
-        if (row.batch_size > kMostBatch) fail(ErrorCode::kBadInput, path, ": batch size ", row.batch_size, "; at most ", kMostBatch);
-        curve.push_back({row.batch_size, steps, row.low.value_or(steps), row.high.value_or(steps)});
-      }
-  }
-  if (curve.empty()) fail(ErrorCode::kBadInput, path, ": no batch size reached the goal, so there is no time to it");
-  return curve;
 }
 
 /// Keys that were typed are given, the others are chosen.
@@ -115,20 +86,20 @@ void check_that_options_act(const Arguments& arguments, const SearchRequest& req
   if (fixed("compress", "") == "none") refuse("compress", "compress=none keeps them as they are");
 }
 
-Objective objective_of(const Arguments& arguments) {
-  const std::string name = arguments.option("objective", "step-time");
+Objective objective_of(const Arguments& arguments, bool has_curve) {
+  const std::string name = arguments.option("objective", has_curve ? "time-to-goal" : "step-time");
   for (size_t i = 0; i < objective_names().size(); ++i)
     if (objective_names()[i] == name) return static_cast<Objective>(i);
   fail(ErrorCode::kBadInput, "--objective '", name, "'", did_you_mean(name, objective_names()),
        "; there are: ", join(objective_names(), " "));
 }
 
-SearchRequest request_of(const Arguments& arguments) {
+SearchRequest request_of(const Arguments& arguments, const std::optional<study::GoalCurve>& curve) {
   const Config& config = arguments.config;
   const bool has_cluster = arguments.options.contains("cluster"), has_profile = arguments.options.contains("profile");
   const bool from_file = has_profile && (has_cluster || !arguments.was_given("model"));
   if (arguments.was_given("global-batch") && config.global_batch == 0)
-    fail(ErrorCode::kBadInput, "--global-batch auto: give a number; with --objective time-to-goal and --steps-curve the batch is chosen");
+    fail(ErrorCode::kBadInput, "--global-batch auto: give a number; with --study or --steps-curve the batch is chosen");
   if (from_file && arguments.was_given("model")) fail(ErrorCode::kBadInput, "--profile says which model it is of; leave --model out");
   if (!from_file && !arguments.was_given("model"))
     fail(ErrorCode::kBadInput,
@@ -156,17 +127,11 @@ SearchRequest request_of(const Arguments& arguments) {
          " does not say what it was measured on; give --cluster FILE (clusters/ has some; docs/formats/cluster.md)");
   if (!has_cluster) problem.profile = measured_request(config, problem.profile).problem.profile;
   if (!has_cluster) problem.cluster = problem.profile.measured_on.back();  // The largest, for checks; search_machines() tries all.
-  request.objective = objective_of(arguments);
-  if (arguments.options.contains("steps-curve")) {
-    if (request.objective != Objective::kTimeToGoal)
-      fail(ErrorCode::kBadInput, "--steps-curve is for --objective time-to-goal, and the objective is ",
-           objective_names()[static_cast<size_t>(request.objective)]);
-    if (arguments.was_given("global-batch"))
-      fail(ErrorCode::kBadInput, "--global-batch with --steps-curve: the batch is chosen among those of the curve; leave one of them out");
-    request.steps_curve = read_curve(arguments.option("steps-curve", ""));
-  } else if (request.objective == Objective::kTimeToGoal) {
-    fail(ErrorCode::kBadInput, "--objective time-to-goal needs --steps-curve FILE.csv (columns batch_size,steps; a study writes one)");
-  }
+  request.objective = objective_of(arguments, curve.has_value());
+  if (curve) request.steps_curve = curve->useful_points();
+  else if (request.objective == Objective::kTimeToGoal)
+    fail(ErrorCode::kBadInput,
+         "--objective time-to-goal needs --study DIR or --steps-curve FILE.csv (columns batch_size,steps; a study writes one)");
   request.num_workers = config.workers;
   request.fixed = fixed_keys(arguments);
   const auto compress = request.fixed.find("compress");
@@ -205,16 +170,17 @@ class SearchLine {
 std::string train_line(const Arguments& arguments, const Plan& plan, const std::string& file) {
   const Layout layout = layout_of(plan.request.problem.profile, plan.answer.best);
   const Config& config = arguments.config;
-  std::string line = concat("cohort train --model ", arguments.was_given("model") ? shell_quoted(config.model) : "MODEL", " --data ",
-                            arguments.was_given("data") ? shell_quoted(config.data) : "DATA", " --workers ", layout.num_ranks(),
-                            " --global-batch ", plan.answer.best.global_batch);
-  if (arguments.was_given("optimizer")) line += " --optimizer " + config.optimizer;
+  const std::string what = config.study.empty() ? concat("--model ", arguments.was_given("model") ? shell_quoted(config.model) : "MODEL",
+                                                         " --data ", arguments.was_given("data") ? shell_quoted(config.data) : "DATA")
+                                                : "--study " + shell_quoted(config.study);
+  std::string line = concat("cohort train ", what, " --workers ", layout.num_ranks(), " --global-batch ", plan.answer.best.global_batch);
+  if (arguments.was_given("optimizer") && config.study.empty()) line += " --optimizer " + config.optimizer;
   const Situation situation{.config = config,
                             .layout = layout,
                             .num_ranks = layout.num_ranks(),
                             .one_host = layout.num_ranks() <= plan.request.problem.cluster.hosts.front().devices_per_host};
   if (arguments.was_given("weights") && acts("weights", situation)) line += " --weights " + config.weights;
-  if (arguments.was_given("context")) line += concat(" --context ", config.context);
+  if (arguments.was_given("context") && config.study.empty()) line += concat(" --context ", config.context);
   if (config.image_size > 0) line += concat(" --image-size ", config.image_size);
   if (arguments.was_given("bucket-bytes") && acts("bucket-bytes", situation)) line += concat(" --bucket-bytes ", config.bucket_bytes);
   if (arguments.was_given("memory-limit")) line += concat(" --memory-limit ", config.memory_limit);
@@ -223,6 +189,7 @@ std::string train_line(const Arguments& arguments, const Plan& plan, const std::
 
 void print_text(const Arguments& arguments, const Plan& plan, const std::vector<WhatIf>& changes) {
   std::printf("%s\n", plan_table(plan.request, plan.answer).c_str());
+  if (plan.goal) std::printf("%s\n", goal_table(plan.request.problem.profile, *plan.goal).c_str());
   for (const std::string& reason : plan.reasons) std::printf("- %s\n", reason.c_str());
   if (!changes.empty()) std::printf("\nWhat would change it:\n");
   for (const WhatIf& change : changes) std::printf("- %s\n", change.sentence.c_str());
@@ -296,7 +263,10 @@ void print_json(const Plan& plan, const std::vector<WhatIf>& changes) {
   std::printf("%s\n", json.dump().c_str());
 }
 
-int plan_model(const Arguments& arguments) {
+int plan_model(const Arguments& given) {
+  Arguments arguments = with_study(given);
+  const std::optional<study::GoalCurve> curve = curve_of(arguments);
+  if (curve) arguments.config.global_batch = curve->useful_points().back().batch_size;  // The layers are measured up to it.
   const Config& config = arguments.config;
   const std::string out = arguments.option("out", ""), page = arguments.option("report", "");
   check_distinct_files({{"--out", out}, {"--report", page}}, {{"--profile", arguments.option("profile", "")},
@@ -304,7 +274,7 @@ int plan_model(const Arguments& arguments) {
                                                               {"--steps-curve", arguments.option("steps-curve", "")}});
   for (const std::string& path : {out, page})
     if (!path.empty()) check_writable_file(path);  // Before the search, whose answer would be lost.
-  Plan plan{.request = request_of(arguments)};
+  Plan plan{.request = request_of(arguments, curve)};
   catch_first_stop_signal();
   static std::atomic<bool> stop{false};
   const auto look = [&] { return stop = stop_requested(); };
@@ -314,7 +284,9 @@ int plan_model(const Arguments& arguments) {
       look();
       line.show(progress);
     };
-    if (arguments.options.contains("cluster")) {
+    if (curve) {
+      plan_to_goal(*curve, arguments.options.contains("cluster"), config.workers, show, &stop, plan);
+    } else if (arguments.options.contains("cluster")) {
       plan.answer = search_plan(plan.request, show, &stop);
     } else {
       MachineAnswer found = search_machines(plan.request, config.workers, show, &stop);
@@ -356,14 +328,15 @@ Verb plan_verb() {
            "cohort plan --model cnn --data fashion-mnist --find-batch --memory-limit 200000000",
            "cohort plan --instance examples/instances/branches.json --json"},
       .settings = {"model", "data", "context", "image-size", "workers", "layout", "weights", "global-batch", "accumulate", "optimizer",
-                   "precision", "bucket-bytes", "memory-limit", "json", "quiet"},
+                   "precision", "bucket-bytes", "memory-limit", "study", "json", "quiet"},
       .options = {{"profile", "FILE.json",
                    "What the layers cost (docs/formats/profile.md); instead of --model. With --model and without --cluster: where to keep "
                    "what is measured"},
                   {"cluster", "FILE",
                    "Devices, hosts and links, .toml or .json (docs/formats/cluster.md); left out: this machine, measured"},
-                  {"objective", "NAME", "step-time (default), throughput, memory, time-to-goal"},
-                  {"steps-curve", "FILE.csv", "Steps to the goal by batch size, for time-to-goal: batch_size,steps"},
+                  {"objective", "NAME", "step-time (default), throughput, memory, time-to-goal (that of --study and --steps-curve)"},
+                  {"steps-curve", "FILE.csv",
+                   "Steps to a goal by batch size (batch_size,steps, or a study's): plans for the time to it, and chooses the batch"},
                   {"compress", "", "Gradients may be compressed where that saves 5 % or more"},
                   {"search-seconds", "X", "At most; the best plan so far is the answer then (default 10). Ctrl-C ends it too"},
                   {"runners-up", "N", "Other plans to tell of (default 5)"},

@@ -27,7 +27,7 @@ ModelProfile profile_of_this_machine(const Arguments& arguments) {
   const std::string source =
       concat("measured on this machine: --model ", config.model, " --data ", config.data, " --global-batch ", config.global_batch,
              " --context ", config.context, config.image_size > 0 ? concat(" --image-size ", config.image_size) : "", " --workers ",
-             config.workers, " in ", join(precisions, " and "));
+             config.workers, config.threads > 0 ? concat(" --threads ", config.threads) : "", " in ", join(precisions, " and "));
   if (std::error_code ignored; !path.empty() && std::filesystem::exists(path, ignored)) {
     ModelProfile kept = read_model_profile(path);
     if (kept.source != source)

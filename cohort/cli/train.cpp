@@ -1,7 +1,9 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 
@@ -21,18 +23,38 @@
 namespace cohort {
 namespace {
 
+/// Batch and metaparameters of the study that `config` names; of it only a note stays.
+AutoBatch taken_from_study(const Config& config, const Arguments& arguments, const Layout& layout) {
+  AutoBatch chosen = resolve_auto_batch(config, [&](const std::string& setting) { return arguments.was_given(setting); }, layout);
+  chosen.config.taken_from = config.study;
+  find_setting("study")->copy(chosen.config, Config());
+  return chosen;
+}
+
 /// --study becomes numbers here, before anything is started: ranks and the run's config.toml see those alone, and a note of the folder.
-Config resolved_config(const Arguments& arguments) {
+/// With --layout auto and no batch that was given, `goal` is set instead, and batch and metaparameters wait for the plan.
+Config resolved_config(const Arguments& arguments, std::optional<AutoGoal>& goal) {
   Config config = arguments.config;
   if (config.study.empty() && config.global_batch != 0) return config;
   if (!is_given(config, *find_setting("global-batch"))) config.global_batch = 0;  // Nobody named a number.
   const World world = world_from_environment();
-  const Layout layout =
-      parse_layout(config.layout == "auto" ? "dp" : config.layout, world.launcher == "none" ? config.workers : world.size);
-  AutoBatch chosen = resolve_auto_batch(config, [&](const std::string& setting) { return arguments.was_given(setting); }, layout);
+  const int workers = world.launcher == "none" ? config.workers : world.size;
+  if (config.layout == "auto" && !config.study.empty() && config.global_batch == 0) {
+    const Config given = config;
+    config = workload_of_study(given, [&](const std::string& setting) { return arguments.was_given(setting); });
+    goal = {.curve = study::curve_of_study(given.study), .settle = [given, arguments](const Config& planned, const Layout& layout) {
+              Config asked = given;
+              asked.global_batch = planned.global_batch, asked.workers = planned.workers;
+              return taken_from_study(asked, arguments, layout).config;
+            }};
+    // Until then the largest that may be chosen; a worker has a sample of it.
+    config.global_batch = std::max<int64_t>(workers, goal->curve.useful_points().back().batch_size);
+    find_setting("study")->copy(config, Config());
+    return config;
+  }
+  const Layout layout = parse_layout(config.layout == "auto" ? "dp" : config.layout, workers);
+  const AutoBatch chosen = taken_from_study(config, arguments, layout);
   if (world.rank == 0) log_info(chosen.sentence);
-  chosen.config.taken_from = config.study;
-  find_setting("study")->copy(chosen.config, Config());
   return chosen.config;
 }
 
@@ -60,10 +82,10 @@ Config config_to_resume(const Arguments& given, const std::string& run, bool mus
 }
 
 /// --layout auto becomes a layout, before ranks are forked or, where a launcher started them, by all of them together.
-void plan_layout(Config& config, const DataSet& data, const World& world, TrainOptions& options) {
+void plan_layout(Config& config, const DataSet& data, const World& world, const AutoGoal* goal, TrainOptions& options) {
   const bool is_alone = world.launcher == "none";
-  const AutoLayout chosen = is_alone ? choose_layout(config, data, !config.quiet && !config.json && ::isatty(STDERR_FILENO) == 1)
-                                     : choose_layout_together(config, data, world);
+  const AutoLayout chosen = is_alone ? choose_layout(config, data, !config.quiet && !config.json && ::isatty(STDERR_FILENO) == 1, goal)
+                                     : choose_layout_together(config, data, world, goal);
   if (world.rank == 0)
     for (const std::string& sentence : chosen.sentences) log_info("auto: " + sentence);
   config = chosen.config;
@@ -79,16 +101,17 @@ int run_train(const Arguments& given) {
   if (is_alone) catch_first_stop_signal();  // A launcher's ranks stop together, after a step.
   Arguments arguments = given;
   std::unique_ptr<RunFolder> folder;
+  std::optional<AutoGoal> goal;
   TrainOptions options{.folder_is_held = takes_folder};
   if (given.config.resume) {
     arguments.config.run = run_to_resume(given);
     if (takes_folder) folder = std::make_unique<RunFolder>(arguments.config);
     Config before;
     arguments.config = config_to_resume(given, arguments.config.run, takes_folder, before);
-    arguments.config = resolved_config(arguments);
+    arguments.config = resolved_config(arguments, goal);
     options.changes = changes_between(before, arguments.config);
   } else {
-    arguments.config = resolved_config(given);
+    arguments.config = resolved_config(given, goal);
   }
   Config& config = arguments.config;
   const bool plans = config.layout == "auto";
@@ -104,7 +127,7 @@ int run_train(const Arguments& given) {
   const DataSet data = open_data(config);
   check_data(job, data);
   if (plans) {
-    plan_layout(config, data, world_here, options);
+    plan_layout(config, data, world_here, goal ? &*goal : nullptr, options);
     job = resolve(config, is_alone ? config.workers : world_here.size, job.one_host);
     check_data(job, data);
   }

@@ -121,6 +121,7 @@ Json to_json(const Plan& plan) {
   for (const RankedPlan& other : plan.answer.front) front.push_back(summary(profile, other));
   json["workers"] = std::move(workers);
   json["reasons"] = plan.reasons;
+  if (plan.goal) json["goal"] = to_json(profile, *plan.goal);
   json["runners_up"] = std::move(others);
   json["front"] = std::move(front);
   return json;

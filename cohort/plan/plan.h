@@ -1,10 +1,12 @@
 #pragma once
 // A Plan: what was chosen, who holds what, what it should cost, and why: plan.json (docs/formats/plan.md). Torch-free.
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cohort/base/text/json_fwd.h"
+#include "cohort/plan/goal/time_to_goal.h"
 #include "cohort/plan/joint/joint_search.h"
 
 namespace cohort {
@@ -13,6 +15,7 @@ struct Plan {
   SearchRequest request;  ///< What was asked, without profile and cluster when it comes from a file.
   PlanAnswer answer;
   std::vector<std::string> reasons;  ///< Sentences: why this one, what binds, what ties, what would change it.
+  std::optional<TimeToGoal> goal;    ///< Where the objective is the time to a goal.
 };
 
 /// The layout of a ranked plan as a run takes it: stages and recompute by name, precision, accumulate and the rest.

@@ -114,8 +114,8 @@ def test_what_contradicts_itself_is_one_line():
         broken.write_text(here.read_text()[:200])
         good = ["--profile", CHAIN, "--cluster", here]
         for arguments, words in ((["--profile", CHAIN], "--cluster"), (["--cluster", here], "plan: of what?"), ([*good, "--model", "cnn"], "leave --model out"), ([*good, "--data", "mnist:x"], "--data is for --model"),
-                                 (["--instance", ROOT / "examples/instances/branches.json", "--cluster", here], "--instance says all itself"), ([*good, "--steps-curve", "x.csv"], "time-to-goal"),
-                                 ([*good, "--objective", "time-to-goal"], "needs --steps-curve"), ([*good, "--objective", "speed"], "there are"), ([*good, "--search-seconds", "0"], "--search-seconds 0"),
+                                 (["--instance", ROOT / "examples/instances/branches.json", "--cluster", here], "--instance says all itself"), ([*good, "--steps-curve", "x.csv", "--objective", "memory"], "time-to-goal"),
+                                 ([*good, "--objective", "time-to-goal"], "--steps-curve FILE"), ([*good, "--objective", "speed"], "there are"), ([*good, "--search-seconds", "0"], "--search-seconds 0"),
                                  ([*good, "--layout", "sync=async"], "sync=async"), ([*good, "--layout", "zero=4"], "zero"), ([*good, "--layout", "precision=fp32", "--precision", "bf16"], "contradict"),
                                  ([*good, "--workers", 9], "9"), (["--profile", CHAIN, "--cluster", broken], "broken.toml"), (["--profile", here, "--cluster", here], "cluster"),
                                  (["--model", "transfomer", "--cluster", here], "did you mean 'transformer'"), (["--model", "cnn:heads=2", "--cluster", here], "heads"), ([*good, "--global-batch", 0], "global-batch"),

@@ -67,7 +67,9 @@ std::string certificate(const SearchRequest& request, const PlanAnswer& answer) 
 
 std::string why_not(const SearchRequest& request, const PlanAnswer& answer, const RankedPlan& other) {
   const RankedPlan& best = answer.best;
-  const std::string name = to_text(layout_of(request.problem.profile, other));
+  const bool to_goal = request.objective == Objective::kTimeToGoal;
+  const std::string name =
+      concat(to_text(layout_of(request.problem.profile, other)), to_goal ? concat(" with a batch of ", other.global_batch) : std::string());
   const double slower = other.objective / best.objective - 1;
   const int64_t more = other.forecast.peak_memory_bytes() - best.forecast.peak_memory_bytes();
   const std::string memory = more < 0   ? concat(", but ", human_bytes(-more), " less memory a rank")
@@ -76,8 +78,10 @@ std::string why_not(const SearchRequest& request, const PlanAnswer& answer, cons
   if (slower <= kNoiseFloor)
     return concat("tied with ", name, ": ", percent(slower), " behind, less than two measurements of one plan differ (",
                   percent(kNoiseFloor), ")", memory);
-  if (other.low <= best.high)
-    return concat("tied with ", name, ": ", percent(slower), " behind, but the intervals of the forecasts overlap", memory);
+  // Of one batch both need the same steps, known or not.
+  const bool overlaps = to_goal && other.global_batch == best.global_batch ? other.forecast.low_seconds <= best.forecast.high_seconds
+                                                                           : other.low <= best.high;
+  if (overlaps) return concat("tied with ", name, ": ", percent(slower), " behind, but the intervals of the forecasts overlap", memory);
   return concat(name, " lost: ", percent(slower), " behind", memory);
 }
 

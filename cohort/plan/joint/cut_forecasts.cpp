@@ -17,6 +17,7 @@
 #include <numeric>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/statistics.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/split/split.h"
 
@@ -139,10 +140,7 @@ CutForecasts::Setting CutForecasts::setting_of(const Combination& combination) {
 std::optional<RankedPlan> CutForecasts::forecast(const Candidate& candidate, const StepsPoint& point) {
   if (is_over_()) return std::nullopt;
   problem_.global_batch = point.batch_size;
-  RankedPlan plan;
-  plan.candidate = candidate;
-  plan.global_batch = point.batch_size;
-  plan.forecast = forecast_step(problem_, candidate);
+  RankedPlan plan{.candidate = candidate, .global_batch = point.batch_size, .forecast = forecast_step(problem_, candidate)};
   const StepForecast& its = plan.forecast;
   switch (space_.request().objective) {
     case Objective::kStepTime:
@@ -156,10 +154,11 @@ std::optional<RankedPlan> CutForecasts::forecast(const Candidate& candidate, con
     case Objective::kMemory:
       plan.objective = plan.low = plan.high = static_cast<double>(its.peak_memory_bytes());
       break;
-    case Objective::kTimeToGoal:
-      plan.objective = point.steps * its.step_seconds;
-      plan.low = point.low * its.low_seconds, plan.high = point.high * its.high_seconds;
+    case Objective::kTimeToGoal: {
+      const Estimate all = product({point.steps, point.low, point.high}, {its.step_seconds, its.low_seconds, its.high_seconds});
+      plan.objective = all.value, plan.low = all.low, plan.high = all.high;
       break;
+    }
   }
   if (!least_memory_ || its.peak_memory_bytes() < least_memory_->forecast.peak_memory_bytes()) least_memory_ = plan;
   return plan;

@@ -474,6 +474,7 @@ class JointSearch {
     if (!least && is_cut_short_) fail(ErrorCode::kInfeasible, "plan: the search was stopped before it had a plan; give it more time");
     if (const std::string why = least ? "" : space_.why_no_layouts(); !why.empty()) fail(ErrorCode::kBadInput, "plan: ", why);
     if (!least) fail(ErrorCode::kInfeasible, "plan: no layout of at most ", space_.most_workers(), " devices can be run");
+    if (!request_.says_what_would_fit) fail(ErrorCode::kInfeasible, "plan: no layout of at most ", space_.most_workers(), " devices fits");
     fail(ErrorCode::kInfeasible, why_infeasible(request_, *least, [this](const SearchRequest& larger, double seconds) {
            SearchRequest request = larger;
            request.search_seconds = seconds;

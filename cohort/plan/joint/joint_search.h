@@ -32,6 +32,8 @@ struct SearchRequest {
   int64_t num_samples = 0;                   ///< Of the training data: no larger batch. 0: not known.
   int num_runners_up = 5;
   double search_seconds = 10;  ///< At most.
+  bool says_what_would_fit =
+      true;  ///< Where nothing fits: the least memory and the devices that would do are looked for, some seconds long.
 };
 
 struct RankedPlan {

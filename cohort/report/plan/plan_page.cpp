@@ -8,6 +8,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/report/draw/page.h"
 #include "cohort/report/draw/svg.h"
+#include "cohort/report/plan/goal_section.h"
 #include "cohort/report/study/study_chart.h"
 
 namespace cohort::report {
@@ -130,7 +131,7 @@ std::string front_section(const Plan& plan) {
          .fields = {text_field("layout", to_text(layout_of(profile, one))), number_field("step_seconds", one.forecast.step_seconds),
                     number_field("bytes", static_cast<double>(one.forecast.peak_memory_bytes()))}});
   chart.series.push_back(std::move(series));
-  return section("front", "Time against memory", "Plans of which no other is better in both.", mark_shapes() + study_chart(chart));
+  return section("front", "Time against memory", "Plans of which no other is better in both.", study_chart(chart));
 }
 
 std::string others_section(const Plan& plan) {
@@ -153,7 +154,9 @@ void write_plan_page(const std::string& path, const Plan& plan, const std::vecto
       element("h1", {}, escape_html(concat("Plan for ", plan.request.problem.profile.model, " on ", plan.request.problem.cluster.name)));
   body += element("p", {}, element("code", {}, escape_html(layout)));
   body += key_figures(plan);
+  body += mark_shapes();
   body += section("reasons", "Why this one", "", list_of(plan.reasons));
+  body += goal_section(plan);
   body += workers_section(plan) + timeline_section(plan) + utilisation_section(plan) + front_section(plan) + others_section(plan);
   if (!changes.empty()) {
     std::vector<std::string> sentences;

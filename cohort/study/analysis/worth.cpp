@@ -18,21 +18,16 @@
 #include <map>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/statistics.h"
 
 namespace cohort::study {
 namespace {
 
-/// ln(a / b), 0 where either is not known.
-double log_ratio(double a, double b) { return a > 0 && b > 0 ? std::log(a / b) : 0; }
-
 WorthCell cell_of(const StepsToResult& result, const StepTime& time) {
   WorthCell cell{.batch_size = time.batch_size, .num_workers = time.num_workers, .steps = 0, .step_seconds = time.seconds};
   cell.steps = static_cast<double>(*result.steps);
-  cell.seconds = cell.steps * cell.step_seconds;
-  const double below = std::hypot(log_ratio(cell.steps, result.low.value_or(0)), log_ratio(time.seconds, time.low));
-  const double above = std::hypot(log_ratio(result.high.value_or(0), cell.steps), log_ratio(time.high, time.seconds));
-  cell.seconds_low = cell.seconds * std::exp(-below);
-  cell.seconds_high = cell.seconds * std::exp(above);
+  const Estimate seconds = product({cell.steps, result.low.value_or(0), result.high.value_or(0)}, {time.seconds, time.low, time.high});
+  cell.seconds = seconds.value, cell.seconds_low = seconds.low, cell.seconds_high = seconds.high;
   return cell;
 }
 

@@ -10,6 +10,7 @@
 #include "cohort/job/goal.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/study/analysis/worth.h"
+#include "cohort/study/goal/goal_curve.h"
 #include "cohort/study/spec/spec.h"
 #include "cohort/study/spec/spec_text.h"
 #include "cohort/train/trial/trial_schedule.h"
@@ -67,11 +68,18 @@ std::string file_of_study(const std::string& folder, const std::string& name, co
 struct Curve {
   std::string goal, advice;  ///< Advice: the command that makes the files.
   std::vector<StepsToResult> rows;
+  std::vector<int64_t> left_out;  ///< Past the flat point.
+  std::string flat;               ///< What is said of it.
 };
 
 Curve read_curve(const std::string& folder, int num_workers) {
   Curve curve{.advice = concat("make it with `cohort study report ", folder, " --workers ", num_workers, "`")};
-  curve.rows = study::read_steps_curve(file_of_study(folder, "steps_curve.csv", curve.advice), &curve.goal);
+  if (!std::filesystem::exists(folder + "/study.db")) file_of_study(folder, "steps_curve.csv", curve.advice);
+  curve.rows = study::steps_of_study(folder, &curve.goal);
+  if (std::none_of(curve.rows.begin(), curve.rows.end(), [](const StepsToResult& row) { return row.steps.value_or(0) > 0; })) return curve;
+  const study::GoalCurve goal = study::goal_curve(folder, curve.goal, curve.rows);
+  curve.left_out = goal.left_out;
+  if (!goal.left_out.empty()) curve.flat = goal.sentence();
   return curve;
 }
 
@@ -103,6 +111,10 @@ std::vector<WorthCell> cells_for(const Curve& curve, const std::string& folder, 
   std::vector<WorthCell> cells;
   for (const WorthCell& cell : study::worth_of_workers(curve.rows, times).cells)
     if (cell.num_workers == num_workers) cells.push_back(cell);
+  const auto is_past = [&](const WorthCell& cell) {
+    return std::find(curve.left_out.begin(), curve.left_out.end(), cell.batch_size) != curve.left_out.end();
+  };
+  if (!std::all_of(cells.begin(), cells.end(), is_past)) std::erase_if(cells, is_past);
   if (cells.empty())
     fail(ErrorCode::kBadInput, name_settings("--global-batch auto for "), workers_text(num_workers), ": no batch size of ", folder,
          " that has step times reached ", curve.goal, name_settings("; give --global-batch a number, or ask `cohort study report "), folder,
@@ -204,6 +216,7 @@ AutoBatch resolve_auto_batch(const Config& config, const std::function<bool(cons
     const std::vector<WorthCell> cells = cells_for(curve, folder, num_workers);
     batch_size = cells.front().batch_size;
     sentence = why(cells, curve.goal);
+    if (!curve.flat.empty()) sentence += "; " + curve.flat;
   }
   const StepsToResult& row = row_of(curve, folder, batch_size);
   if (sentence.empty())
@@ -220,8 +233,17 @@ AutoBatch resolve_auto_batch(const Config& config, const std::function<bool(cons
   settings.take("threads", int64_t{1});
   settings.take("seed", static_cast<int64_t>(seed_of_trial(spec, row.trial_id)));  // The trial once more, but for rounding.
   const int64_t per_worker = (batch_size + num_workers - 1) / num_workers;
-  if (spec.max_microbatch > 0) settings.take("accumulate", (per_worker + spec.max_microbatch - 1) / spec.max_microbatch);
+  if (spec.max_microbatch > 0 && layout.accumulate == 0 && !layout.is_model_parallel())
+    settings.take("accumulate", (per_worker + spec.max_microbatch - 1) / spec.max_microbatch);
   return {settings.taken(), concat(sentence, "; metaparameters of trial ", row.trial_id, ": learning rate ", settings.taken().lr)};
+}
+
+Config workload_of_study(const Config& config, const std::function<bool(const std::string&)>& was_given) {
+  check_asked(config, Layout());
+  Settings settings(config, was_given);
+  require_workload(read_study_spec(config.study), settings);
+  settings.take("threads", int64_t{1});  // As step times of a study are measured, and `train --study` trains.
+  return settings.taken();
 }
 
 }  // namespace cohort

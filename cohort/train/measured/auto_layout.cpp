@@ -20,7 +20,9 @@
 #include "cohort/job/job.h"
 #include "cohort/job/refusals.h"
 #include "cohort/plan/explain/explain.h"
+#include "cohort/plan/goal/goal_search.h"
 #include "cohort/plan/joint/search_machines.h"
+#include "cohort/study/goal/goal_worth.h"
 #include "cohort/train/measured/measure_model.h"
 #include "cohort/train/run/train_job.h"
 #include "cohort/world/launch.h"
@@ -31,10 +33,16 @@ namespace {
 constexpr int kMostTrials = 3, kTrialSteps = 12;
 constexpr double kWorthTrying = 1.15;  // Times the best forecast: beyond, overlapping intervals say more of the machine than of the plans.
 constexpr double kMostTrialSeconds = 20;
+constexpr double kPlainSeconds = 1;  // To search for plain data parallelism's time to a goal.
 
-/// The user's configuration under a layout that says all that was chosen.
-Config with_layout(const Config& config, Layout layout) {
+/// The user's configuration under a plan's layout, which says all that was chosen; with a goal also under its batch.
+Config with_plan(const Config& config, const ModelProfile& profile, const RankedPlan& plan, const AutoGoal* goal) {
+  Layout layout = layout_of(profile, plan);
   Config out = config;
+  if (goal) {
+    out.global_batch = plan.global_batch;
+    out = goal->settle(out, layout);
+  }
   if (out.workers > 0 || layout.num_ranks() > 1) out.workers = layout.num_ranks();
   if (layout.accumulate > 0) out.accumulate = layout.accumulate;
   if (!layout.precision.empty()) out.precision = layout.precision;
@@ -44,12 +52,11 @@ Config with_layout(const Config& config, Layout layout) {
   return out;
 }
 
-bool is_refused(const Config& config, const Layout& layout) {
+bool is_refused(const Config& changed) {
   try {
-    const Config changed = with_layout(config, layout);
     const Job job = resolve(changed, changed.workers);
-    check_options(job.situation(is_text_data(config.data)));
-    return refusal_of(job.situation(is_text_data(config.data))).has_value();
+    check_options(job.situation(is_text_data(changed.data)));
+    return refusal_of(job.situation(is_text_data(changed.data))).has_value();
   } catch (const Error&) {
     return true;
   }
@@ -79,14 +86,24 @@ struct Choice {
   RankedPlan plan;
 };
 
+/// What a plan is asked: the least step time, or with a goal the least time to it.
+SearchRequest request_for(const Config& config, const ModelProfile& profile, const DataSet& data, const AutoGoal* goal) {
+  SearchRequest request = measured_request(config, profile);
+  if (!goal) return request;
+  request.objective = Objective::kTimeToGoal;
+  request.steps_curve = goal->curve.useful_points();
+  request.num_samples = data.train->num_samples();
+  return request;
+}
+
 /// The best that the configuration does not refuse first, then those of other machines and the runners-up, by forecast.
-std::vector<Choice> candidates(const Config& config, const MachineAnswer& found) {
+std::vector<Choice> candidates(const Config& config, const MachineAnswer& found, const AutoGoal* goal) {
   std::vector<Choice> all = {{found.request, found.answer.best}};
   for (const RankedPlan& plan : found.answer.runners_up) all.push_back({found.request, plan});
   for (const MachineAnswer::Tried& tried : found.tried)
     if (tried.plan && tried.request.problem.cluster.num_devices() != found.request.problem.cluster.num_devices())
       all.push_back({tried.request, *tried.plan});
-  std::erase_if(all, [&](const Choice& one) { return is_refused(config, layout_of(one.request.problem.profile, one.plan)); });
+  std::erase_if(all, [&](const Choice& one) { return is_refused(with_plan(config, one.request.problem.profile, one.plan, goal)); });
   std::stable_sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return a.plan.objective < b.plan.objective; });
   return all;
 }
@@ -96,11 +113,25 @@ std::string text_of(const Choice& one) {
   layout.precision.clear();
   if (layout.shares == "equal") layout.shares.clear();
   if (layout.accumulate == 1) layout.accumulate = 0;
-  return layout.stages.empty() ? to_text(layout) : concat("stages side by side on ", layout.pp, " workers");
+  const std::string text = layout.stages.empty() ? to_text(layout) : concat("stages side by side on ", layout.pp, " workers");
+  return one.request.objective == Objective::kTimeToGoal ? concat(text, " with a batch of ", one.plan.global_batch) : text;
 }
 
-AutoLayout finish(const Config& config, const MachineAnswer& found, const Choice& chosen, std::vector<std::string> sentences) {
+/// The table of workers, and what is said of it.
+TimeToGoal time_to_goal(const MachineAnswer& found, const RankedPlan& chosen, const AutoGoal& goal) {
+  TimeToGoal out = goal_of_machines(found, goal.curve.all_points(), kPlainSeconds, nullptr, nullptr);
+  out.chosen = chosen;
+  study::add_worth(goal.curve, out);
+  return out;
+}
+
+AutoLayout finish(const Config& config, const MachineAnswer& found, const Choice& chosen, const AutoGoal* goal,
+                  std::vector<std::string> sentences) {
   Plan plan{.request = chosen.request, .answer = found.answer};
+  if (goal) {
+    plan.goal = time_to_goal(found, chosen.plan, *goal);
+    for (std::string& sentence : goal_sentences(chosen.request.problem.profile, *plan.goal)) sentences.push_back(std::move(sentence));
+  }
   if (to_text(plan.answer.best.candidate.layout) != to_text(chosen.plan.candidate.layout)) {
     plan.answer.runners_up.insert(plan.answer.runners_up.begin(), plan.answer.best);
     plan.answer.optimal = false;
@@ -109,17 +140,19 @@ AutoLayout finish(const Config& config, const MachineAnswer& found, const Choice
   plan.answer.lower_bound = std::min(plan.answer.lower_bound, chosen.plan.objective);
   plan.reasons = reasons_of(plan.request, plan.answer);
   plan.reasons.insert(plan.reasons.begin(), sentences.begin(), sentences.end());
-  return {.config = with_layout(config, layout_of(chosen.request.problem.profile, chosen.plan)),
+  return {.config = with_plan(config, chosen.request.problem.profile, chosen.plan, goal),
           .plan = to_json(plan),
           .predicted_step_seconds = chosen.plan.forecast.step_seconds,
           .sentences = std::move(sentences)};
 }
 
 /// What is sure.
-AutoLayout plain(const Config& config, const std::string& why) {
+AutoLayout plain(const Config& config, const AutoGoal* goal, const std::string& why) {
   AutoLayout out{.config = config, .plan = {}, .predicted_step_seconds = 0, .sentences = {}};
   out.config.layout = "dp";
-  out.sentences.push_back(why + ": data parallelism over all workers is taken");
+  if (goal) out.config = goal->settle(out.config, parse_layout("dp", config.workers));
+  out.sentences.push_back(why + ": data parallelism over all workers is taken" +
+                          (goal ? concat(", with a batch of ", config.global_batch, ", the largest up to the flat point") : ""));
   return out;
 }
 
@@ -159,7 +192,7 @@ SearchRequest measured_request(const Config& config, const ModelProfile& profile
   return request;
 }
 
-AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_progress) {
+AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_progress, const AutoGoal* goal) {
   const double start = steady_seconds();
   const int most = std::max(1, config.workers);
   ModelProfile profile;
@@ -168,18 +201,18 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
                             {.precisions = {config.precision}, .workers = numbers_of_workers(most), .shows_progress = shows_progress});
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kBadInput && error.code() != ErrorCode::kFailed) throw;
-    return plain(config, "the model's layers could not be measured one by one (the line above says why)");
+    return plain(config, goal, "the model's layers could not be measured one by one (the line above says why)");
   }
   const double measured = steady_seconds();
-  SearchRequest request = measured_request(config, profile);
+  SearchRequest request = request_for(config, profile, data, goal);
   request.num_runners_up = 12;
   request.search_seconds = 5;
   const MachineAnswer found = search_machines(request, most, nullptr, nullptr);
-  std::vector<Choice> choices = candidates(config, found);
+  std::vector<Choice> choices = candidates(config, found, goal);
   std::vector<std::string> sentences = {concat("measured in ", human_seconds(measured - start), ", planned in ",
                                                human_seconds(steady_seconds() - measured), "; ", machines_sentence(found))};
   if (choices.empty()) {
-    AutoLayout out = plain(config, "no plan that was found goes with these options");
+    AutoLayout out = plain(config, goal, "no plan that was found goes with these options");
     out.sentences.insert(out.sentences.begin(), sentences.begin(), sentences.end());
     return out;
   }
@@ -194,10 +227,12 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
     std::vector<std::string> parts;
     double least = std::numeric_limits<double>::infinity();
     for (size_t i = 0; i < close.size(); ++i) {
-      const double seconds = tried_seconds(with_layout(config, layout_of(close[i].request.problem.profile, close[i].plan)), data);
+      const RankedPlan& plan = close[i].plan;
+      const double seconds = tried_seconds(with_plan(config, close[i].request.problem.profile, plan, goal), data);
       parts.push_back(concat(text_of(close[i]), " ", std::isfinite(seconds) ? human_seconds(seconds) : std::string("failed"), " (forecast ",
-                             human_seconds(close[i].plan.forecast.step_seconds), ")"));
-      if (seconds < least) least = seconds, winner = i;
+                             human_seconds(plan.forecast.step_seconds), ")"));
+      const double times = plan.objective / plan.forecast.step_seconds;  // Steps to the goal; 1 where the step is the objective.
+      if (seconds * times < least) least = seconds * times, winner = i;
     }
     sentences.push_back(concat("too close to tell by forecast, so each ran ", kTrialSteps, " steps: ", join(parts, "; ")));
   }
@@ -205,20 +240,20 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
   const int ranks = layout_of(profile, chosen.plan).num_ranks();
   sentences.push_back(concat("layout ", text_of(chosen), ", ", ranks, " of ", most, most == 1 ? " worker" : " workers",
                              ranks < most ? ": more are not faster" : ""));
-  return finish(config, found, chosen, std::move(sentences));
+  return finish(config, found, chosen, goal, std::move(sentences));
 }
 
-AutoLayout choose_layout_together(const Config& config, const DataSet& data, const World& world) {
+AutoLayout choose_layout_together(const Config& config, const DataSet& data, const World& world, const AutoGoal* goal) {
   Group group = Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout});
   const ModelProfile profile = measure_model_together(config, data, {.precisions = {config.precision}}, group);
   std::string answer;
   if (world.rank == 0) {
     try {
-      SearchRequest request = measured_request(config, profile);
+      SearchRequest request = request_for(config, profile, data, goal);
       request.num_runners_up = 20;
       request.search_seconds = 5;
       const MachineAnswer found = search_machines(request, world.size, nullptr, nullptr);
-      std::vector<Choice> all = candidates(config, found);
+      std::vector<Choice> all = candidates(config, found, goal);
       std::vector<std::string> sentences;
       const int fewest = all.empty() ? world.size : layout_of(profile, all.front().plan).num_ranks();
       if (fewest < world.size)
@@ -228,14 +263,18 @@ AutoLayout choose_layout_together(const Config& config, const DataSet& data, con
       std::erase_if(all, [&](const Choice& one) { return layout_of(profile, one.plan).num_ranks() != world.size; });
       if (all.empty()) {  // Of all ranks only.
         request.fixed["dp"] = std::to_string(world.size), request.fixed["pp"] = request.fixed["tp"] = "1";
-        all = candidates(config, search_machines(request, world.size, nullptr, nullptr));
+        all = candidates(config, search_machines(request, world.size, nullptr, nullptr), goal);
       }
       if (all.empty()) fail(ErrorCode::kInfeasible, "auto: no layout of ", world.size, " ranks fits; start fewer, or name one");
       sentences.push_back(concat("layout ", text_of(all.front()), ", forecast ", human_seconds(all.front().plan.forecast.step_seconds)));
-      const AutoLayout chosen = finish(config, found, all.front(), sentences);
-      answer = Json{{"layout", chosen.config.layout},           {"accumulate", chosen.config.accumulate},
-                    {"precision", chosen.config.precision},     {"plan", chosen.plan},
-                    {"seconds", chosen.predicted_step_seconds}, {"sentences", chosen.sentences}}
+      const AutoLayout chosen = finish(config, found, all.front(), goal, sentences);
+      answer = Json{{"layout", chosen.config.layout},
+                    {"accumulate", chosen.config.accumulate},
+                    {"precision", chosen.config.precision},
+                    {"plan", chosen.plan},
+                    {"global_batch", chosen.config.global_batch},
+                    {"seconds", chosen.predicted_step_seconds},
+                    {"sentences", chosen.sentences}}
                    .dump();
     } catch (const Error& error) {
       answer = Json{{"code", static_cast<int>(error.code())}, {"error", error.what()}}.dump();
@@ -244,6 +283,8 @@ AutoLayout choose_layout_together(const Config& config, const DataSet& data, con
   const Json chosen = Json::parse(group.all_gather_text(answer, "the layout").front());
   if (chosen.contains("error")) throw Error(static_cast<ErrorCode>(chosen["code"].get<int>()), chosen["error"].get<std::string>());
   AutoLayout out{.config = config, .plan = chosen["plan"], .predicted_step_seconds = chosen["seconds"].get<double>()};
+  out.config.global_batch = chosen["global_batch"].get<int64_t>();
+  if (goal) out.config = goal->settle(out.config, parse_layout(chosen["layout"].get<std::string>(), world.size));
   out.config.layout = chosen["layout"].get<std::string>();
   out.config.accumulate = chosen["accumulate"].get<int>();
   out.config.precision = chosen["precision"].get<std::string>();
