@@ -17,6 +17,7 @@
 #include "cohort/cli/plan_batch.h"
 #include "cohort/cli/plan_instance.h"
 #include "cohort/cli/plan_machine.h"
+#include "cohort/cli/print_ladder.h"
 #include "cohort/cli/verb.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/parallel/compress/compressor.h"
@@ -155,7 +156,7 @@ SearchRequest request_of(const Arguments& arguments) {
     fail(ErrorCode::kBadInput, "plan: ", arguments.option("profile", ""),
          " does not say what it was measured on; give --cluster FILE (clusters/ has some; docs/formats/cluster.md)");
   if (!has_cluster) problem.profile = measured_request(config, problem.profile).problem.profile;
-  if (!has_cluster) problem.cluster = problem.profile.measured_on.back();  // The largest, for checks; search_machines() tries all.
+  if (!has_cluster) problem.cluster = largest_machine(problem.profile, config.workers);  // search_machines() tries all.
   request.objective = objective_of(arguments);
   if (arguments.options.contains("steps-curve")) {
     if (request.objective != Objective::kTimeToGoal)
@@ -167,7 +168,7 @@ SearchRequest request_of(const Arguments& arguments) {
   } else if (request.objective == Objective::kTimeToGoal) {
     fail(ErrorCode::kBadInput, "--objective time-to-goal needs --steps-curve FILE.csv (columns batch_size,steps; a study writes one)");
   }
-  request.num_workers = config.workers;
+  request.num_workers = has_cluster ? config.workers : 0;
   request.fixed = fixed_keys(arguments);
   const auto compress = request.fixed.find("compress");
   if (compress != request.fixed.end()) check_compressor(compress->second);
@@ -322,7 +323,11 @@ int plan_model(const Arguments& arguments) {
       plan.reasons = machine_sentences(found);
     }
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kInfeasible || !look()) throw;
+    if (error.code() != ErrorCode::kInfeasible) throw;
+    if (!look()) {
+      print_ladder_after(arguments, plan.request, "Nothing fits. What each way out would take:");
+      throw;
+    }
     std::fprintf(stderr, "cohort: plan: stopped before it had a plan\n");
     return 130;
   }
@@ -333,10 +338,19 @@ int plan_model(const Arguments& arguments) {
   if (!out.empty()) write_file_atomically(out, to_json(plan).dump(1) + "\n");
   if (!page.empty()) report::write_plan_page(page, plan, changes);
   config.json ? print_json(plan, changes) : print_text(arguments, plan, changes);
+  if (!arguments.options.contains("no-what-if") && !look()) print_ladder_if_tight(arguments, plan);
   return 0;
 }
 
+int plan_ladder(const Arguments& arguments) {
+  check_ladder_arguments(arguments);
+  const SearchRequest request = request_of(arguments);
+  catch_first_stop_signal();
+  return print_ladder(arguments, request, "") ? 0 : static_cast<int>(ErrorCode::kInfeasible);
+}
+
 int run_plan(const Arguments& arguments) {
+  if (arguments.options.contains("ladder")) return plan_ladder(arguments);
   if (arguments.options.contains("find-batch")) return plan_batch(arguments);
   return arguments.options.contains("instance") ? plan_instance(arguments) : plan_model(arguments);
 }
@@ -357,23 +371,24 @@ Verb plan_verb() {
            "cohort plan --instance examples/instances/branches.json --json"},
       .settings = {"model", "data", "context", "image-size", "workers", "layout", "weights", "global-batch", "accumulate", "optimizer",
                    "precision", "bucket-bytes", "memory-limit", "json", "quiet"},
-      .options = {{"profile", "FILE.json",
-                   "What the layers cost (docs/formats/profile.md); instead of --model. With --model and without --cluster: where to keep "
-                   "what is measured"},
-                  {"cluster", "FILE",
-                   "Devices, hosts and links, .toml or .json (docs/formats/cluster.md); left out: this machine, measured"},
-                  {"objective", "NAME", "step-time (default), throughput, memory, time-to-goal"},
-                  {"steps-curve", "FILE.csv", "Steps to the goal by batch size, for time-to-goal: batch_size,steps"},
-                  {"compress", "", "Gradients may be compressed where that saves 5 % or more"},
-                  {"search-seconds", "X", "At most; the best plan so far is the answer then (default 10). Ctrl-C ends it too"},
-                  {"runners-up", "N", "Other plans to tell of (default 5)"},
-                  {"no-what-if", "", "Do not look what other links, memory and numbers of devices would change"},
-                  {"out", "FILE.json", "Writes the plan, which train --layout FILE.json runs (docs/formats/plan.md)"},
-                  {"report", "FILE.html", "Writes a page with the table, the timeline and what would change it"},
-                  {"find-batch", "",
-                   "The largest micro-batch of --model and --data that fits in memory here, and the smallest that keeps a worker busy"},
-                  {"instance", "FILE.json",
-                   "A planner instance instead: layers, edges, devices, link, objective (docs/formats/instance.md)"}},
+      .options =
+          {{"profile", "FILE.json",
+            "What the layers cost (docs/formats/profile.md); instead of --model. With --model and without --cluster: where to keep "
+            "what is measured"},
+           {"cluster", "FILE", "Devices, hosts and links, .toml or .json (docs/formats/cluster.md); left out: this machine, measured"},
+           {"objective", "NAME", "step-time (default), throughput, memory, time-to-goal"},
+           {"steps-curve", "FILE.csv", "Steps to the goal by batch size, for time-to-goal: batch_size,steps"},
+           {"compress", "", "Gradients may be compressed where that saves 5 % or more"},
+           {"search-seconds", "X", "At most; the best plan so far is the answer then (default 10). Ctrl-C ends it too"},
+           {"runners-up", "N", "Other plans to tell of (default 5)"},
+           {"no-what-if", "", "Do not look what other links, memory and numbers of devices would change"},
+           {"out", "FILE.json", "Writes the plan, which train --layout FILE.json runs (docs/formats/plan.md)"},
+           {"report", "FILE.html", "Writes a page with the table, the timeline and what would change it"},
+           {"ladder", "",
+            "Each way out of too little memory, with its forecast and the options to type, for --layout (left out: data parallelism)"},
+           {"find-batch", "",
+            "The largest micro-batch of --model and --data that fits in memory here, and the smallest that keeps a worker busy"},
+           {"instance", "FILE.json", "A planner instance instead: layers, edges, devices, link, objective (docs/formats/instance.md)"}},
       .run = run_plan};
 }
 
