@@ -16,6 +16,7 @@
 #include "cohort/cli/plan_goal.h"
 #include "cohort/cli/plan_instance.h"
 #include "cohort/cli/plan_machine.h"
+#include "cohort/cli/print_ladder.h"
 #include "cohort/cli/verb.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/parallel/compress/compressor.h"
@@ -126,13 +127,13 @@ SearchRequest request_of(const Arguments& arguments, const std::optional<study::
     fail(ErrorCode::kBadInput, "plan: ", arguments.option("profile", ""),
          " does not say what it was measured on; give --cluster FILE (clusters/ has some; docs/formats/cluster.md)");
   if (!has_cluster) problem.profile = measured_request(config, problem.profile).problem.profile;
-  if (!has_cluster) problem.cluster = problem.profile.measured_on.back();  // The largest, for checks; search_machines() tries all.
+  if (!has_cluster) problem.cluster = largest_machine(problem.profile, config.workers);  // search_machines() tries all.
   request.objective = objective_of(arguments, curve.has_value());
   if (curve) request.steps_curve = curve->useful_points();
   else if (request.objective == Objective::kTimeToGoal)
     fail(ErrorCode::kBadInput,
          "--objective time-to-goal needs --study DIR or --steps-curve FILE.csv (columns batch_size,steps; a study writes one)");
-  request.num_workers = config.workers;
+  request.num_workers = has_cluster ? config.workers : 0;
   request.fixed = fixed_keys(arguments);
   const auto compress = request.fixed.find("compress");
   if (compress != request.fixed.end()) check_compressor(compress->second);
@@ -294,7 +295,11 @@ int plan_model(const Arguments& given) {
       plan.reasons = machine_sentences(found);
     }
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kInfeasible || !look()) throw;
+    if (error.code() != ErrorCode::kInfeasible) throw;
+    if (!look()) {
+      print_ladder_after(arguments, plan.request, "Nothing fits. What each way out would take:");
+      throw;
+    }
     std::fprintf(stderr, "cohort: plan: stopped before it had a plan\n");
     return 130;
   }
@@ -305,10 +310,22 @@ int plan_model(const Arguments& given) {
   if (!out.empty()) write_file_atomically(out, to_json(plan).dump(1) + "\n");
   if (!page.empty()) report::write_plan_page(page, plan, changes);
   config.json ? print_json(plan, changes) : print_text(arguments, plan, changes);
+  if (!arguments.options.contains("no-what-if") && !look()) print_ladder_if_tight(arguments, plan);
   return 0;
 }
 
+int plan_ladder(const Arguments& given) {
+  check_ladder_arguments(given);
+  Arguments arguments = with_study(given);
+  const std::optional<study::GoalCurve> curve = curve_of(arguments);
+  if (curve) arguments.config.global_batch = curve->useful_points().back().batch_size;
+  const SearchRequest request = request_of(arguments, curve);
+  catch_first_stop_signal();
+  return print_ladder(arguments, request, "") ? 0 : static_cast<int>(ErrorCode::kInfeasible);
+}
+
 int run_plan(const Arguments& arguments) {
+  if (arguments.options.contains("ladder")) return plan_ladder(arguments);
   if (arguments.options.contains("find-batch")) return plan_batch(arguments);
   return arguments.options.contains("instance") ? plan_instance(arguments) : plan_model(arguments);
 }
@@ -343,6 +360,8 @@ Verb plan_verb() {
                   {"no-what-if", "", "Do not look what other links, memory and numbers of devices would change"},
                   {"out", "FILE.json", "Writes the plan, which train --layout FILE.json runs (docs/formats/plan.md)"},
                   {"report", "FILE.html", "Writes a page with the table, the timeline and what would change it"},
+                  {"ladder", "",
+                   "Each way out of too little memory, with its forecast and the options to type, for --layout (left out: data parallelism)"},
                   {"find-batch", "",
                    "The largest micro-batch of --model and --data that fits in memory here, and the smallest that keeps a worker busy"},
                   {"instance", "FILE.json",

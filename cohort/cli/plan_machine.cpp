@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "cohort/base/error.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/writable_place.h"
@@ -17,6 +18,25 @@
 #include "cohort/train/measured/measure_model.h"
 
 namespace cohort {
+namespace {
+
+/// For --ladder: with all workers alone, at micro-batches that are sure to be small, for what did not fit once must not be tried again.
+/// Larger ones lie on the line through these.
+ModelProfile measure_small(Config config, const DataSet& data, const std::vector<std::string>& precisions, bool shows_progress) {
+  constexpr int64_t kSamples = 16;
+  const int64_t batch = config.global_batch, workers = config.workers;
+  for (const int64_t samples : {kSamples * workers, workers}) {
+    config.global_batch = std::min(batch, samples);
+    try {
+      return measure_model(config, data, {.precisions = precisions, .workers = {config.workers}, .shows_progress = shows_progress});
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kEnvironment || config.global_batch <= workers) throw;  // Killed, that is.
+    }
+  }
+  fail(ErrorCode::kEnvironment, "not even one sample a rank could be measured");
+}
+
+}  // namespace
 
 ModelProfile profile_of_this_machine(const Arguments& arguments) {
   Config config = arguments.config;
@@ -38,13 +58,20 @@ ModelProfile profile_of_this_machine(const Arguments& arguments) {
   if (!path.empty()) check_writable_file(path);
   load_plugin(config);
   const DataSet data = open_data(config);
-  ModelProfile profile = measure_model(config, data,
-                                       {.precisions = precisions,
-                                        .workers = numbers_of_workers(config.workers),
-                                        .shows_progress = !config.json && !config.quiet && ::isatty(STDERR_FILENO) == 1});
+  const bool shows_progress = !config.json && !config.quiet && ::isatty(STDERR_FILENO) == 1;
+  if (path.empty() && arguments.options.contains("ladder")) return measure_small(config, data, precisions, shows_progress);
+  ModelProfile profile = measure_model(
+      config, data, {.precisions = precisions, .workers = numbers_of_workers(config.workers), .shows_progress = shows_progress});
   profile.source = source;
   if (!path.empty()) write_file_atomically(path, to_json(profile).dump(1) + "\n");
   return profile;
+}
+
+const Cluster& largest_machine(const ModelProfile& profile, int most_workers) {
+  const Cluster* largest = &profile.measured_on.front();
+  for (const Cluster& machine : profile.measured_on)
+    if (machine.num_devices() > largest->num_devices() && (most_workers == 0 || machine.num_devices() <= most_workers)) largest = &machine;
+  return *largest;
 }
 
 std::vector<std::string> machine_sentences(const MachineAnswer& found) {

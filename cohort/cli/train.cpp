@@ -7,8 +7,10 @@
 #include <string>
 #include <system_error>
 
+#include "cohort/base/error.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
+#include "cohort/cli/memory_advice.h"
 #include "cohort/cli/verb.h"
 #include "cohort/data/source.h"
 #include "cohort/job/resumed_config.h"
@@ -127,7 +129,12 @@ int run_train(const Arguments& given) {
   const DataSet data = open_data(config);
   check_data(job, data);
   if (plans) {
-    plan_layout(config, data, world_here, goal ? &*goal : nullptr, options);
+    try {
+      plan_layout(config, data, world_here, goal ? &*goal : nullptr, options);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kInfeasible && takes_folder) advise_on_memory(job, is_alone);
+      throw;
+    }
     job = resolve(config, is_alone ? config.workers : world_here.size, job.one_host);
     check_data(job, data);
   }
@@ -141,6 +148,7 @@ int run_train(const Arguments& given) {
       &failure);
   // From here, where a rank that was killed is known as well.
   if (folder && !failure.empty()) folder->record_failure(code, failure, config.json);
+  if (takes_folder && is_memory_death(failure)) advise_on_memory(job, is_alone);
   return code;
 }
 

@@ -164,6 +164,7 @@ Profile profile_at(const ModelProfile& profile, const ProfileKey& key) {
     to.weight_bytes = 4 * ((elements + parts - 1) / parts);
     to.stash_bytes = place.bytes(i, &LayerCost::stash_bytes);
     to.output_bytes = place.bytes(i, &LayerCost::output_bytes);
+    to.working_bytes = place.bytes(i, &LayerCost::working_bytes);
     to.output_kept = from.output_kept;
   }
   return out;

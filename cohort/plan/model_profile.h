@@ -31,6 +31,7 @@ struct LayerCost {
   double low = 1, high = 1;  ///< Of 100 repeats 90 took from `low` to `high` times these. low <= 1 <= high.
   int64_t stash_bytes = 0;   ///< As in LayerProfile.
   int64_t output_bytes = 0;
+  int64_t working_bytes = 0;  ///< As in LayerProfile; 0: not known.
 };
 
 struct ProfilePoint {

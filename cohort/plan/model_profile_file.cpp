@@ -23,7 +23,7 @@ namespace {
 
 constexpr size_t kMostFileBytes = size_t{1} << 27;
 constexpr size_t kMostLayers = size_t{1} << 16, kMostPoints = size_t{1} << 12, kMostPairs = size_t{1} << 20;
-constexpr size_t kCostsEach = 7, kMostCosts = size_t{1} << 24;  // Of a layer at a point: three times, two ends, two counts of bytes.
+constexpr size_t kCostsEach = 8, kMostCosts = size_t{1} << 24;  // Of a layer at a point: three times, two ends, three counts of bytes.
 constexpr size_t kMostClusters = 64, kClusterValues = 128;      // Of a machine that was measured.
 constexpr size_t kMostTextBytes = 4096;
 constexpr int64_t kMostBytes = INT64_C(1) << 44;  // Sums over all layers and micro-batches stay far from overflow.
@@ -41,8 +41,8 @@ const std::vector<std::string> kOneSizeLayerKeys = {
     "name",        "kind",         "forward_seconds", "backward_input_seconds", "backward_weight_seconds", "weight_bytes",
     "stash_bytes", "output_bytes", "output_kept"};
 const std::vector<std::string> kPointKeys = {
-    "device", "precision", "tp",          "micro_batch", "forward_seconds", "backward_input_seconds", "backward_weight_seconds",
-    "low",    "high",      "stash_bytes", "output_bytes"};
+    "device", "precision", "tp",          "micro_batch",  "forward_seconds", "backward_input_seconds", "backward_weight_seconds",
+    "low",    "high",      "stash_bytes", "output_bytes", "working_bytes"};
 
 /// One object of the file. Names of keys are the source's; what the file says is quoted, so that a refusal stays one line.
 class Fields {
@@ -205,6 +205,7 @@ ProfilePoint point_from_json(const Json& json, const std::string& where, size_t 
   fields.share("high", &LayerCost::high, 1, kMostShare, point.layers);
   fields.bytes("stash_bytes", &LayerCost::stash_bytes, point.layers);
   fields.bytes("output_bytes", &LayerCost::output_bytes, point.layers);
+  if (fields.has("working_bytes")) fields.bytes("working_bytes", &LayerCost::working_bytes, point.layers);
   return point;
 }
 
@@ -329,6 +330,8 @@ Json point_json(const ProfilePoint& point) {
   put_share("high", &LayerCost::high);
   put("stash_bytes", &LayerCost::stash_bytes);
   put("output_bytes", &LayerCost::output_bytes);
+  if (std::any_of(point.layers.begin(), point.layers.end(), [](const LayerCost& layer) { return layer.working_bytes != 0; }))
+    put("working_bytes", &LayerCost::working_bytes);
   return out;
 }
 

@@ -178,7 +178,7 @@ TEST_CASE("what is wrong in a file is said with its place") {
   refused("'points' is missing", [](Json& j) { j.erase("points"); });
   refused("'points' is empty", [](Json& j) { j["points"] = Json::array(); });
   refused("'points' has 4097 entries; at most 4096 are accepted", [](Json& j) { j["points"] = std::vector<int>(4097); });
-  refused("60000 layers at 40 points; at most 2396745 (layers x points) are accepted", [](Json& j) {
+  refused("60000 layers at 40 points; at most 2097152 (layers x points) are accepted", [](Json& j) {
     j["layers"] = std::vector<int>(60000);
     j["points"] = std::vector<int>(40);
   });

@@ -30,9 +30,9 @@ std::string cuts_of(const Layout& layout, const StageAssignment& stages) {
 Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json to_json(const StepMemory& memory) {
-  return {{"weights", memory.weights},     {"gradients", memory.gradients}, {"optimizer", memory.optimizer},
-          {"buffers", memory.buffers},     {"buckets", memory.buckets},     {"stash", memory.stash},
-          {"recompute", memory.recompute}, {"overhead", memory.overhead},   {"total", memory.total()}};
+  return {{"weights", memory.weights},   {"gradients", memory.gradients}, {"optimizer", memory.optimizer}, {"buffers", memory.buffers},
+          {"buckets", memory.buckets},   {"stash", memory.stash},         {"recompute", memory.recompute}, {"working", memory.working},
+          {"overhead", memory.overhead}, {"total", memory.total()}};
 }
 
 Json to_json(const WorkerForecast& worker, const ModelProfile& profile, std::vector<int> ranks) {

@@ -28,6 +28,7 @@ struct LayerProfile {
   int64_t stash_bytes = 0;   ///< What its forward made and any backward keeps it for; its inputs belong to those who made them.
   int64_t output_bytes = 0;  ///< What it hands on.
   OutputKept output_kept = OutputKept::kNo;
+  int64_t working_bytes = 0;  ///< Beside all stashes, at most for a moment of its forward or backward: gradients on their way, scratch.
 };
 
 struct Profile {

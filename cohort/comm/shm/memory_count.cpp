@@ -48,9 +48,8 @@ class Count {
 
  private:
   [[noreturn]] static void refuse(int64_t bytes, int64_t held, int64_t limit) {
-    fail(ErrorCode::kEnvironment, "this rank's memory limit is reached: ", with_commas(bytes), " bytes (", human_bytes(bytes),
-         ") were asked for, ", with_commas(held), " (", human_bytes(held), ") are held, the limit is ", with_commas(limit), " (",
-         human_bytes(limit), name_settings("); raise --memory-limit, or use smaller micro-batches, recompute, more stages or zero=3"));
+    fail(ErrorCode::kEnvironment, kMemoryLimitReached, ": ", with_commas(bytes), " bytes (", human_bytes(bytes), ") were asked for, ",
+         with_commas(held), " (", human_bytes(held), ") are held, the limit is ", with_commas(limit), " (", human_bytes(limit), ")");
   }
 
   std::atomic<int64_t> held_{0}, peak_{0}, limit_{std::numeric_limits<int64_t>::max()};

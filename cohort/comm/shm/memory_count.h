@@ -5,6 +5,9 @@
 
 namespace cohort {
 
+/// How the error of a limit begins: the command line knows it by that.
+inline constexpr const char* kMemoryLimitReached = "this rank's memory limit is reached";
+
 /// From now on LibTorch's CPU allocations of this process are counted and those that would pass `limit_bytes` refused: Error(kEnvironment)
 /// that says what was asked for, what is held and the limit. 0: count only. Call once, before ranks' models are built; what was allocated
 /// before is not counted, but for count_memory(). Also call it before a GradientMemory is made (parallel/one_copy/gradient_memory.h, which

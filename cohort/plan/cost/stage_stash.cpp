@@ -4,6 +4,32 @@
 #include <set>
 
 namespace cohort {
+namespace {
+
+/// Backward frees the stash of the last layers before it comes to the first. Where layers recompute nothing is counted as freed.
+void add_working_bytes(const Profile& profile, const StageGraph& graph, bool recomputes, std::vector<StageStash>& stash) {
+  // Gradients of outputs that a later layer has begun and a reader in front of it has not added to yet.
+  std::vector<int64_t> waiting(profile.layers.size() + 1, 0);
+  std::vector<int> last_reader(profile.layers.size(), -1);
+  for (const auto& [from, to] : profile.edges)
+    if (from >= 0) last_reader[static_cast<size_t>(from)] = std::max(last_reader[static_cast<size_t>(from)], to);
+  for (size_t from = 0; from < profile.layers.size(); ++from)
+    if (last_reader[from] > static_cast<int>(from) + 1) {
+      waiting[from + 1] += profile.layers[from].output_bytes;
+      waiting[static_cast<size_t>(last_reader[from])] -= profile.layers[from].output_bytes;
+    }
+  for (size_t layer = 1; layer < waiting.size(); ++layer) waiting[layer] += waiting[layer - 1];
+  std::vector<int64_t> behind(stash.size(), 0);
+  for (size_t layer = profile.layers.size(); layer-- > 0;) {
+    const auto stage = static_cast<size_t>(graph.stage_of[layer]);
+    const LayerProfile& cost = profile.layers[layer];
+    if (cost.working_bytes == 0) continue;  // Not known.
+    stash[stage].working_bytes = std::max(stash[stage].working_bytes, cost.working_bytes + waiting[layer] - behind[stage]);
+    if (!recomputes) behind[stage] += cost.stash_bytes;
+  }
+}
+
+}  // namespace
 
 std::vector<StageStash> stash_of_stages(const Profile& profile, const StageGraph& graph, const std::vector<bool>& recompute) {
   std::vector<StageStash> stash(static_cast<size_t>(graph.num_stages()));
@@ -29,6 +55,8 @@ std::vector<StageStash> stash_of_stages(const Profile& profile, const StageGraph
     const bool is_kept = cost.output_kept == OutputKept::kByReaders || (cost.output_kept == OutputKept::kByItself && !again);
     if (!is_kept && is_needed[layer]) its.micro_batch_bytes += cost.output_bytes;
   }
+  const bool recomputes = std::find(recompute.begin(), recompute.end(), true) != recompute.end();
+  add_working_bytes(profile, graph, recomputes, stash);
   return stash;
 }
 

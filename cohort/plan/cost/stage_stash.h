@@ -12,6 +12,7 @@ namespace cohort {
 
 struct StageStash {
   int64_t micro_batch_bytes = 0;  ///< Of one micro-batch whose forward is done: what the stage received, and what its layers keep.
+  int64_t working_bytes = 0;      ///< Beside all of its stash, at most: what a layer works with, less the stash of the layers behind it.
   int64_t again_bytes = 0;        ///< The largest stash of a recomputed layer, which is there while that one runs again.
 };
 

@@ -7,7 +7,7 @@
 //      these costs, hand-overs inside or between hosts; a times. Long schedules repeat themselves: beyond kSimulated actions two shorter
 //      ones are simulated and the difference continued.
 //   3. Gradients and weights over the data axis, and the update: exchange_forecast.cpp.
-//   4. Bytes: strategy_memory.cpp for weights, gradients and optimizer; the stash of the schedule, walked action by action
+//   4. Bytes: step_memory.cpp for weights, gradients and optimizer; the stash of the schedule, walked action by action
 //      (stage_stash.cpp); a copy of the weights in half precision while a step runs; then the allocator's share.
 //
 // A step ends with its slowest worker. Cost: O(layers + edges) and the simulation, which is linear in its actions.
@@ -19,6 +19,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 
 #include "cohort/base/fail.h"
@@ -29,7 +30,7 @@
 #include "cohort/plan/cost/mesh_places.h"
 #include "cohort/plan/cost/scheduler.h"
 #include "cohort/plan/cost/stage_stash.h"
-#include "cohort/plan/cost/strategy_memory.h"
+#include "cohort/plan/cost/step_memory.h"
 
 namespace cohort {
 namespace {
@@ -291,6 +292,13 @@ class Forecast {
     return peak_stash_bytes(schedule, stash_, candidate_.stages.worker_of_stage);
   }
 
+  int64_t whole_model_bytes() const {
+    int64_t elements = 0, buffers = 0;
+    for (const ProfiledLayer& layer : problem_.profile.layers)
+      elements += layer.num_trained + layer.num_frozen, buffers += layer.buffer_bytes;
+    return 4 * elements + buffers;
+  }
+
   WorkerForecast account(int worker) {
     const auto at = static_cast<size_t>(worker);
     const DeviceKind& device = problem_.cluster.devices[static_cast<size_t>(kind_of_worker_[at])];
@@ -312,12 +320,14 @@ class Forecast {
     out.forward_seconds = own * forward, out.backward_seconds = own * backward, out.tensor_exchange_seconds = own * tensor;
 
     int64_t trained = 0, frozen = 0, buffers = 0, largest = 0;
+    std::set<int64_t> sizes;
     for (const int layer : out.layers) {
       const ProfiledLayer& shape = problem_.profile.layers[static_cast<size_t>(layer)];
       const int64_t parts = layout_.tp > 1 && shape.tensor_parts % layout_.tp == 0 ? layout_.tp : 1;
       const int64_t bytes = (4 * shape.num_trained + parts - 1) / parts;
       trained += bytes, frozen += (4 * shape.num_frozen + parts - 1) / parts, buffers += shape.buffer_bytes;
       largest = std::max(largest, bytes);
+      if (bytes > 0) sizes.insert(bytes);
     }
     const int degree = places_.degree(worker);
     const bool leaves = places_.data_leaves_host(worker);
@@ -341,22 +351,30 @@ class Forecast {
     out.exchange_seconds = exchange.exchange_seconds, out.exposed_seconds = exchange.exposed_seconds;
     out.update_seconds = exchange.update_seconds;
 
-    const StateBytes state = strategy_memory({.zero = degree > 1 ? layout_.zero : 0,
-                                              .one_copy = one_copy,
-                                              .num_ranks = degree,
-                                              .optimizer_arrays = problem_.optimizer_arrays,
-                                              .trained_bytes = trained,
-                                              .frozen_bytes = frozen,
-                                              .largest_unit_bytes = std::min(trained, std::max(problem_.bucket_bytes, largest)),
-                                              .holds_gradients = layout_.pp > 1,
-                                              .has_buckets = degree > 1});
-    out.memory = {.weights = state.weights, .gradients = state.gradients, .optimizer = state.optimizer, .buffers = buffers};
-    if (precision_of(layout_) != "fp32") out.memory.weights += (trained + frozen) / 2;
-    out.memory.buckets = state.buckets;
+    const bool is_measured_here = !problem_.profile.measured_on.empty();
+    RankMemoryShape shape{.strategy = {.zero = degree > 1 ? layout_.zero : 0,
+                                       .one_copy = one_copy,
+                                       .num_ranks = degree,
+                                       .optimizer_arrays = problem_.optimizer_arrays,
+                                       .trained_bytes = trained,
+                                       .frozen_bytes = frozen,
+                                       .largest_unit_bytes = std::min(trained, std::max(problem_.bucket_bytes, largest)),
+                                       .holds_gradients = layout_.pp > 1},
+                          .buffer_bytes = buffers,
+                          .is_half = precision_of(layout_) != "fp32",
+                          .adds_gradients = passes > 1,
+                          .largest_layer_bytes = largest,
+                          .distinct_layer_bytes = std::accumulate(sizes.begin(), sizes.end(), int64_t{0}),
+                          .counts_one_copy_whole = problem_.memory_limit_bytes > 0,
+                          .whole_model_bytes = is_measured_here ? whole_model_bytes() : 0,
+                          .num_groups = is_measured_here && layout_.num_ranks() > 1 ? 1 + (layout_.is_model_parallel() ? 1 : 0) : 0};
     if (stash_.empty()) stash_ = stage_stash();
-    out.memory.stash = layout_.pp > 1 ? stash_bytes_[at] : stash_[0].micro_batch_bytes;
-    for (const int stage : stages_of_worker_[at])
-      out.memory.recompute = std::max(out.memory.recompute, stash_[static_cast<size_t>(stage)].again_bytes);
+    shape.stash = layout_.pp > 1 ? stash_bytes_[at] : stash_[0].micro_batch_bytes;
+    for (const int stage : stages_of_worker_[at]) {
+      shape.recompute = std::max(shape.recompute, stash_[static_cast<size_t>(stage)].again_bytes);
+      shape.working = std::max(shape.working, stash_[static_cast<size_t>(stage)].working_bytes);
+    }
+    out.memory = rank_memory(shape);
     out.memory.overhead =
         device.reserved_bytes + static_cast<int64_t>(std::ceil(device.allocator_overhead * static_cast<double>(out.memory.total())));
     out.memory_limit = device.memory_bytes;

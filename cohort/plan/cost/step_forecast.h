@@ -37,12 +37,14 @@ struct Candidate {
 
 /// Bytes of one rank.
 struct StepMemory {
-  int64_t weights = 0, gradients = 0, optimizer = 0, buffers = 0;
+  int64_t weights = 0, gradients = 0, optimizer = 0;
+  int64_t buffers = 0;    ///< Running statistics; pages of exchanges, where they were measured.
   int64_t buckets = 0;    ///< Of gradients, and whole units of ZeRO 2 and 3.
   int64_t stash = 0;      ///< Activations that the schedule keeps, inputs of stages included.
   int64_t recompute = 0;  ///< The largest stash of a recomputed layer, while it runs again.
+  int64_t working = 0;    ///< For a moment: gradients of activations, scratch, what is on its way or waits; the start of the run.
   int64_t overhead = 0;   ///< Of the allocator; and what the process has before.
-  int64_t total() const { return weights + gradients + optimizer + buffers + buckets + stash + recompute + overhead; }
+  int64_t total() const { return weights + gradients + optimizer + buffers + buckets + stash + recompute + working + overhead; }
 };
 
 /// What the ranks of one place on the pipeline axis have and do.

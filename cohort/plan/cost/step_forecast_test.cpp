@@ -208,6 +208,28 @@ TEST_CASE("stage stash: the account of choose_recompute, for stages that are run
   }
 }
 
+TEST_CASE("step forecast: what is there for a moment counts: gradients on their way, the loss, the start") {
+  PlanProblem problem = problem_of(4, 8);
+  const int64_t plain = forecast_step(problem, {}).peak_memory_bytes();
+  for (ProfilePoint& point : problem.profile.points)
+    for (LayerCost& cost : point.layers) cost.working_bytes = 1000;
+  CHECK(forecast_step(problem, {}).workers[0].memory.working == 8 * 1000);  // Of the last layer, with all of the stash.
+  CHECK(forecast_step(problem, {}).peak_memory_bytes() == plain + 8 * 1000);
+  for (ProfilePoint& point : problem.profile.points) point.layers.front().working_bytes = 1'000'000;
+  const StepMemory early = forecast_step(problem, {}).workers[0].memory;
+  CHECK(early.working < 8'000'000);  // The stash of the layers behind it is gone by then.
+  CHECK(early.stash + early.working > 8'000'000);
+  // A further backward makes a gradient beside the sum: of the largest layer, 40 bytes.
+  const auto added = [&](int accumulate) { return forecast_step(problem, {.layout = {.accumulate = accumulate}}).workers[0].memory; };
+  problem = problem_of(4, 8);
+  CHECK(added(2).working == added(1).working + 40);
+  // One copy lies with rank 0: a limit of a rank counts it whole.
+  problem.cluster.shared_memory = true;
+  CHECK(forecast_step(problem, {.layout = {.dp = 4}}).workers[0].memory.weights == 40);
+  problem.memory_limit_bytes = 100'000;
+  CHECK(forecast_step(problem, {.layout = {.dp = 4}}).workers[0].memory.weights == 160);
+}
+
 TEST_CASE("strategy memory: the table") {
   const StrategyShape shape{.num_ranks = 4, .optimizer_arrays = 2, .trained_bytes = 400, .frozen_bytes = 40, .largest_unit_bytes = 50};
   const auto of = [&](int zero, bool one_copy = false) {

@@ -15,10 +15,10 @@ StateBytes strategy_memory(const StrategyShape& shape) {
   } else if (shape.zero < 2) {
     state.buckets = shape.has_buckets ? trained : 0;
   } else {
-    const int64_t unit = shape.largest_unit_bytes;
+    const int64_t in_flight = std::min(2 * shape.largest_unit_bytes, trained);
     if (!shape.holds_gradients) state.gradients = trained_part;
-    state.buckets = (shape.zero == 2 ? 2 : 4) * unit;
-    if (shape.zero == 3) state.weights = trained_part + frozen_part + (shape.live_bytes > 0 ? shape.live_bytes : 2 * unit);
+    state.buckets = (shape.zero == 2 ? 1 : 2) * in_flight;
+    if (shape.zero == 3) state.weights = trained_part + frozen_part + (shape.live_bytes > 0 ? shape.live_bytes : in_flight);
   }
   return state;
 }

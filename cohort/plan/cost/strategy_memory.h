@@ -29,7 +29,8 @@ struct StateBytes {
 ///   ZeRO 1         n, n, s n / p; buckets n
 ///   ZeRO 2         n, n / p, s n / p; 2 u
 ///   ZeRO 3         n / p + live, n / p, s n / p; 4 u
-/// with n trained bytes (frozen ones are divided under one copy and ZeRO 3), p ranks, s arrays, u the largest unit. Parts are rounded up.
+/// 2 u at most n, with n trained bytes (frozen ones are divided under one copy and ZeRO 3), p ranks, s arrays, u the largest unit. Parts
+/// are rounded up.
 StateBytes strategy_memory(const StrategyShape& shape);
 
 }  // namespace cohort

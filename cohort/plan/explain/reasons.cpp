@@ -46,7 +46,7 @@ std::string where_memory_goes(const StepForecast& forecast) {
   const StepMemory& memory = worker.memory;
   const std::vector<std::pair<int64_t, std::string>> parts = {{memory.weights + memory.gradients, "weights and gradients"},
                                                               {memory.optimizer, "the optimizer's state"},
-                                                              {memory.stash + memory.recompute, "activations"},
+                                                              {memory.stash + memory.recompute + memory.working, "activations"},
                                                               {memory.buckets, "buckets of the exchange"},
                                                               {memory.overhead, "the allocator and the process"}};
   const auto most = std::max_element(parts.begin(), parts.end());

@@ -217,6 +217,7 @@ class ModelMeter {
       cost.backward_weight_seconds = middle(&LayerProfile::backward_weight_seconds);
       cost.stash_bytes = rounds.front().layers.layers[i].stash_bytes;
       cost.output_bytes = rounds.front().layers.layers[i].output_bytes;
+      cost.working_bytes = rounds.front().layers.layers[i].working_bytes;
       // The whole varies as its layers do together; one layer alone, of microseconds, says little of that.
       const auto [least, most] = std::minmax_element(wholes.begin(), wholes.end());
       cost.low = std::min(1.0, *least / median(wholes)), cost.high = std::max(1.0, *most / median(wholes));

@@ -8,6 +8,8 @@
 //   stash            first what the layer itself keeps: its result is dropped, its graph kept, and the blocks that it allocated and that
 //                    are still held are summed. Then what others keep of it: its output, where a layer that reads it holds on to it. So a
 //                    storage belongs to the layer that made it, and a stage's stash is the sum over its layers.
+//   working          the layer once more, forward and backward, with what it kept freed on the way as in training: the most that is held at
+//                    once, less what its forward left and the gradients of its weights, which have places of their own.
 //   weights          distinct storages of the layer's parameters and of the leaves of its graph. A weight that two layers share counts in
 //                    both.
 //   loss             where it is given: its forward and backward, alone, are added to the last layer's.
@@ -21,6 +23,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/randn_like.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -80,20 +83,24 @@ class StateKeeper {
 class BlockRecorder final : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(void* data, int64_t bytes, size_t, size_t, c10::Device) override {
-    if (bytes > 0) blocks_[data] = bytes;
-    else blocks_.erase(data);
+    if (bytes > 0) {
+      blocks_[data] = bytes;
+      held_ += bytes;
+      peak_ = std::max(peak_, held_);
+    } else if (const auto found = blocks_.find(data); found != blocks_.end()) {
+      held_ -= found->second;
+      blocks_.erase(found);
+    }
   }
   bool memoryProfilingEnabled() const override { return true; }
 
   bool holds(const void* data) const { return blocks_.contains(data); }
-  int64_t bytes() const {
-    int64_t sum = 0;
-    for (const auto& [data, bytes] : blocks_) sum += bytes;
-    return sum;
-  }
+  int64_t bytes() const { return held_; }
+  int64_t peak_bytes() const { return peak_; }
 
  private:
   std::map<const void*, int64_t> blocks_;
+  int64_t held_ = 0, peak_ = 0;
 };
 
 /// Inputs of one run of one layer.
@@ -161,6 +168,7 @@ class LayerProfiler {
       LayerProfile& cost = profile.layers.emplace_back();
       cost.name = layer.name, cost.kind = layer.kind;
       account_memory(i, profile.layers);
+      cost.working_bytes = working_bytes(layer);
       measure_times(i, cost);
       cost.output_bytes = static_cast<int64_t>(outputs_[i].nbytes());
       for (const int source : std::set<int>(layer.inputs.begin(), layer.inputs.end())) {
@@ -188,6 +196,14 @@ class LayerProfiler {
 
   void add_loss(const at::Tensor& model_output, LayerProfile& last) const {
     std::vector<double> forward_seconds, backward_seconds;
+    {
+      const at::Tensor output = model_output.detach().clone().requires_grad_();
+      const auto recorder = std::make_shared<BlockRecorder>();
+      const c10::DebugInfoGuard recording(c10::DebugInfoKind::PROFILER_STATE, recorder);
+      torch::autograd::grad({options_.loss(output)}, {output});
+      // The output itself is there until the step's end.
+      last.working_bytes = std::max(last.working_bytes, recorder->peak_bytes()) + last.output_bytes;
+    }
     for (int run = 0; run <= options_.repeats; ++run) {
       const at::Tensor output = model_output.detach().clone().requires_grad_();
       at::Tensor loss;
@@ -241,6 +257,32 @@ class LayerProfiler {
     for (const auto& [input, tensor] : arguments.of_input)
       if (tensor.use_count() > counts[input].first || tensor.storage().use_count() > counts[input].second) kept.inputs.push_back(input);
     return kept;
+  }
+
+  int64_t working_bytes(const LayerGraph::Layer& layer) const {
+    int64_t most = 0;
+    for (const bool of_weights : {false, true}) {  // Weights' gradients may hide what a moment before them needed.
+      const Arguments arguments(layer, input_, outputs_);
+      const auto recorder = std::make_shared<BlockRecorder>();
+      const c10::DebugInfoGuard recording(c10::DebugInfoKind::PROFILER_STATE, recorder);
+      const at::Tensor output = forward(layer, arguments.in_order);
+      const int64_t kept = recorder->bytes();
+      most = std::max(most, recorder->peak_bytes() - kept);
+      if (!output.requires_grad()) break;
+      std::vector<at::Tensor> wanted = arguments.leaves;
+      if (of_weights)
+        for (const at::Tensor& weight : weights_of_graph(output, arguments.leaves)) wanted.push_back(weight);
+      if (wanted.empty()) continue;
+      const at::Tensor gradient = at::zeros_like(output.detach());
+      int64_t of_their_own = 0;
+      named(layer, arguments.in_order, [&] {
+        const auto made = torch::autograd::grad({output}, wanted, {gradient}, /*retain_graph=*/false, false, /*allow_unused=*/true);
+        for (size_t i = arguments.leaves.size(); i < made.size(); ++i)
+          if (made[i].defined()) of_their_own += static_cast<int64_t>(made[i].nbytes());
+      });
+      most = std::max(most, recorder->peak_bytes() - kept - of_their_own);
+    }
+    return most;
   }
 
   /// Fills in the layer's own stash and completes those of the layers whose outputs it keeps.
