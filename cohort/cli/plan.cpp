@@ -21,6 +21,7 @@
 #include "cohort/job/option_rules.h"
 #include "cohort/parallel/compress/compressor.h"
 #include "cohort/plan/analytic/analytic_profile.h"
+#include "cohort/plan/calibration/calibration_file.h"
 #include "cohort/plan/explain/explain.h"
 #include "cohort/plan/joint/search_machines.h"
 #include "cohort/plan/plan.h"
@@ -156,6 +157,10 @@ SearchRequest request_of(const Arguments& arguments) {
          " does not say what it was measured on; give --cluster FILE (clusters/ has some; docs/formats/cluster.md)");
   if (!has_cluster) problem.profile = measured_request(config, problem.profile).problem.profile;
   if (!has_cluster) problem.cluster = problem.profile.measured_on.back();  // The largest, for checks; search_machines() tries all.
+  if (arguments.options.contains("calibration") && has_cluster)
+    fail(ErrorCode::kBadInput, "--calibration is of forecasts for this machine, and --cluster names another; leave one of them out");
+  if (!has_cluster)
+    problem.intervals = kept_intervals(calibration_file(arguments.option("calibration", "")), problem.profile);
   request.objective = objective_of(arguments);
   if (arguments.options.contains("steps-curve")) {
     if (request.objective != Objective::kTimeToGoal)
@@ -326,6 +331,7 @@ int plan_model(const Arguments& arguments) {
     std::fprintf(stderr, "cohort: plan: stopped before it had a plan\n");
     return 130;
   }
+  if (const std::string from = interval_source(plan); from != "default") plan.reasons.push_back("the interval of the step is from " + from);
   for (std::string& reason : reasons_of(plan.request, plan.answer)) plan.reasons.push_back(std::move(reason));
   std::vector<WhatIf> changes;
   if (!arguments.options.contains("no-what-if") && !look())
@@ -362,6 +368,9 @@ Verb plan_verb() {
                    "what is measured"},
                   {"cluster", "FILE",
                    "Devices, hosts and links, .toml or .json (docs/formats/cluster.md); left out: this machine, measured"},
+                  {"calibration", "FILE",
+                   "Where train keeps what its forecasts here were off by: the interval comes from there (default: cohort/calibration.jsonl "
+                   "in the user's cache; none: the default interval)"},
                   {"objective", "NAME", "step-time (default), throughput, memory, time-to-goal"},
                   {"steps-curve", "FILE.csv", "Steps to the goal by batch size, for time-to-goal: batch_size,steps"},
                   {"compress", "", "Gradients may be compressed where that saves 5 % or more"},

@@ -18,33 +18,53 @@
 
 namespace cohort {
 
+namespace {
+
+/// What decides the shapes of the layers: the first part of a profile's source.
+std::string model_source(const Config& config) {
+  return concat("measured on this machine: --model ", config.model, " --data ", config.data, " --context ", config.context,
+                config.image_size > 0 ? concat(" --image-size ", config.image_size) : "", " ");
+}
+
+std::string source_of(const Config& config, const KeptMeasurement& what) {
+  return concat(model_source(config), "--global-batch ", config.global_batch, " --workers ", what.workers, " in ",
+                join(what.precisions, " and "));
+}
+
+}  // namespace
+
+ModelProfile measure_and_keep(const Config& config, const DataSet& data, const KeptMeasurement& what) {
+  if (!what.path.empty()) check_writable_file(what.path);
+  ModelProfile profile = measure_model(config, data,
+                                       {.precisions = what.precisions,
+                                        .workers = numbers_of_workers(what.workers),
+                                        .shows_progress = !config.json && !config.quiet && ::isatty(STDERR_FILENO) == 1});
+  profile.source = source_of(config, what);
+  if (!what.path.empty()) write_file_atomically(what.path, to_json(profile).dump(1) + "\n");
+  return profile;
+}
+
+void check_measured_source(const ModelProfile& profile, const Config& config, const std::string& path) {
+  if (!profile.source.starts_with("measured on this machine: --model ") || profile.source.starts_with(model_source(config))) return;
+  fail(ErrorCode::kBadInput, "--profile ", path, " is there and says '", profile.source, "', and this is ", trim(model_source(config)),
+       "; name another file");
+}
+
 ModelProfile profile_of_this_machine(const Arguments& arguments) {
-  Config config = arguments.config;
-  const std::string path = arguments.option("profile", "");
-  if (config.workers == 0) config.workers = std::min<int>(8, std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))));
-  const std::vector<std::string> precisions =
-      arguments.was_given("precision") ? std::vector<std::string>{config.precision} : std::vector<std::string>{"fp32", "bf16"};
-  const std::string source =
-      concat("measured on this machine: --model ", config.model, " --data ", config.data, " --global-batch ", config.global_batch,
-             " --context ", config.context, config.image_size > 0 ? concat(" --image-size ", config.image_size) : "", " --workers ",
-             config.workers, " in ", join(precisions, " and "));
-  if (std::error_code ignored; !path.empty() && std::filesystem::exists(path, ignored)) {
-    ModelProfile kept = read_model_profile(path);
-    if (kept.source != source)
-      fail(ErrorCode::kBadInput, "--profile ", path, " is there and says '", kept.source, "', and this is ", source,
+  const Config& config = arguments.config;
+  KeptMeasurement what{.workers = config.workers, .precisions = {"fp32", "bf16"}, .path = arguments.option("profile", "")};
+  if (what.workers == 0) what.workers = std::min<int>(8, std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))));
+  if (arguments.was_given("precision")) what.precisions = {config.precision};
+  if (std::error_code ignored; !what.path.empty() && std::filesystem::exists(what.path, ignored)) {
+    ModelProfile kept = read_model_profile(what.path);
+    if (const std::string source = source_of(config, what); kept.source != source)
+      fail(ErrorCode::kBadInput, "--profile ", what.path, " is there and says '", kept.source, "', and this is ", source,
            "; name another file, or leave --model out to plan with it");
     return kept;
   }
-  if (!path.empty()) check_writable_file(path);
+  if (!what.path.empty()) check_writable_file(what.path);  // Before the data are read.
   load_plugin(config);
-  const DataSet data = open_data(config);
-  ModelProfile profile = measure_model(config, data,
-                                       {.precisions = precisions,
-                                        .workers = numbers_of_workers(config.workers),
-                                        .shows_progress = !config.json && !config.quiet && ::isatty(STDERR_FILENO) == 1});
-  profile.source = source;
-  if (!path.empty()) write_file_atomically(path, to_json(profile).dump(1) + "\n");
-  return profile;
+  return measure_and_keep(config, open_data(config), what);
 }
 
 std::vector<std::string> machine_sentences(const MachineAnswer& found) {

@@ -7,12 +7,13 @@
 
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/record/end_records.h"
+#include "cohort/record/forecast_record.h"
 #include "cohort/record/start_records.h"
 #include "cohort/record/step_records.h"
 
 namespace cohort {
 
-using RunEvent = std::variant<StartRecord, ResumeRecord, ChangeRecord, PipelineRecord, StepRecord, EvalRecord, NoiseRecord, SharesRecord,
+using RunEvent = std::variant<StartRecord, ResumeRecord, ChangeRecord, ForecastRecord, PipelineRecord, StepRecord, EvalRecord, NoiseRecord, SharesRecord,
                               CheckpointRecord, CheckpointFailedRecord, MissingLinesRecord, RanksRecord, AdviceRecord, ConfusionRecord,
                               SampleRecord, DoneRecord, InterruptedRecord, FailureRecord>;
 

@@ -1,6 +1,7 @@
 #pragma once
 // --layout auto: measures the model here, plans, and where two plans are too close to tell lets them run some steps.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,18 +19,24 @@ SearchRequest measured_request(const Config& config, const ModelProfile& profile
 /// 1, 2, 4, ... and `most`: the numbers of workers that are measured where at most so many may be chosen.
 std::vector<int> numbers_of_workers(int most);
 
+/// What a plan need not find out.
+struct KnownBefore {
+  std::optional<ModelProfile> profile;  ///< Measured before; nothing: it is measured.
+  std::string calibration_file;         ///< Of the errors of forecasts before; "": none.
+};
+
 struct AutoLayout {
   Config config;  ///< With the layout, its workers, precision and accumulate.
   Json plan;      ///< plan.json.
-  double predicted_step_seconds = 0;
+  std::optional<PlanProblem> problem = {};  ///< What the plan is of, where the choice was made by this process.
   std::vector<std::string> sentences;  ///< What was chosen and why, for people.
 };
 
 /// For at most config.workers ranks (0: 1) of this host, forked by run_ranks. The process must have one thread. Error as train(): kBadInput
 /// for a model that can not be measured, kInfeasible where nothing fits.
-AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_progress);
+AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_progress, const KnownBefore& known = {});
 
 /// Under a launcher: for exactly the ranks that there are, which all call it, before they make any other group. The same answer on all.
-AutoLayout choose_layout_together(const Config& config, const DataSet& data, const World& world);
+AutoLayout choose_layout_together(const Config& config, const DataSet& data, const World& world, const KnownBefore& known = {});
 
 }  // namespace cohort
