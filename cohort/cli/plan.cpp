@@ -159,8 +159,7 @@ SearchRequest request_of(const Arguments& arguments) {
   if (!has_cluster) problem.cluster = problem.profile.measured_on.back();  // The largest, for checks; search_machines() tries all.
   if (arguments.options.contains("calibration") && has_cluster)
     fail(ErrorCode::kBadInput, "--calibration is of forecasts for this machine, and --cluster names another; leave one of them out");
-  if (!has_cluster)
-    problem.intervals = kept_intervals(calibration_file(arguments.option("calibration", "")), problem.profile);
+  if (!has_cluster) problem.intervals = kept_intervals(calibration_file(arguments.option("calibration", "")), problem.profile);
   request.objective = objective_of(arguments);
   if (arguments.options.contains("steps-curve")) {
     if (request.objective != Objective::kTimeToGoal)
@@ -363,26 +362,25 @@ Verb plan_verb() {
            "cohort plan --instance examples/instances/branches.json --json"},
       .settings = {"model", "data", "context", "image-size", "workers", "layout", "weights", "global-batch", "accumulate", "optimizer",
                    "precision", "bucket-bytes", "memory-limit", "json", "quiet"},
-      .options = {{"profile", "FILE.json",
-                   "What the layers cost (docs/formats/profile.md); instead of --model. With --model and without --cluster: where to keep "
-                   "what is measured"},
-                  {"cluster", "FILE",
-                   "Devices, hosts and links, .toml or .json (docs/formats/cluster.md); left out: this machine, measured"},
-                  {"calibration", "FILE",
-                   "Where train keeps what its forecasts here were off by: the interval comes from there (default: cohort/calibration.jsonl "
-                   "in the user's cache; none: the default interval)"},
-                  {"objective", "NAME", "step-time (default), throughput, memory, time-to-goal"},
-                  {"steps-curve", "FILE.csv", "Steps to the goal by batch size, for time-to-goal: batch_size,steps"},
-                  {"compress", "", "Gradients may be compressed where that saves 5 % or more"},
-                  {"search-seconds", "X", "At most; the best plan so far is the answer then (default 10). Ctrl-C ends it too"},
-                  {"runners-up", "N", "Other plans to tell of (default 5)"},
-                  {"no-what-if", "", "Do not look what other links, memory and numbers of devices would change"},
-                  {"out", "FILE.json", "Writes the plan, which train --layout FILE.json runs (docs/formats/plan.md)"},
-                  {"report", "FILE.html", "Writes a page with the table, the timeline and what would change it"},
-                  {"find-batch", "",
-                   "The largest micro-batch of --model and --data that fits in memory here, and the smallest that keeps a worker busy"},
-                  {"instance", "FILE.json",
-                   "A planner instance instead: layers, edges, devices, link, objective (docs/formats/instance.md)"}},
+      .options =
+          {{"profile", "FILE.json",
+            "What the layers cost (docs/formats/profile.md); instead of --model. With --model and without --cluster: where to keep "
+            "what is measured"},
+           {"cluster", "FILE", "Devices, hosts and links, .toml or .json (docs/formats/cluster.md); left out: this machine, measured"},
+           {"calibration", "FILE",
+            "Where train keeps what its forecasts here were off by: the interval comes from there (default: cohort/calibration.jsonl "
+            "in the user's cache; none: the default interval)"},
+           {"objective", "NAME", "step-time (default), throughput, memory, time-to-goal"},
+           {"steps-curve", "FILE.csv", "Steps to the goal by batch size, for time-to-goal: batch_size,steps"},
+           {"compress", "", "Gradients may be compressed where that saves 5 % or more"},
+           {"search-seconds", "X", "At most; the best plan so far is the answer then (default 10). Ctrl-C ends it too"},
+           {"runners-up", "N", "Other plans to tell of (default 5)"},
+           {"no-what-if", "", "Do not look what other links, memory and numbers of devices would change"},
+           {"out", "FILE.json", "Writes the plan, which train --layout FILE.json runs (docs/formats/plan.md)"},
+           {"report", "FILE.html", "Writes a page with the table, the timeline and what would change it"},
+           {"find-batch", "",
+            "The largest micro-batch of --model and --data that fits in memory here, and the smallest that keeps a worker busy"},
+           {"instance", "FILE.json", "A planner instance instead: layers, edges, devices, link, objective (docs/formats/instance.md)"}},
       .run = run_plan};
 }
 

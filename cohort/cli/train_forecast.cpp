@@ -44,9 +44,7 @@ bool is_of_this_run(const Json& plan, const Job& job, const std::string& path) {
   return false;
 }
 
-Json read_plan(const std::string& path) {
-  return parse_strict_ordered_json(read_small_file(path, size_t{1} << 24), {.path = path});
-}
+Json read_plan(const std::string& path) { return parse_strict_ordered_json(read_small_file(path, size_t{1} << 24), {.path = path}); }
 
 /// But for what the configuration says as well.
 std::string bare_text(Layout layout) {
@@ -121,7 +119,8 @@ void find_forecast(const Arguments& arguments, const Job& job, const World& worl
   forecast.calibration_file = calibration_file(calibration);
   if (!calibration.empty() && calibration != "none" && forecast.name.empty() && !job.config.resume)
     fail(ErrorCode::kBadInput, "--calibration ", calibration,
-         " would do nothing here: it keeps errors of forecasts, and this run has none; add --profile FILE, use --layout auto, or leave it out");
+         " would do nothing here: it keeps errors of forecasts, and this run has none; add --profile FILE, use --layout auto, or leave it "
+         "out");
 }
 
 }  // namespace cohort

@@ -13,9 +13,9 @@
 
 namespace cohort {
 
-using RunEvent = std::variant<StartRecord, ResumeRecord, ChangeRecord, ForecastRecord, PipelineRecord, StepRecord, EvalRecord, NoiseRecord, SharesRecord,
-                              CheckpointRecord, CheckpointFailedRecord, MissingLinesRecord, RanksRecord, AdviceRecord, ConfusionRecord,
-                              SampleRecord, DoneRecord, InterruptedRecord, FailureRecord>;
+using RunEvent = std::variant<StartRecord, ResumeRecord, ChangeRecord, ForecastRecord, PipelineRecord, StepRecord, EvalRecord, NoiseRecord,
+                              SharesRecord, CheckpointRecord, CheckpointFailedRecord, MissingLinesRecord, RanksRecord, AdviceRecord,
+                              ConfusionRecord, SampleRecord, DoneRecord, InterruptedRecord, FailureRecord>;
 
 /// {"event": its name, its keys}.
 Json to_json(const RunEvent& event);

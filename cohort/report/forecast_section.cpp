@@ -115,7 +115,7 @@ std::string forecast_section(const RunRecord& run, const Summary& summary) {
   if (forecast.has_interval()) {
     intro += " Of 100 steps 90 should be inside the interval, which is the " +
              (forecast.interval_from == "default" || forecast.interval_from.empty() ? std::string("default")
-                                                                                     : "one of " + forecast.interval_from);
+                                                                                    : "one of " + forecast.interval_from);
     const bool is_inside = summary.step_seconds >= forecast.interval[0] && summary.step_seconds <= forecast.interval[1];
     intro += !std::isfinite(summary.step_seconds) ? "." : is_inside ? "; this one is." : "; this one is not.";
   }

@@ -17,7 +17,7 @@
 #include "cohort/train/loss_scaler.h"
 #include "cohort/train/noise_meter.h"
 #include "cohort/train/precision.h"
-#include "cohort/train/step_trace.h"
+#include "cohort/train/run/step_trace.h"
 
 namespace cohort {
 

@@ -135,8 +135,7 @@ KeptErrors read_calibration(const std::string& path) {
       if (num_damaged++ == 0) first = error.what();
     }
   }
-  if (num_damaged > 0)
-    kept.damaged = concat(num_damaged, num_damaged == 1 ? " line is" : " lines are", " damaged and left out: ", first);
+  if (num_damaged > 0) kept.damaged = concat(num_damaged, num_damaged == 1 ? " line is" : " lines are", " damaged and left out: ", first);
   if (kept.errors.size() > kMostLines) kept.errors.erase(kept.errors.begin(), kept.errors.end() - static_cast<std::ptrdiff_t>(kMostLines));
   return kept;
 }

@@ -66,10 +66,12 @@ TEST_CASE("calibration file: damaged lines are left out, and the first is named"
   append_calibration(path, error(10));
   append_text(path, "\n{\"model\":\"fc\"\n");
   append_calibration(path, error(10));
-  for (const char* bad : {"[]", "7", R"({"model":"fc"})",
-                          R"({"model":"fc","parameters":1,"layout_class":"dp","precision":"fp32","steps":9,"predicted_step_seconds":0,"measured_step_seconds":1})",
-                          R"({"model":"fc","parameters":1,"layout_class":"dp","precision":"fp32","steps":9,"predicted_step_seconds":1,"measured_step_seconds":-1})",
-                          R"({"model":"fc","parameters":-1,"layout_class":"dp","precision":"fp32","steps":9,"predicted_step_seconds":1,"measured_step_seconds":1})"})
+  for (
+      const char* bad :
+      {"[]", "7", R"({"model":"fc"})",
+       R"({"model":"fc","parameters":1,"layout_class":"dp","precision":"fp32","steps":9,"predicted_step_seconds":0,"measured_step_seconds":1})",
+       R"({"model":"fc","parameters":1,"layout_class":"dp","precision":"fp32","steps":9,"predicted_step_seconds":1,"measured_step_seconds":-1})",
+       R"({"model":"fc","parameters":-1,"layout_class":"dp","precision":"fp32","steps":9,"predicted_step_seconds":1,"measured_step_seconds":1})"})
     append_text(path, std::string(bad) + "\n");
   append_text(path, std::string(5000, ' ') + "{}\n");
   append_text(path, R"({"model":"torn)");
@@ -142,9 +144,12 @@ TEST_CASE("calibration file: where it is") {
 }
 
 TEST_CASE("the forecast of a plan") {
-  const Json plan{{"format", "cohort-plan"},      {"predicted_step_seconds", 0.5},
-                  {"interval", {0.4, 0.6}},       {"interval_from", "default"},
-                  {"peak_memory_bytes", 100},     {"runners_up", Json::array()},
+  const Json plan{{"format", "cohort-plan"},
+                  {"predicted_step_seconds", 0.5},
+                  {"interval", {0.4, 0.6}},
+                  {"interval_from", "default"},
+                  {"peak_memory_bytes", 100},
+                  {"runners_up", Json::array()},
                   {"workers", {{{"ranks", {0, 1}}, {"forward_seconds", 0.2}, {"memory_bytes", {{"total", 100}}}, {"device", "core"}}}}};
   const ForecastRecord record = forecast_of_plan(plan, "p.json", "p.json").value();
   CHECK(record.predicted_step_seconds == 0.5);

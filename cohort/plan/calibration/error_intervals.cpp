@@ -69,8 +69,8 @@ std::string layout_class(const Layout& layout) {
 }
 
 ForecastIntervals::ForecastIntervals(const std::vector<ForecastError>& errors, const std::string& model, int64_t parameters) {
-  std::map<std::string, std::vector<double>> mine;                                   // By key, the newest first.
-  std::map<std::string, std::map<std::pair<std::string, int64_t>, double>> newest;   // By key and model.
+  std::map<std::string, std::vector<double>> mine;                                  // By key, the newest first.
+  std::map<std::string, std::map<std::pair<std::string, int64_t>, double>> newest;  // By key and model.
   for (auto error = errors.rbegin(); error != errors.rend(); ++error) {
     const double log = std::log(error->measured_step_seconds / error->predicted_step_seconds);
     const std::string key = key_of(error->layout_class, error->precision);

@@ -13,10 +13,10 @@ namespace cohort {
 
 /// One run with a forecast: what was said, and what was then measured.
 struct ForecastError {
-  std::string model;          ///< The profile's name of it;
-  int64_t parameters = 0;     ///< with this many trained elements: sizes of one family are other models.
-  std::string layout_class;   ///< layout_class() of its layout.
-  std::string precision;      ///< fp32, bf16, fp16.
+  std::string model;         ///< The profile's name of it;
+  int64_t parameters = 0;    ///< with this many trained elements: sizes of one family are other models.
+  std::string layout_class;  ///< layout_class() of its layout.
+  std::string precision;     ///< fp32, bf16, fp16.
   int workers = 1;
   int64_t global_batch = 0, steps = 0;
   double predicted_step_seconds = 0, measured_step_seconds = 0;

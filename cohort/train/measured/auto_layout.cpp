@@ -165,11 +165,11 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
   const int most = std::max(1, config.workers);
   ModelProfile profile;
   try {
-    profile = known.profile ? *known.profile
-                            : measure_model(config, data,
-                                            {.precisions = {config.precision},
-                                             .workers = numbers_of_workers(most),
-                                             .shows_progress = shows_progress});
+    profile =
+        known.profile
+            ? *known.profile
+            : measure_model(config, data,
+                            {.precisions = {config.precision}, .workers = numbers_of_workers(most), .shows_progress = shows_progress});
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kBadInput && error.code() != ErrorCode::kFailed) throw;
     return plain(config, "the model's layers could not be measured one by one (the line above says why)");
@@ -181,8 +181,9 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
   request.search_seconds = 5;
   const MachineAnswer found = search_machines(request, most, nullptr, nullptr);
   std::vector<Choice> choices = candidates(config, found);
-  std::vector<std::string> sentences = {concat(known.profile ? "measured before" : "measured in " + human_seconds(measured - start), ", planned in ",
-                                               human_seconds(steady_seconds() - measured), "; ", machines_sentence(found))};
+  std::vector<std::string> sentences = {concat(known.profile ? "measured before" : "measured in " + human_seconds(measured - start),
+                                               ", planned in ", human_seconds(steady_seconds() - measured), "; ",
+                                               machines_sentence(found))};
   if (choices.empty()) {
     AutoLayout out = plain(config, "no plan that was found goes with these options");
     out.sentences.insert(out.sentences.begin(), sentences.begin(), sentences.end());
@@ -215,7 +216,8 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
 
 AutoLayout choose_layout_together(const Config& config, const DataSet& data, const World& world, const KnownBefore& known) {
   Group group = Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout});
-  const ModelProfile profile = known.profile ? *known.profile : measure_model_together(config, data, {.precisions = {config.precision}}, group);
+  const ModelProfile profile =
+      known.profile ? *known.profile : measure_model_together(config, data, {.precisions = {config.precision}}, group);
   std::string answer;
   if (world.rank == 0) {
     try {
@@ -239,8 +241,10 @@ AutoLayout choose_layout_together(const Config& config, const DataSet& data, con
       if (all.empty()) fail(ErrorCode::kInfeasible, "auto: no layout of ", world.size, " ranks fits; start fewer, or name one");
       sentences.push_back(concat("layout ", text_of(all.front()), ", forecast ", human_seconds(all.front().plan.forecast.step_seconds)));
       const AutoLayout chosen = finish(config, found, all.front(), sentences);
-      answer = Json{{"layout", chosen.config.layout},           {"accumulate", chosen.config.accumulate},
-                    {"precision", chosen.config.precision},     {"plan", chosen.plan},
+      answer = Json{{"layout", chosen.config.layout},
+                    {"accumulate", chosen.config.accumulate},
+                    {"precision", chosen.config.precision},
+                    {"plan", chosen.plan},
                     {"sentences", chosen.sentences}}
                    .dump();
     } catch (const Error& error) {

@@ -26,10 +26,10 @@ struct KnownBefore {
 };
 
 struct AutoLayout {
-  Config config;  ///< With the layout, its workers, precision and accumulate.
-  Json plan;      ///< plan.json.
+  Config config;                            ///< With the layout, its workers, precision and accumulate.
+  Json plan;                                ///< plan.json.
   std::optional<PlanProblem> problem = {};  ///< What the plan is of, where the choice was made by this process.
-  std::vector<std::string> sentences;  ///< What was chosen and why, for people.
+  std::vector<std::string> sentences;       ///< What was chosen and why, for people.
 };
 
 /// For at most config.workers ranks (0: 1) of this host, forked by run_ranks. The process must have one thread. Error as train(): kBadInput

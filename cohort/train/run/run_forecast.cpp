@@ -49,10 +49,6 @@ RunForecast forecast_from_profile(const RunSetup& run) {
   return out;
 }
 
-std::string range_of(const ForecastRecord& forecast) {
-  return forecast.has_interval() ? concat(human_seconds(forecast.interval[0]), " to ", human_seconds(forecast.interval[1])) : "";
-}
-
 int64_t peak_of(const std::vector<RankRecord>& ranks) {
   int64_t peak = 0;
   for (const RankRecord& rank : ranks) peak = std::max(peak, rank.peak_tensor_bytes.value_or(rank.peak_memory_bytes.value_or(0)));
@@ -68,15 +64,15 @@ void check_profile(const ForecastSource& source, const LayerGraph& model) {
   for (size_t i = 0; i < std::max(layers.size(), own.size()); ++i) {
     const std::string theirs = i < layers.size() ? layers[i].name : "none", mine = i < own.size() ? own[i].name : "none";
     if (theirs != mine)
-      fail(ErrorCode::kBadInput, source.name, " is of another model: its layer ", i, " is ", theirs, ", and that of ", model.title(), " is ",
-           mine, "; measure this one into another file");
+      fail(ErrorCode::kBadInput, source.name, " is of another model: its layer ", i, " is ", theirs, ", and that of ", model.title(),
+           " is ", mine, "; measure this one into another file");
   }
   int64_t profiled = 0, elements = 0;
   for (const ProfiledLayer& layer : layers) profiled += layer.num_trained + layer.num_frozen;
   for (const NamedTensor& parameter : distinct_parameters(model)) elements += parameter.tensor.numel();
   if (profiled != elements)
-    fail(ErrorCode::kBadInput, source.name, " is of another model: it has ", with_commas(profiled), " parameters, and ", model.title(), " has ",
-         with_commas(elements), "; measure this one into another file");
+    fail(ErrorCode::kBadInput, source.name, " is of another model: it has ", with_commas(profiled), " parameters, and ", model.title(),
+         " has ", with_commas(elements), "; measure this one into another file");
 }
 
 std::optional<RunForecast> make_forecast(RunSetup& run) {
@@ -104,8 +100,10 @@ std::optional<RunForecast> make_forecast(RunSetup& run) {
 std::string forecast_sentence(const ForecastRecord& forecast) {
   std::string text = concat("forecast from ", forecast.source, ": a step of ", human_seconds(forecast.predicted_step_seconds));
   if (forecast.has_interval())
-    text += concat(" (90 of 100 between ", range_of(forecast), "; interval from ", forecast.interval_from, ")");
-  if (forecast.predicted_peak_memory_bytes) text += concat(", ", human_bytes(*forecast.predicted_peak_memory_bytes), " on the fullest rank");
+    text += concat(", in 90 of 100 cases ", human_seconds(forecast.interval[0]), " to ", human_seconds(forecast.interval[1]), " (",
+                   forecast.interval_from == "default" ? "the default interval" : forecast.interval_from, ")");
+  if (forecast.predicted_peak_memory_bytes)
+    text += concat("; ", human_bytes(*forecast.predicted_peak_memory_bytes), " on the fullest rank");
   return text;
 }
 
@@ -113,25 +111,25 @@ std::string outcome_sentence(const ForecastRecord& forecast, double measured) {
   std::string text = concat("a step took ", human_seconds(measured), ", forecast ", human_seconds(forecast.predicted_step_seconds));
   if (!forecast.has_interval()) return text;
   const bool is_inside = measured >= forecast.interval[0] && measured <= forecast.interval[1];
-  return concat(text, is_inside ? ", inside" : ", outside", " of the interval of ", range_of(forecast));
+  return concat(text, is_inside ? ", inside" : ", outside", " of its interval");
 }
 
 void keep_error(const RunSetup& run, double measured_step_seconds, int64_t num_steps, const std::vector<RankRecord>& ranks) {
   const ForecastSource& source = run.options.forecast;
   if (!run.forecast || source.calibration_file.empty() || !source.is_of_here || num_steps < kLeastStepsThatCount) return;
   if (!run.config.inject.empty() || run.noise) return;  // Slowed down on purpose, or by what is measured beside it.
-  const std::string failure = append_calibration(source.calibration_file,
-                                                 {.model = run.config.model,
-                                                  .parameters = run.parallel.num_parameters,
-                                                  .layout_class = layout_class(run.job.layout),
-                                                  .precision = run.config.precision,
-                                                  .workers = run.world.size,
-                                                  .global_batch = run.config.global_batch,
-                                                  .steps = num_steps,
-                                                  .predicted_step_seconds = run.forecast->record.predicted_step_seconds,
-                                                  .measured_step_seconds = measured_step_seconds,
-                                                  .predicted_peak_bytes = run.forecast->record.predicted_peak_memory_bytes.value_or(0),
-                                                  .measured_peak_bytes = peak_of(ranks)});
+  const std::string failure =
+      append_calibration(source.calibration_file, {.model = run.config.model,
+                                                   .parameters = run.parallel.num_parameters,
+                                                   .layout_class = layout_class(run.job.layout),
+                                                   .precision = run.config.precision,
+                                                   .workers = run.world.size,
+                                                   .global_batch = run.config.global_batch,
+                                                   .steps = num_steps,
+                                                   .predicted_step_seconds = run.forecast->record.predicted_step_seconds,
+                                                   .measured_step_seconds = measured_step_seconds,
+                                                   .predicted_peak_bytes = run.forecast->record.predicted_peak_memory_bytes.value_or(0),
+                                                   .measured_peak_bytes = peak_of(ranks)});
   if (!failure.empty()) log_info(concat("the forecast's error is not kept for the next interval: ", failure));
 }
 

@@ -36,8 +36,8 @@ struct RunForecast {
 /// Error(kBadInput) where the profile is of other layers than the model's.
 void check_profile(const ForecastSource& source, const LayerGraph& model);
 
-/// Of the run as it was set up: its own cut and recomputed layers. Collective where the source has a problem; only rank 0 gets one. Error on
-/// all ranks: kBadInput where the profile has nothing for this layout or precision.
+/// Of the run as it was set up: its own cut and recomputed layers. Collective where the source has a problem; only rank 0 gets one. Error
+/// on all ranks: kBadInput where the profile has nothing for this layout or precision.
 std::optional<RunForecast> make_forecast(RunSetup& run);
 
 /// "forecast: a step takes ..."

@@ -1,4 +1,4 @@
-#include "cohort/train/step_trace.h"
+#include "cohort/train/run/step_trace.h"
 
 #include <algorithm>
 #include <limits>
@@ -57,7 +57,8 @@ StepTrace::Result StepTrace::median_step(Group& group) const {
     std::vector<report::TraceSpan>& lane = result.lanes.emplace_back();
     for (const Json& span : rank["spans"]) {
       const double start = start_of_host.at(rank["host"].get<int>());
-      lane.push_back({span[0].get<std::string>(), span[1].get<std::string>(), span[2].get<double>() - start, span[3].get<double>() - start});
+      lane.push_back(
+          {span[0].get<std::string>(), span[1].get<std::string>(), span[2].get<double>() - start, span[3].get<double>() - start});
     }
   }
   return result;

@@ -29,8 +29,8 @@ class StepTrace {
     int64_t step = 0;  ///< From 1; 0: none was recorded.
     report::TraceLanes lanes;
   };
-  /// Collective. The step that rank 0 took the median time for, on all ranks: seconds from the moment that it began on its host, whose ranks
-  /// share a clock. All ranks get it.
+  /// Collective. The step that rank 0 took the median time for, on all ranks: seconds from the moment that it began on its host, whose
+  /// ranks share a clock. All ranks get it.
   Result median_step(Group& group) const;
 
  private:
