@@ -21,7 +21,6 @@
 #include "cohort/job/option_rules.h"
 #include "cohort/parallel/compress/compressor.h"
 #include "cohort/plan/analytic/analytic_profile.h"
-#include "cohort/plan/calibration/calibration_file.h"
 #include "cohort/plan/explain/explain.h"
 #include "cohort/plan/joint/search_machines.h"
 #include "cohort/plan/plan.h"
@@ -157,9 +156,7 @@ SearchRequest request_of(const Arguments& arguments) {
          " does not say what it was measured on; give --cluster FILE (clusters/ has some; docs/formats/cluster.md)");
   if (!has_cluster) problem.profile = measured_request(config, problem.profile).problem.profile;
   if (!has_cluster) problem.cluster = problem.profile.measured_on.back();  // The largest, for checks; search_machines() tries all.
-  if (arguments.options.contains("calibration") && has_cluster)
-    fail(ErrorCode::kBadInput, "--calibration is of forecasts for this machine, and --cluster names another; leave one of them out");
-  if (!has_cluster) problem.intervals = kept_intervals(calibration_file(arguments.option("calibration", "")), problem.profile);
+  problem.intervals = kept_intervals_of(arguments, problem.profile);
   request.objective = objective_of(arguments);
   if (arguments.options.contains("steps-curve")) {
     if (request.objective != Objective::kTimeToGoal)
@@ -305,7 +302,8 @@ int plan_model(const Arguments& arguments) {
   const std::string out = arguments.option("out", ""), page = arguments.option("report", "");
   check_distinct_files({{"--out", out}, {"--report", page}}, {{"--profile", arguments.option("profile", "")},
                                                               {"--cluster", arguments.option("cluster", "")},
-                                                              {"--steps-curve", arguments.option("steps-curve", "")}});
+                                                              {"--steps-curve", arguments.option("steps-curve", "")},
+                                                              {"--calibration", arguments.option("calibration", "")}});
   for (const std::string& path : {out, page})
     if (!path.empty()) check_writable_file(path);  // Before the search, whose answer would be lost.
   Plan plan{.request = request_of(arguments)};

@@ -9,9 +9,11 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/writable_place.h"
+#include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/source.h"
+#include "cohort/plan/calibration/calibration_file.h"
 #include "cohort/plan/explain/explain.h"
 #include "cohort/train/measured/auto_layout.h"
 #include "cohort/train/measured/measure_model.h"
@@ -65,6 +67,18 @@ ModelProfile profile_of_this_machine(const Arguments& arguments) {
   if (!what.path.empty()) check_writable_file(what.path);  // Before the data are read.
   load_plugin(config);
   return measure_and_keep(config, open_data(config), what);
+}
+
+ForecastIntervals kept_intervals_of(const Arguments& arguments, const ModelProfile& profile) {
+  const std::string given = arguments.option("calibration", "");
+  if (!arguments.options.contains("cluster")) {
+    if (std::error_code ignored; !given.empty() && given != "none" && !std::filesystem::exists(given, ignored))
+      log_info(concat("--calibration ", given, " is not there, so no forecast before is known and the default interval stands"));
+    return kept_intervals(calibration_file(given), profile);
+  }
+  if (!given.empty())
+    fail(ErrorCode::kBadInput, "--calibration is of forecasts for this machine, and --cluster names another; leave one of them out");
+  return {};
 }
 
 std::vector<std::string> machine_sentences(const MachineAnswer& found) {

@@ -26,6 +26,9 @@ ModelProfile measure_and_keep(const Config& config, const DataSet& data, const K
 /// config's.
 void check_measured_source(const ModelProfile& profile, const Config& config, const std::string& path);
 
+/// What forecasts for this machine were off by, as --calibration says; nothing with --cluster. Error(kBadInput) for both.
+ForecastIntervals kept_intervals_of(const Arguments& arguments, const ModelProfile& profile);
+
 /// What the best plan of each number of workers is worth; none where there is one number.
 std::vector<std::string> machine_sentences(const MachineAnswer& found);
 

@@ -6,6 +6,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
+#include "cohort/base/files/writable_place.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/shell_text.h"
@@ -82,6 +83,9 @@ std::optional<ModelProfile> profile_of_run(const Arguments& arguments, const Con
                                            const World& world) {
   const std::string path = arguments.option("profile", "");
   if (path.empty()) return std::nullopt;
+  if (const std::string kept = arguments.option("calibration", ""); kept != "none")
+    check_distinct_files({{"--profile", path}, {"--calibration", kept}},
+                         {{"--layout", is_layout_file(config.layout) ? config.layout : ""}});
   if (config.device != "cpu")
     fail(ErrorCode::kBadInput, "--profile is measured on processors, and --device is ", config.device, "; leave it out");
   if (std::error_code ignored; std::filesystem::exists(path, ignored)) {

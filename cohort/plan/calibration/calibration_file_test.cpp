@@ -14,6 +14,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/plan/calibration/plan_forecast.h"
 #include "cohort/testing/errors.h"
+#include "cohort/testing/mutation.h"
 #include "cohort/testing/text.h"
 
 namespace cohort {
@@ -127,6 +128,24 @@ TEST_CASE("calibration file: processes that append at once do not mix their line
   CHECK(kept.errors.size() == kProcesses * kLines);
 }
 
+TEST_CASE("mutation: calibration files give what can be read of them, and nothing else happens") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "c.jsonl";
+  for (int i = 0; i < 3; ++i) append_calibration(path, error(10));
+  const std::string whole = read_small_file(path, 10000);
+  int damaged = 0;
+  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+    std::ofstream(path, std::ios::trunc | std::ios::binary) << mutated(whole, seed);
+    const KeptErrors kept = read_calibration(path);
+    damaged += kept.damaged.empty() ? 0 : 1;
+    for (const ForecastError& one : kept.errors) REQUIRE(one.predicted_step_seconds > 0);
+    REQUIRE(!contains(kept.damaged, "\n"));
+    const ForecastIntervals known(kept.errors, "fc:hidden=8", 123);
+    if (const ErrorInterval* const its = known.of({.dp = 2, .zero = 1}, "bf16")) REQUIRE(its->low <= 1);
+  }
+  CHECK(damaged > 200);
+}
+
 TEST_CASE("calibration file: where it is") {
   const auto value = [](const char* name) { return std::getenv(name) ? std::string(std::getenv(name)) : std::string(); };
   const std::string cache = value("XDG_CACHE_HOME"), home = value("HOME");
@@ -144,13 +163,11 @@ TEST_CASE("calibration file: where it is") {
 }
 
 TEST_CASE("the forecast of a plan") {
-  const Json plan{{"format", "cohort-plan"},
-                  {"predicted_step_seconds", 0.5},
-                  {"interval", {0.4, 0.6}},
-                  {"interval_from", "default"},
-                  {"peak_memory_bytes", 100},
-                  {"runners_up", Json::array()},
-                  {"workers", {{{"ranks", {0, 1}}, {"forward_seconds", 0.2}, {"memory_bytes", {{"total", 100}}}, {"device", "core"}}}}};
+  Json worker{{"ranks", Json::array({0, 1})}, {"forward_seconds", 0.2}, {"device", "core"}};
+  worker["memory_bytes"]["total"] = 100;
+  const Json plan{{"format", "cohort-plan"},         {"predicted_step_seconds", 0.5}, {"interval", Json::array({0.4, 0.6})},
+                  {"interval_from", "default"},      {"peak_memory_bytes", 100},      {"runners_up", Json::array()},
+                  {"workers", Json::array({worker})}};
   const ForecastRecord record = forecast_of_plan(plan, "p.json", "p.json").value();
   CHECK(record.predicted_step_seconds == 0.5);
   CHECK(record.interval == std::vector<double>{0.4, 0.6});
@@ -164,7 +181,7 @@ TEST_CASE("the forecast of a plan") {
     return error_of([&] { forecast_of_plan(bad, "p.json", "p.json"); });
   };
   CHECK(contains(refused("predicted_step_seconds", -1), "p.json: 'predicted_step_seconds' is no number above 0"));
-  CHECK(contains(refused("interval", {1, 2, 3}), "has 3 numbers; expected two"));
+  CHECK(contains(refused("interval", Json::array({1, 2, 3})), "has 3 numbers; expected two"));
   CHECK(contains(refused("workers", 7), "p.json: 'workers': expected a list"));
 }
 

@@ -9,7 +9,7 @@
 //
 // Which runs are alike, from near to far, each with at least kLeastErrors:
 //   1. the same model in the same class of layouts and the same precision: the newest kMostErrors runs;
-//   2. that class and precision, other models: the newest run of each model, or one that is trained every day would speak for all;
+//   2. that class and precision, of any model: the newest run of each model, or one that is trained every day would speak for all;
 //   3. everything: the newest run of each model in each class.
 //
 // The interval always holds the forecast itself (low <= 1 <= high), which is not moved: docs/algorithms/step_forecast.md says why.
@@ -72,7 +72,8 @@ ForecastIntervals::ForecastIntervals(const std::vector<ForecastError>& errors, c
   std::map<std::string, std::vector<double>> mine;                                  // By key, the newest first.
   std::map<std::string, std::map<std::pair<std::string, int64_t>, double>> newest;  // By key and model.
   for (auto error = errors.rbegin(); error != errors.rend(); ++error) {
-    const double log = std::log(error->measured_step_seconds / error->predicted_step_seconds);
+    // A file may say anything; e^10 is an error beyond any use.
+    const double log = std::clamp(std::log(error->measured_step_seconds / error->predicted_step_seconds), -10.0, 10.0);
     const std::string key = key_of(error->layout_class, error->precision);
     newest[key].emplace(std::pair(error->model, error->parameters), log);
     if (error->model == model && error->parameters == parameters && mine[key].size() < kMostErrors) mine[key].push_back(log);
@@ -83,10 +84,10 @@ ForecastIntervals::ForecastIntervals(const std::vector<ForecastError>& errors, c
   for (const auto& [key, models] : newest) {
     std::vector<double> logs;
     for (const auto& [name, log] : models) logs.push_back(log);
-    if (logs.size() >= kLeastErrors) of_class_[key] = interval_of(logs, concat(logs.size(), " runs of other models as ", spoken(key)));
+    if (logs.size() >= kLeastErrors) of_class_[key] = interval_of(logs, concat(logs.size(), " runs of as many models as ", spoken(key)));
     all.insert(all.end(), logs.begin(), logs.end());
   }
-  if (all.size() >= kLeastErrors) of_all_ = interval_of(all, concat(all.size(), " runs of other models and layouts"));
+  if (all.size() >= kLeastErrors) of_all_ = interval_of(all, concat(all.size(), " runs of all models and layouts"));
 }
 
 const ErrorInterval* ForecastIntervals::of(const Layout& layout, const std::string& precision) const {

@@ -59,13 +59,13 @@ TEST_CASE("error intervals: the nearest runs count, and of other models each onc
   for (int i = 0; i < 3; ++i) errors.push_back(error("fc", "tp", 2));
   const ForecastIntervals known(errors, "fc", 7);
   CHECK(known.of({.tp = 2}, "fp32")->from == "3 runs of fc as tp");
-  CHECK(known.of(kTwo, "fp32")->from == "3 runs of other models as dp");
+  CHECK(known.of(kTwo, "fp32")->from == "3 runs of as many models as dp");
   CHECK(known.of(kTwo, "fp32")->high < 1.3);
-  CHECK(known.of({.dp = 2, .zero = 1}, "fp32")->from == "4 runs of other models and layouts");
-  CHECK(known.of(kTwo, "bf16")->from == "4 runs of other models and layouts");
-  CHECK(known.of({.dp = 2, .precision = "bf16"}, "fp32")->from == "4 runs of other models and layouts");
+  CHECK(known.of({.dp = 2, .zero = 1}, "fp32")->from == "4 runs of all models and layouts");
+  CHECK(known.of(kTwo, "bf16")->from == "4 runs of all models and layouts");
+  CHECK(known.of({.dp = 2, .precision = "bf16"}, "fp32")->from == "4 runs of all models and layouts");
   // Sizes of one family are other models.
-  CHECK(ForecastIntervals(errors, "fc", 8).of({.tp = 2}, "fp32")->from == "4 runs of other models and layouts");
+  CHECK(ForecastIntervals(errors, "fc", 8).of({.tp = 2}, "fp32")->from == "4 runs of all models and layouts");
 }
 
 TEST_CASE("error intervals: of draws from a normal distribution the next is inside in 90 of 100 cases") {
