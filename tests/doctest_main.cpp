@@ -87,7 +87,8 @@ std::string as_nobody(const std::function<std::string()>& body) {
 }  // namespace cohort
 
 int main(int argc, char** argv) {
-  cohort::settings_are_options();  // testing/member_names.h is for what a program reads.
+  ::setenv("XDG_CACHE_HOME", "/dev/null", 1);  // Where nothing is found and nothing kept: the user's own is no business of tests.
+  cohort::settings_are_options();              // testing/member_names.h is for what a program reads.
   const int code = doctest::Context(argc, argv).run();
   if (code != 0) return code;
   if (num_cases == 0) {

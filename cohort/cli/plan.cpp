@@ -128,6 +128,7 @@ SearchRequest request_of(const Arguments& arguments, const std::optional<study::
          " does not say what it was measured on; give --cluster FILE (clusters/ has some; docs/formats/cluster.md)");
   if (!has_cluster) problem.profile = measured_request(config, problem.profile).problem.profile;
   if (!has_cluster) problem.cluster = largest_machine(problem.profile, config.workers);  // search_machines() tries all.
+  problem.intervals = kept_intervals_of(arguments, problem.profile);
   request.objective = objective_of(arguments, curve.has_value());
   if (curve) request.steps_curve = curve->useful_points();
   else if (request.objective == Objective::kTimeToGoal)
@@ -272,7 +273,8 @@ int plan_model(const Arguments& given) {
   const std::string out = arguments.option("out", ""), page = arguments.option("report", "");
   check_distinct_files({{"--out", out}, {"--report", page}}, {{"--profile", arguments.option("profile", "")},
                                                               {"--cluster", arguments.option("cluster", "")},
-                                                              {"--steps-curve", arguments.option("steps-curve", "")}});
+                                                              {"--steps-curve", arguments.option("steps-curve", "")},
+                                                              {"--calibration", arguments.option("calibration", "")}});
   for (const std::string& path : {out, page})
     if (!path.empty()) check_writable_file(path);  // Before the search, whose answer would be lost.
   Plan plan{.request = request_of(arguments, curve)};
@@ -303,6 +305,7 @@ int plan_model(const Arguments& given) {
     std::fprintf(stderr, "cohort: plan: stopped before it had a plan\n");
     return 130;
   }
+  if (const std::string from = interval_source(plan); from != "default") plan.reasons.push_back("the interval of the step is from " + from);
   for (std::string& reason : reasons_of(plan.request, plan.answer)) plan.reasons.push_back(std::move(reason));
   std::vector<WhatIf> changes;
   if (!arguments.options.contains("no-what-if") && !look())
@@ -351,6 +354,9 @@ Verb plan_verb() {
                    "what is measured"},
                   {"cluster", "FILE",
                    "Devices, hosts and links, .toml or .json (docs/formats/cluster.md); left out: this machine, measured"},
+                  {"calibration", "FILE",
+                   "Where train keeps what its forecasts here were off by: the interval comes from there (default: cohort/calibration.jsonl "
+                   "in the user's cache; none: the default interval)"},
                   {"objective", "NAME", "step-time (default), throughput, memory, time-to-goal (that of --study and --steps-curve)"},
                   {"steps-curve", "FILE.csv",
                    "Steps to a goal by batch size (batch_size,steps, or a study's): plans for the time to it, and chooses the batch"},

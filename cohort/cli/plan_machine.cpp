@@ -10,9 +10,11 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/writable_place.h"
+#include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/source.h"
+#include "cohort/plan/calibration/calibration_file.h"
 #include "cohort/plan/explain/explain.h"
 #include "cohort/train/measured/auto_layout.h"
 #include "cohort/train/measured/measure_model.h"
@@ -20,15 +22,18 @@
 namespace cohort {
 namespace {
 
+bool shows_progress(const Config& config) { return !config.json && !config.quiet && ::isatty(STDERR_FILENO) == 1; }
+
 /// For --ladder: with all workers alone, at micro-batches that are sure to be small, for what did not fit once must not be tried again.
 /// Larger ones lie on the line through these.
-ModelProfile measure_small(Config config, const DataSet& data, const std::vector<std::string>& precisions, bool shows_progress) {
+ModelProfile measure_small(Config config, const DataSet& data, const KeptMeasurement& what) {
   constexpr int64_t kSamples = 16;
-  const int64_t batch = config.global_batch, workers = config.workers;
+  const int64_t batch = config.global_batch, workers = what.workers;
   for (const int64_t samples : {kSamples * workers, workers}) {
     config.global_batch = std::min(batch, samples);
     try {
-      return measure_model(config, data, {.precisions = precisions, .workers = {config.workers}, .shows_progress = shows_progress});
+      return measure_model(config, data,
+                           {.precisions = what.precisions, .workers = {what.workers}, .shows_progress = shows_progress(config)});
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kEnvironment || config.global_batch <= workers) throw;  // Killed, that is.
     }
@@ -36,35 +41,65 @@ ModelProfile measure_small(Config config, const DataSet& data, const std::vector
   fail(ErrorCode::kEnvironment, "not even one sample a rank could be measured");
 }
 
+/// What decides the shapes of the layers: the first part of a profile's source.
+std::string model_source(const Config& config) {
+  return concat("measured on this machine: --model ", config.model, " --data ", config.data, " --context ", config.context,
+                config.image_size > 0 ? concat(" --image-size ", config.image_size) : "", " ");
+}
+
+std::string source_of(const Config& config, const KeptMeasurement& what) {
+  return concat(model_source(config), "--global-batch ", config.global_batch, " --workers ", what.workers, " in ",
+                join(what.precisions, " and "));
+}
+
 }  // namespace
 
+ModelProfile measure_and_keep(const Config& config, const DataSet& data, const KeptMeasurement& what) {
+  if (!what.path.empty()) check_writable_file(what.path);
+  ModelProfile profile = measure_model(config, data,
+                                       {.precisions = what.precisions,
+                                        .workers = numbers_of_workers(what.workers),
+                                        .shows_progress = shows_progress(config)});
+  profile.source = source_of(config, what);
+  if (!what.path.empty()) write_file_atomically(what.path, to_json(profile).dump(1) + "\n");
+  return profile;
+}
+
+void check_measured_source(const ModelProfile& profile, const Config& config, const std::string& path) {
+  if (!profile.source.starts_with("measured on this machine: --model ") || profile.source.starts_with(model_source(config))) return;
+  fail(ErrorCode::kBadInput, "--profile ", path, " is there and says '", profile.source, "', and this is ", trim(model_source(config)),
+       "; name another file");
+}
+
 ModelProfile profile_of_this_machine(const Arguments& arguments) {
-  Config config = arguments.config;
-  const std::string path = arguments.option("profile", "");
-  if (config.workers == 0) config.workers = std::min<int>(8, std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))));
-  const std::vector<std::string> precisions =
-      arguments.was_given("precision") ? std::vector<std::string>{config.precision} : std::vector<std::string>{"fp32", "bf16"};
-  const std::string source =
-      concat("measured on this machine: --model ", config.model, " --data ", config.data, " --global-batch ", config.global_batch,
-             " --context ", config.context, config.image_size > 0 ? concat(" --image-size ", config.image_size) : "", " --workers ",
-             config.workers, config.threads > 0 ? concat(" --threads ", config.threads) : "", " in ", join(precisions, " and "));
-  if (std::error_code ignored; !path.empty() && std::filesystem::exists(path, ignored)) {
-    ModelProfile kept = read_model_profile(path);
-    if (kept.source != source)
-      fail(ErrorCode::kBadInput, "--profile ", path, " is there and says '", kept.source, "', and this is ", source,
+  const Config& config = arguments.config;
+  KeptMeasurement what{.workers = config.workers, .precisions = {"fp32", "bf16"}, .path = arguments.option("profile", "")};
+  if (what.workers == 0) what.workers = std::min<int>(8, std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))));
+  if (arguments.was_given("precision")) what.precisions = {config.precision};
+  if (std::error_code ignored; !what.path.empty() && std::filesystem::exists(what.path, ignored)) {
+    ModelProfile kept = read_model_profile(what.path);
+    if (const std::string source = source_of(config, what); kept.source != source)
+      fail(ErrorCode::kBadInput, "--profile ", what.path, " is there and says '", kept.source, "', and this is ", source,
            "; name another file, or leave --model out to plan with it");
     return kept;
   }
-  if (!path.empty()) check_writable_file(path);
+  if (!what.path.empty()) check_writable_file(what.path);  // Before the data are read.
   load_plugin(config);
   const DataSet data = open_data(config);
-  const bool shows_progress = !config.json && !config.quiet && ::isatty(STDERR_FILENO) == 1;
-  if (path.empty() && arguments.options.contains("ladder")) return measure_small(config, data, precisions, shows_progress);
-  ModelProfile profile = measure_model(
-      config, data, {.precisions = precisions, .workers = numbers_of_workers(config.workers), .shows_progress = shows_progress});
-  profile.source = source;
-  if (!path.empty()) write_file_atomically(path, to_json(profile).dump(1) + "\n");
-  return profile;
+  if (what.path.empty() && arguments.options.contains("ladder")) return measure_small(config, data, what);
+  return measure_and_keep(config, data, what);
+}
+
+ForecastIntervals kept_intervals_of(const Arguments& arguments, const ModelProfile& profile) {
+  const std::string given = arguments.option("calibration", "");
+  if (!arguments.options.contains("cluster")) {
+    if (std::error_code ignored; !given.empty() && given != "none" && !std::filesystem::exists(given, ignored))
+      log_info(concat("--calibration ", given, " is not there, so no forecast before is known and the default interval stands"));
+    return kept_intervals(calibration_file(given), profile);
+  }
+  if (!given.empty())
+    fail(ErrorCode::kBadInput, "--calibration is of forecasts for this machine, and --cluster names another; leave one of them out");
+  return {};
 }
 
 const Cluster& largest_machine(const ModelProfile& profile, int most_workers) {

@@ -11,9 +11,11 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/cli/memory_advice.h"
+#include "cohort/cli/train_forecast.h"
 #include "cohort/cli/verb.h"
 #include "cohort/data/source.h"
 #include "cohort/job/resumed_config.h"
+#include "cohort/plan/calibration/calibration_file.h"
 #include "cohort/train/measured/auto_batch.h"
 #include "cohort/train/measured/auto_layout.h"
 #include "cohort/train/run/check_run.h"
@@ -84,15 +86,16 @@ Config config_to_resume(const Arguments& given, const std::string& run, bool mus
 }
 
 /// --layout auto becomes a layout, before ranks are forked or, where a launcher started them, by all of them together.
-void plan_layout(Config& config, const DataSet& data, const World& world, const AutoGoal* goal, TrainOptions& options) {
+void plan_layout(Config& config, const DataSet& data, const World& world, const KnownBefore& known, const AutoGoal* goal,
+                 TrainOptions& options) {
   const bool is_alone = world.launcher == "none";
-  const AutoLayout chosen = is_alone ? choose_layout(config, data, !config.quiet && !config.json && ::isatty(STDERR_FILENO) == 1, goal)
-                                     : choose_layout_together(config, data, world, goal);
+  const bool shows = !config.quiet && !config.json && ::isatty(STDERR_FILENO) == 1;
+  const AutoLayout chosen =
+      is_alone ? choose_layout(config, data, shows, known, goal) : choose_layout_together(config, data, world, known, goal);
   if (world.rank == 0)
     for (const std::string& sentence : chosen.sentences) log_info("auto: " + sentence);
   config = chosen.config;
-  if (!chosen.plan.is_null()) options.plan = chosen.plan.dump(1) + "\n";
-  options.predicted_step_seconds = chosen.predicted_step_seconds;
+  if (!chosen.plan.is_null()) options.forecast = {.name = "--layout auto", .problem = chosen.problem, .plan = chosen.plan};
 }
 
 int run_train(const Arguments& given) {
@@ -128,9 +131,11 @@ int run_train(const Arguments& given) {
   // Read before ranks are forked: once for all of them, and a bad file ends the command before anything is started.
   const DataSet data = open_data(config);
   check_data(job, data);
+  const std::optional<ModelProfile> profile =
+      profile_of_run(given, config, is_alone ? std::max(1, plans ? config.workers : job.num_ranks()) : world_here.size, data, world_here);
   if (plans) {
     try {
-      plan_layout(config, data, world_here, goal ? &*goal : nullptr, options);
+      plan_layout(config, data, world_here, {profile, calibration_file(given.option("calibration", ""))}, goal ? &*goal : nullptr, options);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kInfeasible && takes_folder) advise_on_memory(job, is_alone);
       throw;
@@ -138,6 +143,7 @@ int run_train(const Arguments& given) {
     job = resolve(config, is_alone ? config.workers : world_here.size, job.one_host);
     check_data(job, data);
   }
+  find_forecast(arguments, job, world_here, profile, options);
   if (is_alone && stop_requested()) {
     log_info("interrupted before the first step; nothing was saved");
     return static_cast<int>(ErrorCode::kInterrupted);
@@ -168,6 +174,12 @@ Verb train_verb() {
       .positional_help = "config.toml, whose settings the options override",
       .settings = all_settings(),
       .takes_file = true,
+      .options = {{"profile", "FILE.json",
+                   "What the layers cost here, as cohort plan --profile keeps it; not there: measured first, and written. The run's step "
+                   "and memory are forecast from it, whatever the layout, and stand beside what is measured"},
+                  {"calibration", "FILE",
+                   "Where the errors of forecasts are kept, from which the next intervals come; none: nowhere (default: "
+                   "cohort/calibration.jsonl in the user's cache)"}},
       .run = run_train};
 }
 

@@ -98,11 +98,18 @@ std::vector<int> ranks_of_worker(const Plan& plan, int worker) {
   return ranks;
 }
 
+std::string interval_source(const Plan& plan) {
+  const Layout& layout = plan.answer.best.candidate.layout;
+  const ErrorInterval* const kept = plan.request.problem.intervals.of(layout, layout.precision.empty() ? "fp32" : layout.precision);
+  return kept ? "calibration: " + kept->from : "default";
+}
+
 Json to_json(const Plan& plan) {
   const ModelProfile& profile = plan.request.problem.profile;
   const RankedPlan& best = plan.answer.best;
   Json json{{"format", "cohort-plan"}, {"model", profile.model}, {"cluster", plan.request.problem.cluster.name}};
   json.update(summary(profile, best));
+  json["interval_from"] = interval_source(plan);
   json["objective_name"] = objective_names()[static_cast<size_t>(plan.request.objective)];
   json["objective_interval"] = {finite(best.low), finite(best.high)};
   json["lower_bound"] = finite(plan.answer.lower_bound);

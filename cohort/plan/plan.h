@@ -22,6 +22,8 @@ struct Plan {
 Layout layout_of(const ModelProfile& profile, const RankedPlan& plan);
 /// Of the best plan: ranks of a place on the pipeline axis, rising.
 std::vector<int> ranks_of_worker(const Plan& plan, int worker);
+/// Where the interval of the best plan's step is from: "default", or "calibration: 5 runs of fc as dp".
+std::string interval_source(const Plan& plan);
 Json to_json(const Plan& plan);
 
 }  // namespace cohort

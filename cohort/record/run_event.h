@@ -7,14 +7,15 @@
 
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/record/end_records.h"
+#include "cohort/record/forecast_record.h"
 #include "cohort/record/start_records.h"
 #include "cohort/record/step_records.h"
 
 namespace cohort {
 
-using RunEvent = std::variant<StartRecord, ResumeRecord, ChangeRecord, PipelineRecord, StepRecord, EvalRecord, NoiseRecord, SharesRecord,
-                              CheckpointRecord, CheckpointFailedRecord, MissingLinesRecord, RanksRecord, AdviceRecord, ConfusionRecord,
-                              SampleRecord, DoneRecord, InterruptedRecord, FailureRecord>;
+using RunEvent = std::variant<StartRecord, ResumeRecord, ChangeRecord, ForecastRecord, PipelineRecord, StepRecord, EvalRecord, NoiseRecord,
+                              SharesRecord, CheckpointRecord, CheckpointFailedRecord, MissingLinesRecord, RanksRecord, AdviceRecord,
+                              ConfusionRecord, SampleRecord, DoneRecord, InterruptedRecord, FailureRecord>;
 
 /// {"event": its name, its keys}.
 Json to_json(const RunEvent& event);

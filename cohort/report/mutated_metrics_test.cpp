@@ -15,6 +15,7 @@ namespace {
 
 constexpr char kMetrics[] =
     R"({"event":"start","world_size":2,"layout":{"dp":2,"pp":1,"sync":"step","zero":1},"parameters":7,"train_samples":60000}
+{"event":"forecast","source":"p","predicted_step_seconds":0.5,"interval":[0.4,0.6],"workers":[{"ranks":[0,1],"forward_seconds":0.1,"memory_bytes":{"total":7}}]}
 {"event":"step","step":1,"loss":1.5,"step_seconds":0.5,"samples_per_second":256,"data_seconds":0.1,"gradient_norm":null}
 {"event":"step","step":2,"loss":1.25,"step_seconds":0.5,"samples_per_second":256}
 {"event":"eval","step":2,"val_loss":0.4,"val_error":0.1}

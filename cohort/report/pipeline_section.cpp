@@ -29,10 +29,19 @@ double measured_pass(const RunRecord& run, const Summary& summary) {
   return (first.compute_seconds + first.exchange_seconds) / static_cast<double>(summary.steps_of_last_process);
 }
 
+/// Of forwards and backwards. A forecast of the whole step has exchange and update in it; without one the end of the run tells that of all
+/// micro-steps, and before the end there is that of one.
+double forecast_pass(const RunRecord& run, const Summary& summary) {
+  if (run.forecast && !run.forecast->workers.empty()) {
+    const ForecastRecord::Worker& first = run.forecast->workers.front();
+    return first.forward_seconds + first.backward_seconds + first.idle_seconds;
+  }
+  return std::isfinite(summary.predicted_step_seconds) ? summary.predicted_step_seconds : run.pipeline->predicted_step_seconds;
+}
+
 std::string comparison(const RunRecord& run, const Summary& summary) {
   const PipelineRecord& pipeline = *run.pipeline;
-  // The end of the run tells the forecast of all micro-steps; before it there is that of one.
-  const double forecast = std::isfinite(summary.predicted_step_seconds) ? summary.predicted_step_seconds : pipeline.predicted_step_seconds;
+  const double forecast = forecast_pass(run, summary);
   Table list;
   list.columns = {{"", false}, {"forecast", true}, {"measured", true}};
   list.rows.push_back({"forwards and backwards of a step", escape_html(milliseconds_text(forecast)),

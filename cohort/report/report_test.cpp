@@ -230,6 +230,33 @@ TEST_CASE("report: who holds what, and the pipeline's forecast beside its measur
   CHECK(contains(page, "<td class=\"number\">5.00 ms</td>"));
 }
 
+const char kForecast[] =
+    R"({"event":"forecast","source":"--profile <p>","predicted_step_seconds":0.04,"interval":[0.03,0.05],"interval_from":"calibration: 3 runs of cnn as dp","predicted_peak_memory_bytes":2097152,"workers":[{"ranks":[0],"layers":["a"],"forward_seconds":0.01,"backward_seconds":0.02,"exposed_exchange_seconds":0.004,"update_seconds":0.001,"idle_seconds":0.005,"memory_bytes":{"total":2097152}}]})";
+
+TEST_CASE("report: forecast and measurement are two bars each") {
+  const std::string end = std::string(kDone).replace(std::string(kDone).find("0.02,\"peak"), 4, "0.045");
+  const std::string page = Run().start("cnn", "x").line(kForecast).steps(1, 1720).line(kRanks).line(end).page();
+  const size_t at = page.find("<section id=\"forecast\">");
+  REQUIRE(at != std::string::npos);
+  const std::string section = page.substr(at, page.find("</section>", at) - at);
+  CHECK(contains(section, "from --profile &lt;p&gt;"));
+  CHECK(contains(section, "one of calibration: 3 runs of cnn as dp; this one is."));
+  CHECK(contains(section, "40.0 ms (30.0 ms to 50.0 ms)"));
+  CHECK(contains(section, "45.0 ms</span>"));
+  CHECK(contains(section, "30.0 ms + 9.00 ms + 1.00 ms"));  // Exposed and idle: both are waiting.
+  CHECK(contains(section, "10.0 ms + 2.00 ms + 1.00 ms"));
+  CHECK(contains(section, "2.0 MiB"));
+  CHECK(contains(section, "1.0 MiB"));
+  CHECK(count(section, "<svg") == 6);
+  CHECK(!contains(Run().start("cnn", "x").line(kForecast).start("cnn", "x").steps(1, 2).page(), "id=\"forecast\""));
+}
+
+TEST_CASE("report: a forecast without the run's end has bars of its own") {
+  const std::string page = Run().start("cnn", "x").line(kForecast).page();
+  CHECK(contains(page, "<section id=\"forecast\">"));
+  CHECK(contains(page, "40.0 ms (30.0 ms to 50.0 ms)"));
+}
+
 TEST_CASE("report: only a plain drawing gets onto the page, and a resume forgets the plan before it") {
   const std::string line = kPipeline;
   const std::string evil = std::string(line).replace(line.find("<title>"), 7, "<script>x()</script><title>");

@@ -56,6 +56,7 @@ void take(RunRecord& run, StartRecord start) {
   run.done.reset();
   run.ranks.clear();
   run.pipeline.reset();
+  run.forecast.reset();
 }
 
 void take(RunRecord& run, ResumeRecord resume) {
@@ -67,6 +68,8 @@ void take(RunRecord& run, ResumeRecord resume) {
 }
 
 void take(RunRecord& run, ChangeRecord change) { run.changes.push_back(std::move(change)); }
+
+void take(RunRecord& run, ForecastRecord forecast) { run.forecast = std::move(forecast); }
 
 void take(RunRecord& run, PipelineRecord pipeline) { run.pipeline = std::move(pipeline); }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cohort/record/end_records.h"
+#include "cohort/record/forecast_record.h"
 #include "cohort/record/start_records.h"
 #include "cohort/record/step_records.h"
 
@@ -37,6 +38,7 @@ struct RunRecord {
   std::vector<ResumeRecord> resumes;
   std::vector<RankRecord> ranks;           ///< Of the last process.
   std::optional<PipelineRecord> pipeline;  ///< Of the last process.
+  std::optional<ForecastRecord> forecast;  ///< Of the last process.
   std::optional<ConfusionRecord> confusion;
   std::optional<SampleRecord> sample;
   std::string exchange_advice;     ///< One sentence: whether compressing gradients would pay.

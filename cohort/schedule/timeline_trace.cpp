@@ -6,9 +6,13 @@
 
 namespace cohort {
 
-Json timeline_trace(const Timeline& timeline) {
+const char* trace_category(const Action& action) {
   static const char* const kCategories[] = {"forward", "backward", "backward_input", "backward_weight",
                                             "send",    "receive",  "send",           "receive"};
+  return kCategories[static_cast<size_t>(action.kind)];
+}
+
+Json timeline_trace(const Timeline& timeline) {
   constexpr double kMicroseconds = 1e6;
   Json events = Json::array();
   events.push_back({{"name", "process_name"}, {"ph", "M"}, {"pid", 0}, {"args", {{"name", "pipeline schedule (simulated)"}}}});
@@ -16,7 +20,7 @@ Json timeline_trace(const Timeline& timeline) {
     events.push_back({{"name", "thread_name"}, {"ph", "M"}, {"pid", 0}, {"tid", rank}, {"args", {{"name", concat("rank ", rank)}}}});
     for (const auto& [action, start, end] : timeline.ranks[rank])
       events.push_back({{"name", action_text(action)},
-                        {"cat", kCategories[static_cast<size_t>(action.kind)]},
+                        {"cat", trace_category(action)},
                         {"ph", "X"},
                         {"ts", start * kMicroseconds},
                         {"dur", (end - start) * kMicroseconds},

@@ -141,7 +141,7 @@ TrainResult train(const Job& job, const DataSet& data, const World& world, const
   }
   RunSetup run(job, data, world, options);
   RunSaver saver(run);
-  if (run.reports_here() && !options.plan.empty()) write_file_atomically(run.config.run + "/plan.json", options.plan);
+  if (run.reports_here() && run.forecast) write_file_atomically(run.config.run + "/plan.json", run.forecast->plan.dump(1) + "\n");
   if (run.reports_here()) write_run_config(run.config);  // Not before layout and checkpoint are known to fit.
   if (run.config.eval_every == 0) {
     const int64_t epoch = Sampler(data.train->num_samples(), run.config.global_batch, run.config.seed).steps_per_epoch();

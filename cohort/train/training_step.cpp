@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <thread>
@@ -119,7 +120,9 @@ void TrainingStep::run_pipeline(LoadedBatch& loaded, int64_t number) {
       const AutocastScope autocast(job_.precision, options_.device.type());
       forward();
     };
+    pipeline.record(options_.trace ? options_.trace->actions() : nullptr);
     pipeline.step(num_micro_batches, work);
+    pipeline.record(nullptr);
     waited += pipeline.statistics().waited_seconds;
     for (int k = 0; k < num_micro_batches; ++k)
       if (pipeline.runs(pipeline.own_stages().front(), k, num_micro_batches)) own_samples += pieces[round[static_cast<size_t>(k)]].size();
@@ -183,16 +186,21 @@ void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
     const at::Tensor input = whole.input.narrow(0, offset, count), target = whole.target.narrow(0, offset, count);
     at::Tensor loss;
     offset += count;
+    const double begin = steady_seconds();
     {
       const AutocastScope autocast(job_.precision, options_.device.type());
       loss = share_of_loss(model_.forward(input), target, loaded.global_samples);
     }
     loss_sum += loss.item<double>();
+    const double forward_end = steady_seconds();
     loss = start_of_backward(loss, piece == last);
     strategy_.set_sync(piece == last);
     strategy_.set_control(kLoss, static_cast<float>(loss_sum));
     if (options_.noise) options_.noise->begin_piece(count);
     loss.backward();
+    if (!options_.trace) continue;
+    options_.trace->span("forward", begin, forward_end);
+    options_.trace->span("backward", forward_end, steady_seconds());
   }
 }
 
@@ -239,6 +247,8 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   // A user's model may draw from LibTorch's generator; this makes it a function of (seed, step, rank), so that a resumed run draws the
   // same, and ranks that divide tensors draw alike.
   torch::manual_seed(random_bits(config_.seed, number, part_.random_stream()));
+  const double begin = steady_seconds();
+  if (options_.trace) options_.trace->begin_step(number);
   strategy_.zero_grad();
   strategy_.set_buffer_share(static_cast<double>(batch.num_local_samples()) / static_cast<double>(batch.global_samples));
   strategy_.set_control(kStop, stop_requested() ? 1 : 0);
@@ -247,10 +257,13 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   forward_backward(batch, number);
   if (options_.slow_factor > 1)
     std::this_thread::sleep_for(std::chrono::duration<double>((options_.slow_factor - 1) * seconds_since(start)));
+  const double backward_end = steady_seconds();
   strategy_.finish_backward();
+  const double exchange_end = steady_seconds();
   m.learning_rate = job_.learning_rate.at(number, options_.total_steps) * (bears_fault(Fault::kLearningRate) ? 1.01 : 1);
   agree(out);
   check_finite("the loss", m.loss, number);
+  const double update_begin = steady_seconds();
   const StepOutcome outcome =
       strategy_.step({.learning_rate = m.learning_rate,
                       .clip_norm = options_.noise ? options_.noise->clip_norm(config_.clip_norm) : config_.clip_norm,
@@ -259,7 +272,7 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   if (options_.noise) out.noise = options_.noise->end_step(outcome);
   scaler_.update(outcome.skipped);
   out.skipped = outcome.skipped;
-  const double seconds = seconds_since(start);
+  const double seconds = seconds_since(start), end = steady_seconds();
   if (config_.clip_norm > 0) m.gradient_norm = outcome.gradient_norm;
   m.step = number + 1;
   m.data_seconds = batch.waited_seconds;
@@ -268,6 +281,13 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   m.compute_seconds = seconds - m.exchange_seconds - m.optimizer_seconds;
   m.step_seconds = m.data_seconds + seconds;
   m.samples_per_second = static_cast<double>(batch.global_samples) / m.step_seconds;
+  if (options_.trace) {
+    options_.trace->span("data", begin - m.data_seconds, begin);
+    options_.trace->span("exchange", backward_end, exchange_end);
+    options_.trace->span("update", update_begin, std::min(end, update_begin + m.optimizer_seconds));
+    options_.trace->span("exchange", update_begin + m.optimizer_seconds, end);
+    options_.trace->end_step(m.step_seconds);
+  }
   return out;
 }
 

@@ -17,6 +17,7 @@
 #include "cohort/train/loss_scaler.h"
 #include "cohort/train/noise_meter.h"
 #include "cohort/train/precision.h"
+#include "cohort/train/run/step_trace.h"
 
 namespace cohort {
 
@@ -27,6 +28,7 @@ struct TrainingStepOptions {
   int microbatches = 1;         ///< Of a pipeline, each micro-step (times its replicas where stages have replicas of their own).
   bool empty_forward = false;   ///< A rank without samples in a micro-step runs it with none: its layers exchange (batch norm over ranks).
   NoiseMeter* noise = nullptr;  ///< Measures, where the noise scale is asked for.
+  StepTrace* trace = nullptr;   ///< Gets the parts of each step, where they are to be kept.
   InTurn* in_turn = nullptr;    ///< Not null: this process does all ranks' pieces, which the batch holds one rank after the other.
   /// Not empty: in place of the loss of the model.
   std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> loss = {};

@@ -144,7 +144,7 @@ def run_steps(steps, folder):
         else:
             print("not run,", step[1])
     path = os.pathsep.join([str(pathlib.Path(COHORT).parent), str(ROOT / ".venv/bin"), os.environ["PATH"]])
-    environment = dict(os.environ, PATH=path, HOME=str(folder), COHORT_RUNS=str(folder / "runs"), MPIEXEC_ALLOW_ROOT="1", OMPI_MCA_rmaps_base_oversubscribe="1")
+    environment = dict(os.environ, PATH=path, HOME=str(folder), XDG_CACHE_HOME=str(folder / ".cache"), COHORT_RUNS=str(folder / "runs"), MPIEXEC_ALLOW_ROOT="1", OMPI_MCA_rmaps_base_oversubscribe="1")
     log = folder / "log.txt"
     with open(log, "w") as out:
         process = subprocess.Popen(["bash", "-c", "\n".join(script)], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)

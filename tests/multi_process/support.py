@@ -1,4 +1,5 @@
 """What the multi-process tests share: running the program, reading its lines, and looking for what it left behind. Standard library only."""
+import atexit
 import json
 import os
 import pathlib
@@ -15,6 +16,9 @@ COHORT = os.environ["COHORT_BIN"]
 TINY = ["--model", "fc:hidden=16", "--data", "synthetic:1x8x8,classes=4,samples=512", "--global-batch", "32", "--lr", "0.05", "--optimizer", "momentum"]
 
 os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl_vader_single_copy_mechanism="none")
+# What programs started here keep for the next ones is not the user's.
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="cohort-test-cache-")
+atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 
 class Folder:

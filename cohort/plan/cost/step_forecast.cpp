@@ -93,8 +93,10 @@ class Forecast {
       its.idle_seconds = std::max(0.0, out.step_seconds - busy);
       out.fits = out.fits && its.memory.total() <= its.memory_limit;
     }
-    out.low_seconds = out.step_seconds * problem_.cluster.forecast_low * (middle > 0 ? low / middle : 1);
-    out.high_seconds = out.step_seconds * problem_.cluster.forecast_high * (middle > 0 ? high / middle : 1);
+    // Kept errors have in them what repeats vary by.
+    const ErrorInterval* const kept = problem_.intervals.of(layout_, precision_of(layout_));
+    out.low_seconds = out.step_seconds * (kept ? kept->low : problem_.cluster.forecast_low * (middle > 0 ? low / middle : 1));
+    out.high_seconds = out.step_seconds * (kept ? kept->high : problem_.cluster.forecast_high * (middle > 0 ? high / middle : 1));
     return out;
   }
 

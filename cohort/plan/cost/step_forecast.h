@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cohort/job/layout.h"
+#include "cohort/plan/calibration/error_intervals.h"
 #include "cohort/plan/cluster.h"
 #include "cohort/plan/cost/stage_graph.h"
 #include "cohort/plan/model_profile.h"
@@ -23,6 +24,7 @@ struct PlanProblem {
   bool private_weights = false;    ///< Never one copy a host.
   int64_t memory_limit_bytes = 0;  ///< Of a rank, where less than its device has; 0: what the device has.
   int64_t bucket_bytes = 8 << 20;  ///< Of gradients that travel together.
+  ForecastIntervals intervals;     ///< From errors of forecasts before; where it knows nothing, those of profile and cluster.
 };
 
 /// A layout with what it leaves to be found out: everything that decides a forecast.

@@ -25,6 +25,8 @@ std::string workers_section(const RunRecord& run, const Summary& summary);
 std::string layer_names(const std::vector<std::string>& names);
 /// What each rank held: of a model that is divided over ranks, or of a run with a memory limit.
 std::string parts_section(const RunRecord& run, const Summary& summary);
+/// Forecast and measurement as two bars each: of a step, of each rank's part in it, of its memory.
+std::string forecast_section(const RunRecord& run, const Summary& summary);
 /// The stages of a pipeline and its schedule as a chart, the forecast beside the measurement.
 std::string pipeline_section(const RunRecord& run, const Summary& summary);
 std::string confusion_section(const RunRecord& run);

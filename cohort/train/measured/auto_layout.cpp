@@ -19,6 +19,7 @@
 #include "cohort/comm/group.h"
 #include "cohort/job/job.h"
 #include "cohort/job/refusals.h"
+#include "cohort/plan/calibration/calibration_file.h"
 #include "cohort/plan/explain/explain.h"
 #include "cohort/plan/goal/goal_search.h"
 #include "cohort/plan/joint/search_machines.h"
@@ -142,13 +143,13 @@ AutoLayout finish(const Config& config, const MachineAnswer& found, const Choice
   plan.reasons.insert(plan.reasons.begin(), sentences.begin(), sentences.end());
   return {.config = with_plan(config, chosen.request.problem.profile, chosen.plan, goal),
           .plan = to_json(plan),
-          .predicted_step_seconds = chosen.plan.forecast.step_seconds,
+          .problem = chosen.request.problem,
           .sentences = std::move(sentences)};
 }
 
 /// What is sure.
 AutoLayout plain(const Config& config, const AutoGoal* goal, const std::string& why) {
-  AutoLayout out{.config = config, .plan = {}, .predicted_step_seconds = 0, .sentences = {}};
+  AutoLayout out{.config = config, .plan = {}, .problem = {}, .sentences = {}};
   out.config.layout = "dp";
   if (goal) out.config = goal->settle(out.config, parse_layout("dp", config.workers));
   out.sentences.push_back(why + ": data parallelism over all workers is taken" +
@@ -192,12 +193,16 @@ SearchRequest measured_request(const Config& config, const ModelProfile& profile
   return request;
 }
 
-AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_progress, const AutoGoal* goal) {
+AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_progress, const KnownBefore& known,
+                         const AutoGoal* goal) {
   const double start = steady_seconds();
   const int most = std::max(1, config.workers);
   ModelProfile profile;
   try {
-    profile = measure_model(config, data,
+    profile =
+        known.profile
+            ? *known.profile
+            : measure_model(config, data,
                             {.precisions = {config.precision}, .workers = numbers_of_workers(most), .shows_progress = shows_progress});
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kBadInput && error.code() != ErrorCode::kFailed) throw;
@@ -205,12 +210,14 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
   }
   const double measured = steady_seconds();
   SearchRequest request = request_for(config, profile, data, goal);
+  request.problem.intervals = kept_intervals(known.calibration_file, profile);
   request.num_runners_up = 12;
   request.search_seconds = 5;
   const MachineAnswer found = search_machines(request, most, nullptr, nullptr);
   std::vector<Choice> choices = candidates(config, found, goal);
-  std::vector<std::string> sentences = {concat("measured in ", human_seconds(measured - start), ", planned in ",
-                                               human_seconds(steady_seconds() - measured), "; ", machines_sentence(found))};
+  std::vector<std::string> sentences = {concat(known.profile ? "measured before" : "measured in " + human_seconds(measured - start),
+                                               ", planned in ", human_seconds(steady_seconds() - measured), "; ",
+                                               machines_sentence(found))};
   if (choices.empty()) {
     AutoLayout out = plain(config, goal, "no plan that was found goes with these options");
     out.sentences.insert(out.sentences.begin(), sentences.begin(), sentences.end());
@@ -243,13 +250,16 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
   return finish(config, found, chosen, goal, std::move(sentences));
 }
 
-AutoLayout choose_layout_together(const Config& config, const DataSet& data, const World& world, const AutoGoal* goal) {
+AutoLayout choose_layout_together(const Config& config, const DataSet& data, const World& world, const KnownBefore& known,
+                                  const AutoGoal* goal) {
   Group group = Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout});
-  const ModelProfile profile = measure_model_together(config, data, {.precisions = {config.precision}}, group);
+  const ModelProfile profile =
+      known.profile ? *known.profile : measure_model_together(config, data, {.precisions = {config.precision}}, group);
   std::string answer;
   if (world.rank == 0) {
     try {
       SearchRequest request = request_for(config, profile, data, goal);
+      request.problem.intervals = kept_intervals(known.calibration_file, profile);
       request.num_runners_up = 20;
       request.search_seconds = 5;
       const MachineAnswer found = search_machines(request, world.size, nullptr, nullptr);
@@ -273,7 +283,6 @@ AutoLayout choose_layout_together(const Config& config, const DataSet& data, con
                     {"precision", chosen.config.precision},
                     {"plan", chosen.plan},
                     {"global_batch", chosen.config.global_batch},
-                    {"seconds", chosen.predicted_step_seconds},
                     {"sentences", chosen.sentences}}
                    .dump();
     } catch (const Error& error) {
@@ -282,7 +291,7 @@ AutoLayout choose_layout_together(const Config& config, const DataSet& data, con
   }
   const Json chosen = Json::parse(group.all_gather_text(answer, "the layout").front());
   if (chosen.contains("error")) throw Error(static_cast<ErrorCode>(chosen["code"].get<int>()), chosen["error"].get<std::string>());
-  AutoLayout out{.config = config, .plan = chosen["plan"], .predicted_step_seconds = chosen["seconds"].get<double>()};
+  AutoLayout out{.config = config, .plan = chosen["plan"], .sentences = {}};
   out.config.global_batch = chosen["global_batch"].get<int64_t>();
   if (goal) out.config = goal->settle(out.config, parse_layout(chosen["layout"].get<std::string>(), world.size));
   out.config.layout = chosen["layout"].get<std::string>();

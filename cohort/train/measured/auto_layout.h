@@ -2,6 +2,7 @@
 // --layout auto: measures the model here, plans, and where two plans are too close to tell lets them run some steps.
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,11 +28,17 @@ struct AutoGoal {
   std::function<Config(const Config& config, const Layout& layout)> settle;
 };
 
+/// What a plan need not find out.
+struct KnownBefore {
+  std::optional<ModelProfile> profile;  ///< Measured before; nothing: it is measured.
+  std::string calibration_file;         ///< Of the errors of forecasts before; "": none.
+};
+
 struct AutoLayout {
-  Config config;  ///< With the layout, its workers, precision and accumulate; with a goal also batch and metaparameters.
-  Json plan;      ///< plan.json.
-  double predicted_step_seconds = 0;
-  std::vector<std::string> sentences;  ///< What was chosen and why, for people.
+  Config config;                            ///< With the layout, its workers, precision and accumulate.
+  Json plan;                                ///< plan.json.
+  std::optional<PlanProblem> problem = {};  ///< What the plan is of, where the choice was made by this process.
+  std::vector<std::string> sentences;       ///< What was chosen and why, for people.
 };
 
 /// For at most config.workers ranks (0: 1) of this host, forked by run_ranks. The process must have one thread. Error as train(): kBadInput
@@ -39,9 +46,11 @@ struct AutoLayout {
 ///
 /// With a goal (null: none) batch, workers and layout are those that are soonest there, of the batches up to the flat point;
 /// config.global_batch is the largest of them then, and the layers are measured up to it.
-AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_progress, const AutoGoal* goal = nullptr);
+AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_progress, const KnownBefore& known = {},
+                         const AutoGoal* goal = nullptr);
 
 /// Under a launcher: for exactly the ranks that there are, which all call it, before they make any other group. The same answer on all.
-AutoLayout choose_layout_together(const Config& config, const DataSet& data, const World& world, const AutoGoal* goal = nullptr);
+AutoLayout choose_layout_together(const Config& config, const DataSet& data, const World& world, const KnownBefore& known = {},
+                                  const AutoGoal* goal = nullptr);
 
 }  // namespace cohort

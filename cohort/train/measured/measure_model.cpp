@@ -73,7 +73,7 @@ class ModelMeter {
     const std::shared_ptr<LayerGraph> model = build();
     reserved_bytes_ = bytes_besides_tensors(*model);
     ModelProfile profile;
-    profile.model = model->name();
+    profile.model = config_.model;
     profile.source = concat("measured on this machine, ", group_.size(), group_.size() == 1 ? " rank" : " ranks side by side");
     profile.sample_granularity = model->sample_granularity();
     describe_layers(*model, profile);

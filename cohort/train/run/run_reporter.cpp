@@ -8,6 +8,7 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
+#include "cohort/base/files/file.h"
 #include "cohort/base/log.h"
 #include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
@@ -21,6 +22,7 @@
 #include "cohort/models/registry.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/report/report.h"
+#include "cohort/report/run_trace.h"
 #include "cohort/train/measured/exchange_advice.h"
 #include "cohort/train/run/run_folder.h"
 #include "cohort/train/tensor_division.h"
@@ -91,6 +93,7 @@ void RunReporter::start() {
     log_info(to_text(change));
     metrics_->event(ChangeRecord{saver_.first_step(), change.setting, change.from, change.to});
   }
+  if (run_.forecast) metrics_->event(run_.forecast->record);
   if (!run_.parallel.plan.pipeline.stages.empty()) metrics_->event(run_.parallel.plan.pipeline, /*to_stdout_too=*/false);
   metrics_->flush();
   progress_->note(concat("training ", run_.config.model, " (", with_commas(run_.parallel.num_parameters), " parameters) on ",
@@ -99,6 +102,7 @@ void RunReporter::start() {
                          " samples, ", run_.config.optimizer, " with learning rate ", run_.config.lr,
                          run_.config.weight_decay > 0 ? concat(" and weight decay ", run_.config.weight_decay) : "",
                          run_.config.resume ? concat(", going on after step ", saver_.first_step()) : ""));
+  if (run_.forecast) log_info(forecast_sentence(run_.forecast->record));
   if (!run_.config.json && run_.job.layout.tp > 1) progress_->note(describe(run_.parallel.division, run_.job.layout));
   if (!run_.config.json && !run_.parallel.plan.table.empty())
     progress_->note(run_.parallel.plan.table.substr(0, run_.parallel.plan.table.find_last_not_of('\n') + 1));
@@ -217,7 +221,7 @@ DoneRecord RunReporter::describe_end(const TrainResult& result, const std::vecto
     done.measured_step_seconds = result.step_seconds;
     done.first_step_seconds = first_step_seconds_;
   }
-  if (run_.options.predicted_step_seconds > 0) done.predicted_step_seconds = run_.options.predicted_step_seconds;
+  if (run_.forecast) done.predicted_step_seconds = run_.forecast->record.predicted_step_seconds;
   else if (run_.parallel.plan.predicted_step_seconds > 0) done.predicted_step_seconds = run_.parallel.plan.predicted_step_seconds;
   for (const RankRecord& rank : ranks) done.peak_memory_bytes.push_back(rank.peak_memory_bytes.value());
   done.run = run_.config.run;
@@ -227,9 +231,9 @@ DoneRecord RunReporter::describe_end(const TrainResult& result, const std::vecto
 }
 
 /// The last lines of the run.
-void RunReporter::write_end(const TrainResult& result) {
-  const RanksRecord all = gather_ranks(run_.group, describe_rank());
-  if (!run_.is_first()) return;
+RanksRecord RunReporter::write_end(const TrainResult& result) {
+  RanksRecord all = gather_ranks(run_.group, describe_rank());
+  if (!run_.is_first()) return all;
   metrics_->event(all, /*to_stdout_too=*/false);
   if (!last_evaluation_.confusion.empty()) {
     std::vector<std::string> classes = run_.data.train->shape().class_names;
@@ -239,6 +243,22 @@ void RunReporter::write_end(const TrainResult& result) {
   if (result.interrupted) metrics_->event(InterruptedRecord{result.steps, latest_checkpoint(run_), run_.config.run});
   else metrics_->event(describe_end(result, all.ranks));
   metrics_->flush();
+  return all;
+}
+
+/// The forecast of a step beside one that this run measured, for Perfetto. Collective.
+void RunReporter::write_trace() {
+  const StepTrace::Result measured = run_.trace.median_step(run_.group);
+  if (!run_.is_first() || measured.step == 0) return;
+  report::TraceLanes predicted;
+  if (run_.forecast)
+    predicted = report::predicted_lanes(run_.forecast->record, run_.forecast->timeline, run_.config.accumulate, run_.world.size);
+  const std::string path = run_.config.run + "/trace.json";
+  try {
+    write_file_atomically(path, report::run_trace(predicted, measured.lanes, concat("measured, step ", measured.step)).dump() + "\n");
+  } catch (const Error& error) {
+    log_warning(concat("the training is complete, its trace is not: ", error.what()));
+  }
 }
 
 void RunReporter::write_text_sample(int64_t step, LayerGraph& model) {
@@ -265,11 +285,16 @@ void RunReporter::end(TrainResult& result) {
     }
   }
   write_exchange_advice(result.step_seconds);
-  write_end(result);
+  write_trace();
+  const RanksRecord all = write_end(result);
   if (!run_.is_first()) return;
   progress_->finish();
   if (const std::string missing = metrics_->finish(); !missing.empty())
     log_warning(concat("the training has ended and is saved, but ", missing));
+  if (run_.forecast && !step_seconds_.empty()) {
+    log_info(outcome_sentence(run_.forecast->record, result.step_seconds));
+    keep_error(run_, result.step_seconds, static_cast<int64_t>(step_seconds_.size()), all.ranks);
+  }
   std::string report = "none";
   try {
     report = report::write_report(run_.config.run);

@@ -35,11 +35,13 @@ class RunReporter {
  private:
   void tell_skipped(int64_t step);
   void write_exchange_advice(double step_seconds);
+  void write_trace();
   StartRecord describe_start() const;
   PartRecord describe_part() const;
   RankRecord describe_rank() const;
   DoneRecord describe_end(const TrainResult& result, const std::vector<RankRecord>& ranks) const;
-  void write_end(const TrainResult& result);
+  /// The totals of all ranks, which rank 0 gets.
+  RanksRecord write_end(const TrainResult& result);
   void write_text_sample(int64_t step, LayerGraph& model);
 
   RunSetup& run_;

@@ -63,6 +63,7 @@ RunSetup::RunSetup(const Job& job_given, const DataSet& data_given, const World&
   total_steps = steps_of_run(job.config, data.train->num_samples());
   make_model();
   make_step();
+  forecast = make_forecast(*this);
 }
 
 /// Rank 0's folder is everybody's: the clocks of ranks differ, and it alone may have found a name that is free.
@@ -79,6 +80,7 @@ void RunSetup::take_folder() {
 void RunSetup::make_model() {
   model = build_model(config.model, data.train->shape(), config.seed);
   check_model(job.config, job.layout, *model);
+  check_profile(options.forecast, *model);
   if (options.alter_model) altered = options.alter_model(*model);
   model->to(device);
   if (options.reports) check_goal(job, *model, *data.validation);
@@ -98,6 +100,7 @@ void RunSetup::make_step() {
                                                             .microbatches = lockstep_layout().microbatches,
                                                             .empty_forward = config.sync_batch_norm,
                                                             .noise = noise.get(),
+                                                            .trace = options.reports ? &trace : nullptr,
                                                             .in_turn = in_turn.get(),
                                                             .loss = altered.loss});
 }

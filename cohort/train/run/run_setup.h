@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "cohort/comm/group.h"
 #include "cohort/data/loader.h"
@@ -17,6 +18,8 @@
 #include "cohort/train/noise_meter.h"
 #include "cohort/train/parallelize.h"
 #include "cohort/train/run/run_folder.h"
+#include "cohort/train/run/run_forecast.h"
+#include "cohort/train/run/step_trace.h"
 #include "cohort/train/run/train_job.h"
 #include "cohort/train/training_step.h"
 #include "cohort/world/status.h"
@@ -55,7 +58,9 @@ struct RunSetup {
   ParallelModel parallel;
   std::unique_ptr<InTurn> in_turn;    ///< Where this process stands for the ranks of another layout.
   std::unique_ptr<NoiseMeter> noise;  ///< Null where the noise scale is not asked for.
+  StepTrace trace;                    ///< Of its last steps, where the run reports.
   std::unique_ptr<TrainingStep> step;
+  std::optional<RunForecast> forecast;  ///< Rank 0's.
 
  private:
   void take_folder();
