@@ -35,7 +35,7 @@ class Count {
     int64_t held = held_.load(std::memory_order_relaxed);
     do {
       const int64_t limit = limit_.load(std::memory_order_relaxed);
-      if (bytes > limit - held) refuse(bytes, held, limit);
+      if (held > limit - bytes) refuse(bytes, held, limit);
     } while (!held_.compare_exchange_weak(held, held + bytes, std::memory_order_relaxed));
     int64_t peak = peak_.load(std::memory_order_relaxed);
     while (held + bytes > peak && !peak_.compare_exchange_weak(peak, held + bytes, std::memory_order_relaxed)) {

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "cohort/base/fail.h"
+#include "cohort/comm/shm/shm_blocks.h"
 #include "cohort/testing/shm_ranks.h"
 
 namespace cohort {
@@ -211,6 +212,24 @@ TEST_CASE("an arena that ends gives back what it reserved, also where the count 
           require_held(8192 + 4096, "reserved");
           arena.reset();
           require_held(0, "ended");
+        }) == "");
+}
+
+TEST_CASE("a block that another rank still reads is no longer counted where its owner ends, nor counted down by who releases it") {
+  CHECK(in_process([] {
+          auto store = c10::make_intrusive<c10d::HashStore>();
+          auto arena = ShmArena::create(*store, 0, 1);
+          require(arena != nullptr, "no arena");
+          limit_memory(0);
+          std::byte* data = nullptr;
+          {
+            ShmBlocks blocks(arena);
+            data = blocks.take(8000);
+            require_held(8192, "taken");
+          }
+          require_held(0, "left");
+          ShmBlocks::release(*arena, data);
+          require_held(0, "released by its reader");
         }) == "");
 }
 

@@ -178,8 +178,12 @@ std::byte* ShmArena::commit(size_t offset, size_t bytes, size_t limit) {
   return data;
 }
 
-void ShmArena::give_back(const std::byte* data, size_t bytes) {
+void ShmArena::free_pages(const std::byte* data, size_t bytes) {
   ::fallocate(map_->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, data - map_->base(), static_cast<off_t>(bytes));
+}
+
+void ShmArena::give_back(const std::byte* data, size_t bytes) {
+  free_pages(data, bytes);
   count_memory(-static_cast<int64_t>(bytes));
 }
 
@@ -205,6 +209,8 @@ std::byte* ShmArena::allocate_local(size_t bytes) {
 }
 
 void ShmArena::release_local(std::byte* data, size_t bytes) { give_back(data, round_up(std::max<size_t>(1, bytes), kPage)); }
+void ShmArena::leave_local(size_t bytes) { count_memory(-static_cast<int64_t>(round_up(std::max<size_t>(1, bytes), kPage))); }
+void ShmArena::free_left(const std::byte* data, size_t bytes) { free_pages(data, round_up(std::max<size_t>(1, bytes), kPage)); }
 
 bool ShmArena::offset_of(const void* data, size_t bytes, size_t* offset) const {
   const std::byte* const at = static_cast<const std::byte*>(data);

@@ -46,6 +46,9 @@ class ShmArena : public std::enable_shared_from_this<ShmArena> {
   /// Memory of this rank alone, which its peers can read: `bytes`, page-aligned; not collective, any thread. release_local() gives it back.
   std::byte* allocate_local(size_t bytes);
   void release_local(std::byte* data, size_t bytes);
+  /// The same in two halves, where a rank ends whose memory another one still reads: it stops counting, that one frees.
+  void leave_local(size_t bytes);
+  void free_left(const std::byte* data, size_t bytes);
   /// Whether [data, data + bytes) lies in this rank's region; then its offset there.
   bool offset_of(const void* data, size_t bytes, size_t* offset) const;
 
@@ -74,6 +77,7 @@ class ShmArena : public std::enable_shared_from_this<ShmArena> {
   ShmArena(std::shared_ptr<Map> map, int rank, int size);
   std::byte* commit(size_t offset, size_t bytes, size_t limit);
   void give_back(const std::byte* data, size_t bytes);
+  void free_pages(const std::byte* data, size_t bytes);
 
   std::shared_ptr<Map> map_;
   int rank_, size_;

@@ -29,14 +29,17 @@ ShmBlocks::ShmBlocks(std::shared_ptr<ShmArena> arena) : arena_(std::move(arena))
 ShmBlocks::~ShmBlocks() {
   const auto give_back = [this](std::byte* data) { arena_->release_local(data - sizeof(Header), header_of(data).block_bytes); };
   for (const auto& [bytes, blocks] : free_) std::for_each(blocks.begin(), blocks.end(), give_back);
-  for (std::byte* data : used_)
+  for (std::byte* data : used_) {
+    const size_t bytes = header_of(data).block_bytes;  // Afterwards the block may be gone.
     if (header_of(data).state.exchange(kOrphaned, std::memory_order_acq_rel) == kReleased) give_back(data);
+    else arena_->leave_local(bytes);
+  }
 }
 
 void ShmBlocks::release(ShmArena& arena, std::byte* data) {
   Header& header = header_of(data);
   const size_t bytes = header.block_bytes;  // Afterwards the block is its owner's again.
-  if (header.state.exchange(kReleased, std::memory_order_acq_rel) == kOrphaned) arena.release_local(data - sizeof(Header), bytes);
+  if (header.state.exchange(kReleased, std::memory_order_acq_rel) == kOrphaned) arena.free_left(data - sizeof(Header), bytes);
 }
 
 /// Finds out which blocks have come back.
