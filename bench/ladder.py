@@ -47,7 +47,7 @@ def train(model, workers, rung, limit, steps, folder):
     arguments = ["train", *command(model, workers, rung["options"]), "--memory-limit", limit, "--lr", "1e-5", "--steps", steps, "--quiet", "--json", "--run", folder / "run"]
     code, _, err = run(arguments, timeout=300)
     if code != 0:
-        return {"trained": False, "why": err.strip().splitlines()[-1]}
+        return {"trained": False, "why": next((line for line in err.splitlines() if "error" in line), "")[-110:]}
     lines = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     done, ranks = next(x for x in lines if x["event"] == "done"), next(x for x in lines if x["event"] == "ranks")
     return {"trained": True, "step": done["measured_step_seconds"], "peak": max(rank["peak_tensor_bytes"] for rank in ranks["ranks"])}

@@ -90,6 +90,7 @@ class ShapeCosts {
     cost.stash_bytes = bytes(b * stash_bytes(index, parts));
     const double output_parts = layer.divides_output ? parts : 1;
     cost.output_bytes = bytes(b * static_cast<double>(layer.output_elements) * output_bytes(layer) / output_parts);
+    cost.working_bytes = bytes(b * working_bytes(index, parts));
     return cost;
   }
 
@@ -118,6 +119,18 @@ class ShapeCosts {
     const bool is_half = element_bytes_ == 2 && (layer.kind == "linear" || layer.kind == "conv2d" || layer.kind == "relu" ||
                                                  layer.kind == "maxpool2d" || layer.kind == "flatten");
     return is_half ? 2 : 4;
+  }
+
+  /// Of a sample: gradients of output and inputs; of a block those of its hidden units too, of the last layer the loss and the output.
+  double working_bytes(size_t index, double parts) const {
+    const LayerShape& layer = graph_.layers()[index];
+    const auto outputs = static_cast<double>(layer.output_elements);
+    double elements = outputs;
+    for (const int input : layer.inputs)
+      if (input >= 0) elements += static_cast<double>(graph_.shape(input).elements());
+    if (layer.kind == "transformerblock") elements += 8 * outputs / parts;  // Twice its 4 widths of hidden units.
+    if (index + 1 == graph_.layers().size()) elements += 2 * outputs;
+    return 4 * elements;
   }
 
   /// Of a sample. A layer's output is its own memory where it or a reader keeps it.
