@@ -193,8 +193,7 @@ SearchRequest measured_request(const Config& config, const ModelProfile& profile
   return request;
 }
 
-AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_progress, const KnownBefore& known,
-                         const AutoGoal* goal) {
+AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_progress, const KnownBefore& known, const AutoGoal* goal) {
   const double start = steady_seconds();
   const int most = std::max(1, config.workers);
   ModelProfile profile;
