@@ -4,7 +4,8 @@
     bench/calibration.py [--models fc,cnn,...] [--rounds 8] [--steps 30] [--json]
 
 In each round every model is measured anew (`cohort plan --profile`) and trained in each layout with `--profile`; all share one calibration file, empty at first, in a temporary folder. For each round:
-the interval's width (upper end / lower end, geometric mean; 1.56 is the default), how many measured steps lay inside, and how many would have been inside of the default interval.
+the interval's width (upper end / lower end, geometric mean), how many measured steps lay inside, and how many inside of 0.8 to 1.25 times the forecast, the
+default before the repeats of the profile widen it.
 """
 import argparse
 import json
@@ -59,10 +60,10 @@ def main():
             if options.json:
                 print(*map(json.dumps, [*rows, {"event": "round", "round": number, **its}]), sep="\n", flush=True)
                 continue
-            print(f"round {number}: interval {its['width']:.2f} wide, {100 * its['inside']:.0f} % of {its['runs']} runs inside; {100 * its['inside_default']:.0f} % inside the default of {DEFAULT[1] / DEFAULT[0]:.2f}", flush=True)
+            print(f"round {number}: interval {its['width']:.2f} wide, {100 * its['inside']:.0f} % of {its['runs']} runs inside; {100 * its['inside_default']:.0f} % inside 0.8 to 1.25 times the forecast", flush=True)
     if later:
         its = summary(later)
-        print(json.dumps({"event": "later", **its}) if options.json else f"from round 4 on: {its['width']:.2f} wide, {100 * its['inside']:.0f} % of {its['runs']} runs inside; {100 * its['inside_default']:.0f} % inside the default")
+        print(json.dumps({"event": "later", **its}) if options.json else f"from round 4 on: {its['width']:.2f} wide, {100 * its['inside']:.0f} % of {its['runs']} runs inside; {100 * its['inside_default']:.0f} % inside 0.8 to 1.25 times the forecast")
 
 
 if __name__ == "__main__":

@@ -121,7 +121,8 @@ void find_forecast(const Arguments& arguments, const Job& job, const World& worl
     if (Json plan = plan_of_run(job); !plan.is_null()) take_plan(forecast, "the run's plan.json", std::move(plan));
   }
   forecast.calibration_file = calibration_file(calibration);
-  if (!calibration.empty() && calibration != "none" && forecast.name.empty() && !job.config.resume)
+  if (!calibration.empty() && calibration != "none" && forecast.name.empty() &&
+      (world.launcher == "none" || !job.config.resume))  // Of a run that goes on rank 0 alone reads the plan.
     fail(ErrorCode::kBadInput, "--calibration ", calibration,
          " would do nothing here: it keeps errors of forecasts, and this run has none; add --profile FILE, use --layout auto, or leave it "
          "out");

@@ -83,7 +83,7 @@ std::string rank_bars(const RunRecord& run, const Summary& summary) {
     }
   const std::string drawn = bars(list, "stack");
   if (drawn.empty()) return "";
-  return "<p class=\"about\">" + key("c-compute", "computing") + " + " + key("c-exchange", "waiting for others and for exchanges") + " + " +
+  return "<p class=\"keys\">" + key("c-compute", "computing") + " + " + key("c-exchange", "waiting for others and for exchanges") + " + " +
          key("c-optimizer", "update") + "</p>\n" + drawn;
 }
 
@@ -113,11 +113,11 @@ std::string forecast_section(const RunRecord& run, const Summary& summary) {
   const ForecastRecord& forecast = *run.forecast;
   std::string intro = "What was expected before the run, from " + forecast.source + ", beside what was measured.";
   if (forecast.has_interval()) {
-    intro += " Of 100 steps 90 should be inside the interval, which is the " +
-             (forecast.interval_from == "default" || forecast.interval_from.empty() ? std::string("default")
-                                                                                    : "one of " + forecast.interval_from);
+    const bool is_default = forecast.interval_from == "default" || forecast.interval_from.empty();
+    intro += " In 90 of 100 runs the step should be inside the interval (" +
+             (is_default ? std::string("the default one") : "from " + forecast.interval_from) + ")";
     const bool is_inside = summary.step_seconds >= forecast.interval[0] && summary.step_seconds <= forecast.interval[1];
-    intro += !std::isfinite(summary.step_seconds) ? "." : is_inside ? "; this one is." : "; this one is not.";
+    intro += !std::isfinite(summary.step_seconds) ? "." : is_inside ? "; here it was." : "; here it was not.";
   }
   return section("forecast", "Forecast and measurement", intro,
                  step_bars(forecast, summary) + "<h3>A step of each rank</h3>\n" + rank_bars(run, summary) + memory_bars(run));

@@ -240,7 +240,7 @@ TEST_CASE("report: forecast and measurement are two bars each") {
   REQUIRE(at != std::string::npos);
   const std::string section = page.substr(at, page.find("</section>", at) - at);
   CHECK(contains(section, "from --profile &lt;p&gt;"));
-  CHECK(contains(section, "one of calibration: 3 runs of cnn as dp; this one is."));
+  CHECK(contains(section, "(from calibration: 3 runs of cnn as dp); here it was."));
   CHECK(contains(section, "40.0 ms (30.0 ms to 50.0 ms)"));
   CHECK(contains(section, "45.0 ms</span>"));
   CHECK(contains(section, "30.0 ms + 9.00 ms + 1.00 ms"));  // Exposed and idle: both are waiting.

@@ -74,6 +74,7 @@ font-size:.8125rem;line-height:1.45;white-space:nowrap;font-variant-numeric:tabu
 .stack rect{fill:var(--c);stroke:var(--ground);stroke-width:1.5}
 .key::before{width:.7em;height:.7em;border-radius:2px;vertical-align:-.02em}
 .workers{display:grid;grid-template-columns:auto minmax(0,1fr) auto;gap:.5rem 1rem;align-items:center;margin:1.75rem 0 0;font-size:.875rem;font-variant-numeric:tabular-nums}
+.workers+h3{margin-top:1.75rem}h3+.workers,.keys+.workers{margin-top:.75rem}.keys{color:var(--soft);font-size:.875rem}
 .scroll{overflow-x:auto;max-width:100%;margin-top:1.25rem;
 background:linear-gradient(90deg,var(--ground) 40%,transparent) 0 0/2.5rem 100% no-repeat local,linear-gradient(-90deg,var(--ground) 40%,transparent) 100% 0/2.5rem 100% no-repeat local,
 linear-gradient(90deg,var(--shade),transparent) 0 0/.75rem 100% no-repeat,linear-gradient(-90deg,var(--shade),transparent) 100% 0/.75rem 100% no-repeat}
