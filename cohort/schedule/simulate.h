@@ -43,6 +43,6 @@ COHORT_API std::string timeline_text(const Timeline& timeline, int columns = 120
 COHORT_API std::string timeline_svg(const Timeline& timeline);
 COHORT_API Json timeline_trace(const Timeline& timeline);  ///< Chrome trace events; Perfetto opens them.
 /// Their category of an action, by which viewers colour it: "forward", "send".
-const char* trace_category(const Action& action);
+COHORT_API const char* trace_category(const Action& action);
 
 }  // namespace cohort

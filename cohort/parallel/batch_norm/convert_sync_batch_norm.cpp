@@ -209,7 +209,7 @@ std::string small_batch_warning(const torch::nn::Module& module, const Statistic
   const int64_t enough = batch / (kFewSamples * pieces);  // Workers.
   if (batch > 0 && workers > 1 && enough >= 1) text += concat("At this batch ", plural(enough, "worker"), " would do. ");
   else if (batch > 0 && workers == 1 && pieces > 1 && batch >= kFewSamples)
-    text += concat("At this batch ", plural(batch / kFewSamples, "micro-batch"), batch / kFewSamples == 1 ? "" : "es", " would do. ");
+    text += concat("At this batch ", batch / kFewSamples, batch / kFewSamples == 1 ? " micro-batch" : " micro-batches", " would do. ");
   std::vector<std::string> ways;
   if (num_layers > 0 && (workers > 1 || batch == 0))
     ways.push_back(name_settings("--sync-batch-norm") +

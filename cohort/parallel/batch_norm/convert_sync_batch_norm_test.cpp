@@ -254,7 +254,7 @@ TEST_CASE("small batches: 64 samples on 32 workers, and what each way out costs"
   CAPTURE(text);
   for (const char* part :
        {"from 2 samples (a batch of 64 over 32 workers)", "At this batch 4 workers would do",
-        "--sync-batch-norm (2 small exchanges a step, about 6 ms)", "ghost=16 (no exchange; at this batch samples for 4 workers)",
+        "--sync-batch-norm (2 small exchanges a step, about 6.0 ms)", "ghost=16 (no exchange; at this batch samples for 4 workers)",
         "norm=group", "--global-batch 512 (8 times the samples"})
     CHECK_MESSAGE(text.find(part) != std::string::npos, part);
   const std::string pieces = small_batch_warning(*layer, {.samples = 4, .global_batch = 64, .num_workers = 2, .num_micro_batches = 8});

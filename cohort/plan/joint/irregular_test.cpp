@@ -39,7 +39,7 @@ TEST_CASE("irregular: a batch of one sample goes through parallel branches side 
 }
 
 TEST_CASE("irregular: a slow stage gets more devices where the model does not fit one") {
-  const SearchRequest request = request_of({3e-3, 1e-3}, {{-1, 0}, {0, 1}}, 4, 14'000'000, 32, 1'000'000);
+  const SearchRequest request = request_of({3e-3, 1e-3}, {{-1, 0}, {0, 1}}, 4, 20'000'000, 32, 1'000'000);
   const PlanAnswer answer = search_plan(request, {}, nullptr);
   const Layout& layout = answer.best.candidate.layout;
   REQUIRE(layout.stages.size() == 2);
