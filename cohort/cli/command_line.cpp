@@ -313,9 +313,17 @@ int run_one_of(const std::vector<Verb>& verbs, int argc, char** argv) {
   }
 }
 
+std::set<std::string>& verbs_here() {
+  static std::set<std::string> names;
+  return names;
+}
+
 }  // namespace
 
+bool has_verb(const std::string& name) { return verbs_here().contains(name); }
+
 int run_verbs(const std::vector<Verb>& verbs, int argc, char** argv) {
+  for (const Verb& verb : verbs) verbs_here().insert(verb.name);
   ::signal(SIGXFSZ, SIG_IGN);  // Who writes over a limit of file sizes gets an error instead.
   const int code = run_one_of(verbs, argc, argv);
   // An answer that nobody got is no success: a full disk behind `>`, a closed standard output.

@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <exception>
 #include <fstream>
@@ -21,6 +22,7 @@
 #include "cohort/base/log.h"
 #include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/verb.h"
 #include "cohort/comm/shm/memory_count.h"
 #include "cohort/world/stop.h"
 
@@ -28,6 +30,8 @@ namespace cohort {
 namespace {
 
 constexpr double kMostSeconds = 25, kGraceSeconds = 3;
+/// A program that runs the same verb whatever it is called with must not start itself again and again.
+constexpr const char* kStartedAgain = "COHORT_STARTED_FOR_LADDER";
 
 /// `plan` reads these alone of what a run says.
 std::vector<std::string> ladder_words(const Job& job) {
@@ -64,6 +68,7 @@ std::vector<std::string> ladder_words(const Job& job) {
   std::vector<char*> argv = {const_cast<char*>("cohort")};
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
+  ::setenv(kStartedAgain, "1", 1);
   ::execv("/proc/self/exe", argv.data());
   ::_exit(127);
 }
@@ -100,7 +105,7 @@ bool is_memory_death(const std::string& failure) {
 void advise_on_memory(const Job& job, bool can_measure) {
   try {
     const std::vector<std::string> words = ladder_words(job);
-    if (can_measure && job.config.plugin.empty()) {
+    if (can_measure && job.config.plugin.empty() && has_verb("plan") && !std::getenv(kStartedAgain)) {
       if (!job.config.json && !job.config.quiet) log_info("looking for what would fit, some seconds; Ctrl-C ends it");
       if (const int code = run_ladder(words); code == 0 || code == static_cast<int>(ErrorCode::kInfeasible)) return;
     }

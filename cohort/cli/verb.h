@@ -58,6 +58,8 @@ std::vector<std::string> settings_without(const std::set<std::string>& names);
 
 /// Parses argv[1...] against the verbs and runs one. Returns the exit code; prints help and one-line complaints itself.
 int run_verbs(const std::vector<Verb>& verbs, int argc, char** argv);
+/// Whether this process runs verbs, and has that one: only then can its program be started again with it.
+bool has_verb(const std::string& name);
 
 /// run_cli() with verbs that are no part of the library.
 COHORT_PROGRAM_API int run_cli_with(const std::vector<Verb>& more, int argc, char** argv);
