@@ -48,8 +48,8 @@ std::string model_source(const Config& config) {
 }
 
 std::string source_of(const Config& config, const KeptMeasurement& what) {
-  return concat(model_source(config), "--global-batch ", config.global_batch, " --workers ", what.workers, " in ",
-                join(what.precisions, " and "));
+  return concat(model_source(config), "--global-batch ", config.global_batch, " --workers ", what.workers,
+                config.threads > 0 ? concat(" --threads ", config.threads) : "", " in ", join(what.precisions, " and "));
 }
 
 }  // namespace
