@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -319,6 +321,8 @@ std::set<std::string>& verbs_here() {
 }
 
 }  // namespace
+
+bool shows_progress(const Config& config) { return !config.json && !config.quiet && ::isatty(STDERR_FILENO) == 1; }
 
 bool has_verb(const std::string& name) { return verbs_here().contains(name); }
 

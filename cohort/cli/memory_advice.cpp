@@ -24,6 +24,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/cli/verb.h"
 #include "cohort/comm/shm/memory_count.h"
+#include "cohort/job/option_rules.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {
@@ -42,9 +43,7 @@ std::vector<std::string> ladder_words(const Job& job) {
   add("--global-batch", std::to_string(config.global_batch));
   for (const char* name : {"optimizer", "precision", "weights", "context", "image-size", "bucket-bytes", "memory-limit"}) {
     const Setting& setting = *find_setting(name);
-    if (!is_given(config, setting)) continue;
-    const std::string value = setting.get(config);
-    add(concat("--", name).c_str(), value.starts_with('"') ? value.substr(1, value.size() - 2) : value);
+    if (is_given(config, setting)) add(concat("--", name).c_str(), plain_value(setting, config));
   }
   if (config.accumulate > 1) add("--accumulate", std::to_string(config.accumulate));
   const std::string& layout = config.layout;

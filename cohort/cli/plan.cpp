@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <atomic>
 #include <cmath>
 #include <cstdio>
@@ -148,7 +146,7 @@ SearchRequest request_of(const Arguments& arguments, const std::optional<study::
 /// The line that is redrawn while the search goes on.
 class SearchLine {
  public:
-  SearchLine(Objective objective, bool enabled) : objective_(objective), enabled_(enabled && ::isatty(STDERR_FILENO) == 1) {}
+  SearchLine(Objective objective, bool enabled) : objective_(objective), enabled_(enabled) {}
   ~SearchLine() {
     if (shown_) std::fprintf(stderr, "\r\033[K");
   }
@@ -282,7 +280,7 @@ int plan_model(const Arguments& given) {
   static std::atomic<bool> stop{false};
   const auto look = [&] { return stop = stop_requested(); };
   try {
-    SearchLine line(plan.request.objective, !config.json && !config.quiet);
+    SearchLine line(plan.request.objective, shows_progress(config));
     const auto show = [&](const SearchProgress& progress) {
       look();
       line.show(progress);

@@ -1,7 +1,5 @@
 #include "cohort/cli/plan_batch.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 
@@ -138,7 +136,7 @@ int plan_batch(const Arguments& arguments) {
   load_plugin(config);
   const DataSet data = open_data(config);
   catch_first_stop_signal();
-  const bool shows = !config.json && !config.quiet && ::isatty(STDERR_FILENO) == 1;
+  const bool shows = shows_progress(config);
   const FoundBatch found = find_batch(
       config, data,
       [&](const TriedBatch& one) {

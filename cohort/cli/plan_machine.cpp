@@ -22,8 +22,6 @@
 namespace cohort {
 namespace {
 
-bool shows_progress(const Config& config) { return !config.json && !config.quiet && ::isatty(STDERR_FILENO) == 1; }
-
 /// For --ladder: with all workers alone, at micro-batches that are sure to be small, for what did not fit once must not be tried again.
 /// Larger ones lie on the line through these.
 ModelProfile measure_small(Config config, const DataSet& data, const KeptMeasurement& what) {

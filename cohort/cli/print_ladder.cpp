@@ -1,5 +1,6 @@
 #include "cohort/cli/print_ladder.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdio>
@@ -9,6 +10,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
+#include "cohort/job/option_rules.h"
 #include "cohort/plan/explain/explain.h"
 #include "cohort/plan/explain/ladder_sources.h"
 #include "cohort/world/stop.h"
@@ -17,7 +19,6 @@ namespace cohort {
 namespace {
 
 constexpr double kTight = 1.25;
-constexpr int64_t kUnlimited = INT64_C(1) << 60;
 
 std::atomic<bool> stop{false};
 
@@ -33,10 +34,7 @@ std::string train_line(const Arguments& arguments, const Rung& rung) {
   if (const int ranks = rung.plan->candidate.layout.num_ranks(); ranks > 1) add("workers", std::to_string(ranks));
   add("global-batch", std::to_string(rung.plan->global_batch));
   for (const char* name : {"optimizer", "precision", "weights", "bucket-bytes"})
-    if (arguments.was_given(name)) {
-      const std::string value = find_setting(name)->get(config);
-      add(name, value.starts_with('"') ? value.substr(1, value.size() - 2) : value);
-    }
+    if (arguments.was_given(name)) add(name, plain_value(*find_setting(name), config));
   if (arguments.was_given("context")) add("context", std::to_string(config.context));
   if (config.image_size > 0) add("image-size", std::to_string(config.image_size));
   if (config.memory_limit > 0) add("memory-limit", std::to_string(config.memory_limit));
@@ -51,8 +49,7 @@ bool print_ladder(const Arguments& arguments, const SearchRequest& request, cons
   else sources.notes.emplace_back("shorter inputs and smaller models are forecast where --model names the model");
   Ladder ladder = make_ladder(request, sources, &stop, [] { stop = stop_requested(); });
   const Rung* const best = ladder.fastest();
-  bool any_fits = false;
-  for (const Rung& rung : ladder.rungs) any_fits = any_fits || rung.fits;
+  const bool any_fits = std::any_of(ladder.rungs.begin(), ladder.rungs.end(), [](const Rung& rung) { return rung.fits; });
   if (arguments.config.json) {
     std::printf("%s\n", to_json(ladder).dump().c_str());
   } else {
@@ -74,9 +71,7 @@ void print_ladder_after(const Arguments& arguments, const SearchRequest& request
 
 void print_ladder_if_tight(const Arguments& arguments, const Plan& plan) {
   if (plan.request.objective == Objective::kMemory) return;
-  SearchRequest free = plan.request;
-  for (DeviceKind& device : free.problem.cluster.devices) device.memory_bytes = kUnlimited;
-  if (free.problem.memory_limit_bytes > 0) free.problem.memory_limit_bytes = kUnlimited;
+  SearchRequest free = without_memory_limits(plan.request);
   free.search_seconds = plan.request.search_seconds / 5;
   free.num_runners_up = 0;
   double best = plan.answer.best.objective;

@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -89,7 +87,7 @@ Config config_to_resume(const Arguments& given, const std::string& run, bool mus
 void plan_layout(Config& config, const DataSet& data, const World& world, const KnownBefore& known, const AutoGoal* goal,
                  TrainOptions& options) {
   const bool is_alone = world.launcher == "none";
-  const bool shows = !config.quiet && !config.json && ::isatty(STDERR_FILENO) == 1;
+  const bool shows = shows_progress(config);
   const AutoLayout chosen =
       is_alone ? choose_layout(config, data, shows, known, goal) : choose_layout_together(config, data, world, known, goal);
   if (world.rank == 0)

@@ -60,6 +60,8 @@ std::vector<std::string> settings_without(const std::set<std::string>& names);
 int run_verbs(const std::vector<Verb>& verbs, int argc, char** argv);
 /// Whether this process runs verbs, and has that one: only then can its program be started again with it.
 bool has_verb(const std::string& name);
+/// Whether a line that is drawn again and again has somebody who sees it.
+bool shows_progress(const Config& config);
 
 /// run_cli() with verbs that are no part of the library.
 COHORT_PROGRAM_API int run_cli_with(const std::vector<Verb>& more, int argc, char** argv);

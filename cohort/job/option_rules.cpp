@@ -13,11 +13,6 @@ namespace {
 
 constexpr const char* kNothing = "";  // No value asks for nothing.
 
-/// As it is typed: TOML without its quotes.
-std::string plain_value(const Setting& setting, const Config& config) {
-  const std::string value = setting.get(config);
-  return value.starts_with('"') ? value.substr(1, value.size() - 2) : value;
-}
 std::string value_of(const Situation& s, const char* setting) {
   return concat(name_settings(concat("--", setting)), " is ", plain_value(*find_setting(setting), s.config));
 }
@@ -217,6 +212,11 @@ bool is_ignored(const OptionRule& rule, const Setting& setting, const Situation&
 }
 
 }  // namespace
+
+std::string plain_value(const Setting& setting, const Config& config) {
+  const std::string value = setting.get(config);
+  return value.starts_with('"') ? value.substr(1, value.size() - 2) : value;
+}
 
 const std::vector<OptionRule>& option_rules() {
   static const std::vector<OptionRule> table = make_option_rules();

@@ -26,6 +26,9 @@ COHORT_PROGRAM_API Situation situation_of(const Config& config);
 /// `data` as --data has it; empty where the name does not tell.
 std::optional<bool> is_text_data(const std::string& data);
 
+/// As it is typed: TOML without its quotes.
+std::string plain_value(const Setting& setting, const Config& config);
+
 struct OptionRule {
   const char* name;                ///< Of a setting, or of a key of --layout.
   const char* off;                 ///< The value that asks for nothing, as Setting::get writes it: never refused. "" where there is none.

@@ -81,6 +81,13 @@ bool leaves_host(const Cluster& cluster, int first, int stride, int num_ranks) {
   return num_ranks > 1 && cluster.host_of_rank(first) != cluster.host_of_rank(static_cast<int>(last));
 }
 
+Cluster with_hosts_for(Cluster cluster, int num_devices) {
+  HostGroup& last = cluster.hosts.back();
+  if (const int missing = num_devices - cluster.num_devices(); missing > 0)
+    last.num_hosts += (missing + last.devices_per_host - 1) / last.devices_per_host;
+  return cluster;
+}
+
 Cluster first_devices(const Cluster& cluster, int num_devices) {
   if (num_devices < 1 || num_devices > cluster.num_devices())
     fail(ErrorCode::kBadInput, "the cluster '", cluster.name, "' has 1 to ", cluster.num_devices(), " devices, not ", num_devices);

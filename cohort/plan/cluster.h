@@ -91,5 +91,7 @@ Json to_json(const Cluster& cluster);
 Cluster read_cluster(const std::string& path);
 /// The same hardware with the first `num_devices` devices. Error(kBadInput) for none or more than there are.
 Cluster first_devices(const Cluster& cluster, int num_devices);
+/// With more hosts of the last kind, where it has fewer devices than that: as few as do.
+Cluster with_hosts_for(Cluster cluster, int num_devices);
 
 }  // namespace cohort

@@ -118,6 +118,28 @@ def tensors(path):
     return {name: (entry["dtype"], tuple(entry["shape"]), raw[8 + length + entry["data_offsets"][0]:8 + length + entry["data_offsets"][1]]) for name, entry in header.items()}
 
 
+def tiny_study(batch_sizes, more_of_search):
+    """The specification of a study that takes seconds."""
+    return f"""[workload]
+name = "tiny"
+data = "synthetic:1x8x8,classes=4,samples=512"
+model = "fc:hidden=16"
+optimizer = "momentum"
+dataset_name = "synthetic"
+model_name = "fc"
+
+[study]
+goals = ["val_error<0.2"]
+batch_sizes = {batch_sizes}
+trials = 3
+steps = 400
+seed = 1
+
+[search]
+learning_rate = {{ type = "double", scale = "log", min = 0.01, max = 0.1 }}
+{more_of_search}"""
+
+
 def write_pictures(folder, count, side, num_classes=10):
     """IDX files as --data mnist:FOLDER reads them. Class k is bright in the k-th band of its rows, with noise, so there is something to learn."""
     import random

@@ -7,29 +7,11 @@ import signal
 import time
 import tomllib
 
-from support import Folder, check, finish, main, run, run_ok, start
+from support import Folder, check, finish, main, run, run_ok, start, tiny_study
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHAIN, CPU_HOST, A100 = ROOT / "examples/profiles/chain.json", ROOT / "clusters/cpu-host.toml", ROOT / "clusters/a100.toml"
-STUDY = """[workload]
-name = "tiny"
-data = "synthetic:1x8x8,classes=4,samples=512"
-model = "fc:hidden=16"
-optimizer = "momentum"
-dataset_name = "synthetic"
-model_name = "fc"
-
-[study]
-goals = ["val_error<0.2"]
-batch_sizes = [16, 64, 128]
-trials = 3
-steps = 400
-seed = 1
-
-[search]
-learning_rate = { type = "double", scale = "log", min = 0.01, max = 0.1 }
-momentum = 0.75
-"""
+STUDY = tiny_study("[16, 64, 128]", "momentum = 0.75\n")
 # Flat from 64: 128 needs hardly fewer, and its interval overlaps.
 CURVE = """batch_size,steps,steps_low,steps_high,trial,step_before,num_kept,num_reached,num_infeasible,num_stopped,num_unknown,goal
 16,200,200,260,2,190,3,2,0,0,0,val_error<0.2

@@ -1,31 +1,10 @@
 """`cohort train --global-batch auto --study DIR`, and the settings of trials that `train` takes over: label smoothing, the end of the decay."""
 import tomllib
 
-from support import Folder, check, main, run, run_ok
+from support import Folder, check, main, run, run_ok, tiny_study
 
 MODEL = ["--model", "fc:hidden=16", "--data", "synthetic:1x8x8,classes=4,samples=512"]
-STUDY = """[workload]
-name = "tiny"
-data = "synthetic:1x8x8,classes=4,samples=512"
-model = "fc:hidden=16"
-optimizer = "momentum"
-dataset_name = "synthetic"
-model_name = "fc"
-
-[study]
-goals = ["val_error<0.2"]
-batch_sizes = [16, 64]
-trials = 3
-steps = 400
-seed = 1
-
-[search]
-learning_rate = { type = "double", scale = "log", min = 0.01, max = 0.1 }
-momentum = 0.75
-decay_fraction = 0.5
-end_factor = 0.1
-label_smoothing = 0.1
-"""
+STUDY = tiny_study("[16, 64]", "momentum = 0.75\ndecay_fraction = 0.5\nend_factor = 0.1\nlabel_smoothing = 0.1\n")
 # One worker: 16 takes 0.2 s, 64 takes 0.3 s. Two: 0.2 s and 0.15 s.
 CURVE = """batch_size,steps,steps_low,steps_high,trial,step_before,num_kept,num_reached,num_infeasible,num_stopped,num_unknown,goal
 16,200,200,260,2,190,3,2,0,0,0,val_error<0.2

@@ -16,7 +16,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -414,10 +413,10 @@ int64_t StepForecast::peak_memory_bytes() const {
   return peak;
 }
 
-int64_t StepForecast::excess_bytes() const {
-  int64_t excess = std::numeric_limits<int64_t>::min();
-  for (const WorkerForecast& worker : workers) excess = std::max(excess, worker.memory.total() - worker.memory_limit);
-  return excess;
+const WorkerForecast& StepForecast::tightest_worker() const {
+  return *std::max_element(workers.begin(), workers.end(), [](const WorkerForecast& a, const WorkerForecast& b) {
+    return a.memory.total() - a.memory_limit < b.memory.total() - b.memory_limit;
+  });
 }
 
 StepForecast forecast_step(const PlanProblem& problem, const Candidate& candidate, bool with_timeline) {

@@ -74,8 +74,8 @@ struct StepForecast {
   Timeline timeline;                         ///< Of the pipeline; only where asked for.
 
   int64_t peak_memory_bytes() const;  ///< Of the rank that has most.
-  /// Over its limit; at most 0 where it fits.
-  int64_t excess_bytes() const;
+  /// The one that is furthest over its limit, or nearest to it. There is one.
+  const WorkerForecast& tightest_worker() const;
 };
 
 /// The whole account; the schedule is the one that ranks would execute. Error(kBadInput) for a candidate that is none: degrees that do not

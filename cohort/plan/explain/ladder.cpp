@@ -31,7 +31,6 @@ namespace cohort {
 namespace {
 
 constexpr double kSearchSeconds = 0.4;
-constexpr int64_t kUnlimited = INT64_C(1) << 60;
 constexpr int kMostDoublings = 6;
 constexpr const char* kSmallerBatch = "smaller batch";
 constexpr const char* kMoreWorkers = "more workers";
@@ -40,12 +39,6 @@ using Keys = std::map<std::string, std::string>;
 
 int workers_of(const SearchRequest& request) {
   return request.num_workers > 0 ? request.num_workers : request.problem.cluster.num_devices();
-}
-
-SearchRequest without_limits(SearchRequest request) {
-  for (DeviceKind& device : request.problem.cluster.devices) device.memory_bytes = kUnlimited;
-  if (request.problem.memory_limit_bytes > 0) request.problem.memory_limit_bytes = kUnlimited;
-  return request;
 }
 
 class LadderSearch {
@@ -94,7 +87,7 @@ class LadderSearch {
  private:
   /// In the search's own words.
   void refuse(const SearchRequest& as_it_is) const {
-    if (!is_over()) search_plan(without_limits(as_it_is), nullptr, stop_);
+    if (!is_over()) search_plan(without_memory_limits(as_it_is), nullptr, stop_);
   }
 
   bool is_over() const {
@@ -162,7 +155,7 @@ class LadderSearch {
   }
 
   std::optional<RankedPlan> least_memory(const SearchRequest& request) const {
-    SearchRequest asked = without_limits(request);
+    SearchRequest asked = without_memory_limits(request);
     asked.objective = Objective::kMemory;
     if (request.objective == Objective::kTimeToGoal) asked.problem.global_batch = request.steps_curve.front().batch_size;
     asked.steps_curve.clear();
@@ -236,10 +229,7 @@ class LadderSearch {
   }
 
   static std::string constraint_of(const RankedPlan& plan) {
-    const auto& workers = plan.forecast.workers;
-    const WorkerForecast& worker = *std::max_element(workers.begin(), workers.end(), [](const WorkerForecast& a, const WorkerForecast& b) {
-      return a.memory.total() - a.memory_limit < b.memory.total() - b.memory_limit;
-    });
+    const WorkerForecast& worker = plan.forecast.tightest_worker();
     const StepMemory& memory = worker.memory;
     std::vector<std::pair<int64_t, std::string>> parts = {{memory.weights + memory.gradients + memory.buckets, "weights and gradients"},
                                                           {memory.optimizer, "the optimizer's state"},
@@ -290,11 +280,7 @@ class LadderSearch {
   SearchRequest on_workers(int workers) const {
     SearchRequest out = all_free();
     out.fixed["precision"] = precision_;
-    Cluster& cluster = out.problem.cluster;
-    if (const int missing = workers - cluster.num_devices(); missing > 0) {
-      HostGroup& last = cluster.hosts.back();
-      last.num_hosts += (missing + last.devices_per_host - 1) / last.devices_per_host;
-    }
+    out.problem.cluster = with_hosts_for(std::move(out.problem.cluster), workers);
     out.num_workers = workers;
     return out;
   }
@@ -381,6 +367,13 @@ const Rung* Ladder::fastest() const {
     if (!best || cost(rung) < cost(*best)) best = &rung;
   }
   return best;
+}
+
+SearchRequest without_memory_limits(SearchRequest request) {
+  constexpr int64_t kUnlimited = INT64_C(1) << 60;
+  for (DeviceKind& device : request.problem.cluster.devices) device.memory_bytes = kUnlimited;
+  if (request.problem.memory_limit_bytes > 0) request.problem.memory_limit_bytes = kUnlimited;
+  return request;
 }
 
 Ladder make_ladder(const SearchRequest& request, const LadderSources& sources, const std::atomic<bool>* stop,

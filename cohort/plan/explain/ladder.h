@@ -49,6 +49,9 @@ struct Ladder {
   const Rung* fastest() const;
 };
 
+/// The same on devices whose memory has no end.
+SearchRequest without_memory_limits(SearchRequest request);
+
 /// Error(kBadInput) where the first rung can not be run. `request`: with its cluster, and in `fixed` what was typed; the first rung is that
 /// layout, or data parallelism over all workers. Searches of some tenths of a second each. Ends early at `stop` (null: none); `look` is
 /// called between searches, and may set it.

@@ -39,10 +39,7 @@ std::string where_time_goes(const StepForecast& forecast) {
 }
 
 std::string where_memory_goes(const StepForecast& forecast) {
-  const WorkerForecast& worker =
-      *std::max_element(forecast.workers.begin(), forecast.workers.end(), [](const WorkerForecast& a, const WorkerForecast& b) {
-        return a.memory.total() - a.memory_limit < b.memory.total() - b.memory_limit;
-      });
+  const WorkerForecast& worker = forecast.tightest_worker();
   const StepMemory& memory = worker.memory;
   const std::vector<std::pair<int64_t, std::string>> parts = {{memory.weights + memory.gradients, "weights and gradients"},
                                                               {memory.optimizer, "the optimizer's state"},

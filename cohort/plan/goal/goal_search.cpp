@@ -76,6 +76,12 @@ void find_plain(const SearchRequest& request, const std::vector<StepsPoint>& eve
   if (found) goal.plain = found->best;
 }
 
+/// A plan for fewer workers is one for more.
+void take_better_of_fewer(std::vector<GoalRow>& rows) {
+  for (size_t i = 1; i < rows.size(); ++i)
+    if (rows[i - 1].plan && rows[i].plan && rows[i - 1].plan->objective < rows[i].plan->objective) rows[i].plan = rows[i - 1].plan;
+}
+
 }  // namespace
 
 GoalAnswer search_to_goal(const SearchRequest& request, const std::vector<StepsPoint>& every_point, const Progress& progress,
@@ -102,8 +108,7 @@ GoalAnswer search_to_goal(const SearchRequest& request, const std::vector<StepsP
     if (found || !is_cut_short) rows.push_back({.num_workers = fewer[i], .plan = found ? std::optional(found->best) : std::nullopt});
   }
   std::reverse(rows.begin(), rows.end());
-  for (size_t i = 1; i < rows.size(); ++i)
-    if (rows[i - 1].plan && rows[i].plan && rows[i - 1].plan->objective < rows[i].plan->objective) rows[i].plan = rows[i - 1].plan;
+  take_better_of_fewer(rows);
   if (rows.back().plan->objective < out.answer.best.objective) {
     out.answer.runners_up.insert(out.answer.runners_up.begin(), out.answer.best);
     goal.chosen = out.answer.best = *rows.back().plan;
@@ -120,9 +125,7 @@ TimeToGoal goal_of_machines(const MachineAnswer& found, const std::vector<StepsP
   goal.chosen = found.answer.best;
   for (const MachineAnswer::Tried& tried : found.tried)
     goal.rows.push_back({.num_workers = tried.request.problem.cluster.num_devices(), .plan = tried.plan});
-  for (size_t i = 1; i < goal.rows.size(); ++i)
-    if (goal.rows[i - 1].plan && goal.rows[i].plan && goal.rows[i - 1].plan->objective < goal.rows[i].plan->objective)
-      goal.rows[i].plan = goal.rows[i - 1].plan;
+  take_better_of_fewer(goal.rows);
   if (!found.tried.empty())
     find_plain(found.tried.back().request, every_point, goal.rows.back().num_workers, seconds, progress, stop, goal);
   return goal;

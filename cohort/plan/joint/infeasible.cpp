@@ -18,13 +18,6 @@ namespace {
 constexpr int kMostDoublings = 6, kMostDevices = 1 << 14;
 constexpr double kSearchSeconds = 0.3;
 
-/// The worker that is furthest over its limit.
-const WorkerForecast& tightest(const StepForecast& forecast) {
-  return *std::max_element(forecast.workers.begin(), forecast.workers.end(), [](const WorkerForecast& a, const WorkerForecast& b) {
-    return a.memory.total() - a.memory_limit < b.memory.total() - b.memory_limit;
-  });
-}
-
 std::string constraint(const WorkerForecast& worker) {
   const StepMemory& memory = worker.memory;
   const int64_t held = memory.weights + memory.gradients + memory.optimizer + memory.buffers + memory.buckets;
@@ -36,11 +29,7 @@ std::string constraint(const WorkerForecast& worker) {
 
 std::optional<int> devices_that_do(const SearchRequest& request, const LeastMemory& search) {
   const auto does = [&](SearchRequest larger, int devices) {
-    Cluster& cluster = larger.problem.cluster;
-    if (const int missing = devices - cluster.num_devices(); missing > 0) {
-      HostGroup& last = cluster.hosts.back();
-      last.num_hosts += (missing + last.devices_per_host - 1) / last.devices_per_host;
-    }
+    larger.problem.cluster = with_hosts_for(std::move(larger.problem.cluster), devices);
     larger.num_workers = devices;
     const auto plan = search(larger, kSearchSeconds);
     return plan && plan->forecast.fits;
@@ -63,7 +52,7 @@ std::optional<int> devices_that_do(const SearchRequest& request, const LeastMemo
 }  // namespace
 
 std::string why_infeasible(const SearchRequest& request, const RankedPlan& least, const LeastMemory& search) {
-  const WorkerForecast& worker = tightest(least.forecast);
+  const WorkerForecast& worker = least.forecast.tightest_worker();
   const int workers = request.num_workers > 0 ? request.num_workers : request.problem.cluster.num_devices();
   std::string out = concat("plan: no layout of at most ", workers, workers == 1 ? " device" : " devices", " fits into ",
                            worker.memory_limit, " bytes a rank: ", constraint(worker), ". The least that was found needs ",
