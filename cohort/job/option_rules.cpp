@@ -109,7 +109,7 @@ std::vector<OptionRule> make_option_rules() {
       always("model"),
       always("data"),
       {"context", kNothing, "for text", is_text, data_now, "leave it out"},
-      {"image-size", "0", "for pictures of files", has_picture_files, files_now, "leave it out, or write the size in synthetic:CxHxW"},
+      {"image-size", "0", "for pictures of files", has_picture_files, files_now, "write the size in synthetic:CxHxW"},
       always("val-samples"),
       always("plugin"),
       always("workers"),

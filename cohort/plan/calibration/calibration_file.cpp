@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 
 #include "cohort/base/fail.h"
@@ -89,6 +90,12 @@ std::string line_of(const ForecastError& error) {
          "\n";
 }
 
+/// A line that a kill or a full disk cut short must not spoil the one after it.
+bool ends_inside_a_line(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return file.seekg(-1, std::ios::end) && file.get() != '\n';
+}
+
 /// The newest lines alone.
 void trim_file(const std::string& path) {
   bool is_cut = false;
@@ -154,8 +161,9 @@ std::string append_calibration(const std::string& path, const ForecastError& err
     if (std::error_code failed; !std::filesystem::create_directories(parent_folder(path), failed) && failed)
       return concat("cannot make ", parent_folder(path), ": ", failed.message());
     check_replaceable_file(path);
+    const std::string line = (ends_inside_a_line(path) ? "\n" : "") + line_of(error);
     AppendFile file(path);
-    if (const int reason = file.append(line_of(error)); reason != 0) fail_errno(ErrorCode::kFailed, "write", path, reason);
+    if (const int reason = file.append(line); reason != 0) fail_errno(ErrorCode::kFailed, "write", path, reason);
     if (file.bytes() > kMostBytes) trim_file(path);
   } catch (const Error& failed) {
     return failed.what();

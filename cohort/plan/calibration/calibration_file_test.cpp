@@ -80,6 +80,10 @@ TEST_CASE("calibration file: damaged lines are left out, and the first is named"
   CHECK(kept.errors.size() == 2);
   CHECK(contains(kept.damaged, "9 lines are damaged and left out: line 3"));
   CHECK(!contains(kept.damaged, "\n"));
+  append_calibration(path, error(12));  // After the torn one, not behind it.
+  const KeptErrors more = read_calibration(path);
+  CHECK(more.errors.size() == 3);
+  CHECK(contains(more.damaged, "9 lines"));
 }
 
 TEST_CASE("calibration file: what is no file, or cannot be written, is said and nothing else happens") {
