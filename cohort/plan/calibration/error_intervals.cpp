@@ -91,10 +91,12 @@ ForecastIntervals::ForecastIntervals(const std::vector<ForecastError>& errors, c
 }
 
 const ErrorInterval* ForecastIntervals::of(const Layout& layout, const std::string& precision) const {
+  const ErrorInterval* const rest = of_all_.from.empty() ? nullptr : &of_all_;
+  if (of_model_.empty() && of_class_.empty()) return rest;  // A search asks for each layout.
   const std::string key = key_of(layout_class(layout), layout.precision.empty() ? precision : layout.precision);
   if (const auto found = of_model_.find(key); found != of_model_.end()) return &found->second;
   if (const auto found = of_class_.find(key); found != of_class_.end()) return &found->second;
-  return of_all_.from.empty() ? nullptr : &of_all_;
+  return rest;
 }
 
 }  // namespace cohort
