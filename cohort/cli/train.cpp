@@ -69,6 +69,8 @@ void plan_layout(Config& config, const DataSet& data, const World& world, TrainO
   config = chosen.config;
   if (!chosen.plan.is_null()) options.plan = chosen.plan.dump(1) + "\n";
   options.predicted_step_seconds = chosen.predicted_step_seconds;
+  options.predicted_equal_waste = chosen.predicted_equal_waste;
+  options.predicted_equal_step_seconds = chosen.predicted_equal_step_seconds;
 }
 
 int run_train(const Arguments& given) {

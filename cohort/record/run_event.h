@@ -9,12 +9,13 @@
 #include "cohort/record/end_records.h"
 #include "cohort/record/start_records.h"
 #include "cohort/record/step_records.h"
+#include "cohort/record/waste_record.h"
 
 namespace cohort {
 
 using RunEvent = std::variant<StartRecord, ResumeRecord, ChangeRecord, PipelineRecord, StepRecord, EvalRecord, NoiseRecord, SharesRecord,
-                              CheckpointRecord, CheckpointFailedRecord, MissingLinesRecord, RanksRecord, AdviceRecord, ConfusionRecord,
-                              SampleRecord, DoneRecord, InterruptedRecord, FailureRecord>;
+                              CheckpointRecord, CheckpointFailedRecord, MissingLinesRecord, RanksRecord, AdviceRecord, WasteRecord,
+                              ConfusionRecord, SampleRecord, DoneRecord, InterruptedRecord, FailureRecord>;
 
 /// {"event": its name, its keys}.
 Json to_json(const RunEvent& event);

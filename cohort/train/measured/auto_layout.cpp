@@ -17,9 +17,12 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/group.h"
+#include "cohort/job/devices.h"
+#include "cohort/job/injected_faults.h"
 #include "cohort/job/job.h"
 #include "cohort/job/refusals.h"
 #include "cohort/plan/explain/explain.h"
+#include "cohort/plan/explain/uneven.h"
 #include "cohort/plan/joint/search_machines.h"
 #include "cohort/train/measured/measure_model.h"
 #include "cohort/train/run/train_job.h"
@@ -36,6 +39,8 @@ constexpr double kMostTrialSeconds = 20;
 Config with_layout(const Config& config, Layout layout) {
   Config out = config;
   if (out.workers > 0 || layout.num_ranks() > 1) out.workers = layout.num_ranks();
+  out.device = first_devices_of(out.device, layout.num_ranks());  // Fewer ranks than were asked for may have won.
+  out.inject = selected_faults(out.inject, layout.num_ranks(), false);
   if (layout.accumulate > 0) out.accumulate = layout.accumulate;
   if (!layout.precision.empty()) out.precision = layout.precision;
   if (layout.shares == "equal") layout.shares.clear();
@@ -61,7 +66,8 @@ double tried_seconds(const Config& config, const DataSet& data) {
   Config trial = config;
   trial.run = folder.path() + "/run";
   trial.steps = kTrialSteps, trial.epochs = 0;
-  trial.goal.clear(), trial.inject.clear(), trial.checkpoint_every = -1;
+  trial.goal.clear(), trial.checkpoint_every = -1;
+  trial.inject = selected_faults(trial.inject, trial.workers, /*slow_only=*/true);
   trial.json = false, trial.quiet = true;
   const std::string file = folder.path() + "/seconds";
   const Job job = resolve(trial, trial.workers);
@@ -109,10 +115,25 @@ AutoLayout finish(const Config& config, const MachineAnswer& found, const Choice
   plan.answer.lower_bound = std::min(plan.answer.lower_bound, chosen.plan.objective);
   plan.reasons = reasons_of(plan.request, plan.answer);
   plan.reasons.insert(plan.reasons.begin(), sentences.begin(), sentences.end());
-  return {.config = with_layout(config, layout_of(chosen.request.problem.profile, chosen.plan)),
-          .plan = to_json(plan),
-          .predicted_step_seconds = chosen.plan.forecast.step_seconds,
-          .sentences = std::move(sentences)};
+  AutoLayout out{.config = with_layout(config, layout_of(chosen.request.problem.profile, chosen.plan)),
+                 .plan = to_json(plan),
+                 .predicted_step_seconds = chosen.plan.forecast.step_seconds,
+                 .sentences = std::move(sentences)};
+  if (const auto uneven = uneven_forecast(chosen.request.problem, chosen.plan)) {
+    out.predicted_equal_waste = uneven->equal_waste, out.predicted_equal_step_seconds = uneven->equal_step_seconds;
+    out.sentences.push_back(sentence_of(*uneven));
+  }
+  if (out.config.inject != config.inject)
+    out.sentences.push_back(concat(name_settings("--inject "), config.inject, ": faults of ranks that are not started fall away"));
+  return out;
+}
+
+/// What is measured here are layers on the CPU.
+void check_measurable(const Config& config) {
+  if (parse_devices(config.device).all_cpu()) return;
+  fail(ErrorCode::kBadInput, name_settings("--layout auto with --device "), config.device,
+       name_settings(": layers on GPUs are not measured yet; name a layout, or plan from a description: cohort plan --cluster FILE, whose "
+                     "hosts may have devices of several kinds"));
 }
 
 /// What is sure.
@@ -160,6 +181,7 @@ SearchRequest measured_request(const Config& config, const ModelProfile& profile
 }
 
 AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_progress) {
+  check_measurable(config);
   const double start = steady_seconds();
   const int most = std::max(1, config.workers);
   ModelProfile profile;
@@ -209,6 +231,7 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
 }
 
 AutoLayout choose_layout_together(const Config& config, const DataSet& data, const World& world) {
+  check_measurable(config);
   Group group = Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout});
   const ModelProfile profile = measure_model_together(config, data, {.precisions = {config.precision}}, group);
   std::string answer;
@@ -233,9 +256,14 @@ AutoLayout choose_layout_together(const Config& config, const DataSet& data, con
       if (all.empty()) fail(ErrorCode::kInfeasible, "auto: no layout of ", world.size, " ranks fits; start fewer, or name one");
       sentences.push_back(concat("layout ", text_of(all.front()), ", forecast ", human_seconds(all.front().plan.forecast.step_seconds)));
       const AutoLayout chosen = finish(config, found, all.front(), sentences);
-      answer = Json{{"layout", chosen.config.layout},           {"accumulate", chosen.config.accumulate},
-                    {"precision", chosen.config.precision},     {"plan", chosen.plan},
-                    {"seconds", chosen.predicted_step_seconds}, {"sentences", chosen.sentences}}
+      answer = Json{{"layout", chosen.config.layout},
+                    {"accumulate", chosen.config.accumulate},
+                    {"precision", chosen.config.precision},
+                    {"plan", chosen.plan},
+                    {"seconds", chosen.predicted_step_seconds},
+                    {"sentences", chosen.sentences},
+                    {"equal_waste", chosen.predicted_equal_waste},
+                    {"equal_seconds", chosen.predicted_equal_step_seconds}}
                    .dump();
     } catch (const Error& error) {
       answer = Json{{"code", static_cast<int>(error.code())}, {"error", error.what()}}.dump();
@@ -248,6 +276,10 @@ AutoLayout choose_layout_together(const Config& config, const DataSet& data, con
   out.config.accumulate = chosen["accumulate"].get<int>();
   out.config.precision = chosen["precision"].get<std::string>();
   out.sentences = chosen["sentences"].get<std::vector<std::string>>();
+  if (chosen["equal_waste"].is_number()) {
+    out.predicted_equal_waste = chosen["equal_waste"].get<double>();
+    out.predicted_equal_step_seconds = chosen["equal_seconds"].get<double>();
+  }
   return out;
 }
 

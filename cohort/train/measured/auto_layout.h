@@ -8,6 +8,7 @@
 #include "cohort/data/source.h"
 #include "cohort/job/config.h"
 #include "cohort/plan/plan.h"
+#include "cohort/record/fields.h"
 #include "cohort/world/world.h"
 
 namespace cohort {
@@ -22,6 +23,8 @@ struct AutoLayout {
   Config config;  ///< With the layout, its workers, precision and accumulate.
   Json plan;      ///< plan.json.
   double predicted_step_seconds = 0;
+  double predicted_equal_waste = kUnknown;  ///< Where workers are not equally fast: UnevenForecast's.
+  double predicted_equal_step_seconds = kUnknown;
   std::vector<std::string> sentences;  ///< What was chosen and why, for people.
 };
 

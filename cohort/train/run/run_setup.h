@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "cohort/comm/group.h"
 #include "cohort/data/loader.h"
@@ -48,7 +50,8 @@ struct RunSetup {
   const c10::Device device;
   StatusPage status;
   Group group;
-  std::unique_ptr<RunFolder> folder;  ///< Null where another process has it.
+  std::vector<std::string> device_names;  ///< Of all ranks; empty where all are on the CPU and nobody said so.
+  std::unique_ptr<RunFolder> folder;      ///< Null where another process has it.
   int64_t total_steps = 0;
   std::shared_ptr<LayerGraph> model;  ///< This rank's part.
   AlteredModel altered;

@@ -9,6 +9,7 @@
 #include "cohort/job/job.h"
 #include "cohort/job/resumed_config.h"
 #include "cohort/models/layer_graph.h"
+#include "cohort/record/fields.h"
 #include "cohort/train/in_turn.h"
 #include "cohort/train/trainer.h"
 
@@ -23,13 +24,15 @@ struct AlteredModel {
 };
 
 struct TrainOptions {
-  bool reports = true;                 ///< false: no metrics, evaluation, progress or report; the run folder gets checkpoints only.
-  bool folder_is_held = false;         ///< The caller has the RunFolder of config.run for the time of the job.
-  std::vector<SettingChange> changes;  ///< Of a run that goes on: what is said and recorded once it does.
-  std::string plan;                    ///< plan.json of a layout that was chosen by --layout auto; "": it was given.
-  double predicted_step_seconds = 0;   ///< Of that plan; 0: none, then that of the pipeline where there is one.
-  bool keep_first = false;             ///< A checkpoint before the first step too.
-  Fault fault = Fault::kNone;          ///< Put in on purpose, on the ranks that it is about.
+  bool reports = true;                      ///< false: no metrics, evaluation, progress or report; the run folder gets checkpoints only.
+  bool folder_is_held = false;              ///< The caller has the RunFolder of config.run for the time of the job.
+  std::vector<SettingChange> changes;       ///< Of a run that goes on: what is said and recorded once it does.
+  std::string plan;                         ///< plan.json of a layout that was chosen by --layout auto; "": it was given.
+  double predicted_step_seconds = 0;        ///< Of that plan; 0: none, then that of the pipeline where there is one.
+  double predicted_equal_waste = kUnknown;  ///< With equal shares, of that plan: share of the workers' time spent waiting,
+  double predicted_equal_step_seconds = kUnknown;  ///< and how long a step takes.
+  bool keep_first = false;                         ///< A checkpoint before the first step too.
+  Fault fault = Fault::kNone;                      ///< Put in on purpose, on the ranks that it is about.
   /// This one process does in turn what the ranks of this layout do side by side (in_turn.h).
   std::optional<Layout> in_turn = {};
   /// Called with the model, to change how it computes.
