@@ -73,6 +73,12 @@ std::string shm_tuning_text() {
   return result;
 }
 
+/// What --device may name: "2 devices, cuda:0 to cuda:1".
+std::string gpus_text() {
+  const auto count = static_cast<int>(torch::cuda::device_count());
+  return count == 1 ? "1 device, cuda:0" : concat(count, " devices, cuda:0 to cuda:", count - 1);
+}
+
 std::vector<Finding> findings(const Config& config) {
   std::vector<Finding> out;
   const long cores = ::sysconf(_SC_NPROCESSORS_ONLN), pages = ::sysconf(_SC_PHYS_PAGES), free_pages = ::sysconf(_SC_AVPHYS_PAGES),
@@ -91,7 +97,7 @@ std::vector<Finding> findings(const Config& config) {
   out.push_back(
       {"mpi", mpi ? "installed: mpirun starts Cohort's ranks; --backend mpi and shm+mpi exchange over it" : "not installed", true, ""});
   const bool cuda = torch::cuda::is_available();
-  out.push_back({"cuda", cuda ? concat(torch::cuda::device_count(), " devices") : "no device", cuda, "use --device cpu"});
+  out.push_back({"cuda", cuda ? gpus_text() : "no device", cuda, "use --device cpu"});
   const std::string no_nccl = why_no_nccl();
   out.push_back({"nccl",
                  !no_nccl.empty() ? "not in this build"

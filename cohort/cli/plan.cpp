@@ -16,6 +16,7 @@
 #include "cohort/cli/plan_machine.h"
 #include "cohort/cli/print_ladder.h"
 #include "cohort/cli/verb.h"
+#include "cohort/job/injected_faults.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/parallel/compress/compressor.h"
 #include "cohort/plan/analytic/analytic_profile.h"
@@ -100,6 +101,9 @@ SearchRequest request_of(const Arguments& arguments, const std::optional<study::
   if (arguments.was_given("global-batch") && config.global_batch == 0)
     fail(ErrorCode::kBadInput, "--global-batch auto: give a number; with --study or --steps-curve the batch is chosen");
   if (from_file && arguments.was_given("model")) fail(ErrorCode::kBadInput, "--profile says which model it is of; leave --model out");
+  if ((has_cluster || from_file) && arguments.was_given("inject"))
+    fail(ErrorCode::kBadInput, "--inject ", config.inject, ": it slows workers that are measured here, and ",
+         has_cluster ? "--cluster says how fast they are" : "--profile has been measured", "; leave it out");
   if (!from_file && !arguments.was_given("model"))
     fail(ErrorCode::kBadInput,
          "plan: of what? --model NAME:... (its shapes, or measured here with --data), --profile FILE.json (docs/formats/profile.md), or "
@@ -184,6 +188,7 @@ std::string train_line(const Arguments& arguments, const Plan& plan, const std::
   if (config.image_size > 0) line += concat(" --image-size ", config.image_size);
   if (arguments.was_given("bucket-bytes") && acts("bucket-bytes", situation)) line += concat(" --bucket-bytes ", config.bucket_bytes);
   if (arguments.was_given("memory-limit")) line += concat(" --memory-limit ", config.memory_limit);
+  if (const std::string slow = selected_faults(config.inject, layout.num_ranks(), true); !slow.empty()) line += " --inject " + slow;
   return line + " --layout " + (file.empty() ? shell_quoted(to_text(layout)) : shell_quoted(file));
 }
 
@@ -346,7 +351,7 @@ Verb plan_verb() {
            "cohort plan --model cnn --data fashion-mnist --find-batch --memory-limit 200000000",
            "cohort plan --instance examples/instances/branches.json --json"},
       .settings = {"model", "data", "context", "image-size", "workers", "layout", "weights", "global-batch", "accumulate", "optimizer",
-                   "precision", "bucket-bytes", "memory-limit", "study", "json", "quiet"},
+                   "precision", "bucket-bytes", "memory-limit", "study", "inject", "json", "quiet"},
       .options =
           {{"profile", "FILE.json",
             "What the layers cost (docs/formats/profile.md); instead of --model. With --model and without --cluster: where to keep "

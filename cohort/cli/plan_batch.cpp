@@ -21,7 +21,7 @@ void check_arguments(const Arguments& arguments) {
   for (const auto& [name, value] : arguments.options)
     if (name != "find-batch")
       fail(ErrorCode::kBadInput, "--find-batch and --", name, ": one process tries sizes of its micro-batch; leave one out");
-  for (const char* name : {"workers", "layout", "weights", "bucket-bytes", "accumulate", "study"})
+  for (const char* name : {"workers", "layout", "weights", "bucket-bytes", "accumulate", "study", "inject"})
     if (arguments.was_given(name))
       fail(ErrorCode::kBadInput, "--find-batch is about one worker, where --", name, " would do nothing; leave it out");
   check_options(situation_of(arguments.config));

@@ -14,6 +14,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/source.h"
+#include "cohort/job/injected_faults.h"
 #include "cohort/plan/calibration/calibration_file.h"
 #include "cohort/plan/explain/explain.h"
 #include "cohort/train/measured/auto_layout.h"
@@ -47,7 +48,19 @@ std::string model_source(const Config& config) {
 
 std::string source_of(const Config& config, const KeptMeasurement& what) {
   return concat(model_source(config), "--global-batch ", config.global_batch, " --workers ", what.workers,
-                config.threads > 0 ? concat(" --threads ", config.threads) : "", " in ", join(what.precisions, " and "));
+                config.threads > 0 ? concat(" --threads ", config.threads) : "", config.inject.empty() ? "" : concat(" --inject ", config.inject), " in ", join(what.precisions, " and "));
+}
+
+/// Workers may be slowed down, to see what a plan makes of it; other faults come while a run trains.
+void check_inject(const Config& config, int workers) {
+  for (const InjectedFault& fault : parse_faults(config.inject)) {
+    if (fault.kind != "slow")
+      fail(ErrorCode::kBadInput, "--inject ", fault.kind, ":", fault.rank, ":", fault.value, ": plan measures how fast workers are, where ",
+           fault.kind, " would do nothing; give slow:RANK:FACTOR, or leave it out");
+    if (fault.rank >= workers)
+      fail(ErrorCode::kBadInput, "--inject ", config.inject, ": there is no rank ", fault.rank, ", the last of ", workers,
+           " is rank ", workers - 1);
+  }
 }
 
 }  // namespace
@@ -71,6 +84,7 @@ ModelProfile profile_of_this_machine(const Arguments& arguments) {
   const Config& config = arguments.config;
   KeptMeasurement what{.workers = config.workers, .precisions = {"fp32", "bf16"}, .path = arguments.option("profile", "")};
   if (what.workers == 0) what.workers = std::min<int>(8, std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))));
+  check_inject(config, what.workers);
   if (arguments.was_given("precision")) what.precisions = {config.precision};
   if (std::error_code ignored; !what.path.empty() && std::filesystem::exists(what.path, ignored)) {
     ModelProfile kept = read_model_profile(what.path);

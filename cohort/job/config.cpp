@@ -16,6 +16,7 @@
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/base/text/toml_text.h"
+#include "cohort/job/devices.h"
 #include "cohort/job/goal.h"
 #include "cohort/job/injected_faults.h"
 #include "cohort/job/option_rules.h"
@@ -128,6 +129,16 @@ Setting checkpoint_every_setting(const std::string& group) {
   return setting;
 }
 
+Setting device_setting(const std::string& group) {
+  Setting setting =
+      text_setting(group, "device", "NAME", "cpu, cuda or cuda:N; or one a rank with commas, as cuda:0,cpu,cpu", &Config::device);
+  setting.set = [set = setting.set](Config& config, const std::string& text) {
+    set(config, text);
+    parse_devices(text);
+  };
+  return setting;
+}
+
 std::vector<Setting> make_settings() {
   const std::string what = "What is trained", how = "How it is split", step = "The step", when = "How long, and what is kept",
                     other = "Other";
@@ -152,7 +163,7 @@ std::vector<Setting> make_settings() {
       text_setting(how, "shares", "SHARES", "of the global batch: equal, auto (by measured speed), or one number a rank, as 3:1",
                    &Config::shares),
       flag_setting(how, "sync-batch-norm", "batch norm over the batches of all ranks", &Config::sync_batch_norm),
-      text_setting(how, "device", "NAME", "cpu or cuda", &Config::device, {"cpu", "cuda"}),
+      device_setting(how),
       number_setting(how, "threads", "N", "compute threads of a rank (0: cores / ranks on this machine)", &Config::threads, 0, 1024),
       number_setting(how, "bucket-bytes", "N", "gradients exchanged together (0: chosen)", &Config::bucket_bytes, 0, 1e12),
       number_setting(how, "timeout", "SECONDS", "the longest any exchange may take", &Config::timeout, 0.1, 86400),

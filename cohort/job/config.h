@@ -24,7 +24,7 @@ struct Config {
   int workers = 0;          ///< 0: what the launcher started, else 1.
   std::string layout = "dp";
   std::string backend = "auto";
-  std::string device = "cpu";
+  std::string device = "cpu";  ///< Of all ranks, or one a rank: devices.h.
   int threads = 0;             ///< Compute threads a rank; 0: cores / local ranks.
   int64_t global_batch = 128;  ///< 0: auto, from `study`; train() never sees it.
   std::string study;           ///< Folder of the batch-size study to take batch and metaparameters from; train() never sees it.

@@ -61,6 +61,15 @@ Injection injection_for_rank(const std::vector<InjectedFault>& faults, int rank)
   return injection;
 }
 
+std::string selected_faults(const std::string& text, int num_ranks, bool slow_only) {
+  const std::vector<std::string> parts = split(text, ',');
+  const std::vector<InjectedFault> faults = parse_faults(text);
+  std::vector<std::string> kept;
+  for (size_t i = 0; i < faults.size(); ++i)
+    if (faults[i].rank < num_ranks && (!slow_only || faults[i].kind == "slow")) kept.push_back(parts[i]);
+  return join(kept, ",");
+}
+
 int64_t last_injected_rank(const std::vector<InjectedFault>& faults) {
   int64_t last = -1;
   for (const InjectedFault& fault : faults) last = std::max(last, fault.rank);

@@ -23,6 +23,8 @@ struct Injection {
   int64_t kill_step = -1;
 };
 Injection injection_for_rank(const std::vector<InjectedFault>& faults, int rank);
+/// Those of ranks below `num_ranks`, of slow workers alone where `slow_only`, as text again; "" for none.
+std::string selected_faults(const std::string& text, int num_ranks, bool slow_only);
 /// The highest rank that has one, -1 for none.
 int64_t last_injected_rank(const std::vector<InjectedFault>& faults);
 

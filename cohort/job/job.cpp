@@ -45,7 +45,8 @@ Job resolve(const Config& given, const Layout& layout, bool one_host) {
           .learning_rate = learning_rate(config),
           .goal = {},
           .faults = parse_faults(config.inject),
-          .shares = parse_shares(config.shares)};
+          .shares = parse_shares(config.shares),
+          .devices = parse_devices(config.device)};
   if (!config.goal.empty()) job.goal = parse_goal(config.goal);
   return job;
 }

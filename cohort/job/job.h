@@ -7,6 +7,7 @@
 
 #include "cohort/base/export.h"
 #include "cohort/job/config.h"
+#include "cohort/job/devices.h"
 #include "cohort/job/goal.h"
 #include "cohort/job/injected_faults.h"
 #include "cohort/job/layout.h"
@@ -28,6 +29,7 @@ struct COHORT_PROGRAM_API Job {
   std::optional<Goal> goal;
   std::vector<InjectedFault> faults;
   Shares shares;
+  Devices devices;
 
   int num_ranks() const { return layout.num_ranks(); }
   /// For the table of options. `is_text`: the kind of data, where it is known.

@@ -7,6 +7,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/job/devices.h"
 
 namespace cohort {
 namespace {
@@ -49,10 +50,13 @@ std::string one_replica(const Situation& s) {
   return s.layout.is_model_parallel() ? "dp is 1: no two ranks have the same part of the model" : "there is one process";
 }
 
+/// Every rank computes in its host's memory.
+bool on_host(const Situation& s) { return parse_devices(s.config.device).all_cpu(); }
+
 /// Ranks of one host that could have one copy of the weights together.
 bool could_share(const Situation& s) {
   const bool shares_memory = s.config.backend == "shm" || (s.config.backend == "auto" && s.one_host);
-  return has_replicas(s) && s.layout.zero == 0 && s.layout.compress == "none" && s.config.device == "cpu" && shares_memory;
+  return has_replicas(s) && s.layout.zero == 0 && s.layout.compress == "none" && on_host(s) && shares_memory;
 }
 /// Also on several hosts: there `private` is what `auto` means, and not against it.
 bool chooses_weights(const Situation& s) { return could_share(s) || (s.config.backend == "auto" && !s.one_host && s.layout.zero == 0); }
@@ -60,7 +64,7 @@ std::string weights_now(const Situation& s) {
   if (!has_replicas(s)) return one_replica(s);
   if (s.layout.zero > 0) return concat("zero=", s.layout.zero, " divides them");
   if (s.layout.compress != "none") return concat("with compress=", s.layout.compress, " each rank has its own already");
-  return s.config.device != "cpu" ? value_of(s, "device") : concat(value_of(s, "backend"), ": each rank has its own already");
+  return !on_host(s) ? value_of(s, "device") : concat(value_of(s, "backend"), ": each rank has its own already");
 }
 bool has_buckets(const Situation& s) { return has_replicas(s) && (!could_share(s) || s.config.weights == "private"); }
 std::string buckets_now(const Situation& s) {

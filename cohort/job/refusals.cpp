@@ -2,11 +2,14 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/job/devices.h"
 
 namespace cohort {
 namespace {
 
 const char* axes_of(const Layout& layout) { return layout.pp > 1 && layout.tp > 1 ? "pp and tp" : layout.pp > 1 ? "pp" : "tp"; }
+
+bool all_cpu(const Situation& s) { return parse_devices(s.config.device).all_cpu(); }
 
 std::string if_asked(bool asked, const std::string& found) { return asked ? found : ""; }
 std::string setting(bool asked, const char* option, const std::string& value, const std::string& with) {
@@ -42,16 +45,17 @@ const std::vector<Refusal>& refusals() {
        }},
       {"`--device` other than `cpu` with `pp` or `tp`", "stages and divided layers exchange through the host's memory: use --device cpu",
        [](const Situation& s) {
-         return setting(s.layout.is_model_parallel() && s.config.device != "cpu", "device", s.config.device, axes_of(s.layout));
+         return setting(s.layout.is_model_parallel() && !all_cpu(s), "device", s.config.device, axes_of(s.layout));
        }},
       {"`--device` other than `cpu` with `compress`", "it works on gradients in the host's memory: use compress=none, or --device cpu",
        [](const Situation& s) {
-         return setting(s.layout.compress != "none" && s.config.device != "cpu", "device", s.config.device,
-                        concat("compress=", s.layout.compress));
+         return setting(s.layout.compress != "none" && !all_cpu(s), "device", s.config.device, concat("compress=", s.layout.compress));
        }},
-      {"`--backend nccl` with `--device cpu`", "it moves tensors that lie on GPUs: add --device cuda, or use --backend auto",
+      {"`--backend nccl` where a rank has `--device cpu`",
+       "it moves tensors that lie on GPUs: give every rank one (--device cuda), or use --backend auto",
        [](const Situation& s) {
-         return setting(s.config.device == "cpu" && s.config.backend == "nccl", "backend", "nccl", name_settings("--device cpu"));
+         return setting(parse_devices(s.config.device).any_cpu() && s.config.backend == "nccl", "backend", "nccl",
+                        name_settings("--device ") + s.config.device);
        }},
       {"`--sync-batch-norm` with `tp`", "use norm=ghost, group or none, or dp and pp alone",
        [](const Situation& s) { return setting(s.config.sync_batch_norm && s.layout.tp > 1, "sync-batch-norm", "", "tp"); }},

@@ -1,6 +1,8 @@
 #include "cohort/job/shares.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
@@ -11,6 +13,8 @@ namespace {
 constexpr const char* kForms = "; it is equal, auto, or one positive number a rank as in 3:1:1";
 
 }  // namespace
+
+bool Shares::are_equal() const { return std::adjacent_find(weights.begin(), weights.end(), std::not_equal_to<>()) == weights.end(); }
 
 std::vector<double> Shares::of(int num_ranks) const {
   if (weights.empty()) return std::vector<double>(static_cast<size_t>(num_ranks), 1.0);

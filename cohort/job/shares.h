@@ -10,6 +10,7 @@ struct Shares {
   bool automatic = false;       ///< By measured speed, from equal ones on.
   std::vector<double> weights;  ///< One a rank; empty: all alike.
 
+  bool are_equal() const;  ///< At the start.
   /// One for each of `num_ranks`. Error(kBadInput) where others are named.
   std::vector<double> of(int num_ranks) const;
 };

@@ -1,6 +1,9 @@
 #include "cohort/parallel/make_strategy.h"
 
+#include <ATen/ops/full.h>
+
 #include <algorithm>
+#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/comm/group_internals.h"
@@ -10,16 +13,35 @@
 #include "cohort/parallel/zero/zero_data_parallel.h"
 
 namespace cohort {
+namespace {
+
+enum class Where { kHost, kDevices, kMixed };
+
+/// Where the model lies, of all ranks together: they must choose alike. Collective.
+Where where_is(const std::vector<at::Tensor>& parameters, Group& group) {
+  const bool on_host = std::all_of(parameters.begin(), parameters.end(), [](const at::Tensor& parameter) { return parameter.is_cpu(); });
+  const at::Tensor num_on_host = at::full({1}, on_host ? 1 : 0, at::kFloat);
+  group.all_reduce_sum(num_on_host, "where the ranks' models lie");
+  const auto num = static_cast<int>(*num_on_host.const_data_ptr<float>());
+  return num == group.size() ? Where::kHost : num == 0 ? Where::kDevices : Where::kMixed;
+}
+
+}  // namespace
 
 std::unique_ptr<Strategy> make_strategy(torch::nn::Module& module, Group group, const StrategyOptions& options) {
   if (const auto refused = refusal_of(Layout{.dp = group.size(), .zero = options.zero, .compress = options.compress}))
     throw Error(ErrorCode::kBadInput, *refused);
   const std::vector<at::Tensor> parameters = module.parameters();
-  const bool on_host = std::all_of(parameters.begin(), parameters.end(), [](const at::Tensor& parameter) { return parameter.is_cpu(); });
-  if (options.zero == 0 && on_host && options.share_weights && options.compress == "none" && GroupInternals::arena(group))
+  const Where where = where_is(parameters, group);
+  if (where != Where::kHost && options.compress != "none")
+    fail(ErrorCode::kBadInput, "compress=", options.compress,
+         " works on gradients in the host's memory; use compress=none with this device");
+  if (options.zero == 0 && where == Where::kHost && options.share_weights && options.compress == "none" && GroupInternals::arena(group))
     return std::make_unique<SharedDataParallel>(module, std::move(group), SharedDataParallelOptions{.rule = options.rule});
-  if (options.zero > 0) {
-    ZeroOptions zero{.stage = options.zero, .rule = options.rule};
+  // A GPU's update rounds otherwise than the CPU's, so copies that each rank updates would drift apart: as in ZeRO 1 one rank updates each
+  // piece, and all take its bits.
+  if (options.zero > 0 || where == Where::kMixed) {
+    ZeroOptions zero{.stage = std::max(1, options.zero), .rule = options.rule};
     if (options.bucket_bytes > 0) zero.bucket_bytes = options.bucket_bytes;
     return std::make_unique<ZeroDataParallel>(module, std::move(group), zero);
   }

@@ -45,7 +45,7 @@ int Cluster::device_of_rank(int rank) const {
   check_rank(*this, rank);
   for (const HostGroup& group : hosts) {
     const int here = group.num_hosts * group.devices_per_host;
-    if (rank < here) return group.device;
+    if (rank < here) return group.kind_of(rank % group.devices_per_host);
     rank -= here;
   }
   return hosts.back().device;
@@ -64,7 +64,11 @@ int Cluster::host_of_rank(int rank) const {
 }
 
 bool Cluster::is_mixed() const {
-  return std::any_of(hosts.begin(), hosts.end(), [&](const HostGroup& group) { return group.device != hosts.front().device; });
+  const int first = hosts.front().kind_of(0);
+  return std::any_of(hosts.begin(), hosts.end(), [&](const HostGroup& group) {
+    return group.mixed.empty() ? group.device != first
+                               : std::any_of(group.mixed.begin(), group.mixed.end(), [&](int kind) { return kind != first; });
+  });
 }
 
 double exchange_seconds(const Cluster& cluster, Exchange exchange, int num_ranks, bool leaves_host, double bytes) {
@@ -95,10 +99,11 @@ Cluster first_devices(const Cluster& cluster, int num_devices) {
   out.hosts.clear();
   for (const HostGroup& group : cluster.hosts) {
     const int whole = std::min(group.num_hosts, num_devices / group.devices_per_host);
-    if (whole > 0) out.hosts.push_back({whole, group.devices_per_host, group.device});
+    if (whole > 0) out.hosts.push_back({whole, group.devices_per_host, group.device, group.mixed});
     num_devices -= whole * group.devices_per_host;
     if (whole < group.num_hosts && num_devices > 0) {
-      out.hosts.push_back({1, num_devices, group.device});
+      HostGroup& part = out.hosts.emplace_back(HostGroup{1, num_devices, group.device, {}});
+      for (int place = 0; place < num_devices && !group.mixed.empty(); ++place) part.mixed.push_back(group.kind_of(place));
       num_devices = 0;
     }
     if (num_devices == 0) break;

@@ -55,7 +55,10 @@ struct Links {
 struct HostGroup {
   int num_hosts = 1;
   int devices_per_host = 1;
-  int device = 0;  ///< Index of its kind.
+  int device = 0;          ///< Index of its kind.
+  std::vector<int> mixed;  ///< Where the devices of a host are not alike: the kind of each; empty: all are `device`.
+
+  int kind_of(int place) const { return mixed.empty() ? device : mixed[static_cast<size_t>(place) % mixed.size()]; }
 };
 
 struct Cluster {

@@ -35,7 +35,7 @@ const std::vector<std::string> kPrecisions = {"fp32", "bf16", "fp16"};
 const std::vector<std::string> kDeviceKeys = {"name",   "memory_bytes",           "reserved_bytes",  "allocator_overhead",
                                               "rates",  "half_rate_elements",     "half_rate_width", "launch_seconds",
                                               "source", "memory_bytes_per_second"};
-const std::vector<std::string> kHostKeys = {"num_hosts", "devices_per_host", "device"};
+const std::vector<std::string> kHostKeys = {"num_hosts", "devices_per_host", "device", "devices"};
 const std::vector<std::string> kLinkKeys = {"latency_seconds", "rank_seconds", "bytes_per_second"};
 
 /// "device" is what TOML repeats, "devices" what JSON lists.
@@ -103,6 +103,31 @@ void take_devices(const Fields& fields, const char* key, Cluster& cluster, std::
   }
 }
 
+int kind_named(const Fields& its, const char* key, const std::string& device, const Cluster& cluster,
+               const std::unordered_map<std::string, int>& index_of) {
+  const auto found = index_of.find(device);
+  if (found != index_of.end()) return found->second;
+  std::vector<std::string> names;
+  for (const DeviceKind& kind : cluster.devices) names.push_back(kind.name);
+  const std::string meant = nearest(device, names);
+  if (names.size() > 8) names.resize(8), names.emplace_back("...");
+  its.refuse(key, "no device is named ", quote_text(device), meant, "; there are: ", quote_text(join(names, " ")));
+}
+
+/// Hosts whose devices are not alike name each of them.
+void take_mixed(const Fields& its, const Cluster& cluster, const std::unordered_map<std::string, int>& index_of, HostGroup& group) {
+  if (its.has("device")) its.refuse("device", "'device' and 'devices' say the same; leave one of them out");
+  const Json& names = its.member("devices");
+  if (!names.is_array()) its.refuse("devices", "'devices' is ", names.type_name(), "; expected a list of names");
+  if (std::ssize(names) != group.devices_per_host)
+    its.refuse("devices", "'devices' names ", names.size(), " devices, and 'devices_per_host' is ", group.devices_per_host);
+  for (const Json& name : names) {
+    if (!name.is_string()) its.refuse("devices", "'devices' has ", name.type_name(), "; expected the names of devices");
+    group.mixed.push_back(kind_named(its, "devices", name.get<std::string>(), cluster, index_of));
+  }
+  group.device = group.mixed.front();
+}
+
 void take_hosts(const Fields& fields, Cluster& cluster, const std::unordered_map<std::string, int>& index_of) {
   const size_t count = fields.list("hosts").size();
   int64_t num_devices = 0;
@@ -111,16 +136,8 @@ void take_hosts(const Fields& fields, Cluster& cluster, const std::unordered_map
     HostGroup group;
     group.num_hosts = static_cast<int>(its.integer("num_hosts", 1, kMostDevices));
     group.devices_per_host = static_cast<int>(its.integer("devices_per_host", 1, kMostDevices));
-    const std::string device = its.text("device");
-    const auto found = index_of.find(device);
-    if (found == index_of.end()) {
-      std::vector<std::string> names;
-      for (const DeviceKind& kind : cluster.devices) names.push_back(kind.name);
-      const std::string meant = nearest(device, names);
-      if (names.size() > 8) names.resize(8), names.emplace_back("...");
-      its.refuse("device", "no device is named ", quote_text(device), meant, "; there are: ", quote_text(join(names, " ")));
-    }
-    group.device = found->second;
+    if (its.has("devices")) take_mixed(its, cluster, index_of, group);
+    else group.device = kind_named(its, "device", its.text("device"), cluster, index_of);
     num_devices += static_cast<int64_t>(group.num_hosts) * group.devices_per_host;
     if (num_devices > kMostDevices) its.refuse("", "that makes ", num_devices, " devices; at most ", kMostDevices, " are accepted");
     cluster.hosts.push_back(group);
@@ -238,6 +255,14 @@ Json device_json(const DeviceKind& device) {
   return out;
 }
 
+Json host_json(const Cluster& cluster, const HostGroup& group) {
+  const auto name = [&](int kind) { return cluster.devices.at(static_cast<size_t>(kind)).name; };
+  Json out{{"num_hosts", group.num_hosts}, {"devices_per_host", group.devices_per_host}};
+  if (group.mixed.empty()) out["device"] = name(group.device);
+  for (const int kind : group.mixed) out["devices"].push_back(name(kind));
+  return out;
+}
+
 bool is_free(const Links& links) {
   return std::all_of(links.by_exchange.begin(), links.by_exchange.end(),
                      [](const Link& link) { return link.latency_seconds == 0 && link.rank_seconds == 0 && link.bytes_per_second == 0; });
@@ -258,10 +283,7 @@ Json to_json(const Cluster& cluster) {
   out["forecast_high"] = cluster.forecast_high;
   Json devices = Json::array(), hosts = Json::array(), links = Json::object();
   for (const DeviceKind& device : cluster.devices) devices.push_back(device_json(device));
-  for (const HostGroup& group : cluster.hosts)
-    hosts.push_back({{"num_hosts", group.num_hosts},
-                     {"devices_per_host", group.devices_per_host},
-                     {"device", cluster.devices.at(static_cast<size_t>(group.device)).name}});
+  for (const HostGroup& group : cluster.hosts) hosts.push_back(host_json(cluster, group));
   if (has_several_devices(cluster) || !is_free(cluster.inside)) links["inside"] = links_json(cluster.inside);
   if (has_several_hosts(cluster) || !is_free(cluster.across)) links["across"] = links_json(cluster.across);
   out["devices"] = std::move(devices);

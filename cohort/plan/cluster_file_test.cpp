@@ -305,6 +305,18 @@ TEST_CASE("what is wrong in JSON is said with its place") {
   refused("hosts[1]: 'devices_per_host' is missing", [](Json& j) { j["hosts"][1].erase("devices_per_host"); });
   refused("hosts[1]: no device is named \"cc\"; there are: \"a b\"", [](Json& j) { j["hosts"][1]["device"] = "cc"; });
   refused("hosts[1]: 'device' is 1; expected text", [](Json& j) { j["hosts"][1]["device"] = 1; });
+  refused("hosts[1]: 'device' and 'devices' say the same; leave one of them out",
+          [](Json& j) { j["hosts"][1]["devices"] = {"a", "b", "a", "a"}; });
+  const auto with_devices = [](Json devices) {
+    return [devices](Json& j) {
+      j["hosts"][1].erase("device");
+      j["hosts"][1]["devices"] = devices;
+    };
+  };
+  refused("hosts[1]: 'devices' names 2 devices, and 'devices_per_host' is 4", with_devices({"a", "b"}));
+  refused("hosts[1]: 'devices' is string; expected a list of names", with_devices("a"));
+  refused("hosts[1]: 'devices' has number; expected the names of devices", with_devices({"a", 1, "a", "b"}));
+  refused("hosts[1]: no device is named \"c\"; there are: \"a b\"", with_devices({"a", "b", "c", "b"}));
   refused("hosts[1]: that makes 1048582 devices; at most 1048576 are accepted", [](Json& j) {
     j["hosts"][1]["num_hosts"] = 1024;
     j["hosts"][1]["devices_per_host"] = 1024;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/text/json.h"
 
 namespace cohort {
 namespace {
@@ -100,6 +101,26 @@ TEST_CASE("the first devices of a cluster") {
   CHECK(groups(7) == "3x2 1x1 ");
   CHECK(groups(10) == "3x2 1x4 ");
   for (const int wrong : {0, 11}) CHECK(refusal([&] { first_devices(cluster, wrong); }).find("1 to 10 devices") != std::string::npos);
+}
+
+TEST_CASE("hosts whose devices are not alike: kinds by rank, in parts of the cluster, and through a file") {
+  Cluster cluster = small_cluster();
+  cluster.hosts = {{2, 3, 1, {1, 0, 0}}, {1, 1, 0}};
+  CHECK(cluster.num_devices() == 7);
+  CHECK(cluster.is_mixed());
+  const std::vector<int> kinds = {1, 0, 0, 1, 0, 0, 0}, hosts = {0, 0, 0, 1, 1, 1, 2};
+  for (int rank = 0; rank < 7; ++rank) {
+    CHECK(cluster.device_of_rank(rank) == kinds[static_cast<size_t>(rank)]);
+    CHECK(cluster.host_of_rank(rank) == hosts[static_cast<size_t>(rank)]);
+  }
+  const Cluster part = first_devices(cluster, 5);
+  CHECK(part.num_devices() == 5);
+  for (int rank = 0; rank < 5; ++rank) CHECK(part.device_of_rank(rank) == kinds[static_cast<size_t>(rank)]);
+  CHECK(!first_devices(cluster, 1).is_mixed());
+  const Cluster again = cluster_from_json(to_json(cluster), "again");
+  CHECK(to_json(again).dump() == to_json(cluster).dump());
+  CHECK(again.hosts[0].mixed == std::vector{1, 0, 0});
+  CHECK(again.hosts[0].device == 1);
 }
 
 }  // namespace

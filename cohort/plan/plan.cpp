@@ -8,6 +8,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/plan/cost/mesh_places.h"
 #include "cohort/plan/explain/explain.h"
+#include "cohort/plan/explain/uneven.h"
 #include "cohort/schedule/schedule.h"
 
 namespace cohort {
@@ -126,6 +127,7 @@ Json to_json(const Plan& plan) {
     others.back()["why_not"] = why_not(plan.request, plan.answer, other);
   }
   for (const RankedPlan& other : plan.answer.front) front.push_back(summary(profile, other));
+  if (const auto uneven = uneven_forecast(plan.request.problem, best)) json["uneven"] = to_json(*uneven);
   json["workers"] = std::move(workers);
   json["reasons"] = plan.reasons;
   if (plan.goal) json["goal"] = to_json(profile, *plan.goal);

@@ -33,6 +33,7 @@ struct PartRecord {
 struct RankRecord {
   int64_t rank = 0;
   std::string host;
+  std::string device;  ///< "" where all ranks are on the CPU.
   std::optional<int64_t> pid, samples;
   double data_seconds = kUnknown, compute_seconds = kUnknown, exchange_seconds = kUnknown, optimizer_seconds = kUnknown;
   std::optional<int64_t> peak_memory_bytes;
@@ -43,6 +44,7 @@ struct RankRecord {
   void describe(auto& fields) {
     fields.count("rank", rank);
     fields.text("host", host);
+    fields.text_if_any("device", device);
     fields.count("pid", pid);
     fields.count("samples", samples);
     fields.number("data_seconds", data_seconds);

@@ -54,6 +54,7 @@ struct ForecastRecord {
   std::vector<double> interval;  ///< Two numbers: of 100 runs 90 should be between.
   std::string interval_from;     ///< "default", or "calibration: ..." of which runs.
   std::optional<int64_t> predicted_peak_memory_bytes;
+  double predicted_equal_waste = kUnknown, predicted_equal_step_seconds = kUnknown;  ///< As in WasteRecord, of a plan with `uneven`.
   std::vector<Worker> workers;
 
   bool has_interval() const { return interval.size() == 2; }
@@ -64,6 +65,8 @@ struct ForecastRecord {
     fields.numbers("interval", interval);
     fields.text("interval_from", interval_from);
     fields.count("predicted_peak_memory_bytes", predicted_peak_memory_bytes);
+    fields.number_if_known("predicted_equal_waste", predicted_equal_waste);
+    fields.number_if_known("predicted_equal_step_seconds", predicted_equal_step_seconds);
     fields.list("workers", workers);
   }
 };

@@ -35,6 +35,9 @@ class FieldWriter {
     if (!value.empty()) object_[key] = value;
   }
   void texts(const char* key, const std::vector<std::string>& values) { object_[key] = values; }
+  void texts_if_any(const char* key, const std::vector<std::string>& values) {
+    if (!values.empty()) object_[key] = values;
+  }
   void counts(const char* key, const std::vector<int64_t>& values) { object_[key] = values; }
   void counts_if_any(const char* key, const std::vector<int64_t>& values) {
     if (!values.empty()) object_[key] = values;
@@ -85,6 +88,7 @@ class FieldReader {
   void text(const char* key, std::string& value) { value = line_.text(key); }
   void text_if_any(const char* key, std::string& value) { text(key, value); }
   void texts(const char* key, std::vector<std::string>& values) { values = line_.texts(key); }
+  void texts_if_any(const char* key, std::vector<std::string>& values) { texts(key, values); }
   void counts(const char* key, std::vector<int64_t>& values) { values = line_.counts(key); }
   void counts_if_any(const char* key, std::vector<int64_t>& values) { counts(key, values); }
   void count_rows(const char* key, std::vector<std::vector<int64_t>>& rows) { rows = line_.count_rows(key); }

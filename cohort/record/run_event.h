@@ -10,11 +10,12 @@
 #include "cohort/record/forecast_record.h"
 #include "cohort/record/start_records.h"
 #include "cohort/record/step_records.h"
+#include "cohort/record/waste_record.h"
 
 namespace cohort {
 
 using RunEvent = std::variant<StartRecord, ResumeRecord, ChangeRecord, ForecastRecord, PipelineRecord, StepRecord, EvalRecord, NoiseRecord,
-                              SharesRecord, CheckpointRecord, CheckpointFailedRecord, MissingLinesRecord, RanksRecord, AdviceRecord,
+                              SharesRecord, CheckpointRecord, CheckpointFailedRecord, MissingLinesRecord, RanksRecord, AdviceRecord, WasteRecord,
                               ConfusionRecord, SampleRecord, DoneRecord, InterruptedRecord, FailureRecord>;
 
 /// {"event": its name, its keys}.

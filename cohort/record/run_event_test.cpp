@@ -33,6 +33,7 @@ class FieldFiller {
   void text(const char* /*key*/, std::string& value) { value = "t" + std::to_string(++last_); }
   void text_if_any(const char* key, std::string& value) { text(key, value); }
   void texts(const char* key, std::vector<std::string>& values) { text(key, values.emplace_back()), text(key, values.emplace_back()); }
+  void texts_if_any(const char* key, std::vector<std::string>& values) { texts(key, values); }
   void counts(const char* /*key*/, std::vector<int64_t>& values) { values = {++last_, ++last_}; }
   void counts_if_any(const char* key, std::vector<int64_t>& values) { counts(key, values); }
   void count_rows(const char* key, std::vector<std::vector<int64_t>>& rows) {

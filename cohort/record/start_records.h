@@ -52,6 +52,7 @@ struct StartRecord {
   std::optional<int64_t> global_batch, steps;
   std::optional<OptimizerRecord> optimizer;
   std::string backend, launcher, version, torch, host, started;
+  std::vector<std::string> devices;               ///< One a rank; empty where all are on the CPU.
   std::string device_backend;                     ///< "" where tensors on devices have no exchange of their own.
   std::string loss;                               ///< "own": the model's; "": the cross-entropy.
   std::optional<DivisionRecord> tensor_parallel;  ///< None without tp.
@@ -73,6 +74,7 @@ struct StartRecord {
     fields.text("torch", torch);
     fields.text("host", host);
     fields.text("started", started);
+    fields.texts_if_any("devices", devices);
     fields.text_if_any("device_backend", device_backend);
     fields.text_if_any("loss", loss);
     fields.object("tensor_parallel", tensor_parallel);

@@ -28,6 +28,7 @@ std::string configuration_section(const RunRecord& run, const Summary& summary) 
     add("started", start.started);
     add("host", start.host);
     add("workers", with_commas(start.world_size));
+    if (!start.devices.empty()) add("devices", join(start.devices, ", "));
     add("layout", run.layout.empty() ? "single" : run.layout);
     if (start.tensor_parallel) add("tensor parallelism", start.tensor_parallel->sentence);
     if (start.global_batch) add("global batch", count_text(start.global_batch));

@@ -96,6 +96,8 @@ void take(RunRecord& run, RanksRecord ranks) { run.ranks = std::move(ranks.ranks
 
 void take(RunRecord& run, AdviceRecord advice) { run.exchange_advice = std::move(advice.sentence); }
 
+void take(RunRecord& run, WasteRecord waste) { run.waste = std::move(waste); }
+
 void take(RunRecord& run, ConfusionRecord confusion) { run.confusion = std::move(confusion); }
 
 void take(RunRecord& run, SampleRecord sample) { run.sample = std::move(sample); }

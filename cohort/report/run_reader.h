@@ -10,6 +10,7 @@
 #include "cohort/record/forecast_record.h"
 #include "cohort/record/start_records.h"
 #include "cohort/record/step_records.h"
+#include "cohort/record/waste_record.h"
 
 namespace cohort::report {
 
@@ -41,9 +42,10 @@ struct RunRecord {
   std::optional<ForecastRecord> forecast;  ///< Of the last process.
   std::optional<ConfusionRecord> confusion;
   std::optional<SampleRecord> sample;
-  std::string exchange_advice;     ///< One sentence: whether compressing gradients would pay.
-  std::optional<DoneRecord> done;  ///< Where state is kDone.
-  FailureRecord failure;           ///< Where state is kFailed.
+  std::optional<WasteRecord> waste;  ///< Where workers were not equally fast; of the last process.
+  std::string exchange_advice;       ///< One sentence: whether compressing gradients would pay.
+  std::optional<DoneRecord> done;    ///< Where state is kDone.
+  FailureRecord failure;             ///< Where state is kFailed.
   std::vector<ChangeRecord> changes;
   int64_t missing_lines = 0;  ///< Of the file: what a full disk did not take.
 };

@@ -105,6 +105,23 @@ std::string two_lines(const std::string& first, const std::string& second) {
   return escape_html(first) + "<small>" + escape_html(second) + "</small>";
 }
 
+/// What unequal workers cost: the prediction for equal shares beside what was measured.
+std::string waste_markup(const RunRecord& run) {
+  if (!run.waste) return "";
+  const WasteRecord& waste = *run.waste;
+  Table list;
+  list.columns = {{"shares", false}, {"waiting, predicted", true}, {"measured", true}, {"a step, predicted", true}, {"measured", true}};
+  const auto percent_or_dash = [](double share) { return std::isfinite(share) ? percent_text(share) : std::string("-"); };
+  const auto time_or_dash = [](double seconds) { return std::isfinite(seconds) ? milliseconds_text(seconds) : std::string("-"); };
+  list.rows.push_back({"equal", percent_or_dash(waste.predicted_equal_waste), percent_or_dash(waste.measured_equal_waste),
+                       time_or_dash(waste.predicted_equal_step_seconds), time_or_dash(waste.measured_equal_step_seconds)});
+  std::vector<std::string> parts;
+  for (const double share : waste.shares) parts.push_back(percent_text(share, 0));
+  list.rows.push_back({"those of the last steps: " + escape_html(join(parts, ", ")), "-", percent_or_dash(waste.measured_waste), "-",
+                       time_or_dash(waste.measured_step_seconds)});
+  return element("p", {}, escape_html(waste.sentence + ".")) + "\n" + table(list, "Waiting for the slowest worker");
+}
+
 /// Weights, gradients and optimizer state, by the formula of the layout. None for what a file makes up that no machine holds.
 std::optional<int64_t> predicted_bytes(const RankRecord& rank) {
   int64_t sum = 0;
@@ -133,7 +150,7 @@ std::string step_time_section(const RunRecord& run, const Summary& summary) {
     content = bar(rows, sum, "Time of a step", "stack total") + "\n" + table(phases, "Time of a step");
   }
   const std::string advice = run.exchange_advice.empty() ? "" : element("p", {}, escape_html(run.exchange_advice)) + "\n";
-  return section("step-time", "Where the time of a step goes", intro, content + workers + advice);
+  return section("step-time", "Where the time of a step goes", intro, content + workers + waste_markup(run) + advice);
 }
 
 std::string workers_section(const RunRecord& run, const Summary& summary) {
@@ -145,7 +162,8 @@ std::string workers_section(const RunRecord& run, const Summary& summary) {
   const int64_t num_steps = summary.steps_of_last_process;
   for (const RankRecord& rank : run.ranks) {
     const double sum = total(of_rank(rank, num_steps));
-    std::vector<std::string> row = {std::to_string(rank.rank), escape_html(rank.host),
+    std::vector<std::string> row = {std::to_string(rank.rank),
+                                    rank.device.empty() ? escape_html(rank.host) : two_lines(rank.host, rank.device),
                                     rank.pid ? std::to_string(*rank.pid) : count_text(rank.pid), count_text(rank.samples)};
     for (const Phase& phase : kPhases) {
       const double seconds = rank.*phase.of_rank;

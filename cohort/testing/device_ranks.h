@@ -15,8 +15,8 @@
 
 namespace cohort {
 
-/// How a rank of the test exchanges what lies on its device; kHost: it has none.
-enum class Way { kHost, kThroughHost, kDevice };
+/// How a rank of the test exchanges what lies on its device; kHost: it has none; kMixed: rank 0 has one, and the others have none.
+enum class Way { kHost, kThroughHost, kDevice, kMixed };
 
 struct DeviceRank {
   Group& group;
@@ -39,11 +39,13 @@ inline std::vector<std::string> run_device_ranks(int num_ranks, Way way, const s
     link->device = test_device(rank);
     link->identity = concat("device ", way == Way::kDevice ? rank : 0);
     link->make = [&](const auto&, int, int, double) { return backend = c10::make_intrusive<TestDeviceBackend>(devices.backend(rank)); };
+    const bool has_one = way != Way::kHost && (way != Way::kMixed || rank == 0);
+    if (!has_one) link->device = c10::Device(at::kCPU), link->why_not = "it computes on the CPU";
     GroupOptions options{.timeout_seconds = 20};
     if (way != Way::kHost) options.device = link;
     Group group = Group::create(store, rank, num_ranks, options);
     require(group.device_backend_name() == (way == Way::kDevice ? "test" : ""), "which backend");
-    DeviceRank one{group, way == Way::kHost ? c10::Device(at::kCPU) : test_device(rank), [&] { return backend ? backend->num_calls : 0; }};
+    DeviceRank one{group, has_one ? test_device(rank) : c10::Device(at::kCPU), [&] { return backend ? backend->num_calls : 0; }};
     body(one);
   });
 }

@@ -1,5 +1,6 @@
 #include "cohort/train/device.h"
 
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/cuda.h>
 
@@ -7,20 +8,51 @@
 #include "cohort/comm/net/nccl.h"
 
 namespace cohort {
+namespace {
 
-c10::Device device_of_rank(const std::string& name, int local_rank) {
-  if (name == "cpu") return c10::Device(c10::DeviceType::CPU);
-  if (name != "cuda") fail(ErrorCode::kBadInput, name_settings("--device "), name, ": expected cpu or cuda");
+constexpr const char* kUseCpu = "; use --device cpu, or build Cohort against a CUDA build of LibTorch";
+
+std::string option_of(const DeviceChoice& choice) { return name_settings("--device ") + to_text(choice); }
+
+int num_gpus_here(const DeviceChoice& choice, int rank) {
   if (!torch::cuda::is_available())
-    fail(ErrorCode::kBadInput,
-         name_settings("--device cuda: LibTorch sees no CUDA device (a CPU build of LibTorch, no driver, or CUDA_VISIBLE_DEVICES hides "
-                       "them); use --device cpu, or build Cohort against a CUDA build of LibTorch"));
-  const c10::Device device(c10::DeviceType::CUDA,
-                           static_cast<c10::DeviceIndex>(local_rank % static_cast<int>(torch::cuda::device_count())));
+    fail(ErrorCode::kBadInput, option_of(choice), " (rank ", rank,
+         "): LibTorch sees no CUDA device (a CPU build of LibTorch, no driver, or CUDA_VISIBLE_DEVICES hides them)",
+         name_settings(kUseCpu));
+  return static_cast<int>(torch::cuda::device_count());
+}
+
+}  // namespace
+
+void check_devices(const Devices& devices) {
+  for (const DeviceChoice& choice : devices.entries)
+    if (choice.is_gpu && !at::CUDAHooksRegistry()->Has("CUDAHooks"))
+      fail(ErrorCode::kBadInput, option_of(choice), ": this is a CPU build of LibTorch, which sees no CUDA device", name_settings(kUseCpu));
+}
+
+c10::Device device_of_rank(const Devices& devices, const World& world) {
+  const DeviceChoice& choice = devices.of(world.rank);
+  if (!choice.is_gpu) return c10::Device(c10::DeviceType::CPU);
+  const int num_gpus = num_gpus_here(choice, world.rank), first = world.rank - world.local_rank;
+  // A launcher may deal ranks out over hosts in turn; then only the place on this host is known.
+  const bool side_by_side = first >= 0 && first + world.local_size <= world.size;
+  const int index =
+      choice.index >= 0 || side_by_side ? gpu_of_rank(devices, world.rank, first, world.local_size, num_gpus) : world.local_rank % num_gpus;
+  if (index >= num_gpus)
+    fail(ErrorCode::kBadInput, option_of(choice), " (rank ", world.rank, "): this host has ", num_gpus,
+         num_gpus == 1 ? " CUDA device, cuda:0" : concat(" CUDA devices, cuda:0 to cuda:", num_gpus - 1), "; name one of them, or cpu");
+  const c10::Device device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index));
   c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
   return device;
 }
 
-std::shared_ptr<const DeviceLink> link_of_device(c10::Device device) { return device.is_cuda() ? make_nccl_link(device) : nullptr; }
+std::shared_ptr<const DeviceLink> link_of_device(const Devices& devices, c10::Device device) {
+  if (devices.all_cpu()) return nullptr;
+  if (device.is_cuda()) return make_nccl_link(device);
+  auto link = std::make_shared<DeviceLink>();
+  link->device = device;
+  link->why_not = "it computes on the CPU";
+  return link;
+}
 
 }  // namespace cohort

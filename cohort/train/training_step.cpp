@@ -1,6 +1,7 @@
 #include "cohort/train/training_step.h"
 
 #include <ATen/core/Generator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <torch/utils.h>
 
@@ -33,6 +34,8 @@ LossScaler scaler_for(const Job& job) {
   if (job.config.loss_scale > 0) return LossScaler({.initial = job.config.loss_scale, .dynamic = false});
   return LossScaler();
 }
+
+void sleep_seconds(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
 }  // namespace
 
@@ -118,7 +121,10 @@ void TrainingStep::run_pipeline(LoadedBatch& loaded, int64_t number) {
     work.around_forward = [&](int k, const std::function<void()>& forward) {
       const StepContextScope context(context_of(pieces[round[static_cast<size_t>(k)]], number));
       const AutocastScope autocast(job_.precision, options_.device.type());
+      const auto began = Clock::now();
       forward();
+      // Here, so that the micro-batches of other workers wait for it as for a slow stage; a backward takes about twice a forward.
+      if (options_.slow_factor > 1) sleep_seconds((options_.slow_factor - 1) * 3 * seconds_since(began));
     };
     pipeline.record(options_.trace ? options_.trace->actions() : nullptr);
     pipeline.step(num_micro_batches, work);
@@ -255,8 +261,10 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   strategy_.set_gradient_factor(scaler_.gradient_factor());
   if (options_.noise) options_.noise->begin_step(number, batch.global_samples, scaler_.gradient_factor());
   forward_backward(batch, number);
-  if (options_.slow_factor > 1)
-    std::this_thread::sleep_for(std::chrono::duration<double>((options_.slow_factor - 1) * seconds_since(start)));
+  // Or what a GPU still computes would count as exchange, and shares by speed would give it too much.
+  if (const c10::Device& device = options_.device; !device.is_cpu())
+    c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+  if (options_.slow_factor > 1 && !part_.pipeline()) sleep_seconds((options_.slow_factor - 1) * seconds_since(start));
   const double backward_end = steady_seconds();
   strategy_.finish_backward();
   const double exchange_end = steady_seconds();

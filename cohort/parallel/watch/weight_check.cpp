@@ -39,7 +39,8 @@ bool is_readable(const at::Tensor& tensor) {
 
 WeightCheck::WeightCheck(Group& group, std::vector<NamedTensor> parameters) : parameters_(std::move(parameters)) {
   std::erase_if(parameters_, [](const NamedTensor& one) { return one.tensor.numel() == 0; });
-  const std::string mine = concat(at::get_cpu_capability(), " ", at::get_num_threads());
+  const std::string device = parameters_.empty() ? "" : c10::DeviceTypeName(parameters_.front().tensor.device().type());
+  const std::string mine = concat(at::get_cpu_capability(), " ", at::get_num_threads(), " ", device);
   const std::vector<std::string> all = group.all_gather_text(mine, "how weights are computed");
   is_on_ = !parameters_.empty() && std::all_of(all.begin(), all.end(), [&](const std::string& other) { return other == mine; });
 }

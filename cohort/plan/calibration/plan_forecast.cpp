@@ -15,6 +15,9 @@ std::optional<ForecastRecord> forecast_of_plan(const Json& plan, const std::stri
                                      std::pair("interval_from", "interval_from"),
                                      std::pair("predicted_peak_memory_bytes", "peak_memory_bytes"), std::pair("workers", "workers")})
     if (plan.contains(theirs)) event[ours] = plan[theirs];
+  if (plan.contains("uneven") && plan["uneven"].is_object())
+    for (const char* key : {"predicted_equal_waste", "predicted_equal_step_seconds"})
+      if (plan["uneven"].contains(key)) event[key] = plan["uneven"][key];
   ForecastRecord record = record_from<ForecastRecord>(event, where);
   if (!(record.predicted_step_seconds > 0) || !std::isfinite(record.predicted_step_seconds))
     fail(ErrorCode::kBadInput, where, ": 'predicted_step_seconds' is no number above 0");

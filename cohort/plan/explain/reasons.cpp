@@ -5,6 +5,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/explain/explain.h"
+#include "cohort/plan/explain/uneven.h"
 #include "cohort/plan/plan.h"
 
 namespace cohort {
@@ -91,6 +92,7 @@ std::vector<std::string> reasons_of(const SearchRequest& request, const PlanAnsw
   const Layout& layout = answer.best.candidate.layout;
   std::vector<std::string> reasons = {certificate(request, answer), where_time_goes(answer.best.forecast),
                                       where_memory_goes(answer.best.forecast)};
+  if (const auto uneven = uneven_forecast(request.problem, answer.best)) reasons.push_back(sentence_of(*uneven));
   const int devices = request.num_workers > 0 ? std::min(request.num_workers, request.problem.cluster.num_devices())
                                               : request.problem.cluster.num_devices();
   if (layout.num_ranks() < devices)

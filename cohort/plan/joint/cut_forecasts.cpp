@@ -81,10 +81,10 @@ CutForecasts::Setting CutForecasts::setting_of(const Combination& combination) {
   for (int worker = 0; worker < p; ++worker) {
     const LayerCosts* slowest = nullptr;
     double limit = kInfinite;
-    for (int replica = 0; replica < (mixed ? degrees.dp : 1); ++replica) {
+    for (int replica = 0; replica < (mixed ? degrees.dp * degrees.tp : 1); ++replica) {
       const bool pipes_inside = out.candidate.layout.order.starts_with("dp");
-      const int place = pipes_inside ? replica * p + worker : worker * degrees.dp + replica;
-      const int kind = problem.cluster.device_of_rank(place * degrees.tp);
+      const int data = replica / degrees.tp, place = pipes_inside ? data * p + worker : worker * degrees.dp + data;
+      const int kind = problem.cluster.device_of_rank(place * degrees.tp + replica % degrees.tp);
       const DeviceKind& device = problem.cluster.devices[at(kind)];
       const LayerCosts& costs = costs_.on_device(precision, degrees.tp, combination.micro_batch, kind);
       if (!slowest || costs.seconds() > slowest->seconds()) slowest = &costs;

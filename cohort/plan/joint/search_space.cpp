@@ -119,7 +119,9 @@ std::vector<int> SearchSpace::kinds(int num_ranks) const {
   int ranks = 0;
   for (const HostGroup& group : request_.problem.cluster.hosts) {
     if (ranks >= num_ranks) break;
-    if (std::find(out.begin(), out.end(), group.device) == out.end()) out.push_back(group.device);
+    const auto num_named = static_cast<int>(std::max<size_t>(1, group.mixed.size()));
+    for (int place = 0; place < std::min(num_named, num_ranks - ranks); ++place)
+      if (std::find(out.begin(), out.end(), group.kind_of(place)) == out.end()) out.push_back(group.kind_of(place));
     ranks += group.num_hosts * group.devices_per_host;
   }
   return out;
@@ -202,6 +204,17 @@ std::string SearchSpace::why_no_layouts() const {
   return why;
 }
 
+/// Of every device of a host.
+bool SearchSpace::has_costs(const HostGroup& group, const std::string& precision, int tp) const {
+  const PlanProblem& problem = request_.problem;
+  for (int place = 0; place < static_cast<int>(std::max<size_t>(1, group.mixed.size())); ++place) {
+    const DeviceKind& device = problem.cluster.devices[static_cast<size_t>(group.kind_of(place))];
+    if (!device.rates.empty() && !device.has(precision)) return false;
+    if (!has_points(problem.profile, {device.name, precision, tp, 1})) return false;
+  }
+  return true;
+}
+
 std::vector<Degrees> SearchSpace::all_degrees() const {
   const PlanProblem& problem = request_.problem;
   std::set<int> tensor_degrees;
@@ -213,11 +226,7 @@ std::vector<Degrees> SearchSpace::all_degrees() const {
       // Ranks up to here have points and hosts that tp divides.
       int most_ranks = 0;
       for (const HostGroup& group : problem.cluster.hosts) {
-        const DeviceKind& device = problem.cluster.devices[static_cast<size_t>(group.device)];
-        const bool has_rate = device.rates.empty() || device.has(precisions_[static_cast<size_t>(precision)]);
-        if (!has_rate || group.devices_per_host % tp != 0 ||
-            !has_points(problem.profile, {device.name, precisions_[static_cast<size_t>(precision)], tp, 1}))
-          break;
+        if (group.devices_per_host % tp != 0 || !has_costs(group, precisions_[static_cast<size_t>(precision)], tp)) break;
         most_ranks += group.num_hosts * group.devices_per_host;
       }
       most_ranks = std::min(most_ranks, most_workers_);

@@ -54,6 +54,7 @@ class SearchSpace {
 
   /// All choices of degrees that are on the cluster and in the profile.
   std::vector<Degrees> all_degrees() const;
+  bool has_costs(const HostGroup& group, const std::string& precision, int tp) const;
   /// Whether every device can have undivided layers in this precision.
   bool has_undivided_costs(const std::string& precision) const;
   /// Of a space without any: what is in the way.

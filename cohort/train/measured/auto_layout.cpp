@@ -17,11 +17,14 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/group.h"
+#include "cohort/job/devices.h"
+#include "cohort/job/injected_faults.h"
 #include "cohort/job/job.h"
 #include "cohort/job/refusals.h"
 #include "cohort/plan/calibration/calibration_file.h"
 #include "cohort/plan/explain/explain.h"
 #include "cohort/plan/goal/goal_search.h"
+#include "cohort/plan/explain/uneven.h"
 #include "cohort/plan/joint/search_machines.h"
 #include "cohort/study/goal/goal_worth.h"
 #include "cohort/train/measured/measure_model.h"
@@ -45,6 +48,8 @@ Config with_plan(const Config& config, const ModelProfile& profile, const Ranked
     out = goal->settle(out, layout);
   }
   if (out.workers > 0 || layout.num_ranks() > 1) out.workers = layout.num_ranks();
+  out.device = first_devices_of(out.device, layout.num_ranks());  // Fewer ranks than were asked for may have won.
+  out.inject = selected_faults(out.inject, layout.num_ranks(), false);
   if (layout.accumulate > 0) out.accumulate = layout.accumulate;
   if (!layout.precision.empty()) out.precision = layout.precision;
   if (layout.shares == "equal") layout.shares.clear();
@@ -69,7 +74,8 @@ double tried_seconds(const Config& config, const DataSet& data) {
   Config trial = config;
   trial.run = folder.path() + "/run";
   trial.steps = kTrialSteps, trial.epochs = 0;
-  trial.goal.clear(), trial.inject.clear(), trial.checkpoint_every = -1;
+  trial.goal.clear(), trial.checkpoint_every = -1;
+  trial.inject = selected_faults(trial.inject, trial.workers, /*slow_only=*/true);
   trial.json = false, trial.quiet = true;
   const std::string file = folder.path() + "/seconds";
   const Job job = resolve(trial, trial.workers);
@@ -141,10 +147,22 @@ AutoLayout finish(const Config& config, const MachineAnswer& found, const Choice
   plan.answer.lower_bound = std::min(plan.answer.lower_bound, chosen.plan.objective);
   plan.reasons = reasons_of(plan.request, plan.answer);
   plan.reasons.insert(plan.reasons.begin(), sentences.begin(), sentences.end());
-  return {.config = with_plan(config, chosen.request.problem.profile, chosen.plan, goal),
-          .plan = to_json(plan),
-          .problem = chosen.request.problem,
-          .sentences = std::move(sentences)};
+  AutoLayout out{.config = with_plan(config, chosen.request.problem.profile, chosen.plan, goal),
+                 .plan = to_json(plan),
+                 .problem = chosen.request.problem,
+                 .sentences = std::move(sentences)};
+  if (const auto uneven = uneven_forecast(chosen.request.problem, chosen.plan)) out.sentences.push_back(sentence_of(*uneven));
+  if (out.config.inject != config.inject)
+    out.sentences.push_back(concat(name_settings("--inject "), config.inject, ": faults of ranks that are not started fall away"));
+  return out;
+}
+
+/// What is measured here are layers on the CPU.
+void check_measurable(const Config& config) {
+  if (parse_devices(config.device).all_cpu()) return;
+  fail(ErrorCode::kBadInput, name_settings("--layout auto with --device "), config.device,
+       name_settings(": layers on GPUs are not measured yet; name a layout, or plan from a description: cohort plan --cluster FILE, whose "
+                     "hosts may have devices of several kinds"));
 }
 
 /// What is sure.
@@ -194,6 +212,7 @@ SearchRequest measured_request(const Config& config, const ModelProfile& profile
 }
 
 AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_progress, const KnownBefore& known, const AutoGoal* goal) {
+  check_measurable(config);
   const double start = steady_seconds();
   const int most = std::max(1, config.workers);
   ModelProfile profile;
@@ -251,6 +270,7 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
 
 AutoLayout choose_layout_together(const Config& config, const DataSet& data, const World& world, const KnownBefore& known,
                                   const AutoGoal* goal) {
+  check_measurable(config);
   Group group = Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout});
   const ModelProfile profile =
       known.profile ? *known.profile : measure_model_together(config, data, {.precisions = {config.precision}}, group);

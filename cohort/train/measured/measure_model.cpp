@@ -11,6 +11,7 @@
 //   4. Under tp the layers are divided (tensor/shard_graph.h) and measured with their exchanges inside, in lockstep.
 //   5. The machine: exchanges of three kinds at two sizes, which gives latency and rate as exchange_seconds() has them; a hand-over
 //      likewise; the rate of memory from w += g, three arrays; the memory that a process has before its first tensor.
+//   6. Ranks that are not equally fast (divide_by_speed.h; --inject slow makes some) become kinds of device with points of their own.
 //
 // Cost: for each number of workers and precision about kRounds x 4 steps at each size; seconds for models whose step is below 0.1 s.
 
@@ -38,10 +39,12 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/tensor_channels.h"
+#include "cohort/job/injected_faults.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/step_context.h"
 #include "cohort/tensor/shard_graph.h"
 #include "cohort/train/batch_tensors.h"
+#include "cohort/train/measured/divide_by_speed.h"
 #include "cohort/train/measured/measure_in_ranks.h"
 #include "cohort/train/measured/profile_layers.h"
 #include "cohort/train/precision.h"
@@ -67,7 +70,12 @@ double seconds_of(const std::function<void()>& call) {
 class ModelMeter {
  public:
   ModelMeter(const Config& config, const DataSet& data, const MeasureModelOptions& options, Group& group)
-      : config_(config), data_(data), options_(options), group_(group), device_(concat("rank-of-", group.size())) {}
+      : config_(config),
+        data_(data),
+        options_(options),
+        group_(group),
+        device_(concat("rank-of-", group.size())),
+        slow_factor_(injection_for_rank(parse_faults(config.inject), group.rank()).slow_factor) {}
 
   ModelProfile run() {
     const std::shared_ptr<LayerGraph> model = build();
@@ -81,6 +89,7 @@ class ModelMeter {
     for (int degree = 2; options_.divides_layers && degree <= group_.size(); degree *= 2)
       if (group_.size() % degree == 0) measure_divided(degree, profile);
     profile.measured_on.push_back(measure_machine());
+    divide_by_speed(profile, whole_seconds_, group_);
     return profile;
   }
 
@@ -170,8 +179,12 @@ class ModelMeter {
         group_.all_reduce(slowest, Reduction::kMax, "the seconds of a round");
         if (*slowest.const_data_ptr<double>() > kRoundSeconds && round >= 2) break;
       }
-      if (group_.rank() == 0) profile.points.push_back(point_of(rounds, precision, tp, size));
-      if (group_.rank() == 0 && profile.edges.empty()) {
+      profile.points.push_back(point_of(rounds, precision, tp, size));
+      if (tp == 1) {
+        whole_seconds_.emplace_back();
+        for (const Round& round : rounds) whole_seconds_.back().push_back(round.whole_seconds);
+      }
+      if (profile.edges.empty()) {
         profile.edges = rounds.front().layers.edges, profile.tied = rounds.front().layers.tied;
         for (size_t i = 0; i < profile.layers.size(); ++i) profile.layers[i].output_kept = rounds.front().layers.layers[i].output_kept;
       }
@@ -192,7 +205,17 @@ class ModelMeter {
     };
     out.layers = profile_layers(model, tensors.input, {.repeats = 1, .precision = kind, .loss = loss_of});
     out.whole_seconds = whole_seconds(model, kind, tensors, loss_of);
+    if (slow_factor_ > 1) slow_down(out);
     return out;
+  }
+
+  /// As a rank with --inject slow would take: the numbers alone, or measuring would take as long.
+  void slow_down(Round& round) const {
+    round.whole_seconds *= slow_factor_, round.read_seconds *= slow_factor_;
+    for (LayerProfile& layer : round.layers.layers)
+      for (const auto part :
+           {&LayerProfile::forward_seconds, &LayerProfile::backward_input_seconds, &LayerProfile::backward_weight_seconds})
+        layer.*part *= slow_factor_;
   }
 
   ProfilePoint point_of(const std::vector<Round>& rounds, const std::string& precision, int tp, int64_t size) const {
@@ -321,6 +344,8 @@ class ModelMeter {
   const MeasureModelOptions& options_;
   Group& group_;
   std::string device_;
+  double slow_factor_;
+  std::vector<std::vector<double>> whole_seconds_;  // Of this rank, by size and round.
   int64_t reserved_bytes_ = 0;
 };
 

@@ -11,6 +11,7 @@
 #include "cohort/parallel/compress/compressor.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/schedule/check.h"
+#include "cohort/train/device.h"
 #include "cohort/train/evaluate.h"
 #include "cohort/train/measured/balance.h"
 #include "cohort/train/parameter_places.h"
@@ -116,6 +117,8 @@ void check_run(const Job& job, std::optional<bool> is_text) {
   check_faults(job);
   check_compressor(layout.compress);
   job.shares.of(job.num_ranks());
+  job.devices.check(job.num_ranks());
+  check_devices(job.devices);
   check_refusals(job.situation(is_text));
   check_schedule_name(layout);
   check_backend(config);

@@ -55,7 +55,7 @@ RanksRecord gather_ranks(Group& group, const RankRecord& mine) {
 
 }  // namespace
 
-RunReporter::RunReporter(RunSetup& run, const RunSaver& saver) : run_(run), saver_(saver) {
+RunReporter::RunReporter(RunSetup& run, const RunSaver& saver) : run_(run), saver_(saver), waste_(run.job.shares.are_equal()) {
   if (!run.reports_here()) return;
   metrics_ = std::make_unique<Metrics>(run.config.run, saver.first_step(), run.config.json);
   progress_ = std::make_unique<report::Progress>(run.total_steps, saver.first_step(), !run.config.quiet);
@@ -79,6 +79,7 @@ StartRecord RunReporter::describe_start() const {
       .torch = COHORT_BUILT_WITH_TORCH,
       .host = run_.world.host,
       .started = utc_now(),
+      .devices = run_.device_names,
       .device_backend = run_.group.device_backend_name()};
   if (run_.model->loss()) start.loss = "own";
   if (run_.job.layout.tp > 1) start.tensor_parallel = division_record(run_.parallel.division, run_.job.layout);
@@ -125,6 +126,7 @@ void RunReporter::step(const StepResult& step, int64_t num_samples, bool is_last
   totals_.compute_seconds += metrics.compute_seconds;
   totals_.exchange_seconds += metrics.exchange_seconds;
   totals_.optimizer_seconds += metrics.optimizer_seconds;
+  waste_.add_step(metrics, num_samples);
   if (step.skipped) tell_skipped(metrics.step);
   if (!run_.reports_here()) return;
   if (metrics.step % run_.config.log_every == 0 || is_last) metrics_->step(metrics);
@@ -132,6 +134,7 @@ void RunReporter::step(const StepResult& step, int64_t num_samples, bool is_last
 }
 
 void RunReporter::shares(int64_t from_step, const std::vector<double>& shares) {
+  waste_.new_shares(from_step);
   if (run_.reports_here()) metrics_->event(SharesRecord{from_step, shares});
 }
 
@@ -167,7 +170,7 @@ void RunReporter::checkpoint_failed(int64_t step, const std::string& cause) {
 /// Whether compressing would pay, for exchanges over a network.
 void RunReporter::write_exchange_advice(double step_seconds) {
   if (run_.world.size == 1 || !run_.parallel.part->is_whole() || GroupInternals::arena(run_.group) || run_.job.layout.zero > 0 ||
-      run_.job.layout.compress != "none" || step_seconds_.empty())
+      run_.job.layout.compress != "none" || !run_.job.devices.all_cpu() || step_seconds_.empty())
     return;
   std::vector<std::vector<int64_t>> shapes;
   for (const NamedTensor& parameter : distinct_parameters(*run_.model))
@@ -177,6 +180,17 @@ void RunReporter::write_exchange_advice(double step_seconds) {
   if (!run_.is_first()) return;
   metrics_->event(advice);
   progress_->note(advice.sentence);
+}
+
+/// Workers that wait for slower ones, where each has the whole model. Collective.
+void RunReporter::write_waste() {
+  if (run_.world.size == 1 || !run_.parallel.part->is_whole()) return;
+  PlannedWaste planned;  // Rank 0 has the forecast, and is the one that tells.
+  if (run_.forecast) planned = {run_.forecast->record.predicted_equal_waste, run_.forecast->record.predicted_equal_step_seconds};
+  const std::optional<WasteRecord> told = waste_.tell(run_.group, run_.config.global_batch, planned);
+  if (!told || !run_.is_first()) return;
+  metrics_->event(*told);
+  progress_->note(told->sentence);
 }
 
 PartRecord RunReporter::describe_part() const {
@@ -201,6 +215,7 @@ RankRecord RunReporter::describe_rank() const {
   RankRecord mine = totals_;
   mine.rank = run_.world.rank;
   mine.host = run_.world.host;
+  if (!run_.device_names.empty()) mine.device = run_.device.str();
   mine.pid = ::getpid();
   mine.peak_memory_bytes = peak_memory_bytes();
   mine.weight_bytes = forecast.weight_bytes;
@@ -285,6 +300,7 @@ void RunReporter::end(TrainResult& result) {
     }
   }
   write_exchange_advice(result.step_seconds);
+  write_waste();
   write_trace();
   const RanksRecord all = write_end(result);
   if (!run_.is_first()) return;

@@ -9,6 +9,7 @@
 
 #include "cohort/record/run_event.h"
 #include "cohort/report/progress.h"
+#include "cohort/train/measured/share_waste.h"
 #include "cohort/train/metrics.h"
 #include "cohort/train/run/run_saver.h"
 #include "cohort/train/run/run_setup.h"
@@ -34,6 +35,7 @@ class RunReporter {
 
  private:
   void tell_skipped(int64_t step);
+  void write_waste();
   void write_exchange_advice(double step_seconds);
   void write_trace();
   StartRecord describe_start() const;
@@ -55,6 +57,7 @@ class RunReporter {
   Evaluation last_evaluation_;
   int64_t evaluated_step_ = -1;
   bool skip_is_told_ = false;
+  ShareWaste waste_;
 };
 
 }  // namespace cohort

@@ -50,16 +50,18 @@ RunSetup::RunSetup(const Job& job_given, const DataSet& data_given, const World&
       world(here),
       options(how),
       injection(injection_for_rank(job.faults, world.rank)),
-      device(device_of_rank(config.device, world.local_rank)) {
+      device(device_of_rank(job.devices, world)) {
   at::set_num_threads(threads_of_rank(config, world));
   if (config.memory_limit > 0) limit_memory(config.memory_limit);
   if (world.status_fd >= 0) {
     status = StatusPage::open(::dup(world.status_fd), world.size);
     count_steps(status[world.rank]);
   }
-  group = Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout, .device = link_of_device(device)});
+  group =
+      Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout, .device = link_of_device(job.devices, device)});
   take_folder();
   check_same_text(group, to_toml(config), "the configuration", "start all ranks with the same options and config.toml");
+  if (config.device != "cpu") device_names = group.all_gather_text(device.str(), "the ranks' devices by name");
   total_steps = steps_of_run(job.config, data.train->num_samples());
   make_model();
   make_step();

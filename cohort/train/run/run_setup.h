@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "cohort/comm/group.h"
 #include "cohort/data/loader.h"
@@ -51,7 +53,8 @@ struct RunSetup {
   const c10::Device device;
   StatusPage status;
   Group group;
-  std::unique_ptr<RunFolder> folder;  ///< Null where another process has it.
+  std::vector<std::string> device_names;  ///< Of all ranks; empty where all are on the CPU and nobody said so.
+  std::unique_ptr<RunFolder> folder;      ///< Null where another process has it.
   int64_t total_steps = 0;
   std::shared_ptr<LayerGraph> model;  ///< This rank's part.
   AlteredModel altered;

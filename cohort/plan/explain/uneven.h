@@ -1,0 +1,26 @@
+#pragma once
+// What equal shares of the batch would cost on devices that are not equally fast, beside the shares of a plan. Torch-free.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/base/text/json_fwd.h"
+#include "cohort/plan/joint/joint_search.h"
+
+namespace cohort {
+
+struct UnevenForecast {
+  std::vector<double> shares;  ///< Of the plan, one a rank; they add up to 1.
+  double step_seconds = 0, waste = 0;
+  double equal_step_seconds = 0, equal_waste = 0;  ///< With equal shares and all else as in the plan.
+};
+
+/// Waste: the share of the ranks' seconds in which they wait for the slowest to have computed. None where the plan is not dp alone over
+/// devices of several kinds.
+std::optional<UnevenForecast> uneven_forecast(const PlanProblem& problem, const RankedPlan& plan);
+
+std::string sentence_of(const UnevenForecast& uneven);
+Json to_json(const UnevenForecast& uneven);
+
+}  // namespace cohort
