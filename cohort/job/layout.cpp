@@ -12,6 +12,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/job/refusals.h"
 #include "cohort/job/shares.h"
+#include "cohort/job/sync_mode.h"
 
 namespace cohort {
 namespace {
@@ -51,17 +52,6 @@ std::string recompute_value(const std::string& value) {
   return value;
 }
 
-std::string sync_value(const std::string& value) {
-  static const std::vector<std::string> kWords = {"step", "async", "queue"}, kCounted = {"stale", "local", "diloco"};
-  if (std::find(kWords.begin(), kWords.end(), value) != kWords.end()) return value;
-  const size_t colon = value.find(':');
-  const auto count = colon == std::string::npos ? std::nullopt : parse_integer(value.substr(colon + 1));
-  if (std::find(kCounted.begin(), kCounted.end(), value.substr(0, colon)) == kCounted.end() || !count || *count < 1)
-    fail(ErrorCode::kBadInput, name_settings("--layout: sync="), value,
-         " is none of: step async stale:K local:H diloco:H queue (K, H from 1)");
-  return value;
-}
-
 std::string split_value(const std::string& value) {
   if (value == "auto" || value == "even" || value == "branches") return value;
   int64_t before = 0;
@@ -82,7 +72,7 @@ bool set_key(Layout& layout, const std::string& key, const std::string& value) {
   else if (key == "tp") layout.tp = integer_value(key, value, 1, kMostRanks);
   else if (key == "zero") layout.zero = integer_value(key, value, 0, 3);
   else if (key == "microbatches") layout.microbatches = integer_value(key, value, 1, 4096);
-  else if (key == "sync") layout.sync = sync_value(value);
+  else if (key == "sync") layout.sync = to_text(parse_sync(value));
   else if (key == "schedule") layout.schedule = value;
   else if (key == "recompute") layout.recompute = recompute_value(value);
   else if (key == "accumulate") layout.accumulate = integer_value(key, value, 1, 1 << 20);

@@ -85,7 +85,7 @@ TEST_CASE("layout: what is refused says what to do") {
            {"pp=2,split=3/3", "rising layer numbers"},
            {"pp=2,compress=int8", "compress=none"},
            {"sync=async", "sync=step"},
-           {"sync=stale:0", "sync=stale:0 is none of"},
+           {"sync=stale:-1", "sync=stale:-1 is none of"},
            {"recompute=3-1", "rising numbers of layers"},
            {"recompute=some", "rising numbers of layers"},
            {"accumulate=0", "from 1 to"},

@@ -1,0 +1,40 @@
+#include "cohort/job/sync_mode.h"
+
+#include <optional>
+#include <utility>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/text.h"
+
+namespace cohort {
+namespace {
+
+struct Named {
+  const char* name;
+  SyncKind kind;
+  int64_t least;  // Of the number after the colon; -1: there is none.
+};
+constexpr Named kModes[] = {{"step", SyncKind::kStep, -1},  {"async", SyncKind::kAsync, -1},  {"stale", SyncKind::kStale, 0},
+                            {"local", SyncKind::kLocal, 1}, {"diloco", SyncKind::kDiloco, 1}, {"queue", SyncKind::kQueue, -1}};
+
+}  // namespace
+
+SyncMode parse_sync(const std::string& text) {
+  const size_t colon = text.find(':');
+  const std::string name = text.substr(0, colon);
+  for (const Named& mode : kModes) {
+    if (name != mode.name || (colon == std::string::npos) != (mode.least < 0)) continue;
+    const auto number = mode.least < 0 ? std::optional<int64_t>(0) : parse_integer(text.substr(colon + 1));
+    if (number && *number >= mode.least) return {mode.kind, *number};
+  }
+  fail(ErrorCode::kBadInput, name_settings("--layout: sync="), text,
+       " is none of: step async stale:K local:H diloco:H queue (K from 0, H from 1)");
+}
+
+std::string to_text(const SyncMode& mode) {
+  for (const Named& one : kModes)
+    if (one.kind == mode.kind) return one.least < 0 ? one.name : concat(one.name, ":", mode.number);
+  return "step";
+}
+
+}  // namespace cohort

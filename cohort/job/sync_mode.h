@@ -1,0 +1,30 @@
+#pragma once
+// How data-parallel workers wait for one another: the value `sync` of a layout. Torch-free.
+
+#include <cstdint>
+#include <string>
+
+#include "cohort/base/export.h"
+
+namespace cohort {
+
+enum class SyncKind {
+  kStep,    ///< All agree after every step.
+  kAsync,   ///< Each pushes its gradient to a server when it has one, and takes the newest weights.
+  kStale,   ///< The same, nobody more than `number` steps ahead of the slowest.
+  kLocal,   ///< Weights are averaged every `number` steps.
+  kDiloco,  ///< The same with an outer optimizer on the averaged change.
+  kQueue,   ///< Trained models queue up; a free worker takes one and trains it on.
+};
+
+struct SyncMode {
+  SyncKind kind = SyncKind::kStep;
+  int64_t number = 0;  ///< K of stale, from 0; H of local and diloco, from 1.
+  bool operator==(const SyncMode&) const = default;
+};
+
+/// step, async, stale:K, local:H, diloco:H, queue. Error(kBadInput) for anything else.
+COHORT_API SyncMode parse_sync(const std::string& text);
+COHORT_API std::string to_text(const SyncMode& mode);
+
+}  // namespace cohort

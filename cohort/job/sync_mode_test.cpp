@@ -1,0 +1,23 @@
+#include "cohort/job/sync_mode.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "cohort/base/error.h"
+
+using namespace cohort;
+
+TEST_CASE("sync: every mode is read and written back") {
+  for (const std::string text : {"step", "async", "stale:0", "stale:3", "local:1", "diloco:500", "queue"})
+    CHECK(to_text(parse_sync(text)) == text);
+  CHECK(parse_sync("stale:3") == SyncMode{SyncKind::kStale, 3});
+}
+
+TEST_CASE("sync: anything else is refused in one line") {
+  for (const std::string text : {"", "sync", "stale", "stale:", "stale:-1", "local:0", "diloco:x", "local:1:2", "async:1", "step:1", "queue:2",
+                                 "local:99999999999999999999"}) {
+    CAPTURE(text);
+    CHECK_THROWS_WITH_AS(parse_sync(text), doctest::Contains("is none of: step async stale:K local:H diloco:H queue"), Error);
+  }
+}
