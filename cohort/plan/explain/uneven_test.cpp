@@ -54,7 +54,7 @@ SearchRequest request_of(int num_ranks, double times, int64_t global_batch) {
 
 TEST_CASE("uneven: a plan gives a slow rank of the host less, and says what equal shares would waste") {
   SearchRequest request = request_of(2, 3, 32);
-  const PlanAnswer answer = search_plan(request);
+  const PlanAnswer answer = search_plan(request, nullptr, nullptr);
   CHECK(answer.best.candidate.layout.dp == 2);
   CHECK(answer.best.candidate.layout.shares == "24:8");
   const auto uneven = uneven_forecast(request.problem, answer.best);
@@ -75,13 +75,13 @@ TEST_CASE("uneven: a plan gives a slow rank of the host less, and says what equa
 TEST_CASE("uneven: equal shares that are asked for are told of; equal workers are not") {
   SearchRequest request = request_of(3, 2, 30);
   request.fixed = {{"dp", "3"}, {"pp", "1"}, {"tp", "1"}, {"shares", "equal"}};
-  const auto uneven = uneven_forecast(request.problem, search_plan(request).best);
+  const auto uneven = uneven_forecast(request.problem, search_plan(request, nullptr, nullptr).best);
   REQUIRE(uneven);
   CHECK(uneven->equal_waste == uneven->waste);
   CHECK(uneven->waste == doctest::Approx(1.0 / 6).epsilon(0.01));  // One of three ranks waits half of the step.
   CHECK(sentence_of(*uneven).starts_with("workers are not equally fast: with equal shares"));
   const SearchRequest alike = request_of(2, 1, 32);
-  const PlanAnswer answer = search_plan(alike);
+  const PlanAnswer answer = search_plan(alike, nullptr, nullptr);
   CHECK(!uneven_forecast(alike.problem, answer.best));
   CHECK(!to_json(Plan{.request = alike, .answer = answer, .reasons = {}}).contains("uneven"));
 }
@@ -89,7 +89,7 @@ TEST_CASE("uneven: equal shares that are asked for are told of; equal workers ar
 TEST_CASE("uneven: a pipeline gives the slow rank fewer layers") {
   SearchRequest request = request_of(2, 3, 32);
   request.fixed = {{"dp", "1"}, {"pp", "2"}, {"tp", "1"}};
-  const RankedPlan best = search_plan(request).best;
+  const RankedPlan best = search_plan(request, nullptr, nullptr).best;
   REQUIRE(best.forecast.workers.size() == 2);
   CHECK(best.forecast.workers[0].device == "fast");
   CHECK(best.forecast.workers[0].layers.size() == 6);
