@@ -7,8 +7,11 @@
 
 namespace cohort {
 
-/// The most that was resident at any time; memory shared with other processes counts whole.
+/// The most that was resident at any time. Of memory that processes share by intent (one copy of the weights on a host) each counts its
+/// part, as it is shared now.
 int64_t peak_memory_bytes();
+/// Pages of files, mostly of libraries, that are resident now.
+int64_t resident_file_bytes();
 
 /// What this process may still take: of the host's memory that is free, and of its control groups' limits (version 1 or 2) where those
 /// leave less. Files that the kernel keeps in memory and can drop count as free.

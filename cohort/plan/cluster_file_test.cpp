@@ -316,7 +316,7 @@ TEST_CASE("what is wrong in JSON is said with its place") {
   refused("hosts[1]: 'devices' names 2 devices, and 'devices_per_host' is 4", with_devices({"a", "b"}));
   refused("hosts[1]: 'devices' is string; expected a list of names", with_devices("a"));
   refused("hosts[1]: 'devices' has number; expected the names of devices", with_devices({"a", 1, "a", "b"}));
-  refused("hosts[1]: no device is named \"c\"; there are: \"a b\"", with_devices({"a", "b", "c", "b"}));
+  refused("hosts[1]: no device is named \"c\" (did you mean 'a'?); there are: \"a b\"", with_devices({"a", "b", "c", "b"}));
   refused("hosts[1]: that makes 1048582 devices; at most 1048576 are accepted", [](Json& j) {
     j["hosts"][1]["num_hosts"] = 1024;
     j["hosts"][1]["devices_per_host"] = 1024;

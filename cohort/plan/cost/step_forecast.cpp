@@ -37,6 +37,9 @@ namespace {
 constexpr int64_t kSimulated = 1 << 16;  // Computing actions.
 
 std::string precision_of(const Layout& layout) { return layout.precision.empty() ? "fp32" : layout.precision; }
+/// Of the largest piece of a share, which is in whole samples.
+int64_t whole_samples(double share) { return static_cast<int64_t>(std::ceil(share - 1e-9)); }
+
 int num_micro_steps(const Layout& layout) { return std::max(1, layout.accumulate); }
 
 /// Seconds and bytes of layers on one kind of device.
@@ -191,7 +194,7 @@ class Forecast {
     const double per_micro_step = static_cast<double>(problem_.global_batch) / num_micro_steps(layout_);
     for (int data = 0; data < layout_.dp; ++data) {
       const double share = per_micro_step * weights[static_cast<size_t>(data)] / sum;
-      out.emplace_back(problem_.cluster.device_of_rank(places_.rank(data, 0, 0)), std::max<int64_t>(1, std::llround(share)));
+      out.emplace_back(problem_.cluster.device_of_rank(places_.rank(data, 0, 0)), std::max<int64_t>(1, whole_samples(share)));
     }
     std::sort(out.begin(), out.end());
     out.erase(std::unique(out.begin(), out.end()), out.end());

@@ -364,10 +364,15 @@ void append(ModelProfile& all, ModelProfile one) {
 
 ModelProfile measure_model(const Config& config, const DataSet& data, const MeasureModelOptions& options) {
   ModelProfile all;
+  const int64_t resident_here = resident_file_bytes();
   for (const int workers : options.workers) {
     const Json json = measure_in_ranks(workers, config.backend, [&](const World& world, Group& group) {
       at::set_num_threads(config.threads > 0 ? config.threads : cores_of_rank(world));
-      return to_json(ModelMeter(config, data, options, group).run());
+      ModelProfile profile = ModelMeter(config, data, options, group).run();
+      // One worker is trained by the process itself, which has more of its libraries resident than a fork of it.
+      if (workers == 1)
+        profile.measured_on.front().devices.front().reserved_bytes += std::max<int64_t>(0, resident_here - resident_file_bytes());
+      return to_json(profile);
     });
     append(all, model_profile_from_json(json, "what was measured"));
   }
