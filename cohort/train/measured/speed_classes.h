@@ -9,7 +9,7 @@ namespace cohort {
 class SpeedClasses {
  public:
   static constexpr double kSlower = 1.1;      ///< A rank is slower than another that takes so many times its seconds
-  static constexpr double kMostRounds = 0.9;  ///< in this share of the rounds: a hiccup is in one of them, a slow core in all.
+  static constexpr double kMostRounds = 0.75;///< in this share of the rounds: a hiccup is in one of them, a slow core in all.
 
   explicit SpeedClasses(const std::vector<std::vector<std::vector<double>>>& seconds);
 

@@ -118,11 +118,11 @@ void check_run(const Job& job, std::optional<bool> is_text) {
   check_compressor(layout.compress);
   job.shares.of(job.num_ranks());
   job.devices.check(job.num_ranks());
-  check_devices(job.devices);
   check_refusals(job.situation(is_text));
   check_schedule_name(layout);
   check_backend(config);
   check_options(job.situation(is_text));
+  check_devices(job.devices);
 }
 
 }  // namespace cohort
