@@ -68,7 +68,7 @@ void check_inject(const Config& config, int workers) {
 ModelProfile measure_and_keep(const Config& config, const DataSet& data, const KeptMeasurement& what) {
   if (!what.path.empty()) check_writable_file(what.path);
   ModelProfile profile = measure_model(
-      config, data, {.precisions = what.precisions, .workers = numbers_of_workers(what.workers), .shows_progress = shows_progress(config)});
+      config, data, {.precisions = what.precisions, .workers = numbers_of_workers(what.workers), .times_compression = true, .shows_progress = shows_progress(config)});
   profile.source = source_of(config, what);
   if (!what.path.empty()) write_file_atomically(what.path, to_json(profile).dump(1) + "\n");
   return profile;

@@ -170,6 +170,12 @@ Profile profile_at(const ModelProfile& profile, const ProfileKey& key) {
   return out;
 }
 
+const CodingCost* find_coding(const ModelProfile& profile, const std::string& device, const std::string& compress) {
+  for (const CodingCost& one : profile.codings)
+    if (one.compress == compress && (one.device == device || one.device.empty())) return &one;
+  return nullptr;
+}
+
 std::pair<double, double> interval_at(const ModelProfile& profile, const ProfileKey& key) {
   const Place place = place_of(profile, key);
   double sum = 0, low = 0, high = 0;

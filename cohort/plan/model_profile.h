@@ -42,6 +42,15 @@ struct ProfilePoint {
   std::vector<LayerCost> layers;  ///< One a layer.
 };
 
+/// What compressing the gradients of the whole model costs a rank in a step.
+struct CodingCost {
+  std::string device;    ///< As in ProfilePoint.
+  std::string compress;  ///< As Layout::compress has it.
+  double seconds = 0;    ///< To make and read what is sent.
+  double sent_share = 1;  ///< Of the bytes of fp32, between two ranks.
+  int num_exchanges = 1;  ///< One after the other, for each one without compression.
+};
+
 struct ModelProfile {
   std::string model, source;
   std::vector<ProfiledLayer> layers;
@@ -49,6 +58,7 @@ struct ModelProfile {
   std::vector<std::pair<int, int>> tied;   ///< As in Profile; the weight counts in its owner alone.
   int64_t sample_granularity = 1;          ///< Samples that a norm keeps together; above 1 a step is not cut into pieces.
   std::vector<ProfilePoint> points;        ///< By device, precision, tp, micro_batch; no two alike.
+  std::vector<CodingCost> codings;         ///< Those that were measured; others are taken from the speed of memory.
   /// Where it was measured: for each number of workers that ran side by side a cluster of that many, whose device the points name. Empty
   /// where it was not measured here.
   std::vector<Cluster> measured_on;
@@ -73,6 +83,8 @@ std::vector<int64_t> measured_micro_batches(const ModelProfile& profile, const P
 /// outermost (through 0 where there is one), where none is negative or falls as the micro-batch rises. weight_bytes are 4 bytes an element
 /// divided by tp where the layer divides; link numbers stay 0. Error(kBadInput) where has_points() is false.
 Profile profile_at(const ModelProfile& profile, const ProfileKey& key);
+/// None where it was not measured for this device.
+const CodingCost* find_coding(const ModelProfile& profile, const std::string& device, const std::string& compress);
 /// How far all costs together may be from it: the sums of seconds x low and seconds x high over the sum of seconds.
 std::pair<double, double> interval_at(const ModelProfile& profile, const ProfileKey& key);
 

@@ -32,7 +32,8 @@ constexpr double kMostSeconds = 1e9, kMostShare = 1e6;
 
 const std::vector<std::string> kOutputKept = {"no", "itself", "readers"};  // As OutputKept.
 const std::vector<std::string> kPrecisions = {"fp32", "bf16", "fp16"};
-const std::vector<std::string> kProfileKeys = {"model", "source", "layers", "edges", "tied", "points", "sample_granularity", "measured_on"};
+const std::vector<std::string> kProfileKeys = {"model", "source", "layers", "edges", "tied", "points", "sample_granularity", "codings", "measured_on"};
+const std::vector<std::string> kCodingKeys = {"device", "compress", "seconds", "sent_share", "num_exchanges"};
 const std::vector<std::string> kLayerKeys = {"name",         "kind",        "num_trained",  "num_frozen",
                                              "buffer_bytes", "output_kept", "tensor_parts", "num_tensor_exchanges"};
 const std::vector<std::string> kOneSizeKeys = {
@@ -231,6 +232,23 @@ void sort_points(std::vector<ProfilePoint>& points, const std::string& where) {
   if (alike != points.end()) fail(ErrorCode::kBadInput, where, ": two points for ", text_of(*alike));
 }
 
+CodingCost coding_from_json(const Json& json, const std::string& where) {
+  const Fields fields(json, where, kCodingKeys);
+  return {.device = fields.text("device"),
+          .compress = fields.text("compress"),
+          .seconds = fields.number("seconds", 0, kMostSeconds),
+          .sent_share = fields.number("sent_share", 0, 1e6),
+          .num_exchanges = static_cast<int>(fields.integer("num_exchanges", 1, 1 << 20))};
+}
+
+Json coding_json(const CodingCost& coding) {
+  return {{"device", coding.device},
+          {"compress", coding.compress},
+          {"seconds", coding.seconds},
+          {"sent_share", coding.sent_share},
+          {"num_exchanges", coding.num_exchanges}};
+}
+
 /// What both forms have.
 ModelProfile finished(ModelProfile profile, const Fields& fields, const std::string& where) {
   profile.model = fields.text("model");
@@ -353,6 +371,9 @@ ModelProfile model_profile_from_json(const Json& json, const std::string& where)
   for (const Json& point : points)
     profile.points.push_back(point_from_json(point, concat(where, ": points[", profile.points.size(), "]"), layers.size()));
   if (fields.has("sample_granularity")) profile.sample_granularity = fields.integer("sample_granularity", 1, INT64_C(1) << 40);
+  if (fields.has("codings"))
+    for (const Json& coding : fields.list("codings", kMostPoints))
+      profile.codings.push_back(coding_from_json(coding, concat(where, ": codings[", profile.codings.size(), "]")));
   if (fields.has("measured_on"))
     for (const Json& cluster : fields.list("measured_on", kMostClusters))
       profile.measured_on.push_back(cluster_from_json(cluster, concat(where, ": measured_on[", profile.measured_on.size(), "]")));
@@ -367,6 +388,7 @@ Json to_json(const ModelProfile& profile) {
            {"layers", std::move(layers)},      {"edges", pairs_json(profile.edges)},
            {"tied", pairs_json(profile.tied)}, {"points", std::move(points)}};
   if (profile.sample_granularity > 1) out["sample_granularity"] = profile.sample_granularity;
+  for (const CodingCost& coding : profile.codings) out["codings"].push_back(coding_json(coding));
   for (const Cluster& cluster : profile.measured_on) out["measured_on"].push_back(to_json(cluster));
   return out;
 }

@@ -135,7 +135,7 @@ TEST_CASE("what is wrong in a file is said with its place") {
     CHECK_MESSAGE(what == std::string("f.json: ") + text, what);
   };
   refused("expected an object, found array", [](Json& j) { j = Json::array(); });
-  refused("unknown key \"modle\" (did you mean 'model'?); keys: model source layers edges tied points sample_granularity measured_on",
+  refused("unknown key \"modle\" (did you mean 'model'?); keys: model source layers edges tied points sample_granularity codings measured_on",
           [](Json& j) { j["modle"] = 1; });
   refused("'model' is missing", [](Json& j) { j.erase("model"); });
   refused("'model' is number; expected text", [](Json& j) { j["model"] = 3; });
@@ -214,7 +214,7 @@ TEST_CASE("what is wrong in a file is said with its place") {
     j["points"].push_back(j["points"][0]);
     j["points"].back()["forward_seconds"][0] = 7;
   });
-  refused("unknown key \"micro_batch\"; keys: model source layers edges tied points sample_granularity measured_on",
+  refused("unknown key \"micro_batch\"; keys: model source layers edges tied points sample_granularity codings measured_on",
           [](Json& j) { j["micro_batch"] = 3; });
 }
 

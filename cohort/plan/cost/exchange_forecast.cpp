@@ -9,7 +9,9 @@
 //   ZeRO 3            weights gathered for each forward and each backward and gradients scattered for each backward, beside computing: what
 //                     takes longer than it shows
 //   update            (3 + 2 s) n / M: gradient read, weight and state read and written; n / p of it under ZeRO 1 to 3
-//   compression       fewer bytes, and 3 n / M to make and read them; sources: docs/algorithms/compression.md
+//   compression       fewer bytes, in as many exchanges more as it needs, and the seconds to make and read them, which the profile of a
+//                     measured model has (ModelProfile::codings); else a number of passes over n at M: 3 for half precision, 4 int8, 8
+//                     PowerSGD, 10 for the largest of topk. Sources: docs/algorithms/compression.md
 //
 // Stages of a pipeline hold their gradients until their last backward (Strategy::hold_gradients), so there nothing hides.
 #include "cohort/plan/cost/exchange_forecast.h"
@@ -34,6 +36,11 @@ double sent_share(const std::string& compress, double bytes) {
   return 1;
 }
 
+double coding_passes(const std::string& compress) {
+  if (compress == "none") return 0;
+  return compress.starts_with("topk") ? 10 : compress.starts_with("powersgd") ? 8 : compress == "int8" ? 4 : 3;
+}
+
 }  // namespace
 
 ExchangeForecast forecast_exchange(const Cluster& cluster, const DataExchange& asked) {
@@ -56,8 +63,10 @@ ExchangeForecast forecast_exchange(const Cluster& cluster, const DataExchange& a
     return num_buckets * exchange_seconds(cluster, kind, asked.num_ranks, asked.leaves_host, all / num_buckets);
   };
   if (asked.zero == 0) {
-    const double share = sent_share(asked.compress, bytes), coding = asked.compress == "none" ? 0 : moved(3 * bytes);
-    const double total = exchange(Exchange::kAllReduce, share * bytes);
+    const double share = asked.coding ? asked.coding->sent_share : sent_share(asked.compress, bytes);
+    const double coding = asked.coding ? asked.coding->seconds : moved(coding_passes(asked.compress) * bytes);
+    const double times = asked.coding ? asked.coding->num_exchanges : asked.compress.starts_with("powersgd") ? 2 : 1;
+    const double total = times * exchange(Exchange::kAllReduce, share * bytes / times);
     out.exchange_seconds = total + coding;
     // Compression takes the processor that computes.
     out.exposed_seconds = coding + (asked.overlaps ? std::max(total / num_buckets, total - asked.backward_seconds) : total);

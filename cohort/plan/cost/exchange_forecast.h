@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cohort/plan/cluster.h"
+#include "cohort/plan/model_profile.h"
 
 namespace cohort {
 
@@ -13,6 +14,7 @@ struct DataExchange {
   bool leaves_host = false;
   int zero = 0;
   std::string compress = "none";
+  const CodingCost* coding = nullptr;  ///< Where it was measured.
   bool one_copy = false;
   bool overlaps = false;       ///< Buckets leave during the last backward: one stage, whole model.
   int num_backwards = 1;       ///< Micro-steps of a step that end in an exchange under ZeRO 2 and 3.

@@ -341,6 +341,7 @@ class Forecast {
                                                                            .leaves_host = leaves,
                                                                            .zero = layout_.zero,
                                                                            .compress = layout_.compress,
+                                                                           .coding = find_coding(problem_.profile, device.name, layout_.compress),
                                                                            .one_copy = one_copy,
                                                                            .overlaps = layout_.pp == 1,
                                                                            .num_backwards = static_cast<int>(passes),

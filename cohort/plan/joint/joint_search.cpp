@@ -396,7 +396,7 @@ class JointSearch {
     // Only what no run refuses: dp alone. The best such plans without rounding are the start.
     std::vector<Waiting> plain;
     for (const auto& [degrees, bound] : degrees_)
-      if (degrees.pp == 1 && degrees.tp == 1 && bound.seconds < pool_.best_objective()) {
+      if (degrees.dp > 1 && degrees.pp == 1 && degrees.tp == 1 && bound.seconds < pool_.best_objective()) {
         std::vector<Combination> found;
         int64_t refused = 0;
         space_.add_combinations(degrees, found, refused);

@@ -27,6 +27,7 @@ struct SearchRequest {
   Objective objective = Objective::kStepTime;
   std::vector<StepsPoint> steps_curve;       ///< For kTimeToGoal: the batch is one of these. Rising batch sizes.
   int num_workers = 0;                       ///< At most; 0: as many as the cluster has.
+  int least_workers = 1;                     ///< Layouts of fewer ranks are not looked at.
   std::map<std::string, std::string> fixed;  ///< Keys of a layout that are given, as --layout writes them; precision and accumulate too.
   bool may_compress = false;                 ///< Gradients may be rounded where that is worth at least 5 %.
   int64_t num_samples = 0;                   ///< Of the training data: no larger batch. 0: not known.

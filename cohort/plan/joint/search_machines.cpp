@@ -6,8 +6,23 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/fail.h"
+#include "cohort/base/text/text.h"
 
 namespace cohort {
+namespace {
+
+/// Whether the keys that are given ask for fewer ranks than `least`.
+bool asks_for_fewer(const SearchRequest& request, int least) {
+  int64_t ranks = 1;
+  for (const char* key : {"dp", "pp", "tp"}) {
+    const auto given = request.fixed.find(key);
+    if (given == request.fixed.end()) return false;
+    ranks *= parse_integer(given->second).value_or(1);
+  }
+  return ranks < least;
+}
+
+}  // namespace
 
 MachineAnswer search_machines(const SearchRequest& request, int most_workers, const std::function<void(const SearchProgress&)>& progress,
                               const std::atomic<bool>* stop) {
@@ -20,7 +35,13 @@ MachineAnswer search_machines(const SearchRequest& request, int most_workers, co
   std::optional<Error> last;
   double bound = std::numeric_limits<double>::infinity();
   for (const Cluster& machine : machines) {
+    // Fewer ranks than were measured side by side have other costs: those of a smaller machine, where there is one.
+    int least = 1;
+    for (const Cluster& other : machines)
+      if (other.num_devices() < machine.num_devices()) least = std::max(least, other.num_devices() + 1);
+    if (asks_for_fewer(request, least)) continue;
     SearchRequest here = request;
+    here.least_workers = least;
     here.problem.cluster = machine;
     here.num_workers = 0;
     here.search_seconds = request.search_seconds / static_cast<double>(machines.size());
@@ -36,7 +57,10 @@ MachineAnswer search_machines(const SearchRequest& request, int most_workers, co
       last = error;  // Keys that are given may need more workers than this machine has.
     }
   }
-  if (out.request.problem.cluster.hosts.empty()) throw Error(*last);
+  if (out.request.problem.cluster.hosts.empty()) {
+    if (last) throw Error(*last);
+    fail(ErrorCode::kBadInput, "the profile was measured with more workers than the layout has; measure again with fewer");
+  }
   if (bound < out.answer.lower_bound) out.answer.lower_bound = bound, out.answer.optimal = false;
   return out;
 }

@@ -18,7 +18,8 @@ struct MachineAnswer {
   std::vector<Tried> tried;  ///< One a machine, in their order.
 };
 
-/// `request.problem.profile.measured_on` are the machines; those of more than `most_workers` devices are left out (0: none). Each gets its
+/// `request.problem.profile.measured_on` are the machines; those of more than `most_workers` devices are left out (0: none). On each
+/// only layouts of more ranks than the next smaller machine has are looked at. Each gets its
 /// part of search_seconds. Errors as search_plan(), where nothing fits on any; kBadInput where no machine is left.
 MachineAnswer search_machines(const SearchRequest& request, int most_workers, const std::function<void(const SearchProgress&)>& progress,
                               const std::atomic<bool>* stop);

@@ -110,7 +110,7 @@ SearchSpace::SearchSpace(const SearchRequest& request) : request_(request), give
   for (const std::string& schedule : schedules_) chunks_.push_back(num_stages_of(schedule, 2) / 2);
   orders_ = {"dp-pp-tp", "pp-dp-tp"};
   if (is_given("order")) orders_ = {given_.order};
-  compressions_ = {"none", "bf16", "int8", "topk:0.01"};
+  compressions_ = {"none", "bf16", "int8", "topk:0.01", "powersgd:4"};
   if (is_given("compress")) compressions_ = {given_.compress};
 }
 
@@ -237,7 +237,7 @@ std::vector<Degrees> SearchSpace::all_degrees() const {
         if (pp == 1 && asks_for_stages()) continue;
         for (int batch = 0; batch < static_cast<int>(batches_.size()); ++batch)
           for (const int dp : data_degrees(batches_[static_cast<size_t>(batch)].batch_size, most_ranks / tp / pp))
-            out.push_back({precision, tp, pp, dp, batch});
+            if (dp * pp * tp >= request_.least_workers) out.push_back({precision, tp, pp, dp, batch});
       }
     }
   return out;

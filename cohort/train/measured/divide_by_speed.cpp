@@ -45,6 +45,10 @@ void divide_by_speed(ModelProfile& profile, const std::vector<std::vector<double
       point.device = device.name;
       profile.points.push_back(std::move(point));
     }
+    for (CodingCost& coding : other.codings) {
+      coding.device = device.name;
+      profile.codings.push_back(std::move(coding));
+    }
     machine.devices.push_back(std::move(device));
   }
   if (speeds.num_classes() > 1) machine.hosts.front().mixed = speeds.of_rank();

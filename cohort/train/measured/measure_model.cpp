@@ -11,7 +11,8 @@
 //   4. Under tp the layers are divided (tensor/shard_graph.h) and measured with their exchanges inside, in lockstep.
 //   5. The machine: exchanges of three kinds at two sizes, which gives latency and rate as exchange_seconds() has them; a hand-over
 //      likewise; the rate of memory from w += g, three arrays; the memory that a process has before its first tensor.
-//   6. Ranks that are not equally fast (divide_by_speed.h; --inject slow makes some) become kinds of device with points of their own.
+//   6. Where plans may compress gradients: the seconds to make and read what each compression sends (exchange_advice.h).
+//   7. Ranks that are not equally fast (divide_by_speed.h; --inject slow makes some) become kinds of device with points of their own.
 //
 // Cost: for each number of workers and precision about kRounds x 4 steps at each size; seconds for models whose step is below 0.1 s.
 
@@ -42,9 +43,11 @@
 #include "cohort/job/injected_faults.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/step_context.h"
+#include "cohort/parallel/parameters.h"
 #include "cohort/tensor/shard_graph.h"
 #include "cohort/train/batch_tensors.h"
 #include "cohort/train/measured/divide_by_speed.h"
+#include "cohort/train/measured/exchange_advice.h"
 #include "cohort/train/measured/measure_in_ranks.h"
 #include "cohort/train/measured/profile_layers.h"
 #include "cohort/train/precision.h"
@@ -88,6 +91,7 @@ class ModelMeter {
     for (const std::string& precision : options_.precisions) measure_points(*model, precision, 1, nullptr, profile);
     for (int degree = 2; options_.divides_layers && degree <= group_.size(); degree *= 2)
       if (group_.size() % degree == 0) measure_divided(degree, profile);
+    if (options_.times_compression && group_.size() > 1) measure_codings(*model, profile);
     profile.measured_on.push_back(measure_machine());
     divide_by_speed(profile, whole_seconds_, group_);
     return profile;
@@ -306,6 +310,23 @@ class ModelMeter {
     return link_of(seconds[0], seconds[1], 1, 1);
   }
 
+  /// By all ranks at once, as in a step.
+  void measure_codings(const LayerGraph& model, ModelProfile& profile) const {
+    show("compression");
+    std::vector<std::vector<int64_t>> shapes;
+    for (const NamedTensor& parameter : distinct_parameters(model))
+      if (parameter.tensor.requires_grad()) shapes.push_back(parameter.tensor.sizes().vec());
+    const std::vector<CompressionCost> costs = measure_compression(gradient_buckets(shapes), 2);
+    const ExchangeCost plain = costs.front().exchange;
+    if (plain.sent_bytes == 0) return;
+    for (size_t i = 1; i < costs.size(); ++i)
+      profile.codings.push_back({.device = device_,
+                                 .compress = costs[i].compress,
+                                 .seconds = costs[i].compress_seconds * slow_factor_,
+                                 .sent_share = static_cast<double>(costs[i].exchange.sent_bytes) / static_cast<double>(plain.sent_bytes),
+                                 .num_exchanges = std::max(1, costs[i].exchange.num_exchanges / std::max(1, plain.num_exchanges))});
+  }
+
   Cluster measure_machine() {
     show("exchanges");
     Cluster cluster;
@@ -357,6 +378,7 @@ void append(ModelProfile& all, ModelProfile one) {
   for (size_t i = 0; i < all.layers.size(); ++i)
     all.layers[i].tensor_parts = std::lcm(all.layers[i].tensor_parts, one.layers[i].tensor_parts);
   all.points.insert(all.points.end(), one.points.begin(), one.points.end());
+  all.codings.insert(all.codings.end(), one.codings.begin(), one.codings.end());
   all.measured_on.insert(all.measured_on.end(), one.measured_on.begin(), one.measured_on.end());
 }
 

@@ -15,6 +15,7 @@ struct MeasureModelOptions {
   std::vector<std::string> precisions = {"fp32"};
   std::vector<int> workers = {1};  ///< Numbers of ranks side by side, each measured by itself: a rank has its share of the cores.
   bool divides_layers = true;      ///< Under tp too, for powers of two that divide a number of workers.
+  bool times_compression = false;  ///< Of the model's gradients too, for plans that may compress them.
   bool shows_progress = false;     ///< A line on stderr that is redrawn.
 };
 
