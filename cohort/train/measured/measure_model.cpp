@@ -44,6 +44,7 @@
 #include "cohort/models/registry.h"
 #include "cohort/models/step_context.h"
 #include "cohort/parallel/parameters.h"
+#include "cohort/plan/cost/step_forecast.h"
 #include "cohort/tensor/shard_graph.h"
 #include "cohort/train/batch_tensors.h"
 #include "cohort/train/measured/divide_by_speed.h"
@@ -56,6 +57,7 @@ namespace cohort {
 namespace {
 
 constexpr int kRounds = 4;
+constexpr int64_t kBytesOfRun = 8 << 20;  // Made resident by evaluation, checkpoints, metrics and report; bench/forecast_layouts.py.
 constexpr double kRoundSeconds = 0.1;  // A size whose round takes longer gets three of them.
 constexpr int64_t kSmallBytes = 4 << 10, kLargeBytes = 4 << 20;
 
@@ -83,12 +85,14 @@ class ModelMeter {
   ModelProfile run() {
     const std::shared_ptr<LayerGraph> model = build();
     reserved_bytes_ = bytes_besides_tensors(*model);
+    const int64_t share_peak_bytes = peak_of_share(*model);
     ModelProfile profile;
     profile.model = config_.model;
     profile.source = concat("measured on this machine, ", group_.size(), group_.size() == 1 ? " rank" : " ranks side by side");
     profile.sample_granularity = model->sample_granularity();
     describe_layers(*model, profile);
     for (const std::string& precision : options_.precisions) measure_points(*model, precision, 1, nullptr, profile);
+    reserved_bytes_ = std::max(reserved_bytes_, share_peak_bytes - tensor_bytes_of_share(profile));
     for (int degree = 2; options_.divides_layers && degree <= group_.size(); degree *= 2)
       if (group_.size() % degree == 0) measure_divided(degree, profile);
     if (options_.times_compression && group_.size() > 1) measure_codings(*model, profile);
@@ -106,6 +110,28 @@ class ModelMeter {
     int64_t weights = 0;
     for (const at::Tensor& parameter : model.parameters()) weights += static_cast<int64_t>(parameter.nbytes());
     return std::max<int64_t>(0, peak_memory_bytes() - 2 * weights);  // Their gradients are as large.
+  }
+
+  int64_t share() const {
+    return std::max<int64_t>(1, std::min<int64_t>(config_.global_batch, data_.train->num_samples()) / group_.size());
+  }
+
+  /// Once a rank's share of the batch has gone through the model: kernels and scratch of that size came with it.
+  int64_t peak_of_share(LayerGraph& model) const {
+    measure_whole(model, parse_precision(options_.precisions.front()), share());
+    return peak_memory_bytes();
+  }
+
+  /// What a forecast counts of it.
+  int64_t tensor_bytes_of_share(const ModelProfile& profile) const {
+    Cluster alone;
+    alone.devices = {{.name = device_, .memory_bytes = available_memory_bytes()}};
+    alone.hosts = {{1, 1, 0, {}}};
+    Candidate single;
+    single.layout.precision = options_.precisions.front();
+    const StepMemory memory =
+        forecast_step({.profile = profile, .cluster = alone, .global_batch = share()}, single).workers.front().memory;
+    return memory.total() - memory.buckets - memory.overhead;
   }
 
   /// Seconds of forward and backward of the whole model on the first samples, after one that warms up.
@@ -151,7 +177,7 @@ class ModelMeter {
 
   std::vector<int64_t> sizes() const {
     const int64_t batch = std::min<int64_t>(config_.global_batch, data_.train->num_samples());
-    std::set<int64_t> sizes = {1, batch, std::max<int64_t>(1, batch / group_.size())};
+    std::set<int64_t> sizes = {1, batch, share()};
     for (int64_t size = batch / group_.size() / 4; size > 1 && sizes.size() < 6; size /= 4) sizes.insert(size);
     return {sizes.begin(), sizes.end()};
   }
@@ -343,7 +369,7 @@ class ModelMeter {
         concat(at::get_num_threads(), at::get_num_threads() == 1 ? " thread" : " threads", " beside ", group_.size() - 1, " other ranks");
     device.memory_bytes = available_memory_bytes() / group_.size();
     device.allocator_overhead = 0.03;  // Small blocks that no layer explains; bench/ladder.py holds forecasts against --memory-limit.
-    device.reserved_bytes = std::min(reserved_bytes_, device.memory_bytes / 2);
+    device.reserved_bytes = std::min(reserved_bytes_ + kBytesOfRun, device.memory_bytes / 2);
     at::Tensor weights = at::zeros({kLargeBytes}, at::kFloat), gradients = at::ones({kLargeBytes}, at::kFloat);
     device.memory_bytes_per_second = 3.0 * 4 * kLargeBytes / exchange_time([&] { weights.add_(gradients, -0.1); });
     constexpr int64_t kSide = 512;
