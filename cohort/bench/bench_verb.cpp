@@ -154,7 +154,8 @@ int run_bench(const Arguments& arguments) {
   if (what == "study") return bench_study_verb(arguments);
   if (what == "plan") return bench_plan_verb(arguments);
   if (what == "forecast") return bench_forecast_verb(arguments);
-  constexpr char kThere[] = "bench step, bench collectives, bench handover, bench messages, bench pipeline, bench study, bench plan, bench forecast";
+  constexpr char kThere[] =
+      "bench step, bench collectives, bench handover, bench messages, bench pipeline, bench study, bench plan, bench forecast";
   if (what == "sync") fail(ErrorCode::kBadInput, "bench sync is not built yet; there are: ", kThere);
   fail(ErrorCode::kBadInput, "bench: say what to measure: ", kThere);
 }

@@ -16,7 +16,7 @@ struct MessageWay {
 const std::vector<MessageWay>& message_ways();
 
 struct MessageTimes {
-  double round_trip_seconds = 0;       ///< Of small_bytes there and back.
+  double round_trip_seconds = 0;      ///< Of small_bytes there and back.
   double large_bytes_per_second = 0;  ///< Messages of large_bytes one way, one after the other.
 };
 struct BenchMessagesOptions {

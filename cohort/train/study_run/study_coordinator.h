@@ -24,9 +24,9 @@ struct CoordinatorOptions {
   bool quiet = false;
   bool summary = true;  ///< Prints the steps to result at the end, as a table or as lines.
   int64_t num_train_samples = 0;
-  double join_seconds = 60;  ///< For all ranks to come.
-  double stop_seconds = 20;  ///< After Ctrl-C workers may finish their step and save for so long.
-  double timeout = 60;       ///< A worker that runs a trial may be silent for so long at least before that is remarked on.
+  double join_seconds = 60;                  ///< For all ranks to come.
+  double stop_seconds = 20;                  ///< After Ctrl-C workers may finish their step and save for so long.
+  double timeout = 60;                       ///< A worker that runs a trial may be silent for so long at least before that is remarked on.
   std::function<void()> all_have_come = {};  ///< Called once, before anything is handed out.
 };
 

@@ -85,8 +85,7 @@ int run_with(const StudySpec& spec, const std::string& folder, const std::vector
   std::exception_ptr error;
   {
     StudyCoordinator coordinator(
-        spec,
-        {.folder = folder, .num_ranks = static_cast<int>(workers.size()), .quiet = true, .summary = false, .stop_seconds = 5},
+        spec, {.folder = folder, .num_ranks = static_cast<int>(workers.size()), .quiet = true, .summary = false, .stop_seconds = 5},
         MessageServer(std::move(listener)));
     try {
       code = coordinator.run();

@@ -27,7 +27,8 @@ const char* const kLeave = "leave";     ///< the phase is over; else a TrialOrde
 
 }  // namespace
 
-StudyWorker::StudyWorker(const study::StudySpec& spec, const World& world, WorkerOptions options, MakeRunner make_runner, MessageClient link)
+StudyWorker::StudyWorker(const study::StudySpec& spec, const World& world, WorkerOptions options, MakeRunner make_runner,
+                         MessageClient link)
     : spec_(spec), world_(world), options_(std::move(options)), make_runner_(std::move(make_runner)), link_(std::move(link)), rule_(spec) {}
 
 Json StudyWorker::next_message(double timeout_seconds) {
@@ -134,8 +135,8 @@ void StudyWorker::lead() {
     if (what == "run") {
       run_trial(message);
     } else if (what != "bound") {
+      pending_ = message.dump();  // First: where the team has lost a rank, this may say why.
       tell_team(kLeave);
-      pending_ = message.dump();
       return;
     }
   }

@@ -21,9 +21,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int kNeverMilliseconds = 3'600'000;
 constexpr int kLingerMilliseconds = 5000;
-constexpr int kMostRefusals = 3;          ///< A server that ends while it is asked looks like one that refuses.
-constexpr double kLongestFlush = 1;       ///< From the end of a connection until all that came over it can be read.
-constexpr double kLongestAttempt = 10;    ///< At one of several addresses.
+constexpr int kMostRefusals = 3;        ///< A server that ends while it is asked looks like one that refuses.
+constexpr double kLongestFlush = 1;     ///< From the end of a connection until all that came over it can be read.
+constexpr double kLongestAttempt = 10;  ///< At one of several addresses.
 constexpr double kFirstPause = 0.02, kLongestPause = 0.5;
 
 constexpr int kEvents = ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED |
@@ -77,15 +77,22 @@ class Connection {
 void Connection::hear() {
   while (const auto event = monitor_.next()) {
     switch (event->kind) {
-      case ZMQ_EVENT_CONNECTED: has_reached_ = true; break;
-      case ZMQ_EVENT_HANDSHAKE_SUCCEEDED: is_in_ = true; break;
+      case ZMQ_EVENT_CONNECTED:
+        has_reached_ = true;
+        break;
+      case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+        is_in_ = true;
+        break;
       case ZMQ_EVENT_DISCONNECTED:
         has_ended_ = has_failed_ = true;
         ended_at_ = Clock::now();
         break;
       // libzmq hands over what came, and then plans to connect again.
-      case ZMQ_EVENT_CONNECT_RETRIED: is_flushed_ = has_failed_ = true; break;
-      default: has_failed_ = true;
+      case ZMQ_EVENT_CONNECT_RETRIED:
+        is_flushed_ = has_failed_ = true;
+        break;
+      default:
+        has_failed_ = true;
     }
   }
 }
@@ -103,7 +110,8 @@ Connection::Answer Connection::open(const std::string& address, const std::strin
     if (has_said_hello && receive(part)) {
       const MessageFrame frame = parse_frame(part.bytes());
       if (frame.kind == MessageFrameKind::kWelcome) return Answer::kIn;
-      fail(ErrorCode::kEnvironment, "it says: ", frame.kind == MessageFrameKind::kGoAway ? printable(std::string(frame.payload)) : "nothing known");
+      fail(ErrorCode::kEnvironment,
+           "it says: ", frame.kind == MessageFrameKind::kGoAway ? printable(std::string(frame.payload)) : "nothing known");
     }
     if (has_failed_) return has_reached_ ? Answer::kRefused : Answer::kNobody;
     const double left = seconds_until(deadline);
@@ -122,9 +130,7 @@ struct MessageClient::Inside {
   std::optional<Connection> connection;
   std::string why_gone;
 
-  [[noreturn]] void fail_gone() {
-    fail(ErrorCode::kEnvironment, options.server_name, " is gone", why_gone.empty() ? "" : ": ", why_gone);
-  }
+  [[noreturn]] void fail_gone() { fail(ErrorCode::kEnvironment, options.server_name, " is gone", why_gone.empty() ? "" : ": ", why_gone); }
   /// What a frame completes.
   std::optional<PeerMessage> take(ZmqPart& part) {
     try {
@@ -200,8 +206,8 @@ void MessageClient::connect(double timeout_seconds) {
     if (refusals >= kMostRefusals)
       fail(ErrorCode::kEnvironment, who, " does not let ", in.options.name, " in: both need the same secret (COHORT_TOKEN)");
     if (seconds_until(deadline) < pause)
-      fail(ErrorCode::kEnvironment, who, " has not let ", in.options.name, " in within ", timeout_seconds, " s: ",
-           refusals > 0 ? "its secret may be another" : "nobody answers there");
+      fail(ErrorCode::kEnvironment, who, " has not let ", in.options.name, " in within ", timeout_seconds,
+           " s: ", refusals > 0 ? "its secret may be another" : "nobody answers there");
     std::this_thread::sleep_for(std::chrono::duration<double>(pause));
   }
 }

@@ -14,7 +14,7 @@ namespace cohort {
 class COHORT_PROGRAM_API MessageClient {
  public:
   struct Options {
-    std::string name;                      ///< What the server calls this client: "rank 3".
+    std::string name;                    ///< What the server calls this client: "rank 3".
     std::string server_name = "rank 0";  ///< What messages call the server.
     MessageLimits limits = {};
   };
@@ -32,8 +32,8 @@ class COHORT_PROGRAM_API MessageClient {
   /// Waits while the server does not take it, for at most `timeout_seconds`. Error(kEnvironment) where the server is gone or takes nothing,
   /// Error(kFailed) for a message that is too long.
   void send(const PeerMessage& message, double timeout_seconds = 60);
-  /// The next message, waiting for at most `timeout_seconds` (0: not at all); none where there was none in time. Error(kEnvironment) where the
-  /// server is gone: what it sent before comes out first.
+  /// The next message, waiting for at most `timeout_seconds` (0: not at all); none where there was none in time. Error(kEnvironment) where
+  /// the server is gone: what it sent before comes out first.
   std::optional<PeerMessage> receive(double timeout_seconds);
 
   const std::string& server_name() const;

@@ -31,7 +31,7 @@ MessageFrame parse_frame(std::string_view bytes) {
   if (kind < static_cast<int>(MessageFrameKind::kHello) || kind > static_cast<int>(MessageFrameKind::kPiece)) refuse("is of no known kind");
   if (bytes[5] != 0 || bytes[6] != 0 || bytes[7] != 0) refuse("has bytes in its header that are not 0");
   const MessageFrame frame{static_cast<MessageFrameKind>(kind), read_number(bytes.data() + 8), read_number(bytes.data() + 16),
-                    read_number(bytes.data() + 24), bytes.substr(kFrameHeaderBytes)};
+                           read_number(bytes.data() + 24), bytes.substr(kFrameHeaderBytes)};
   if (frame.text_bytes >= kMostBytes || frame.data_bytes >= kMostBytes) refuse("says a length that cannot be");
   const uint64_t whole = frame.text_bytes + frame.data_bytes;
   if (frame.offset > whole) refuse("begins behind the end of its message");

@@ -82,7 +82,7 @@ TEST_CASE("a frame that does not hold together is refused with what is wrong") {
   CHECK(with(4, 0).find("no known kind") != std::string::npos);
   CHECK(with(4, 9).find("no known kind") != std::string::npos);
   CHECK(with(5, 1).find("not 0") != std::string::npos);
-  CHECK(with(15, 1).find("cannot be") != std::string::npos);   // 2^56 bytes of text.
+  CHECK(with(15, 1).find("cannot be") != std::string::npos);  // 2^56 bytes of text.
   CHECK(with(23, 1).find("cannot be") != std::string::npos);
   CHECK(with(24, 1).find("no piece does") != std::string::npos);
   CHECK(with(31, 1).find("behind the end") != std::string::npos);

@@ -115,7 +115,8 @@ std::vector<std::string> resolved_endpoints(const std::string& endpoint) {
 }
 
 bool is_of_this_host(const std::string& resolved_endpoint) {
-  return resolved_endpoint.starts_with(kLocal) || resolved_endpoint.starts_with("tcp://127.") || resolved_endpoint.starts_with("tcp://[::1]:");
+  return resolved_endpoint.starts_with(kLocal) || resolved_endpoint.starts_with("tcp://127.") ||
+         resolved_endpoint.starts_with("tcp://[::1]:");
 }
 
 }  // namespace cohort

@@ -23,9 +23,9 @@ namespace cohort {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kFramesAtOnce = 64;           ///< Before others get their turn.
-constexpr double kFarewellSeconds = 1;      ///< For what was sent before the server ends.
-constexpr double kLongestSettling = 1;      ///< For libzmq to give up a connection that closed.
+constexpr int kFramesAtOnce = 64;       ///< Before others get their turn.
+constexpr double kFarewellSeconds = 1;  ///< For what was sent before the server ends.
+constexpr double kLongestSettling = 1;  ///< For libzmq to give up a connection that closed.
 constexpr double kShortNap = 1e-3, kLongNap = 20e-3;
 
 struct Peer {
@@ -150,7 +150,8 @@ void MessageServer::Inside::greet(const std::string& route, const MessageFrame& 
     return;
   }
   const PeerId id = ++last_id;
-  peers.insert({route, {.id = id, .name = name, .route = route, .descriptor = descriptor, .assembly = MessageAssembly(limits.max_message_bytes)}});
+  peers.insert(
+      {route, {.id = id, .name = name, .route = route, .descriptor = descriptor, .assembly = MessageAssembly(limits.max_message_bytes)}});
   routes[id] = route;
   note(route, MessageFrameKind::kWelcome, "");
   events.push_back({.kind = PeerEvent::Kind::kJoined, .peer = id, .name = name});

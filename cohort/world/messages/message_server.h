@@ -20,9 +20,9 @@ struct PeerEvent {
   enum class Kind { kJoined, kMessage, kLost };
   Kind kind = Kind::kMessage;
   PeerId peer = 0;
-  std::string name;  ///< What the client calls itself: "rank 3".
-  PeerMessage message;   ///< Of kMessage.
-  std::string why;   ///< Of kLost: "rank 3 is gone".
+  std::string name;     ///< What the client calls itself: "rank 3".
+  PeerMessage message;  ///< Of kMessage.
+  std::string why;      ///< Of kLost: "rank 3 is gone".
 };
 
 /// One thread at a time, which has to come back to poll(): nobody comes in, and nothing goes out, at other times. Starts two threads of
@@ -40,8 +40,8 @@ class COHORT_PROGRAM_API MessageServer {
   /// What happened next, waiting for at most `timeout_seconds` (0: not at all); none where nothing did. Each peer joins first, its messages
   /// come whole and in order, and last that it is lost: after all that it had sent.
   std::optional<PeerEvent> poll(double timeout_seconds);
-  /// Never waits: what the peer does not take now goes out in later calls of poll(). False where the peer is lost. Error(kEnvironment) where
-  /// more than max_waiting_bytes would wait for it, Error(kFailed) for a message that is too long.
+  /// Never waits: what the peer does not take now goes out in later calls of poll(). False where the peer is lost. Error(kEnvironment)
+  /// where more than max_waiting_bytes would wait for it, Error(kFailed) for a message that is too long.
   bool send(PeerId peer, PeerMessage message);
   bool send(PeerId peer, std::shared_ptr<const PeerMessage> message);
   /// Tells the peer to go, and why. Nothing more comes from it, not that it is lost either.

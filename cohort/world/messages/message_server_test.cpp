@@ -233,7 +233,8 @@ TEST_CASE("more peers than may be are turned away; who comes again takes the pla
 TEST_CASE("addresses: other hosts', unknown names and ports that are none are refused with a sentence") {
   CHECK_THROWS_AS(MessageListener(kTestSecret, "192.0.2.1"), Error);  // Not an address of this host.
   CHECK_THROWS_AS(MessageListener(kTestSecret, "no such host"), Error);
-  for (const char* wrong : {"", "tcp://", "tcp://host", "tcp://host:0", "tcp://host:70000", "tcp://:5", "udp://host:1", "tcp://127.0.0.1:x"})
+  for (const char* wrong :
+       {"", "tcp://", "tcp://host", "tcp://host:0", "tcp://host:70000", "tcp://:5", "udp://host:1", "tcp://127.0.0.1:x"})
     CHECK_THROWS_AS(client_of(wrong), Error);
   const MessageListener taken(kTestSecret);
   const auto port = parse_integer(taken.endpoint().substr(taken.endpoint().rfind(':') + 1));
