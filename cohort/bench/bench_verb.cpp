@@ -11,6 +11,7 @@
 #include "cohort/bench/collectives_verb.h"
 #include "cohort/bench/forecast_verb.h"
 #include "cohort/bench/handover_verb.h"
+#include "cohort/bench/messages_verb.h"
 #include "cohort/bench/peer.h"
 #include "cohort/bench/pipeline_verb.h"
 #include "cohort/bench/plan_verb.h"
@@ -126,6 +127,7 @@ std::vector<VerbAction> bench_actions() {
       {.name = "collectives", .mode = "barrier", .reads = {"backends", "worker-counts", "rounds", "workers", "json"}},
       {.name = "collectives", .mode = "faults", .reads = {"workers", "timeout", "backend", "json"}},
       {.name = "handover", .reads = {"rounds", "workers", "backend", "json"}},
+      {.name = "messages", .reads = {"rounds", "json"}},
       {.name = "pipeline",
        .reads = with_optimizer({"workload", "rounds", "peers", "python", "microbatches", "schedules", "split", "trace", "workers", "steps",
                                 "backend", "json"})},
@@ -147,11 +149,13 @@ int run_bench(const Arguments& arguments) {
   if (what == "step") return bench_step_verb(arguments);
   if (what == "collectives") return bench_collectives_verb(arguments);
   if (what == "handover") return bench_handover_verb(arguments);
+  if (what == "messages") return bench_messages_verb(arguments);
   if (what == "pipeline") return bench_pipeline_verb(arguments);
   if (what == "study") return bench_study_verb(arguments);
   if (what == "plan") return bench_plan_verb(arguments);
   if (what == "forecast") return bench_forecast_verb(arguments);
-  constexpr char kThere[] = "bench step, bench collectives, bench handover, bench pipeline, bench study, bench plan, bench forecast";
+  constexpr char kThere[] =
+      "bench step, bench collectives, bench handover, bench messages, bench pipeline, bench study, bench plan, bench forecast";
   if (what == "sync") fail(ErrorCode::kBadInput, "bench sync is not built yet; there are: ", kThere);
   fail(ErrorCode::kBadInput, "bench: say what to measure: ", kThere);
 }
@@ -176,10 +180,10 @@ Verb bench_verb() {
               "Measures a training step, or the exchanges it is made of, beside their floor and beside peers, alternating in one run.\n"
               "plan and forecast train nothing: public planner instances solved, published steps forecast.",
           .examples = {"cohort bench step --workload mlp-small", "cohort bench step --peers none --layout zero=2 --json",
-                       "cohort bench collectives --worker-counts 2,4", "cohort bench handover",
+                       "cohort bench collectives --worker-counts 2,4", "cohort bench handover", "cohort bench messages",
                        "cohort bench pipeline --schedules 1f1b,zb-h1 --peers none", "cohort bench pipeline --delays", "cohort bench study",
                        "cohort bench plan --format cohort examples/instances/branches.json"},
-          .positional_help = "step, collectives, handover, pipeline, study; plan FILE... or forecast FILE...",
+          .positional_help = "step, collectives, handover, messages, pipeline, study; plan FILE... or forecast FILE...",
           .settings = {"layout",  "workers",   "steps",    "weights", "bucket-bytes", "backend", "precision",
                        "timeout", "optimizer", "momentum", "beta1",   "beta2",        "eps",     "weight-decay",
                        "lr",      "model",     "data",     "context", "val-samples",  "json"},

@@ -115,8 +115,8 @@ int study_run(const Arguments& arguments) {
     fail(ErrorCode::kBadInput, "--backend ", options.backend, " exchanges over the MPI that started the ranks; start them with mpirun -n ",
          std::max(2, workers), " cohort study run ...");
   if (workers == 1) return guarded(world, [&](const World& rank) { return run_study(spec, workload, rank, options); });
-  LinkPairs links(workers);
-  options.links = &links;
+  MessageListener listener = MessageListener::for_forks();
+  options.listener = &listener;
   const int code =
       run_ranks({.num_ranks = workers, .counts_steps = false}, [&](const World& rank) { return run_study(spec, workload, rank, options); });
   if (code == static_cast<int>(ErrorCode::kEnvironment)) log_info(concat("the same command goes on with ", options.folder));

@@ -1,8 +1,10 @@
 """cohort study run on several hosts, under launchers of others, and when ranks are lost. Hosts are network name spaces (test_hosts.py); the ranks
 of a job "by hand" have torchrun's variables and nobody who looks after them, so that the survivors themselves must end and say why."""
+import contextlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -32,6 +34,16 @@ def free_port():
 def listeners(port):
     text = "".join(pathlib.Path(f"/proc/net/{table}").read_text() for table in ("tcp", "tcp6"))
     return [line for line in text.splitlines() if line.split()[3:4] == ["0A"] and line.split()[1].endswith(f":{port:04X}")]
+
+
+def ports_of(pid):
+    """Where a process listens."""
+    sockets = set()
+    for descriptor in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            sockets.add(os.readlink(descriptor))
+    lines = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [int(line[1].split(":")[1], 16) for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in sockets]
 
 
 class Job:
@@ -146,6 +158,24 @@ def test_under_srun_s_variables():
             for code, _, err in [finish(process) for process in [start(study(spec, folder / name), env=slurm(rank, 2, **more)) for rank in (1, 0)]]:
                 check(code == 0, f"{name}: exit code {code}\n{err}")
             check(stored(folder / name) == expected, f"{name}: other trials")
+
+
+def test_strangers_at_its_ports_do_not_disturb_it():
+    with Folder() as folder, contextlib.ExitStack() as sockets:
+        spec = write(folder, trials=8, steps=1500)
+        expected = whole(folder, spec, 2)
+        job = Job(study(spec, folder / "study"), [0, 0])
+        wait_for(lambda: num_stored(folder / "study") > 0 or job.ranks[0].poll() is not None, "the first trial")
+        ports = [port for port in ports_of(job.ranks[0].pid) if port != job.port]
+        check(ports, "rank 0 listens nowhere but in its store")
+        generator = random.Random(18)
+        for port in ports * 20:
+            stranger = sockets.enter_context(socket.create_connection(("127.0.0.1", port)))     # Some stay, and say nothing.
+            with contextlib.suppress(OSError):
+                stranger.sendall(generator.randbytes(generator.choice((0, 1, 11, 64, 5000))))
+        check(num_stored(folder / "study") < len(expected), "the study was over before anybody knocked")
+        job.finish_ok()
+        check(stored(folder / "study") == expected, "strangers changed what is stored")
 
 
 def test_ranks_killed_in_a_team_end_the_job_and_it_goes_on():

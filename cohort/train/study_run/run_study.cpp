@@ -1,13 +1,15 @@
-// The threads and links of a study: on rank 0 a coordinator on a thread of its own beside the rank's worker, on the others a worker.
-// Between them lines of text (world/message_link.h): a few hundred bytes a trial and the trial's measurements, whatever the model.
+// The threads and connections of a study: on rank 0 a coordinator on a thread of its own beside the rank's worker, on the others a worker.
+// Between them messages (world/messages/): a few hundred bytes a trial and the trial's measurements, whatever the model.
 
 #include "cohort/train/study_run/run_study.h"
 
+#include <algorithm>
 #include <exception>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/secrets.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/rendezvous/store.h"
 #include "cohort/data/source.h"
@@ -16,44 +18,67 @@
 #include "cohort/train/study_run/study_coordinator.h"
 #include "cohort/train/study_run/study_runner.h"
 #include "cohort/train/study_run/study_worker.h"
+#include "cohort/world/job_token.h"
+#include "cohort/world/messages/message_client.h"
+#include "cohort/world/messages/message_server.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {
 namespace {
 
-constexpr const char* kTicketKey = "study/ticket";
+constexpr const char* kEndpointKey = "study/endpoint";
 
-/// The links of a job that something else started. The store is let go at the end: a group made later meets over one of its own.
-LinkPairs::Ends connect_ranks(const World& world, double timeout_seconds) {
-  LinkPairs::Ends ends = LinkPairs(1).take(0);
-  if (world.size == 1) return ends;
+/// Where this rank meets rank 0, and rank 0 itself what it listens with.
+struct Meeting {
+  std::optional<MessageListener> listener;
+  std::string endpoint, secret;
+  c10::intrusive_ptr<c10d::Store> store;  ///< Rank 0's, until all have read it. A group made later meets over one of its own.
+};
+
+Meeting meeting_of(std::optional<MessageListener> listener) {
+  const std::string endpoint = listener->endpoint(), secret = listener->secret();
+  return {std::move(listener), endpoint, secret, {}};
+}
+
+/// Of a job that something else started. Its store says where, and keeps the secret where the job has none of its own (all ranks are on one
+/// host then).
+Meeting meet_over_store(const World& world, double timeout_seconds) {
+  const std::string token = job_token();
   const auto store = make_store(world, timeout_seconds);
   if (world.rank == 0) {
-    LinkListener listener(world.local_size == world.size ? "127.0.0.1" : world.master_address);
-    const std::string ticket = listener.ticket();
-    store->set(kTicketKey, std::vector<uint8_t>(ticket.begin(), ticket.end()));
-    for (MessageLink& link : listener.accept_ranks(world.size, timeout_seconds)) ends.to_workers.push_back(std::move(link));
-    return ends;
+    const std::string secret = token.empty() ? hexadecimal(secret_bytes(16)) : token;
+    Meeting meeting = meeting_of(MessageListener(secret, world.local_size == world.size ? "127.0.0.1" : world.master_address));
+    const std::string text = concat(meeting.endpoint, " ", token.empty() ? secret : "-");
+    store->set(kEndpointKey, std::vector<uint8_t>(text.begin(), text.end()));
+    meeting.store = store;
+    return meeting;
   }
-  std::vector<uint8_t> ticket;
+  std::vector<uint8_t> bytes;
   try {
-    ticket = store->get(kTicketKey);
+    bytes = store->get(kEndpointKey);
   } catch (const std::exception& error) {
     fail(ErrorCode::kEnvironment, "rank ", world.rank, " heard nothing from rank 0 within ", timeout_seconds,
          " s: ", first_line(error.what()));
   }
-  ends.to_workers.clear();
-  ends.to_coordinator = connect_link(std::string(ticket.begin(), ticket.end()), world.rank, timeout_seconds);
-  return ends;
+  const std::vector<std::string> parts = split(std::string(bytes.begin(), bytes.end()), ' ');
+  if (parts.size() != 2) fail(ErrorCode::kEnvironment, "rank ", world.rank, " got no address of rank 0 from the job's store");
+  return {{}, parts[0], parts[1] == "-" ? token : parts[1], {}};
 }
 
-/// Runs the coordinator; its links close when it ends, so that no worker waits for it.
+/// Of a job that this program started, whose ranks all have the listener: it is rank 0's.
+Meeting meet_after_fork(MessageListener& listener, int rank) {
+  Meeting meeting = meeting_of(std::move(listener));
+  if (rank != 0) meeting.listener.reset();
+  return meeting;
+}
+
+/// Runs the coordinator; its connections close when it ends, so that no worker waits for it.
 class CoordinatorThread {
  public:
-  CoordinatorThread(const study::StudySpec& spec, CoordinatorOptions options, std::vector<MessageLink> links)
-      : thread_([this, &spec, options = std::move(options), links = std::move(links)]() mutable {
+  CoordinatorThread(const study::StudySpec& spec, CoordinatorOptions options, MessageServer server)
+      : thread_([this, &spec, options = std::move(options), server = std::move(server)]() mutable {
           try {
-            StudyCoordinator coordinator(spec, std::move(options), std::move(links));
+            StudyCoordinator coordinator(spec, std::move(options), std::move(server));
             try {
               code_ = coordinator.run();
             } catch (...) {
@@ -105,25 +130,36 @@ std::unique_ptr<study::TrialRunner> make_study_runner(const study::StudySpec& sp
 
 int run_study(const study::StudySpec& spec, const StudyWorkload& workload, const World& world, const StudyRunOptions& options) {
   catch_stop_signals();
-  LinkPairs::Ends ends = options.links ? options.links->take(world.rank) : connect_ranks(world, options.timeout);
+  Meeting meeting = options.listener  ? meet_after_fork(*options.listener, world.rank)
+                    : world.size == 1 ? meeting_of(MessageListener::for_forks())
+                                      : meet_over_store(world, options.timeout);
+  // Ranks of this program's own come, or their launcher says why not.
+  const double join_seconds = options.listener ? std::max(options.timeout, 60.0) : options.timeout;
+  const MessageLimits limits{.silence_seconds = options.timeout};
   std::optional<CoordinatorThread> coordinator;
   if (world.rank == 0)
     coordinator.emplace(spec,
                         CoordinatorOptions{.folder = options.folder,
+                                           .num_ranks = world.size,
                                            .json = options.json,
                                            .quiet = options.quiet,
                                            .num_train_samples = workload.num_train_samples,
-                                           .timeout = options.timeout},
-                        std::move(ends.to_workers));
-  StudyWorker worker(
-      spec, world, {.backend = options.backend, .timeout = options.timeout},
-      [&](const Group& team, std::function<bool()> stop) {
-        return make_study_runner(spec, workload, team, options.snapshot_seconds, std::move(stop));
-      },
-      std::move(ends.to_coordinator));
+                                           .join_seconds = join_seconds,
+                                           .timeout = options.timeout,
+                                           .all_have_come = [&meeting] { meeting.store.reset(); }},
+                        MessageServer(std::move(*meeting.listener), limits));
   int code = 0;
   std::exception_ptr error;
   try {
+    MessageClient link(meeting.endpoint, meeting.secret,
+                       {.name = concat("rank ", world.rank), .server_name = "rank 0, which holds the study,", .limits = limits});
+    link.connect(join_seconds);
+    StudyWorker worker(
+        spec, world, {.backend = options.backend, .timeout = options.timeout},
+        [&](const Group& team, std::function<bool()> stop) {
+          return make_study_runner(spec, workload, team, options.snapshot_seconds, std::move(stop));
+        },
+        std::move(link));
     code = worker.run();
   } catch (...) {
     error = std::current_exception();

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cohort/study/spec/spec.h"
-#include "cohort/world/message_link.h"
+#include "cohort/world/messages/message_listener.h"
 #include "cohort/world/world.h"
 
 namespace cohort {
@@ -29,7 +29,7 @@ struct StudyRunOptions {
   std::string backend = "auto";
   double snapshot_seconds = 60;  ///< A trial that runs longer saves its state so often.
   /// Made before the ranks were forked; null: rank 0 listens, on loopback where all ranks are on one host, and tells the job's store where.
-  LinkPairs* links = nullptr;
+  MessageListener* listener = nullptr;
 };
 
 /// Every rank of the job calls it with the same spec. Goes on with what DIR holds. Returns the exit code: 0 when every trial is done, 130

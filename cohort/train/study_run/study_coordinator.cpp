@@ -1,13 +1,11 @@
-// One loop: hand out trials to workers that have none, poll the links, store what is decided. All decisions are the queue's
-// (study/search/study_queue.h); this file moves them between links, files and the store.
+// One loop: hand out trials to workers that have none, listen, store what is decided. All decisions are the queue's
+// (study/search/study_queue.h); this file moves them between ranks, files and the store.
 //
 // A trial is in exactly one place at any instant, so that a kill loses at most what its runner had not yet saved: the store (decided; one
 // transaction), in_progress/*.trial (ended, a lower id still runs), or in_progress/*.snapshot (running). Files of a trial are removed after
 // it was stored; a kill between leaves files that the next start removes.
 
 #include "cohort/train/study_run/study_coordinator.h"
-
-#include <poll.h>
 
 #include <algorithm>
 #include <chrono>
@@ -38,25 +36,41 @@ struct StudyCoordinator::Running {
 };
 
 struct StudyCoordinator::Worker {
-  MessageLink link;
   int rank = 0;
+  std::optional<PeerId> peer;  ///< None before it has come, and where it is gone.
+  bool has_come = false;
   bool leads = false, ready = false, said_bye = false;  ///< Of its team in this phase.
   std::optional<Running> running;
   SilenceWatch silence;  ///< While it runs a trial, or is to get ready for them.
 };
 
-StudyCoordinator::StudyCoordinator(study::StudySpec spec, CoordinatorOptions options, std::vector<MessageLink> links)
+StudyCoordinator::StudyCoordinator(study::StudySpec spec, CoordinatorOptions options, MessageServer server)
     : spec_(std::move(spec)),
       options_(std::move(options)),
-      queue_(spec_, static_cast<int>(links.size())),
+      server_(std::move(server)),
+      queue_(spec_, options_.num_ranks),
       progress_(!options_.quiet && !options_.json) {
-  for (size_t rank = 0; rank < links.size(); ++rank) {
-    workers_.push_back(std::make_unique<Worker>(
-        Worker{.link = std::move(links[rank]), .rank = static_cast<int>(rank), .silence = SilenceWatch(options_.timeout)}));
-  }
+  for (int rank = 0; rank < options_.num_ranks; ++rank)
+    workers_.push_back(std::make_unique<Worker>(Worker{.rank = rank, .silence = SilenceWatch(options_.timeout)}));
 }
 
 StudyCoordinator::~StudyCoordinator() = default;
+
+void StudyCoordinator::wait_for_ranks() {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto missing = [&] {
+    std::vector<std::string> ranks;
+    for (const auto& worker : workers_)
+      if (!worker->has_come) ranks.push_back(std::to_string(worker->rank));
+    return ranks;
+  };
+  while (!missing().empty() && !stop_requested()) {
+    if (seconds_since(begin) > options_.join_seconds)
+      fail(ErrorCode::kEnvironment, "rank(s) ", join(missing(), " "), " did not connect to ", server_.endpoint(), " within ",
+           options_.join_seconds, " s", server_.num_refused() > 0 ? "; others knocked that have another secret" : "");
+    if (const auto event = server_.poll(0.1)) heard(*event);
+  }
+}
 
 void StudyCoordinator::open() {
   store_ = std::make_unique<study::Store>(study::Store::open(options_.folder, spec_));
@@ -107,6 +121,8 @@ void StudyCoordinator::restore_batch(size_t index, const std::vector<Trial>& sto
 
 int StudyCoordinator::run() {
   try {
+    wait_for_ranks();
+    if (options_.all_have_come) options_.all_have_come();
     open();
     if (spec_.halving) log_warning(halving_warning());
     const int code = run_phases();
@@ -123,7 +139,7 @@ int StudyCoordinator::run() {
         const auto* own = dynamic_cast<const Error*>(&error);
         end(own ? static_cast<int>(own->code()) : static_cast<int>(ErrorCode::kFailed), error.what(), 2);
       } catch (const Error&) {
-        // Workers that cannot be told see the link close.
+        // Workers that cannot be told see that rank 0 is gone.
       }
     }
     throw;
@@ -153,6 +169,10 @@ int StudyCoordinator::num_running() const {
   return static_cast<int>(std::count_if(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->running.has_value(); }));
 }
 
+bool StudyCoordinator::can_train() const {
+  return std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->peer && worker->leads; });
+}
+
 void StudyCoordinator::start_phase(int team) {
   const int num_ranks = static_cast<int>(workers_.size());
   team_ = team;
@@ -165,11 +185,13 @@ void StudyCoordinator::start_phase(int team) {
     worker->silence.begin(steady_seconds());
     tell(*worker, {{"do", "phase"}, {"team", team}});
   }
+  has_begun_ = true;
+  if (!can_train()) fail(ErrorCode::kEnvironment, "no rank is left that could train: ", join(lost_, ", "));
 }
 
 void StudyCoordinator::hand_out() {
   for (auto& worker : workers_) {
-    if (!worker->link || !worker->ready || worker->running) continue;
+    if (!worker->peer || !worker->ready || worker->running) continue;
     const std::optional<StudyQueue::Pick> pick = queue_.next();
     if (!pick) return;
     const BatchSpec& batch = spec_.batches[pick->batch];
@@ -187,44 +209,45 @@ void StudyCoordinator::hand_out() {
 }
 
 void StudyCoordinator::listen(double seconds) {
-  std::vector<pollfd> entries;
-  std::vector<Worker*> of_entry;
+  for (auto event = server_.poll(seconds); event; event = server_.poll(0)) heard(*event);
+}
+
+void StudyCoordinator::heard(const PeerEvent& event) {
+  if (event.kind == PeerEvent::Kind::kJoined) return joined(event);
   for (auto& worker : workers_) {
-    if (!worker->link) continue;
-    entries.push_back({worker->link.descriptor(), POLLIN, 0});
-    of_entry.push_back(worker.get());
+    if (worker->peer != event.peer) continue;
+    if (event.kind == PeerEvent::Kind::kLost) lose(*worker, event.why);
+    else hear(*worker, event.message.text);
+    return;
   }
-  ::poll(entries.data(), entries.size(), static_cast<int>(seconds * 1e3));
-  for (size_t i = 0; i < entries.size(); ++i) {
-    if (entries[i].revents == 0) continue;
-    Worker& worker = *of_entry[i];
-    for (bool more = true; more && worker.link;) {
-      std::optional<std::string> message;
-      try {
-        message = worker.link.receive(0);
-      } catch (const Error& error) {
-        lose(worker, error.what());
-      }
-      more = message.has_value();
-      if (message) hear(worker, *message);
-    }
+}
+
+/// A rank that was lost may try to come back: its trial is another's by then.
+void StudyCoordinator::joined(const PeerEvent& event) {
+  const auto found = std::find_if(workers_.begin(), workers_.end(),
+                                  [&](const auto& worker) { return event.name == concat("rank ", worker->rank) && !worker->has_come; });
+  if (found == workers_.end()) {
+    server_.dismiss(event.peer, concat("the study goes on without ", event.name));
+    return;
   }
+  (*found)->peer = event.peer;
+  (*found)->has_come = true;
 }
 
 void StudyCoordinator::hear(Worker& worker, const std::string& message) {
   if (worker.running) worker.silence.heard(steady_seconds());
   try {
-    obey(worker, parse_strict_ordered_json(message, {.path = worker.link.peer()}));
+    obey(worker, parse_strict_ordered_json(message, {.path = concat("rank ", worker.rank)}));
   } catch (const nlohmann::json::exception&) {
     fail(ErrorCode::kFailed, "rank ", worker.rank, " said ", quote_text(message), ", which is not understood");
   }
 }
 
-/// A rank that is gone closes its link; one that is stopped or hangs is waited for, and that has to be said.
+/// A rank that is gone is lost; one that is stopped or hangs is waited for, and that has to be said.
 void StudyCoordinator::warn_of_silence() {
   for (auto& worker : workers_) {
     const bool is_expected = worker->running || (worker->leads && !worker->ready);
-    if (!worker->link || !is_expected) continue;
+    if (!worker->peer || !is_expected) continue;
     const std::optional<double> seconds = worker->silence.overdue(steady_seconds());
     if (!seconds) continue;
     const double usual = worker->silence.usual_seconds();
@@ -309,7 +332,7 @@ void StudyCoordinator::store_decided(size_t batch, const Trial* just_ended) {
 
 void StudyCoordinator::push_bounds(size_t batch) {
   for (auto& worker : workers_) {
-    if (!worker->link || !worker->running || worker->running->pick.batch != batch) continue;
+    if (!worker->peer || !worker->running || worker->running->pick.batch != batch) continue;
     const study::TrialBound bound = queue_.batch(batch).bound(worker->running->pick.id);
     if (bound == worker->running->told) continue;
     worker->running->told = bound;
@@ -318,9 +341,9 @@ void StudyCoordinator::push_bounds(size_t batch) {
 }
 
 void StudyCoordinator::tell(Worker& worker, const Json& message) {
-  if (!worker.link) return;
+  if (!worker.peer) return;
   try {
-    worker.link.send(message.dump());
+    server_.send(*worker.peer, {.text = message.dump()});  // Of a rank that is gone listen() hears.
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kEnvironment) throw;
     lose(worker, error.what());
@@ -328,8 +351,9 @@ void StudyCoordinator::tell(Worker& worker, const Json& message) {
 }
 
 void StudyCoordinator::lose(Worker& worker, const std::string& why) {
-  if (!worker.link) return;
-  worker.link.close();
+  if (!worker.peer) return;
+  server_.dismiss(*worker.peer, why);
+  worker.peer.reset();
   if (worker.said_bye || ending_) return;
   lost_.push_back(why);
   if (team_ > 1 && worker.rank / team_ < static_cast<int>(workers_.size()) / team_) {
@@ -344,12 +368,11 @@ void StudyCoordinator::lose(Worker& worker, const std::string& why) {
   } else {
     progress_.note(why);
   }
-  if (std::none_of(workers_.begin(), workers_.end(), [](const auto& other) { return other->link && other->leads; }))
-    fail(ErrorCode::kEnvironment, "no rank is left that could train: ", why);
+  if (has_begun_ && !can_train()) fail(ErrorCode::kEnvironment, "no rank is left that could train: ", why);
 }
 
-/// A team needs all its ranks. Those that are left of one say so first, in the team's numbers: waits for links that close, to name who is
-/// gone in the job's.
+/// A team needs all its ranks. Those that are left of one say so first, in the team's numbers: waits for losses, to name who is gone in
+/// the job's.
 void StudyCoordinator::end_without() {
   deaf_ = true;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
@@ -364,7 +387,7 @@ void StudyCoordinator::end(int code, const std::string& why, double drain_second
   for (auto& worker : workers_) tell(*worker, {{"do", "end"}, {"code", code}, {"error", why}});
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(drain_seconds);
   const auto all_gone = [&] {
-    return std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) { return !worker->link || worker->said_bye; });
+    return std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) { return !worker->peer || worker->said_bye; });
   };
   while (!all_gone() && std::chrono::steady_clock::now() < deadline) listen(0.05);
 }

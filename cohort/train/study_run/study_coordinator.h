@@ -1,7 +1,8 @@
 #pragma once
 // Rank 0's side of a running study: owns the store, hands out trials, hears how they end. Torch-free; beside it rank 0 trains like any
-// other rank. What is said over the links: docs/algorithms/study_run.md.
+// other rank. What is said: docs/algorithms/study_run.md.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,28 +13,32 @@
 #include "cohort/study/spec/spec.h"
 #include "cohort/study/store/store.h"
 #include "cohort/train/study_run/study_progress.h"
-#include "cohort/world/message_link.h"
+#include "cohort/world/messages/message_server.h"
 
 namespace cohort {
 
 struct CoordinatorOptions {
   std::string folder;
+  int num_ranks = 1;
   bool json = false;
   bool quiet = false;
   bool summary = true;  ///< Prints the steps to result at the end, as a table or as lines.
   int64_t num_train_samples = 0;
-  double stop_seconds = 20;  ///< After Ctrl-C workers may finish their step and save for so long.
-  double timeout = 60;       ///< A worker that runs a trial may be silent for so long at least before that is remarked on.
+  double join_seconds = 60;                  ///< For all ranks to come.
+  double stop_seconds = 20;                  ///< After Ctrl-C workers may finish their step and save for so long.
+  double timeout = 60;                       ///< A worker that runs a trial may be silent for so long at least before that is remarked on.
+  std::function<void()> all_have_come = {};  ///< Called once, before anything is handed out.
 };
 
 /// Made and run on one thread: all calls of SQLite are on it.
 class StudyCoordinator {
  public:
-  /// links[r]: to rank r; all ranks. Opens the store and takes up what it holds. Errors as Store::open's, after the workers were told.
-  StudyCoordinator(study::StudySpec spec, CoordinatorOptions options, std::vector<MessageLink> links);
+  /// Ranks come as clients named "rank 0", "rank 1" and so on.
+  StudyCoordinator(study::StudySpec spec, CoordinatorOptions options, MessageServer server);
   ~StudyCoordinator();
-  /// 0 when every trial is stored, 130 when interrupted. Throws what went wrong, after the workers were told: Error with a worker's own
-  /// sentence, or kEnvironment when none is left.
+  /// Waits for all ranks, opens the store and takes up what it holds. 0 when every trial is stored, 130 when interrupted. Throws what went
+  /// wrong, after the workers were told: Error as Store::open's, with a worker's own sentence, or kEnvironment when ranks did not come or
+  /// none is left.
   int run();
   /// The rank whose failure run() threw, or -1.
   int failed_rank() const { return failed_rank_; }
@@ -42,12 +47,15 @@ class StudyCoordinator {
   struct Worker;
   struct Running;
 
+  void wait_for_ranks();
   void open();
   void restore_batch(size_t index, const std::vector<study::Trial>& stored);
   int run_phases();
   void start_phase(int team);
   void hand_out();
   void listen(double seconds);
+  void heard(const PeerEvent& event);
+  void joined(const PeerEvent& event);
   void hear(Worker& worker, const std::string& message);
   void warn_of_silence();
   void obey(Worker& worker, const Json& json);
@@ -63,9 +71,11 @@ class StudyCoordinator {
   void remove_files();
   void conclude(int code);
   int num_running() const;
+  bool can_train() const;
 
   study::StudySpec spec_;
   CoordinatorOptions options_;
+  MessageServer server_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::unique_ptr<study::Store> store_;
   std::unique_ptr<study::InProgress> in_progress_;
@@ -76,7 +86,7 @@ class StudyCoordinator {
   std::string broken_;             ///< Why a team can not go on; "" while all can.
   double work_done_ = 0;
   int failed_rank_ = -1;
-  bool ending_ = false, deaf_ = false;  ///< deaf_: what workers still say does not matter.
+  bool has_begun_ = false, ending_ = false, deaf_ = false;  ///< deaf_: what workers still say does not matter.
 };
 
 }  // namespace cohort

@@ -1,7 +1,6 @@
 #include "cohort/train/study_run/study_coordinator.h"
 
 #include <doctest/doctest.h>
-#include <sys/socket.h>
 
 #include <atomic>
 #include <filesystem>
@@ -14,6 +13,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/study/noise/noisy_quadratic.h"
 #include "cohort/study/search/trial_messages.h"
+#include "cohort/world/messages/message_client.h"
 
 using namespace cohort;
 using namespace cohort::study;
@@ -28,28 +28,35 @@ StudySpec quadratic_spec() {
       "test");
 }
 
-/// A worker's side, by hand: what it does with its n-th trial. It obeys like StudyWorker where `odd` returns false.
-using Odd = std::function<bool(int trial, MessageLink& link, const TrialOrder& order)>;
+constexpr double kPatienceSeconds = 120;
 
-void work(const StudySpec& spec, MessageLink link, const Odd& odd) {
+MessageClient link_of(const MessageListener& listener, size_t rank) {
+  return MessageClient(listener.endpoint(), listener.secret(), {.name = concat("rank ", rank)});
+}
+
+/// A worker's side, by hand: what it does with its n-th trial. It obeys like StudyWorker where `odd` returns false.
+using Odd = std::function<bool(int trial, MessageClient& link, const TrialOrder& order)>;
+
+void work(const StudySpec& spec, MessageClient link, const Odd& odd) {
   const auto runner = make_noisy_quadratic_runner(spec);
   const CensorRule rule(spec);
   try {
+    link.connect(kPatienceSeconds);
     for (int trials = 0;;) {
       const auto text = link.receive(20);
       if (!text) return;
-      const Json message = Json::parse(*text);
+      const Json message = Json::parse(text->text);
       const std::string what = message.at("do");
-      if (what == "phase") link.send(R"({"is":"ready"})");
+      if (what == "phase") link.send({.text = R"({"is":"ready"})"});
       if (what == "end") {
-        link.send(R"({"is":"bye"})");
+        link.send({.text = R"({"is":"bye"})"});
         return;
       }
       if (what != "run") continue;
       const TrialOrder order = order_from_json(message.at("order"), "order");
       const TrialBound bound = bound_from_json(message.at("bound"), "bound");
       if (odd && odd(trials++, link, order)) {
-        if (!link) return;
+        if (!link.is_connected()) return;
         continue;
       }
       Trial trial{.id = order.id, .parameters = order.parameters};
@@ -61,7 +68,7 @@ void work(const StudySpec& spec, MessageLink link, const Odd& odd) {
                                                }});
       trial.status = outcome.status;
       trial.steps = outcome.steps;
-      link.send(Json{{"is", "ended"}, {"trial", to_json(trial)}}.dump());
+      link.send({.text = Json{{"is", "ended"}, {"trial", to_json(trial)}}.dump()});
     }
   } catch (const Error&) {
     // The coordinator is gone: its own error says why.
@@ -70,18 +77,16 @@ void work(const StudySpec& spec, MessageLink link, const Odd& odd) {
 
 /// A study with these workers in one process.
 int run_with(const StudySpec& spec, const std::string& folder, const std::vector<Odd>& workers) {
-  std::vector<MessageLink> links;
+  MessageListener listener = MessageListener::for_forks();
   std::vector<std::thread> threads;
-  for (size_t rank = 0; rank < workers.size(); ++rank) {
-    LinkPairs::Ends ends = LinkPairs(1).take(0);
-    links.push_back(std::move(ends.to_workers[0]));
-    threads.emplace_back(
-        [&spec, &odd = workers[rank], link = std::move(ends.to_coordinator)]() mutable { work(spec, std::move(link), odd); });
-  }
+  for (size_t rank = 0; rank < workers.size(); ++rank)
+    threads.emplace_back([&spec, &odd = workers[rank], link = link_of(listener, rank)]() mutable { work(spec, std::move(link), odd); });
   int code = -1;
   std::exception_ptr error;
   {
-    StudyCoordinator coordinator(spec, {.folder = folder, .quiet = true, .summary = false, .stop_seconds = 5}, std::move(links));
+    StudyCoordinator coordinator(
+        spec, {.folder = folder, .num_ranks = static_cast<int>(workers.size()), .quiet = true, .summary = false, .stop_seconds = 5},
+        MessageServer(std::move(listener)));
     try {
       code = coordinator.run();
     } catch (...) {
@@ -112,7 +117,7 @@ TEST_CASE("a lost worker's trial goes to another, and the same is stored") {
   const TemporaryFolder folder;
   const StudySpec spec = quadratic_spec();
   CHECK(run_with(spec, folder / "one", {{}}) == 0);
-  const Odd dies = [](int trial, MessageLink& link, const TrialOrder&) {
+  const Odd dies = [](int trial, MessageClient& link, const TrialOrder&) {
     if (trial < 1) return false;
     link.close();
     return true;
@@ -127,7 +132,7 @@ TEST_CASE("a lost worker's trial goes to another, and the same is stored") {
 TEST_CASE("when no worker is left the study ends with an error, and goes on later") {
   const TemporaryFolder folder;
   const StudySpec spec = quadratic_spec();
-  const Odd dies = [](int trial, MessageLink& link, const TrialOrder&) {
+  const Odd dies = [](int trial, MessageClient& link, const TrialOrder&) {
     if (trial < 2) return false;
     link.close();
     return true;
@@ -143,14 +148,14 @@ TEST_CASE("a trial that ended while a lower id ran is not run again") {
   const StudySpec spec = quadratic_spec();
   // Two workers are on batch size 16's trials 0 and 1 only after both batch sizes have one each: four workers, and trial 0 never ends.
   std::atomic<int> ended{0};
-  const Odd stubborn = [&](int, MessageLink& link, const TrialOrder& order) {
+  const Odd stubborn = [&](int, MessageClient& link, const TrialOrder& order) {
     if (order.id != 0) {
       ++ended;
       return false;
     }
     while (ended < 2) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    link.send(R"({"is":"failed","code":1,"error":"it broke"})");
+    link.send({.text = R"({"is":"failed","code":1,"error":"it broke"})"});
     return true;
   };
   try {
@@ -169,7 +174,7 @@ TEST_CASE("a trial that ended while a lower id ran is not run again") {
     }
   CHECK(kept.size() >= 2);
   std::atomic<bool> again{false};
-  const Odd watch = [&](int, MessageLink&, const TrialOrder& order) {
+  const Odd watch = [&](int, MessageClient&, const TrialOrder& order) {
     if (kept.contains({order.batch_size, order.id})) again = true;
     return false;
   };
@@ -196,7 +201,7 @@ TEST_CASE("a run of some batch sizes leaves the others, and what an interrupted 
   CHECK(Store::open_readonly(folder / "a").trials(size).empty());
   CHECK(InProgress(folder / "a").read(size, ended.id, second.batches[0].train_steps).steps == ended.steps);
   std::atomic<bool> again{false};
-  const Odd watch = [&](int, MessageLink&, const TrialOrder& order) {
+  const Odd watch = [&](int, MessageClient&, const TrialOrder& order) {
     if (order.batch_size != size || order.id == ended.id) again = true;
     return false;
   };
@@ -212,8 +217,8 @@ TEST_CASE("nonsense from a worker ends the study with a sentence") {
   const StudySpec spec = quadratic_spec();
   for (const char* nonsense : {"what?", R"({"is":"dancing"})", R"({"is":"ended","trial":{}})", R"({"is":"ended","trial":[1]})", "[]"}) {
     CAPTURE(nonsense);
-    const Odd odd = [&](int, MessageLink& link, const TrialOrder&) {
-      link.send(nonsense);
+    const Odd odd = [&](int, MessageClient& link, const TrialOrder&) {
+      link.send({.text = nonsense});
       return true;
     };
     CHECK_THROWS_AS(run_with(spec, folder / "a", {odd}), Error);
@@ -221,15 +226,6 @@ TEST_CASE("nonsense from a worker ends the study with a sentence") {
 }
 
 namespace {
-
-/// Both ends of a link; the coordinator's names the rank.
-std::pair<MessageLink, MessageLink> link_to(int rank) {
-  int ends[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-  return {MessageLink(UniqueDescriptor(ends[0]), concat("rank ", rank)), MessageLink(UniqueDescriptor(ends[1]), "rank 0")};
-}
-
-constexpr double kPatienceSeconds = 120;
 
 StudySpec team_spec() {
   return parse_spec(
@@ -240,20 +236,20 @@ StudySpec team_spec() {
 }
 
 /// Ends every trial of batch size 4 at once. Returns the first message of another kind: the phase of teams, or the end.
-Json work_alone(MessageLink& link) {
+Json work_alone(MessageClient& link) {
   for (;;) {
     const auto text = link.receive(kPatienceSeconds);
     if (!text) throw std::runtime_error("rank 0 is silent");
-    const Json message = Json::parse(*text);
+    const Json message = Json::parse(text->text);
     if (message.at("do") == "run") {
       const TrialOrder order = order_from_json(message.at("order"), "order");
       Trial trial{.id = order.id, .parameters = order.parameters, .status = TrialStatus::kComplete, .steps = order.train_steps};
       trial.measurements.resize(1);
       trial.measurements[0].step = order.train_steps;
       trial.measurements[0].values[kValError] = 0.5;
-      link.send(Json{{"is", "ended"}, {"trial", to_json(trial)}}.dump());
+      link.send({.text = Json{{"is", "ended"}, {"trial", to_json(trial)}}.dump()});
     } else if (message.at("do") == "phase" && message.at("team") == 1) {
-      link.send(R"({"is":"ready"})");
+      link.send({.text = R"({"is":"ready"})"});
     } else if (message.at("do") != "bound") {
       return message;
     }
@@ -261,26 +257,25 @@ Json work_alone(MessageLink& link) {
 }
 
 /// The error that the study ends with.
-std::string wait_for_end(MessageLink& link, Json message) {
-  while (message.at("do") != "end") message = Json::parse(link.receive(kPatienceSeconds).value());
+std::string wait_for_end(MessageClient& link, Json message) {
+  while (message.at("do") != "end") message = Json::parse(link.receive(kPatienceSeconds).value().text);
   return message.at("error");
 }
 
 /// The coordinator of three ranks, of which `rank_1` and `rank_2` do something odd; what it threw, and the last word rank 0 heard.
-std::pair<std::string, std::string> run_teams(const std::string& folder, const std::function<void(MessageLink&)>& rank_0,
-                                              const std::function<void(MessageLink&)>& rank_1,
-                                              const std::function<void(MessageLink&)>& rank_2) {
-  std::vector<MessageLink> links;
+std::pair<std::string, std::string> run_teams(const std::string& folder, const std::function<void(MessageClient&)>& rank_0,
+                                              const std::function<void(MessageClient&)>& rank_1,
+                                              const std::function<void(MessageClient&)>& rank_2) {
+  MessageListener listener = MessageListener::for_forks();
   std::vector<std::thread> threads;
   std::string last_word, thrown;
   for (const auto* rank : {&rank_0, &rank_1, &rank_2}) {
-    auto [here, there] = link_to(static_cast<int>(links.size()));
-    links.push_back(std::move(here));
-    threads.emplace_back([&last_word, rank, is_first = rank == &rank_0, link = std::move(there)]() mutable {
+    threads.emplace_back([&last_word, rank, is_first = rank == &rank_0, link = link_of(listener, threads.size())]() mutable {
       try {
+        link.connect(kPatienceSeconds);
         Json message = work_alone(link);
         (*rank)(link);
-        if (!link || !is_first) return;
+        if (!link.is_connected() || !is_first) return;
         last_word = wait_for_end(link, std::move(message));
       } catch (const std::exception& error) {
         if (is_first) last_word = error.what();
@@ -288,7 +283,8 @@ std::pair<std::string, std::string> run_teams(const std::string& folder, const s
     });
   }
   try {
-    StudyCoordinator(team_spec(), {.folder = folder, .quiet = true, .summary = false}, std::move(links)).run();
+    StudyCoordinator(team_spec(), {.folder = folder, .num_ranks = 3, .quiet = true, .summary = false}, MessageServer(std::move(listener)))
+        .run();
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kEnvironment) thrown = error.what();
   }
@@ -300,22 +296,22 @@ std::pair<std::string, std::string> run_teams(const std::string& folder, const s
 
 TEST_CASE("a rank that a team has lost is named with its number in the job, whoever speaks first") {
   const TemporaryFolder folder;
-  const auto says = [](MessageLink& link) { link.send(R"({"is":"failed","code":4,"error":"rank 7 of my team has ended"})"); };
-  const auto waits = [](MessageLink& link) { wait_for_end(link, {{"do", "phase"}}); };
-  const auto dies = [](MessageLink& link) { link.close(); };
-  const auto dies_later = [](MessageLink& link) {
+  const auto says = [](MessageClient& link) { link.send({.text = R"({"is":"failed","code":4,"error":"rank 7 of my team has ended"})"}); };
+  const auto waits = [](MessageClient& link) { wait_for_end(link, {{"do", "phase"}}); };
+  const auto dies = [](MessageClient& link) { link.close(); };
+  const auto dies_later = [](MessageClient& link) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     link.close();
   };
   int number = 0;
-  for (const auto& rank_1 : {std::function<void(MessageLink&)>(dies), std::function<void(MessageLink&)>(dies_later)}) {
+  for (const auto& rank_1 : {std::function<void(MessageClient&)>(dies), std::function<void(MessageClient&)>(dies_later)}) {
     const std::string path = folder / concat("study", number++);
     const auto [thrown, last_word] = run_teams(path, says, rank_1, waits);
     CHECK(thrown == concat("rank 1 is gone; a team of 2 ranks needs all of them; the same command goes on with ", path));
     CHECK(last_word == thrown);
     CHECK(Store::open_readonly(path).trials(4).size() == 2);
   }
-  // Nobody's link closes, as when a host is cut off: the team's own words are all there is.
+  // Nobody goes, as when a host is cut off: the team's own words are all there is.
   const auto [thrown, last_word] = run_teams(folder / "cut", says, waits, waits);
   CHECK(thrown.starts_with("rank 0: rank 7 of my team has ended; a team of 2 ranks"));
   CHECK(last_word == thrown);
@@ -323,22 +319,22 @@ TEST_CASE("a rank that a team has lost is named with its number in the job, whoe
 
 TEST_CASE("a rank that is lost before its team is made ends the study there") {
   const TemporaryFolder folder;
-  std::vector<MessageLink> links;
+  MessageListener listener = MessageListener::for_forks();
   std::vector<std::thread> threads;
   std::string last_word;
   for (const bool is_lost : {false, true}) {
-    auto [here, there] = link_to(static_cast<int>(links.size()));
-    links.push_back(std::move(here));
-    threads.emplace_back([&last_word, is_lost, link = std::move(there)]() mutable {
-      if (is_lost) return;
+    threads.emplace_back([&last_word, is_lost, link = link_of(listener, threads.size())]() mutable {
       try {
+        link.connect(kPatienceSeconds);
+        if (is_lost) return;
         last_word = work_alone(link).value("error", "no end");
       } catch (const std::exception& error) {
         last_word = error.what();
       }
     });
   }
-  StudyCoordinator coordinator(team_spec(), {.folder = folder / "study", .quiet = true, .summary = false}, std::move(links));
+  StudyCoordinator coordinator(team_spec(), {.folder = folder / "study", .num_ranks = 2, .quiet = true, .summary = false},
+                               MessageServer(std::move(listener)));
   CHECK_THROWS_AS(coordinator.run(), Error);
   for (std::thread& thread : threads) thread.join();
   CHECK(last_word.starts_with("rank 1 is gone"));

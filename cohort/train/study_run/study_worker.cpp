@@ -27,14 +27,19 @@ const char* const kLeave = "leave";     ///< the phase is over; else a TrialOrde
 
 }  // namespace
 
-StudyWorker::StudyWorker(const study::StudySpec& spec, const World& world, WorkerOptions options, MakeRunner make_runner, MessageLink link)
+StudyWorker::StudyWorker(const study::StudySpec& spec, const World& world, WorkerOptions options, MakeRunner make_runner,
+                         MessageClient link)
     : spec_(spec), world_(world), options_(std::move(options)), make_runner_(std::move(make_runner)), link_(std::move(link)), rule_(spec) {}
 
 Json StudyWorker::next_message(double timeout_seconds) {
   std::optional<std::string> text = std::exchange(pending_, std::nullopt);
-  if (!text) text = link_.receive(timeout_seconds);
-  return text ? Json(parse_strict_ordered_json(*text, {.path = link_.peer()})) : Json();
+  if (!text)
+    if (auto message = link_.receive(timeout_seconds)) text = std::move(message->text);
+  return text ? Json(parse_strict_ordered_json(*text, {.path = link_.server_name()})) : Json();
 }
+
+/// Bytes that are no text, as an exception's may be, are replaced.
+void StudyWorker::tell(const Json& message) { link_.send({.text = message.dump(-1, ' ', true, Json::error_handler_t::replace)}); }
 
 int StudyWorker::run() {
   try {
@@ -54,7 +59,7 @@ int StudyWorker::run() {
 
 void StudyWorker::tell_failure(int code, const std::string& text) {
   try {
-    link_.send(Json{{"is", "failed"}, {"code", code}, {"error", text}}.dump(-1, ' ', true, Json::error_handler_t::replace));
+    tell({{"is", "failed"}, {"code", code}, {"error", text}});
   } catch (const Error&) {
     // Rank 0 is gone, which may be what is being told.
   }
@@ -89,7 +94,7 @@ int StudyWorker::obey() {
       heard_end_ = true;
       const int code = message.at("code").get<int>();
       const std::string error = message.at("error").get<std::string>();
-      link_.send(Json{{"is", "bye"}}.dump());
+      tell({{"is", "bye"}});
       if (!error.empty() && world_.rank != 0) fail(ErrorCode::kEnvironment, "the study was ended: ", error);
       return code;
     } else if (what != "bound") {  // One that came after its trial had ended.
@@ -119,7 +124,7 @@ std::string StudyWorker::tell_team(const std::string& text) {
 
 /// The first rank of a team: until a message comes that is not about trials; that one is left for obey().
 void StudyWorker::lead() {
-  link_.send(Json{{"is", "ready"}}.dump());
+  tell({{"is", "ready"}});
   for (;;) {
     const Json message = next_message(team_.size() > 1 ? options_.timeout / 3 : kForever);
     if (message.is_null()) {
@@ -130,8 +135,8 @@ void StudyWorker::lead() {
     if (what == "run") {
       run_trial(message);
     } else if (what != "bound") {
+      pending_ = message.dump();  // First: where the team has lost a rank, this may say why.
       tell_team(kLeave);
-      pending_ = message.dump();
       return;
     }
   }
@@ -172,13 +177,13 @@ void StudyWorker::run_trial(const Json& message) {
     const bool wished_by_other = team_.size() > 1 && outcome.status == study::TrialStatus::kIncomplete;
     if (!stop_requested() && !pending_ && !wished_by_other)
       fail(ErrorCode::kFailed, "trial ", order.id, " of batch size ", order.batch_size, " ended by itself");
-    link_.send(Json{{"is", "interrupted"}}.dump());
+    tell({{"is", "interrupted"}});
     return;
   }
   trial_.status = outcome.status;
   trial_.steps = outcome.steps;
   trial_.seconds = outcome.seconds_before + outcome.seconds * team_.size();
-  link_.send(Json{{"is", "ended"}, {"trial", to_json(trial_)}}.dump());
+  tell({{"is", "ended"}, {"trial", to_json(trial_)}});
   trial_ = {};
 }
 
@@ -188,7 +193,7 @@ int64_t StudyWorker::measured(const study::Measurement& measurement) {
   look_at_link();
   if (seconds_since(said_at_) >= kSaySeconds) {
     said_at_ = Clock::now();
-    link_.send(Json{{"is", "at"}, {"step", measurement.step}}.dump());
+    tell({{"is", "at"}, {"step", measurement.step}});
   }
   const int64_t wanted = rule_.wanted(bound_, own_);
   // A runner that asks after each step ends there, and saves the trial; stopped here it would not.
@@ -208,12 +213,12 @@ bool StudyWorker::stop_wished() {
 void StudyWorker::look_at_link() {
   looked_at_ = Clock::now();
   while (!pending_) {
-    std::optional<std::string> text = link_.receive(0);
-    if (!text) return;
-    const Json message = parse_strict_ordered_json(*text, {.path = link_.peer()});
+    std::optional<PeerMessage> heard = link_.receive(0);
+    if (!heard) return;
+    const Json message = parse_strict_ordered_json(heard->text, {.path = link_.server_name()});
     // A trial ends before the coordinator gives out another: a bound that comes now is this one's.
     if (message.value("do", "") == "bound") bound_ = study::bound_from_json(message.at("bound"), "a bound");
-    else pending_ = std::move(text);
+    else pending_ = std::move(heard->text);
   }
 }
 

@@ -11,7 +11,7 @@
 #include "cohort/comm/group.h"
 #include "cohort/study/search/batch_queue.h"
 #include "cohort/study/search/trial_runner.h"
-#include "cohort/world/message_link.h"
+#include "cohort/world/messages/message_client.h"
 #include "cohort/world/world.h"
 
 namespace cohort {
@@ -26,13 +26,15 @@ using MakeRunner = std::function<std::unique_ptr<study::TrialRunner>(const Group
 /// One thread.
 class StudyWorker {
  public:
-  StudyWorker(const study::StudySpec& spec, const World& world, WorkerOptions options, MakeRunner make_runner, MessageLink link);
+  /// `link` is connected to the coordinator.
+  StudyWorker(const study::StudySpec& spec, const World& world, WorkerOptions options, MakeRunner make_runner, MessageClient link);
   /// Until the coordinator says that it is the end: 0, or 130 when interrupted. What a trial throws is told to the coordinator and thrown.
   /// Error(kEnvironment) where the study ended because of another rank, or rank 0 is gone.
   int run();
 
  private:
   int obey();
+  void tell(const Json& message);
   void tell_failure(int code, const std::string& text);
   std::string last_word();
   void join_phase(int team_size);
@@ -50,7 +52,7 @@ class StudyWorker {
   const World& world_;
   WorkerOptions options_;
   MakeRunner make_runner_;
-  MessageLink link_;
+  MessageClient link_;
   study::CensorRule rule_;
   std::optional<Group> job_;  ///< All ranks; made when a phase first needs teams.
   Group team_;

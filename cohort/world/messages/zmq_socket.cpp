@@ -1,0 +1,122 @@
+#include "cohort/world/messages/zmq_socket.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "cohort/base/fail.h"
+#include "cohort/world/messages/message.h"
+#include "cohort/world/messages/message_frames.h"
+
+namespace cohort {
+namespace {
+
+constexpr int kQueuedPieces = 64;     ///< At each end of each connection: 16 MiB.
+constexpr int kEncryptionBytes = 64;  ///< CURVE makes a frame 33 bytes longer.
+
+void demand(bool done, const char* what) {
+  if (!done) fail(ErrorCode::kEnvironment, "libzmq cannot ", what, ": ", zmq_strerror(zmq_errno()));
+}
+
+int milliseconds(double seconds) { return static_cast<int>(std::ceil(std::clamp(seconds * 1e3, 1.0, 1e9))); }
+
+}  // namespace
+
+ZmqContext::ZmqContext() : context_(zmq_ctx_new()) {
+  demand(context_ != nullptr, "make a context");
+  zmq_ctx_set(context_, ZMQ_IPV6, 1);
+}
+
+ZmqContext::~ZmqContext() {
+  while (zmq_ctx_term(context_) != 0 && zmq_errno() == EINTR) {
+  }
+}
+
+ZmqPart::ZmqPart(size_t num_bytes) { demand(zmq_msg_init_size(&part_, num_bytes) == 0, "hold a message"); }
+ZmqPart::ZmqPart(std::string_view bytes) : ZmqPart(bytes.size()) {
+  if (!bytes.empty()) std::memcpy(data(), bytes.data(), bytes.size());
+}
+
+ZmqSocket::ZmqSocket(const ZmqContext& context, int type) : socket_(zmq_socket(context.get(), type)) {
+  demand(socket_ != nullptr, "make a socket");
+}
+void ZmqSocket::set(int option, int value) { demand(zmq_setsockopt(socket_, option, &value, sizeof value) == 0, "set an option"); }
+void ZmqSocket::set(int option, int64_t value) { demand(zmq_setsockopt(socket_, option, &value, sizeof value) == 0, "set an option"); }
+void ZmqSocket::set(int option, const std::string& value) {
+  demand(zmq_setsockopt(socket_, option, value.data(), value.size()) == 0, "set an option");
+}
+void ZmqSocket::bind(const std::string& endpoint) {
+  if (zmq_bind(socket_, endpoint.c_str()) != 0)
+    fail(ErrorCode::kEnvironment, "cannot listen at ", endpoint, ": ", zmq_strerror(zmq_errno()));
+}
+void ZmqSocket::connect(const std::string& endpoint) {
+  if (zmq_connect(socket_, endpoint.c_str()) != 0)
+    fail(ErrorCode::kEnvironment, "cannot connect to ", endpoint, ": ", zmq_strerror(zmq_errno()));
+}
+
+bool ZmqSocket::receive(ZmqPart& part) {
+  for (;;) {
+    if (zmq_msg_recv(part.get(), socket_, ZMQ_DONTWAIT) >= 0) return true;
+    if (zmq_errno() == EAGAIN) return false;
+    demand(zmq_errno() == EINTR, "receive");
+  }
+}
+
+ZmqSent ZmqSocket::send(ZmqPart& part, bool more_follows) {
+  for (;;) {
+    if (zmq_msg_send(part.get(), socket_, ZMQ_DONTWAIT | (more_follows ? ZMQ_SNDMORE : 0)) >= 0) return ZmqSent::kYes;
+    if (zmq_errno() == EAGAIN) return ZmqSent::kNotNow;
+    if (zmq_errno() == EHOSTUNREACH) return ZmqSent::kNoSuchPeer;
+    demand(zmq_errno() == EINTR, "send");
+  }
+}
+
+ZmqMonitor::ZmqMonitor(const ZmqContext& context, const ZmqSocket& socket, int kinds) : socket_(context, ZMQ_PAIR) {
+  static std::atomic<uint64_t> number{0};
+  const std::string name = concat("inproc://monitor-", number++);
+  // Events that nobody has heard yet must not hold up libzmq's own thread.
+  socket_.set(ZMQ_RCVHWM, 0);
+  demand(zmq_socket_monitor(socket.get(), name.c_str(), kinds) == 0, "watch a socket");
+  socket_.connect(name);
+}
+
+std::optional<ZmqMonitor::Event> ZmqMonitor::next() {
+  ZmqPart head, address;
+  if (!socket_.receive(head)) return std::nullopt;
+  const std::string_view bytes = head.bytes();
+  while (head.has_more() && !socket_.receive(address)) wait_for_any({{socket_}}, 1);
+  if (bytes.size() < 6) return Event{};
+  uint16_t kind = 0;
+  int32_t value = 0;
+  std::memcpy(&kind, bytes.data(), sizeof kind);
+  std::memcpy(&value, bytes.data() + sizeof kind, sizeof value);
+  return Event{kind, value};
+}
+
+void wait_for_any(std::initializer_list<ZmqWish> wishes, double seconds) {
+  std::vector<zmq_pollitem_t> items;
+  for (const ZmqWish& wish : wishes) items.push_back({wish.socket.get(), 0, wish.events, 0});
+  zmq_poll(items.data(), static_cast<int>(items.size()), seconds > 0 ? milliseconds(seconds) : 0);
+}
+
+void set_limits(ZmqSocket& socket, const MessageLimits& limits) {
+  socket.set(ZMQ_MAXMSGSIZE, static_cast<int64_t>(kFrameHeaderBytes + kPieceBytes + kEncryptionBytes));
+  socket.set(ZMQ_SNDHWM, kQueuedPieces);
+  socket.set(ZMQ_RCVHWM, kQueuedPieces);
+  socket.set(ZMQ_HANDSHAKE_IVL, milliseconds(limits.handshake_seconds));
+  // A host that is cut off sends no end of a connection: when its kernel has answered nothing for so long, neither data nor the probes of
+  // an idle connection, the peer is lost.
+  const int probe_seconds = static_cast<int>(std::clamp(limits.silence_seconds / 3, 1.0, 3600.0));
+  socket.set(ZMQ_TCP_KEEPALIVE, 1);
+  socket.set(ZMQ_TCP_KEEPALIVE_IDLE, probe_seconds);
+  socket.set(ZMQ_TCP_KEEPALIVE_INTVL, probe_seconds);
+  socket.set(ZMQ_TCP_MAXRT, milliseconds(limits.silence_seconds));
+  if (limits.heartbeat_seconds <= 0) return;  // Asked after one, given up after two more.
+  socket.set(ZMQ_HEARTBEAT_IVL, milliseconds(limits.heartbeat_seconds));
+  socket.set(ZMQ_HEARTBEAT_TIMEOUT, milliseconds(2 * limits.heartbeat_seconds));
+}
+
+}  // namespace cohort
