@@ -12,6 +12,10 @@ TEST_CASE("sync: every mode is read and written back") {
   for (const std::string text : {"step", "async", "stale:0", "stale:3", "local:1", "diloco:500", "queue"})
     CHECK(to_text(parse_sync(text)) == text);
   CHECK(parse_sync("stale:3") == SyncMode{SyncKind::kStale, 3});
+  CHECK(steps_between_exchanges(parse_sync("diloco:500")) == 500);
+  CHECK(steps_between_exchanges(parse_sync("stale:3")) == 1);
+  CHECK(is_local(parse_sync("local:1")));
+  CHECK(!is_local(parse_sync("step")));
 }
 
 TEST_CASE("sync: anything else is refused in one line") {
