@@ -75,9 +75,7 @@ std::string weights_now(const Situation& s) {
   if (s.layout.compress != "none") return concat("with compress=", s.layout.compress, " each rank has its own already");
   return !on_host(s) ? value_of(s, "device") : concat(value_of(s, "backend"), ": each rank has its own already");
 }
-bool has_buckets(const Situation& s) {
-  return has_replicas(s) && !trains_alone(s) && (!could_share(s) || s.config.weights == "private");
-}
+bool has_buckets(const Situation& s) { return has_replicas(s) && !trains_alone(s) && (!could_share(s) || s.config.weights == "private"); }
 std::string buckets_now(const Situation& s) {
   if (trains_alone(s)) return concat("with sync=", s.layout.sync, " no gradients travel");
   return has_replicas(s) ? "the ranks of this host have one copy of the weights, and no buckets" : one_replica(s);

@@ -84,13 +84,12 @@ const std::vector<Refusal>& refusals() {
                         name_settings("--sync-batch-norm"));
        }},
       {"`sync=local` and `diloco` with `zero` 1 to 3",
-       "it divides over the workers what they exchange in every step: use zero=0 (with pp or tp where the model does not fit), or sync=step",
+       "it divides over the workers what they exchange in every step: use zero=0 (with pp or tp where the model does not fit), or "
+       "sync=step",
        [](const Situation& s) { return if_asked(trains_alone(s) && s.layout.zero > 0, concat(sync_of(s), " with zero=", s.layout.zero)); }},
       {"`sync=local` and `diloco` with stages of different `dp`",
        "their replicas take the micro-batches of one pipeline in turn: give all stages the same dp, or use sync=step",
-       [](const Situation& s) {
-         return if_asked(trains_alone(s) && !s.layout.is_even(), sync_of(s) + " with stages of different dp");
-       }},
+       [](const Situation& s) { return if_asked(trains_alone(s) && !s.layout.is_even(), sync_of(s) + " with stages of different dp"); }},
       {"`sync=local` and `diloco` with `compress` `topk` or `powersgd`",
        "most of what workers learnt would wait for another exchange: use compress=fp16, bf16 or int8, or none",
        [](const Situation& s) {

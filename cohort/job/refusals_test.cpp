@@ -65,10 +65,10 @@ TEST_CASE("refusals: every row refuses what it names, with values and what to do
     CHECK_THROWS_AS(check_refusals(situation), Error);
   }
   for (size_t row = 0; row < met.size(); ++row) CHECK_MESSAGE(met[row], "a new row needs a case above");
-  for (const Layout& layout : {Layout{}, Layout{.dp = 2, .zero = 3}, Layout{.dp = 2, .compress = "topk:0.01"},
-                               Layout{.dp = 2, .pp = 2, .tp = 2, .zero = 2}, Layout{.dp = 2, .shares = "2:1"},
-                               Layout{.dp = 2, .pp = 2, .tp = 2, .sync = "diloco:8"}, Layout{.dp = 2, .sync = "local:8", .compress = "int8"},
-                               Layout{.dp = 2, .sync = "local:8", .shares = "3:1"}})
+  for (const Layout& layout :
+       {Layout{}, Layout{.dp = 2, .zero = 3}, Layout{.dp = 2, .compress = "topk:0.01"}, Layout{.dp = 2, .pp = 2, .tp = 2, .zero = 2},
+        Layout{.dp = 2, .shares = "2:1"}, Layout{.dp = 2, .pp = 2, .tp = 2, .sync = "diloco:8"},
+        Layout{.dp = 2, .sync = "local:8", .compress = "int8"}, Layout{.dp = 2, .sync = "local:8", .shares = "3:1"}})
     CHECK(!refusal_of(layout));
 }
 

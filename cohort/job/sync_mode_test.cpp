@@ -19,8 +19,8 @@ TEST_CASE("sync: every mode is read and written back") {
 }
 
 TEST_CASE("sync: anything else is refused in one line") {
-  for (const std::string text : {"", "sync", "stale", "stale:", "stale:-1", "local:0", "diloco:x", "local:1:2", "async:1", "step:1", "queue:2",
-                                 "local:99999999999999999999"}) {
+  for (const std::string text : {"", "sync", "stale", "stale:", "stale:-1", "local:0", "diloco:x", "local:1:2", "async:1", "step:1",
+                                 "queue:2", "local:99999999999999999999"}) {
     CAPTURE(text);
     CHECK_THROWS_WITH_AS(parse_sync(text), doctest::Contains("is none of: step async stale:K local:H diloco:H queue"), Error);
   }

@@ -16,11 +16,11 @@ namespace cohort {
 struct StrategyOptions {
   int zero = 0;  ///< ZeRO stage, 0 to 3.
   UpdateRule rule;
-  std::string compress = "none";  ///< See parallel/compress/compressor.h.
-  bool share_weights = true;      ///< zero 0: one copy of the weights on a host where all ranks share memory.
-  int64_t bucket_bytes = 0;       ///< 0: the default.
-  uint64_t seed = 1;              ///< Of what a compressor draws.
-  SyncMode sync;                  ///< step, local or diloco.
+  std::string compress = "none";                ///< See parallel/compress/compressor.h.
+  bool share_weights = true;                    ///< zero 0: one copy of the weights on a host where all ranks share memory.
+  int64_t bucket_bytes = 0;                     ///< 0: the default.
+  uint64_t seed = 1;                            ///< Of what a compressor draws.
+  SyncMode sync;                                ///< step, local or diloco.
   double outer_lr = 0.7, outer_momentum = 0.9;  ///< Of diloco.
 };
 

@@ -3,8 +3,8 @@
 namespace cohort {
 namespace {
 
-constexpr double StepRecord::*kTimes[] = {&StepRecord::step_seconds, &StepRecord::data_seconds, &StepRecord::compute_seconds,
-                                          &StepRecord::exchange_seconds, &StepRecord::optimizer_seconds};
+constexpr double StepRecord::* kTimes[] = {&StepRecord::step_seconds, &StepRecord::data_seconds, &StepRecord::compute_seconds,
+                                           &StepRecord::exchange_seconds, &StepRecord::optimizer_seconds};
 
 }  // namespace
 
@@ -17,7 +17,7 @@ void LocalRound::add_loss(double loss, int64_t own_samples, int64_t all_samples)
 void LocalRound::add(const StepRecord& step) {
   StepRecord sum = step;
   if (num_steps_ > 0)
-    for (double StepRecord::*const time : kTimes) sum.*time += sum_.*time;
+    for (double StepRecord::* const time : kTimes) sum.*time += sum_.*time;
   sum_ = sum;
   ++num_steps_;
 }
@@ -25,7 +25,7 @@ void LocalRound::add(const StepRecord& step) {
 LocalRound::Total LocalRound::take() {
   Total total{.mean = sum_, .num_steps = num_steps_, .own_samples = own_samples_};
   total.mean.samples_per_second = static_cast<double>(all_samples_) / sum_.step_seconds;
-  for (double StepRecord::*const time : kTimes) total.mean.*time /= static_cast<double>(num_steps_);
+  for (double StepRecord::* const time : kTimes) total.mean.*time /= static_cast<double>(num_steps_);
   *this = LocalRound();
   return total;
 }

@@ -8,7 +8,11 @@ TEST_CASE("the steps between exchanges: losses by samples, means of times, the l
   LocalRound round;
   for (int step = 1; step <= 3; ++step) {
     round.add_loss(step, /*own_samples=*/2 * step, /*all_samples=*/10);
-    round.add({.step = step, .step_seconds = 1.0 * step, .compute_seconds = 0.5, .exchange_seconds = step == 3 ? 3.0 : 0.0, .learning_rate = 0.1 * step});
+    round.add({.step = step,
+               .step_seconds = 1.0 * step,
+               .compute_seconds = 0.5,
+               .exchange_seconds = step == 3 ? 3.0 : 0.0,
+               .learning_rate = 0.1 * step});
   }
   round.add_loss(1e30, 0, 10);  // A worker without samples has no loss.
   CHECK(round.loss_sum() == 2 + 8 + 18);

@@ -287,7 +287,8 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   const double exchange_end = steady_seconds();
   m.learning_rate = job_.learning_rate.at(number, options_.total_steps) * (bears_fault(Fault::kLearningRate) ? 1.01 : 1);
   agree(out, batch, number);
-  if (exchanges_after(number)) check_finite(steps_between_exchanges_ > 1 ? "the mean loss since the last exchange" : "the loss", m.loss, number);
+  if (exchanges_after(number))
+    check_finite(steps_between_exchanges_ > 1 ? "the mean loss since the last exchange" : "the loss", m.loss, number);
   const double update_begin = steady_seconds();
   const StepOutcome outcome =
       strategy_.step({.learning_rate = m.learning_rate,

@@ -90,7 +90,7 @@ class TrainingStep {
   TrainingStepOptions options_;
   LossScaler scaler_;
   int64_t steps_between_exchanges_ = 1;
-  std::optional<LocalRound> round_;  ///< Where workers train by themselves between exchanges.
+  std::optional<LocalRound> round_;     ///< Where workers train by themselves between exchanges.
   double pipeline_waited_seconds_ = 0;  // Of this step, for other stages.
 };
 

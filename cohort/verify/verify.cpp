@@ -373,13 +373,14 @@ void check_sync(const Config& config, const Layout& layout) {
   const bool is_alone = num_pipelines(layout) == 1;
   if (!averages || (sync.number > 1 && !is_alone))
     fail(ErrorCode::kBadInput, "verify: sync=", layout.sync,
-         sync.kind == SyncKind::kDiloco ? name_settings(concat(" with --outer-lr ", config.outer_lr, " and --outer-momentum ", config.outer_momentum))
-                                        : "",
+         sync.kind == SyncKind::kDiloco
+             ? name_settings(concat(" with --outer-lr ", config.outer_lr, " and --outer-momentum ", config.outer_momentum))
+             : "",
          " is another training by design, so there is nothing to compare; verify the layout with sync=step",
          name_settings(", or see the exchange itself with sync=local:1 (or diloco:1 --outer-lr 1 --outer-momentum 0) and --optimizer sgd"));
   if (!is_alone && config.optimizer != "sgd")
     fail(ErrorCode::kBadInput, "verify: sync=", layout.sync, name_settings(" with --optimizer "), config.optimizer,
-         name_settings(" is another training by design: each worker has a state of its own; use --optimizer sgd, or sync=step"));
+         name_settings(" keeps a state in each worker, which no single process has; use --optimizer sgd, or sync=step"));
   if (!is_alone && config.clip_norm > 0)
     fail(ErrorCode::kBadInput, "verify: sync=", layout.sync, name_settings(" with --clip-norm "), config.clip_norm,
          name_settings(" is another training by design: each worker clips its own gradient; leave --clip-norm out, or use sync=step"));

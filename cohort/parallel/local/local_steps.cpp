@@ -1,6 +1,7 @@
 // Local SGD and DiLoCo.
 //
-// Definitions: p workers, a the weights after the last exchange (the anchor, the same on all), w_r those of worker r, n_r the samples that it
+// Definitions: p workers, a the weights after the last exchange (the anchor, the same on all), w_r those of worker r, n_r the samples that
+// it
 //   has trained on since, n their sum, c() a compressor with error feedback or nothing.
 // Steps of a round:
 //   1. H times: each worker updates w_r by the mean gradient of its own samples, with an optimizer of its own. No message.
@@ -10,18 +11,18 @@
 //   4. w_r = a. Buffers (batch norm's running statistics) become their average by the same weights.
 //
 // Cost of a round: one sum of n floats (fp16: half, int8: a quarter), and one of the buffers where the model has any; `step` sends that in
-// each of the H steps. Memory beyond that of one process: the anchor and the changes (2 n floats), diloco: v (n), a compressor's residual (n)
-// and codes.
+// each of the H steps. Memory beyond that of one process: the anchor and the changes (2 n floats), diloco: v (n), a compressor's residual
+// (n) and codes.
 //
 // The optimizer's state is never exchanged: a worker's momentum, and Adam's moments and counts, go on from its own gradients after an
-// exchange. So momentum is what Lin et al. call local, and as DiLoCo has it. Averaging it too (Yu et al. 2019) would send two or three times
-// the bytes.
+// exchange. So momentum is what Lin et al. call local, and as DiLoCo has it. Averaging it too (Yu et al. 2019) would send two or three
+// times the bytes.
 //
-// Sources: Stich 2018 ("Local SGD Converges Fast and Communicates Little", algorithm 1); Lin et al. 2018 ("Don't Use Large Mini-Batches, Use
-// Local SGD"); Douillard et al. 2023 (DiLoCo, algorithm 1). Differences: changes are averaged and not weights, which rounds less and is what
-// compression and the outer optimizer need; workers weigh by their samples, so uneven shares are no bias; compression with error feedback.
-// All of the exchange is in the host's memory, also for weights on a GPU: once in H steps, and then ranks on different devices keep the same
-// bits.
+// Sources: Stich 2018 ("Local SGD Converges Fast and Communicates Little", algorithm 1); Lin et al. 2018 ("Don't Use Large Mini-Batches,
+// Use Local SGD"); Douillard et al. 2023 (DiLoCo, algorithm 1). Differences: changes are averaged and not weights, which rounds less and is
+// what compression and the outer optimizer need; workers weigh by their samples, so uneven shares are no bias; compression with error
+// feedback. All of the exchange is in the host's memory, also for weights on a GPU: once in H steps, and then ranks on different devices
+// keep the same bits.
 #include "cohort/parallel/local/local_steps.h"
 
 #include <torch/csrc/autograd/grad_mode.h>

@@ -12,7 +12,8 @@ namespace cohort {
 class StateSources {
  public:
   /// `tensors`: the names that the checkpoint has; `num_workers`: data-parallel workers of this run.
-  StateSources(const std::vector<std::string>& tensors, int num_workers) : tensors_(tensors.begin(), tensors.end()), num_workers_(num_workers) {}
+  StateSources(const std::vector<std::string>& tensors, int num_workers)
+      : tensors_(tensors.begin(), tensors.end()), num_workers_(num_workers) {}
 
   /// Of the piece `name` of this run:
   ///   one name     its values are that tensor's: its own, or where the checkpoint has one state for all workers, that one;
