@@ -14,10 +14,10 @@
 #include "cohort/pipeline/model_part.h"
 #include "cohort/record/step_records.h"
 #include "cohort/train/in_turn.h"
-#include "cohort/train/local_round.h"
 #include "cohort/train/loss_scaler.h"
 #include "cohort/train/noise_meter.h"
 #include "cohort/train/precision.h"
+#include "cohort/train/run/local_round.h"
 #include "cohort/train/run/step_trace.h"
 
 namespace cohort {

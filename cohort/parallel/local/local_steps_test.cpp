@@ -105,9 +105,13 @@ TEST_CASE("local steps: diloco is algorithm 1 of its paper, and each worker keep
 
 /// Some steps of a small net with uneven shares; what the weights are then.
 std::vector<at::Tensor> train(Group& group, const StrategyOptions& options, int steps, int every) {
-  const SeededDraws draws(5);
-  nn::Linear net(6, 4);
-  const at::Tensor x = torch::randn({steps, 12, 6}), y = torch::randn({steps, 12, 4});
+  nn::Linear net{nullptr};
+  at::Tensor x, y;
+  {
+    const SeededDraws draws(5);  // One thread at a time.
+    net = nn::Linear(6, 4);
+    x = torch::randn({steps, 12, 6}), y = torch::randn({steps, 12, 4});
+  }
   const std::unique_ptr<Strategy> strategy = make_strategy(*net, group, options);
   const int64_t begin = group.rank() == 0 ? 0 : 8, mine = group.size() == 1 ? 12 : group.rank() == 0 ? 8 : 4;
   for (int step = 0; step < steps; ++step) {
@@ -127,7 +131,7 @@ double apart(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b)
   return most;
 }
 
-TEST_CASE("local steps: an average after every step of plain SGD is data parallelism; with momentum, or later, it is not") {
+TEST_CASE("local steps: an average after every step of what is linear is data parallelism; a later one, Adam and an outer step are not") {
   run_thread_ranks(2, [&](Group& group) {
     const UpdateRule sgd{.kind = UpdateRule::Kind::kSgd}, momentum{.kind = UpdateRule::Kind::kMomentum};
     const auto step = train(group, {.rule = sgd, .share_weights = false}, 6, 1);

@@ -61,11 +61,11 @@ void check_exchanges(const Job& job) {
   const Config& config = job.config;
   const int64_t every = steps_between_exchanges(parse_sync(job.layout.sync));
   for (const auto& [name, value] :
-       {std::pair("--steps", config.steps), std::pair("--eval-every", config.eval_every),
-        std::pair("--checkpoint-every", config.checkpoint_every), std::pair("--log-every", config.log_every == 1 ? 0 : config.log_every)}) {
+       {std::pair("steps", config.steps), std::pair("eval-every", config.eval_every),
+        std::pair("checkpoint-every", config.checkpoint_every), std::pair("log-every", config.log_every == 1 ? 0 : config.log_every)}) {
     if (value <= 0 || value % every == 0) continue;
     const int64_t below = value / every * every;
-    fail(ErrorCode::kBadInput, name_settings(name), " ", value, name_settings(" with --layout sync="), job.layout.sync,
+    fail(ErrorCode::kBadInput, name_settings(concat("--", name)), " ", value, name_settings(" with --layout sync="), job.layout.sync,
          ": workers have the same weights after every ", every, " steps alone; use ", below > 0 ? concat(below, " or ") : "",
          below + every);
   }

@@ -1,4 +1,4 @@
-#include "cohort/train/local_round.h"
+#include "cohort/train/run/local_round.h"
 
 #include <doctest/doctest.h>
 
