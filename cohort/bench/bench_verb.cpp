@@ -81,6 +81,8 @@ int bench_step_verb(const Arguments& arguments) {
   if (layout.is_model_parallel())
     fail(ErrorCode::kBadInput, "bench step measures data parallelism, and --layout is ", config.layout,
          "; use dp, zero and compress, or `cohort bench pipeline`");
+  if (layout.sync != "step")
+    fail(ErrorCode::kBadInput, "bench step measures the exchange of every step, and --layout has sync=", layout.sync, "; use sync=step");
   check_options(job.situation({}));
   const StrategyOptions strategy = strategy_options(job);
   const std::string folder = peers_folder(arguments, "ddp.py"), python = peers_python(arguments);

@@ -8,6 +8,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/devices.h"
+#include "cohort/job/sync_mode.h"
 
 namespace cohort {
 namespace {
@@ -53,21 +54,30 @@ std::string one_replica(const Situation& s) {
 /// Every rank computes in its host's memory.
 bool on_host(const Situation& s) { return parse_devices(s.config.device).all_cpu(); }
 
+/// Weights of workers differ between exchanges.
+bool trains_alone(const Situation& s) { return is_local(parse_sync(s.layout.sync)); }
+bool has_outer(const Situation& s) { return parse_sync(s.layout.sync).kind == SyncKind::kDiloco; }
+std::string sync_now(const Situation& s) { return concat("sync is ", s.layout.sync); }
+
 /// Ranks of one host that could have one copy of the weights together.
 bool could_share(const Situation& s) {
   const bool shares_memory = s.config.backend == "shm" || (s.config.backend == "auto" && s.one_host);
-  return has_replicas(s) && s.layout.zero == 0 && s.layout.compress == "none" && on_host(s) && shares_memory;
+  return has_replicas(s) && s.layout.zero == 0 && !trains_alone(s) && s.layout.compress == "none" && on_host(s) && shares_memory;
 }
 /// Also on several hosts: there `private` is what `auto` means, and not against it.
-bool chooses_weights(const Situation& s) { return could_share(s) || (s.config.backend == "auto" && !s.one_host && s.layout.zero == 0); }
+bool chooses_weights(const Situation& s) {
+  return could_share(s) || (s.config.backend == "auto" && !s.one_host && s.layout.zero == 0 && !trains_alone(s));
+}
 std::string weights_now(const Situation& s) {
   if (!has_replicas(s)) return one_replica(s);
   if (s.layout.zero > 0) return concat("zero=", s.layout.zero, " divides them");
+  if (trains_alone(s)) return concat("with sync=", s.layout.sync, " each rank has its own already");
   if (s.layout.compress != "none") return concat("with compress=", s.layout.compress, " each rank has its own already");
   return !on_host(s) ? value_of(s, "device") : concat(value_of(s, "backend"), ": each rank has its own already");
 }
-bool has_buckets(const Situation& s) { return has_replicas(s) && (!could_share(s) || s.config.weights == "private"); }
+bool has_buckets(const Situation& s) { return has_replicas(s) && !trains_alone(s) && (!could_share(s) || s.config.weights == "private"); }
 std::string buckets_now(const Situation& s) {
+  if (trains_alone(s)) return concat("with sync=", s.layout.sync, " no gradients travel");
   return has_replicas(s) ? "the ranks of this host have one copy of the weights, and no buckets" : one_replica(s);
 }
 
@@ -120,15 +130,17 @@ std::vector<OptionRule> make_option_rules() {
       always("layout"),
       {"backend", "\"auto\"", "on two ranks or more", has_ranks, one_process, kAddWorkers},
       {"weights", "\"auto\"",
-       "where two ranks or more of a host have the same part of the model: dp=2 or more, zero=0, compress=none, "
-       "--backend auto or shm",
+       "where two ranks or more of a host have the same part of the model: dp=2 or more, zero=0, sync=step, "
+       "compress=none, --backend auto or shm",
        chooses_weights, weights_now, "take dp alone"},
       {"shares", "\"equal\"", "on two ranks or more", has_ranks, one_process, kAddWorkers},
+      {"outer-lr", kNothing, "with sync=diloco:H", has_outer, sync_now, "use --layout sync=diloco:H"},
+      {"outer-momentum", kNothing, "with sync=diloco:H", has_outer, sync_now, "use --layout sync=diloco:H"},
       always("sync-batch-norm"),
       always("device"),
       always("threads"),
       {"bucket-bytes", "0",
-       "where gradients travel in buckets: dp=2 or more, with zero=1 to 3, compress, --weights private or a network's "
+       "where gradients travel in buckets: dp=2 or more, sync=step, with zero=1 to 3, compress, --weights private or a network's "
        "--backend",
        has_buckets, buckets_now, "use --weights private, or zero=1 to 3"},
       {"timeout", kNothing, "on two ranks or more", has_ranks, one_process, kAddWorkers},

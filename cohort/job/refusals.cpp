@@ -3,6 +3,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/devices.h"
+#include "cohort/job/sync_mode.h"
 
 namespace cohort {
 namespace {
@@ -10,6 +11,12 @@ namespace {
 const char* axes_of(const Layout& layout) { return layout.pp > 1 && layout.tp > 1 ? "pp and tp" : layout.pp > 1 ? "pp" : "tp"; }
 
 bool all_cpu(const Situation& s) { return parse_devices(s.config.device).all_cpu(); }
+
+bool trains_alone(const Situation& s) { return is_local(parse_sync(s.layout.sync)); }
+std::string sync_key(const Situation& s) { return "sync=" + s.layout.sync; }
+std::string sync_of(const Situation& s) { return "--layout: " + sync_key(s); }
+
+const std::string& shares_of(const Situation& s) { return s.layout.shares.empty() ? s.config.shares : s.layout.shares; }
 
 std::string if_asked(bool asked, const std::string& found) { return asked ? found : ""; }
 std::string setting(bool asked, const char* option, const std::string& value, const std::string& with) {
@@ -20,8 +27,8 @@ std::string setting(bool asked, const char* option, const std::string& value, co
 
 const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> kTable = {
-      {"`sync` other than `step`", "use sync=step, where ranks agree after every step",
-       [](const Situation& s) { return if_asked(s.layout.sync != "step", concat("--layout: sync=", s.layout.sync)); }},
+      {"`sync` `async`, `stale` and `queue`", "not built yet: use sync=step, local:H or diloco:H",
+       [](const Situation& s) { return if_asked(s.layout.sync != "step" && !trains_alone(s), sync_of(s)); }},
       {"`zero` 1 to 3 with `compress`", "use zero=0 with compression, or compress=none",
        [](const Situation& s) {
          return if_asked(s.layout.zero > 0 && s.layout.compress != "none",
@@ -40,8 +47,7 @@ const std::vector<Refusal>& refusals() {
       {"`shares` with `pp` or `tp`",
        "use equal shares, or stages with more replicas in a layout file ({\"stages\": [{\"layers\": [...], \"dp\": 2}, ...]})",
        [](const Situation& s) {
-         const std::string shares = s.layout.shares.empty() ? s.config.shares : s.layout.shares;
-         return setting(s.layout.is_model_parallel() && shares != "equal", "shares", shares, axes_of(s.layout));
+         return setting(s.layout.is_model_parallel() && shares_of(s) != "equal", "shares", shares_of(s), axes_of(s.layout));
        }},
       {"`--device` other than `cpu` with `pp` or `tp`", "stages and divided layers exchange through the host's memory: use --device cpu",
        [](const Situation& s) {
@@ -76,6 +82,36 @@ const std::vector<Refusal>& refusals() {
        [](const Situation& s) {
          return setting(s.config.noise_scale > 0 && s.config.sync_batch_norm, "noise-scale", concat(s.config.noise_scale),
                         name_settings("--sync-batch-norm"));
+       }},
+      {"`sync=local` and `diloco` with `zero` 1 to 3",
+       "it divides over the workers what they exchange in every step: use zero=0 (with pp or tp where the model does not fit), or "
+       "sync=step",
+       [](const Situation& s) { return if_asked(trains_alone(s) && s.layout.zero > 0, concat(sync_of(s), " with zero=", s.layout.zero)); }},
+      {"`sync=local` and `diloco` with stages of different `dp`",
+       "their replicas take the micro-batches of one pipeline in turn: give all stages the same dp, or use sync=step",
+       [](const Situation& s) { return if_asked(trains_alone(s) && !s.layout.is_even(), sync_of(s) + " with stages of different dp"); }},
+      {"`sync=local` and `diloco` with `compress` `topk` or `powersgd`",
+       "most of what workers learnt would wait for another exchange: use compress=fp16, bf16 or int8, or none",
+       [](const Situation& s) {
+         const bool drops = s.layout.compress.starts_with("topk") || s.layout.compress.starts_with("powersgd");
+         return if_asked(trains_alone(s) && drops, concat(sync_of(s), " with compress=", s.layout.compress));
+       }},
+      {"`sync=local` and `diloco` with `--shares auto`",
+       "workers would have to agree on their speeds between exchanges: give numbers, as --shares 3:1",
+       [](const Situation& s) { return setting(trains_alone(s) && shares_of(s) == "auto", "shares", "auto", sync_key(s)); }},
+      {"`sync=local` and `diloco` with `--precision fp16`",
+       "each worker would skip steps of its own: use --precision bf16, which needs no loss scale",
+       [](const Situation& s) {
+         const std::string precision = s.layout.precision.empty() ? s.config.precision : s.layout.precision;
+         return setting(trains_alone(s) && precision == "fp16", "precision", precision, sync_key(s));
+       }},
+      {"`sync=local` and `diloco` with `--sync-batch-norm`",
+       "it exchanges in every layer of every step: use norm=ghost, group or none; running statistics are averaged at each exchange",
+       [](const Situation& s) { return setting(trains_alone(s) && s.config.sync_batch_norm, "sync-batch-norm", "", sync_key(s)); }},
+      {"`sync=local` and `diloco` with `--noise-scale`",
+       "it compares gradients of workers that have the same weights: measure it with sync=step",
+       [](const Situation& s) {
+         return setting(trains_alone(s) && s.config.noise_scale > 0, "noise-scale", concat(s.config.noise_scale), sync_key(s));
        }},
   };
   return kTable;

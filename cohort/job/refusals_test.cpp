@@ -28,6 +28,7 @@ std::vector<Asked> asked() {
   nccl.backend = "nccl";
   noisy.noise_scale = 5, noisy.sync_batch_norm = true;
   Layout uneven{.pp = 2, .order = "pp-dp-tp", .stages = {{{"a"}, 0, 2}, {{"b"}, 1, 1}}};
+  const Layout local_uneven{.pp = 2, .sync = "local:4", .stages = {{{"a"}, 0, 2}, {{"b"}, 1, 1}}};
   return {{0, {}, {.dp = 2, .sync = "async"}},
           {1, {}, {.dp = 2, .zero = 1, .compress = "int8"}},
           {2, {}, {.pp = 2, .compress = "fp16"}},
@@ -40,7 +41,16 @@ std::vector<Asked> asked() {
           {8, with(&Config::sync_batch_norm, true), {.tp = 2}},
           {9, with(&Config::label_smoothing, 0.1), {.tp = 2}},
           {10, with(&Config::noise_scale, int64_t{5}), {.pp = 2}},
-          {11, noisy, {.dp = 2}}};
+          {11, noisy, {.dp = 2}},
+          {12, {}, {.dp = 2, .zero = 2, .sync = "local:4"}},
+          {13, {}, local_uneven},
+          {14, {}, {.dp = 2, .sync = "diloco:4", .compress = "topk:0.1"}},
+          {14, {}, {.dp = 2, .sync = "local:4", .compress = "powersgd:2"}},
+          {15, with(&Config::shares, std::string("auto")), {.dp = 2, .sync = "local:4"}},
+          {16, with(&Config::precision, std::string("fp16")), {.dp = 2, .sync = "diloco:4"}},
+          {16, {}, {.dp = 2, .sync = "local:4", .precision = "fp16"}},
+          {17, with(&Config::sync_batch_norm, true), {.dp = 2, .sync = "local:4"}},
+          {18, with(&Config::noise_scale, int64_t{5}), {.dp = 2, .sync = "local:4"}}};
 }
 
 TEST_CASE("refusals: every row refuses what it names, with values and what to do, and nothing that a run can do") {
@@ -55,8 +65,10 @@ TEST_CASE("refusals: every row refuses what it names, with values and what to do
     CHECK_THROWS_AS(check_refusals(situation), Error);
   }
   for (size_t row = 0; row < met.size(); ++row) CHECK_MESSAGE(met[row], "a new row needs a case above");
-  for (const Layout& layout : {Layout{}, Layout{.dp = 2, .zero = 3}, Layout{.dp = 2, .compress = "topk:0.01"},
-                               Layout{.dp = 2, .pp = 2, .tp = 2, .zero = 2}, Layout{.dp = 2, .shares = "2:1"}})
+  for (const Layout& layout :
+       {Layout{}, Layout{.dp = 2, .zero = 3}, Layout{.dp = 2, .compress = "topk:0.01"}, Layout{.dp = 2, .pp = 2, .tp = 2, .zero = 2},
+        Layout{.dp = 2, .shares = "2:1"}, Layout{.dp = 2, .pp = 2, .tp = 2, .sync = "diloco:8"},
+        Layout{.dp = 2, .sync = "local:8", .compress = "int8"}, Layout{.dp = 2, .sync = "local:8", .shares = "3:1"}})
     CHECK(!refusal_of(layout));
 }
 

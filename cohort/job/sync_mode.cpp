@@ -37,4 +37,8 @@ std::string to_text(const SyncMode& mode) {
   return "step";
 }
 
+bool is_local(const SyncMode& mode) { return mode.kind == SyncKind::kLocal || mode.kind == SyncKind::kDiloco; }
+
+int64_t steps_between_exchanges(const SyncMode& mode) { return is_local(mode) ? mode.number : 1; }
+
 }  // namespace cohort

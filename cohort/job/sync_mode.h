@@ -26,5 +26,9 @@ struct SyncMode {
 /// step, async, stale:K, local:H, diloco:H, queue. Error(kBadInput) for anything else.
 COHORT_API SyncMode parse_sync(const std::string& text);
 COHORT_API std::string to_text(const SyncMode& mode);
+/// local and diloco: a worker trains by itself, and exchanges after every step whose number (from 1) is a multiple of H.
+COHORT_API bool is_local(const SyncMode& mode);
+/// That H; 1 for all others.
+COHORT_API int64_t steps_between_exchanges(const SyncMode& mode);
 
 }  // namespace cohort

@@ -8,6 +8,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/comm/group_internals.h"
 #include "cohort/job/refusals.h"
+#include "cohort/parallel/local/local_steps.h"
 #include "cohort/parallel/one_copy/shared_data_parallel.h"
 #include "cohort/parallel/replicated.h"
 #include "cohort/parallel/zero/zero_data_parallel.h"
@@ -29,13 +30,19 @@ Where where_is(const std::vector<at::Tensor>& parameters, Group& group) {
 }  // namespace
 
 std::unique_ptr<Strategy> make_strategy(torch::nn::Module& module, Group group, const StrategyOptions& options) {
-  if (const auto refused = refusal_of(Layout{.dp = group.size(), .zero = options.zero, .compress = options.compress}))
+  if (const auto refused =
+          refusal_of(Layout{.dp = group.size(), .zero = options.zero, .sync = to_text(options.sync), .compress = options.compress}))
     throw Error(ErrorCode::kBadInput, *refused);
   const std::vector<at::Tensor> parameters = module.parameters();
   const Where where = where_is(parameters, group);
   if (where != Where::kHost && options.compress != "none")
     fail(ErrorCode::kBadInput, "compress=", options.compress,
          " works on gradients in the host's memory; use compress=none with this device");
+  if (is_local(options.sync)) {
+    LocalStepsOptions local{.rule = options.rule, .compress = options.compress, .seed = options.seed};
+    if (options.sync.kind == SyncKind::kDiloco) local.outer = OuterOptimizer{options.outer_lr, options.outer_momentum};
+    return std::make_unique<LocalSteps>(module, std::move(group), local);
+  }
   if (options.zero == 0 && where == Where::kHost && options.share_weights && options.compress == "none" && GroupInternals::arena(group))
     return std::make_unique<SharedDataParallel>(module, std::move(group), SharedDataParallelOptions{.rule = options.rule});
   // A GPU's update rounds otherwise than the CPU's, so copies that each rank updates would drift apart: as in ZeRO 1 one rank updates each

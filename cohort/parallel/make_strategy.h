@@ -8,6 +8,7 @@
 
 #include "cohort/base/export.h"
 #include "cohort/comm/group.h"
+#include "cohort/job/sync_mode.h"
 #include "cohort/parallel/strategy.h"
 
 namespace cohort {
@@ -15,10 +16,12 @@ namespace cohort {
 struct StrategyOptions {
   int zero = 0;  ///< ZeRO stage, 0 to 3.
   UpdateRule rule;
-  std::string compress = "none";  ///< See parallel/compress/compressor.h.
-  bool share_weights = true;      ///< zero 0: one copy of the weights on a host where all ranks share memory.
-  int64_t bucket_bytes = 0;       ///< 0: the default.
-  uint64_t seed = 1;              ///< Of what a compressor draws.
+  std::string compress = "none";                ///< See parallel/compress/compressor.h.
+  bool share_weights = true;                    ///< zero 0: one copy of the weights on a host where all ranks share memory.
+  int64_t bucket_bytes = 0;                     ///< 0: the default.
+  uint64_t seed = 1;                            ///< Of what a compressor draws.
+  SyncMode sync;                                ///< step, local or diloco.
+  double outer_lr = 0.7, outer_momentum = 0.9;  ///< Of diloco.
 };
 
 /// Collective. The module must outlive the strategy. Error(kBadInput) where options do not go together.

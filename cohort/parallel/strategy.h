@@ -7,7 +7,7 @@
 //   strategy->step({.learning_rate = lr, .clip_norm = c});               // gradients are averaged, clipped, applied
 //
 // Implementations: replicated (parallel/data_parallel.h with a whole optimizer in every rank), shared_data_parallel.h (one copy of weights
-// and optimizer a host), zero_data_parallel.h (ZeRO 1-3).
+// and optimizer a host), zero_data_parallel.h (ZeRO 1-3), local_steps.h (weights are exchanged every H steps, gradients never).
 
 #include <cstdint>
 #include <functional>
@@ -30,6 +30,7 @@ struct StepOptions {
   /// Where other ranks train other parts of the model: gets the squared norm of this part, returns that of the whole model. Collective over
   /// all of them; the same on all ranks of this strategy.
   std::function<double(double)> add_other_parts;
+  bool exchange = true;  ///< Where workers train by themselves between exchanges: whether one follows this update. The same on all ranks.
 };
 
 struct StepOutcome {
@@ -49,7 +50,8 @@ struct MemoryForecast {
 };
 
 /// One per model and rank; one thread. The gradient that is applied is the sum over ranks of what backward() left: losses are divided by
-/// the number of samples of all ranks beforehand (GradientMean::kSum). All calls but the setters are collective.
+/// the number of samples of all ranks beforehand (GradientMean::kSum). All calls but the setters are collective. LocalSteps alone applies
+/// what this rank's backward() left, so there losses are divided by its own samples.
 class COHORT_API Strategy {
  public:
   virtual ~Strategy() = default;
@@ -69,6 +71,8 @@ class COHORT_API Strategy {
   void set_counted_elsewhere(std::set<std::string> names) { counted_elsewhere_ = std::move(names); }
   /// Share of this rank in the average of buffers (batch-norm statistics); shares of all ranks add up to 1.
   virtual void set_buffer_share(double share) = 0;
+  /// Samples of this rank and of all in the step whose backward() comes next.
+  virtual void set_samples(int64_t mine, int64_t all) { set_buffer_share(static_cast<double>(mine) / static_cast<double>(all)); }
   /// Numbers that travel with the gradients; their sums are there after finish_backward(). slot < DataParallel::kNumControls.
   virtual void set_control(int slot, float value) = 0;
   virtual float control_sum(int slot) const = 0;

@@ -7,6 +7,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/job/sync_mode.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/plan/cost/scheduler.h"
 #include "cohort/tensor/collective_ops.h"
@@ -38,6 +39,11 @@ ModelPart::ModelPart(LayerGraph& model, Group world, const Layout& layout, const
 void ModelPart::make_groups(const Layout& layout) {
   tensor_ = part_of(world_, mesh_.tensor_ranks(world_.rank()), "tensor");
   data_ = layout.is_model_parallel() ? part_of(world_, mesh_.data_ranks(world_.rank()), "data") : world_;
+  if (!layout.is_model_parallel() || !is_local(parse_sync(layout.sync))) return;
+  std::vector<int> replica;
+  for (int rank = 0; rank < mesh_.num_ranks(); ++rank)
+    if (mesh_.point(rank).data == here_.data) replica.push_back(rank);
+  replica_ = part_of(world_, replica, "replica");
 }
 
 void ModelPart::make_pipeline(LayerGraph& model, const Layout& layout, const StageAssignment& stages) {
@@ -89,17 +95,22 @@ std::function<double(double)> ModelPart::add_other_parts() {
   if (is_whole()) return {};
   return [this](double squared_norm) {
     const at::Tensor sum = at::empty({1}, at::kDouble);
-    sum.data_ptr<double>()[0] = here_.data == 0 ? squared_norm : 0;
-    world_.all_reduce_sum(sum, "the norm of the gradients");
+    sum.data_ptr<double>()[0] = replica_ || here_.data == 0 ? squared_norm : 0;
+    (replica_ ? *replica_ : world_).all_reduce_sum(sum, "the norm of the gradients");
     return sum.data_ptr<double>()[0];
   };
 }
 
 ModelPart::Agreed ModelPart::agree(double loss, bool stop) {
   if (is_whole()) return {loss, stop};
+  return sum_up(here_.data == 0 && here_.tensor == 0 && makes_output(), loss, stop);
+}
+
+ModelPart::Agreed ModelPart::agree_replicas(double loss, bool stop) { return sum_up(here_.tensor == 0 && makes_output(), loss, stop); }
+
+ModelPart::Agreed ModelPart::sum_up(bool tells_loss, double loss, bool stop) {
   const at::Tensor sums = at::empty({2}, at::kDouble);
   double* const number = sums.data_ptr<double>();
-  const bool tells_loss = here_.data == 0 && here_.tensor == 0 && makes_output();
   number[0] = tells_loss ? loss : 0;
   number[1] = stop ? 1 : 0;
   world_.all_reduce_sum(sums, "loss and stop");

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -56,7 +57,7 @@ class COHORT_PROGRAM_API ModelPart {
 
   /// Parameters whose gradient counts on another rank.
   std::set<std::string> counted_elsewhere(const LayerGraph& model) const;
-  /// For StepOptions::add_other_parts; empty where there are none.
+  /// For StepOptions::add_other_parts; empty where there are none. Where replicas train by themselves: of this one's parts alone.
   std::function<double(double)> add_other_parts();
   /// Sums over the mesh of numbers that all data-parallel peers agree on, the loss from one rank that makes the model's output. Collective
   /// over the world, unless every rank has the whole model.
@@ -65,12 +66,17 @@ class COHORT_PROGRAM_API ModelPart {
     bool stop = false;
   };
   Agreed agree(double loss, bool stop);
+  /// Where replicas train by themselves: the sum over them of the loss, each with its own. Collective over the world.
+  Agreed agree_replicas(double loss, bool stop);
 
  private:
   void make_groups(const Layout& layout);
   void make_pipeline(LayerGraph& model, const Layout& layout, const StageAssignment& stages);
 
+  Agreed sum_up(bool tells_loss, double loss, bool stop);
+
   Group world_, data_, tensor_;
+  std::optional<Group> replica_;  ///< Ranks with this data coordinate, where their replica trains by itself.
   std::vector<int> pipeline_ranks_;
   Mesh mesh_;
   MeshPoint here_;

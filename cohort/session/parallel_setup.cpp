@@ -40,6 +40,9 @@ Layout layout_of(const ParallelOptions& options, const Session& session) {
   if (layout.accumulate > 0 || !layout.precision.empty() || !layout.shares.empty())
     fail(ErrorCode::kBadInput, "layout ", text, ": accumulate, precision and shares are for `cohort train`; here the loop says how often ",
          "backward() runs, in which precision and on which samples, so leave them out");
+  if (layout.sync != "step")
+    fail(ErrorCode::kBadInput, "layout ", text, ": sync=", layout.sync,
+         " is for `cohort train`, whose loop knows when workers exchange; here use sync=step");
   if (const auto refused = refusal_of(layout)) throw Error(ErrorCode::kBadInput, *refused);
   if (layout.is_model_parallel() && options.sync_batch_norm)
     fail(ErrorCode::kBadInput, "layout ", to_text(layout), ": sync_batch_norm goes with dp and zero; use a norm over groups or layers");

@@ -5,6 +5,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/checkpoint/flat_range.h"
+#include "cohort/parallel/local/state_names.h"
 
 namespace cohort {
 
@@ -34,9 +35,10 @@ std::optional<at::ScalarType> torch_type_of(int dtype) {
 }
 
 const ParameterShard* ParameterPlaces::shard_of(const FlatPiece& piece) const {
+  const std::string whole = split_state_name(piece.name).name;
   std::string name;
-  if (piece.name.starts_with("model/")) name = piece.name.substr(6);
-  else if (piece.name.starts_with("optimizer/")) name = piece.name.substr(10, piece.name.rfind('/') - 10);
+  if (whole.starts_with("model/")) name = whole.substr(6);
+  else if (whole.starts_with("optimizer/")) name = whole.substr(10, whole.rfind('/') - 10);
   const auto found = shards.find(name);
   // A count of updates is one number, whatever the parameter's shape.
   return found == shards.end() || piece.shape != found->second.local_shape() ? nullptr : &found->second;

@@ -21,7 +21,7 @@ struct ParameterPlaces {
   bool saves_buffers = true;                     ///< and its buffers.
   std::map<std::string, std::string> aliases;    ///< Of the whole model: other name -> name under which a tied weight is saved.
 
-  /// The shard that a piece ("model/NAME", "optimizer/NAME/SLOT") is a part of, or null: the piece is of a whole tensor.
+  /// The shard that a piece ("model/NAME", "optimizer/NAME/SLOT", also of a worker) is a part of, or null: the piece is of a whole tensor.
   const ParameterShard* shard_of(const FlatPiece& piece) const;
   /// What this rank writes of `pieces`: boxes of the whole tensors. Memory of rows that had to be copied is in `scratch`.
   std::vector<TensorPiece> to_save(const std::vector<FlatPiece>& pieces, std::vector<std::vector<char>>& scratch) const;

@@ -14,7 +14,10 @@ StrategyOptions strategy_options(const Job& job) {
           .compress = job.layout.compress,
           .share_weights = config.weights != "private",
           .bucket_bytes = bucket_bytes,
-          .seed = config.seed};
+          .seed = config.seed,
+          .sync = parse_sync(job.layout.sync),
+          .outer_lr = config.outer_lr,
+          .outer_momentum = config.outer_momentum};
 }
 
 }  // namespace cohort

@@ -1,6 +1,7 @@
 // The training loop. A step (training_step.h) takes this rank's share of the global batch from the loader, which reads ahead; the loss and
 // Ctrl-C of each rank travel with the gradients, so all ranks report one loss and stop after the same step without a message of their own.
-// Then evaluation and checkpoint where they are due.
+// Then evaluation and checkpoint where they are due. With sync=local:H and diloco:H the steps between two exchanges are each worker's own,
+// and all of this is done at exchanges alone.
 #include "cohort/train/trainer.h"
 
 #include <algorithm>
@@ -26,7 +27,7 @@
 namespace cohort {
 namespace {
 
-/// Ranks in lockstep: each step is one of all of them.
+/// Ranks in lockstep: each step, or each round of steps that ends with an exchange, is one of all of them.
 class Loop {
  public:
   Loop(RunSetup& run, RunSaver& saver, RunReporter& reporter) : run_(run), saver_(saver), reporter_(reporter) {
@@ -97,15 +98,17 @@ void Loop::train_step(Loader& loader, int64_t number) {
   inject(number);
   LoadedBatch batch = loader.next();
   const StepResult step = run_.step->run(number, batch);
-  const int64_t done = number + 1, num_samples = batch.num_local_samples();
+  const int64_t done = number + 1;
+  if (run_.status) run_.status[run_.world.rank].last_step = done;
+  // Where workers train by themselves all else comes with their exchanges.
+  if (step.num_steps == 0) return loader.recycle(std::move(batch.batch));
   result_.steps = done;
   result_.loss = step.metrics.loss;
   result_.interrupted = step.stop;
-  if (run_.status) run_.status[run_.world.rank].last_step = done;
-  rebalance(loader, number, step.metrics, num_samples);
+  rebalance(loader, number, step.metrics, step.num_samples);
   loader.recycle(std::move(batch.batch));
   const bool last = done == run_.total_steps;
-  reporter_.step(step, num_samples, last || step.stop);
+  reporter_.step(step, last || step.stop);
   if (done % run_.config.eval_every == 0 || last) evaluate_now(done, last);
   reporter_.progress(step.metrics);
   const bool goal_reached =
@@ -145,7 +148,7 @@ TrainResult train(const Job& job, const DataSet& data, const World& world, const
   if (run.reports_here()) write_run_config(run.config);  // Not before layout and checkpoint are known to fit.
   if (run.config.eval_every == 0) {
     const int64_t epoch = Sampler(data.train->num_samples(), run.config.global_batch, run.config.seed).steps_per_epoch();
-    run.config.eval_every = std::min(epoch, std::max<int64_t>(1, run.total_steps));
+    run.config.eval_every = std::min(up_to_exchange(job, epoch), std::max<int64_t>(1, run.total_steps));
   }
   warn_of_run(run);
   RunReporter reporter(run, saver);

@@ -15,6 +15,7 @@
 #include "cohort/base/random.h"
 #include "cohort/base/text/json.h"
 #include "cohort/job/fault.h"
+#include "cohort/job/sync_mode.h"
 #include "cohort/models/model_errors.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/tensor/shard_graph.h"
@@ -49,10 +50,18 @@ TrainingStep::TrainingStep(const Job& job, const DataShape& shape, LayerGraph& m
       part_(part),
       options_(std::move(options)),
       scaler_(scaler_for(job)) {
+  const SyncMode sync = parse_sync(job.layout.sync);
+  steps_between_exchanges_ = steps_between_exchanges(sync);
+  if (is_local(sync)) round_.emplace();
   if (options_.in_turn || part_.pipeline()) strategy_.hold_gradients();
 }
 
-at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const at::Tensor& target, int64_t global_samples) const {
+/// An update is by the mean gradient of these: of all samples, and where workers train by themselves of this one's.
+int64_t TrainingStep::samples_of_update(const LoadedBatch& batch) const {
+  return round_ ? batch.num_local_samples() : batch.global_samples;
+}
+
+at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const at::Tensor& target, int64_t all_samples) const {
   const int64_t count = target.size(0);
   if (count == 0) return output.sum() * 0;
   const at::Tensor logits = for_loss(output);
@@ -69,7 +78,7 @@ at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const at::Tenso
     mean = mean_loss(model_, logits, target, config_.label_smoothing);
   }
   check_has_gradient(model_, logits, mean);
-  return mean * (static_cast<double>(count) / static_cast<double>(global_samples));
+  return mean * (static_cast<double>(count) / static_cast<double>(all_samples));
 }
 
 at::Tensor TrainingStep::start_of_backward(const at::Tensor& loss, bool is_last) const {
@@ -114,7 +123,7 @@ void TrainingStep::run_pipeline(LoadedBatch& loaded, int64_t number) {
     PipelineWork work;
     work.input = [&](int k) { return rows(whole.input, k); };
     work.loss = [&](int k, const at::Tensor& output) {
-      const at::Tensor loss = share_of_loss(output, rows(whole.target, k), loaded.global_samples);
+      const at::Tensor loss = share_of_loss(output, rows(whole.target, k), samples_of_update(loaded));
       loss_sum += loss.item<double>();
       return start_of_backward(loss, round[static_cast<size_t>(k)] == last);
     };
@@ -168,7 +177,7 @@ void TrainingStep::run_in_turn(LoadedBatch& loaded, int64_t number) {
   strategy_.exchange_without_backward();
 }
 
-/// Each micro-batch's loss is weighted by its samples / all samples of the step, so that gradients add up to that of the mean.
+/// Each micro-batch's loss is weighted by its samples / all samples of the update, so that gradients add up to that of the mean.
 void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
   if (part_.pipeline()) return run_pipeline(loaded, number);
   if (options_.in_turn) return run_in_turn(loaded, number);
@@ -195,7 +204,7 @@ void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
     const double begin = steady_seconds();
     {
       const AutocastScope autocast(job_.precision, options_.device.type());
-      loss = share_of_loss(model_.forward(input), target, loaded.global_samples);
+      loss = share_of_loss(model_.forward(input), target, samples_of_update(loaded));
     }
     loss_sum += loss.item<double>();
     const double forward_end = steady_seconds();
@@ -210,8 +219,16 @@ void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
   }
 }
 
-/// Loss and the wish to stop, the same on all ranks of the job.
-void TrainingStep::agree(StepResult& out) {
+/// Loss and the wish to stop, the same on all ranks of the job; between exchanges nothing.
+void TrainingStep::agree(StepResult& out, const LoadedBatch& batch, int64_t number) {
+  if (round_) {
+    round_->add_loss(strategy_.control_sum(kLoss), batch.num_local_samples(), batch.global_samples);
+    if (!exchanges_after(number)) return;
+    const ModelPart::Agreed agreed = part_.agree_replicas(round_->loss_sum(), strategy_.control_sum(kStop) > 0);
+    out.metrics.loss = agreed.loss / static_cast<double>(round_->all_samples());
+    out.stop = agreed.stop;
+    return;
+  }
   const ModelPart::Agreed agreed = part_.agree(strategy_.control_sum(kLoss), strategy_.control_sum(kStop) > 0);
   out.metrics.loss = agreed.loss;
   out.stop = agreed.stop;
@@ -256,7 +273,7 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   const double begin = steady_seconds();
   if (options_.trace) options_.trace->begin_step(number);
   strategy_.zero_grad();
-  strategy_.set_buffer_share(static_cast<double>(batch.num_local_samples()) / static_cast<double>(batch.global_samples));
+  strategy_.set_samples(batch.num_local_samples(), batch.global_samples);
   strategy_.set_control(kStop, stop_requested() ? 1 : 0);
   strategy_.set_gradient_factor(scaler_.gradient_factor());
   if (options_.noise) options_.noise->begin_step(number, batch.global_samples, scaler_.gradient_factor());
@@ -269,14 +286,16 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   strategy_.finish_backward();
   const double exchange_end = steady_seconds();
   m.learning_rate = job_.learning_rate.at(number, options_.total_steps) * (bears_fault(Fault::kLearningRate) ? 1.01 : 1);
-  agree(out);
-  check_finite("the loss", m.loss, number);
+  agree(out, batch, number);
+  if (exchanges_after(number))
+    check_finite(steps_between_exchanges_ > 1 ? "the mean loss since the last exchange" : "the loss", m.loss, number);
   const double update_begin = steady_seconds();
   const StepOutcome outcome =
       strategy_.step({.learning_rate = m.learning_rate,
                       .clip_norm = options_.noise ? options_.noise->clip_norm(config_.clip_norm) : config_.clip_norm,
                       .check_finite = needs_loss_scale(job_.precision),
-                      .add_other_parts = part_.add_other_parts()});
+                      .add_other_parts = part_.add_other_parts(),
+                      .exchange = exchanges_after(number)});
   if (options_.noise) out.noise = options_.noise->end_step(outcome);
   scaler_.update(outcome.skipped);
   out.skipped = outcome.skipped;
@@ -285,18 +304,34 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   m.step = number + 1;
   m.data_seconds = batch.waited_seconds;
   m.exchange_seconds = (part_.mesh().num_ranks() > 1 ? strategy_.statistics().exposed_seconds : 0) + pipeline_waited_seconds_;
+  if (round_) m.exchange_seconds += update_begin - exchange_end;  // Whoever is at the exchange first waits in agree().
   m.optimizer_seconds = outcome.update_seconds;
   m.compute_seconds = seconds - m.exchange_seconds - m.optimizer_seconds;
   m.step_seconds = m.data_seconds + seconds;
   m.samples_per_second = static_cast<double>(batch.global_samples) / m.step_seconds;
   if (options_.trace) {
     options_.trace->span("data", begin - m.data_seconds, begin);
-    options_.trace->span("exchange", backward_end, exchange_end);
+    options_.trace->span("exchange", backward_end, round_ ? update_begin : exchange_end);
     options_.trace->span("update", update_begin, std::min(end, update_begin + m.optimizer_seconds));
     options_.trace->span("exchange", update_begin + m.optimizer_seconds, end);
     options_.trace->end_step(m.step_seconds);
   }
+  out.num_samples = batch.num_local_samples();
+  if (round_) tell_of_round(out, number);
   return out;
+}
+
+/// Of the steps since the last exchange together, or of none yet.
+void TrainingStep::tell_of_round(StepResult& out, int64_t number) {
+  round_->add(out.metrics);
+  out.num_steps = 0;
+  if (!exchanges_after(number)) return;
+  const double loss = out.metrics.loss;
+  const LocalRound::Total total = round_->take();
+  out.metrics = total.mean;
+  out.metrics.loss = loss;
+  out.num_steps = total.num_steps;
+  out.num_samples = total.own_samples;
 }
 
 Json TrainingStep::state() const { return scaler_.state(); }

@@ -17,6 +17,7 @@
 #include "cohort/train/loss_scaler.h"
 #include "cohort/train/noise_meter.h"
 #include "cohort/train/precision.h"
+#include "cohort/train/run/local_round.h"
 #include "cohort/train/run/step_trace.h"
 
 namespace cohort {
@@ -39,6 +40,10 @@ struct StepResult {
   bool stop = false;     ///< A rank was asked to stop.
   bool skipped = false;  ///< fp16: a gradient was infinite or NaN, and no rank applied its update.
   std::optional<NoiseRecord> noise;
+  /// Steps that `metrics` are the mean of: those since the last exchange. 0: no exchange followed this one, so nothing of it is agreed on,
+  /// and nothing here counts.
+  int64_t num_steps = 1;
+  int64_t num_samples = 0;  ///< Of this rank in those steps.
 };
 
 /// One thread. References must outlive it.
@@ -47,7 +52,8 @@ class TrainingStep {
   /// `part`: what `model` is of the whole, over whose data() `strategy` exchanges.
   TrainingStep(const Job& job, const DataShape& shape, LayerGraph& model, Strategy& strategy, ModelPart& part, TrainingStepOptions options);
 
-  /// Collective. `number` counts from 0. Error(kFailed) when the loss is not finite.
+  /// Collective; where workers train by themselves, over those of one replica, and over all in steps that an exchange follows. `number`
+  /// counts from 0. Error(kFailed) when the loss is not finite.
   StepResult run(int64_t number, LoadedBatch& batch);
 
   /// Error(kFailed) in one line with advice, where a loss after this step's forward is not finite; `which`: "the loss".
@@ -69,8 +75,11 @@ class TrainingStep {
   at::Tensor start_of_backward(const at::Tensor& loss, bool is_last) const;
   StepContext context_of(const Share& piece, int64_t number) const;
   /// The part of the step's loss that these samples are, not scaled.
-  at::Tensor share_of_loss(const at::Tensor& output, const at::Tensor& target, int64_t global_samples) const;
-  void agree(StepResult& out);
+  at::Tensor share_of_loss(const at::Tensor& output, const at::Tensor& target, int64_t all_samples) const;
+  int64_t samples_of_update(const LoadedBatch& batch) const;
+  bool exchanges_after(int64_t number) const { return (number + 1) % steps_between_exchanges_ == 0; }
+  void agree(StepResult& out, const LoadedBatch& batch, int64_t number);
+  void tell_of_round(StepResult& out, int64_t number);
 
   const Job& job_;
   const Config& config_;
@@ -80,6 +89,8 @@ class TrainingStep {
   ModelPart& part_;
   TrainingStepOptions options_;
   LossScaler scaler_;
+  int64_t steps_between_exchanges_ = 1;
+  std::optional<LocalRound> round_;     ///< Where workers train by themselves between exchanges.
   double pipeline_waited_seconds_ = 0;  // Of this step, for other stages.
 };
 

@@ -26,9 +26,9 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/compare.h"
-#include "cohort/train/run/check_run.h"
 #include "cohort/verify/batch_division.h"
 #include "cohort/verify/trainings.h"
+#include "cohort/verify/verifiable.h"
 
 namespace cohort {
 namespace {
@@ -362,19 +362,6 @@ class Verifier {
   StagesOfRun stages_;
   bool has_strict_ = false;
 };
-
-void check_verifiable(const Config& config, const Layout& layout, const DataSet& data) {
-  if (layout.compress != "none")
-    fail(ErrorCode::kBadInput,
-         "verify: compressed gradients are another training by design, so there is nothing to compare; verify the layout with "
-         "compress=none");
-  if (config.shares == "auto")
-    fail(ErrorCode::kBadInput,
-         name_settings("verify: --shares auto follows the speed of the moment, so no two runs are alike; give numbers, as 3:1"));
-  const Job job = resolve(config, layout);
-  check_data(job, data);
-  check_run(job, data.train->shape().kind == DataShape::Kind::kText);
-}
 
 }  // namespace
 

@@ -69,7 +69,14 @@ OPTIONS = {
     "dropout": ("", [], 2),
     # A learning rate that moves weights by enough of their last bits to judge by.
     "sync batch norm": ("", ["--sync-batch-norm", "--lr", "0.2"], 2),
+    # An average of weights after every step of plain SGD is the step by the average gradient, but for rounding.
+    "local:1": ("sync=local:1", ["--optimizer", "sgd", "--lr", "0.2"], 2),
+    "diloco:1": ("sync=diloco:1", ["--optimizer", "sgd", "--lr", "0.2", "--outer-lr", "1", "--outer-momentum", "0"], 2),
 }
+# What needs no other model to be seen.
+MODELS_OF = {"local:1": ("cnn", "transformer"), "diloco:1": ("cnn", "transformer")}
+# Where weights or batch norm are exchanged between replicas a bound decides, and not the bits.
+WITHIN_A_BOUND = ("sync batch norm", "local:1", "diloco:1")
 
 
 def is_refused(model, option, name):
@@ -84,8 +91,8 @@ def cases(model, option, with_refused=False):
     """Layouts of one training: (name, layout)."""
     added, _, micro_batches = OPTIONS[option]
     for name, layout in LAYOUTS.items():
-        if added.startswith("zero") and "dp" not in name:
-            continue  # ZeRO divides over the data axis.
+        if added.startswith(("zero", "sync")) and "dp" not in name:
+            continue  # ZeRO divides over the data axis; local steps exchange over it.
         if with_refused or not is_refused(model, option, name):
             yield name, layout.format(m=micro_batches) + ("," + added if added else "")
 
@@ -94,7 +101,7 @@ def command(model, option):
     """Arguments of `cohort verify` but for the layouts, or None where the option does not go with the model."""
     if option in {key[0] for key in CHANGED_MODELS} and (option, model) not in CHANGED_MODELS:
         return None
-    if option not in OPTIONS_OF.get(model, OPTIONS):
+    if option not in OPTIONS_OF.get(model, OPTIONS) or model not in MODELS_OF.get(option, MODELS):
         return None
     arguments = [*MODELS[model], *OPTIONS[option][1], "--steps", "2"]
     if (option, model) in CHANGED_MODELS:

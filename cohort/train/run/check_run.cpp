@@ -1,11 +1,13 @@
 #include "cohort/train/run/check_run.h"
 
 #include <cmath>
+#include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/comm/net/nccl.h"
 #include "cohort/data/sampler.h"
 #include "cohort/job/refusals.h"
+#include "cohort/job/sync_mode.h"
 #include "cohort/models/model_errors.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/compress/compressor.h"
@@ -54,12 +56,34 @@ void check_batch(const Config& config, const Layout& layout) {
          name_settings(", more than it has samples; use fewer pieces, or --global-batch "), least, " or more");
 }
 
+/// Between exchanges workers have different weights, which nobody evaluates, saves or ends with.
+void check_exchanges(const Job& job) {
+  const Config& config = job.config;
+  const int64_t every = steps_between_exchanges(parse_sync(job.layout.sync));
+  for (const auto& [name, value] :
+       {std::pair("steps", config.steps), std::pair("eval-every", config.eval_every),
+        std::pair("checkpoint-every", config.checkpoint_every), std::pair("log-every", config.log_every == 1 ? 0 : config.log_every)}) {
+    if (value <= 0 || value % every == 0) continue;
+    const int64_t below = value / every * every;
+    fail(ErrorCode::kBadInput, name_settings(concat("--", name)), " ", value, name_settings(" with --layout sync="), job.layout.sync,
+         ": workers have the same weights after every ", every, " steps alone; use ", below > 0 ? concat(below, " or ") : "",
+         below + every);
+  }
+}
+
 }  // namespace
 
-int64_t steps_of_run(const Config& config, int64_t num_samples) {
+int64_t up_to_exchange(const Job& job, int64_t steps) {
+  const int64_t every = steps_between_exchanges(parse_sync(job.layout.sync));
+  return (steps + every - 1) / every * every;
+}
+
+int64_t steps_of_run(const Job& job, int64_t num_samples) {
+  const Config& config = job.config;
   if (config.steps > 0) return config.steps;
   const int64_t steps_per_epoch = Sampler(num_samples, config.global_batch, config.seed).steps_per_epoch();
-  return static_cast<int64_t>(std::ceil((config.epochs > 0 ? config.epochs : 1.0) * static_cast<double>(steps_per_epoch)));
+  return up_to_exchange(job,
+                        static_cast<int64_t>(std::ceil((config.epochs > 0 ? config.epochs : 1.0) * static_cast<double>(steps_per_epoch))));
 }
 
 void check_data(const Job& job, const DataSet& data) {
@@ -68,7 +92,7 @@ void check_data(const Job& job, const DataSet& data) {
   if (config.global_batch > num_samples)
     fail(ErrorCode::kBadInput, name_settings("--global-batch "), config.global_batch, ": the data has ", num_samples,
          name_settings(" training samples, and a batch takes each at most once; use --global-batch "), num_samples, " or less");
-  const int64_t steps = steps_of_run(config, num_samples);
+  const int64_t steps = steps_of_run(job, num_samples);
   if (config.noise_scale > steps)
     fail(ErrorCode::kBadInput, name_settings("--noise-scale "), config.noise_scale, " measures once in ", config.noise_scale,
          " steps, and the run has ", steps, name_settings(", so it would measure nothing; use --noise-scale "), steps,
@@ -114,6 +138,7 @@ void check_run(const Job& job, std::optional<bool> is_text) {
   const Layout& layout = job.layout;
   find_model(config.model.substr(0, config.model.find(':')));
   check_batch(config, layout);
+  check_exchanges(job);
   check_faults(job);
   check_compressor(layout.compress);
   job.shares.of(job.num_ranks());

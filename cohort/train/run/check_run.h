@@ -21,7 +21,9 @@ void check_model(const Config& config, const Layout& layout, const LayerGraph& m
 /// Error(kBadInput) for a goal of the error of a model whose output is no scores of classes; runs such a model once.
 void check_goal(const Job& job, LayerGraph& model, const DataSource& validation);
 
-/// Optimizer steps that the configuration asks for.
-int64_t steps_of_run(const Config& config, int64_t num_samples);
+/// Optimizer steps that the job asks for; of epochs, up to the next exchange of workers that train by themselves in between.
+int64_t steps_of_run(const Job& job, int64_t num_samples);
+/// The same of any number of steps.
+int64_t up_to_exchange(const Job& job, int64_t steps);
 
 }  // namespace cohort

@@ -40,6 +40,9 @@ Plan plan_of(const ForecastSource& source, Candidate candidate, const StepForeca
 }
 
 RunForecast forecast_from_profile(const RunSetup& run) {
+  if (run.job.layout.sync != "step")
+    fail(ErrorCode::kBadInput, name_settings("only sync=step is forecast, and --layout has sync="), run.job.layout.sync,
+         name_settings("; leave --profile out"));
   const ForecastSource& source = run.options.forecast;
   Candidate candidate = candidate_of(run);
   StepForecast forecast = forecast_step(*source.problem, candidate, /*with_timeline=*/true);

@@ -117,16 +117,17 @@ void RunReporter::tell_skipped(int64_t step) {
                      run_.config.loss_scale, "; use a smaller one, or 0 for a dynamic one. How many were skipped stands at the end"));
 }
 
-void RunReporter::step(const StepResult& step, int64_t num_samples, bool is_last) {
+void RunReporter::step(const StepResult& step, bool is_last) {
   const StepRecord& metrics = step.metrics;
   if (step_seconds_.empty()) first_step_seconds_ = seconds_since_command(run_.world);
   step_seconds_.push_back(metrics.step_seconds);
-  *totals_.samples += num_samples;
-  totals_.data_seconds += metrics.data_seconds;
-  totals_.compute_seconds += metrics.compute_seconds;
-  totals_.exchange_seconds += metrics.exchange_seconds;
-  totals_.optimizer_seconds += metrics.optimizer_seconds;
-  waste_.add_step(metrics, num_samples);
+  const auto num_steps = static_cast<double>(step.num_steps);
+  *totals_.samples += step.num_samples;
+  totals_.data_seconds += num_steps * metrics.data_seconds;
+  totals_.compute_seconds += num_steps * metrics.compute_seconds;
+  totals_.exchange_seconds += num_steps * metrics.exchange_seconds;
+  totals_.optimizer_seconds += num_steps * metrics.optimizer_seconds;
+  waste_.add_step(metrics, step.num_samples / step.num_steps);
   if (step.skipped) tell_skipped(metrics.step);
   if (!run_.reports_here()) return;
   if (metrics.step % run_.config.log_every == 0 || is_last) metrics_->step(metrics);
@@ -170,7 +171,7 @@ void RunReporter::checkpoint_failed(int64_t step, const std::string& cause) {
 /// Whether compressing would pay, for exchanges over a network.
 void RunReporter::write_exchange_advice(double step_seconds) {
   if (run_.world.size == 1 || !run_.parallel.part->is_whole() || GroupInternals::arena(run_.group) || run_.job.layout.zero > 0 ||
-      run_.job.layout.compress != "none" || !run_.job.devices.all_cpu() || step_seconds_.empty())
+      run_.job.layout.compress != "none" || run_.job.layout.sync != "step" || !run_.job.devices.all_cpu() || step_seconds_.empty())
     return;
   std::vector<std::vector<int64_t>> shapes;
   for (const NamedTensor& parameter : distinct_parameters(*run_.model))

@@ -22,8 +22,8 @@ class RunReporter {
   RunReporter(RunSetup& run, const RunSaver& saver);
 
   void start();
-  /// `num_samples`: of this rank. `is_last`: of the run, so that its line is written whatever --log-every says.
-  void step(const StepResult& step, int64_t num_samples, bool is_last);
+  /// `is_last`: of the run, so that its line is written whatever --log-every says.
+  void step(const StepResult& step, bool is_last);
   void shares(int64_t from_step, const std::vector<double>& shares);
   void evaluation(int64_t step, const Evaluation& evaluation);
   void note_evaluation();

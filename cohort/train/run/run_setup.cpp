@@ -62,7 +62,7 @@ RunSetup::RunSetup(const Job& job_given, const DataSet& data_given, const World&
   take_folder();
   check_same_text(group, to_toml(config), "the configuration", "start all ranks with the same options and config.toml");
   if (config.device != "cpu") device_names = group.all_gather_text(device.str(), "the ranks' devices by name");
-  total_steps = steps_of_run(job.config, data.train->num_samples());
+  total_steps = steps_of_run(job, data.train->num_samples());
   make_model();
   make_step();
   forecast = make_forecast(*this);

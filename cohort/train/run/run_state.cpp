@@ -16,7 +16,9 @@
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/comm/together.h"
 #include "cohort/data/sampler.h"
+#include "cohort/job/sync_mode.h"
 #include "cohort/train/run/checkpoint_pieces.h"
+#include "cohort/train/run/state_sources.h"
 
 namespace cohort {
 namespace {
@@ -158,14 +160,26 @@ void RunState::read_compressor_state(const Checkpoint& checkpoint, FlatPiece& pi
 }
 
 void RunState::read_pieces(const Checkpoint& checkpoint, std::vector<FlatPiece>& pieces) const {
+  const StateSources sources(checkpoint.tensor_names(), num_pipelines(layout_));
   for (FlatPiece& piece : pieces) {
     if (of_compressor(piece.name)) {
       read_compressor_state(checkpoint, piece);
       continue;
     }
-    const ParameterShard* const shard = places_.shard_of(piece);
-    check_piece(checkpoint, piece, shard ? shard->whole_shape : piece.shape);
-    read_piece(checkpoint, places_, piece);
+    read_mean(checkpoint, sources.of(piece.name), piece);
+  }
+}
+
+/// The mean of those tensors of the checkpoint; none: it stays as it is.
+void RunState::read_mean(const Checkpoint& checkpoint, const std::vector<std::string>& sources, FlatPiece& piece) const {
+  const bool is_mean = sources.size() > 1;
+  if (is_mean) piece.values.zero_();
+  for (const std::string& source : sources) {
+    FlatPiece part{source, is_mean ? at::empty_like(piece.values) : piece.values, piece.shape, piece.begin};
+    const ParameterShard* const shard = places_.shard_of(part);
+    check_piece(checkpoint, part, shard ? shard->whole_shape : part.shape);
+    read_piece(checkpoint, places_, part);
+    if (is_mean) piece.values.add_(part.values, 1.0 / static_cast<double>(sources.size()));
   }
 }
 
@@ -190,8 +204,19 @@ void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiec
     for (const std::string& name : checkpoint->tensor_names())
       list.push_back(Json{{"name", name}, {"type", static_cast<int>(checkpoint->dtype(name))}, {"shape", checkpoint->shape(name)}});
   list = Json::parse(group_.all_gather_text(checkpoint ? list.dump() : "", "the list of tensors").front());
-  std::map<std::string, FlatPiece*> wanted;
-  for (FlatPiece& piece : pieces) wanted[piece.name] = &piece;
+  std::vector<std::string> names;
+  for (const Json& entry : list) names.push_back(entry.at("name"));
+  const StateSources sources(names, num_pipelines(layout_));
+  struct Wanted {
+    FlatPiece* piece;
+    size_t num_sources;
+  };
+  std::map<std::string, Wanted> wanted;  // By the tensor that it comes from; no tensor is read for two pieces.
+  for (FlatPiece& piece : pieces) {
+    const std::vector<std::string> from = sources.of(piece.name);
+    if (from.size() > 1) piece.values.zero_();
+    for (const std::string& source : from) wanted[source] = {&piece, from.size()};
+  }
   for (const Json& entry : list) {
     const std::string name = entry.at("name");
     const auto shape = entry.at("shape").get<std::vector<int64_t>>();
@@ -199,7 +224,7 @@ void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiec
     if (!type) continue;
     const auto found = wanted.find(name);
     if (is_residual(name) && shape.size() == 2 && *type == at::kFloat) {
-      receive_residual(checkpoint, name, shape, found == wanted.end() ? nullptr : found->second);
+      receive_residual(checkpoint, name, shape, found == wanted.end() ? nullptr : found->second.piece);
       continue;
     }
     int64_t count = 1;
@@ -208,7 +233,7 @@ void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiec
     if (checkpoint) checkpoint->read_whole(name, whole.data_ptr());
     group_.broadcast(whole, 0, name);
     if (found == wanted.end()) continue;
-    FlatPiece& piece = *found->second;
+    FlatPiece& piece = *found->second.piece;
     if (of_compressor(name)) {
       if (shape == piece.shape && whole.scalar_type() == piece.values.scalar_type()) piece.values.copy_(whole);
       continue;
@@ -216,11 +241,22 @@ void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiec
     const ParameterShard* const shard = places_.shard_of(piece);
     if (shape != (shard ? shard->whole_shape : piece.shape) || whole.scalar_type() != piece.values.scalar_type())
       fail(ErrorCode::kBadInput, name_settings("--resume: tensor "), name, " of the checkpoint has another shape or type than the model's");
-    piece.values.copy_(shard ? part_of_whole(whole, *shard, piece) : whole.narrow(0, piece.begin, piece.values.numel()));
+    const at::Tensor part = shard ? part_of_whole(whole, *shard, piece) : whole.narrow(0, piece.begin, piece.values.numel());
+    if (const size_t num_sources = found->second.num_sources; num_sources == 1) piece.values.copy_(part);
+    else piece.values.add_(part.to(piece.values.device()), 1.0 / static_cast<double>(num_sources));
     wanted.erase(found);
   }
   std::erase_if(wanted, [](const auto& entry) { return of_compressor(entry.first); });  // Other buckets start without.
   if (!wanted.empty()) fail(ErrorCode::kBadInput, name_settings("--resume: the checkpoint has no tensor "), wanted.begin()->first);
+}
+
+/// Where the checkpoint has an optimizer's state of each worker, and this run has other workers.
+void RunState::tell_averaged(const Checkpoint& checkpoint) {
+  const int num_workers = num_pipelines(layout_), num_states = StateSources(checkpoint.tensor_names(), num_workers).num_states();
+  const bool has_own = num_workers > 1 && is_local(parse_sync(layout_.sync));
+  if (num_states > 0 && !(has_own && num_states == num_workers))
+    log_info(concat(name_settings("--resume: "), "the ", num_states, " workers of ", checkpoint.path(),
+                    " had each an optimizer's state of its own; this run goes on from their mean"));
 }
 
 int64_t RunState::load_latest(Json* extra) {
@@ -241,6 +277,7 @@ int64_t RunState::load_latest(Json* extra) {
   }
   const std::vector<std::string> steps = group_.all_gather_text(here, "who can read the checkpoint");
   const bool all_read = std::all_of(steps.begin(), steps.end(), [&](const std::string& step) { return step == steps.front(); });
+  if (group_.rank() == 0) tell_averaged(*checkpoint);
   std::vector<FlatPiece> pieces = strategy_.loaded_pieces();
   for (FlatPiece& buffer : buffer_pieces(model_)) pieces.push_back(std::move(buffer));
   if (all_read) together(group_, name_settings("--resume"), [&] { read_pieces(*checkpoint, pieces); });

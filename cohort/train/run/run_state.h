@@ -41,6 +41,8 @@ class RunState {
  private:
   std::string newest_checkpoint() const;
   void read_pieces(const Checkpoint& checkpoint, std::vector<FlatPiece>& pieces) const;
+  void read_mean(const Checkpoint& checkpoint, const std::vector<std::string>& sources, FlatPiece& piece) const;
+  void tell_averaged(const Checkpoint& checkpoint);
   void read_compressor_state(const Checkpoint& checkpoint, FlatPiece& piece) const;
   void receive_residual(const Checkpoint* checkpoint, const std::string& name, const std::vector<int64_t>& shape, FlatPiece* piece);
   void receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiece>& pieces);
