@@ -65,7 +65,8 @@ int64_t available_memory_bytes() {
 int64_t peak_memory_bytes() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
-  const int64_t shared = number_in("/proc/self/status", "RssShmem:"), part = shared > 0 ? number_in("/proc/self/smaps_rollup", "Pss_Shmem:") : -1;
+  const int64_t shared = number_in("/proc/self/status", "RssShmem:"),
+                part = shared > 0 ? number_in("/proc/self/smaps_rollup", "Pss_Shmem:") : -1;
   const int64_t of_others = part >= 0 ? std::max<int64_t>(0, shared - part) : 0;
   return (usage.ru_maxrss - of_others) * 1024;
 }

@@ -48,7 +48,8 @@ std::string model_source(const Config& config) {
 
 std::string source_of(const Config& config, const KeptMeasurement& what) {
   return concat(model_source(config), "--global-batch ", config.global_batch, " --workers ", what.workers,
-                config.threads > 0 ? concat(" --threads ", config.threads) : "", config.inject.empty() ? "" : concat(" --inject ", config.inject), " in ", join(what.precisions, " and "));
+                config.threads > 0 ? concat(" --threads ", config.threads) : "",
+                config.inject.empty() ? "" : concat(" --inject ", config.inject), " in ", join(what.precisions, " and "));
 }
 
 /// Workers may be slowed down, to see what a plan makes of it; other faults come while a run trains.
@@ -58,8 +59,8 @@ void check_inject(const Config& config, int workers) {
       fail(ErrorCode::kBadInput, "--inject ", fault.kind, ":", fault.rank, ":", fault.value, ": plan measures how fast workers are, where ",
            fault.kind, " would do nothing; give slow:RANK:FACTOR, or leave it out");
     if (fault.rank >= workers)
-      fail(ErrorCode::kBadInput, "--inject ", config.inject, ": there is no rank ", fault.rank, ", the last of ", workers,
-           " is rank ", workers - 1);
+      fail(ErrorCode::kBadInput, "--inject ", config.inject, ": there is no rank ", fault.rank, ", the last of ", workers, " is rank ",
+           workers - 1);
   }
 }
 
@@ -67,8 +68,11 @@ void check_inject(const Config& config, int workers) {
 
 ModelProfile measure_and_keep(const Config& config, const DataSet& data, const KeptMeasurement& what) {
   if (!what.path.empty()) check_writable_file(what.path);
-  ModelProfile profile = measure_model(
-      config, data, {.precisions = what.precisions, .workers = numbers_of_workers(what.workers), .times_compression = true, .shows_progress = shows_progress(config)});
+  ModelProfile profile = measure_model(config, data,
+                                       {.precisions = what.precisions,
+                                        .workers = numbers_of_workers(what.workers),
+                                        .times_compression = true,
+                                        .shows_progress = shows_progress(config)});
   profile.source = source_of(config, what);
   if (!what.path.empty()) write_file_atomically(what.path, to_json(profile).dump(1) + "\n");
   return profile;

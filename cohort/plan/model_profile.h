@@ -44,9 +44,9 @@ struct ProfilePoint {
 
 /// What compressing the gradients of the whole model costs a rank in a step.
 struct CodingCost {
-  std::string device;    ///< As in ProfilePoint.
-  std::string compress;  ///< As Layout::compress has it.
-  double seconds = 0;    ///< To make and read what is sent.
+  std::string device;     ///< As in ProfilePoint.
+  std::string compress;   ///< As Layout::compress has it.
+  double seconds = 0;     ///< To make and read what is sent.
   double sent_share = 1;  ///< Of the bytes of fp32, between two ranks.
   int num_exchanges = 1;  ///< One after the other, for each one without compression.
 };

@@ -32,7 +32,8 @@ constexpr double kMostSeconds = 1e9, kMostShare = 1e6;
 
 const std::vector<std::string> kOutputKept = {"no", "itself", "readers"};  // As OutputKept.
 const std::vector<std::string> kPrecisions = {"fp32", "bf16", "fp16"};
-const std::vector<std::string> kProfileKeys = {"model", "source", "layers", "edges", "tied", "points", "sample_granularity", "codings", "measured_on"};
+const std::vector<std::string> kProfileKeys = {"model",   "source",     "layers", "edges", "tied", "points", "sample_granularity",
+                                               "codings", "measured_on"};
 const std::vector<std::string> kCodingKeys = {"device", "compress", "seconds", "sent_share", "num_exchanges"};
 const std::vector<std::string> kLayerKeys = {"name",         "kind",        "num_trained",  "num_frozen",
                                              "buffer_bytes", "output_kept", "tensor_parts", "num_tensor_exchanges"};

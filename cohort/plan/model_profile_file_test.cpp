@@ -135,8 +135,9 @@ TEST_CASE("what is wrong in a file is said with its place") {
     CHECK_MESSAGE(what == std::string("f.json: ") + text, what);
   };
   refused("expected an object, found array", [](Json& j) { j = Json::array(); });
-  refused("unknown key \"modle\" (did you mean 'model'?); keys: model source layers edges tied points sample_granularity codings measured_on",
-          [](Json& j) { j["modle"] = 1; });
+  refused(
+      "unknown key \"modle\" (did you mean 'model'?); keys: model source layers edges tied points sample_granularity codings measured_on",
+      [](Json& j) { j["modle"] = 1; });
   refused("'model' is missing", [](Json& j) { j.erase("model"); });
   refused("'model' is number; expected text", [](Json& j) { j["model"] = 3; });
   refused("'model' is \"a\\x0ab\": control characters are not accepted", [](Json& j) { j["model"] = "a\nb"; });

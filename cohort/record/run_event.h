@@ -15,8 +15,8 @@
 namespace cohort {
 
 using RunEvent = std::variant<StartRecord, ResumeRecord, ChangeRecord, ForecastRecord, PipelineRecord, StepRecord, EvalRecord, NoiseRecord,
-                              SharesRecord, CheckpointRecord, CheckpointFailedRecord, MissingLinesRecord, RanksRecord, AdviceRecord, WasteRecord,
-                              ConfusionRecord, SampleRecord, DoneRecord, InterruptedRecord, FailureRecord>;
+                              SharesRecord, CheckpointRecord, CheckpointFailedRecord, MissingLinesRecord, RanksRecord, AdviceRecord,
+                              WasteRecord, ConfusionRecord, SampleRecord, DoneRecord, InterruptedRecord, FailureRecord>;
 
 /// {"event": its name, its keys}.
 Json to_json(const RunEvent& event);

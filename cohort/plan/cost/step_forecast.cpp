@@ -337,22 +337,23 @@ class Forecast {
     const bool leaves = places_.data_leaves_host(worker);
     const bool one_copy = problem_.cluster.shared_memory && !problem_.private_weights && degree > 1 && layout_.zero == 0 && !leaves &&
                           layout_.compress == "none";
-    const ExchangeForecast exchange = forecast_exchange(problem_.cluster, {.num_ranks = degree,
-                                                                           .leaves_host = leaves,
-                                                                           .zero = layout_.zero,
-                                                                           .compress = layout_.compress,
-                                                                           .coding = find_coding(problem_.profile, device.name, layout_.compress),
-                                                                           .one_copy = one_copy,
-                                                                           .overlaps = layout_.pp == 1,
-                                                                           .num_backwards = static_cast<int>(passes),
-                                                                           .num_forwards = static_cast<int>(std::ceil(own)),
-                                                                           .gradient_bytes = trained,
-                                                                           .weight_bytes = trained,
-                                                                           .bucket_bytes = problem_.bucket_bytes,
-                                                                           .optimizer_arrays = problem_.optimizer_arrays,
-                                                                           .forward_seconds = forward,
-                                                                           .backward_seconds = backward,
-                                                                           .memory_bytes_per_second = device.memory_bytes_per_second});
+    const ExchangeForecast exchange =
+        forecast_exchange(problem_.cluster, {.num_ranks = degree,
+                                             .leaves_host = leaves,
+                                             .zero = layout_.zero,
+                                             .compress = layout_.compress,
+                                             .coding = find_coding(problem_.profile, device.name, layout_.compress),
+                                             .one_copy = one_copy,
+                                             .overlaps = layout_.pp == 1,
+                                             .num_backwards = static_cast<int>(passes),
+                                             .num_forwards = static_cast<int>(std::ceil(own)),
+                                             .gradient_bytes = trained,
+                                             .weight_bytes = trained,
+                                             .bucket_bytes = problem_.bucket_bytes,
+                                             .optimizer_arrays = problem_.optimizer_arrays,
+                                             .forward_seconds = forward,
+                                             .backward_seconds = backward,
+                                             .memory_bytes_per_second = device.memory_bytes_per_second});
     out.exchange_seconds = exchange.exchange_seconds, out.exposed_seconds = exchange.exposed_seconds;
     out.update_seconds = exchange.update_seconds;
 

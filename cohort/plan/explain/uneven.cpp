@@ -17,7 +17,8 @@ namespace {
 double compute_seconds(const PlanProblem& problem, const Layout& layout, int rank, double share) {
   const int micro_steps = std::max(1, layout.accumulate);
   const DeviceKind& device = problem.cluster.devices[static_cast<size_t>(problem.cluster.device_of_rank(rank))];
-  const double most = share * static_cast<double>(problem.global_batch) / micro_steps;  // Of a piece, in whole samples as forecast_step() has it.
+  const double most =
+      share * static_cast<double>(problem.global_batch) / micro_steps;  // Of a piece, in whole samples as forecast_step() has it.
   const auto samples = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(most - 1e-9)));
   const Profile profile = profile_at(problem.profile, {device.name, layout.precision.empty() ? "fp32" : layout.precision, 1, samples});
   double seconds = 0;

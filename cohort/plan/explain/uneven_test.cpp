@@ -65,7 +65,8 @@ TEST_CASE("uneven: a plan gives a slow rank of the host less, and says what equa
   CHECK(uneven->step_seconds == doctest::Approx(0.576).epsilon(0.01));
   CHECK(uneven->waste == doctest::Approx(0));
   CHECK(uneven->shares == std::vector<double>{0.75, 0.25});
-  CHECK_MESSAGE(sentence_of(*uneven).find("75 %, 25 %: with equal shares a step takes 1.2 s, and 33 % of") != std::string::npos, sentence_of(*uneven));
+  CHECK_MESSAGE(sentence_of(*uneven).find("75 %, 25 %: with equal shares a step takes 1.2 s, and 33 % of") != std::string::npos,
+                sentence_of(*uneven));
   const Plan plan{.request = request, .answer = answer, .reasons = {}};
   CHECK(to_json(plan)["uneven"]["predicted_equal_waste"].get<double>() == uneven->equal_waste);
   const std::vector<std::string> reasons = reasons_of(request, answer);

@@ -58,7 +58,7 @@ namespace {
 
 constexpr int kRounds = 4;
 constexpr int64_t kBytesOfRun = 8 << 20;  // Made resident by evaluation, checkpoints, metrics and report; bench/forecast_layouts.py.
-constexpr double kRoundSeconds = 0.1;  // A size whose round takes longer gets three of them.
+constexpr double kRoundSeconds = 0.1;     // A size whose round takes longer gets three of them.
 constexpr int64_t kSmallBytes = 4 << 10, kLargeBytes = 4 << 20;
 
 struct Round {
@@ -129,8 +129,7 @@ class ModelMeter {
     alone.hosts = {{1, 1, 0, {}}};
     Candidate single;
     single.layout.precision = options_.precisions.front();
-    const StepMemory memory =
-        forecast_step({.profile = profile, .cluster = alone, .global_batch = share()}, single).workers.front().memory;
+    const StepMemory memory = forecast_step({.profile = profile, .cluster = alone, .global_batch = share()}, single).workers.front().memory;
     return memory.total() - memory.buckets - memory.overhead;
   }
 

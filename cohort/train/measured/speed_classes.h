@@ -8,8 +8,8 @@ namespace cohort {
 /// `seconds` are [rank][size][round]: of one pass over the model, in rounds that all ranks begin together.
 class SpeedClasses {
  public:
-  static constexpr double kSlower = 1.1;      ///< A rank is slower than another that takes so many times its seconds
-  static constexpr double kMostRounds = 0.75;///< in this share of the rounds: a hiccup is in one of them, a slow core in all.
+  static constexpr double kSlower = 1.1;       ///< A rank is slower than another that takes so many times its seconds
+  static constexpr double kMostRounds = 0.75;  ///< in this share of the rounds: a hiccup is in one of them, a slow core in all.
 
   explicit SpeedClasses(const std::vector<std::vector<std::vector<double>>>& seconds);
 
