@@ -15,7 +15,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/cli/verb.h"
 #include "cohort/job/option_rules.h"
-#include "cohort/job/training_defaults.h"
+#include "cohort/job/training/training_defaults.h"
 #include "cohort/version.h"
 
 namespace cohort {

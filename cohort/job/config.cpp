@@ -17,7 +17,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/base/text/toml_text.h"
 #include "cohort/job/devices.h"
-#include "cohort/job/goal.h"
+#include "cohort/job/training/goal.h"
 #include "cohort/job/injected_faults.h"
 #include "cohort/job/option_rules.h"
 

@@ -9,7 +9,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
-#include "cohort/job/goal.h"
+#include "cohort/job/training/goal.h"
 #include "cohort/job/injected_faults.h"
 #include "cohort/job/layout.h"
 #include "cohort/testing/errors.h"

@@ -9,7 +9,7 @@ namespace cohort {
 namespace {
 
 constexpr const char* kForms = "; it is cpu, cuda, cuda:N, or one of them a rank with commas between, as cuda:0,cpu,cpu";
-constexpr size_t kMostEntries = 4096;  // As many as --workers takes.
+constexpr size_t kMostEntries = 4096;  // As many as there can be workers.
 constexpr int kMostGpus = 127;         // LibTorch keeps the index in a byte.
 
 DeviceChoice parse_choice(const std::string& part, const std::string& text) {
@@ -42,8 +42,8 @@ bool Devices::any_cpu() const {
 void Devices::check(int num_ranks) const {
   if (!is_list() || static_cast<int>(entries.size()) == num_ranks) return;
   fail(ErrorCode::kBadInput, name_settings("--device"), " has ", entries.size(), " entries, and there ", num_ranks == 1 ? "is " : "are ",
-       num_ranks, num_ranks == 1 ? " rank" : " ranks", "; give one entry a rank, or one for all",
-       name_settings(concat(" (--device ", to_text(entries.front()), "), or start --workers ")), entries.size());
+       num_ranks, num_ranks == 1 ? " rank" : " ranks", "; give one entry a rank, or one for all", name_settings(" (--device "),
+       to_text(entries.front()), name_settings("), or start --workers "), entries.size());
 }
 
 const DeviceChoice& Devices::of(int rank) const { return entries[is_list() ? static_cast<size_t>(rank) : 0]; }

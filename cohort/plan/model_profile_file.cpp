@@ -234,20 +234,9 @@ void sort_points(std::vector<ProfilePoint>& points, const std::string& where) {
 }
 
 CodingCost coding_from_json(const Json& json, const std::string& where) {
-  const Fields fields(json, where, kCodingKeys);
-  return {.device = fields.text("device"),
-          .compress = fields.text("compress"),
-          .seconds = fields.number("seconds", 0, kMostSeconds),
-          .sent_share = fields.number("sent_share", 0, 1e6),
-          .num_exchanges = static_cast<int>(fields.integer("num_exchanges", 1, 1 << 20))};
-}
-
-Json coding_json(const CodingCost& coding) {
-  return {{"device", coding.device},
-          {"compress", coding.compress},
-          {"seconds", coding.seconds},
-          {"sent_share", coding.sent_share},
-          {"num_exchanges", coding.num_exchanges}};
+  const Fields its(json, where, kCodingKeys);
+  const auto exchanges = static_cast<int>(its.integer("num_exchanges", 1, 1 << 20));
+  return {its.text("device"), its.text("compress"), its.number("seconds", 0, kMostSeconds), its.number("sent_share", 0, 1e6), exchanges};
 }
 
 /// What both forms have.
@@ -389,7 +378,12 @@ Json to_json(const ModelProfile& profile) {
            {"layers", std::move(layers)},      {"edges", pairs_json(profile.edges)},
            {"tied", pairs_json(profile.tied)}, {"points", std::move(points)}};
   if (profile.sample_granularity > 1) out["sample_granularity"] = profile.sample_granularity;
-  for (const CodingCost& coding : profile.codings) out["codings"].push_back(coding_json(coding));
+  for (const CodingCost& one : profile.codings)
+    out["codings"].push_back({{kCodingKeys[0], one.device},
+                              {kCodingKeys[1], one.compress},
+                              {kCodingKeys[2], one.seconds},
+                              {kCodingKeys[3], one.sent_share},
+                              {kCodingKeys[4], one.num_exchanges}});
   for (const Cluster& cluster : profile.measured_on) out["measured_on"].push_back(to_json(cluster));
   return out;
 }

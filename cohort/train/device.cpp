@@ -10,15 +10,14 @@
 namespace cohort {
 namespace {
 
-constexpr const char* kUseCpu = "; use --device cpu, or build Cohort against a CUDA build of LibTorch";
+std::string use_cpu() { return name_settings("; use --device cpu, or build Cohort against a CUDA build of LibTorch"); }
 
 std::string option_of(const DeviceChoice& choice) { return name_settings("--device ") + to_text(choice); }
 
 int num_gpus_here(const DeviceChoice& choice, int rank) {
   if (!torch::cuda::is_available())
     fail(ErrorCode::kBadInput, option_of(choice), " (rank ", rank,
-         "): LibTorch sees no CUDA device (a CPU build of LibTorch, no driver, or CUDA_VISIBLE_DEVICES hides them)",
-         name_settings(kUseCpu));
+         "): LibTorch sees no CUDA device (a CPU build of LibTorch, no driver, or CUDA_VISIBLE_DEVICES hides them)", use_cpu());
   return static_cast<int>(torch::cuda::device_count());
 }
 
@@ -27,7 +26,7 @@ int num_gpus_here(const DeviceChoice& choice, int rank) {
 void check_devices(const Devices& devices) {
   for (const DeviceChoice& choice : devices.entries)
     if (choice.is_gpu && !at::CUDAHooksRegistry()->Has("CUDAHooks"))
-      fail(ErrorCode::kBadInput, option_of(choice), ": this is a CPU build of LibTorch, which sees no CUDA device", name_settings(kUseCpu));
+      fail(ErrorCode::kBadInput, option_of(choice), ": this is a CPU build of LibTorch, which sees no CUDA device", use_cpu());
 }
 
 c10::Device device_of_rank(const Devices& devices, const World& world) {

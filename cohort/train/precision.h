@@ -9,7 +9,7 @@
 #include <string>
 
 #include "cohort/base/export.h"
-#include "cohort/job/precision.h"
+#include "cohort/job/training/precision.h"
 
 namespace cohort {
 

@@ -7,7 +7,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/job/goal.h"
+#include "cohort/job/training/goal.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/study/analysis/worth.h"
 #include "cohort/study/goal/goal_curve.h"

@@ -9,8 +9,8 @@
 //   3. The whole takes longer than its layers, or shorter: autograd's own cost, caches that the layer before has filled. All layers of a
 //      size are scaled by the ratio of the two medians. Reading a batch is added to the first layer.
 //   4. Under tp the layers are divided (tensor/shard_graph.h) and measured with their exchanges inside, in lockstep.
-//   5. The machine: exchanges of three kinds at two sizes, which gives latency and rate as exchange_seconds() has them; a hand-over
-//      likewise; the rate of memory from w += g, three arrays; the memory that a process has before its first tensor.
+//   5. The machine (measure_machine.h); and what a process has resident beside its tensors: its peak after its share of the batch has gone
+//      through the model, less what a forecast counts of that.
 //   6. Where plans may compress gradients: the seconds to make and read what each compression sends (exchange_advice.h).
 //   7. Ranks that are not equally fast (divide_by_speed.h; --inject slow makes some) become kinds of device with points of their own.
 //
@@ -19,16 +19,11 @@
 #include "cohort/train/measured/measure_model.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <functional>
-#include <map>
 #include <numeric>
 #include <set>
 #include <unordered_set>
@@ -39,7 +34,6 @@
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/comm/tensor_channels.h"
 #include "cohort/job/injected_faults.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/step_context.h"
@@ -50,6 +44,7 @@
 #include "cohort/train/measured/divide_by_speed.h"
 #include "cohort/train/measured/exchange_advice.h"
 #include "cohort/train/measured/measure_in_ranks.h"
+#include "cohort/train/measured/measure_machine.h"
 #include "cohort/train/measured/profile_layers.h"
 #include "cohort/train/precision.h"
 
@@ -59,7 +54,6 @@ namespace {
 constexpr int kRounds = 4;
 constexpr int64_t kBytesOfRun = 8 << 20;  // Made resident by evaluation, checkpoints, metrics and report; bench/forecast_layouts.py.
 constexpr double kRoundSeconds = 0.1;     // A size whose round takes longer gets three of them.
-constexpr int64_t kSmallBytes = 4 << 10, kLargeBytes = 4 << 20;
 
 struct Round {
   Profile layers;
@@ -96,7 +90,10 @@ class ModelMeter {
     for (int degree = 2; options_.divides_layers && degree <= group_.size(); degree *= 2)
       if (group_.size() % degree == 0) measure_divided(degree, profile);
     if (options_.times_compression && group_.size() > 1) measure_codings(*model, profile);
-    profile.measured_on.push_back(measure_machine());
+    show("exchanges");
+    const int64_t reserved_bytes = reserved_bytes_ + kBytesOfRun;
+    profile.measured_on.push_back(
+        measure_machine(group_, {.device = device_, .reserved_bytes = reserved_bytes, .precisions = options_.precisions}));
     divide_by_speed(profile, whole_seconds_, group_);
     return profile;
   }
@@ -277,64 +274,6 @@ class ModelMeter {
     return point;
   }
 
-  /// Seconds of one call among all ranks: the median of nine after two that warm up.
-  double exchange_time(const std::function<void()>& call) {
-    std::vector<double> times;
-    for (int i = 0; i < 11; ++i) {
-      group_.barrier();
-      const double time = seconds_of(call);
-      if (i >= 2) times.push_back(time);
-    }
-    return median(times);
-  }
-
-  /// Latency and rate of what takes `latency_times` x latency + `byte_times` x bytes / rate.
-  static Link link_of(double small, double large, double latency_times, double byte_times) {
-    Link link;
-    const double a_byte = std::max(1e-12, (large - small) / static_cast<double>(kLargeBytes - kSmallBytes));
-    link.bytes_per_second = byte_times / a_byte;
-    link.latency_seconds = std::max(0.0, small - a_byte * static_cast<double>(kSmallBytes)) / latency_times;
-    return link;
-  }
-
-  Links measure_links() {
-    const int n = group_.size();
-    Links links;
-    for (Link& link : links.by_exchange) link = {1e-6, 0, 1e10};
-    if (n == 1) return links;
-    const double doublings = std::log2(n), share = (n - 1.0) / n;
-    std::map<Exchange, std::array<double, 2>> seconds;
-    for (const int large : {0, 1}) {
-      const int64_t count = (large ? kLargeBytes : kSmallBytes) / 4 / n * n;
-      at::Tensor whole = group_.allocate(count, at::kFloat), part = at::zeros({count / n}, at::kFloat);
-      seconds[Exchange::kAllReduce][large] = exchange_time([&] { group_.all_reduce_sum(whole, "a measurement"); });
-      seconds[Exchange::kReduceScatter][large] =
-          exchange_time([&] { group_.start_reduce_scatter_sum(part, whole, "a measurement")->wait(); });
-      seconds[Exchange::kAllGather][large] = exchange_time([&] { group_.start_all_gather(whole, part, "a measurement")->wait(); });
-    }
-    for (const auto& [kind, both] : seconds)
-      links.by_exchange[static_cast<size_t>(kind)] = link_of(both[0], both[1], doublings, kind == Exchange::kAllReduce ? 2 * share : share);
-    links.by_exchange[static_cast<size_t>(Exchange::kHandOver)] = measure_hand_over();
-    return links;
-  }
-
-  /// Half of a round trip between the first two ranks.
-  Link measure_hand_over() {
-    TensorChannels channels(group_);
-    std::array<double, 2> seconds{};
-    for (const int large : {0, 1}) {
-      const at::Tensor mine = at::zeros({large ? kLargeBytes : kSmallBytes}, at::kByte);
-      seconds[static_cast<size_t>(large)] = 0.5 * exchange_time([&] {
-                                              if (group_.rank() > 1) return;
-                                              if (group_.rank() == 0) channels.send(1, {mine}, "a measurement");
-                                              channels.receive(1 - group_.rank(), "a measurement");
-                                              if (group_.rank() == 1) channels.send(0, {mine}, "a measurement");
-                                            });
-      channels.flush();
-    }
-    return link_of(seconds[0], seconds[1], 1, 1);
-  }
-
   /// By all ranks at once, as in a step.
   void measure_codings(const LayerGraph& model, ModelProfile& profile) const {
     show("compression");
@@ -350,34 +289,6 @@ class ModelMeter {
                                  .seconds = costs[i].compress_seconds * slow_factor_,
                                  .sent_share = static_cast<double>(costs[i].exchange.sent_bytes) / static_cast<double>(plain.sent_bytes),
                                  .num_exchanges = std::max(1, costs[i].exchange.num_exchanges / std::max(1, plain.num_exchanges))});
-  }
-
-  Cluster measure_machine() {
-    show("exchanges");
-    Cluster cluster;
-    cluster.name = concat("this machine, ", group_.size(), group_.size() == 1 ? " worker" : " workers");
-    cluster.source = "measured by cohort";
-    // Of the first forecasts that were held against trainings (bench/forecast_layouts.py) 90 % were off by less than a quarter.
-    cluster.forecast_low = 0.8, cluster.forecast_high = 1.25;
-    cluster.inside = cluster.across = measure_links();
-    cluster.shared_memory = group_.backend_name() == "shm";
-    cluster.hosts = {{1, group_.size(), 0}};
-    DeviceKind& device = cluster.devices.emplace_back();
-    device.name = device_;
-    device.source =
-        concat(at::get_num_threads(), at::get_num_threads() == 1 ? " thread" : " threads", " beside ", group_.size() - 1, " other ranks");
-    device.memory_bytes = available_memory_bytes() / group_.size();
-    device.allocator_overhead = 0.03;  // Small blocks that no layer explains; bench/ladder.py holds forecasts against --memory-limit.
-    device.reserved_bytes = std::min(reserved_bytes_ + kBytesOfRun, device.memory_bytes / 2);
-    at::Tensor weights = at::zeros({kLargeBytes}, at::kFloat), gradients = at::ones({kLargeBytes}, at::kFloat);
-    device.memory_bytes_per_second = 3.0 * 4 * kLargeBytes / exchange_time([&] { weights.add_(gradients, -0.1); });
-    constexpr int64_t kSide = 512;
-    for (const std::string& precision : options_.precisions) {
-      const at::ScalarType type = precision == "fp32" ? at::kFloat : precision == "bf16" ? at::kBFloat16 : at::kHalf;
-      const at::Tensor square = at::ones({kSide, kSide}, type);
-      device.rates.push_back({precision, 2.0 * kSide * kSide * kSide / exchange_time([&] { at::mm(square, square); })});
-    }
-    return cluster;
   }
 
   void show(const std::string& what) const {

@@ -13,7 +13,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/comm/shm/memory_count.h"
 #include "cohort/job/fault.h"
-#include "cohort/job/training_defaults.h"
+#include "cohort/job/training/training_defaults.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"

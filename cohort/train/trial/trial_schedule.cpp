@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "cohort/base/fail.h"
-#include "cohort/job/update_rule.h"
+#include "cohort/job/training/update_rule.h"
 
 namespace cohort {
 namespace {

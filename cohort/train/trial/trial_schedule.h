@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "cohort/job/learning_rate.h"
-#include "cohort/job/update_rule.h"
+#include "cohort/job/training/learning_rate.h"
+#include "cohort/job/training/update_rule.h"
 #include "cohort/study/spec/spec.h"
 
 namespace cohort {

@@ -1,4 +1,4 @@
-#include "cohort/job/goal.h"
+#include "cohort/job/training/goal.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "cohort/job/precision.h"
+#include "cohort/job/training/precision.h"
 
 #include "cohort/base/fail.h"
 

@@ -2,7 +2,7 @@
 // optimizer and family: near the best, and on the side of the smaller ones, for larger models and longer runs. Checked with vgg11, resnet50
 // and gpt too. docs/guide/configuration.md has what each of them reaches. Nesterov momentum takes the rates of momentum, and AdamW those of
 // Adam. Weight decay: AdamW's is PyTorch's default, for without any it is Adam; all others have none.
-#include "cohort/job/training_defaults.h"
+#include "cohort/job/training/training_defaults.h"
 
 #include <algorithm>
 #include <array>

@@ -1,9 +1,9 @@
-#include "cohort/job/update_rule.h"
+#include "cohort/job/training/update_rule.h"
 
 #include <map>
 
 #include "cohort/base/fail.h"
-#include "cohort/job/training_defaults.h"
+#include "cohort/job/training/training_defaults.h"
 
 namespace cohort {
 

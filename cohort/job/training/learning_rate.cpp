@@ -1,11 +1,11 @@
-#include "cohort/job/learning_rate.h"
+#include "cohort/job/training/learning_rate.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include "cohort/base/fail.h"
-#include "cohort/job/training_defaults.h"
+#include "cohort/job/training/training_defaults.h"
 
 namespace cohort {
 

@@ -1,4 +1,4 @@
-#include "cohort/job/training_defaults.h"
+#include "cohort/job/training/training_defaults.h"
 
 #include <doctest/doctest.h>
 
