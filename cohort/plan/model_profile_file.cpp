@@ -10,6 +10,7 @@
 #include <optional>
 #include <tuple>
 #include <unordered_set>
+#include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
@@ -389,12 +390,9 @@ Json to_json(const ModelProfile& profile) {
 }
 
 ModelProfile read_model_profile(const std::string& path) {
-  Json json;
-  {
-    const std::string text = read_small_file(path, kMostFileBytes);
-    check_counts(text, path);
-    json = parse_strict_ordered_json(text, {.path = path});
-  }
+  std::string text = read_small_file(path, kMostFileBytes);
+  check_counts(text, path);
+  const Json json = parse_strict_ordered_json(std::exchange(text, {}), {.path = path});  // The text goes before the profile is made.
   return model_profile_from_json(json, path);
 }
 
