@@ -21,9 +21,9 @@
 #include <map>
 
 #include "cohort/base/clock.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
-#include "cohort/base/text/text.h"
 #include "cohort/comm/tensor_channels.h"
 
 namespace cohort {
