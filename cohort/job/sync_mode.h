@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include "cohort/base/export.h"
-
 namespace cohort {
 
 enum class SyncKind {
@@ -24,11 +22,11 @@ struct SyncMode {
 };
 
 /// step, async, stale:K, local:H, diloco:H, queue. Error(kBadInput) for anything else.
-COHORT_API SyncMode parse_sync(const std::string& text);
-COHORT_API std::string to_text(const SyncMode& mode);
+SyncMode parse_sync(const std::string& text);
+std::string to_text(const SyncMode& mode);
 /// local and diloco: a worker trains by itself, and exchanges after every step whose number (from 1) is a multiple of H.
-COHORT_API bool is_local(const SyncMode& mode);
+bool is_local(const SyncMode& mode);
 /// That H; 1 for all others.
-COHORT_API int64_t steps_between_exchanges(const SyncMode& mode);
+int64_t steps_between_exchanges(const SyncMode& mode);
 
 }  // namespace cohort
