@@ -85,8 +85,11 @@ class ModelMeter {
     profile.source = concat("measured on this machine, ", group_.size(), group_.size() == 1 ? " rank" : " ranks side by side");
     profile.sample_granularity = model->sample_granularity();
     describe_layers(*model, profile);
-    for (const std::string& precision : options_.precisions) measure_points(*model, precision, 1, nullptr, profile);
-    reserved_bytes_ = std::max(reserved_bytes_, share_peak_bytes - tensor_bytes_of_share(profile));
+    for (const std::string& precision : options_.precisions) {
+      measure_points(*model, precision, 1, nullptr, profile);
+      if (&precision == &options_.precisions.front())
+        reserved_bytes_ = std::max(reserved_bytes_, share_peak_bytes - tensor_bytes_of_share(profile));
+    }
     for (int degree = 2; options_.divides_layers && degree <= group_.size(); degree *= 2)
       if (group_.size() % degree == 0) measure_divided(degree, profile);
     if (options_.times_compression && group_.size() > 1) measure_codings(*model, profile);
