@@ -79,7 +79,16 @@ ModelProfile measure_and_keep(const Config& config, const DataSet& data, const K
 }
 
 void check_measured_source(const ModelProfile& profile, const Config& config, const std::string& path) {
-  if (!profile.source.starts_with("measured on this machine: --model ") || profile.source.starts_with(model_source(config))) return;
+  if (!profile.source.starts_with("measured on this machine: --model ")) return;
+  const std::string slow = selected_faults(config.inject, config.workers > 0 ? config.workers : 1, /*slow_only=*/true),
+                    option = " --inject ";
+  const size_t at = profile.source.find(option);
+  const std::string made_slow =
+      at == std::string::npos ? "" : profile.source.substr(at + option.size(), profile.source.find(" in ", at) - at - option.size());
+  if (made_slow != slow)
+    fail(ErrorCode::kBadInput, "--profile ", path, " was measured with --inject '", made_slow, "', and this run has '", slow,
+         "', so its workers have other speeds; name another file");
+  if (profile.source.starts_with(model_source(config))) return;
   fail(ErrorCode::kBadInput, "--profile ", path, " is there and says '", profile.source, "', and this is ", trim(model_source(config)),
        "; name another file");
 }

@@ -35,9 +35,13 @@ Cluster machine_of(const ModelProfile& profile, int num_ranks, const std::string
   return found->num_devices() == num_ranks ? *found : first_devices(*found, num_ranks);
 }
 
-/// A plan's forecast is of its own batch.
+/// A plan's forecast is of its own model and batch.
 bool is_of_this_run(const Json& plan, const Job& job, const std::string& path) {
   if (!plan.is_object() || !plan.contains("predicted_step_seconds")) return false;
+  if (const Json model = plan.value("model", Json()); model.is_string() && model != job.config.model) {
+    log_info(concat(path, " is a plan for ", model.dump(), ", and this run trains ", job.config.model, ": its forecast is not taken"));
+    return false;
+  }
   const Json batch = plan.value("global_batch", Json());
   if (batch == job.config.global_batch) return true;
   log_info(concat(path, " forecasts a global batch of ", batch.dump(), ", and this run has ", job.config.global_batch,

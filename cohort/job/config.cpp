@@ -17,9 +17,9 @@
 #include "cohort/base/text/text.h"
 #include "cohort/base/text/toml_text.h"
 #include "cohort/job/devices.h"
-#include "cohort/job/training/goal.h"
 #include "cohort/job/injected_faults.h"
 #include "cohort/job/option_rules.h"
+#include "cohort/job/training/goal.h"
 
 namespace cohort {
 namespace {
@@ -162,8 +162,7 @@ std::vector<Setting> make_settings() {
                    {"auto", "private"}),
       text_setting(how, "shares", "SHARES", "of the global batch: equal, auto (by measured speed), or one number a rank, as 3:1",
                    &Config::shares),
-      number_setting(how, "outer-lr", "X", "sync=diloco: rate of the optimizer on the averaged change (default 0.7)", &Config::outer_lr,
-                     1e-6, 100),
+      number_setting(how, "outer-lr", "X", "sync=diloco: rate of its outer optimizer (default 0.7)", &Config::outer_lr, 1e-6, 100),
       number_setting(how, "outer-momentum", "X", "sync=diloco: its Nesterov momentum (default 0.9)", &Config::outer_momentum, 0, 0.999999),
       flag_setting(how, "sync-batch-norm", "batch norm over the batches of all ranks", &Config::sync_batch_norm),
       device_setting(how),

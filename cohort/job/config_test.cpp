@@ -9,9 +9,9 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
-#include "cohort/job/training/goal.h"
 #include "cohort/job/injected_faults.h"
 #include "cohort/job/layout.h"
+#include "cohort/job/training/goal.h"
 #include "cohort/testing/errors.h"
 #include "cohort/testing/member_names.h"
 

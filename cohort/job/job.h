@@ -8,13 +8,13 @@
 #include "cohort/base/export.h"
 #include "cohort/job/config.h"
 #include "cohort/job/devices.h"
-#include "cohort/job/training/goal.h"
 #include "cohort/job/injected_faults.h"
 #include "cohort/job/layout.h"
-#include "cohort/job/training/learning_rate.h"
 #include "cohort/job/option_rules.h"
-#include "cohort/job/training/precision.h"
 #include "cohort/job/shares.h"
+#include "cohort/job/training/goal.h"
+#include "cohort/job/training/learning_rate.h"
+#include "cohort/job/training/precision.h"
 #include "cohort/job/training/update_rule.h"
 
 namespace cohort {

@@ -1,5 +1,7 @@
 #include "cohort/job/refusals.h"
 
+#include <utility>
+
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/devices.h"
@@ -23,10 +25,8 @@ std::string setting(bool asked, const char* option, const std::string& value, co
   return if_asked(asked, concat(name_settings(concat("--", option)), value.empty() ? "" : " ", value, " with ", with));
 }
 
-}  // namespace
-
-const std::vector<Refusal>& refusals() {
-  static const std::vector<Refusal> kTable = {
+std::vector<Refusal> refusals_of_all() {
+  return {
       {"`sync` `async`, `stale` and `queue`", "not built yet: use sync=step, local:H or diloco:H",
        [](const Situation& s) { return if_asked(s.layout.sync != "step" && !trains_alone(s), sync_of(s)); }},
       {"`zero` 1 to 3 with `compress`", "use zero=0 with compression, or compress=none",
@@ -83,6 +83,11 @@ const std::vector<Refusal>& refusals() {
          return setting(s.config.noise_scale > 0 && s.config.sync_batch_norm, "noise-scale", concat(s.config.noise_scale),
                         name_settings("--sync-batch-norm"));
        }},
+  };
+}
+
+std::vector<Refusal> refusals_of_local_steps() {
+  return {
       {"`sync=local` and `diloco` with `zero` 1 to 3",
        "it divides over the workers what they exchange in every step: use zero=0 (with pp or tp where the model does not fit), or "
        "sync=step",
@@ -114,6 +119,16 @@ const std::vector<Refusal>& refusals() {
          return setting(trains_alone(s) && s.config.noise_scale > 0, "noise-scale", concat(s.config.noise_scale), sync_key(s));
        }},
   };
+}
+
+}  // namespace
+
+const std::vector<Refusal>& refusals() {
+  static const std::vector<Refusal> kTable = [] {
+    std::vector<Refusal> all = refusals_of_all();
+    for (Refusal& row : refusals_of_local_steps()) all.push_back(std::move(row));
+    return all;
+  }();
   return kTable;
 }
 

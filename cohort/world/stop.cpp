@@ -27,6 +27,9 @@ void catch_signals(int flags) {
 
 void catch_stop_signals() { catch_signals(0); }
 void catch_first_stop_signal() { catch_signals(static_cast<int>(SA_RESETHAND)); }
+void end_at_stop_signals() {
+  for (const int signal : {SIGINT, SIGTERM}) ::signal(signal, SIG_DFL);
+}
 bool stop_requested() { return stop.load(std::memory_order_relaxed); }
 void request_stop() { stop = true; }
 

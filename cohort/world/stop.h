@@ -8,6 +8,8 @@ namespace cohort {
 void catch_stop_signals();
 /// The same for the first of these signals, whose successors end the process as they would have: for the time before the training.
 void catch_first_stop_signal();
+/// These signals end the process again, as they do before any of these calls: for a rank that has nothing to finish or to save.
+void end_at_stop_signals();
 /// Whether one has come. Any thread.
 bool stop_requested();
 /// As if a signal had come (tests, and `--goal`-like ends from outside).

@@ -1,9 +1,12 @@
 """Plans from measurements: `train --layout auto` and `plan` without --cluster. What was chosen must be what trains, and nothing of the trials may be left."""
 import json
+import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
+import time
 
 from support import COHORT, Folder, check, main, run, run_ok, skip
 
@@ -44,6 +47,19 @@ def test_what_auto_chose_trains_as_if_it_had_been_typed():
             code, out, err = run(["train", "--run", chosen, "--resume", "--layout", "auto", "--steps", 20])
             check(code == 2 and "not planned anew" in err, (code, err))
         check(not list(pathlib.Path("/tmp").glob("cohort-trial-*")), "the folder of a trial")
+
+
+def test_ctrl_c_ends_it_while_it_measures_and_tries():
+    with Folder() as folder:
+        for seconds in (0.7, 2, 4):
+            run_folder = folder / f"run-{seconds}"
+            arguments = [COHORT, "train", "--model", "cnn", "--data", "synthetic:1x16x16,classes=4,samples=512", "--workers", "2", "--layout", "auto", "--calibration", "none", "--steps", "100000", "--quiet", "--run", str(run_folder)]
+            process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+            time.sleep(seconds)
+            os.killpg(process.pid, signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+            trained = (run_folder / "metrics.jsonl").exists()  # Where it was faster than that.
+            check(process.returncode == 130 and (trained or err.strip().splitlines()[-1].count("interrupted") == 1), (seconds, process.returncode, out, err))
 
 
 def test_auto_is_refused_where_nobody_plans():

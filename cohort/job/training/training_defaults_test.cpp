@@ -35,7 +35,7 @@ TEST_CASE("what is given counts, zero too; what a run has is numbers") {
 }
 
 TEST_CASE("docs/guide/configuration.md has the table") {
-  const auto path = std::filesystem::path(__FILE__).parent_path() / "../../docs/guide/configuration.md";
+  const auto path = std::filesystem::path(__FILE__).parent_path() / "../../../docs/guide/configuration.md";
   std::ifstream in(path);
   const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   const std::string table = learning_rate_table();

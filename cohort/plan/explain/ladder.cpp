@@ -302,6 +302,7 @@ class LadderSearch {
       (does(middle) ? fits : fails) = middle;
     }
     Rung out = judge(kMoreWorkers, on_workers(fits));
+    if (out.plan && out.plan->candidate.layout.num_ranks() <= workers_) return {.name = kMoreWorkers};  // A rung above has it.
     out.is_same_training = false;
     out.note = concat(fits, " like these");
     return out;

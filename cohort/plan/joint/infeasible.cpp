@@ -21,7 +21,9 @@ constexpr double kSearchSeconds = 0.3;
 std::string constraint(const WorkerForecast& worker) {
   const StepMemory& memory = worker.memory;
   const int64_t held = memory.weights + memory.gradients + memory.optimizer + memory.buffers + memory.buckets;
-  if (held + memory.overhead > worker.memory_limit) return "weights, gradients and optimizer alone are more than that";
+  if (held > worker.memory_limit) return "weights, gradients and optimizer alone are more than that";
+  if (held + memory.overhead > worker.memory_limit)
+    return "what a process has beside its tensors is, with weights, gradients and optimizer, more than that";
   if (memory.stash + memory.recompute > held)
     return "the activations of the smallest micro-batch do not fit, recomputed as far as that helps";
   return "weights, gradients, optimizer and the activations of the smallest micro-batch do not fit together";

@@ -82,8 +82,9 @@ double tried_seconds(const Config& config, const DataSet& data) {
   const int code = run_ranks({.num_ranks = trial.workers}, [&](const World& world) {
     const TrainResult result = train(job, data, world, {.reports = false});
     if (world.rank == 0) write_file_atomically(file, concat(result.step_seconds));
-    return 0;
+    return result.interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0;
   });
+  if (code == static_cast<int>(ErrorCode::kInterrupted)) fail(ErrorCode::kInterrupted, "interrupted while layouts were tried");
   if (code != 0) return std::numeric_limits<double>::infinity();
   return parse_number(read_small_file(file, 100)).value_or(std::numeric_limits<double>::infinity());
 }

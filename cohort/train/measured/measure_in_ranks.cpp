@@ -7,12 +7,14 @@
 #include "cohort/base/memory.h"
 #include "cohort/base/text/json.h"
 #include "cohort/world/launch.h"
+#include "cohort/world/stop.h"
 
 namespace cohort {
 
 Json measure_in_ranks(int num_ranks, const std::string& backend, const std::function<Json(const World& world, Group& group)>& measure) {
   const SharedText answer;
   const int code = run_ranks({.num_ranks = num_ranks}, [&](const World& world) {
+    end_at_stop_signals();
     keep_freed_memory();
     at::set_num_threads(1);
     Group group = Group::create(world, {.backend = backend});
@@ -20,7 +22,8 @@ Json measure_in_ranks(int num_ranks, const std::string& backend, const std::func
     if (world.rank == 0) answer.write(measured.dump());
     return 0;
   });
-  if (code != 0) throw Error(static_cast<ErrorCode>(code), concat("bench: the ranks ended with code ", code));
+  if (code == static_cast<int>(ErrorCode::kInterrupted)) fail(ErrorCode::kInterrupted, "interrupted while this machine was measured");
+  if (code != 0) fail(static_cast<ErrorCode>(code), "the ranks that measured ended with code ", code);
   return Json::parse(answer.read());
 }
 
