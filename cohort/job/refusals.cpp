@@ -1,7 +1,5 @@
 #include "cohort/job/refusals.h"
 
-#include <utility>
-
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/devices.h"
@@ -126,7 +124,7 @@ std::vector<Refusal> refusals_of_local_steps() {
 const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> kTable = [] {
     std::vector<Refusal> all = refusals_of_all();
-    for (Refusal& row : refusals_of_local_steps()) all.push_back(std::move(row));
+    for (const Refusal& row : refusals_of_local_steps()) all.push_back(row);
     return all;
   }();
   return kTable;
