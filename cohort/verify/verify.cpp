@@ -368,13 +368,17 @@ class Verifier {
 /// SGD is linear in; or one worker, which nobody averages with.
 void check_sync(const Config& config, const Layout& layout) {
   const SyncMode sync = parse_sync(layout.sync);
-  if (!is_local(sync)) return;
+  if (sync.kind == SyncKind::kStep) return;
+  if (!is_local(sync))
+    fail(ErrorCode::kBadInput, "verify: sync=", layout.sync, " is another training by design, and runs under the simulated clock of ",
+         name_settings("cohort train --virtual"), " alone, where one worker is one process bit by bit; verify the layout with sync=step");
   const bool averages = sync.kind == SyncKind::kLocal || (config.outer_lr == 1 && config.outer_momentum == 0);
   const bool is_alone = num_pipelines(layout) == 1;
   if (!averages || (sync.number > 1 && !is_alone))
     fail(ErrorCode::kBadInput, "verify: sync=", layout.sync,
-         sync.kind == SyncKind::kDiloco ? name_settings(concat(" with --outer-lr ", config.outer_lr, " and --outer-momentum ", config.outer_momentum))
-                                        : "",
+         sync.kind == SyncKind::kDiloco
+             ? name_settings(concat(" with --outer-lr ", config.outer_lr, " and --outer-momentum ", config.outer_momentum))
+             : "",
          " is another training by design, so there is nothing to compare; verify the layout with sync=step",
          name_settings(", or see the exchange itself with sync=local:1 (or diloco:1 --outer-lr 1 --outer-momentum 0) and --optimizer sgd"));
   if (!is_alone && config.optimizer != "sgd")
