@@ -70,22 +70,29 @@ bool has_outer(const Situation& s) { return parse_sync(s.layout.sync).kind == Sy
 /// Ranks of one host that could have one copy of the weights together.
 bool could_share(const Situation& s) {
   const bool shares_memory = s.config.backend == "shm" || (s.config.backend == "auto" && s.one_host);
-  return has_replicas(s) && s.layout.zero == 0 && !trains_alone(s) && s.layout.compress == "none" && on_host(s) && shares_memory;
+  return has_replicas(s) && s.layout.zero == 0 && s.layout.sync == "step" && s.layout.compress == "none" && on_host(s) && shares_memory;
 }
 /// Also on several hosts: there `private` is what `auto` means, and not against it.
 bool chooses_weights(const Situation& s) {
-  return could_share(s) || (s.config.backend == "auto" && !s.one_host && s.layout.zero == 0 && !trains_alone(s));
+  return could_share(s) || (s.config.backend == "auto" && !s.one_host && s.layout.zero == 0 && s.layout.sync == "step");
 }
 std::string weights_now(const Situation& s) {
   if (!has_replicas(s)) return one_replica(s);
   if (s.layout.zero > 0) return concat("zero=", s.layout.zero, " divides them");
-  if (trains_alone(s)) return concat("with sync=", s.layout.sync, " each rank has its own already");
+  if (s.layout.sync != "step") return concat("with sync=", s.layout.sync, " each rank has its own already");
   if (s.layout.compress != "none") return concat("with compress=", s.layout.compress, " each rank has its own already");
   return !on_host(s) ? value_of(s, "device") : concat(value_of(s, "backend"), ": each rank has its own already");
 }
-bool has_buckets(const Situation& s) { return has_replicas(s) && !trains_alone(s) && (!could_share(s) || s.config.weights == "private"); }
+/// Ranks that talk to the one that serves the model, and to nobody else.
+bool is_served(const Situation& s) { return has_stale_gradients(s) && s.config.virtual_time.empty(); }
+bool has_collectives(const Situation& s) { return has_ranks(s) && !is_served(s); }
+std::string no_collectives(const Situation& s) {
+  return is_served(s) ? concat("with sync=", s.layout.sync, " ranks send messages to rank 0") : one_process(s);
+}
+bool has_buckets(const Situation& s) { return has_replicas(s) && !trains_alone(s) && !is_served(s) && (!could_share(s) || s.config.weights == "private"); }
 std::string buckets_now(const Situation& s) {
   if (trains_alone(s)) return concat("with sync=", s.layout.sync, " no gradients travel");
+  if (is_served(s)) return concat("with sync=", s.layout.sync, " gradients travel whole");
   return has_replicas(s) ? "the ranks of this host have one copy of the weights, and no buckets" : one_replica(s);
 }
 
@@ -136,7 +143,8 @@ std::vector<OptionRule> make_option_rules() {
       always("plugin"),
       always("workers"),
       always("layout"),
-      {"backend", "\"auto\"", "on two ranks or more", has_ranks, one_process, kAddWorkers},
+      {"backend", "\"auto\"", "on two ranks or more, but for sync=async and stale:K", has_collectives, no_collectives,
+       "use --layout sync=step, local:H or diloco:H on two ranks or more"},
       {"weights", "\"auto\"",
        "where two ranks or more of a host have the same part of the model: dp=2 or more, zero=0, sync=step, "
        "compress=none, --backend auto or shm",
@@ -145,7 +153,7 @@ std::vector<OptionRule> make_option_rules() {
       {"outer-lr", kNothing, "with sync=diloco:H", has_outer, sync_now, "use --layout sync=diloco:H"},
       {"outer-momentum", kNothing, "with sync=diloco:H", has_outer, sync_now, "use --layout sync=diloco:H"},
       {"remedy", "\"\"", "with sync=async and stale:K; lookahead with --optimizer momentum or nesterov too", remedy_acts, remedy_now,
-       "use --layout sync=async, with --virtual"},
+       "use --layout sync=async"},
       always("virtual"),
       always("sync-batch-norm"),
       always("device"),

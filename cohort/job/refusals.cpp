@@ -19,8 +19,13 @@ std::string sync_key(const Situation& s) { return "sync=" + s.layout.sync; }
 std::string sync_of(const Situation& s) { return "--layout: " + sync_key(s); }
 
 bool is_virtual(const Situation& s) { return !s.config.virtual_time.empty(); }
-/// The first setting that workers under the virtual clock do not have.
-std::string not_virtual(const Situation& s) {
+/// Real workers of a server.
+bool is_served(const Situation& s) {
+  const SyncKind kind = parse_sync(s.layout.sync).kind;
+  return (kind == SyncKind::kAsync || kind == SyncKind::kStale) && !is_virtual(s);
+}
+/// The first setting that workers do not have that do not wait for one another.
+std::string not_asynchronous(const Situation& s) {
   const Config& c = s.config;
   const std::string& precision = s.layout.precision.empty() ? c.precision : s.layout.precision;
   const int64_t accumulate = std::max(c.accumulate, s.layout.accumulate);
@@ -29,7 +34,12 @@ std::string not_virtual(const Situation& s) {
   if (precision == "fp16") return "--precision fp16";
   if (c.sync_batch_norm) return "--sync-batch-norm";
   if (c.noise_scale > 0) return concat("--noise-scale ", c.noise_scale);
-  return c.inject.empty() ? "" : "--inject " + c.inject;
+  return "";
+}
+/// And under the virtual clock.
+std::string not_virtual(const Situation& s) {
+  const std::string found = not_asynchronous(s);
+  return found.empty() && !s.config.inject.empty() ? "--inject " + s.config.inject : found;
 }
 
 const std::string& shares_of(const Situation& s) { return s.layout.shares.empty() ? s.config.shares : s.layout.shares; }
@@ -41,10 +51,32 @@ std::string setting(bool asked, const char* option, const std::string& value, co
 
 std::vector<Refusal> refusals_of_all() {
   return {
-      {"`sync` `async`, `stale` and `queue` without `--virtual`",
-       "they run under the simulated clock of --virtual only, so far: add --virtual workers=N, or use sync=step, local:H or diloco:H",
+      {"`sync=queue` without `--virtual`",
+       "it runs under the simulated clock of --virtual only, so far: add --virtual workers=N, or use sync=async, stale:K, local:H or diloco:H",
        [](const Situation& s) {
-         return if_asked(s.layout.sync != "step" && !trains_alone(s) && !is_virtual(s), sync_of(s) + name_settings(" without --virtual"));
+         const bool queues = parse_sync(s.layout.sync).kind == SyncKind::kQueue;
+         return if_asked(queues && !is_virtual(s), sync_of(s) + name_settings(" without --virtual"));
+       }},
+      {"`sync=async` and `stale` with `pp`, `tp` or `zero`",
+       "each of their workers has a whole model: use dp alone, or sync=local:H, whose workers may be pipelines or tensor-parallel groups",
+       [](const Situation& s) {
+         const bool divides = s.layout.is_model_parallel() || s.layout.zero > 0;
+         return if_asked(is_served(s) && divides,
+                         concat(sync_of(s), " with ", s.layout.is_model_parallel() ? std::string(axes_of(s.layout)) : concat("zero=", s.layout.zero)));
+       }},
+      {"`sync=async` and `stale` with `compress`", "gradients travel whole to the server, so far: leave it out",
+       [](const Situation& s) {
+         return if_asked(is_served(s) && s.layout.compress != "none", concat(sync_of(s), " with compress=", s.layout.compress));
+       }},
+      {"`sync=async` and `stale` with `--shares`", "a faster worker takes more tickets by itself: leave it out",
+       [](const Situation& s) {
+         return setting(is_served(s) && shares_of(s) != "equal", "shares", shares_of(s), sync_key(s));
+       }},
+      {"`sync=async` and `stale` with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm` or `--noise-scale`",
+       "leave it out, or use sync=step",
+       [](const Situation& s) {
+         const std::string found = is_served(s) ? not_asynchronous(s) : "";
+         return if_asked(!found.empty(), concat(name_settings(found), " with ", sync_key(s)));
        }},
       {"`zero` 1 to 3 with `compress`", "use zero=0 with compression, or compress=none",
        [](const Situation& s) {

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/files/file.h"
 #include "cohort/base/memory.h"
 #include "cohort/data/loader.h"
 #include "cohort/data/sampler.h"
@@ -22,6 +21,7 @@
 #include "cohort/train/run/run_reporter.h"
 #include "cohort/train/run/run_saver.h"
 #include "cohort/train/run/run_setup.h"
+#include "cohort/train/served/served_training.h"
 #include "cohort/train/virtual_time/virtual_training.h"
 #include "cohort/world/stop.h"
 
@@ -118,17 +118,12 @@ TrainResult train(const Job& job, const DataSet& data, const World& world, const
     check_run(job, data.train->shape().kind == DataShape::Kind::kText);
     check_data(job, data);
   }
+  if (is_served(job)) return train_served(job, data, world, options);
   RunSetup run(job, data, world, options);
   std::unique_ptr<VirtualTraining> virtual_workers;
   if (!run.config.virtual_time.empty()) virtual_workers = std::make_unique<VirtualTraining>(run);
   RunSaver saver(run);
-  if (run.reports_here() && run.forecast) write_file_atomically(run.config.run + "/plan.json", run.forecast->plan.dump(1) + "\n");
-  if (run.reports_here()) write_run_config(run.config);  // Not before layout and checkpoint are known to fit.
-  if (run.config.eval_every == 0) {
-    const int64_t epoch = Sampler(data.train->num_samples(), run.config.global_batch, run.config.seed).steps_per_epoch();
-    run.config.eval_every = std::min(up_to_exchange(job, epoch), std::max<int64_t>(1, run.total_steps));
-  }
-  warn_of_run(run);
+  begin_run(run);
   RunReporter reporter(run, saver);
   return virtual_workers ? virtual_workers->train(saver, reporter) : Loop(run, saver, reporter).train();
 }

@@ -85,6 +85,24 @@ void Supervisor::kill_all() {
     if (!rank.ended && ::waitpid(rank.pid, &rank.wait_status, 0) == rank.pid) rank.ended = true;
 }
 
+/// A worker that is gone and may be.
+bool Supervisor::is_lost(const Rank& rank) const {
+  return limits_.workers_may_be_lost && rank.rank != 0 && rank.ended && WIFSIGNALED(rank.wait_status);
+}
+
+void Supervisor::tell_losses() {
+  for (Rank& rank : ranks_) {
+    if (!is_lost(rank) || rank.killed_by_us || interrupted_ || rank.loss_is_told) continue;
+    rank.loss_is_told = true;
+    log_warning(concat(ended_by_signal(rank), "; the training goes on without it"));
+  }
+}
+
+bool Supervisor::server_has_ended() const {
+  return limits_.workers_may_be_lost &&
+         std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.rank == 0 && rank.ended; });
+}
+
 /// The rank to blame: one that a signal ended (not ours), else one that failed for a reason of its own, else any that failed; of several
 /// the one that ended first. A program that deals with errors itself says nothing of reasons: there the order alone decides.
 const Supervisor::Rank* Supervisor::first_cause() const {
@@ -93,7 +111,7 @@ const Supervisor::Rank* Supervisor::first_cause() const {
     if (!first || rank.place < first->place) first = &rank;
   };
   for (const Rank& rank : ranks_) {
-    if (!rank.ended || rank.killed_by_us || rank.wait_status == 0) continue;
+    if (!rank.ended || rank.killed_by_us || rank.wait_status == 0 || is_lost(rank)) continue;
     if (WIFSIGNALED(rank.wait_status)) {
       // Before a rank catches signals, the request to stop ends it: that is what was asked for.
       if (interrupted_ && (WTERMSIG(rank.wait_status) == SIGTERM || WTERMSIG(rank.wait_status) == SIGINT)) continue;
@@ -125,14 +143,18 @@ std::string Supervisor::when_of(const Rank& rank) const {
   return step < 0 ? " before its first step" : concat(" after step ", step);
 }
 
+std::string Supervisor::ended_by_signal(const Rank& rank) {
+  const int signal = WTERMSIG(rank.wait_status);
+  return concat("rank ", rank.rank, " (pid ", rank.pid, ") was killed by signal ", signal, " (SIG", ::sigabbrev_np(signal), ")");
+}
+
 std::string Supervisor::how_it_ended(const Rank& rank) const {
   const RankStatus& status = status_[rank.rank];
   const std::string when = when_of(rank);
   if (WIFSIGNALED(rank.wait_status)) {
-    const int signal = WTERMSIG(rank.wait_status);
-    const bool out_of_memory = signal == SIGKILL && oom_kills_before_ >= 0 && num_oom_kills() > oom_kills_before_;
+    const bool out_of_memory = WTERMSIG(rank.wait_status) == SIGKILL && oom_kills_before_ >= 0 && num_oom_kills() > oom_kills_before_;
     return concat(
-        "rank ", rank.rank, " (pid ", rank.pid, ") was killed by signal ", signal, " (SIG", ::sigabbrev_np(signal), ")", when,
+        ended_by_signal(rank), when,
         out_of_memory
             ? name_settings(": the kernel ran out of memory (its oom_kill counter rose); use a smaller --global-batch or fewer workers")
             : "");
@@ -159,8 +181,9 @@ int Supervisor::wait() {
   std::string stopped_ranks;
   if (stop_requested()) ::kill(::getpid(), SIGTERM);  // One came before the signals were blocked here.
   for (reap(); !all_ended(); reap()) {
+    tell_losses();
     const Rank* cause = first_cause();
-    if (cause && !failed) failed = true, failed_at = Clock::now();
+    if ((cause || server_has_ended()) && !failed) failed = true, failed_at = Clock::now();
     if (failed && seconds_since(failed_at) > limits_.grace_seconds) {
       for (const Rank& rank : ranks_)
         if (!rank.ended && process_state(rank.pid) == 'T')
@@ -203,6 +226,7 @@ int Supervisor::wait() {
   }
   for (const Rank& rank : ranks_)
     if (interrupted_ && (rank.killed_by_us || rank.wait_status != 0)) return static_cast<int>(ErrorCode::kInterrupted);
+  if (server_has_ended()) return 0;  // Whoever had not left by then was computing for nobody, or stopped.
   for (const Rank& rank : ranks_)
     if (rank.wait_status != 0) return rank.killed_by_us ? static_cast<int>(ErrorCode::kEnvironment) : exit_code_of(rank);
   return 0;

@@ -16,6 +16,7 @@ class Supervisor {
  public:
   struct Limits {
     double grace_seconds, stop_seconds;
+    bool workers_may_be_lost = false;  ///< All ranks but 0 may be killed, and the job goes on; it ends with rank 0.
     bool counts_steps = true;  ///< Else what is said of a rank's end names no step, as with a rank that has never reported one.
   };
   Supervisor(const StatusPage& status, Limits limits);
@@ -37,16 +38,20 @@ class Supervisor {
     bool ended = false;
     int wait_status = 0;
     int place = 0;  ///< Among those that have ended, the first is 0.
-    bool killed_by_us = false;
+    bool killed_by_us = false, loss_is_told = false;
   };
 
   bool counts_steps(const Rank& rank) const;
   void reap();
   void signal_all(int signal);
+  bool is_lost(const Rank& rank) const;
+  void tell_losses();
+  bool server_has_ended() const;
   bool all_ended() const;
   const Rank* first_cause() const;
   /// " after step 7", or "" where ranks count none.
   std::string when_of(const Rank& rank) const;
+  static std::string ended_by_signal(const Rank& rank);
   std::string how_it_ended(const Rank& rank) const;
   /// What became of the ranks beside the one to blame: "; rank 1 (pid 77) had left before it with code 0; the other ranks were ended".
   std::string how_others_ended(const Rank& cause) const;

@@ -63,7 +63,7 @@ RunReporter::RunReporter(RunSetup& run, const RunSaver& saver) : run_(run), save
 
 StartRecord RunReporter::describe_start() const {
   StartRecord start{
-      .world_size = run_.world.size,
+      .world_size = run_.num_workers(),
       .layout = to_json(run_.job.layout).dump(),
       .parameters = run_.parallel.num_parameters,
       .train_samples = run_.data.train->num_samples(),
@@ -98,8 +98,8 @@ void RunReporter::start() {
   if (!run_.parallel.plan.pipeline.stages.empty()) metrics_->event(run_.parallel.plan.pipeline, /*to_stdout_too=*/false);
   metrics_->flush();
   progress_->note(concat("training ", run_.config.model, " (", with_commas(run_.parallel.num_parameters), " parameters) on ",
-                         run_.config.data, " (", with_commas(run_.data.train->num_samples()), " samples), ", run_.world.size,
-                         run_.world.size == 1 ? " worker" : " workers", ", ", run_.total_steps, " steps of ", run_.config.global_batch,
+                         run_.config.data, " (", with_commas(run_.data.train->num_samples()), " samples), ", run_.num_workers(),
+                         run_.num_workers() == 1 ? " worker" : " workers", ", ", run_.total_steps, " steps of ", run_.config.global_batch,
                          " samples, ", run_.config.optimizer, " with learning rate ", run_.config.lr,
                          run_.config.weight_decay > 0 ? concat(" and weight decay ", run_.config.weight_decay) : "",
                          run_.config.resume ? concat(", going on after step ", saver_.first_step()) : ""));

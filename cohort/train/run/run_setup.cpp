@@ -9,9 +9,11 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
+#include "cohort/base/files/file.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/shm/memory_count.h"
+#include "cohort/data/sampler.h"
 #include "cohort/job/fault.h"
 #include "cohort/job/training/training_defaults.h"
 #include "cohort/models/registry.h"
@@ -19,6 +21,7 @@
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
 #include "cohort/train/device.h"
 #include "cohort/train/run/check_run.h"
+#include "cohort/train/run/run_folder.h"
 
 namespace cohort {
 namespace {
@@ -39,6 +42,27 @@ double seconds_of_statistics(Group group) {
   }
   std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
   return seconds[2];
+}
+
+/// Collective.
+void warn_of_run(const RunSetup& run) {
+  const int64_t granularity = run.model->sample_granularity(), pieces = std::max(1, run.config.accumulate) * run.job.layout.microbatches;
+  const int num_shares = run.config.sync_batch_norm ? 1 : std::max(run.options.num_served, run.parallel.part->num_pipelines());
+  // Norms over groups keep those together: no statistic has more samples than that (kWholeBatch is more than any batch).
+  StatisticSamples statistic{.samples = std::max<int64_t>(1, run.config.global_batch / pieces / num_shares),
+                             .global_batch = run.config.global_batch,
+                             .num_workers = num_shares,
+                             .num_micro_batches = static_cast<int>(pieces)};
+  if (granularity > 1) statistic.samples = std::min(statistic.samples, granularity);
+  if (statistic.samples < kFewSamples && num_shares > 1 && run.options.reports)  // All ranks come to the same answer.
+    statistic.exchange_seconds = seconds_of_statistics(run.group);
+  if (!run.reports_here()) return;
+  if (const int64_t made = num_pieces(run.job, *run.model, run.data); made < pieces)
+    log_warning(concat(
+        "this model's batch norm keeps groups of ", granularity, " samples together, so a step has ", made, " pieces and not ", pieces,
+        name_settings("; use a larger --global-batch, or another norm (norm=group, none, norm=ghost with a smaller ghost=N)")));
+  for (const std::string& warning : {small_batch_warning(*run.model, statistic), precision_warning(run.job.precision, run.device.type())})
+    if (!warning.empty()) log_warning(warning);
 }
 
 }  // namespace
@@ -138,24 +162,14 @@ EvaluationOptions RunSetup::evaluation_options() {
   return how;
 }
 
-void warn_of_run(const RunSetup& run) {
-  const int64_t granularity = run.model->sample_granularity(), pieces = std::max(1, run.config.accumulate) * run.job.layout.microbatches;
-  const int num_shares = run.config.sync_batch_norm ? 1 : run.parallel.part->num_pipelines();
-  // Norms over groups keep those together: no statistic has more samples than that (kWholeBatch is more than any batch).
-  StatisticSamples statistic{.samples = std::max<int64_t>(1, run.config.global_batch / pieces / num_shares),
-                             .global_batch = run.config.global_batch,
-                             .num_workers = num_shares,
-                             .num_micro_batches = static_cast<int>(pieces)};
-  if (granularity > 1) statistic.samples = std::min(statistic.samples, granularity);
-  if (statistic.samples < kFewSamples && num_shares > 1 && run.options.reports)  // All ranks come to the same answer.
-    statistic.exchange_seconds = seconds_of_statistics(run.group);
-  if (!run.reports_here()) return;
-  if (const int64_t made = num_pieces(run.job, *run.model, run.data); made < pieces)
-    log_warning(concat(
-        "this model's batch norm keeps groups of ", granularity, " samples together, so a step has ", made, " pieces and not ", pieces,
-        name_settings("; use a larger --global-batch, or another norm (norm=group, none, norm=ghost with a smaller ghost=N)")));
-  for (const std::string& warning : {small_batch_warning(*run.model, statistic), precision_warning(run.job.precision, run.device.type())})
-    if (!warning.empty()) log_warning(warning);
+void begin_run(RunSetup& run) {
+  if (run.reports_here() && run.forecast) write_file_atomically(run.config.run + "/plan.json", run.forecast->plan.dump(1) + "\n");
+  if (run.reports_here()) write_run_config(run.config);
+  if (run.config.eval_every == 0) {
+    const int64_t epoch = Sampler(run.data.train->num_samples(), run.config.global_batch, run.config.seed).steps_per_epoch();
+    run.config.eval_every = std::min(up_to_exchange(run.job, epoch), std::max<int64_t>(1, run.total_steps));
+  }
+  warn_of_run(run);
 }
 
 }  // namespace cohort

@@ -37,6 +37,7 @@ struct RunSetup {
   RunSetup& operator=(const RunSetup&) = delete;
 
   bool is_first() const { return world.rank == 0; }
+  int num_workers() const { return options.num_served > 0 ? options.num_served : world.size; }
   bool reports_here() const { return is_first() && options.reports; }
   /// The layout whose arithmetic this run does: its own, or the one whose ranks it stands for.
   const Layout& lockstep_layout() const { return options.in_turn ? *options.in_turn : job.layout; }
@@ -71,7 +72,8 @@ struct RunSetup {
   void make_step();
 };
 
-/// What a user should know before the training starts. Collective.
-void warn_of_run(const RunSetup& run);
+/// Once layout and checkpoint are known to fit: writes the run's config.toml and plan.json, settles when to evaluate, and says what a user
+/// should know before the training starts. Collective.
+void begin_run(RunSetup& run);
 
 }  // namespace cohort

@@ -28,6 +28,7 @@ struct TrainOptions {
   bool folder_is_held = false;         ///< The caller has the RunFolder of config.run for the time of the job.
   std::vector<SettingChange> changes;  ///< Of a run that goes on: what is said and recorded once it does.
   ForecastSource forecast;             ///< What the run is held against; its plan becomes the run's plan.json.
+  int num_served = 0;                  ///< Workers that this one rank of the run serves (train/served/); 0: all ranks make it together.
   bool keep_first = false;             ///< A checkpoint before the first step too.
   Fault fault = Fault::kNone;          ///< Put in on purpose, on the ranks that it is about.
   /// This one process does in turn what the ranks of this layout do side by side (in_turn.h).

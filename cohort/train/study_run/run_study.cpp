@@ -9,8 +9,8 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/secrets.h"
 #include "cohort/base/text/text.h"
+#include "cohort/comm/rendezvous/server_meeting.h"
 #include "cohort/comm/rendezvous/store.h"
 #include "cohort/data/source.h"
 #include "cohort/study/noise/noisy_quadratic.h"
@@ -18,7 +18,6 @@
 #include "cohort/train/study_run/study_coordinator.h"
 #include "cohort/train/study_run/study_runner.h"
 #include "cohort/train/study_run/study_worker.h"
-#include "cohort/world/job_token.h"
 #include "cohort/world/messages/message_client.h"
 #include "cohort/world/messages/message_server.h"
 #include "cohort/world/stop.h"
@@ -28,41 +27,17 @@ namespace {
 
 constexpr const char* kEndpointKey = "study/endpoint";
 
-/// Where this rank meets rank 0, and rank 0 itself what it listens with.
-struct Meeting {
-  std::optional<MessageListener> listener;
-  std::string endpoint, secret;
+struct Meeting : ServerMeeting {
   c10::intrusive_ptr<c10d::Store> store;  ///< Rank 0's, until all have read it. A group made later meets over one of its own.
 };
 
-Meeting meeting_of(std::optional<MessageListener> listener) {
-  const std::string endpoint = listener->endpoint(), secret = listener->secret();
-  return {std::move(listener), endpoint, secret, {}};
-}
+Meeting meeting_of(MessageListener listener) { return {meet_here(std::move(listener)), {}}; }
 
-/// Of a job that something else started. Its store says where, and keeps the secret where the job has none of its own (all ranks are on one
-/// host then).
 Meeting meet_over_store(const World& world, double timeout_seconds) {
-  const std::string token = job_token();
   const auto store = make_store(world, timeout_seconds);
-  if (world.rank == 0) {
-    const std::string secret = token.empty() ? hexadecimal(secret_bytes(16)) : token;
-    Meeting meeting = meeting_of(MessageListener(secret, world.local_size == world.size ? "127.0.0.1" : world.master_address));
-    const std::string text = concat(meeting.endpoint, " ", token.empty() ? secret : "-");
-    store->set(kEndpointKey, std::vector<uint8_t>(text.begin(), text.end()));
-    meeting.store = store;
-    return meeting;
-  }
-  std::vector<uint8_t> bytes;
-  try {
-    bytes = store->get(kEndpointKey);
-  } catch (const std::exception& error) {
-    fail(ErrorCode::kEnvironment, "rank ", world.rank, " heard nothing from rank 0 within ", timeout_seconds,
-         " s: ", first_line(error.what()));
-  }
-  const std::vector<std::string> parts = split(std::string(bytes.begin(), bytes.end()), ' ');
-  if (parts.size() != 2) fail(ErrorCode::kEnvironment, "rank ", world.rank, " got no address of rank 0 from the job's store");
-  return {{}, parts[0], parts[1] == "-" ? token : parts[1], {}};
+  Meeting meeting{meet_server(world, *store, kEndpointKey, timeout_seconds), {}};
+  if (world.rank == 0) meeting.store = store;
+  return meeting;
 }
 
 /// Of a job that this program started, whose ranks all have the listener: it is rank 0's.

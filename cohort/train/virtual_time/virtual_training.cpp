@@ -6,54 +6,25 @@
 // A run that is not of the same world (other workers, sync or remedy) goes on from the version alone.
 #include "cohort/train/virtual_time/virtual_training.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
-#include <cstring>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
-#include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/checkpoint/checkpoint.h"
-#include "cohort/train/async/gradient_server.h"
-#include "cohort/train/async/model_queue.h"
+#include "cohort/train/async/async_run.h"
 #include "cohort/train/virtual_time/saved_state.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {
-namespace {
-
-constexpr const char* kStateName = "async/state";
-constexpr int64_t kMostStateBytes = int64_t{1} << 28;
-
-TicketOptions ticket_options(const RunSetup& run, const VirtualSpec& spec) {
-  const TicketOptions options{.num_samples = run.data.train->num_samples(),
-                              .global_batch = run.config.global_batch,
-                              .num_shares = spec.workers,
-                              .granularity = run.model->sample_granularity(),
-                              .end_step = run.total_steps};
-  const int64_t batch = std::min(options.global_batch, options.num_samples);
-  if (share_of_rank(batch, spec.workers - 1, spec.workers, options.granularity).size() == 0)
-    fail(ErrorCode::kBadInput, name_settings("--virtual workers="), spec.workers, ": a step of ", batch,
-         " samples leaves some of them without",
-         options.granularity > 1
-             ? name_settings("; this model's batch norm keeps groups of samples together: use another norm (norm=group, none, "
-                             "norm=ghost with a smaller ghost=N), fewer workers, or a larger --global-batch")
-             : name_settings("; use fewer workers, or a larger --global-batch"));
-  return options;
-}
-
-}  // namespace
 
 VirtualTraining::VirtualTraining(RunSetup& run)
     : run_(run),
       spec_(parse_virtual(run.config.virtual_time)),
       sync_(parse_sync(run.job.layout.sync)),
-      ticket_options_(ticket_options(run, spec_)),
+      ticket_options_(ticket_options(run.config, *run.data.train, *run.model, run.total_steps, spec_.workers, "--virtual workers=")),
       tickets_(ticket_options_),
       ticket_work_(run.job, *run.data.train, *run.model),
       clock_(spec_, run.config.seed),
@@ -63,24 +34,12 @@ VirtualTraining::VirtualTraining(RunSetup& run)
     run.config.virtual_time = with_compute_seconds(run.config.virtual_time, measured_compute_seconds());
     spec_ = parse_virtual(run.config.virtual_time);
   }
-  mode_ = make_mode();
+  mode_ = make_async_mode(*run.model, run, spec_.workers, {.newest = spec_.newest, .replaces = spec_.replaces});
   if (sync_.kind == SyncKind::kStep) rounds_ = std::make_unique<StepRounds>(parts());
   else workers_ = std::make_unique<VirtualWorkers>(parts());
   run.parallel.strategy = std::make_unique<SavedState>(
       std::move(run.parallel.strategy),
       StateOwner{[this] { return saved_pieces(); }, [this] { return loaded_pieces(); }, [this] { after_loading(); }});
-}
-
-std::unique_ptr<AsyncMode> VirtualTraining::make_mode() const {
-  if (sync_.kind == SyncKind::kQueue)
-    return std::make_unique<ModelQueue>(*run_.model, ModelQueueOptions{.rule = run_.job.rule,
-                                                                       .global_batch = run_.config.global_batch,
-                                                                       .capacity = spec_.workers,
-                                                                       .newest = spec_.newest,
-                                                                       .replaces = spec_.replaces});
-  return std::make_unique<GradientServer>(
-      *run_.model,
-      GradientServerOptions{.rule = run_.job.rule, .remedy = parse_remedy(run_.config.remedy), .global_batch = run_.config.global_batch});
 }
 
 VirtualParts VirtualTraining::parts() {
@@ -222,41 +181,23 @@ std::vector<FlatPiece> VirtualTraining::saved_pieces() {
                    {"workers", workers_ ? workers_->state() : Json(nullptr)},
                    {"mode", mode_->state()},
                    {"accounts", accounts_.state()}};
-  const std::string text = state.dump();
-  at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
-  std::memcpy(bytes.data_ptr(), text.data(), text.size());
   std::vector<FlatPiece> pieces = mode_->saved_pieces();
-  pieces.push_back({kStateName, bytes, {bytes.numel()}, 0});
+  pieces.push_back(async_state_piece(state));
   if (workers_)
     for (FlatPiece& piece : workers_->saved_pieces()) pieces.push_back(std::move(piece));
   return pieces;
 }
 
 std::vector<FlatPiece> VirtualTraining::loaded_pieces() {
-  const std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(run_.config.run + "/checkpoints");
-  if (!checkpoint) fail(ErrorCode::kFailed, "no checkpoint in ", run_.config.run, "/checkpoints any more");
-  loaded_text_.clear();
-  if (checkpoint->has(kStateName)) {
-    const std::vector<int64_t>& shape = checkpoint->shape(kStateName);
-    if (shape.size() != 1 || shape[0] > kMostStateBytes || checkpoint->dtype(kStateName) != DType::kU8)
-      fail(ErrorCode::kBadInput, checkpoint->path(), ": ", kStateName, " is no text");
-    loaded_text_.resize(static_cast<size_t>(shape[0]));
-    checkpoint->read_whole(kStateName, loaded_text_.data());
-  }
-  const std::string where = concat(name_settings("--resume: "), checkpoint->path());
-  Json state = loaded_text_.empty() ? Json() : parse_strict_ordered_json(loaded_text_, {.path = where});
-  if (state.is_object() && state.value("key", "") != key()) {
-    log_info(concat(where,
-                    " was saved under another virtual clock, sync or remedy; this run goes on from its weights and optimizer, and all "
-                    "workers begin anew"));
-    state = Json();
-  }
-  goes_on_ = state.is_object();
-  if (!goes_on_) loaded_text_.clear();
+  FoundAsyncState found = find_async_state(run_.config.run, key());
+  loaded_text_ = std::move(found.text);
+  goes_on_ = !loaded_text_.empty();
+  const std::string& where = found.where;
+  const Json state = goes_on_ ? Json::parse(loaded_text_) : Json();
   const auto part = [&](const char* name) { return goes_on_ ? state.value(name, Json()) : Json(); };
   std::vector<FlatPiece> pieces = mode_->loaded_pieces(part("mode"), where);
   if (!goes_on_) {
-    ticket_options_.first_step = checkpoint->step();
+    ticket_options_.first_step = found.step;
     tickets_ = Tickets(ticket_options_);
     return pieces;
   }

@@ -35,7 +35,6 @@ class VirtualTraining {
     double began = 0, compute_seconds = 0, push_seconds = 0;  // Real seconds, as they stood at its beginning.
   };
 
-  std::unique_ptr<AsyncMode> make_mode() const;
   VirtualParts parts();
   double measured_compute_seconds();
   std::optional<AppliedPush> act() { return rounds_ ? rounds_->act() : workers_->act(); }

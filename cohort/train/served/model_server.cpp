@@ -1,0 +1,171 @@
+// A worker that is free gets the next ticket and the newest version; what it hands over is applied when it comes (async/async_mode.h), and
+// counts as the part of its step that it is. A worker that is lost - killed, stopped, cut off - loses its ticket to whoever asks next; what
+// it had half sent never arrives, since messages come whole or not at all. Cost of a ticket here: the model is copied once into a message
+// and read once out of one, and the mode applies it.
+#include "cohort/train/served/model_server.h"
+
+#include <algorithm>
+
+#include "cohort/base/clock.h"
+#include "cohort/base/fail.h"
+#include "cohort/base/log.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/strict_json.h"
+#include "cohort/base/text/text.h"
+#include "cohort/train/async/packed_tensors.h"
+
+namespace cohort {
+namespace {
+
+constexpr double kLeaveSeconds = 2;
+
+std::vector<at::Tensor> own_tensors(const ServedModel& model) {
+  std::vector<at::Tensor> out = model.weights;
+  for (const NamedTensor& buffer : model.buffers) out.push_back(buffer.tensor.detach());
+  return out;
+}
+
+}  // namespace
+
+ModelServer::ModelServer(ServerParts parts, MessageServer server)
+    : parts_(std::move(parts)), server_(std::move(server)), tensors_(parts_.model), served_(own_tensors(tensors_)) {}
+
+void ModelServer::act(double timeout_seconds) {
+  const std::optional<PeerEvent> event = server_.poll(timeout_seconds);
+  if (!event || event->kind == PeerEvent::Kind::kJoined) return;  // One that joined says who it is.
+  if (event->kind == PeerEvent::Kind::kLost) return lose(event->peer, event->why);
+  try {
+    hear(event->peer, event->name, event->message);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kBadInput) throw;
+    server_.dismiss(event->peer, error.what());
+    lose(event->peer, error.what());
+  }
+}
+
+void ModelServer::hear(PeerId peer, const std::string& name, const PeerMessage& message) {
+  const Json said = parse_strict_ordered_json(message.text, {.path = name});
+  const std::string what = said.is_object() ? said.value("is", "") : "";
+  if (what == "here") return welcome(peer, said);
+  if (!worker_of_.contains(peer)) fail(ErrorCode::kBadInput, name, " did not say which worker it is");
+  if (what == "free") {
+    if (works_.contains(peer) || std::find(waiting_.begin(), waiting_.end(), peer) != waiting_.end())
+      fail(ErrorCode::kBadInput, name, " asked for work twice");
+    waiting_.push_back(peer);
+    serve_waiting();
+  } else if (what == "done") {
+    take_push(peer, said, message.data, name);
+  } else if (what == "failed") {
+    const auto code = said.value("code", Json());
+    const bool is_known = code.is_number_integer() && code.get<int64_t>() >= 1 && code.get<int64_t>() <= 4;
+    fail(is_known && code.get<int64_t>() == static_cast<int64_t>(ErrorCode::kFailed) ? ErrorCode::kFailed : ErrorCode::kEnvironment, name,
+         ": ", printable(said.value("error", Json("")).is_string() ? said["error"].get<std::string>() : ""));
+  } else {
+    fail(ErrorCode::kBadInput, name, " said what is not understood: ", printable(message.text.substr(0, 80)));
+  }
+}
+
+void ModelServer::welcome(PeerId peer, const Json& said) {
+  const Json worker = said.value("worker", Json()), configuration = said.value("configuration", Json());
+  if (!worker.is_number_unsigned() || worker.get<uint64_t>() >= static_cast<uint64_t>(parts_.num_workers))
+    fail(ErrorCode::kBadInput, "there are the workers 0 to ", parts_.num_workers - 1);
+  if (!configuration.is_string() || configuration.get<std::string>() != parts_.configuration)
+    fail(ErrorCode::kBadInput, "worker ", worker.get<int>(),
+         " was started with another configuration; start all ranks with the same options and config.toml");
+  const int number = worker.get<int>();
+  // One that comes again before its old connection was seen to end.
+  for (const auto& [other, its] : std::map<PeerId, int>(worker_of_))
+    if (its == number) server_.dismiss(other, "it came again"), lose(other, "it came again");
+  if (parts_.accounts.of(number).deaths > 0) log_info(concat("worker ", number, " is back"));
+  worker_of_[peer] = number;
+}
+
+void ModelServer::take_push(PeerId peer, const Json& said, const std::string& data, const std::string& where) {
+  const auto found = works_.find(peer);
+  const WorkDone done = work_done_from(said, where);
+  if (found == works_.end() || found->second.ticket.step != done.step || found->second.ticket.share != done.share)
+    fail(ErrorCode::kBadInput, where, " handed over share ", done.share, " of step ", done.step + 1, ", which it does not have");
+  Work work = found->second;
+  const size_t num_backup = work.tensors.size(), num_trained = tensors_.trained.size();
+  std::vector<at::Tensor> tensors = parts_.mode.empty_work();
+  tensors.resize(tensors.size() - num_backup);
+  for (const size_t at : done.missing) {
+    if (at >= num_trained) fail(ErrorCode::kBadInput, where, ": parameter ", at, " of ", num_trained, " is missing");
+    tensors[at] = at::Tensor();
+  }
+  unpack(data, tensors);
+  tensors.insert(tensors.end(), work.tensors.begin(), work.tensors.end());
+  work.tensors = std::move(tensors);
+  work.loss = done.loss;
+  works_.erase(found);
+
+  const int worker = worker_of_.at(peer);
+  AsyncRecord::Worker& account = parts_.accounts.of(worker);
+  account.computing_seconds += done.computing_seconds;
+  account.waiting_seconds += done.waiting_seconds;
+  account.moving_seconds += done.moving_seconds;
+  parts_.accounts.moved(0, static_cast<int64_t>(data.size()));
+  const double began = steady_seconds();
+  const PushOutcome outcome = parts_.mode.push(work, parts_.numbers());
+  parts_.accounts.push(worker, work.ticket, outcome);
+  if (outcome.dropped) {
+    parts_.tickets.give_back(work.ticket);
+  } else {
+    parts_.tickets.finish(work.ticket);
+    parts_.applied({work.ticket, work.loss, outcome, steady_seconds() - began, done.computing_seconds});
+  }
+  serve_waiting();
+}
+
+void ModelServer::lose(PeerId peer, const std::string& why) {
+  const auto found = worker_of_.find(peer);
+  if (found == worker_of_.end()) return;
+  const int worker = found->second;
+  worker_of_.erase(found);
+  works_.erase(peer);
+  std::erase(waiting_, peer);
+  const int64_t lost = parts_.tickets.lose(worker);
+  ++parts_.accounts.of(worker).deaths;
+  parts_.accounts.of(worker).lost += lost;
+  log_warning(concat("worker ", worker, " is lost after ", with_commas(parts_.accounts.of(worker).pushes), " pushes", ": ", why,
+                     lost > 0 ? "; its ticket goes to another" : "", "; the training goes on with ",
+                     worker_of_.size(), worker_of_.size() == 1 ? " worker" : " workers"));
+  serve_waiting();
+}
+
+void ModelServer::hold(bool on) {
+  holds_ = on;
+  serve_waiting();
+}
+
+void ModelServer::serve_waiting() {
+  while (!holds_ && !waiting_.empty()) {
+    const PeerId peer = waiting_.front();
+    const std::optional<Ticket> ticket = parts_.tickets.take(worker_of_.at(peer), parts_.most_ahead);
+    if (!ticket) return;
+    waiting_.erase(waiting_.begin());
+    send_work(peer, *ticket);
+  }
+}
+
+void ModelServer::send_work(PeerId peer, const Ticket& ticket) {
+  Work work{.ticket = ticket};
+  const StepNumbers numbers = parts_.numbers();
+  parts_.mode.pull(work, numbers);
+  PeerMessage message{.text = to_json(WorkOrder{ticket.step, ticket.share, numbers.learning_rate}).dump(), .data = packed_text(served_)};
+  parts_.mode.worked(work, {}, numbers);  // What the mode keeps of this version stays in `work`.
+  parts_.accounts.moved(static_cast<int64_t>(message.data.size()), 0);
+  works_[peer] = std::move(work);
+  server_.send(peer, std::move(message));  // One that is lost is told of by poll().
+}
+
+void ModelServer::end(const std::string& why) {
+  for (const auto& [peer, worker] : worker_of_) server_.send(peer, {.text = Json{{"do", "end"}, {"error", why}}.dump()});
+  const double until = steady_seconds() + kLeaveSeconds;
+  while (!worker_of_.empty() && steady_seconds() < until) {
+    const std::optional<PeerEvent> event = server_.poll(0.05);
+    if (event && event->kind == PeerEvent::Kind::kLost) worker_of_.erase(event->peer);
+  }
+}
+
+}  // namespace cohort

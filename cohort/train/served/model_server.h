@@ -1,0 +1,75 @@
+#pragma once
+// The model of a training whose workers do not wait for one another: hands out tickets and versions, and applies what comes back, in the
+// order in which it comes. Workers come, leave, die and come back as they like.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cohort/data/tickets.h"
+#include "cohort/train/async/accounts.h"
+#include "cohort/train/async/async_mode.h"
+#include "cohort/train/served/served_words.h"
+#include "cohort/world/messages/message_server.h"
+
+namespace cohort {
+
+/// Of a push that was applied.
+struct ServedPush {
+  Ticket ticket;
+  double loss = 0;
+  PushOutcome outcome;
+  double push_seconds = 0, computing_seconds = 0;
+};
+
+/// What the server needs of the training; all of it the caller's.
+struct ServerParts {
+  const torch::nn::Module& model;  ///< The mode's: holds the newest version.
+  AsyncMode& mode;
+  Tickets& tickets;
+  Accounts& accounts;
+  std::function<StepNumbers()> numbers;             ///< Of the step that is being made now.
+  std::function<void(const ServedPush&)> applied;   ///< After each push.
+  std::string configuration;                       ///< What workers must have been started with.
+  int64_t most_ahead = -1;                          ///< Steps, see Tickets::take().
+  int num_workers = 1;
+};
+
+/// One thread at a time.
+class ModelServer {
+ public:
+  ModelServer(ServerParts parts, MessageServer server);
+
+  /// What happens next, waiting for at most `timeout_seconds`. Error where a worker could not go on for a reason that is the training's:
+  /// its code and text.
+  void act(double timeout_seconds);
+  /// Tells all workers that it is over, and why; "" for a training that came to its end. Waits until they have left, a while.
+  void end(const std::string& why);
+  /// Gives out no tickets while on; those that wait get theirs afterwards.
+  void hold(bool on);
+
+  int num_workers() const { return static_cast<int>(worker_of_.size()); }  ///< That are here.
+
+ private:
+  void hear(PeerId peer, const std::string& name, const PeerMessage& message);
+  void welcome(PeerId peer, const Json& said);
+  void take_push(PeerId peer, const Json& said, const std::string& data, const std::string& where);
+  void lose(PeerId peer, const std::string& why);
+  void serve_waiting();
+  void send_work(PeerId peer, const Ticket& ticket);
+
+  ServerParts parts_;
+  MessageServer server_;
+  ServedModel tensors_;
+  std::vector<at::Tensor> served_;      // Weights and buffers of the model.
+  std::map<PeerId, int> worker_of_;     // Who is here.
+  std::map<PeerId, Work> works_;        // What each has in hand.
+  std::vector<PeerId> waiting_;         // Who is free, in the order in which they asked.
+  bool holds_ = false;
+};
+
+}  // namespace cohort

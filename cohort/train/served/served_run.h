@@ -1,0 +1,101 @@
+#pragma once
+// Rank 0 of a training whose workers do not wait: the thread that serves, and what the loop beside it tells, evaluates and saves.
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cohort/train/async/accounts.h"
+#include "cohort/train/async/async_mode.h"
+#include "cohort/train/async/ticket_work.h"
+#include "cohort/train/run/run_evaluator.h"
+#include "cohort/train/run/run_reporter.h"
+#include "cohort/train/run/run_saver.h"
+#include "cohort/train/run/run_setup.h"
+#include "cohort/train/served/model_server.h"
+#include "cohort/world/messages/message_client.h"
+
+namespace cohort {
+
+/// The caller's thread works, tells, evaluates and saves; one of its own serves. `run`, of a world of one rank, must outlive it.
+class ServedRun {
+ public:
+  /// Before the RunSaver: what it saves and loads is asked of this object from now on. Error(kBadInput) where a worker would have no samples.
+  ServedRun(RunSetup& run, int num_workers);
+  ~ServedRun();
+
+  /// `server` and `client` are two ends of one connection, `configuration` what workers must say.
+  TrainResult train(MessageServer server, MessageClient client, const std::string& configuration, RunSaver& saver, RunReporter& reporter);
+
+ private:
+  /// A whole version, and all that a checkpoint has beside it.
+  struct Snapshot {
+    std::vector<at::Tensor> weights, buffers;
+    std::vector<FlatPiece> pieces;
+  };
+  /// Steps after `from`, up to `step`'s, are over.
+  struct StepsOver {
+    int64_t from = 0;
+    StepResult step;
+    std::unique_ptr<Snapshot> snapshot;  ///< Where something is to be done with it.
+    bool last = false;
+  };
+  /// What happened since the last step that was over.
+  struct Window {
+    double loss = 0, weight = 0, gradient_norm = 0, began = 0, computing_seconds = 0, push_seconds = 0;
+    int64_t samples = 0;
+  };
+
+  // Of the serving thread.
+  void serve(MessageServer server, const std::string& configuration);
+  void applied(const ServedPush& push);
+  StepResult step_result(int64_t step) const;
+  std::unique_ptr<Snapshot> snapshot();
+
+  // Of the caller's.
+  void take_up(RunSaver& saver, RunReporter& reporter, RunEvaluator& evaluator);
+  void finish_steps(StepsOver over, RunSaver& saver, RunReporter& reporter, RunEvaluator& evaluator);
+  void show(const Snapshot& snapshot);
+  void tell_end(RunReporter& reporter) const;
+  void join(const std::string& why);
+
+  std::string key() const;
+  std::vector<FlatPiece> saved_pieces() const;
+  std::vector<FlatPiece> loaded_pieces();
+  void after_loading();
+
+  RunSetup& run_;
+  int num_workers_;
+  SyncMode sync_;
+  TicketOptions ticket_options_;
+  TicketWork ticket_work_;                   // On run_.model, which this rank works with.
+  std::shared_ptr<LayerGraph> served_model_;  // Another, which holds the newest version.
+  ServedModel own_, served_;
+  std::unique_ptr<AsyncMode> mode_;
+  Tickets tickets_;
+  Accounts accounts_;
+  std::string loaded_text_;
+
+  Window window_;
+  int64_t steps_served_ = 0;
+
+  std::mutex mutex_;  // Of what follows up to is_over_.
+  std::deque<StepsOver> over_;
+  size_t num_snapshots_ = 0;  // In over_.
+  std::exception_ptr failure_;
+  std::string end_reason_;
+  std::atomic<bool> wants_end_ = false, is_over_ = false;
+  std::thread thread_;
+
+  std::unique_ptr<Snapshot> shown_;  // What run_.model held when it was last evaluated or saved.
+  TrainResult result_;
+  bool ends_ = false;
+};
+
+}  // namespace cohort

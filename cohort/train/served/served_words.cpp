@@ -1,0 +1,65 @@
+#include "cohort/train/served/served_words.h"
+
+#include <cmath>
+#include <limits>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/json.h"
+
+namespace cohort {
+namespace {
+
+[[noreturn]] void refuse(const std::string& where, const char* key) { fail(ErrorCode::kBadInput, where, ": no ", key); }
+
+int64_t count_of(const Json& json, const char* key, const std::string& where, int64_t most = std::numeric_limits<int64_t>::max()) {
+  const Json value = json.is_object() ? json.value(key, Json()) : Json();
+  if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() > most) refuse(where, key);
+  return value.get<int64_t>();
+}
+
+double number_of(const Json& json, const char* key, const std::string& where) {
+  const Json value = json.is_object() ? json.value(key, Json()) : Json();
+  if (!value.is_number() || !std::isfinite(value.get<double>())) refuse(where, key);
+  return value.get<double>();
+}
+
+}  // namespace
+
+Json to_json(const WorkOrder& order) {
+  return Json{{"do", "work"}, {"step", order.step}, {"share", order.share}, {"learning_rate", order.learning_rate}};
+}
+
+Json to_json(const WorkDone& done) {
+  return Json{{"is", "done"},
+              {"step", done.step},
+              {"share", done.share},
+              {"loss", done.loss},
+              {"missing", done.missing},
+              {"computing_seconds", done.computing_seconds},
+              {"waiting_seconds", done.waiting_seconds},
+              {"moving_seconds", done.moving_seconds}};
+}
+
+WorkOrder work_order_from(const Json& json, const std::string& where) {
+  return {.step = count_of(json, "step", where),
+          .share = static_cast<int>(count_of(json, "share", where, std::numeric_limits<int>::max())),
+          .learning_rate = number_of(json, "learning_rate", where)};
+}
+
+WorkDone work_done_from(const Json& json, const std::string& where) {
+  WorkDone done{.step = count_of(json, "step", where),
+                .share = static_cast<int>(count_of(json, "share", where, std::numeric_limits<int>::max())),
+                .loss = number_of(json, "loss", where),
+                .computing_seconds = number_of(json, "computing_seconds", where),
+                .waiting_seconds = number_of(json, "waiting_seconds", where),
+                .moving_seconds = number_of(json, "moving_seconds", where)};
+  const Json missing = json.value("missing", Json());
+  if (!missing.is_array()) refuse(where, "missing");
+  for (const Json& at : missing) {
+    if (!at.is_number_unsigned()) refuse(where, "missing");
+    done.missing.push_back(at.get<size_t>());
+  }
+  return done;
+}
+
+}  // namespace cohort

@@ -1,0 +1,61 @@
+#pragma once
+// A worker of a training whose workers do not wait for one another: it asks for a ticket, computes it on the version that comes with it,
+// hands over the gradient, and asks again.
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/job/injected_faults.h"
+#include "cohort/train/async/async_mode.h"
+#include "cohort/train/served/served_words.h"
+#include "cohort/world/messages/message_client.h"
+
+namespace cohort {
+
+struct ServedWorkerOptions {
+  int worker = 0;
+  std::string hello;  ///< What must be the same on all, for the server to compare.
+  Injection injection;
+  double timeout_seconds = 60;
+  std::function<void()> between_tickets;            ///< Also at least every 50 ms while it waits; empty for none.
+  std::function<void(int64_t num_pushes)> counted;  ///< After each push; empty for none.
+};
+
+/// Forward and backward of what was ordered, on the model as it is.
+using TicketSource = std::function<TicketResult(const WorkOrder&)>;
+
+/// One thread.
+class ServedWorker {
+ public:
+  /// `model` must outlive it.
+  ServedWorker(const torch::nn::Module& model, TicketSource source, MessageClient link, ServedWorkerOptions options);
+
+  /// Until the server says that it is over; returns why, "" for a training that came to its end. A connection that breaks is made again, and
+  /// the work in hand is thrown away: its ticket has gone to another. Error(kEnvironment) where the server is gone. What goes wrong here is
+  /// told to the server first.
+  std::string run();
+
+ private:
+  struct LostServer {};
+  static constexpr double kLookSeconds = 0.05, kComeBackSeconds = 5;
+  template <typename Talk>
+  static auto over_link(const Talk& talk);
+  void come_in(double timeout_seconds);
+  void ask();
+  std::optional<std::string> obey();
+  std::optional<std::string> last_word();
+  void work(const WorkOrder& order, const std::string& data);
+  void tell_failure(int code, const std::string& text);
+
+  ServedModel tensors_;
+  TicketSource source_;
+  MessageClient link_;
+  ServedWorkerOptions options_;
+  std::vector<at::Tensor> pulled_;  // The model's weights and buffers, to read into.
+  int64_t num_pushes_ = 0;
+  double waits_since_ = 0;
+};
+
+}  // namespace cohort
