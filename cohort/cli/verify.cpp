@@ -10,6 +10,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/cli/verb.h"
 #include "cohort/job/layout.h"
+#include "cohort/job/sync_mode.h"
 #include "cohort/world/world.h"
 
 namespace cohort {
@@ -129,6 +130,11 @@ void print_lines(const VerifyResult& result) {
   std::printf("%s\n", line.dump().c_str());
 }
 
+bool has_server(const Layout& layout) {
+  const SyncKind kind = parse_sync(layout.sync).kind;
+  return kind == SyncKind::kAsync || kind == SyncKind::kStale;
+}
+
 int run_verify(const Arguments& arguments) {
   Config config = arguments.config;
   if (world_from_environment().launcher != "none")
@@ -142,6 +148,10 @@ int run_verify(const Arguments& arguments) {
   load_plugin(config);
   const DataSet data = open_data(config);
   const std::string faults = arguments.option("faults", "");
+  for (const Layout& layout : layouts)
+    if (!faults.empty() && has_server(layout))
+      fail(ErrorCode::kBadInput, "--faults with sync=", layout.sync,
+           ": the faults are mistakes of the exchange between ranks, and these talk to a server alone; leave --faults out, or use sync=step");
   bool all_same = true, different = false;
   verify(config, data, layouts, faults.empty() ? std::vector<Fault>() : parse_faults_of_verify(faults), [&](const VerifyResult& result) {
     all_same = all_same && result.ok();

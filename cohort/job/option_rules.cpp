@@ -33,8 +33,8 @@ bool has_stale_gradients(const Situation& s) {
   return kind == SyncKind::kAsync || kind == SyncKind::kStale;
 }
 std::string sync_now(const Situation& s) { return concat("sync is ", s.layout.sync); }
-bool remedy_acts(const Situation& s) { return has_stale_gradients(s) && (s.config.remedy != "lookahead" || has_momentum(s)); }
-std::string remedy_now(const Situation& s) { return has_stale_gradients(s) ? optimizer_now(s) : sync_now(s); }
+bool remedy_acts(const Situation& s) { return has_stale_gradients(s) && s.layout.sync != "stale:0" && (s.config.remedy != "lookahead" || has_momentum(s)); }
+std::string remedy_now(const Situation& s) { return has_stale_gradients(s) && s.layout.sync != "stale:0" ? optimizer_now(s) : sync_now(s); }
 
 bool decays(const Situation& s) { return s.config.schedule_lr != "constant"; }
 std::string schedule_now(const Situation& s) { return value_of(s, "schedule-lr"); }
@@ -152,7 +152,7 @@ std::vector<OptionRule> make_option_rules() {
       {"shares", "\"equal\"", "on two ranks or more", has_ranks, one_process, kAddWorkers},
       {"outer-lr", kNothing, "with sync=diloco:H", has_outer, sync_now, "use --layout sync=diloco:H"},
       {"outer-momentum", kNothing, "with sync=diloco:H", has_outer, sync_now, "use --layout sync=diloco:H"},
-      {"remedy", "\"\"", "with sync=async and stale:K; lookahead with --optimizer momentum or nesterov too", remedy_acts, remedy_now,
+      {"remedy", "\"\"", "with sync=async and stale:K, K above 0; lookahead with --optimizer momentum or nesterov too", remedy_acts, remedy_now,
        "use --layout sync=async"},
       always("virtual"),
       always("sync-batch-norm"),

@@ -10,14 +10,28 @@
 namespace cohort {
 namespace {
 
+/// Of workers that do not wait: one alone is one process; and all of one version, applied one after the other, are what plain SGD sums.
+void check_served(const SyncMode& sync, const Config& config, const Layout& layout) {
+  if (layout.num_ranks() == 1) return;
+  const bool is_step = sync.kind == SyncKind::kStale && sync.number == 0 && config.remedy.empty();
+  if (!is_step)
+    fail(ErrorCode::kBadInput, "verify: sync=", layout.sync, config.remedy.empty() ? "" : name_settings(" with --remedy " + config.remedy),
+         " is another training by design, so there is nothing to compare; verify the layout with sync=step",
+         name_settings(", or see the server itself with sync=stale:0 and --optimizer sgd, or with one worker"));
+  if (config.optimizer != "sgd" || config.clip_norm > 0)
+    fail(ErrorCode::kBadInput, "verify: sync=", layout.sync,
+         config.clip_norm > 0 ? concat(name_settings(" with --clip-norm "), config.clip_norm)
+                              : name_settings(" with --optimizer " + config.optimizer),
+         " moves the weights a worker's share at a time, which is another training by design; ",
+         name_settings("use --optimizer sgd without --clip-norm"), ", or sync=step");
+}
+
 /// Of workers that train by themselves between exchanges, what is the same training as `step`: an average after every step of what plain
 /// SGD is linear in; or one worker, which nobody averages with.
 void check_sync(const Config& config, const Layout& layout) {
   const SyncMode sync = parse_sync(layout.sync);
   if (sync.kind == SyncKind::kStep) return;
-  if (!is_local(sync))
-    fail(ErrorCode::kBadInput, "verify: sync=", layout.sync, " is another training by design, and runs under the simulated clock of ",
-         name_settings("cohort train --virtual"), " alone, where one worker is one process bit by bit; verify the layout with sync=step");
+  if (!is_local(sync)) return check_served(sync, config, layout);
   const bool averages = sync.kind == SyncKind::kLocal || (config.outer_lr == 1 && config.outer_momentum == 0);
   const std::string outer = sync.kind == SyncKind::kDiloco ? concat(name_settings(" with --outer-lr "), config.outer_lr,
                                                                     name_settings(" and --outer-momentum "), config.outer_momentum)

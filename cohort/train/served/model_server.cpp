@@ -5,6 +5,7 @@
 #include "cohort/train/served/model_server.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
@@ -17,7 +18,7 @@
 namespace cohort {
 namespace {
 
-constexpr double kLeaveSeconds = 2;
+constexpr double kLeaveSeconds = 2, kComeSeconds = 20;
 
 std::vector<at::Tensor> own_tensors(const ServedModel& model) {
   std::vector<at::Tensor> out = model.weights;
@@ -69,14 +70,15 @@ void ModelServer::welcome(PeerId peer, const Json& said) {
   const Json worker = said.value("worker", Json()), configuration = said.value("configuration", Json());
   if (!worker.is_number_unsigned() || worker.get<uint64_t>() >= static_cast<uint64_t>(parts_.num_workers))
     fail(ErrorCode::kBadInput, "there are the workers 0 to ", parts_.num_workers - 1);
-  if (!configuration.is_string() || configuration.get<std::string>() != parts_.configuration)
-    fail(ErrorCode::kBadInput, "worker ", worker.get<int>(),
-         " was started with another configuration; start all ranks with the same options and config.toml");
   const int number = worker.get<int>();
+  have_come_.insert(number);
+  if (!configuration.is_string() || configuration.get<std::string>() != parts_.configuration)
+    fail(ErrorCode::kBadInput, "worker ", number,
+         " was started with another configuration; start all ranks with the same options and config.toml");
   // One that comes again before its old connection was seen to end.
   for (const auto& [other, its] : std::map<PeerId, int>(worker_of_))
     if (its == number) server_.dismiss(other, "it came again"), lose(other, "it came again");
-  if (parts_.accounts.of(number).deaths > 0) log_info(concat("worker ", number, " is back"));
+  if (lost_.erase(number) > 0) log_info(concat("worker ", number, " is back"));
   worker_of_[peer] = number;
 }
 
@@ -105,16 +107,30 @@ void ModelServer::take_push(PeerId peer, const Json& said, const std::string& da
   account.waiting_seconds += done.waiting_seconds;
   account.moving_seconds += done.moving_seconds;
   parts_.accounts.moved(0, static_cast<int64_t>(data.size()));
-  const double began = steady_seconds();
-  const PushOutcome outcome = parts_.mode.push(work, parts_.numbers());
-  parts_.accounts.push(worker, work.ticket, outcome);
-  if (outcome.dropped) {
-    parts_.tickets.give_back(work.ticket);
-  } else {
-    parts_.tickets.finish(work.ticket);
-    parts_.applied({work.ticket, work.loss, outcome, steady_seconds() - began, done.computing_seconds});
-  }
+  const Pushed pushed{worker, std::move(work), done.computing_seconds};
+  if (parts_.most_ahead == 0) gather(pushed);
+  else apply(pushed);
   serve_waiting();
+}
+
+/// With stale:0 the pushes of a step are applied together, in the order of their shares, so that all are computed on the version with which
+/// it began, whenever they were asked for.
+void ModelServer::gather(const Pushed& pushed) {
+  gathered_.push_back(pushed);
+  int64_t num_samples = 0;
+  for (const Pushed& one : gathered_) num_samples += one.work.ticket.num_samples();
+  if (num_samples < pushed.work.ticket.global_samples) return;
+  std::sort(gathered_.begin(), gathered_.end(), [](const Pushed& a, const Pushed& b) { return a.work.ticket.share < b.work.ticket.share; });
+  for (const Pushed& one : std::exchange(gathered_, {})) apply(one);
+}
+
+void ModelServer::apply(Pushed pushed) {
+  const double began = steady_seconds();
+  const PushOutcome outcome = parts_.mode.push(pushed.work, parts_.numbers());
+  parts_.accounts.push(pushed.worker, pushed.work.ticket, outcome);
+  if (outcome.dropped) return parts_.tickets.give_back(pushed.work.ticket);
+  parts_.tickets.finish(pushed.work.ticket);
+  parts_.applied({pushed.work.ticket, pushed.work.loss, outcome, steady_seconds() - began, pushed.computing_seconds});
 }
 
 void ModelServer::lose(PeerId peer, const std::string& why) {
@@ -122,9 +138,12 @@ void ModelServer::lose(PeerId peer, const std::string& why) {
   if (found == worker_of_.end()) return;
   const int worker = found->second;
   worker_of_.erase(found);
-  works_.erase(peer);
   std::erase(waiting_, peer);
-  const int64_t lost = parts_.tickets.lose(worker);
+  const auto in_hand = works_.find(peer);
+  const int lost = in_hand == works_.end() ? 0 : 1;
+  if (lost > 0) parts_.tickets.give_back(in_hand->second.ticket);  // What it had handed over before stays.
+  works_.erase(peer);
+  lost_.insert(worker);
   ++parts_.accounts.of(worker).deaths;
   parts_.accounts.of(worker).lost += lost;
   log_warning(concat("worker ", worker, " is lost after ", with_commas(parts_.accounts.of(worker).pushes), " pushes", ": ", why,
@@ -159,12 +178,27 @@ void ModelServer::send_work(PeerId peer, const Ticket& ticket) {
   server_.send(peer, std::move(message));  // One that is lost is told of by poll().
 }
 
+/// Ranks that were slow to start come when all is over, and hear so too.
 void ModelServer::end(const std::string& why) {
-  for (const auto& [peer, worker] : worker_of_) server_.send(peer, {.text = Json{{"do", "end"}, {"error", why}}.dump()});
-  const double until = steady_seconds() + kLeaveSeconds;
-  while (!worker_of_.empty() && steady_seconds() < until) {
+  const auto tell = [&](PeerId peer) { server_.send(peer, {.text = Json{{"do", "end"}, {"error", why}}.dump()}); };
+  for (const auto& [peer, worker] : worker_of_) tell(peer);
+  const double began = steady_seconds();
+  const auto waits = [&] {
+    const double waited = steady_seconds() - began;
+    const bool all_came = std::ssize(have_come_) == parts_.num_workers || !why.empty();
+    return (!worker_of_.empty() && waited < kLeaveSeconds) || (!all_came && waited < kComeSeconds);
+  };
+  while (waits()) {
     const std::optional<PeerEvent> event = server_.poll(0.05);
-    if (event && event->kind == PeerEvent::Kind::kLost) worker_of_.erase(event->peer);
+    if (!event) continue;
+    if (event->kind == PeerEvent::Kind::kLost) worker_of_.erase(event->peer);
+    if (event->kind != PeerEvent::Kind::kMessage || worker_of_.contains(event->peer)) continue;
+    try {
+      welcome(event->peer, parse_strict_ordered_json(event->message.text, {.path = event->name}));
+      tell(event->peer);
+    } catch (const Error& error) {
+      server_.dismiss(event->peer, error.what());
+    }
   }
 }
 

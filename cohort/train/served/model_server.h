@@ -55,9 +55,16 @@ class ModelServer {
   int num_workers() const { return static_cast<int>(worker_of_.size()); }  ///< That are here.
 
  private:
+  struct Pushed {
+    int worker = 0;
+    Work work;
+    double computing_seconds = 0;
+  };
   void hear(PeerId peer, const std::string& name, const PeerMessage& message);
   void welcome(PeerId peer, const Json& said);
   void take_push(PeerId peer, const Json& said, const std::string& data, const std::string& where);
+  void gather(const Pushed& pushed);
+  void apply(Pushed pushed);
   void lose(PeerId peer, const std::string& why);
   void serve_waiting();
   void send_work(PeerId peer, const Ticket& ticket);
@@ -69,6 +76,9 @@ class ModelServer {
   std::map<PeerId, int> worker_of_;     // Who is here.
   std::map<PeerId, Work> works_;        // What each has in hand.
   std::vector<PeerId> waiting_;         // Who is free, in the order in which they asked.
+  std::vector<Pushed> gathered_;        // With stale:0, of the step that is not finished.
+  std::set<int> have_come_;             // Ever.
+  std::set<int> lost_;                  // Workers that are not here any more.
   bool holds_ = false;
 };
 

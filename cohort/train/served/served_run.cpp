@@ -128,12 +128,15 @@ StepResult ServedRun::step_result(int64_t step) const {
   return out;
 }
 
-std::unique_ptr<ServedRun::Snapshot> ServedRun::snapshot() {
+std::unique_ptr<ServedRun::Snapshot> ServedRun::snapshot() const {
   auto out = std::make_unique<Snapshot>();
   out->weights = served_.copy_of_weights();
   out->buffers = served_.copy_of_buffers();
   out->pieces = mode_->saved_pieces();
+  // Trainings that are compared have what every training has.
+  if (!run_.options.reports) std::erase_if(out->pieces, [](const FlatPiece& piece) { return piece.name.starts_with("async/"); });
   for (FlatPiece& piece : out->pieces) piece.values = piece.values.detach().clone();
+  if (!run_.options.reports) return out;
   out->pieces.push_back(async_state_piece(Json{{"key", key()},
                                                {"total_steps", run_.total_steps},
                                                {"tickets", tickets_.state()},
@@ -195,8 +198,9 @@ TrainResult ServedRun::train(MessageServer server, MessageClient client, const s
   RunEvaluator evaluator(run_, reporter);
   result_.steps = steps_served_ = saver.first_step();
   window_.began = steady_seconds();
+  if (run_.options.keep_first) saver.save(result_.steps, /*is_last=*/false, reporter);
   if (result_.steps < run_.total_steps) {
-    log_info(concat("sync=", to_text(sync_), ": rank 0 serves ", num_workers_, num_workers_ == 1 ? " worker" : " workers", ", itself among them; ",
+    if (run_.reports_here()) log_info(concat("sync=", to_text(sync_), ": rank 0 serves ", num_workers_, num_workers_ == 1 ? " worker" : " workers", ", itself among them; ",
                     human_bytes(mode_->pull_bytes()), " down and ", human_bytes(mode_->push_bytes()), " up for a ticket of ",
                     tickets_.ticket_of(0, 0).num_samples(), " samples"));
     thread_ = std::thread([this, &configuration, server = std::move(server)]() mutable { serve(std::move(server), configuration); });
@@ -226,7 +230,7 @@ TrainResult ServedRun::train(MessageServer server, MessageClient client, const s
     if (failure_) std::rethrow_exception(failure_);
   }
   if (evaluator.evaluated_step() < 0 && !result_.interrupted) evaluator.evaluate(result_.steps, true, result_);  // Nothing was left.
-  tell_end(reporter);
+  if (run_.reports_here()) tell_end(reporter);
   reporter.end(result_);
   return result_;
 }
@@ -247,7 +251,7 @@ void ServedRun::tell_end(RunReporter& reporter) const {
 std::string ServedRun::key() const { return concat("served | ", to_text(sync_), " | ", run_.config.remedy, " | ", num_workers_); }
 
 std::vector<FlatPiece> ServedRun::saved_pieces() const {
-  return shown_ ? shown_->pieces : const_cast<ServedRun*>(this)->snapshot()->pieces;
+  return (shown_ ? *shown_ : *snapshot()).pieces;
 }
 
 std::vector<FlatPiece> ServedRun::loaded_pieces() {

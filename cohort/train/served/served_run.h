@@ -56,7 +56,7 @@ class ServedRun {
   void serve(MessageServer server, const std::string& configuration);
   void applied(const ServedPush& push);
   StepResult step_result(int64_t step) const;
-  std::unique_ptr<Snapshot> snapshot();
+  std::unique_ptr<Snapshot> snapshot() const;
 
   // Of the caller's.
   void take_up(RunSaver& saver, RunReporter& reporter, RunEvaluator& evaluator);

@@ -79,7 +79,7 @@ auto ServedWorker::over_link(const Talk& talk) {
   try {
     return talk();
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kEnvironment) throw;
+    if (error.code() != ErrorCode::kEnvironment || link_.was_dismissed()) throw;
     throw LostServer();
   }
 }

@@ -41,7 +41,7 @@ class ServedWorker {
   struct LostServer {};
   static constexpr double kLookSeconds = 0.05, kComeBackSeconds = 5;
   template <typename Talk>
-  static auto over_link(const Talk& talk);
+  auto over_link(const Talk& talk);
   void come_in(double timeout_seconds);
   void ask();
   std::optional<std::string> obey();

@@ -129,6 +129,7 @@ struct MessageClient::Inside {
   std::optional<ZmqContext> context;
   std::optional<Connection> connection;
   std::string why_gone;
+  bool was_dismissed = false;
 
   [[noreturn]] void fail_gone() { fail(ErrorCode::kEnvironment, options.server_name, " is gone", why_gone.empty() ? "" : ": ", why_gone); }
   /// What a frame completes.
@@ -136,7 +137,8 @@ struct MessageClient::Inside {
     try {
       const MessageFrame frame = parse_frame(part.bytes());
       if (frame.kind == MessageFrameKind::kPiece) return connection->assembly().take(frame);
-      if (frame.kind == MessageFrameKind::kGoAway) why_gone = concat("it says: ", printable(std::string(frame.payload)));
+      was_dismissed = frame.kind == MessageFrameKind::kGoAway;
+      if (was_dismissed) why_gone = concat("it says: ", printable(std::string(frame.payload)));
       else why_gone = "it sent a frame that is for others to send";
     } catch (const Error& error) {
       why_gone = concat("it sent ", error.what());
@@ -180,12 +182,15 @@ void MessageClient::close() {
 const std::string& MessageClient::server_name() const { return inside_->options.server_name; }
 bool MessageClient::is_connected() const { return inside_ && inside_->connection && !inside_->connection->has_ended(); }
 
+bool MessageClient::was_dismissed() const { return inside_ && inside_->was_dismissed; }
+
 void MessageClient::connect(double timeout_seconds) {
   Inside& in = *inside_;
   const std::string who = concat(in.options.server_name, " at ", in.endpoint);
   const Clock::time_point deadline = deadline_after(timeout_seconds);
   in.connection.reset();
   in.why_gone.clear();
+  in.was_dismissed = false;
   if (!in.context) in.context.emplace();
   const std::vector<std::string> addresses = resolved_endpoints(in.endpoint);
   int refusals = 0;

@@ -39,6 +39,8 @@ class COHORT_PROGRAM_API MessageClient {
   const std::string& server_name() const;
   /// False from when a call noticed that the server is gone; also of a client without a server.
   bool is_connected() const;
+  /// The server told this client to go: it would not let it in again.
+  bool was_dismissed() const;
   void close();
 
  private:
