@@ -22,6 +22,7 @@ size_t length_of_option(std::string_view text, size_t at) {
 /// The number of ranks is no member that a program sets: it is the option of whoever starts them.
 std::string member_of(std::string_view option) {
   if (option == "--workers") return std::string(option);
+  if (option == "--virtual") return "virtual_time";  // The other is a word of C++.
   std::string member(option.substr(2));
   std::replace(member.begin(), member.end(), '-', '_');
   return member;

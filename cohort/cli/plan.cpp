@@ -18,6 +18,7 @@
 #include "cohort/cli/verb.h"
 #include "cohort/job/injected_faults.h"
 #include "cohort/job/option_rules.h"
+#include "cohort/job/refusals.h"
 #include "cohort/parallel/compress/compressor.h"
 #include "cohort/plan/analytic/analytic_profile.h"
 #include "cohort/plan/explain/explain.h"
@@ -45,7 +46,8 @@ std::map<std::string, std::string> fixed_keys(const Arguments& arguments) {
   if (arguments.was_given("layout") && config.layout != "auto") {
     if (is_layout_file(config.layout) || config.layout.starts_with("{"))
       fail(ErrorCode::kBadInput, "--layout ", config.layout, ": plan takes the keys that are to stay as KEY=VALUE,...");
-    parse_layout(config.layout, 0);  // Says what is wrong with a key, in train's words.
+    // Says what is wrong with a key, in train's words.
+    if (const auto refused = refusal_of(parse_layout(config.layout, 0))) throw Error(ErrorCode::kBadInput, *refused);
     if (config.layout == "single") fixed = {{"dp", "1"}, {"pp", "1"}, {"tp", "1"}};
     else
       for (const std::string& part : split(config.layout, ','))

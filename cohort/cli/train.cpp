@@ -120,6 +120,10 @@ int run_train(const Arguments& given) {
   const bool plans = config.layout == "auto";
   if (plans && config.resume)
     fail(ErrorCode::kBadInput, "--layout auto with --resume: a run that goes on is not planned anew; leave --layout out, or name one");
+  if (!config.virtual_time.empty() && (plans || !given.option("profile", "").empty()))
+    fail(ErrorCode::kBadInput, plans ? "--layout auto" : "--profile",
+         " with --virtual is not supported: plans and forecasts are of real workers; ",
+         plans ? "name a layout, as sync=async" : "leave it out");
   if (plans) config.layout = "dp";  // What is wrong with the other options is said before anything is measured.
   check_config(config);
   Job job = job_of(arguments);

@@ -171,7 +171,7 @@ Verb verify_verb() {
       .positional_help = "config.toml, whose settings the options override",
       // Nothing is kept of its trainings, and nothing evaluated.
       .settings = settings_without({"resume", "run", "study", "goal", "eval-every", "checkpoint-every", "keep-checkpoints", "noise-scale",
-                                    "log-every", "prompt", "sample-bytes", "quiet"}),
+                                    "log-every", "prompt", "sample-bytes", "quiet", "remedy", "virtual"}),
       .takes_file = true,
       .options = {{"layouts", "A;B;..", "several layouts; the trainings of one process that they are compared with run once"},
                   {"ranks", "N,N,..", "numbers of ranks to compare with one process (default: --workers, or 2)"},

@@ -19,7 +19,9 @@
 #include "cohort/job/devices.h"
 #include "cohort/job/injected_faults.h"
 #include "cohort/job/option_rules.h"
+#include "cohort/job/remedy.h"
 #include "cohort/job/training/goal.h"
+#include "cohort/job/virtual_spec.h"
 
 namespace cohort {
 namespace {
@@ -139,6 +141,16 @@ Setting device_setting(const std::string& group) {
   return setting;
 }
 
+/// Text, or `none`, which is kept as "": a run that goes on can leave the clock.
+Setting virtual_setting(const std::string& group) {
+  Setting setting =
+      text_setting(group, "virtual", "SPEC",
+                   "workers under a simulated clock in one process: workers=64,speed=lognormal:0.3,link=1ms:1Gbit,mtbf=SECONDS,.. or none",
+                   &Config::virtual_time);
+  setting.set = [set = setting.set](Config& config, const std::string& text) { set(config, text == "none" ? "" : text); };
+  return setting;
+}
+
 std::vector<Setting> make_settings() {
   const std::string what = "What is trained", how = "How it is split", step = "The step", when = "How long, and what is kept",
                     other = "Other";
@@ -164,6 +176,9 @@ std::vector<Setting> make_settings() {
                    &Config::shares),
       number_setting(how, "outer-lr", "X", "sync=diloco: rate of its outer optimizer (default 0.7)", &Config::outer_lr, 1e-6, 100),
       number_setting(how, "outer-momentum", "X", "sync=diloco: its Nesterov momentum (default 0.9)", &Config::outer_momentum, 0, 0.999999),
+      text_setting(how, "remedy", "NAME[:X]", "against stale gradients: rate:FACTOR, staleness, compensate[:LAMBDA], lookahead, drop:STEPS",
+                   &Config::remedy),
+      virtual_setting(how),
       flag_setting(how, "sync-batch-norm", "batch norm over the batches of all ranks", &Config::sync_batch_norm),
       device_setting(how),
       number_setting(how, "threads", "N", "compute threads of a rank (0: cores / ranks on this machine)", &Config::threads, 0, 1024),
@@ -346,6 +361,8 @@ void check_config(const Config& config) {
     fail(ErrorCode::kBadInput, name_settings("--global-batch auto is for `cohort train --study DIR`; give a number here"));
   if (!config.goal.empty()) parse_goal(config.goal);
   parse_faults(config.inject);
+  parse_remedy(config.remedy);
+  if (!config.virtual_time.empty()) parse_virtual(config.virtual_time);
 }
 
 }  // namespace cohort

@@ -48,6 +48,8 @@ struct Config {
   std::string shares = "equal";  ///< Of the global batch: equal, auto (by measured speed) or 3:1:...
   bool sync_batch_norm = false;
   double outer_lr = 0.7, outer_momentum = 0.9;  ///< sync=diloco: of the optimizer on the averaged change.
+  std::string remedy;                           ///< sync=async and stale: against stale gradients (remedy.h).
+  std::string virtual_time;                     ///< Workers under a simulated clock (virtual_spec.h); empty: real ones.
   double timeout = 60.0;                        ///< Seconds any exchange may take.
   std::string inject;                           ///< slow:RANK:FACTOR, pause:RANK:SECONDS, kill:RANK:STEP; several joined by ','.
   int64_t bucket_bytes = 0;                     ///< 0: the default of DataParallel.

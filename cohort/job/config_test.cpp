@@ -209,11 +209,12 @@ TEST_CASE("layouts") {
   CHECK(parse_layout("dp=2,zero=0,split=auto", 2).dp == 2);
   CHECK(to_text(parse_layout("dp=4", 4)) == "dp=4");
   for (const char* text :
-       {"dp=0", "dp=two", "pp", "pd=2", "pp=0", "tp=x", "auto", "zero=4", "zero=1,compress=fp16", "sync=async", "no-such-plan.json",
+       {"dp=0", "dp=two", "pp", "pd=2", "pp=0", "tp=x", "auto", "zero=4", "zero=1,compress=fp16", "sync=asink", "no-such-plan.json",
         "pp=2,compress=fp16", "pp=2,split=7/3", "pp=2,recompute=some", "order=dp-dp-tp", "{}}", "{\"pp\":1.5}"}) {
     CAPTURE(text);
     CHECK_THROWS_AS(parse_layout(text, 0), Error);
   }
+  CHECK(parse_layout("sync=async", 0).sync == "async");  // --virtual may allow it.
   CHECK_THROWS_WITH_AS(parse_layout("dp=3", 2), doctest::Contains("--workers 3"), Error);
   CHECK_THROWS_WITH_AS(parse_layout("single", 2), doctest::Contains("needs 1 ranks"), Error);
   CHECK(parse_layout("pp=2,tp=2", 8).dp == 2);

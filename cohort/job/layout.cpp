@@ -258,7 +258,10 @@ Layout parse_layout(const std::string& text, int workers) {
   else if (is_layout_file(text)) dp_given = parse_json(layout, read_small_file(text, size_t{1} << 24), text);
   else if (text != "single") dp_given = parse_pairs(layout, text);
   if (!dp_given && workers % (static_cast<int64_t>(layout.pp) * layout.tp) == 0) layout.dp = std::max(1, workers / (layout.pp * layout.tp));
-  check_refusals({.config = Config(), .layout = layout});  // What configurations add is for those who have one.
+  // What configurations add, or allow (--virtual), is for those who have one.
+  Layout alone = layout;
+  if (const SyncMode sync = parse_sync(layout.sync); sync.kind != SyncKind::kStep && !is_local(sync)) alone.sync = "step";
+  check_refusals({.config = Config(), .layout = alone});
   if (workers > 0 && layout.num_ranks() != workers)
     fail(ErrorCode::kBadInput, name_settings("--layout "), text, " needs ", layout.num_ranks(), " ranks (dp x pp x tp) and there are ",
          workers, name_settings("; give --workers "), layout.num_ranks(), " or a layout of ", workers, " ranks");

@@ -84,7 +84,7 @@ TEST_CASE("layout: what is refused says what to do") {
            {"pp=0", "from 1 to"},
            {"pp=2,split=3/3", "rising layer numbers"},
            {"pp=2,compress=int8", "compress=none"},
-           {"sync=async", "sync=step"},
+           {"sync=asink", "none of: step async"},
            {"sync=stale:-1", "sync=stale:-1 is none of"},
            {"recompute=3-1", "rising numbers of layers"},
            {"recompute=some", "rising numbers of layers"},

@@ -27,6 +27,15 @@ bool has_momentum(const Situation& s) { return s.config.optimizer == "momentum" 
 bool is_adam(const Situation& s) { return s.config.optimizer == "adam" || s.config.optimizer == "adamw"; }
 std::string optimizer_now(const Situation& s) { return value_of(s, "optimizer"); }
 
+/// Pushes may be late.
+bool has_stale_gradients(const Situation& s) {
+  const SyncKind kind = parse_sync(s.layout.sync).kind;
+  return kind == SyncKind::kAsync || kind == SyncKind::kStale;
+}
+std::string sync_now(const Situation& s) { return concat("sync is ", s.layout.sync); }
+bool remedy_acts(const Situation& s) { return has_stale_gradients(s) && (s.config.remedy != "lookahead" || has_momentum(s)); }
+std::string remedy_now(const Situation& s) { return has_stale_gradients(s) ? optimizer_now(s) : sync_now(s); }
+
 bool decays(const Situation& s) { return s.config.schedule_lr != "constant"; }
 std::string schedule_now(const Situation& s) { return value_of(s, "schedule-lr"); }
 constexpr const char* kWhenItDecays = "with --schedule-lr linear or cosine";
@@ -57,7 +66,6 @@ bool on_host(const Situation& s) { return parse_devices(s.config.device).all_cpu
 /// Weights of workers differ between exchanges.
 bool trains_alone(const Situation& s) { return is_local(parse_sync(s.layout.sync)); }
 bool has_outer(const Situation& s) { return parse_sync(s.layout.sync).kind == SyncKind::kDiloco; }
-std::string sync_now(const Situation& s) { return concat("sync is ", s.layout.sync); }
 
 /// Ranks of one host that could have one copy of the weights together.
 bool could_share(const Situation& s) {
@@ -136,6 +144,9 @@ std::vector<OptionRule> make_option_rules() {
       {"shares", "\"equal\"", "on two ranks or more", has_ranks, one_process, kAddWorkers},
       {"outer-lr", kNothing, "with sync=diloco:H", has_outer, sync_now, "use --layout sync=diloco:H"},
       {"outer-momentum", kNothing, "with sync=diloco:H", has_outer, sync_now, "use --layout sync=diloco:H"},
+      {"remedy", "\"\"", "with sync=async and stale:K; lookahead with --optimizer momentum or nesterov too", remedy_acts, remedy_now,
+       "use --layout sync=async, with --virtual"},
+      always("virtual"),
       always("sync-batch-norm"),
       always("device"),
       always("threads"),

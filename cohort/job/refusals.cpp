@@ -1,5 +1,7 @@
 #include "cohort/job/refusals.h"
 
+#include <algorithm>
+
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/devices.h"
@@ -16,6 +18,20 @@ bool trains_alone(const Situation& s) { return is_local(parse_sync(s.layout.sync
 std::string sync_key(const Situation& s) { return "sync=" + s.layout.sync; }
 std::string sync_of(const Situation& s) { return "--layout: " + sync_key(s); }
 
+bool is_virtual(const Situation& s) { return !s.config.virtual_time.empty(); }
+/// The first setting that workers under the virtual clock do not have.
+std::string not_virtual(const Situation& s) {
+  const Config& c = s.config;
+  const std::string& precision = s.layout.precision.empty() ? c.precision : s.layout.precision;
+  const int64_t accumulate = std::max(c.accumulate, s.layout.accumulate);
+  if (accumulate > 1) return concat("--accumulate ", accumulate);
+  if (c.device != "cpu") return "--device " + c.device;
+  if (precision == "fp16") return "--precision fp16";
+  if (c.sync_batch_norm) return "--sync-batch-norm";
+  if (c.noise_scale > 0) return concat("--noise-scale ", c.noise_scale);
+  return c.inject.empty() ? "" : "--inject " + c.inject;
+}
+
 const std::string& shares_of(const Situation& s) { return s.layout.shares.empty() ? s.config.shares : s.layout.shares; }
 
 std::string if_asked(bool asked, const std::string& found) { return asked ? found : ""; }
@@ -25,8 +41,11 @@ std::string setting(bool asked, const char* option, const std::string& value, co
 
 std::vector<Refusal> refusals_of_all() {
   return {
-      {"`sync` `async`, `stale` and `queue`", "not built yet: use sync=step, local:H or diloco:H",
-       [](const Situation& s) { return if_asked(s.layout.sync != "step" && !trains_alone(s), sync_of(s)); }},
+      {"`sync` `async`, `stale` and `queue` without `--virtual`",
+       "they run under the simulated clock of --virtual only, so far: add --virtual workers=N, or use sync=step, local:H or diloco:H",
+       [](const Situation& s) {
+         return if_asked(s.layout.sync != "step" && !trains_alone(s) && !is_virtual(s), sync_of(s) + name_settings(" without --virtual"));
+       }},
       {"`zero` 1 to 3 with `compress`", "use zero=0 with compression, or compress=none",
        [](const Situation& s) {
          return if_asked(s.layout.zero > 0 && s.layout.compress != "none",
@@ -115,6 +134,20 @@ std::vector<Refusal> refusals_of_local_steps() {
        "it compares gradients of workers that have the same weights: measure it with sync=step",
        [](const Situation& s) {
          return setting(trains_alone(s) && s.config.noise_scale > 0, "noise-scale", concat(s.config.noise_scale), sync_key(s));
+       }},
+      {"`--virtual` with two ranks or more",
+       "its workers are made up by one process: give workers=N in --virtual, and neither --workers nor dp, pp or tp",
+       [](const Situation& s) {
+         return if_asked(is_virtual(s) && s.layout.num_ranks() > 1, concat("--virtual with ", s.layout.num_ranks(), " ranks"));
+       }},
+      {"`--virtual` with `sync=local` and `diloco`",
+       "use sync=step, async, stale:K or queue, or real workers (--workers N) instead of --virtual",
+       [](const Situation& s) { return if_asked(is_virtual(s) && trains_alone(s), sync_of(s) + name_settings(" with --virtual")); }},
+      {"`--virtual` with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm`, `--noise-scale` or `--inject`",
+       "leave it out; slow=, pauses= and mtbf= in --virtual make workers slow, stand still and die",
+       [](const Situation& s) {
+         const std::string found = is_virtual(s) ? not_virtual(s) : "";
+         return if_asked(!found.empty(), name_settings(found) + name_settings(" with --virtual"));
        }},
   };
 }

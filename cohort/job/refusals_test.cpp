@@ -24,6 +24,11 @@ std::vector<Asked> asked() {
     config.*member = value;
     return config;
   };
+  const auto virtually = [&](auto member, auto value) {
+    Config config = with(member, value);
+    config.virtual_time = "workers=2";
+    return config;
+  };
   Config nccl, noisy;
   nccl.backend = "nccl";
   noisy.noise_scale = 5, noisy.sync_batch_norm = true;
@@ -50,7 +55,16 @@ std::vector<Asked> asked() {
           {16, with(&Config::precision, std::string("fp16")), {.dp = 2, .sync = "diloco:4"}},
           {16, {}, {.dp = 2, .sync = "local:4", .precision = "fp16"}},
           {17, with(&Config::sync_batch_norm, true), {.dp = 2, .sync = "local:4"}},
-          {18, with(&Config::noise_scale, int64_t{5}), {.dp = 2, .sync = "local:4"}}};
+          {18, with(&Config::noise_scale, int64_t{5}), {.dp = 2, .sync = "local:4"}},
+          {19, with(&Config::virtual_time, std::string("workers=2")), {.dp = 2, .sync = "async"}},
+          {20, with(&Config::virtual_time, std::string("workers=2")), {.sync = "local:4"}},
+          {21, virtually(&Config::accumulate, 2), {.sync = "async"}},
+          {21, virtually(&Config::device, std::string("cuda")), {.sync = "stale:2"}},
+          {21, virtually(&Config::precision, std::string("fp16")), {}},
+          {21, with(&Config::virtual_time, std::string("workers=2")), {.sync = "queue", .precision = "fp16"}},
+          {21, virtually(&Config::sync_batch_norm, true), {.sync = "queue"}},
+          {21, virtually(&Config::noise_scale, int64_t{4}), {.sync = "async"}},
+          {21, virtually(&Config::inject, std::string("kill:0:1")), {.sync = "async"}}};
 }
 
 TEST_CASE("refusals: every row refuses what it names, with values and what to do, and nothing that a run can do") {

@@ -130,6 +130,7 @@ struct DoneRecord {
   std::string run;
   std::optional<int64_t> skipped_steps;  ///< Of fp16, for gradients that overflowed.
   std::optional<double> noise_scale;     ///< None where it was not asked for.
+  double virtual_seconds = kUnknown;     ///< On the clock of --virtual.
 
   void describe(auto& fields) {
     fields.count("step", step);
@@ -144,6 +145,7 @@ struct DoneRecord {
     fields.text("run", run);
     fields.count("skipped_steps", skipped_steps);
     fields.number("noise_scale", noise_scale);
+    fields.number_if_known("virtual_seconds", virtual_seconds);
   }
 };
 

@@ -15,7 +15,8 @@ struct StepRecord {
   double loss = kUnknown, step_seconds = kUnknown, samples_per_second = kUnknown;
   double data_seconds = kUnknown, compute_seconds = kUnknown, exchange_seconds = kUnknown, optimizer_seconds = kUnknown;
   double learning_rate = kUnknown;
-  double gradient_norm = kUnknown;  ///< Unknown where nothing clips.
+  double gradient_norm = kUnknown;    ///< Unknown where nothing clips.
+  double virtual_seconds = kUnknown;  ///< On the clock of --virtual.
 
   void describe(auto& fields) {
     fields.count("step", step);
@@ -28,6 +29,7 @@ struct StepRecord {
     fields.number("optimizer_seconds", optimizer_seconds);
     fields.number("learning_rate", learning_rate);
     fields.number_if_known("gradient_norm", gradient_norm);
+    fields.number_if_known("virtual_seconds", virtual_seconds);
   }
 };
 
@@ -35,12 +37,14 @@ struct EvalRecord {
   static constexpr char kEvent[] = "eval";
   int64_t step = 0;
   double val_loss = kUnknown;
-  double val_error = kUnknown;  ///< A fraction.
+  double val_error = kUnknown;        ///< A fraction.
+  double virtual_seconds = kUnknown;  ///< On the clock of --virtual.
 
   void describe(auto& fields) {
     fields.count("step", step);
     fields.number("val_loss", val_loss);
     fields.number("val_error", val_error);
+    fields.number_if_known("virtual_seconds", virtual_seconds);
   }
 };
 

@@ -49,8 +49,8 @@ std::string header(const RunRecord& run, const Summary& summary) {
 
 std::string report_page(const RunRecord& run) {
   const Summary summary = summarize(run);
-  const std::string body = "<main>\n" + header(run, summary) + curves_section(run, summary) + noise_section(run) + sample_section(run) +
-                           confusion_section(run) + step_time_section(run, summary) + forecast_section(run, summary) +
+  const std::string body = "<main>\n" + header(run, summary) + curves_section(run, summary) + async_section(run) + noise_section(run) +
+                           sample_section(run) + confusion_section(run) + step_time_section(run, summary) + forecast_section(run, summary) +
                            pipeline_section(run, summary) + parts_section(run, summary) + workers_section(run, summary) +
                            configuration_section(run, summary) +
                            "<footer>Written by <code>cohort report</code> from metrics.jsonl and config.toml.</footer>\n</main>\n";

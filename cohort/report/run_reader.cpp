@@ -57,6 +57,7 @@ void take(RunRecord& run, StartRecord start) {
   run.ranks.clear();
   run.pipeline.reset();
   run.forecast.reset();
+  run.async.reset();
 }
 
 void take(RunRecord& run, ResumeRecord resume) {
@@ -97,6 +98,8 @@ void take(RunRecord& run, RanksRecord ranks) { run.ranks = std::move(ranks.ranks
 void take(RunRecord& run, AdviceRecord advice) { run.exchange_advice = std::move(advice.sentence); }
 
 void take(RunRecord& run, WasteRecord waste) { run.waste = std::move(waste); }
+
+void take(RunRecord& run, AsyncRecord async) { run.async = std::move(async); }
 
 void take(RunRecord& run, ConfusionRecord confusion) { run.confusion = std::move(confusion); }
 

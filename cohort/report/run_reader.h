@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/record/async_record.h"
 #include "cohort/record/end_records.h"
 #include "cohort/record/forecast_record.h"
 #include "cohort/record/start_records.h"
@@ -43,6 +44,7 @@ struct RunRecord {
   std::optional<ConfusionRecord> confusion;
   std::optional<SampleRecord> sample;
   std::optional<WasteRecord> waste;  ///< Where workers were not equally fast; of the last process.
+  std::optional<AsyncRecord> async;  ///< Of workers under the virtual clock; of the last process.
   std::string exchange_advice;       ///< One sentence: whether compressing gradients would pay.
   std::optional<DoneRecord> done;    ///< Where state is kDone.
   FailureRecord failure;             ///< Where state is kFailed.

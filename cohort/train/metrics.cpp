@@ -63,7 +63,7 @@ void drop_lines_after(const fs::path& run, int64_t last_step) {
     if (!json.is_object()) return ++num_broken, false;
     const std::string event = json.value("event", "");
     if (event == DoneRecord::kEvent || event == InterruptedRecord::kEvent || event == RanksRecord::kEvent ||
-        event == ConfusionRecord::kEvent || event == SampleRecord::kEvent)
+        event == ConfusionRecord::kEvent || event == SampleRecord::kEvent || event == AsyncRecord::kEvent)
       return false;
     return !json.contains("step") || !json["step"].is_number_integer() || json["step"].get<int64_t>() <= last_step;
   });
@@ -173,7 +173,7 @@ void Metrics::step(const StepRecord& step) {
 
 void Metrics::evaluation(const EvalRecord& evaluation) {
   event(evaluation);
-  const auto& [step, loss, error] = evaluation;
+  const auto& [step, loss, error, unused] = evaluation;
   const bool known = !std::isnan(error);
   char row[96], error_text[32] = "";
   if (known) std::snprintf(error_text, sizeof error_text, "%.9g", error);

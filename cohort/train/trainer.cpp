@@ -16,12 +16,13 @@
 #include "cohort/base/memory.h"
 #include "cohort/data/loader.h"
 #include "cohort/data/sampler.h"
-#include "cohort/train/evaluate.h"
 #include "cohort/train/measured/balance.h"
 #include "cohort/train/run/check_run.h"
+#include "cohort/train/run/run_evaluator.h"
 #include "cohort/train/run/run_reporter.h"
 #include "cohort/train/run/run_saver.h"
 #include "cohort/train/run/run_setup.h"
+#include "cohort/train/virtual_time/virtual_training.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {
@@ -30,7 +31,7 @@ namespace {
 /// Ranks in lockstep: each step, or each round of steps that ends with an exchange, is one of all of them.
 class Loop {
  public:
-  Loop(RunSetup& run, RunSaver& saver, RunReporter& reporter) : run_(run), saver_(saver), reporter_(reporter) {
+  Loop(RunSetup& run, RunSaver& saver, RunReporter& reporter) : run_(run), saver_(saver), reporter_(reporter), evaluator_(run, reporter) {
     const int64_t pieces = std::max(1, run.config.accumulate);
     if (run.world.size > 1 && run.job.shares.automatic)
       balance_ = std::make_unique<Balance>(run.job.shares.of(run.world.size),
@@ -42,15 +43,13 @@ class Loop {
   void train_step(Loader& loader, int64_t number);
   void inject(int64_t number) const;
   void rebalance(Loader& loader, int64_t number, const StepRecord& metrics, int64_t num_samples);
-  void evaluate_now(int64_t step, bool last);
-  bool save_is_due(int64_t step) const;
 
   RunSetup& run_;
   RunSaver& saver_;
   RunReporter& reporter_;
+  RunEvaluator evaluator_;
   std::unique_ptr<Balance> balance_;  // Null where shares stay as they are.
   TrainResult result_;
-  int64_t evaluated_step_ = -1;
   bool ends_ = false;
 };
 
@@ -73,27 +72,6 @@ void Loop::rebalance(Loader& loader, int64_t number, const StepRecord& metrics, 
   reporter_.shares(from + 1, balance_->weights());
 }
 
-void Loop::evaluate_now(int64_t step, bool last) {
-  if (!run_.options.reports) return;
-  EvaluationOptions options = run_.evaluation_options();
-  const DataShape& shape = run_.data.train->shape();
-  options.with_confusion = shape.kind == DataShape::Kind::kImage && shape.num_classes <= 100;
-  const Evaluation evaluation = evaluate(*run_.model, *run_.data.validation, run_.group, options);
-  evaluated_step_ = step;
-  result_.val_loss = evaluation.loss;
-  result_.val_error = evaluation.error;
-  reporter_.evaluation(step, evaluation);
-  // The sums are everybody's, so all ranks end here; what this step made of the weights is not saved.
-  run_.step->check_finite("the validation loss", evaluation.loss, std::max<int64_t>(1, step) - 1);
-  if (!last) reporter_.note_evaluation();
-}
-
-bool Loop::save_is_due(int64_t step) const {
-  const int64_t every = run_.config.checkpoint_every;
-  if (every == 0) return evaluated_step_ == step;
-  return every > 0 && step % every == 0;
-}
-
 void Loop::train_step(Loader& loader, int64_t number) {
   inject(number);
   LoadedBatch batch = loader.next();
@@ -109,13 +87,10 @@ void Loop::train_step(Loader& loader, int64_t number) {
   loader.recycle(std::move(batch.batch));
   const bool last = done == run_.total_steps;
   reporter_.step(step, last || step.stop);
-  if (done % run_.config.eval_every == 0 || last) evaluate_now(done, last);
+  if (done % run_.config.eval_every == 0 || last) evaluator_.evaluate(done, last, result_);
   reporter_.progress(step.metrics);
-  const bool goal_reached =
-      run_.job.goal && evaluated_step_ == done &&
-      run_.job.goal->reached({{"val_error", result_.val_error}, {"val_loss", result_.val_loss}, {"loss", result_.loss}});
-  ends_ = last || step.stop || goal_reached;
-  if (ends_ || save_is_due(done)) saver_.save(done, ends_, reporter_);
+  ends_ = last || step.stop || evaluator_.goal_is_reached(done, result_);
+  if (ends_ || evaluator_.save_is_due(done)) saver_.save(done, ends_, reporter_);
 }
 
 TrainResult Loop::train() {
@@ -126,7 +101,8 @@ TrainResult Loop::train() {
     Loader loader(run_.data.train, run_.loader_options(result_.steps));
     for (int64_t number = result_.steps; !ends_; ++number) train_step(loader, number);
   }
-  if (evaluated_step_ < 0 && !result_.interrupted) evaluate_now(result_.steps, true);  // Nothing was left to train.
+  if (evaluator_.evaluated_step() < 0 && !result_.interrupted)
+    evaluator_.evaluate(result_.steps, true, result_);  // Nothing was left to train.
   reporter_.end(result_);
   return result_;
 }
@@ -143,6 +119,8 @@ TrainResult train(const Job& job, const DataSet& data, const World& world, const
     check_data(job, data);
   }
   RunSetup run(job, data, world, options);
+  std::unique_ptr<VirtualTraining> virtual_workers;
+  if (!run.config.virtual_time.empty()) virtual_workers = std::make_unique<VirtualTraining>(run);
   RunSaver saver(run);
   if (run.reports_here() && run.forecast) write_file_atomically(run.config.run + "/plan.json", run.forecast->plan.dump(1) + "\n");
   if (run.reports_here()) write_run_config(run.config);  // Not before layout and checkpoint are known to fit.
@@ -152,7 +130,7 @@ TrainResult train(const Job& job, const DataSet& data, const World& world, const
   }
   warn_of_run(run);
   RunReporter reporter(run, saver);
-  return Loop(run, saver, reporter).train();
+  return virtual_workers ? virtual_workers->train(saver, reporter) : Loop(run, saver, reporter).train();
 }
 
 TrainResult train(const Config& given, const DataSet& data, const World& world) {

@@ -14,7 +14,10 @@ namespace {
 /// SGD is linear in; or one worker, which nobody averages with.
 void check_sync(const Config& config, const Layout& layout) {
   const SyncMode sync = parse_sync(layout.sync);
-  if (!is_local(sync)) return;
+  if (sync.kind == SyncKind::kStep) return;
+  if (!is_local(sync))
+    fail(ErrorCode::kBadInput, "verify: sync=", layout.sync, " is another training by design, and runs under the simulated clock of ",
+         name_settings("cohort train --virtual"), " alone, where one worker is one process bit by bit; verify the layout with sync=step");
   const bool averages = sync.kind == SyncKind::kLocal || (config.outer_lr == 1 && config.outer_momentum == 0);
   const std::string outer = sync.kind == SyncKind::kDiloco ? concat(name_settings(" with --outer-lr "), config.outer_lr,
                                                                     name_settings(" and --outer-momentum "), config.outer_momentum)

@@ -19,6 +19,8 @@ std::string report_page(const RunRecord& run);
 std::string curves_section(const RunRecord& run, const Summary& summary);
 /// The gradient noise scale over the steps, where it was measured.
 std::string noise_section(const RunRecord& run);
+/// Loss against virtual time, how late pushes were, and who did how much.
+std::string async_section(const RunRecord& run);
 std::string step_time_section(const RunRecord& run, const Summary& summary);
 std::string workers_section(const RunRecord& run, const Summary& summary);
 /// A cell of a table: names that may take several lines.

@@ -8,6 +8,7 @@
 #include "cohort/data/sampler.h"
 #include "cohort/job/refusals.h"
 #include "cohort/job/sync_mode.h"
+#include "cohort/job/virtual_spec.h"
 #include "cohort/models/model_errors.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/compress/compressor.h"
@@ -54,6 +55,20 @@ void check_batch(const Config& config, const Layout& layout) {
          name_settings(" cuts --global-batch "), config.global_batch, " into ", least, " pieces",
          num_shares > 1 && least > pieces ? concat(" (", pieces, " for each of ", num_shares, " shares)") : "",
          name_settings(", more than it has samples; use fewer pieces, or --global-batch "), least, " or more");
+}
+
+/// What --virtual says beside the other settings.
+void check_virtual(const Job& job) {
+  if (job.config.virtual_time.empty()) return;
+  const VirtualSpec spec = parse_virtual(job.config.virtual_time);
+  if (spec.workers > job.config.global_batch)
+    fail(ErrorCode::kBadInput, name_settings("--virtual workers="), spec.workers, name_settings(" with --global-batch "),
+         job.config.global_batch,
+         name_settings(": a step is cut into as many tickets as there are workers, each of a sample at least; use --global-batch "),
+         spec.workers, " or more, or fewer workers");
+  if (spec.asks_queue && parse_sync(job.layout.sync).kind != SyncKind::kQueue)
+    fail(ErrorCode::kBadInput, name_settings("--virtual: serve= and keep= would do nothing here: they act with sync=queue, and sync is "),
+         job.layout.sync, name_settings("; use --layout sync=queue, or leave them out"));
 }
 
 /// Between exchanges workers have different weights, which nobody evaluates, saves or ends with.
@@ -139,6 +154,7 @@ void check_run(const Job& job, std::optional<bool> is_text) {
   find_model(config.model.substr(0, config.model.find(':')));
   check_batch(config, layout);
   check_exchanges(job);
+  check_virtual(job);
   check_faults(job);
   check_compressor(layout.compress);
   job.shares.of(job.num_ranks());

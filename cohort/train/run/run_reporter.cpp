@@ -142,7 +142,7 @@ void RunReporter::shares(int64_t from_step, const std::vector<double>& shares) {
 void RunReporter::evaluation(int64_t step, const Evaluation& evaluation) {
   last_evaluation_ = evaluation;
   evaluated_step_ = step;
-  if (run_.reports_here()) metrics_->evaluation({step, evaluation.loss, evaluation.error});
+  if (run_.reports_here()) metrics_->evaluation({step, evaluation.loss, evaluation.error, clock_ ? clock_() : kUnknown});
 }
 
 void RunReporter::note_evaluation() {
@@ -162,6 +162,10 @@ void RunReporter::checkpoint(int64_t step, const std::string& path, double secon
   if (!run_.reports_here()) return;
   metrics_->event(CheckpointRecord{step, path, seconds});
   metrics_->flush();
+}
+
+void RunReporter::event(const RunEvent& event) {
+  if (run_.reports_here()) metrics_->event(event, /*to_stdout_too=*/false);
 }
 
 void RunReporter::checkpoint_failed(int64_t step, const std::string& cause) {
@@ -241,6 +245,7 @@ DoneRecord RunReporter::describe_end(const TrainResult& result, const std::vecto
   else if (run_.parallel.plan.predicted_step_seconds > 0) done.predicted_step_seconds = run_.parallel.plan.predicted_step_seconds;
   for (const RankRecord& rank : ranks) done.peak_memory_bytes.push_back(rank.peak_memory_bytes.value());
   done.run = run_.config.run;
+  if (clock_) done.virtual_seconds = clock_();
   if (needs_loss_scale(run_.job.precision)) done.skipped_steps = run_.step->skipped_steps();
   if (run_.noise) done.noise_scale = run_.noise->recent().noise_scale();
   return done;

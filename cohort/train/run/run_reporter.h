@@ -3,8 +3,10 @@
 // the report.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/record/run_event.h"
@@ -29,6 +31,10 @@ class RunReporter {
   void note_evaluation();
   void progress(const StepRecord& metrics);
   void checkpoint(int64_t step, const std::string& path, double seconds);
+  /// Any other line; not on stdout.
+  void event(const RunEvent& event);
+  /// Seconds on a clock of the run's own, for its lines.
+  void set_clock(std::function<double()> clock) { clock_ = std::move(clock); }
   void checkpoint_failed(int64_t step, const std::string& cause);
   /// Collective. Fills in the seconds of `result`.
   void end(TrainResult& result);
@@ -57,6 +63,7 @@ class RunReporter {
   Evaluation last_evaluation_;
   int64_t evaluated_step_ = -1;
   bool skip_is_told_ = false;
+  std::function<double()> clock_;  // Empty where there is none.
   ShareWaste waste_;
 };
 

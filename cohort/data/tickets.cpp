@@ -1,0 +1,155 @@
+// The state is the next ticket, the open ones with their holders, and those that came back: all else follows from them. A ticket costs a
+// look-up among the open ones, of which each worker has at most one or a few.
+#include "cohort/data/tickets.h"
+
+#include <algorithm>
+#include <string>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/json.h"
+
+namespace cohort {
+namespace {
+
+/// Samples in the steps before `step`.
+int64_t samples_before(const TicketOptions& options, const Sampler& sampler, int64_t step) {
+  const int64_t steps = sampler.steps_per_epoch();
+  return step / steps * options.num_samples + step % steps * options.global_batch;
+}
+
+int64_t whole_number(const Json& value, const std::string& where, int64_t least, int64_t most) {
+  if (!value.is_number_integer() || value.get<int64_t>() < least || value.get<int64_t>() > most)
+    fail(ErrorCode::kBadInput, where, ": tickets: ", value.dump().substr(0, 40), " is no whole number from ", least, " to ", most);
+  return value.get<int64_t>();
+}
+
+const Json& list_of(const Json& state, const char* key, size_t columns, const std::string& where) {
+  const auto found = state.is_object() ? state.find(key) : state.end();
+  const bool is_list = state.is_object() && found != state.end() && found->is_array() &&
+                       std::all_of(found->begin(), found->end(), [&](const Json& row) { return row.is_array() && row.size() == columns; });
+  if (!is_list) fail(ErrorCode::kBadInput, where, ": tickets: '", key, "' is not a list of rows of ", columns, " numbers");
+  return *found;
+}
+
+constexpr int64_t kMostSteps = int64_t{1} << 50;
+constexpr int kMostWorkers = 1 << 20;
+
+}  // namespace
+
+Tickets::Tickets(const TicketOptions& options)
+    : options_(options), sampler_(options.num_samples, options.global_batch, 0), next_step_(options.first_step) {
+  share_of_rank(options.global_batch, 0, options.num_shares, options.granularity);  // Throws for what is no cut.
+  samples_done_ = samples_before(options_, sampler_, options.first_step);
+}
+
+Ticket Tickets::ticket_of(int64_t step, int share) const {
+  const int64_t batch = sampler_.batch_at(step);
+  return {step, share, share_of_rank(batch, share, options_.num_shares, options_.granularity), batch};
+}
+
+/// Shares without samples come last.
+int Tickets::num_tickets_of(int64_t step) const {
+  int number = 0;
+  while (number < options_.num_shares && ticket_of(step, number).num_samples() > 0) ++number;
+  return number;
+}
+
+void Tickets::advance() {
+  if (++next_share_ < options_.num_shares && ticket_of(next_step_, next_share_).num_samples() > 0) return;
+  next_share_ = 0;
+  ++next_step_;
+}
+
+int64_t Tickets::first_unfinished_step() const {
+  int64_t first = next_step_;
+  if (!open_.empty()) first = std::min(first, open_.begin()->first.first);
+  if (!returned_.empty()) first = std::min(first, returned_.begin()->first);
+  return first;
+}
+
+int64_t Tickets::steps_done() const {
+  const int64_t epochs = samples_done_ / options_.num_samples, rest = samples_done_ % options_.num_samples;
+  return epochs * sampler_.steps_per_epoch() + rest / options_.global_batch;
+}
+
+std::optional<Ticket> Tickets::take(int worker, int64_t most_ahead) {
+  if (returned_.empty() && next_step_ >= options_.end_step) return std::nullopt;
+  const Key key = returned_.empty() ? next() : *returned_.begin();
+  if (most_ahead >= 0 && key.first - first_unfinished_step() > most_ahead) return std::nullopt;
+  if (returned_.empty()) advance();
+  else returned_.erase(returned_.begin());
+  open_[key] = worker;
+  return ticket_of(key.first, key.second);
+}
+
+void Tickets::finish(const Ticket& ticket) {
+  if (open_.erase({ticket.step, ticket.share}) == 0)
+    fail(ErrorCode::kFailed, "share ", ticket.share, " of step ", ticket.step, " is finished, but nobody has it");
+  samples_done_ += ticket.num_samples();
+}
+
+void Tickets::give_back(const Ticket& ticket) {
+  if (open_.erase({ticket.step, ticket.share}) == 0)
+    fail(ErrorCode::kFailed, "share ", ticket.share, " of step ", ticket.step, " is given back, but nobody has it");
+  returned_.insert({ticket.step, ticket.share});
+}
+
+int64_t Tickets::lose(int worker) {
+  int64_t lost = 0;
+  for (auto it = open_.begin(); it != open_.end();) {
+    if (it->second != worker) {
+      ++it;
+      continue;
+    }
+    returned_.insert(it->first);
+    it = open_.erase(it);
+    ++lost;
+  }
+  return lost;
+}
+
+Json Tickets::state() const {
+  Json open = Json::array(), returned = Json::array();
+  for (const auto& [key, worker] : open_) open.push_back({key.first, key.second, worker});
+  for (const Key& key : returned_) returned.push_back({key.first, key.second});
+  return Json{{"next_step", next_step_},
+              {"next_share", next_share_},
+              {"num_shares", options_.num_shares},
+              {"samples_done", samples_done_},
+              {"open", open},
+              {"returned", returned}};
+}
+
+void Tickets::load(const Json& state, const std::string& where) {
+  const Json& open = list_of(state, "open", 3, where);
+  const Json& returned = list_of(state, "returned", 2, where);
+  const auto number = [&](const char* key, int64_t least, int64_t most) {
+    return whole_number(state.value(key, Json()), where, least, most);
+  };
+  number("num_shares", options_.num_shares, options_.num_shares);
+  Tickets loaded(options_);
+  loaded.next_step_ = number("next_step", 0, kMostSteps);
+  loaded.next_share_ = static_cast<int>(number("next_share", 0, options_.num_shares - 1));
+  const auto key_of = [&](const Json& row) {
+    const Key key{whole_number(row[0], where, 0, loaded.next_step_),
+                  static_cast<int>(whole_number(row[1], where, 0, options_.num_shares - 1))};
+    if (key >= loaded.next() || key.second >= num_tickets_of(key.first) || loaded.open_.contains(key) || loaded.returned_.contains(key))
+      fail(ErrorCode::kBadInput, where, ": tickets: share ", key.second, " of step ", key.first,
+           " is none that was handed out, or is there twice");
+    return key;
+  };
+  for (const Json& row : open) {
+    const Key key = key_of(row);
+    loaded.open_[key] = static_cast<int>(whole_number(row[2], where, 0, kMostWorkers));
+  }
+  for (const Json& row : returned) loaded.returned_.insert(key_of(row));
+  // All that was handed out and is neither open nor back is finished.
+  int64_t samples = samples_before(options_, sampler_, loaded.next_step_);
+  for (int share = 0; share < loaded.next_share_; ++share) samples += ticket_of(loaded.next_step_, share).num_samples();
+  for (const auto& [key, worker] : loaded.open_) samples -= ticket_of(key.first, key.second).num_samples();
+  for (const Key& key : loaded.returned_) samples -= ticket_of(key.first, key.second).num_samples();
+  loaded.samples_done_ = number("samples_done", samples, samples);
+  *this = loaded;
+}
+
+}  // namespace cohort

@@ -1,0 +1,143 @@
+#include "cohort/data/tickets.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/random.h"
+#include "cohort/base/text/json.h"
+
+namespace cohort {
+namespace {
+
+/// Workers that are slow, quick and die, by a seed. Counts how often each sample of each epoch was finished.
+struct Crowd {
+  Crowd(const TicketOptions& how, uint64_t seed_of_all)
+      : options(how), tickets(how), seed(seed_of_all), sampler(how.num_samples, how.global_batch, 7) {}
+
+  int64_t draw(int64_t below) { return static_cast<int64_t>(random_bits(seed, draws++) % static_cast<uint64_t>(below)); }
+  /// One thing that happens. `most_ahead` as take() has it.
+  void act(int num_workers, int64_t most_ahead) {
+    const int worker = static_cast<int>(draw(num_workers));
+    const auto own = std::find_if(held.begin(), held.end(), [&](const auto& each) { return each.first == worker; });
+    if (own == held.end()) {
+      if (const auto ticket = tickets.take(worker, most_ahead)) held.emplace_back(worker, *ticket);
+      return;
+    }
+    const int64_t what = draw(5);
+    if (what == 0) {
+      CHECK(tickets.lose(worker) == 1);
+    } else if (what == 1) {
+      tickets.give_back(own->second);
+    } else {
+      for (const int64_t sample : sampler.samples(own->second.step, own->second.positions))
+        seen.push_back(own->second.step / sampler.steps_per_epoch() * options.num_samples + sample);
+      tickets.finish(own->second);
+    }
+    held.erase(own);
+  }
+
+  TicketOptions options;
+  Tickets tickets;
+  uint64_t seed;
+  Sampler sampler;
+  int64_t draws = 0;
+  std::vector<std::pair<int, Ticket>> held;
+  std::vector<int64_t> seen;
+};
+
+TEST_CASE("tickets: each sample once an epoch, whatever the speeds and deaths, also across a state that is saved and loaded") {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const int workers = 1 + static_cast<int>(seed % 7);
+    TicketOptions options{.num_samples = 37 + static_cast<int64_t>(seed % 5),
+                          .global_batch = 8,
+                          .num_shares = workers,
+                          .granularity = 1 + static_cast<int64_t>(seed % 2)};
+    const int64_t epoch = Sampler(options.num_samples, 8, 7).steps_per_epoch();
+    options.end_step = 3 * epoch;
+    Crowd crowd(options, seed);
+    const int64_t most_ahead = static_cast<int64_t>(seed % 4) - 1;
+    for (int64_t act = 0; !crowd.tickets.all_finished(); ++act) {
+      REQUIRE(act < 100000);
+      crowd.act(workers, most_ahead);
+      if (act % 11 != 0) continue;
+      const Json state = crowd.tickets.state();
+      Tickets again(options);
+      again.load(Json::parse(state.dump()), "test");
+      CHECK(again.state() == state);
+      crowd.tickets = again;
+    }
+    std::sort(crowd.seen.begin(), crowd.seen.end());
+    std::vector<int64_t> all(static_cast<size_t>(3 * options.num_samples));
+    std::iota(all.begin(), all.end(), int64_t{0});
+    CHECK(crowd.seen == all);
+    CHECK(crowd.tickets.samples_done() == 3 * options.num_samples);
+    CHECK(crowd.tickets.steps_done() == 3 * epoch);
+  }
+}
+
+TEST_CASE("tickets: nobody takes one more than that number of steps ahead of the first that is not finished") {
+  Tickets tickets({.num_samples = 100, .global_batch = 10, .num_shares = 2, .end_step = 10});
+  const Ticket slow = *tickets.take(0, 1);
+  for (int i = 0; i < 3; ++i) tickets.finish(*tickets.take(1, 1));  // The rest of step 0, and step 1.
+  CHECK(!tickets.take(1, 1));
+  CHECK(tickets.first_unfinished_step() == 0);
+  CHECK(tickets.lose(0) == 1);
+  const Ticket taken_over = *tickets.take(1, 1);
+  CHECK(taken_over.step == slow.step);
+  CHECK(taken_over.share == slow.share);
+  tickets.finish(taken_over);
+  CHECK(tickets.take(1, 1)->step == 2);
+  CHECK(tickets.steps_done() == 2);
+  // With 0 a step is finished by all before anybody has the next.
+  Tickets lockstep({.num_samples = 100, .global_batch = 10, .num_shares = 2, .end_step = 10});
+  const Ticket first = *lockstep.take(0, 0), second = *lockstep.take(1, 0);
+  lockstep.finish(first);
+  CHECK(!lockstep.take(0, 0));
+  lockstep.finish(second);
+  CHECK(lockstep.take(0, 0)->step == 1);
+}
+
+TEST_CASE("tickets: the last step of an epoch is cut into fewer where it has fewer samples, and weighs as a whole step") {
+  Tickets tickets({.num_samples = 10, .global_batch = 8, .num_shares = 4, .end_step = 2});
+  double weight = 0;
+  for (int i = 0; i < 4; ++i) weight += tickets.take(0)->weight();
+  CHECK(weight == 1);
+  CHECK(tickets.take(0)->weight() == 0.5);
+  CHECK(tickets.take(0)->weight() == 0.5);
+  CHECK(!tickets.take(0));
+  CHECK(tickets.lose(0) == 6);
+  CHECK(tickets.take(1)->step == 0);
+}
+
+TEST_CASE("tickets: a damaged state is refused in one line") {
+  const TicketOptions options{.num_samples = 100, .global_batch = 10, .num_shares = 2, .end_step = 10};
+  Tickets tickets(options);
+  tickets.take(0), tickets.take(1), tickets.take(2);
+  tickets.lose(1);
+  const Json good = tickets.state();
+  const auto refused = [&](const std::string& key, const Json& value) {
+    Json bad = good;
+    if (value.is_discarded()) bad.erase(key);
+    else bad[key] = value;
+    CHECK_THROWS_AS(Tickets(options).load(bad, "here"), Error);
+  };
+  Tickets(options).load(good, "here");
+  for (const char* key : {"next_step", "next_share", "num_shares", "samples_done", "open", "returned"}) {
+    refused(key, Json(Json::value_t::discarded));
+    for (const Json& value : {Json(-1), Json("x"), Json(1e300), Json::array({1}), Json::array({{1, 2, 3, 4}}), Json(nullptr)})
+      refused(key, value);
+  }
+  refused("samples_done", 10);
+  refused("num_shares", 3);
+  refused("open", Json::array({{0, 0, 0}, {0, 0, 0}}));
+  refused("open", Json::array({{7, 0, 0}}));
+  CHECK_THROWS_AS(Tickets(options).load(Json(3), "here"), Error);
+  CHECK_THROWS_AS(tickets.finish(tickets.ticket_of(4, 0)), Error);
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,69 @@
+#pragma once
+// What a training whose workers do not wait for one another comes to: who did how much, how late pushes were, what was lost.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cohort/record/fields.h"
+
+namespace cohort {
+
+struct AsyncRecord {
+  static constexpr char kEvent[] = "async";
+  struct Worker {
+    int64_t worker = 0;
+    double speed = kUnknown;                    ///< 1: the median of those that are asked for.
+    int64_t pushes = 0, samples = 0;            ///< Applied.
+    int64_t dropped = 0, lost = 0, deaths = 0;  ///< Pushes that were too late, and tickets that died with it.
+    double computing_seconds = 0, waiting_seconds = 0, moving_seconds = 0;
+
+    void describe(auto& fields) {
+      fields.count("worker", worker);
+      fields.number("speed", speed);
+      fields.count("pushes", pushes);
+      fields.count("samples", samples);
+      fields.count("dropped", dropped);
+      fields.count("lost", lost);
+      fields.count("deaths", deaths);
+      fields.number("computing_seconds", computing_seconds);
+      fields.number("waiting_seconds", waiting_seconds);
+      fields.number("moving_seconds", moving_seconds);
+    }
+  };
+  int64_t step = 0;
+  std::string sync, remedy, clock;  ///< As --layout, --remedy and --virtual have them.
+  double virtual_seconds = kUnknown, samples_per_virtual_second = kUnknown;
+  int64_t pushes = 0, samples = 0, dropped = 0, lost = 0, deaths = 0;
+  int64_t bytes_to_workers = 0, bytes_to_server = 0, bytes_in_flight_of_worker = 0;
+  double staleness_median = kUnknown, staleness_tail = kUnknown;  ///< In pushes.
+  double mean_late_steps = kUnknown, most_late_steps = kUnknown;
+  std::vector<int64_t> staleness_from, pushes_of_staleness;  ///< Histogram: from this staleness to the next, that many pushes.
+  std::vector<Worker> workers;
+
+  void describe(auto& fields) {
+    fields.count("step", step);
+    fields.text("sync", sync);
+    fields.text_if_any("remedy", remedy);
+    fields.text_if_any("virtual", clock);
+    fields.number("virtual_seconds", virtual_seconds);
+    fields.number("samples_per_virtual_second", samples_per_virtual_second);
+    fields.count("pushes", pushes);
+    fields.count("samples", samples);
+    fields.count("dropped", dropped);
+    fields.count("lost", lost);
+    fields.count("deaths", deaths);
+    fields.count("bytes_to_workers", bytes_to_workers);
+    fields.count("bytes_to_server", bytes_to_server);
+    fields.count("bytes_in_flight_of_worker", bytes_in_flight_of_worker);
+    fields.number("staleness_median", staleness_median);
+    fields.number("staleness_tail", staleness_tail);
+    fields.number("mean_late_steps", mean_late_steps);
+    fields.number("most_late_steps", most_late_steps);
+    fields.counts("staleness_from", staleness_from);
+    fields.counts("pushes_of_staleness", pushes_of_staleness);
+    fields.list("workers", workers);
+  }
+};
+
+}  // namespace cohort

@@ -1,0 +1,158 @@
+// A push of b of the B samples of its step is the part b / B of a step (push_optimizer.h), whenever it comes; a remedy may change its
+// gradient or its rate, or drop it. Buffers (running statistics of batch norm) follow with the same weight: those of pushes from one
+// version, up to a whole step of them, become the mean over their samples, as of one step; a late push moves the server's towards the
+// worker's by b / B. They are never outside of what workers saw. Cost of a push: one pass of the optimizer over the model; of a pull: none
+// here. Sources: Dean et al. 2012 (DistBelief, "Downpour SGD"); Ho et al. 2013 (stale synchronous parallel), whose bound the tickets keep.
+#include "cohort/train/async/gradient_server.h"
+
+#include <ATen/ops/empty_like.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <cmath>
+#include <utility>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/json.h"
+#include "cohort/parallel/tensor_alias.h"
+
+namespace cohort {
+namespace {
+
+constexpr double kPartOfNew = 1.0 / 32;  // Of a push in the running mean of lateness.
+
+}  // namespace
+
+GradientServer::GradientServer(const torch::nn::Module& module, const GradientServerOptions& options)
+    : options_(options),
+      model_(module),
+      optimizer_(options.rule, model_.trained),
+      remedy_(make_remedy(options.remedy)),
+      group_start_(model_.copy_of_buffers()) {}
+
+int64_t GradientServer::bytes_in_flight() const { return model_.num_bytes + (keeps_backup() ? model_.gradient_bytes : 0); }
+
+void GradientServer::pull(Work& work, const StepNumbers& numbers) {
+  work.base_version = version_;
+  work.base_samples = samples_;
+  const double ahead = remedy_ ? remedy_->momentum_ahead(options_.rule.momentum, mean_late_steps_) : 0;
+  if (ahead == 0) return;
+  at::NoGradGuard no_grad;
+  weights_before_look_ = model_.copy_of_weights();
+  for (size_t i = 0; i < model_.weights.size(); ++i)
+    if (const at::Tensor momentum = optimizer_.momentum(i); momentum.defined())
+      model_.weights[i].sub_(momentum, numbers.learning_rate * ahead);
+}
+
+void GradientServer::worked(Work& work, TicketResult result, const StepNumbers& /*numbers*/) {
+  if (!weights_before_look_.empty()) model_.set_weights(std::exchange(weights_before_look_, {}));
+  work.loss = result.loss;
+  work.tensors = std::move(result.gradients);
+  work.tensors.insert(work.tensors.end(), result.buffers.begin(), result.buffers.end());
+  if (!keeps_backup()) return;
+  for (at::Tensor& weights : model_.copy_of_weights()) work.tensors.push_back(std::move(weights));
+}
+
+PushOutcome GradientServer::push(Work& work, const StepNumbers& numbers) {
+  const auto part = [&](size_t first, size_t count) {
+    const auto begin = work.tensors.begin() + static_cast<std::ptrdiff_t>(first);
+    return std::vector<at::Tensor>(begin, begin + static_cast<std::ptrdiff_t>(count));
+  };
+  const size_t num_trained = model_.trained.size(), num_buffers = model_.buffers.size();
+  std::vector<at::Tensor> gradients = part(0, num_trained);
+  const std::vector<at::Tensor> backup = keeps_backup() ? part(num_trained + num_buffers, num_trained) : std::vector<at::Tensor>();
+  PushOutcome outcome{.staleness = version_ - work.base_version,
+                      .late_steps = static_cast<double>(samples_ - work.base_samples) / static_cast<double>(options_.global_batch)};
+  StalePush push{.staleness = outcome.staleness,
+                 .late_steps = outcome.late_steps,
+                 .weight = work.ticket.weight(),
+                 .gradients = gradients,
+                 .weights = model_.weights,
+                 .backup = backup};
+  mean_late_steps_ += kPartOfNew * (outcome.late_steps - mean_late_steps_);
+  outcome.dropped = remedy_ && remedy_->drops(push);
+  if (outcome.dropped) return outcome;
+  if (remedy_) remedy_->correct(push);
+  outcome.gradient_norm = optimizer_.apply({.weight = push.weight,
+                                            .learning_rate = numbers.learning_rate * (remedy_ ? remedy_->rate_factor(push) : 1),
+                                            .clip_norm = numbers.clip_norm},
+                                           model_.weights, gradients);
+  merge_buffers(work, part(num_trained, num_buffers));
+  ++version_;
+  samples_ += work.ticket.num_samples();
+  return outcome;
+}
+
+void GradientServer::merge_buffers(const Work& work, const std::vector<at::Tensor>& pushed) {
+  if (pushed.empty()) return;
+  constexpr double kRounding = 1e-9;
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> own;
+  for (const NamedTensor& buffer : model_.buffers) own.push_back(buffer.tensor.detach());
+  const double weight = work.ticket.weight();
+  const bool is_of_group = work.base_version == group_version_ && group_weight_ + weight <= 1 + kRounding;
+  if (!is_of_group && work.base_version != version_) return mix_tensors(own, pushed, weight);
+  if (!is_of_group) {
+    mix_tensors(group_start_, own, 1);
+    group_version_ = version_;
+    group_weight_ = 0;
+  }
+  group_weight_ += weight;
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (weight == 1 || !own[i].is_floating_point()) mix_tensors({own[i]}, {pushed[i]}, weight);
+    else own[i].add_(pushed[i] - group_start_[i], weight);
+  }
+}
+
+std::vector<FlatPiece> GradientServer::saved_pieces() {
+  std::vector<FlatPiece> pieces = optimizer_.pieces(model_.trained);
+  for (size_t i = 0; i < group_start_.size(); ++i)
+    pieces.push_back({"async/group/" + model_.buffers[i].name, alias_of(group_start_[i], 0, {group_start_[i].numel()}),
+                      group_start_[i].sizes().vec(), 0});
+  return pieces;
+}
+
+Json GradientServer::state() const {
+  return Json{{"version", version_},
+              {"samples", samples_},
+              {"mean_late_steps", mean_late_steps_},
+              {"group", {group_version_, group_weight_}},
+              {"optimizer_steps", optimizer_.steps()}};
+}
+
+std::vector<FlatPiece> GradientServer::loaded_pieces(const Json& state, const std::string& where) {
+  if (state.is_null()) return optimizer_.pieces(model_.trained);
+  const auto is_count = [&](const char* key) {
+    return state.contains(key) && state[key].is_number_integer() && state[key].get<int64_t>() >= 0;
+  };
+  const Json steps = state.value("optimizer_steps", Json()), group = state.value("group", Json());
+  const bool fits = is_count("version") && is_count("samples") && state.value("mean_late_steps", Json()).is_number() && group.is_array() &&
+                    group.size() == 2 && group[0].is_number_integer() && group[1].is_number() && steps.is_array() &&
+                    steps.size() == model_.trained.size();
+  if (!fits) fail(ErrorCode::kBadInput, where, ": the state of the update server is damaged, or that of another model");
+  for (const Json& number : steps)
+    if (!number.is_number())
+      fail(ErrorCode::kBadInput, where, ": 'optimizer_steps' holds ", number.dump().substr(0, 40), ", which is no number");
+  return saved_pieces();
+}
+
+void GradientServer::loaded(const Json& state) {
+  optimizer_.load_counts();
+  if (state.is_null()) return;
+  version_ = state["version"].get<int64_t>();
+  samples_ = state["samples"].get<int64_t>();
+  mean_late_steps_ = state["mean_late_steps"].get<double>();
+  group_version_ = state["group"][0].get<int64_t>();
+  group_weight_ = state["group"][1].get<double>();
+  optimizer_.set_steps(state["optimizer_steps"].get<std::vector<double>>());
+}
+
+std::vector<at::Tensor> GradientServer::empty_work() const {
+  std::vector<at::Tensor> tensors;
+  for (const at::Tensor& weights : model_.weights) tensors.push_back(at::empty_like(weights));
+  for (const NamedTensor& buffer : model_.buffers) tensors.push_back(at::empty_like(buffer.tensor.detach()));
+  if (keeps_backup())
+    for (const at::Tensor& weights : model_.weights) tensors.push_back(at::empty_like(weights));
+  return tensors;
+}
+
+}  // namespace cohort

@@ -1,0 +1,57 @@
+#pragma once
+// sync=async and sync=stale: one model, to which each push is applied when it comes.
+
+#include <memory>
+
+#include "cohort/train/async/async_mode.h"
+#include "cohort/train/async/push_optimizer.h"
+#include "cohort/train/async/remedies/remedies.h"
+
+namespace cohort {
+
+struct GradientServerOptions {
+  UpdateRule rule;
+  Remedy remedy;
+  int64_t global_batch = 1;  ///< Samples of a step, in which lateness is counted.
+};
+
+/// One thread. The weights of `module` are the model: whole between any two calls, but for those from pull() to worked().
+class GradientServer : public AsyncMode {
+ public:
+  GradientServer(const torch::nn::Module& module, const GradientServerOptions& options);
+
+  void pull(Work& work, const StepNumbers& numbers) override;
+  void worked(Work& work, TicketResult result, const StepNumbers& numbers) override;
+  PushOutcome push(Work& work, const StepNumbers& numbers) override;
+  void show() override {}
+
+  int64_t version() const override { return version_; }
+  int64_t pull_bytes() const override { return model_.num_bytes; }
+  int64_t push_bytes() const override { return model_.num_bytes; }
+  int64_t bytes_in_flight() const override;
+
+  std::vector<FlatPiece> saved_pieces() override;
+  Json state() const override;
+  std::vector<FlatPiece> loaded_pieces(const Json& state, const std::string& where) override;
+  void loaded(const Json& state) override;
+  std::vector<at::Tensor> empty_work() const override;
+
+ private:
+  bool keeps_backup() const { return remedy_ && remedy_->wants_backup(); }
+  void merge_buffers(const Work& work, const std::vector<at::Tensor>& pushed);
+
+  GradientServerOptions options_;
+  ServedModel model_;
+  PushOptimizer optimizer_;
+  std::unique_ptr<RemedyRule> remedy_;           // Null for none.
+  int64_t version_ = 0, samples_ = 0;            // Applied.
+  double mean_late_steps_ = 0;                   // Of the last pushes.
+  std::vector<at::Tensor> weights_before_look_;  // Between pull() and worked(), where the remedy moved them.
+
+  // Statistics of pushes that were computed from one version are averaged, not applied one on the other.
+  std::vector<at::Tensor> group_start_;
+  int64_t group_version_ = -1;
+  double group_weight_ = 0;
+};
+
+}  // namespace cohort

@@ -1,0 +1,40 @@
+#include "cohort/train/async/packed_tensors.h"
+
+#include <ATen/ops/empty.h>
+
+#include <cstring>
+
+#include "cohort/base/fail.h"
+
+namespace cohort {
+
+int64_t packed_bytes(const std::vector<at::Tensor>& tensors) {
+  int64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors)
+    if (tensor.defined()) bytes += static_cast<int64_t>(tensor.nbytes());
+  return bytes;
+}
+
+at::Tensor packed(const std::vector<at::Tensor>& tensors) {
+  at::Tensor out = at::empty({packed_bytes(tensors)}, at::kByte);
+  auto* to = static_cast<std::byte*>(out.data_ptr());
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    const at::Tensor whole = tensor.contiguous();
+    if (whole.nbytes() > 0) std::memcpy(to, whole.data_ptr(), whole.nbytes());
+    to += whole.nbytes();
+  }
+  return out;
+}
+
+void unpack(const at::Tensor& bytes, const std::vector<at::Tensor>& tensors) {
+  if (bytes.numel() != packed_bytes(tensors)) fail(ErrorCode::kFailed, bytes.numel(), " bytes for tensors of ", packed_bytes(tensors));
+  const auto* from = static_cast<const std::byte*>(bytes.data_ptr());
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined() || tensor.nbytes() == 0) continue;
+    std::memcpy(tensor.data_ptr(), from, tensor.nbytes());
+    from += tensor.nbytes();
+  }
+}
+
+}  // namespace cohort

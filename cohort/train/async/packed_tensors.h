@@ -1,0 +1,17 @@
+#pragma once
+// Several tensors as one array of bytes: one entry of a checkpoint for what belongs together.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace cohort {
+
+int64_t packed_bytes(const std::vector<at::Tensor>& tensors);
+/// A copy of those that are defined, one after the other.
+at::Tensor packed(const std::vector<at::Tensor>& tensors);
+/// The other way, into the memory of contiguous tensors whose bytes are as many.
+void unpack(const at::Tensor& bytes, const std::vector<at::Tensor>& tensors);
+
+}  // namespace cohort

@@ -1,0 +1,34 @@
+#pragma once
+// Forward and backward of a ticket.
+
+#include "cohort/data/sampler.h"
+#include "cohort/data/source.h"
+#include "cohort/job/job.h"
+#include "cohort/models/layer_graph.h"
+#include "cohort/train/async/async_mode.h"
+
+namespace cohort {
+
+/// One thread. References must outlive it. The same bits for the same weights, buffers and ticket: random numbers hang on (seed, step,
+/// position in the global batch), those of LibTorch's generator on (seed, step, share).
+class TicketWork {
+ public:
+  TicketWork(const Job& job, const DataSource& source, LayerGraph& model);
+
+  /// With the model's weights and buffers as they are, and leaves both so. Error(kFailed) for a loss that is not finite, with `rate` in the
+  /// advice.
+  TicketResult compute(const Ticket& ticket, double rate);
+
+ private:
+  const Job& job_;
+  const DataSource& source_;
+  LayerGraph& model_;
+  ServedModel tensors_;
+  Sampler sampler_;
+  Batch batch_;
+};
+
+/// Error(kFailed) in one line with advice, where a loss is not finite; `which`: "the loss of share 3".
+void check_finite_loss(const LayerGraph& model, const std::string& which, double loss, int64_t step, double rate);
+
+}  // namespace cohort
