@@ -72,10 +72,15 @@ int64_t Tickets::steps_done() const {
   return epochs * sampler_.steps_per_epoch() + rest / options_.global_batch;
 }
 
+bool Tickets::has_next(int64_t most_ahead) const {
+  if (returned_.empty() && next_step_ >= options_.end_step) return false;
+  const int64_t step = returned_.empty() ? next_step_ : returned_.begin()->first;
+  return most_ahead < 0 || step - first_unfinished_step() <= most_ahead;
+}
+
 std::optional<Ticket> Tickets::take(int worker, int64_t most_ahead) {
-  if (returned_.empty() && next_step_ >= options_.end_step) return std::nullopt;
+  if (!has_next(most_ahead)) return std::nullopt;
   const Key key = returned_.empty() ? next() : *returned_.begin();
-  if (most_ahead >= 0 && key.first - first_unfinished_step() > most_ahead) return std::nullopt;
   if (returned_.empty()) advance();
   else returned_.erase(returned_.begin());
   open_[key] = worker;

@@ -41,6 +41,8 @@ class Tickets {
   /// The next one, which `worker` then has open. None where all are handed out, or where its step is more than `most_ahead` steps (-1: any
   /// number) after the first step that is not finished.
   std::optional<Ticket> take(int worker, int64_t most_ahead = -1);
+  /// Whether take() has one.
+  bool has_next(int64_t most_ahead = -1) const;
   /// Of an open ticket: its samples count.
   void finish(const Ticket& ticket);
   /// Of an open ticket: it goes to whoever asks next.

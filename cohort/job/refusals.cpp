@@ -49,7 +49,7 @@ std::string setting(bool asked, const char* option, const std::string& value, co
   return if_asked(asked, concat(name_settings(concat("--", option)), value.empty() ? "" : " ", value, " with ", with));
 }
 
-std::vector<Refusal> refusals_of_all() {
+std::vector<Refusal> refusals_of_served() {
   return {
       {"`sync=queue` without `--virtual`",
        "it runs under the simulated clock of --virtual only, so far: add --virtual workers=N, or use sync=async, stale:K, local:H or diloco:H",
@@ -78,6 +78,11 @@ std::vector<Refusal> refusals_of_all() {
          const std::string found = is_served(s) ? not_asynchronous(s) : "";
          return if_asked(!found.empty(), concat(name_settings(found), " with ", sync_key(s)));
        }},
+  };
+}
+
+std::vector<Refusal> refusals_of_all() {
+  return {
       {"`zero` 1 to 3 with `compress`", "use zero=0 with compression, or compress=none",
        [](const Situation& s) {
          return if_asked(s.layout.zero > 0 && s.layout.compress != "none",
@@ -188,8 +193,8 @@ std::vector<Refusal> refusals_of_local_steps() {
 
 const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> kTable = [] {
-    std::vector<Refusal> all = refusals_of_all();
-    for (const Refusal& row : refusals_of_local_steps()) all.push_back(row);
+    std::vector<Refusal> all = refusals_of_served();
+    for (const auto& more : {refusals_of_all(), refusals_of_local_steps()}) all.insert(all.end(), more.begin(), more.end());
     return all;
   }();
   return kTable;

@@ -9,7 +9,8 @@
 //   adam, adamw       bias is corrected for the steps so far, parts included: the nearest whole number of such pushes
 //   clipping          of m, by itself
 // With a = 1 all of this is the step of parallel/optimizer/update.h, bit by bit; with sgd, 1 / a pushes of one version are the step up to
-// rounding. With momentum and adam they are not: weights move 1 / a times within it, and adam sees the noise of smaller batches.
+// rounding, and to what weight decay makes of weights that move meanwhile. With momentum and adam they are not: weights move 1 / a times
+// within it, and adam sees the noise of smaller batches.
 
 #include <ATen/core/Tensor.h>
 

@@ -68,8 +68,7 @@ double VirtualTraining::measured_compute_seconds() {
   return median(seconds);
 }
 
-void VirtualTraining::tell_beginning(RunReporter& reporter) const {
-  (void)reporter;
+void VirtualTraining::tell_beginning() const {
   log_info(concat("virtual clock: ", spec_.workers, spec_.workers == 1 ? " worker" : " workers", ", sync=", to_text(sync_), ", ",
                   human_seconds(spec_.compute_seconds), " a ticket of ", tickets_.ticket_of(0, 0).num_samples(), " samples at speed 1, ",
                   human_bytes(mode_->bytes_in_flight()), " for the work of each in flight"));
@@ -84,7 +83,10 @@ void VirtualTraining::tell_end(RunReporter& reporter) const {
   record.virtual_seconds = clock_.now();
   if (clock_.now() > 0) record.samples_per_virtual_second = static_cast<double>(record.samples) / clock_.now();
   record.bytes_in_flight_of_worker = mode_->bytes_in_flight();
-  for (AsyncRecord::Worker& worker : record.workers) worker.speed = clock_.speed(static_cast<int>(worker.worker));
+  for (AsyncRecord::Worker& worker : record.workers) {
+    worker.speed = clock_.speed(static_cast<int>(worker.worker));
+    if (workers_) worker.waiting_seconds += workers_->waiting_seconds(static_cast<int>(worker.worker));
+  }
   reporter.event(record);
   log_info(concat("virtual clock: ", human_seconds(clock_.now()), ", ", static_cast<int64_t>(record.samples_per_virtual_second),
                   " samples a second, ", with_commas(record.pushes), " pushes, half of them at most ", record.staleness_median,
@@ -150,7 +152,7 @@ void VirtualTraining::finish_steps(int64_t from, int64_t to, RunSaver& saver, Ru
 TrainResult VirtualTraining::train(RunSaver& saver, RunReporter& reporter) {
   reporter.set_clock([this] { return clock_.now(); });
   reporter.start();
-  tell_beginning(reporter);
+  tell_beginning();
   RunEvaluator evaluator(run_, reporter);
   result_.steps = saver.first_step();
   if (!goes_on_ && rounds_) rounds_->begin();

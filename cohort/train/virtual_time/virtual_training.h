@@ -42,7 +42,7 @@ class VirtualTraining {
   void finish_steps(int64_t from, int64_t to, RunSaver& saver, RunReporter& reporter, RunEvaluator& evaluator);
   StepResult step_result(int64_t step);
   void begin_window();
-  void tell_beginning(RunReporter& reporter) const;
+  void tell_beginning() const;
   void tell_end(RunReporter& reporter) const;
 
   std::string key() const;

@@ -111,12 +111,18 @@ void VirtualWorkers::die(int worker) {
 }
 
 void VirtualWorkers::wake() {
+  if (!parts_.tickets.has_next(parts_.most_ahead)) return;  // With stale:0 all but one wait at each push.
   for (const auto& [since, worker] : waiting_) {
     parts_.accounts.of(worker).waiting_seconds += parts_.clock.now() - since;
     of(worker).waits_since.reset();
     parts_.clock.schedule(0, kFree, worker);
   }
   waiting_.clear();
+}
+
+double VirtualWorkers::waiting_seconds(int worker) const {
+  const std::optional<double>& since = workers_[static_cast<size_t>(worker)].waits_since;
+  return since ? parts_.clock.now() - *since : 0;
 }
 
 std::vector<FlatPiece> VirtualWorkers::saved_pieces() const {

@@ -45,8 +45,10 @@ class VirtualWorkers {
   /// What happens next; the push, where one was applied. Error(kFailed) for a loss that is not finite.
   std::optional<AppliedPush> act();
 
-  /// Those that wait ask again: there may be tickets.
+  /// Those that wait ask again, if there is a ticket.
   void wake();
+  /// Since the worker found no ticket; of waiting that is over the accounts know.
+  double waiting_seconds(int worker) const;
 
   double compute_seconds() const { return compute_seconds_; }  ///< Real ones, in forward and backward,
   double push_seconds() const { return push_seconds_; }        ///< and in pushes.
