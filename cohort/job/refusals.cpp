@@ -52,7 +52,8 @@ std::string setting(bool asked, const char* option, const std::string& value, co
 std::vector<Refusal> refusals_of_served() {
   return {
       {"`sync=queue` without `--virtual`",
-       "it runs under the simulated clock of --virtual only, so far: add --virtual workers=N, or use sync=async, stale:K, local:H or diloco:H",
+       "it runs under the simulated clock of --virtual only, so far: add --virtual workers=N, or use sync=async, stale:K, local:H or "
+       "diloco:H",
        [](const Situation& s) {
          const bool queues = parse_sync(s.layout.sync).kind == SyncKind::kQueue;
          return if_asked(queues && !is_virtual(s), sync_of(s) + name_settings(" without --virtual"));
@@ -61,17 +62,16 @@ std::vector<Refusal> refusals_of_served() {
        "each of their workers has a whole model: use dp alone, or sync=local:H, whose workers may be pipelines or tensor-parallel groups",
        [](const Situation& s) {
          const bool divides = s.layout.is_model_parallel() || s.layout.zero > 0;
-         return if_asked(is_served(s) && divides,
-                         concat(sync_of(s), " with ", s.layout.is_model_parallel() ? std::string(axes_of(s.layout)) : concat("zero=", s.layout.zero)));
+         return if_asked(
+             is_served(s) && divides,
+             concat(sync_of(s), " with ", s.layout.is_model_parallel() ? std::string(axes_of(s.layout)) : concat("zero=", s.layout.zero)));
        }},
       {"`sync=async` and `stale` with `compress`", "gradients travel whole to the server, so far: leave it out",
        [](const Situation& s) {
          return if_asked(is_served(s) && s.layout.compress != "none", concat(sync_of(s), " with compress=", s.layout.compress));
        }},
       {"`sync=async` and `stale` with `--shares`", "a faster worker takes more tickets by itself: leave it out",
-       [](const Situation& s) {
-         return setting(is_served(s) && shares_of(s) != "equal", "shares", shares_of(s), sync_key(s));
-       }},
+       [](const Situation& s) { return setting(is_served(s) && shares_of(s) != "equal", "shares", shares_of(s), sync_key(s)); }},
       {"`sync=async` and `stale` with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm` or `--noise-scale`",
        "leave it out, or use sync=step",
        [](const Situation& s) {

@@ -1,5 +1,5 @@
-// A training whose workers do not wait for one another, under the virtual clock or not: what it cost in time, how late pushes were, who did how
-// much.
+// A training whose workers do not wait for one another, under the virtual clock or not: what it cost in time, how late pushes were, who did
+// how much.
 
 #include <algorithm>
 #include <cmath>
@@ -84,14 +84,15 @@ std::string async_section(const RunRecord& run) {
   const std::string clock = is_virtual ? concat(" under a simulated clock (", async.clock, "), ", significant(async.virtual_seconds, 3),
                                                 " virtual seconds, ", significant(async.samples_per_virtual_second, 3), " samples a second")
                                        : "";
-  const std::string intro = concat(
-      "sync=", async.sync, async.remedy.empty() ? "" : ", remedy " + async.remedy, ": ",
-      plural(static_cast<int64_t>(async.workers.size()), "worker"), clock, ". Half of the pushes were at most ",
-      significant(async.staleness_median, 3), " pushes late, 99 % at most ", significant(async.staleness_tail, 3), "; ",
-      significant(async.mean_late_steps, 3), " steps in the mean. ", human_bytes(async.bytes_to_workers), " went to workers, ",
-      human_bytes(async.bytes_to_server), " came from them. Pushes dropped: ", with_commas(async.dropped),
-      "; tickets lost with workers: ", with_commas(async.lost), ".");
-  return section("virtual", "Workers that do not wait", intro, (is_virtual ? loss_over_time(run) : "") + staleness_table(async) + workers_table(async));
+  const std::string intro =
+      concat("sync=", async.sync, async.remedy.empty() ? "" : ", remedy " + async.remedy, ": ",
+             plural(static_cast<int64_t>(async.workers.size()), "worker"), clock, ". Half of the pushes were at most ",
+             significant(async.staleness_median, 3), " pushes late, 99 % at most ", significant(async.staleness_tail, 3), "; ",
+             significant(async.mean_late_steps, 3), " steps in the mean. ", human_bytes(async.bytes_to_workers), " went to workers, ",
+             human_bytes(async.bytes_to_server), " came from them. Pushes dropped: ", with_commas(async.dropped),
+             "; tickets lost with workers: ", with_commas(async.lost), ".");
+  return section("virtual", "Workers that do not wait", intro,
+                 (is_virtual ? loss_over_time(run) : "") + staleness_table(async) + workers_table(async));
 }
 
 }  // namespace cohort::report

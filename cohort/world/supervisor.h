@@ -17,7 +17,7 @@ class Supervisor {
   struct Limits {
     double grace_seconds, stop_seconds;
     bool workers_may_be_lost = false;  ///< All ranks but 0 may be killed, and the job goes on; it ends with rank 0.
-    bool counts_steps = true;  ///< Else what is said of a rank's end names no step, as with a rank that has never reported one.
+    bool counts_steps = true;          ///< Else what is said of a rank's end names no step, as with a rank that has never reported one.
   };
   Supervisor(const StatusPage& status, Limits limits);
   ~Supervisor();

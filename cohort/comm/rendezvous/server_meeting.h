@@ -18,9 +18,9 @@ struct ServerMeeting {
 
 /// Of a listener that all ranks know of already, or that is for this process alone.
 ServerMeeting meet_here(MessageListener listener);
-/// Rank 0 listens and says in the store under `key` where; the store keeps the secret, too, where the job has none of its own (job_token.h):
-/// all ranks are on one host then. Where they are this program's own, or there is one rank, no port is opened. Error(kEnvironment) where
-/// rank 0 says nothing in time.
+/// Rank 0 listens and says in the store under `key` where; the store keeps the secret, too, where the job has none of its own
+/// (job_token.h): all ranks are on one host then. Where they are this program's own, or there is one rank, no port is opened.
+/// Error(kEnvironment) where rank 0 says nothing in time.
 ServerMeeting meet_server(const World& world, c10d::Store& store, const std::string& key, double timeout_seconds);
 
 }  // namespace cohort

@@ -31,8 +31,7 @@ TicketOptions ticket_options(const Config& config, const DataSource& samples, co
                               .end_step = total_steps};
   const int64_t batch = std::min(options.global_batch, options.num_samples);
   if (share_of_rank(batch, num_workers - 1, num_workers, options.granularity).size() == 0)
-    fail(ErrorCode::kBadInput, name_settings(workers_setting), num_workers, ": a step of ", batch,
-         " samples leaves some of them without",
+    fail(ErrorCode::kBadInput, workers_setting, num_workers, ": a step of ", batch, " samples leaves some of them without",
          options.granularity > 1
              ? name_settings("; this model's batch norm keeps groups of samples together: use another norm (norm=group, none, "
                              "norm=ghost with a smaller ghost=N), fewer workers, or a larger --global-batch")

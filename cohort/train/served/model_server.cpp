@@ -147,8 +147,8 @@ void ModelServer::lose(PeerId peer, const std::string& why) {
   ++parts_.accounts.of(worker).deaths;
   parts_.accounts.of(worker).lost += lost;
   log_warning(concat("worker ", worker, " is lost after ", with_commas(parts_.accounts.of(worker).pushes), " pushes", ": ", why,
-                     lost > 0 ? "; its ticket goes to another" : "", "; the training goes on with ",
-                     worker_of_.size(), worker_of_.size() == 1 ? " worker" : " workers"));
+                     lost > 0 ? "; its ticket goes to another" : "", "; the training goes on with ", worker_of_.size(),
+                     worker_of_.size() == 1 ? " worker" : " workers"));
   serve_waiting();
 }
 

@@ -32,10 +32,10 @@ struct ServerParts {
   AsyncMode& mode;
   Tickets& tickets;
   Accounts& accounts;
-  std::function<StepNumbers()> numbers;             ///< Of the step that is being made now.
-  std::function<void(const ServedPush&)> applied;   ///< After each push.
+  std::function<StepNumbers()> numbers;            ///< Of the step that is being made now.
+  std::function<void(const ServedPush&)> applied;  ///< After each push.
   std::string configuration;                       ///< What workers must have been started with.
-  int64_t most_ahead = -1;                          ///< Steps, see Tickets::take().
+  int64_t most_ahead = -1;                         ///< Steps, see Tickets::take().
   int num_workers = 1;
 };
 
@@ -72,13 +72,13 @@ class ModelServer {
   ServerParts parts_;
   MessageServer server_;
   ServedModel tensors_;
-  std::vector<at::Tensor> served_;      // Weights and buffers of the model.
-  std::map<PeerId, int> worker_of_;     // Who is here.
-  std::map<PeerId, Work> works_;        // What each has in hand.
-  std::vector<PeerId> waiting_;         // Who is free, in the order in which they asked.
-  std::vector<Pushed> gathered_;        // With stale:0, of the step that is not finished.
-  std::set<int> have_come_;             // Ever.
-  std::set<int> lost_;                  // Workers that are not here any more.
+  std::vector<at::Tensor> served_;   // Weights and buffers of the model.
+  std::map<PeerId, int> worker_of_;  // Who is here.
+  std::map<PeerId, Work> works_;     // What each has in hand.
+  std::vector<PeerId> waiting_;      // Who is free, in the order in which they asked.
+  std::vector<Pushed> gathered_;     // With stale:0, of the step that is not finished.
+  std::set<int> have_come_;          // Ever.
+  std::set<int> lost_;               // Workers that are not here any more.
   bool holds_ = false;
 };
 

@@ -32,7 +32,7 @@ ServedRun::ServedRun(RunSetup& run, int num_workers)
     : run_(run),
       num_workers_(num_workers),
       sync_(parse_sync(run.job.layout.sync)),
-      ticket_options_(ticket_options(run.config, *run.data.train, *run.model, run.total_steps, num_workers, "--workers ")),
+      ticket_options_(ticket_options(run.config, *run.data.train, *run.model, run.total_steps, num_workers, name_settings("--workers "))),
       ticket_work_(run.job, *run.data.train, *run.model),
       served_model_(build_model(run.config.model, run.data.train->shape(), run.config.seed)),
       own_(*run.model),
@@ -61,16 +61,17 @@ void ServedRun::join(const std::string& why) {
 // ---- the serving thread ----
 
 void ServedRun::serve(MessageServer server, const std::string& configuration) {
-  ModelServer served({.model = *served_model_,
-                      .mode = *mode_,
-                      .tickets = tickets_,
-                      .accounts = accounts_,
-                      .numbers = [this] { return StepNumbers{run_.job.learning_rate.at(tickets_.steps_done(), run_.total_steps), run_.config.clip_norm}; },
-                      .applied = [this](const ServedPush& push) { applied(push); },
-                      .configuration = configuration,
-                      .most_ahead = sync_.kind == SyncKind::kStale ? sync_.number : -1,
-                      .num_workers = num_workers_},
-                     std::move(server));
+  ModelServer served(
+      {.model = *served_model_,
+       .mode = *mode_,
+       .tickets = tickets_,
+       .accounts = accounts_,
+       .numbers = [this] { return StepNumbers{run_.job.learning_rate.at(tickets_.steps_done(), run_.total_steps), run_.config.clip_norm}; },
+       .applied = [this](const ServedPush& push) { applied(push); },
+       .configuration = configuration,
+       .most_ahead = sync_.kind == SyncKind::kStale ? sync_.number : -1,
+       .num_workers = num_workers_},
+      std::move(server));
   std::string reason;
   try {
     while (!is_over_ && !wants_end_) {
@@ -200,22 +201,24 @@ TrainResult ServedRun::train(MessageServer server, MessageClient client, const s
   window_.began = steady_seconds();
   if (run_.options.keep_first) saver.save(result_.steps, /*is_last=*/false, reporter);
   if (result_.steps < run_.total_steps) {
-    if (run_.reports_here()) log_info(concat("sync=", to_text(sync_), ": rank 0 serves ", num_workers_, num_workers_ == 1 ? " worker" : " workers", ", itself among them; ",
-                    human_bytes(mode_->pull_bytes()), " down and ", human_bytes(mode_->push_bytes()), " up for a ticket of ",
-                    tickets_.ticket_of(0, 0).num_samples(), " samples"));
+    if (run_.reports_here())
+      log_info(concat("sync=", to_text(sync_), ": rank 0 serves ", num_workers_, num_workers_ == 1 ? " worker" : " workers",
+                      ", itself among them; ", human_bytes(mode_->pull_bytes()), " down and ", human_bytes(mode_->push_bytes()),
+                      " up for a ticket of ", tickets_.ticket_of(0, 0).num_samples(), " samples"));
     thread_ = std::thread([this, &configuration, server = std::move(server)]() mutable { serve(std::move(server), configuration); });
     std::exception_ptr own;
     bool lost_server = false;
     try {
-      ServedWorker worker(
-          *run_.model,
-          [this](const WorkOrder& order) { return ticket_work_.compute(Tickets(ticket_options_).ticket_of(order.step, order.share), order.learning_rate); },
-          std::move(client),
-          {.worker = 0,
-           .hello = configuration,
-           .injection = run_.injection,
-           .timeout_seconds = run_.config.timeout,
-           .between_tickets = [&] { take_up(saver, reporter, evaluator); }});
+      ServedWorker worker(*run_.model,
+                          [this](const WorkOrder& order) {
+                            return ticket_work_.compute(Tickets(ticket_options_).ticket_of(order.step, order.share), order.learning_rate);
+                          },
+                          std::move(client),
+                          {.worker = 0,
+                           .hello = configuration,
+                           .injection = run_.injection,
+                           .timeout_seconds = run_.config.timeout,
+                           .between_tickets = [&] { take_up(saver, reporter, evaluator); }});
       worker.run();
       take_up(saver, reporter, evaluator);
     } catch (const std::exception& error) {
@@ -250,9 +253,7 @@ void ServedRun::tell_end(RunReporter& reporter) const {
 /// What must be the same for tickets and accounts to go on as they were.
 std::string ServedRun::key() const { return concat("served | ", to_text(sync_), " | ", run_.config.remedy, " | ", num_workers_); }
 
-std::vector<FlatPiece> ServedRun::saved_pieces() const {
-  return (shown_ ? *shown_ : *snapshot()).pieces;
-}
+std::vector<FlatPiece> ServedRun::saved_pieces() const { return (shown_ ? *shown_ : *snapshot()).pieces; }
 
 std::vector<FlatPiece> ServedRun::loaded_pieces() {
   FoundAsyncState found = find_async_state(run_.config.run, key());

@@ -26,7 +26,8 @@ namespace cohort {
 /// The caller's thread works, tells, evaluates and saves; one of its own serves. `run`, of a world of one rank, must outlive it.
 class ServedRun {
  public:
-  /// Before the RunSaver: what it saves and loads is asked of this object from now on. Error(kBadInput) where a worker would have no samples.
+  /// Before the RunSaver: what it saves and loads is asked of this object from now on. Error(kBadInput) where a worker would have no
+  /// samples.
   ServedRun(RunSetup& run, int num_workers);
   ~ServedRun();
 
@@ -74,7 +75,7 @@ class ServedRun {
   int num_workers_;
   SyncMode sync_;
   TicketOptions ticket_options_;
-  TicketWork ticket_work_;                   // On run_.model, which this rank works with.
+  TicketWork ticket_work_;                    // On run_.model, which this rank works with.
   std::shared_ptr<LayerGraph> served_model_;  // Another, which holds the newest version.
   ServedModel own_, served_;
   std::unique_ptr<AsyncMode> mode_;

@@ -83,19 +83,18 @@ TrainResult work_for(const Job& job, const DataSet& data, const World& world, co
   const std::shared_ptr<LayerGraph> model = build_model(config.model, data.train->shape(), config.seed);
   check_model(job.config, job.layout, *model);
   const Tickets tickets(
-      ticket_options(config, *data.train, *model, steps_of_run(job, data.train->num_samples()), world.size, "--workers "));
+      ticket_options(config, *data.train, *model, steps_of_run(job, data.train->num_samples()), world.size, name_settings("--workers ")));
   TicketWork work(job, *data.train, *model);
-  ServedWorker worker(
-      *model, [&](const WorkOrder& order) { return work.compute(tickets.ticket_of(order.step, order.share), order.learning_rate); },
-      client_of(meeting, world.rank, limits_for(*model, config.timeout)),
-      {.worker = world.rank,
-       .hello = configuration_of(job.config),
-       .injection = injection_for_rank(job.faults, world.rank),
-       .timeout_seconds = config.timeout,
-       .counted =
-           [&](int64_t num_pushes) {
-             if (status) status[world.rank].last_step = num_pushes;
-           }});
+  ServedWorker worker(*model,
+                      [&](const WorkOrder& order) { return work.compute(tickets.ticket_of(order.step, order.share), order.learning_rate); },
+                      client_of(meeting, world.rank, limits_for(*model, config.timeout)),
+                      {.worker = world.rank,
+                       .hello = configuration_of(job.config),
+                       .injection = injection_for_rank(job.faults, world.rank),
+                       .timeout_seconds = config.timeout,
+                       .counted = [&](int64_t num_pushes) {
+                         if (status) status[world.rank].last_step = num_pushes;
+                       }});
   const std::string why = worker.run();
   if (!why.empty()) fail(ErrorCode::kEnvironment, "the training was ended: ", why);
   return {};

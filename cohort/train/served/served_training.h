@@ -1,6 +1,6 @@
 #pragma once
-// Trainings of real workers that do not wait for one another: sync=async and stale:K. Rank 0 serves the model (model_server.h) in a thread of
-// its own, and is a worker as well (served_worker.h), as all other ranks are.
+// Trainings of real workers that do not wait for one another: sync=async and stale:K. Rank 0 serves the model (model_server.h) in a thread
+// of its own, and is a worker as well (served_worker.h), as all other ranks are.
 
 #include "cohort/data/source.h"
 #include "cohort/job/job.h"

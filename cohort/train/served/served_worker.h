@@ -32,9 +32,9 @@ class ServedWorker {
   /// `model` must outlive it.
   ServedWorker(const torch::nn::Module& model, TicketSource source, MessageClient link, ServedWorkerOptions options);
 
-  /// Until the server says that it is over; returns why, "" for a training that came to its end. A connection that breaks is made again, and
-  /// the work in hand is thrown away: its ticket has gone to another. Error(kEnvironment) where the server is gone. What goes wrong here is
-  /// told to the server first.
+  /// Until the server says that it is over; returns why, "" for a training that came to its end. A connection that breaks is made again,
+  /// and the work in hand is thrown away: its ticket has gone to another. Error(kEnvironment) where the server is gone. What goes wrong
+  /// here is told to the server first.
   std::string run();
 
  private:

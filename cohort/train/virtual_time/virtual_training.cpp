@@ -24,7 +24,8 @@ VirtualTraining::VirtualTraining(RunSetup& run)
     : run_(run),
       spec_(parse_virtual(run.config.virtual_time)),
       sync_(parse_sync(run.job.layout.sync)),
-      ticket_options_(ticket_options(run.config, *run.data.train, *run.model, run.total_steps, spec_.workers, "--virtual workers=")),
+      ticket_options_(
+          ticket_options(run.config, *run.data.train, *run.model, run.total_steps, spec_.workers, name_settings("--virtual workers="))),
       tickets_(ticket_options_),
       ticket_work_(run.job, *run.data.train, *run.model),
       clock_(spec_, run.config.seed),
