@@ -15,6 +15,7 @@
 #include "cohort/cli/plan_instance.h"
 #include "cohort/cli/plan_machine.h"
 #include "cohort/cli/print_ladder.h"
+#include "cohort/cli/train_line.h"
 #include "cohort/cli/verb.h"
 #include "cohort/job/injected_faults.h"
 #include "cohort/job/option_rules.h"
@@ -130,7 +131,10 @@ SearchRequest request_of(const Arguments& arguments, const std::optional<study::
   if (!has_cluster && problem.profile.measured_on.empty())
     fail(ErrorCode::kBadInput, "plan: ", arguments.option("profile", ""),
          " does not say what it was measured on; give --cluster FILE (clusters/ has some; docs/formats/cluster.md)");
-  if (!has_cluster) problem.profile = measured_request(config, problem.profile).problem.profile;
+  if (!has_cluster) {
+    PlanProblem measured = measured_request(config, problem.profile).problem;
+    problem.profile = std::move(measured.profile), problem.writes_text = measured.writes_text;
+  }
   if (!has_cluster) problem.cluster = largest_machine(problem.profile, config.workers);  // search_machines() tries all.
   problem.intervals = kept_intervals_of(arguments, problem.profile);
   request.objective = objective_of(arguments, curve.has_value());
@@ -173,25 +177,22 @@ class SearchLine {
 };
 
 /// How to run it.
-std::string train_line(const Arguments& arguments, const Plan& plan, const std::string& file) {
+std::string line_of(const Arguments& arguments, const Plan& plan, const std::string& file) {
   const Layout layout = layout_of(plan.request.problem.profile, plan.answer.best);
   const Config& config = arguments.config;
-  const std::string what = config.study.empty() ? concat("--model ", arguments.was_given("model") ? shell_quoted(config.model) : "MODEL",
-                                                         " --data ", arguments.was_given("data") ? shell_quoted(config.data) : "DATA")
-                                                : "--study " + shell_quoted(config.study);
-  std::string line = concat("cohort train ", what, " --workers ", layout.num_ranks(), " --global-batch ", plan.answer.best.global_batch);
-  if (arguments.was_given("optimizer") && config.study.empty()) line += " --optimizer " + config.optimizer;
   const Situation situation{.config = config,
                             .layout = layout,
                             .num_ranks = layout.num_ranks(),
                             .one_host = layout.num_ranks() <= plan.request.problem.cluster.hosts.front().devices_per_host};
-  if (arguments.was_given("weights") && acts("weights", situation)) line += " --weights " + config.weights;
-  if (arguments.was_given("context") && config.study.empty()) line += concat(" --context ", config.context);
-  if (config.image_size > 0) line += concat(" --image-size ", config.image_size);
-  if (arguments.was_given("bucket-bytes") && acts("bucket-bytes", situation)) line += concat(" --bucket-bytes ", config.bucket_bytes);
-  if (arguments.was_given("memory-limit")) line += concat(" --memory-limit ", config.memory_limit);
-  if (const std::string slow = selected_faults(config.inject, layout.num_ranks(), true); !slow.empty()) line += " --inject " + slow;
-  return line + " --layout " + (file.empty() ? shell_quoted(to_text(layout)) : shell_quoted(file));
+  const std::string slow = selected_faults(config.inject, layout.num_ranks(), true);
+  return train_line(
+      arguments, plan.request.problem.profile,
+      {.num_ranks = layout.num_ranks(),
+       .global_batch = plan.answer.best.global_batch,
+       .options = concat(slow.empty() ? "" : "--inject " + slow + " ", "--layout ", shell_quoted(file.empty() ? to_text(layout) : file)),
+       // The layout says accumulate and precision itself.
+       .acts = [&](const std::string& name) { return name != "precision" && (name == "optimizer" || acts(name, situation)); },
+       .one_host = situation.one_host});
 }
 
 void print_text(const Arguments& arguments, const Plan& plan, const std::vector<WhatIf>& changes) {
@@ -209,7 +210,7 @@ void print_text(const Arguments& arguments, const Plan& plan, const std::vector<
       std::printf(" %.0f/%.0f %%", 100 * shares.naive[worker], 100 * shares.planned[worker]);
     std::printf("\n");
   }
-  std::printf("\n%s\n", train_line(arguments, plan, arguments.option("out", "")).c_str());
+  std::printf("\n%s\n", line_of(arguments, plan, arguments.option("out", "")).c_str());
 }
 
 /// As of an instance: a worker with several stages has its seconds by what they cost.

@@ -5,8 +5,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
-#include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/train_line.h"
 #include "cohort/data/source.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/train/measured/batch_finder.h"
@@ -117,14 +117,8 @@ void print_text(const Arguments& arguments, const FoundBatch& found) {
   const Config& config = arguments.config;
   if (found.largest == 0 || !arguments.was_given("global-batch")) return;
   const int64_t pieces = (config.global_batch + found.largest - 1) / found.largest;
-  std::string line = concat("cohort train --model ", shell_quoted(config.model), " --data ", shell_quoted(config.data), " --global-batch ",
-                            config.global_batch);
-  if (arguments.was_given("optimizer")) line += " --optimizer " + config.optimizer;
-  if (arguments.was_given("precision")) line += " --precision " + config.precision;
-  if (arguments.was_given("context")) line += concat(" --context ", config.context);
-  if (config.image_size > 0) line += concat(" --image-size ", config.image_size);
-  if (config.memory_limit > 0) line += concat(" --memory-limit ", config.memory_limit);
-  if (pieces > 1) line += concat(" --accumulate ", pieces);
+  const std::string line = train_line(
+      arguments, {}, {.global_batch = config.global_batch, .options = pieces > 1 ? concat("--accumulate ", pieces) : std::string()});
   std::printf("- a batch of %s on one worker:\n\n%s\n", with_commas(config.global_batch).c_str(), line.c_str());
 }
 

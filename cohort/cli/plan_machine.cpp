@@ -137,7 +137,7 @@ std::vector<std::string> machine_sentences(const MachineAnswer& found) {
   for (const MachineAnswer::Tried& tried : found.tried) {
     const int workers = tried.request.problem.cluster.num_devices();
     parts.push_back(concat(workers, workers == 1 ? " worker " : " workers ",
-                           tried.plan ? objective_text(tried.request.objective, tried.plan->objective) : std::string("nothing fits")));
+                           tried.plan ? objective_text(tried.request.objective, tried.plan->objective) : tried.why));
   }
   if (parts.size() < 2) return {};
   return {"measured on this machine with each number of workers side by side; the best plan of each: " + join(parts, ", ")};

@@ -8,9 +8,8 @@
 #include "cohort/base/error.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
-#include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
-#include "cohort/job/option_rules.h"
+#include "cohort/cli/train_line.h"
 #include "cohort/plan/explain/explain.h"
 #include "cohort/plan/explain/ladder_sources.h"
 #include "cohort/world/stop.h"
@@ -21,25 +20,6 @@ namespace {
 constexpr double kTight = 1.25;
 
 std::atomic<bool> stop{false};
-
-/// What was typed, as far as `train` reads it, with the rung's options over it.
-std::string train_line(const Arguments& arguments, const Rung& rung) {
-  const Config& config = arguments.config;
-  std::string line = concat("cohort train --model ", shell_quoted(config.model), " --data ",
-                            arguments.was_given("data") ? shell_quoted(config.data) : "DATA");
-  const auto add = [&](const char* name, const std::string& value) {
-    const std::string option = concat("--", name, " ");
-    if (!rung.options.starts_with(option) && rung.options.find(" " + option) == std::string::npos) line += " " + option + value;
-  };
-  if (const int ranks = rung.plan->candidate.layout.num_ranks(); ranks > 1) add("workers", std::to_string(ranks));
-  add("global-batch", std::to_string(rung.plan->global_batch));
-  for (const char* name : {"optimizer", "precision", "weights", "bucket-bytes"})
-    if (arguments.was_given(name)) add(name, plain_value(*find_setting(name), config));
-  if (arguments.was_given("context")) add("context", std::to_string(config.context));
-  if (config.image_size > 0) add("image-size", std::to_string(config.image_size));
-  if (config.memory_limit > 0) add("memory-limit", std::to_string(config.memory_limit));
-  return line + (rung.options.empty() ? "" : " " + rung.options);
-}
 
 }  // namespace
 
@@ -54,8 +34,13 @@ bool print_ladder(const Arguments& arguments, const SearchRequest& request, cons
     std::printf("%s\n", to_json(ladder).dump().c_str());
   } else {
     std::printf("%s%s", title.empty() ? "" : (title + "\n").c_str(), ladder_text(ladder).c_str());
-    if (best && arguments.was_given("model"))
-      std::printf("\nThe fastest that trains the same on these workers:\n\n%s\n", train_line(arguments, *best).c_str());
+    if (best)
+      std::printf(
+          "\nThe fastest that trains the same on these workers:\n\n%s\n",
+          train_line(
+              arguments, request.problem.profile,
+              {.num_ranks = best->plan->candidate.layout.num_ranks(), .global_batch = best->plan->global_batch, .options = best->options})
+              .c_str());
   }
   std::fflush(stdout);  // Before the line on stderr.
   return any_fits;

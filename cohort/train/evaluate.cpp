@@ -40,8 +40,6 @@ bool is_scores(const at::Tensor& output, const at::Tensor& target, int64_t num_c
 
 }  // namespace
 
-int64_t evaluation_batch_size(int64_t global_batch, int64_t accumulate) { return std::clamp<int64_t>(global_batch / accumulate, 8, 250); }
-
 Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, const EvaluationOptions& options) {
   at::NoGradGuard no_grad;
   const EvalMode mode(model);

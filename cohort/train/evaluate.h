@@ -32,10 +32,6 @@ struct EvaluationOptions {
   std::function<at::Tensor(int64_t number, const std::function<at::Tensor()>& input)> forward;
 };
 
-/// Samples of a chunk for a training with this global batch: of that size, so that evaluation does not need more memory than training does
-/// (forward alone keeps little); 8 to 250. The same for every number of workers, so that they add up the same numbers.
-int64_t evaluation_batch_size(int64_t global_batch, int64_t accumulate);
-
 /// Collective over `group`; the same result on every rank. Leaves the model in the mode (train or eval) in which it was.
 Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, const EvaluationOptions& options);
 

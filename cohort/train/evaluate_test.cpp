@@ -16,13 +16,6 @@
 
 namespace cohort {
 
-TEST_CASE("a chunk has the size of a step, within limits") {
-  CHECK(evaluation_batch_size(64, 1) == 64);
-  CHECK(evaluation_batch_size(1, 1) == 8);
-  CHECK(evaluation_batch_size(4096, 1) == 250);
-  CHECK(evaluation_batch_size(4096, 32) == 128);
-}
-
 TEST_CASE("chunks of any size, on any number of ranks, count every sample once") {
   const DataSet data = open_data("synthetic:1x8x8,classes=4,samples=300,noise=3");
   const int64_t num_samples = data.validation->num_samples();

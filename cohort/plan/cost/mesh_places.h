@@ -1,6 +1,9 @@
 #pragma once
 // Where the ranks of a layout lie on a cluster: hosts and kinds of device of the groups that exchange. Torch-free. Internal to this room.
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -8,6 +11,9 @@
 #include "cohort/plan/cluster.h"
 
 namespace cohort {
+
+/// Samples of the largest piece of a share, which is in whole ones.
+inline int64_t largest_piece(double samples) { return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(samples - 1e-9))); }
 
 /// Ranks of the layout are the cluster's first devices, numbered as Mesh (world/mesh.h) numbers them, without a table of all of them.
 class MeshPlaces {

@@ -11,7 +11,7 @@
 //      (stage_stash.cpp); a copy of the weights in half precision while a step runs; then the allocator's share.
 //
 // A step ends with its slowest worker. Cost: O(layers + edges) and the simulation, which is linear in its actions.
-// Not modelled: links that several exchanges share at once, evaluation, reading of data.
+// Not modelled: links that several exchanges share at once, seconds of evaluation, reading of data.
 #include "cohort/plan/cost/step_forecast.h"
 
 #include <algorithm>
@@ -25,6 +25,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/job/shares.h"
 #include "cohort/plan/cost/cut_layers.h"
+#include "cohort/plan/cost/end_memory.h"
 #include "cohort/plan/cost/exchange_forecast.h"
 #include "cohort/plan/cost/mesh_places.h"
 #include "cohort/plan/cost/scheduler.h"
@@ -37,8 +38,6 @@ namespace {
 constexpr int64_t kSimulated = 1 << 16;  // Computing actions.
 
 std::string precision_of(const Layout& layout) { return layout.precision.empty() ? "fp32" : layout.precision; }
-/// Of the largest piece of a share, which is in whole samples.
-int64_t whole_samples(double share) { return static_cast<int64_t>(std::ceil(share - 1e-9)); }
 
 int num_micro_steps(const Layout& layout) { return std::max(1, layout.accumulate); }
 
@@ -194,7 +193,7 @@ class Forecast {
     const double per_micro_step = static_cast<double>(problem_.global_batch) / num_micro_steps(layout_);
     for (int data = 0; data < layout_.dp; ++data) {
       const double share = per_micro_step * weights[static_cast<size_t>(data)] / sum;
-      out.emplace_back(problem_.cluster.device_of_rank(places_.rank(data, 0, 0)), std::max<int64_t>(1, whole_samples(share)));
+      out.emplace_back(problem_.cluster.device_of_rank(places_.rank(data, 0, 0)), largest_piece(share));
     }
     std::sort(out.begin(), out.end());
     out.erase(std::unique(out.begin(), out.end()), out.end());
@@ -303,6 +302,24 @@ class Forecast {
     return 4 * elements + buffers;
   }
 
+  /// Evaluation and text sample: of runs here.
+  void add_what_is_not_a_step(int worker, const std::vector<int>& layers, RankMemoryShape& shape) const {
+    const int kind = kind_of_worker_[static_cast<size_t>(worker)];
+    const int64_t samples =
+        evaluation_samples(problem_.global_batch, num_micro_steps(layout_), micro_batch_, problem_.memory_limit_bytes > 0);
+    shape.evaluation_bytes = samples == micro_batch_
+                                 ? evaluation_bytes(layers_of_worker_[static_cast<size_t>(worker)]->profile, layers, layout_.tp)
+                                 : evaluation_bytes(profile_at(problem_.profile, key(kind, samples)), layers, layout_.tp);
+    shape.has_part = layout_.is_model_parallel();
+    if (!problem_.writes_text || worker > 0) return;  // Rank 0 is of the first place.
+    std::vector<int> all(problem_.profile.layers.size());
+    std::iota(all.begin(), all.end(), 0);
+    ProfileKey one = key(kind, 1);
+    one.tp = 1;
+    if (!has_points(problem_.profile, one)) one.tp = layout_.tp;
+    shape.text_sample_bytes = forward_only_bytes(profile_at(problem_.profile, one), all) + (shape.has_part ? whole_model_bytes() : 0);
+  }
+
   WorkerForecast account(int worker) {
     const auto at = static_cast<size_t>(worker);
     const DeviceKind& device = problem_.cluster.devices[static_cast<size_t>(kind_of_worker_[at])];
@@ -380,6 +397,7 @@ class Forecast {
       shape.recompute = std::max(shape.recompute, stash_[static_cast<size_t>(stage)].again_bytes);
       shape.working = std::max(shape.working, stash_[static_cast<size_t>(stage)].working_bytes);
     }
+    if (is_measured_here) add_what_is_not_a_step(worker, out.layers, shape);
     out.memory = rank_memory(shape);
     out.memory.overhead =
         device.reserved_bytes + static_cast<int64_t>(std::ceil(device.allocator_overhead * static_cast<double>(out.memory.total())));

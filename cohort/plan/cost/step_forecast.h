@@ -24,6 +24,7 @@ struct PlanProblem {
   bool private_weights = false;    ///< Never one copy a host.
   int64_t memory_limit_bytes = 0;  ///< Of a rank, where less than its device has; 0: what the device has.
   int64_t bucket_bytes = 8 << 20;  ///< Of gradients that travel together.
+  bool writes_text = false;        ///< Rank 0 lets the model write some at the end.
   ForecastIntervals intervals;     ///< From errors of forecasts before; where it knows nothing, those of profile and cluster.
 };
 
@@ -44,7 +45,7 @@ struct StepMemory {
   int64_t buckets = 0;    ///< Of gradients, and whole units of ZeRO 2 and 3.
   int64_t stash = 0;      ///< Activations that the schedule keeps, inputs of stages included.
   int64_t recompute = 0;  ///< The largest stash of a recomputed layer, while it runs again.
-  int64_t working = 0;    ///< For a moment: gradients of activations, scratch, what is on its way or waits; the start of the run.
+  int64_t working = 0;    ///< For a moment: gradients of activations, scratch, what is on its way or waits; start and end of the run.
   int64_t overhead = 0;   ///< Of the allocator; and what the process has before.
   int64_t total() const { return weights + gradients + optimizer + buffers + buckets + stash + recompute + working + overhead; }
 };

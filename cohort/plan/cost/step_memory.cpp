@@ -10,6 +10,11 @@
 //   start          the whole model is there before a rank drops what is others': with a pipeline while its layers are measured, with
 //                  replicas while rank 0's weights travel. Only where `whole_model_bytes` says that it is so
 //
+//   evaluation     a forward of a chunk, when the stash is gone
+//   text sample    at the end, with data of text: rank 0 of a run with pp or tp has a whole model beside its part and its optimizer's
+//   state;
+//                  under ZeRO 3 every rank gathers all weights
+//
 //   pages          of each group through which ranks of this host exchange, a constant; in `buffers`
 //
 // Held against trainings by bench/ladder.py. Not modelled: what waits in channels between stages.
@@ -32,6 +37,17 @@ int64_t bytes_at_start(const RankMemoryShape& shape, const StateBytes& state) {
   return shape.whole_model_bytes;
 }
 
+/// `memory`: of a step.
+int64_t bytes_after_steps(const RankMemoryShape& shape, const StepMemory& memory) {
+  const StrategyShape& strategy = shape.strategy;
+  int64_t held = memory.weights + memory.gradients + memory.optimizer + memory.buffers;
+  if (strategy.zero < 2) held += memory.buckets;
+  int64_t text = shape.text_sample_bytes;
+  if (text > 0 && strategy.zero == 3 && strategy.num_ranks > 1 && !shape.has_part)  // Those that are gathered are among them.
+    text += strategy.trained_bytes - std::min(2 * strategy.largest_unit_bytes, strategy.trained_bytes);
+  return held + std::max(shape.evaluation_bytes, text);
+}
+
 }  // namespace
 
 StepMemory rank_memory(const RankMemoryShape& shape) {
@@ -51,7 +67,7 @@ StepMemory rank_memory(const RankMemoryShape& shape) {
     const int64_t at_end = 3 * in_flight;  // Gathered, travelling and waiting.
     out.working = std::max(out.working, at_end - out.buckets - out.stash - out.recompute);
   }
-  out.working += std::max<int64_t>(0, bytes_at_start(shape, state) - out.total());
+  out.working += std::max<int64_t>(0, std::max(bytes_at_start(shape, state), bytes_after_steps(shape, out)) - out.total());
   out.buffers += shape.num_groups * kPagesOfGroup;
   return out;
 }

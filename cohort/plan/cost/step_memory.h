@@ -19,6 +19,9 @@ struct RankMemoryShape {
   int64_t whole_model_bytes = 0;       ///< Where each rank builds the model before it keeps its part; 0: it does not.
   int num_groups = 0;  ///< Of ranks that exchange through pages of their own: data, pipeline, tensor; 0 of plans for elsewhere.
   int64_t stash = 0, recompute = 0, working = 0;  ///< Of the schedule: stage_stash.h.
+  int64_t evaluation_bytes = 0;                   ///< Of a chunk, beside what stays: end_memory.h.
+  int64_t text_sample_bytes = 0;                  ///< At the end: a whole model where this rank has a part, and a sample; 0: none.
+  bool has_part = false;                          ///< Of the model: pp or tp.
 };
 
 /// All of StepMemory but `overhead`.

@@ -37,16 +37,28 @@ std::string layers_text(const ModelProfile& profile, const std::vector<int>& lay
   return join(names, " | ");
 }
 
+/// Where ranks have devices of several kinds: how many have which, for a row has room for one.
+std::string kinds_text(const Cluster& cluster, int num_ranks) {
+  std::vector<int> ranks_of_kind(cluster.devices.size(), 0);
+  for (int rank = 0; rank < num_ranks; ++rank) ++ranks_of_kind[static_cast<size_t>(cluster.device_of_rank(rank))];
+  std::vector<std::string> parts;
+  for (size_t kind = 0; kind < ranks_of_kind.size(); ++kind)
+    if (ranks_of_kind[kind] > 0) parts.push_back(concat(ranks_of_kind[kind], " '", cluster.devices[kind].name, "'"));
+  return parts.size() < 2 ? "" : concat("devices      ", join(parts, ", "), "; a row of the table names the slowest of its ranks\n");
+}
+
 }  // namespace
 
 std::string plan_table(const SearchRequest& request, const PlanAnswer& answer) {
   const RankedPlan& best = answer.best;
   const StepForecast& forecast = best.forecast;
   const Layout layout = layout_of(request.problem.profile, best);
+  const bool is_uneven = !layout.shares.empty() && layout.shares != "equal";
   std::string out = concat("layout       ", to_text(layout), "\n");
   out += concat("ranks        ", layout.num_ranks(), " of ", request.problem.cluster.num_devices(), " devices of '",
-                request.problem.cluster.name, "', a global batch of ", best.global_batch, " in pieces of ",
-                best.candidate.micro_batch(best.global_batch), "\n");
+                request.problem.cluster.name, "', a global batch of ", best.global_batch,
+                is_uneven ? " in pieces of at most " : " in pieces of ", best.candidate.micro_batch(best.global_batch), "\n");
+  if (const std::string kinds = kinds_text(request.problem.cluster, layout.num_ranks()); !kinds.empty()) out += kinds;
   out += concat("step         ", human_seconds(forecast.step_seconds), " (", human_seconds(forecast.low_seconds), " to ",
                 human_seconds(forecast.high_seconds), "), ",
                 std::round(static_cast<double>(best.global_batch) / forecast.step_seconds * 10) / 10, " samples a second\n");

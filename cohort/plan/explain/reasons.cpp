@@ -3,6 +3,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/percent.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/explain/explain.h"
 #include "cohort/plan/explain/uneven.h"
@@ -10,11 +11,6 @@
 
 namespace cohort {
 namespace {
-
-std::string percent(double share) {
-  const double value = 100 * share;
-  return concat(value < 9.95 ? std::round(value * 10) / 10 : std::round(value), " %");
-}
 
 const WorkerForecast& slowest_of(const StepForecast& forecast) {
   return *std::max_element(forecast.workers.begin(), forecast.workers.end(), [](const WorkerForecast& a, const WorkerForecast& b) {
@@ -79,7 +75,7 @@ std::string why_not(const SearchRequest& request, const PlanAnswer& answer, cons
   // Of one batch both need the same steps, known or not.
   const bool overlaps = to_goal && other.global_batch == best.global_batch ? other.forecast.low_seconds <= best.forecast.high_seconds
                                                                            : other.low <= best.high;
-  if (overlaps) return concat("tied with ", name, ": ", percent(slower), " behind, but the intervals of the forecasts overlap", memory);
+  if (overlaps) return concat("tied with ", name, ": ", percent(slower), " behind, where the intervals of the forecasts overlap", memory);
   return concat(name, " lost: ", percent(slower), " behind", memory);
 }
 

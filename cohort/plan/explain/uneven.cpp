@@ -6,6 +6,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/percent.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/shares.h"
 #include "cohort/plan/cost/mesh_places.h"
@@ -17,9 +18,7 @@ namespace {
 double compute_seconds(const PlanProblem& problem, const Layout& layout, int rank, double share) {
   const int micro_steps = std::max(1, layout.accumulate);
   const DeviceKind& device = problem.cluster.devices[static_cast<size_t>(problem.cluster.device_of_rank(rank))];
-  const double most =
-      share * static_cast<double>(problem.global_batch) / micro_steps;  // Of a piece, in whole samples as forecast_step() has it.
-  const auto samples = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(most - 1e-9)));
+  const int64_t samples = largest_piece(share * static_cast<double>(problem.global_batch) / micro_steps);
   const Profile profile = profile_at(problem.profile, {device.name, layout.precision.empty() ? "fp32" : layout.precision, 1, samples});
   double seconds = 0;
   for (const LayerProfile& layer : profile.layers)
@@ -28,18 +27,21 @@ double compute_seconds(const PlanProblem& problem, const Layout& layout, int ran
 }
 
 double waste_of(const PlanProblem& problem, const Layout& layout, const std::vector<double>& shares, double step_seconds) {
-  double most = 0, total = 0;
+  std::vector<double> compute;
   const MeshPlaces places(layout, problem.cluster);
-  for (int data = 0; data < layout.dp; ++data) {
-    const double seconds = compute_seconds(problem, layout, places.rank(data, 0, 0), shares[static_cast<size_t>(data)]);
-    most = std::max(most, seconds), total += seconds;
-  }
-  return (most * layout.dp - total) / (layout.dp * std::max(step_seconds, most));
+  for (int data = 0; data < layout.dp; ++data)
+    compute.push_back(compute_seconds(problem, layout, places.rank(data, 0, 0), shares[static_cast<size_t>(data)]));
+  return waiting_share(compute, step_seconds);
 }
 
-std::string percent(double share) { return concat(std::lround(100 * share), " %"); }
-
 }  // namespace
+
+double waiting_share(const std::vector<double>& compute_seconds, double step_seconds) {
+  const auto workers = static_cast<double>(compute_seconds.size());
+  const double most = *std::max_element(compute_seconds.begin(), compute_seconds.end());
+  const double total = std::accumulate(compute_seconds.begin(), compute_seconds.end(), 0.0);
+  return (most * workers - total) / (workers * std::max(step_seconds, most));
+}
 
 std::optional<UnevenForecast> uneven_forecast(const PlanProblem& asked, const RankedPlan& plan) {
   const Layout& layout = plan.candidate.layout;

@@ -16,6 +16,10 @@ struct UnevenForecast {
   double equal_step_seconds = 0, equal_waste = 0;  ///< With equal shares and all else as in the plan.
 };
 
+/// The share of the ranks' seconds in which they wait for the slowest to have computed, in a step of `step_seconds`; one of
+/// `compute_seconds` a rank.
+double waiting_share(const std::vector<double>& compute_seconds, double step_seconds);
+
 /// Waste: the share of the ranks' seconds in which they wait for the slowest to have computed. None where the plan is not dp alone over
 /// devices of several kinds.
 std::optional<UnevenForecast> uneven_forecast(const PlanProblem& problem, const RankedPlan& plan);

@@ -5,6 +5,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/percent.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/explain/explain.h"
 #include "cohort/plan/plan.h"
@@ -82,11 +83,6 @@ std::optional<RankedPlan> same_plan(const SearchRequest& changed, const RankedPl
   return out;
 }
 
-std::string percent(double share) {
-  const double value = std::abs(100 * share);
-  return concat(value < 9.95 ? std::round(value * 10) / 10 : std::round(value), " %");
-}
-
 }  // namespace
 
 std::vector<WhatIf> what_if(const SearchRequest& request, const PlanAnswer& answer, double seconds, const std::atomic<bool>* stop,
@@ -114,7 +110,7 @@ std::vector<WhatIf> what_if(const SearchRequest& request, const PlanAnswer& answ
       one.gain = 1 - one.best.objective / answer.best.objective;
       const std::string layout = to_text(layout_of(request.problem.profile, one.best));
       const std::string difference =
-          std::abs(one.gain) < 0.0005 ? "no difference" : concat(percent(one.gain), one.gain > 0 ? " less" : " more");
+          std::abs(one.gain) < 0.0005 ? "no difference" : concat(percent(std::abs(one.gain)), one.gain > 0 ? " less" : " more");
       one.sentence = concat(change.name, ": ", layout == now ? "the same plan" : layout, ", ",
                             objective_text(request.objective, one.best.objective), ", ", difference);
     } catch (const Error& error) {

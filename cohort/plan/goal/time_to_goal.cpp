@@ -6,13 +6,13 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/percent.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/plan.h"
 
 namespace cohort {
 namespace {
 
-std::string percent(double share) { return concat(std::round(100 * share), " %"); }
 std::string workers_text(int number) { return concat(number, number == 1 ? " worker" : " workers"); }
 std::string end_text(double seconds) { return std::isfinite(seconds) ? human_seconds(seconds) : "unknown"; }
 std::string interval_text(const RankedPlan& plan) { return concat(end_text(plan.low), " to ", end_text(plan.high)); }

@@ -22,6 +22,18 @@ bool asks_for_fewer(const SearchRequest& request, int least) {
   return ranks < least;
 }
 
+std::string why_nothing(const SearchRequest& request, int num_devices) {
+  int64_t ranks = 1;
+  std::vector<std::string> held;
+  for (const auto& [key, value] : request.fixed) {
+    if (key == "dp" || key == "pp" || key == "tp") ranks *= parse_integer(value).value_or(1);
+    if (key != "precision" && key != "compress") held.push_back(concat(key, "=", value));
+  }
+  const std::string keys = join(held, ",");
+  if (ranks > num_devices) return concat("too few for ", keys);
+  return keys.empty() ? "nothing fits" : concat("nothing fits with ", keys);
+}
+
 }  // namespace
 
 MachineAnswer search_machines(const SearchRequest& request, int most_workers, const std::function<void(const SearchProgress&)>& progress,
@@ -54,7 +66,9 @@ MachineAnswer search_machines(const SearchRequest& request, int most_workers, co
       if (out.request.problem.cluster.hosts.empty() || answer.best.objective < out.answer.best.objective)
         out.request = here, out.answer = std::move(answer);
     } catch (const Error& error) {
-      last = error;  // Keys that are given may need more workers than this machine has.
+      last = error;
+      // Keys that are given may need more workers than this machine has.
+      out.tried.back().why = why_nothing(request, machine.num_devices());
     }
   }
   if (out.request.problem.cluster.hosts.empty()) {

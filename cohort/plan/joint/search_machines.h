@@ -2,6 +2,7 @@
 // The search over several machines of which one is taken: this one, with one rank that has all cores, with two that have half each, ...
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cohort/plan/joint/joint_search.h"
@@ -13,7 +14,8 @@ struct MachineAnswer {
   PlanAnswer answer;      ///< Its bound is the least over all machines.
   struct Tried {
     SearchRequest request;           ///< With this machine.
-    std::optional<RankedPlan> plan;  ///< Nothing: nothing fits there.
+    std::optional<RankedPlan> plan;  ///< Nothing: `why`.
+    std::string why = {};
   };
   std::vector<Tried> tried;  ///< One a machine, in their order.
 };

@@ -5,6 +5,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
+#include "cohort/base/text/percent.h"
 #include "cohort/base/text/text.h"
 #include "cohort/report/draw/page.h"
 #include "cohort/report/draw/svg.h"
@@ -15,8 +16,6 @@ namespace cohort::report {
 namespace {
 
 constexpr int kDrawnMicroBatches = 24;
-
-std::string percent(double share) { return concat(std::round(1000 * share) / 10, " %"); }
 
 std::string list_of(const std::vector<std::string>& sentences) {
   std::string items;

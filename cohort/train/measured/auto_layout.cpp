@@ -2,8 +2,8 @@
 //
 //   1. measure_model() for 1, 2, 4, ... and all workers.
 //   2. search_machines(). Plans that this configuration refuses (an option that goes with dp alone, say) are passed over.
-//   3. Plans whose intervals overlap with that of the best, three at most, train kTrialSteps steps each, in ranks and a folder of their own
-//      that are gone afterwards; the least median wins.
+//   3. Plans of different kinds whose intervals overlap with that of the best, three at most, train kTrialSteps steps each, in ranks and a
+//      folder of their own that are gone afterwards; of the least medians the simplest layout wins (plan/explain/trial_choice.cpp).
 
 #include "cohort/train/measured/auto_layout.h"
 
@@ -20,9 +20,11 @@
 #include "cohort/job/devices.h"
 #include "cohort/job/injected_faults.h"
 #include "cohort/job/job.h"
+#include "cohort/job/option_rules.h"
 #include "cohort/job/refusals.h"
 #include "cohort/plan/calibration/calibration_file.h"
 #include "cohort/plan/explain/explain.h"
+#include "cohort/plan/explain/trial_choice.h"
 #include "cohort/plan/explain/uneven.h"
 #include "cohort/plan/goal/goal_search.h"
 #include "cohort/plan/joint/search_machines.h"
@@ -112,8 +114,19 @@ std::vector<Choice> candidates(const Config& config, const MachineAnswer& found,
     if (tried.plan && tried.request.problem.cluster.num_devices() != found.request.problem.cluster.num_devices())
       all.push_back({tried.request, *tried.plan});
   std::erase_if(all, [&](const Choice& one) { return is_refused(with_plan(config, one.request.problem.profile, one.plan, goal)); });
+  if (!found.request.fixed.contains("accumulate"))
+    for (Choice& one : all) {
+      RankedPlan round = with_round_accumulate(one.request.problem, one.plan);
+      if (!is_refused(with_plan(config, one.request.problem.profile, round, goal))) one.plan = std::move(round);
+    }
   std::stable_sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return a.plan.objective < b.plan.objective; });
   return all;
+}
+
+std::vector<const RankedPlan*> plans_of(const std::vector<Choice>& choices) {
+  std::vector<const RankedPlan*> out;
+  for (const Choice& one : choices) out.push_back(&one.plan);
+  return out;
 }
 
 std::string text_of(const Choice& one) {
@@ -181,7 +194,7 @@ std::string machines_sentence(const MachineAnswer& found) {
   for (const MachineAnswer::Tried& tried : found.tried) {
     const int workers = tried.request.problem.cluster.num_devices();
     parts.push_back(concat(workers, workers == 1 ? " worker " : " workers ",
-                           tried.plan ? human_seconds(tried.plan->forecast.step_seconds) : std::string("nothing fits")));
+                           tried.plan ? human_seconds(tried.plan->forecast.step_seconds) : tried.why));
   }
   return "forecast of a step by workers: " + join(parts, ", ");
 }
@@ -206,6 +219,7 @@ SearchRequest measured_request(const Config& config, const ModelProfile& profile
   request.problem.private_weights = config.weights == "private";
   request.problem.memory_limit_bytes = config.memory_limit;
   if (config.bucket_bytes > 0) request.problem.bucket_bytes = config.bucket_bytes;
+  request.problem.writes_text = config.sample_bytes > 0 && is_text_data(config.data) == true;
   request.fixed["precision"] = config.precision;
   request.fixed["compress"] = "none";
   if (is_given(config, *find_setting("accumulate"))) request.fixed["accumulate"] = std::to_string(config.accumulate);
@@ -243,26 +257,31 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
     return out;
   }
   const double high = std::min(choices.front().plan.high, kWorthTrying * choices.front().plan.objective);
-  std::vector<Choice> close;
+  std::vector<Choice> near, close;
   for (const Choice& one : choices)
     if (one.plan.low <= high && one.plan.objective <= kWorthTrying * choices.front().plan.objective &&
-        static_cast<int>(close.size()) < kMostTrials && one.plan.forecast.step_seconds * kTrialSteps < kMostTrialSeconds)
-      close.push_back(one);
+        one.plan.forecast.step_seconds * kTrialSteps < kMostTrialSeconds)
+      near.push_back(one);
+  for (const size_t each : different_plans(plans_of(near), kMostTrials)) close.push_back(near[each]);
   size_t winner = 0;
   if (close.size() > 1) {
     std::vector<std::string> parts;
-    double least = std::numeric_limits<double>::infinity();
+    std::vector<double> costs;
     for (size_t i = 0; i < close.size(); ++i) {
       const RankedPlan& plan = close[i].plan;
       const double seconds = tried_seconds(with_plan(config, close[i].request.problem.profile, plan, goal), data);
       parts.push_back(concat(text_of(close[i]), " ", std::isfinite(seconds) ? human_seconds(seconds) : std::string("failed"), " (forecast ",
                              human_seconds(plan.forecast.step_seconds), ")"));
       const double times = plan.objective / plan.forecast.step_seconds;  // Steps to the goal; 1 where the step is the objective.
-      if (seconds * times < least) least = seconds * times, winner = i;
+      costs.push_back(seconds * times);
     }
+    winner = winner_of_trials(plans_of(close), costs);
+    const auto least = std::min_element(costs.begin(), costs.end());
+    if (std::isfinite(*least) && costs[winner] > *least)
+      parts.back() += concat("; within ", 100 * kNoiseFloor, " %, where two measurements of one layout may differ, the simplest is taken");
     sentences.push_back(concat("too close to tell by forecast, so each ran ", kTrialSteps, " steps: ", join(parts, "; ")));
   }
-  const Choice& chosen = close.size() > 1 ? close[winner] : choices.front();
+  const Choice& chosen = close.empty() ? choices.front() : close[winner];
   const int ranks = layout_of(profile, chosen.plan).num_ranks();
   sentences.push_back(concat("layout ", text_of(chosen), ", ", ranks, " of ", most, most == 1 ? " worker" : " workers",
                              ranks < most ? ": more are not faster" : ""));

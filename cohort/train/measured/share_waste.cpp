@@ -15,8 +15,10 @@
 #include <cmath>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/text/percent.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/group.h"
+#include "cohort/plan/explain/uneven.h"
 #include "cohort/train/measured/balance.h"
 
 namespace cohort {
@@ -44,8 +46,6 @@ double mean_step(const std::vector<ShareTimes>& ranks) {
   const double steps = sum(ranks, &ShareTimes::steps);
   return steps > 0 ? sum(ranks, &ShareTimes::step_seconds) / steps : kUnknown;
 }
-
-std::string percent(double share) { return concat(std::lround(100 * share), " %"); }
 
 std::string sentence_of(const WasteRecord& record, bool has_equal_now) {
   const auto times = [&](size_t rank) {
@@ -75,17 +75,18 @@ double measured_waste(const std::vector<ShareTimes>& ranks) {
 
 PlannedWaste waste_of_equal_shares(const std::vector<ShareTimes>& ranks, double global_batch) {
   const auto p = static_cast<double>(ranks.size());
-  double most = 0, total = 0, besides = kUnknown;
+  std::vector<double> computes;
+  double most = 0, besides = kUnknown;
   for (const ShareTimes& rank : ranks) {
     if (!(rank.samples > 0) || !(rank.steps > 0)) return {};
     const double compute = rank.compute_seconds / rank.samples * global_batch / p;
-    most = std::max(most, compute), total += compute;
+    computes.push_back(compute), most = std::max(most, compute);
     const double rest = (rank.step_seconds - rank.compute_seconds) / rank.steps;
     besides = std::isfinite(besides) ? std::min(besides, rest) : rest;
   }
   const double step = most + std::max(0.0, besides);
   if (!(step > 0)) return {};
-  return {.waste = (most * p - total) / (p * step), .step_seconds = step};
+  return {.waste = waiting_share(computes, step), .step_seconds = step};
 }
 
 void ShareWaste::add_step(const StepRecord& step, int64_t samples) {

@@ -19,6 +19,7 @@
 #include "cohort/models/registry.h"
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
+#include "cohort/plan/cost/end_memory.h"
 #include "cohort/train/device.h"
 #include "cohort/train/run/check_run.h"
 #include "cohort/train/run/run_folder.h"
@@ -146,13 +147,12 @@ LoaderOptions RunSetup::loader_options(int64_t first_step) const {
 
 EvaluationOptions RunSetup::evaluation_options() {
   ModelPart& part = *parallel.part;
-  EvaluationOptions how{.batch_size = evaluation_batch_size(config.global_batch, config.accumulate),
-                        .index = part.pipeline_index(),
-                        .count = part.num_pipelines(),
-                        .finish = [this] { parallel.strategy->finish_evaluation(); }};
-  // A chunk of a rank's micro-batch fits where its step did.
-  if (config.memory_limit > 0)
-    how.batch_size = std::clamp<int64_t>(config.global_batch / part.num_pipelines() / config.accumulate, 1, how.batch_size);
+  const int64_t pieces = int64_t{part.num_pipelines()} * config.accumulate * lockstep_layout().microbatches;
+  EvaluationOptions how{
+      .batch_size = evaluation_samples(config.global_batch, config.accumulate, config.global_batch / pieces, config.memory_limit > 0),
+      .index = part.pipeline_index(),
+      .count = part.num_pipelines(),
+      .finish = [this] { parallel.strategy->finish_evaluation(); }};
   if (part.pipeline()) how.begin = [&part] { part.pipeline()->begin_evaluation(); };
   how.forward = [this, &part](int64_t number, const std::function<at::Tensor()>& input) {
     at::Tensor output = part.pipeline() ? part.pipeline()->evaluate(number, input) : model->forward(input());
