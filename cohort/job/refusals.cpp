@@ -29,6 +29,7 @@ std::string not_virtual(const Situation& s) {
   if (precision == "fp16") return "--precision fp16";
   if (c.sync_batch_norm) return "--sync-batch-norm";
   if (c.noise_scale > 0) return concat("--noise-scale ", c.noise_scale);
+  if (c.memory_limit > 0) return concat("--memory-limit ", c.memory_limit);
   return c.inject.empty() ? "" : "--inject " + c.inject;
 }
 
@@ -143,7 +144,8 @@ std::vector<Refusal> refusals_of_local_steps() {
       {"`--virtual` with `sync=local` and `diloco`",
        "use sync=step, async, stale:K or queue, or real workers (--workers N) instead of --virtual",
        [](const Situation& s) { return if_asked(is_virtual(s) && trains_alone(s), sync_of(s) + name_settings(" with --virtual")); }},
-      {"`--virtual` with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm`, `--noise-scale` or `--inject`",
+      {"`--virtual` with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm`, `--noise-scale`, `--memory-limit` or "
+       "`--inject`",
        "leave it out; slow=, pauses= and mtbf= in --virtual make workers slow, stand still and die",
        [](const Situation& s) {
          const std::string found = is_virtual(s) ? not_virtual(s) : "";

@@ -64,6 +64,7 @@ std::vector<Asked> asked() {
           {21, with(&Config::virtual_time, std::string("workers=2")), {.sync = "queue", .precision = "fp16"}},
           {21, virtually(&Config::sync_batch_norm, true), {.sync = "queue"}},
           {21, virtually(&Config::noise_scale, int64_t{4}), {.sync = "async"}},
+          {21, virtually(&Config::memory_limit, int64_t{1} << 30), {.sync = "async"}},
           {21, virtually(&Config::inject, std::string("kill:0:1")), {.sync = "async"}}};
 }
 
