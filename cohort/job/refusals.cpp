@@ -39,7 +39,9 @@ std::string not_asynchronous(const Situation& s) {
 /// And under the virtual clock.
 std::string not_virtual(const Situation& s) {
   const std::string found = not_asynchronous(s);
-  return found.empty() && !s.config.inject.empty() ? "--inject " + s.config.inject : found;
+  if (!found.empty()) return found;
+  if (s.config.memory_limit > 0) return concat("--memory-limit ", s.config.memory_limit);
+  return s.config.inject.empty() ? "" : "--inject " + s.config.inject;
 }
 
 const std::string& shares_of(const Situation& s) { return s.layout.shares.empty() ? s.config.shares : s.layout.shares; }
@@ -180,7 +182,8 @@ std::vector<Refusal> refusals_of_local_steps() {
       {"`--virtual` with `sync=local` and `diloco`",
        "use sync=step, async, stale:K or queue, or real workers (--workers N) instead of --virtual",
        [](const Situation& s) { return if_asked(is_virtual(s) && trains_alone(s), sync_of(s) + name_settings(" with --virtual")); }},
-      {"`--virtual` with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm`, `--noise-scale` or `--inject`",
+      {"`--virtual` with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm`, `--noise-scale`, `--memory-limit` or "
+       "`--inject`",
        "leave it out; slow=, pauses= and mtbf= in --virtual make workers slow, stand still and die",
        [](const Situation& s) {
          const std::string found = is_virtual(s) ? not_virtual(s) : "";

@@ -73,6 +73,7 @@ std::vector<Asked> asked() {
           {25, with(&Config::virtual_time, std::string("workers=2")), {.sync = "queue", .precision = "fp16"}},
           {25, virtually(&Config::sync_batch_norm, true), {.sync = "queue"}},
           {25, virtually(&Config::noise_scale, int64_t{4}), {.sync = "async"}},
+          {25, virtually(&Config::memory_limit, int64_t{1} << 30), {.sync = "async"}},
           {25, virtually(&Config::inject, std::string("kill:0:1")), {.sync = "async"}}};
 }
 

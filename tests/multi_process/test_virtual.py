@@ -158,6 +158,7 @@ def test_what_is_malformed_or_does_not_act_is_refused_in_one_line():
                 ([*virtual, "--layout", "sync=local:3"], "with --virtual"),
                 ([*virtual, "--workers", "2"], "with 2 ranks"),
                 ([*virtual, "--accumulate", "2"], "--accumulate 2 with --virtual"),
+                ([*virtual, "--memory-limit", "1000000000"], "--memory-limit 1000000000 with --virtual"),
                 ([*virtual, "--inject", "kill:0:1"], "--inject kill:0:1 with --virtual"),
                 ([*virtual, "--layout", "sync=queue", "--remedy", "staleness"], "sync is queue"),
                 ([*virtual, "--layout", "sync=async", "--remedy", "prayer"], "no remedy 'prayer'"),
