@@ -14,13 +14,25 @@ namespace {
 
 std::atomic<int> log_rank{-1};
 
+/// What an option or a file says may have several lines; a message is one.
+std::string on_one_line(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  std::string line;
+  for (const char c : text) {
+    if (c == '\n') line += "\\n";
+    else if (c == '\t') line += "\\t";
+    else line += c;
+  }
+  return line;
+}
+
 void write_line(LogLevel level, const std::string& text) {
   std::string line = "cohort";
   if (log_rank >= 0) line += "[" + std::to_string(log_rank) + "]";
   line += ": ";
   if (level == LogLevel::kError) line += "error: ";
   if (level == LogLevel::kWarning) line += "warning: ";
-  line += printable(text);  // It may quote a damaged file or an option: nothing in it shall control a terminal.
+  line += on_one_line(printable(text));  // It may quote a damaged file or an option: nothing in it shall control a terminal.
   line += '\n';
   for (size_t done = 0; done < line.size();) {
     const ssize_t written = ::write(STDERR_FILENO, line.data() + done, line.size() - done);

@@ -1,5 +1,6 @@
 #pragma once
-// Messages for people, on stderr: "cohort: ..." and, in a job of several ranks, "cohort[1]: ...". Thread-safe; a line is one write.
+// Messages for people, on stderr: "cohort: ..." and, in a job of several ranks, "cohort[1]: ...". Thread-safe; a line is one write. Ends of
+// lines and tabs in the text, which come from an option or a file, are written as \n and \t.
 
 #include <string>
 

@@ -17,6 +17,7 @@
 #include "cohort/job/option_rules.h"
 #include "cohort/job/training/training_defaults.h"
 #include "cohort/version.h"
+#include "cohort/world/said_once.h"
 
 namespace cohort {
 namespace {
@@ -287,6 +288,19 @@ std::string shortened(const std::string& text) {
   return text.size() <= kMost ? text : concat(text.substr(0, kMost / 2), " ... ", text.substr(text.size() - kMost / 2));
 }
 
+/// What is wrong with the options is wrong for all ranks that a launcher started with them.
+void print_error(const Error& error) {
+  const std::string text = shortened(error.what());
+  if (error.code() != ErrorCode::kBadInput) return log_error(text);
+  World world;
+  try {
+    world = world_from_environment();
+  } catch (const Error&) {
+    return log_error(text);
+  }
+  log_error_once(world, text);
+}
+
 int run_one_of(const std::vector<Verb>& verbs, int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
   if (first.empty() || first == "-h" || first == "--help" || first == "help") {
@@ -306,7 +320,7 @@ int run_one_of(const std::vector<Verb>& verbs, int argc, char** argv) {
     if (first == "compress") fail(ErrorCode::kBadInput, "the verb 'compress' is not built yet; there are: ", join(names, " "));
     fail(ErrorCode::kBadInput, "unknown verb '", first, "'", did_you_mean(first, names), "; verbs: ", join(names, " "));
   } catch (const Error& error) {
-    if (*error.what() != 0) log_error(shortened(error.what()));  // Empty: ranks have said it.
+    if (*error.what() != 0) print_error(error);  // Empty: ranks have said it.
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
     const std::string text = error.what();

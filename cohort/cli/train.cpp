@@ -5,6 +5,7 @@
 #include <string>
 #include <system_error>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
@@ -12,10 +13,12 @@
 #include "cohort/cli/train_forecast.h"
 #include "cohort/cli/verb.h"
 #include "cohort/data/source.h"
+#include "cohort/job/option_rules.h"
 #include "cohort/job/resumed_config.h"
 #include "cohort/plan/calibration/calibration_file.h"
 #include "cohort/train/measured/auto_batch.h"
 #include "cohort/train/measured/auto_layout.h"
+#include "cohort/train/measured/check_auto.h"
 #include "cohort/train/run/check_run.h"
 #include "cohort/train/run/run_folder.h"
 #include "cohort/train/run/train_job.h"
@@ -83,6 +86,20 @@ Config config_to_resume(const Arguments& given, const std::string& run, bool mus
   return resumed_config({.run = run, .file = given.file, .given = given.config, .names = given.given});
 }
 
+/// What can be refused before anything is measured, where that would take seconds: with --layout auto and --profile.
+void check_before_measuring(const Arguments& given, const Job& job, bool plans, int num_ranks, bool is_alone) {
+  const std::optional<bool> is_text = is_text_data(job.config.data);
+  if (plans) {
+    job.devices.check(num_ranks);
+    check_any_layout(job.config, num_ranks, is_alone, is_text);
+  }
+  if (plans || given.option("profile", "").empty()) return;
+  check_run(job, is_text);
+  if (job.layout.sync != "step")
+    fail(ErrorCode::kBadInput, "--profile ", given.option("profile", ""),
+         ": only sync=step is forecast, and --layout has sync=", job.layout.sync, "; leave --profile out");
+}
+
 /// --layout auto becomes a layout, before ranks are forked or, where a launcher started them, by all of them together.
 void plan_layout(Config& config, const DataSet& data, const World& world, const KnownBefore& known, const AutoGoal* goal,
                  TrainOptions& options) {
@@ -105,14 +122,13 @@ int run_train(const Arguments& given) {
   Arguments arguments = given;
   std::unique_ptr<RunFolder> folder;
   std::optional<AutoGoal> goal;
+  Config before;  // Of a run that goes on.
   TrainOptions options{.folder_is_held = takes_folder};
   if (given.config.resume) {
     arguments.config.run = run_to_resume(given);
     if (takes_folder) folder = std::make_unique<RunFolder>(arguments.config);
-    Config before;
     arguments.config = config_to_resume(given, arguments.config.run, takes_folder, before);
     arguments.config = resolved_config(arguments, goal);
-    options.changes = changes_between(before, arguments.config);
   } else {
     arguments.config = resolved_config(given, goal);
   }
@@ -127,17 +143,31 @@ int run_train(const Arguments& given) {
   if (plans) config.layout = "dp";  // What is wrong with the other options is said before anything is measured.
   check_config(config);
   Job job = job_of(arguments);
+  config.device = job.config.device;
+  if (given.config.resume) options.changes = changes_between(before, config);
+  const int most_ranks = is_alone ? std::max(1, plans ? config.workers : job.num_ranks()) : world_here.size;
+  if (takes_folder) check_calibration_option(given.option("calibration", ""), /*writes=*/true);
   if (takes_folder && !folder) folder = std::make_unique<RunFolder>(config);
   if (folder) job.config.run = config.run = folder->path();
   load_plugin(config);
+  check_before_measuring(given, job, plans, most_ranks, is_alone);
   // Read before ranks are forked: once for all of them, and a bad file ends the command before anything is started.
   const DataSet data = open_data(config);
   check_data(job, data);
-  const std::optional<ModelProfile> profile =
-      profile_of_run(given, config, is_alone ? std::max(1, plans ? config.workers : job.num_ranks()) : world_here.size, data, world_here);
+  std::optional<ModelProfile> profile;
+  if (!plans) profile = profile_of_run(given, config, most_ranks, data, world_here);
   if (plans) {
     try {
-      plan_layout(config, data, world_here, {profile, calibration_file(given.option("calibration", ""))}, goal ? &*goal : nullptr, options);
+      check_model_for_auto(job, data, most_ranks, is_alone);
+      const double start = steady_seconds();
+      const std::string path = given.option("profile", "");
+      std::error_code ignored;
+      const bool is_kept = std::filesystem::exists(path, ignored);
+      profile = profile_of_run(given, config, most_ranks, data, world_here);
+      const KnownBefore known{.profile = profile,
+                              .calibration_file = calibration_file(given.option("calibration", "")),
+                              .measured_seconds = is_kept ? 0 : steady_seconds() - start};
+      plan_layout(config, data, world_here, known, goal ? &*goal : nullptr, options);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kInfeasible && takes_folder) advise_on_memory(job, is_alone);
       throw;

@@ -31,6 +31,16 @@ TEST_CASE("devices: one for all, or one a rank") {
   CHECK(first_devices_of("cuda", 2) == "cuda");
 }
 
+TEST_CASE("devices: a list of cpu is cpu to the run that is kept, and is still one entry a rank") {
+  Config config;
+  config.device = "cpu,cpu";
+  const Job job = resolve(config, 2);
+  CHECK(job.config.device == "cpu");
+  CHECK(job.devices.is_list());
+  config.device = "cuda:0,cpu";
+  CHECK(resolve(config, 2).config.device == "cuda:0,cpu");
+}
+
 TEST_CASE("devices: what is none is refused with the entry that is wrong") {
   for (const auto& [text, says] :
        std::vector<std::pair<std::string, std::string>>{{"gpu", "did you mean 'cuda'?"},

@@ -18,7 +18,7 @@ std::vector<InjectedFault> parse_faults(const std::string& text) {
     const char *name, *form, *example, *value;
     double least;
   };
-  static constexpr Kind kKinds[] = {{"slow", "slow:RANK:FACTOR", "slow:1:2.5", "a factor of 1 or more", 1},
+  static constexpr Kind kKinds[] = {{"slow", "slow:RANK:FACTOR", "slow:1:2.5", "a factor above 1", 1},
                                     {"pause", "pause:RANK:SECONDS", "pause:1:30", "a number of seconds, 0 or more", 0},
                                     {"kill", "kill:RANK:STEP", "kill:1:7", "a step, counted from 0", 0}};
   std::vector<InjectedFault> faults;
@@ -38,8 +38,8 @@ std::vector<InjectedFault> parse_faults(const std::string& text) {
     const auto rank = parse_integer(fields[1]);
     const auto value = parse_number(fields[2]);
     if (!rank || *rank < 0) refuse(concat("'", fields[1], "' is no rank, which stands first and is a whole number from 0 on"));
-    const bool is_step = std::string(kind->name) == "kill";
-    if (!value || !(*value >= kind->least && *value <= kMany) || (is_step && *value != std::floor(*value)))
+    const bool is_step = std::string(kind->name) == "kill", is_factor = std::string(kind->name) == "slow";
+    if (!value || !(*value >= kind->least && *value <= kMany) || (is_factor && *value == 1) || (is_step && *value != std::floor(*value)))
       refuse(concat("'", fields[2], "' is not ", kind->value));
     for (const InjectedFault& other : faults)
       if (other.kind == fields[0] && other.rank == *rank)

@@ -47,6 +47,8 @@ Job resolve(const Config& given, const Layout& layout, bool one_host) {
           .faults = parse_faults(config.inject),
           .shares = parse_shares(config.shares),
           .devices = parse_devices(config.device)};
+  // The run may go on with another number of workers; `devices` is held against the number that there is now.
+  if (job.devices.all_cpu()) job.config.device = "cpu";
   if (!config.goal.empty()) job.goal = parse_goal(config.goal);
   return job;
 }

@@ -1,5 +1,4 @@
-// A ModelProfile as JSON: docs/formats/profile.md. Costs stand in lists, one number a layer, because an object a layer and point would make
-// a file of 65,536 layers five times as large.
+// A ModelProfile as JSON: docs/formats/profile.md. Costs stand in lists, not in an object a layer and point: a fifth of the bytes.
 //
 // A file that is too large is refused before anything is built from it: by its bytes, then by a count of its objects, lists and values in
 // one pass over the text, which bounds the JSON tree whatever the file holds. Source: ours.
@@ -18,6 +17,7 @@
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/model_profile.h"
+#include "cohort/plan/profile_codings.h"
 
 namespace cohort {
 namespace {
@@ -236,8 +236,8 @@ void sort_points(std::vector<ProfilePoint>& points, const std::string& where) {
 
 CodingCost coding_from_json(const Json& json, const std::string& where) {
   const Fields its(json, where, kCodingKeys);
-  const auto exchanges = static_cast<int>(its.integer("num_exchanges", 1, 1 << 20));
-  return {its.text("device"), its.text("compress"), its.number("seconds", 0, kMostSeconds), its.number("sent_share", 0, 1e6), exchanges};
+  return {its.text("device"), its.text("compress"), its.number("seconds", 0, kMostSeconds), its.number("sent_share", 0, 1e6),
+          static_cast<int>(its.integer("num_exchanges", 1, 1 << 20))};
 }
 
 /// What both forms have.
@@ -368,6 +368,7 @@ ModelProfile model_profile_from_json(const Json& json, const std::string& where)
   if (fields.has("measured_on"))
     for (const Json& cluster : fields.list("measured_on", kMostClusters))
       profile.measured_on.push_back(cluster_from_json(cluster, concat(where, ": measured_on[", profile.measured_on.size(), "]")));
+  check_codings(profile, where);
   return finished(std::move(profile), fields, where);
 }
 

@@ -219,6 +219,28 @@ TEST_CASE("what is wrong in a file is said with its place") {
           [](Json& j) { j["micro_batch"] = 3; });
 }
 
+TEST_CASE("a compression that means nothing is refused with its place") {
+  Json json = to_json(random_profile(3, 4, 3));
+  for (Json& point : json["points"]) point["device"] = "here";
+  const auto refused = [&](const std::vector<std::pair<std::string, std::string>>& of) {
+    Json changed = json;
+    for (const auto& [device, compress] : of)
+      changed["codings"].push_back(
+          {{"device", device}, {"compress", compress}, {"seconds", 1e-3}, {"sent_share", 0.25}, {"num_exchanges", 1}});
+    return refusal([&] { model_profile_from_json(changed, "f.json"); });
+  };
+  CHECK(refused({{"here", "int8"}, {"here", "topk:0.1"}, {"here", "powersgd:4"}, {"", "int8"}}) == "");
+  CHECK(refused({{"here", "int9"}}) ==
+        "f.json: codings[0]: compress=int9: no such compression (did you mean 'int8'?); one of none, fp16, bf16, int8, topk:F, powersgd:R");
+  CHECK(refused({{"here", "int8"}, {"here", "topk:2"}}).starts_with("f.json: codings[1]: compress=topk:2: F in topk:F is"));
+  CHECK(refused({{"here", "none"}}).find("costs nothing") != std::string::npos);
+  CHECK(refused({{"here", "int8"}, {"here", "int8"}}) == "f.json: codings[1]: another entry is for device \"here\" and int8, too");
+  CHECK(refused({{"there", "int8"}}) ==
+        "f.json: codings[0]: 'device' is \"there\", which no point has; give the name that the points have");
+  for (Json& point : json["points"]) point["device"] = "";
+  CHECK(refused({{"there", "int8"}}) == "");  // Points of any device are of that one too.
+}
+
 TEST_CASE("a file of too many layers is refused at once") {
   const TemporaryFolder folder;
   const std::string path = folder / "large.json";

@@ -23,6 +23,7 @@
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/parallel/parameters.h"
+#include "cohort/train/run/check_run.h"
 #include "cohort/train/strategy_options.h"
 #include "cohort/train/tensor_division.h"
 
@@ -57,9 +58,7 @@ void share_batch_norm(LayerGraph& model, const Job& job, const Group& data_group
   // Layers wait for each other in an order of their own, so they get a group of their own.
   const int converted = convert_sync_batch_norm(model, data_group.size() > 1 ? data_group.split(everybody, "batch norm") : data_group);
   const std::vector<std::string> everywhere = group.all_gather_text(converted > 0 ? "some" : "", "which ranks have batch norm");
-  if (std::all_of(everywhere.begin(), everywhere.end(), [](const std::string& some) { return some.empty(); }))
-    fail(ErrorCode::kBadInput, name_settings("--sync-batch-norm: the model "), job.config.model,
-         " has no batch norm layers; leave the option out");
+  check_batch_norm(job.config, std::any_of(everywhere.begin(), everywhere.end(), [](const std::string& some) { return !some.empty(); }));
   model.set_sample_granularity(1);
 }
 

@@ -21,6 +21,7 @@
 #include "cohort/base/cores.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
+#include "cohort/world/said_once.h"
 #include "cohort/world/status.h"
 #include "cohort/world/stop.h"
 #include "cohort/world/supervisor.h"
@@ -148,7 +149,8 @@ int guarded(const World& world, const std::function<int(const World&)>& body, st
   if (world.status_fd >= 0) count_steps(StatusPage::open(::dup(world.status_fd), world.size)[world.rank]);
   const auto failed = [&](int code, const std::string& text) {
     if (failure) *failure = text;
-    if (!report_to_launcher(world.status_fd, world.rank, world.size, code, text)) log_error(text);
+    if (report_to_launcher(world.status_fd, world.rank, world.size, code, text)) return code;
+    code == static_cast<int>(ErrorCode::kBadInput) ? log_error_once(world, text) : log_error(text);
     return code;
   };
   try {

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from support import COHORT, Folder, check, main, run, run_ok, skip
+from support import COHORT, Folder, check, children, finish, main, run, run_ok, skip, start, wait_for
 
 FC = ["--model", "fc:hidden=64,layers=2", "--data", "synthetic:1x16x16,classes=5,samples=400", "--global-batch", "32", "--optimizer", "momentum", "--lr", "0.02"]
 TEXT = ["--model", "transformer:width=32,layers=2,heads=2", "--data", "synthetic:text,samples=200", "--context", "16", "--global-batch", "16", "--lr", "0.01"]
@@ -63,9 +63,34 @@ def test_ctrl_c_ends_it_while_it_measures_and_tries():
             check(process.returncode == 130 and (trained or err.strip().splitlines()[-1].count("interrupted") == 1), (seconds, process.returncode, out, err))
 
 
+def test_a_rank_that_is_killed_while_it_measures_is_one_line():
+    with Folder() as folder:
+        process = start(["train", "--model", "cnn", "--data", "synthetic:1x16x16,classes=4,samples=512", "--workers", 2, "--layout", "auto", "--steps", 4, "--quiet", "--run", folder / "run"])
+        time.sleep(0.6)
+        wait_for(lambda: children(process.pid), "a rank that measures")
+        os.kill(children(process.pid)[0], signal.SIGKILL)
+        code, out, err = finish(process)
+        check(code == 4 and "SIGKILL" in err and len(err.splitlines()) == 1, (code, out, err))
+
+
 def test_auto_is_refused_where_nobody_plans():
     code, out, err = run(["verify", *FC, "--layout", "auto", "--workers", 2])
     check(code == 2 and "--layout auto is chosen by `cohort train`" in err, (code, err))
+
+
+def test_what_no_layout_can_do_is_one_line_before_anything_is_measured():
+    with Folder() as folder:
+        (folder / "garbage").write_text("what\n")
+        base = ["train", *FC, "--workers", 2, "--steps", 4, "--run", folder / "run"]
+        auto = [*base, "--layout", "auto"]
+        for arguments, words in (([*auto, "--sync-batch-norm"], "has no batch norm layers"), ([*auto, "--outer-lr", 0.5], "--outer-lr 0.5 would do nothing here"),
+                                 ([*auto, "--backend", "nccl"], "--backend nccl"), ([*auto, "--memory-limit", 1000], "one sample of the data is a tensor of 1024 bytes"),
+                                 ([*auto, "--calibration", folder / "garbage"], "no calibration file"), ([*auto, "--calibration", folder], "--calibration"),
+                                 ([*base, "--profile", folder / "new.json", "--layout", "dp=2,sync=local:4"], "only sync=step is forecast"),
+                                 ([*base, "--profile", folder / "new.json", "--outer-lr", 0.5], "would do nothing here"), (["train", "--model", "f\nc"], "f\\nc")):
+            code, out, err = run(arguments)
+            check(code == 2 and words in err and len(err.splitlines()) == 1 and not out, (arguments, code, out, err))
+        check(not (folder / "new.json").exists(), "it was measured")
 
 
 def test_auto_under_a_launcher_takes_all_ranks():
@@ -75,6 +100,8 @@ def test_auto_under_a_launcher_takes_all_ranks():
     with Folder() as folder:
         result = subprocess.run([launcher, "-n", "2", COHORT, "train", *FC, "--layout", "auto", "--steps", "6", "--run", str(folder / "run")],
                                 stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+        bad = subprocess.run([launcher, "-n", "2", COHORT, "train", *FC, "--layout", "auto", "--outer-lr", "0.5"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        check(bad.returncode == 2 and bad.stderr.count("--outer-lr 0.5 would do nothing") == 1, (bad.returncode, bad.stderr))
         check(result.returncode == 0 and result.stderr.count("auto: layout ") == 1, (result.returncode, result.stdout, result.stderr))
         check(json.loads((folder / "run" / "plan.json").read_text())["num_workers"] == 2, "two ranks")
 

@@ -1,5 +1,8 @@
 """`cohort bench messages`: that all arrive is checked by the program itself; here, that each way has a line."""
-from support import check, main, run, run_ok
+import signal
+import time
+
+from support import check, finish, main, run, run_ok, start
 
 WAYS = ["encrypted", "not-encrypted", "encrypted-without-port", "socket"]
 
@@ -11,6 +14,14 @@ def test_every_way_has_a_line():
         check(line["op"] == "messages" and line["small_bytes"] == 64 and line["large_bytes"] == 8 << 20, line)
         check(0 < line["round_trip_seconds"] < 60 and line["bytes_per_second"] > 0, line)
     check("MB/s" in run(["bench", "messages", "--rounds", 1])[1], "no table for people")
+
+
+def test_ctrl_c_ends_it_with_a_line():
+    process = start(["bench", "messages", "--rounds", 1000])
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    code, out, err = finish(process)
+    check(code == 130 and not out and err.count("interrupted") == 1 and len(err.splitlines()) == 1, (code, out, err))
 
 
 def test_what_does_not_act_is_refused():

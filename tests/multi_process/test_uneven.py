@@ -16,18 +16,19 @@ def refused(arguments, *parts):
     check(code == 2 and len(lines) == 1 and all(part in err for part in parts), (arguments, code, out, err))
 
 
-def test_a_device_list_is_known_to_the_run_and_may_change_with_a_resume():
+def test_a_device_list_of_cpu_is_cpu_and_the_number_may_change_with_a_resume():
     with Folder() as folder:
         listed, plain = folder / "listed", folder / "plain"
         run_ok(["train", *TINY, "--workers", 3, "--device", "cpu,cpu,cpu", "--steps", 6, "--run", listed])
         run_ok(["train", *TINY, "--workers", 3, "--steps", 6, "--run", plain])
-        check(events(listed, "start")[0]["devices"] == ["cpu"] * 3 and "devices" not in events(plain, "start")[0], "start")
-        check([rank["device"] for rank in events(listed, "ranks")[-1]["ranks"]] == ["cpu"] * 3, "ranks")
+        check("devices" not in events(listed, "start")[0], "start")
         check([step["loss"] for step in events(listed, "step")] == [step["loss"] for step in events(plain, "step")], "all on the CPU share one copy of the weights, as ever")
-        check('device = "cpu,cpu,cpu"' in (listed / "config.toml").read_text() and "cpu, cpu, cpu" in (listed / "report.html").read_text(), "config and report")
-        refused(["train", "--run", listed, "--resume", "--workers", 2, "--steps", 8], "--device has 3 entries, and there are 2 ranks")
-        run_ok(["train", "--run", listed, "--resume", "--workers", 2, "--device", "cpu,cpu", "--steps", 8])
-        check({change["setting"] for change in events(listed, "changed")} >= {"device", "workers"}, events(listed, "changed"))
+        check("cpu,cpu" not in (listed / "config.toml").read_text(), "config")
+        refused(["train", "--run", listed, "--resume", "--workers", 2, "--device", "cpu,cpu,cpu", "--steps", 8], "--device has 3 entries, and there are 2 ranks")
+        run_ok(["train", "--run", listed, "--resume", "--workers", 2, "--steps", 8])
+        run_ok(["train", "--run", listed, "--resume", "--workers", 2, "--device", "cpu,cpu", "--steps", 10])
+        check({change["setting"] for change in events(listed, "changed")} == {"workers", "steps"}, events(listed, "changed"))
+        refused(["train", *TINY, "--workers", 2, "--layout", "auto", "--device", "cpu,cpu,cpu", "--steps", 3, "--run", folder / "auto"], "--device has 3 entries")
         run_ok(["verify", *TINY, "--workers", 2, "--device", "cpu,cpu", "--shares", "3:1", "--steps", 3])
 
 

@@ -2,11 +2,9 @@
 
 #include <ATen/ops/empty_like.h>
 
-#include <functional>
-#include <optional>
+#include <map>
 
-#include "cohort/base/fail.h"
-#include "cohort/base/text/text.h"
+#include "cohort/job/compression.h"
 #include "cohort/parallel/compress/compressors.h"
 
 namespace cohort {
@@ -20,70 +18,29 @@ struct Request {
   double argument;
 };
 
-struct Row {
-  std::string name;
-  std::string argument;  ///< As the user writes it; empty: there is none.
-  std::string allowed;   ///< What it may be.
-  std::function<bool(double)> allows;
-  std::function<std::unique_ptr<Compressor>(const Request&)> make;
-};
+using Maker = std::unique_ptr<Compressor> (*)(const Request&);
 
-bool is_fraction(double value) { return value > 0 && value <= 1; }
-bool is_rank(double value) { return value >= 1 && value <= 1024 && value == static_cast<double>(static_cast<int64_t>(value)); }
-
-const std::vector<Row>& rows() {
-  static const std::vector<Row> table = {
-      {"none", "", "", {}, [](const Request&) { return nullptr; }},
-      {"fp16", "", "", {}, [](const Request& r) { return make_fp16(r.num_elements); }},
-      {"bf16", "", "", {}, [](const Request& r) { return make_bf16(r.num_elements); }},
-      {"int8", "", "", {}, [](const Request& r) { return make_int8(r.num_elements); }},
-      {"topk", "F", "the fraction of the elements that is sent, 0 < F <= 1, e.g. topk:0.01", is_fraction,
-       [](const Request& r) { return make_top_k(r.num_elements, r.argument); }},
-      {"powersgd", "R", "the rank of the approximation, a whole number from 1 to 1024, e.g. powersgd:4", is_rank,
-       [](const Request& r) { return make_power_sgd(r.buffer, r.num_elements, static_cast<int64_t>(r.argument), r.seed); }},
+/// By the names of job/compression.cpp.
+Maker maker_of(const std::string& name) {
+  static const std::map<std::string, Maker> table = {
+      {"none", [](const Request&) -> std::unique_ptr<Compressor> { return nullptr; }},
+      {"fp16", [](const Request& r) { return make_fp16(r.num_elements); }},
+      {"bf16", [](const Request& r) { return make_bf16(r.num_elements); }},
+      {"int8", [](const Request& r) { return make_int8(r.num_elements); }},
+      {"topk", [](const Request& r) { return make_top_k(r.num_elements, r.argument); }},
+      {"powersgd", [](const Request& r) { return make_power_sgd(r.buffer, r.num_elements, static_cast<int64_t>(r.argument), r.seed); }},
   };
-  return table;
-}
-
-std::string known_specs() {
-  std::vector<std::string> specs;
-  for (const Row& row : rows()) specs.push_back(row.argument.empty() ? row.name : row.name + ":" + row.argument);
-  return join(specs, ", ");
-}
-
-struct Parsed {
-  const Row* row;
-  double argument = 0;
-};
-
-Parsed parse(const std::string& spec) {
-  const size_t colon = spec.find(':');
-  const std::string name = spec.substr(0, colon);
-  std::vector<std::string> names;
-  for (const Row& row : rows()) {
-    names.push_back(row.name);
-    if (row.name != name) continue;
-    if (row.argument.empty()) {
-      if (colon != std::string::npos)
-        fail(ErrorCode::kBadInput, "compress=", printable(spec), ": ", name, " takes no number; write ", name);
-      return {&row};
-    }
-    const std::optional<double> argument = colon == std::string::npos ? std::nullopt : parse_number(spec.substr(colon + 1));
-    if (!argument || !row.allows(*argument))
-      fail(ErrorCode::kBadInput, "compress=", printable(spec), ": ", row.argument, " in ", name, ":", row.argument, " is ", row.allowed);
-    return {&row, *argument};
-  }
-  fail(ErrorCode::kBadInput, "compress=", printable(spec), ": no such compression", did_you_mean(name, names), "; one of ", known_specs());
+  return table.at(name);
 }
 
 }  // namespace
 
 std::unique_ptr<Compressor> make_compressor(const std::string& spec, const CompressedBuffer& buffer, int64_t num_elements, uint64_t seed) {
-  const Parsed parsed = parse(spec);
-  return parsed.row->make({buffer, num_elements, seed, parsed.argument});
+  const Compression compression = parse_compression(spec);
+  return maker_of(compression.name)({buffer, num_elements, seed, compression.argument});
 }
 
-void check_compressor(const std::string& spec) { parse(spec); }
+void check_compressor(const std::string& spec) { parse_compression(spec); }
 
 void CompressorBackup::keep(Compressor& compressor) {
   const auto state = compressor.state();

@@ -15,6 +15,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/append_file.h"
 #include "cohort/base/files/file.h"
+#include "cohort/base/files/writable_place.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
@@ -145,6 +146,21 @@ KeptErrors read_calibration(const std::string& path) {
   if (num_damaged > 0) kept.damaged = concat(num_damaged, num_damaged == 1 ? " line is" : " lines are", " damaged and left out: ", first);
   if (kept.errors.size() > kMostLines) kept.errors.erase(kept.errors.begin(), kept.errors.end() - static_cast<std::ptrdiff_t>(kMostLines));
   return kept;
+}
+
+void check_calibration_option(const std::string& option, bool writes) {
+  if (option.empty() || option == "none") return;
+  try {
+    if (writes) {
+      std::error_code ignored;
+      if (!std::filesystem::exists(parent_folder(option), ignored)) check_writable_folder(parent_folder(option));
+      else check_writable_file(option);
+    }
+    const KeptErrors kept = read_calibration(option);
+    if (kept.errors.empty() && !kept.damaged.empty()) fail(ErrorCode::kBadInput, "no calibration file: ", kept.damaged);
+  } catch (const Error& error) {
+    fail(ErrorCode::kBadInput, "--calibration ", option, ": ", error.what(), "; name another file, or none");
+  }
 }
 
 ForecastIntervals kept_intervals(const std::string& path, const ModelProfile& profile) {

@@ -21,6 +21,10 @@ struct KeptErrors {
 /// Nothing where `path` is "" or there is no such file. What cannot be read, or is no line of the format, is left out and said.
 KeptErrors read_calibration(const std::string& path);
 
+/// Error(kBadInput) in one line for a file that --calibration names and that is none: a folder, a device, or one without a single line that
+/// can be read; with `writes` also where a line cannot be put there. The default file is never a reason to stop.
+void check_calibration_option(const std::string& option, bool writes);
+
 /// What the file says of forecasts of this profile's model. A warning tells what was left out of it.
 ForecastIntervals kept_intervals(const std::string& path, const ModelProfile& profile);
 

@@ -8,12 +8,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
+#include "cohort/base/error.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/plan/calibration/plan_forecast.h"
-#include "cohort/testing/errors.h"
 #include "cohort/testing/mutation.h"
 #include "cohort/testing/text.h"
 
@@ -34,6 +35,16 @@ ForecastError error(int64_t steps) {
           .measured_step_seconds = 0.25,
           .predicted_peak_bytes = 1000,
           .measured_peak_bytes = 2000};
+}
+
+/// "" where it is let pass.
+std::string said(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
 }
 
 void append_text(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::app | std::ios::binary) << text; }
@@ -97,6 +108,28 @@ TEST_CASE("calibration file: what is no file, or cannot be written, is said and 
   std::ofstream(folder / "file") << "x";
   CHECK(contains(append_calibration(folder / "file/below/c.jsonl", error(10)), "cannot make"));
   CHECK(append_calibration("", error(10)).empty());
+}
+
+TEST_CASE("calibration file: one that is named and of no use is refused") {
+  const TemporaryFolder folder;
+  const auto refused = [](const std::string& path, bool writes) { return said([&] { check_calibration_option(path, writes); }); };
+  for (const bool writes : {false, true}) {
+    CAPTURE(writes);
+    CHECK(refused("", writes).empty());
+    CHECK(refused("none", writes).empty());
+    CHECK(refused(folder / "new.jsonl", writes).empty());
+    CHECK(refused(folder / "a/b/new.jsonl", writes).empty());  // Folders are made.
+    CHECK(contains(refused(folder.path(), writes), "--calibration " + folder.path() + ": "));
+  }
+  append_text(folder / "garbage",
+              "\x7f"
+              "ELF\nwhat\n");
+  CHECK(contains(refused(folder / "garbage", true), "no calibration file: 2 lines are damaged"));
+  append_calibration(folder / "garbage", error(10));  // One line is enough: others may have been cut.
+  CHECK(refused(folder / "garbage", true).empty());
+  CHECK(contains(refused(folder / "garbage/below/c.jsonl", true), "--calibration"));
+  CHECK(contains(refused("/proc/c.jsonl", true), "--calibration /proc/c.jsonl"));
+  CHECK(!fs::exists(folder / "new.jsonl"));
 }
 
 TEST_CASE("calibration file: it stays small, and the newest lines stay") {
@@ -182,11 +215,28 @@ TEST_CASE("the forecast of a plan") {
   const auto refused = [&](const char* key, const Json& value) {
     Json bad = plan;
     bad[key] = value;
-    return error_of([&] { forecast_of_plan(bad, "p.json", "p.json"); });
+    return said([&] { forecast_of_plan(bad, "p.json", "p.json"); });
   };
   CHECK(contains(refused("predicted_step_seconds", -1), "p.json: 'predicted_step_seconds' is no number above 0"));
   CHECK(contains(refused("interval", Json::array({1, 2, 3})), "has 3 numbers; expected two"));
   CHECK(contains(refused("workers", 7), "p.json: 'workers': expected a list"));
+  CHECK(contains(refused("peak_memory_bytes", -5), "p.json: 'peak_memory_bytes': expected a whole number from 0 up, found -5"));
+  CHECK(contains(refused("interval", Json::array({0.6, 0.4})), "'interval' is 0.6 to 0.4"));
+  const Json uneven{
+      {"shares", {0.75, 0.25}}, {"predicted_waste", 0.1}, {"predicted_equal_waste", 0.5}, {"predicted_equal_step_seconds", 1}};
+  CHECK(refused("uneven", uneven).empty());
+  CHECK(contains(refused("uneven", 7), "'uneven': expected a JSON object"));
+  const auto bad_uneven = [&](const char* key, const Json& value) {
+    Json bad = uneven;
+    bad[key] = value;
+    return refused("uneven", bad);
+  };
+  CHECK(contains(bad_uneven("shares", {0.75, 0.75}), "'shares' add up to 1.5"));
+  CHECK(contains(bad_uneven("shares", {1.5, -0.5}), "'shares' has 1.5"));
+  CHECK(contains(bad_uneven("predicted_equal_waste", 7), "'predicted_equal_waste' is 7; expected a share from 0 to 1"));
+  CHECK(contains(bad_uneven("predicted_waste", -1), "'predicted_waste' is -1"));
+  CHECK(contains(bad_uneven("predicted_equal_step_seconds", 0), "'predicted_equal_step_seconds' is 0; expected a number above 0"));
+  CHECK(contains(bad_uneven("predicted_step_seconds", "x"), "'predicted_step_seconds': expected a number"));
 }
 
 }  // namespace

@@ -7,6 +7,11 @@
 // Statistical Intervals, 1991, section 4.7). Times vary by factors, so the errors are taken as logarithms. The same plan measured twice
 // differs by kNoise, so a few runs that agree by chance do not promise more.
 //
+// One run during which something else took the machine must not widen the interval for months, so far errors are left out before: of n >=
+// kLeastToJudge runs a tenth at most (and one), for that many of 100 may lie outside, and those alone that are further from the median than
+// kFar robust deviations (1.4826 x the median distance from the median, at least kNoise; e.g. Rousseeuw and Croux, 1993). Errors that are
+// all large, or large in a tenth and more, stay and widen it.
+//
 // Which runs are alike, from near to far, each with at least kLeastErrors:
 //   1. the same model in the same class of layouts and the same precision: the newest kMostErrors runs;
 //   2. that class and precision, of any model: the newest run of each model, or one that is trained every day would speak for all;
@@ -22,6 +27,7 @@
 #include <numeric>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/statistics.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {
@@ -29,6 +35,8 @@ namespace {
 
 constexpr double kNoise = 0.04;
 constexpr size_t kMostErrors = 30;
+constexpr size_t kLeastToJudge = 5;
+constexpr double kFar = 6, kDeviationOfMedianDistance = 1.4826;  // Of a normal distribution.
 
 /// Student's t, 95 % below, by degrees of freedom from 1.
 double student_quantile(size_t degrees) {
@@ -38,8 +46,23 @@ double student_quantile(size_t degrees) {
   return kTable.at(std::clamp<size_t>(degrees, 1, kTable.size()) - 1);
 }
 
-/// `logs`: at least two.
-ErrorInterval interval_of(const std::vector<double>& logs, std::string from) {
+/// `logs` without the few that lie far from all others.
+std::vector<double> without_outliers(std::vector<double> logs) {
+  if (logs.size() < kLeastToJudge) return logs;
+  const double middle = median(logs);
+  const auto distance = [&](double value) { return std::abs(value - middle); };
+  std::vector<double> distances;
+  for (const double value : logs) distances.push_back(distance(value));
+  const double far = kFar * std::max(kNoise, kDeviationOfMedianDistance * median(distances));
+  std::sort(logs.begin(), logs.end(), [&](double a, double b) { return distance(a) < distance(b); });
+  const size_t least = logs.size() - std::max<size_t>(1, logs.size() / 10);
+  while (logs.size() > least && distance(logs.back()) > far) logs.pop_back();
+  return logs;
+}
+
+/// `all`: at least two.
+ErrorInterval interval_of(const std::vector<double>& all, std::string from) {
+  const std::vector<double> logs = without_outliers(all);
   const auto n = static_cast<double>(logs.size());
   const double mean = std::accumulate(logs.begin(), logs.end(), 0.0) / n;
   double squares = 0;

@@ -52,6 +52,32 @@ TEST_CASE("error intervals: agreement by chance does not promise more than the n
   CHECK(slow.high < 1.65);
 }
 
+TEST_CASE("error intervals: one outlier among many does not widen them, errors of many runs do") {
+  const auto high_of = [](const std::vector<double>& ratios) {
+    std::vector<ForecastError> errors;
+    for (const double ratio : ratios) errors.push_back(error("fc", "dp", ratio));
+    return ForecastIntervals(errors, "fc", 7).of(kTwo, "fp32")->high;
+  };
+  for (const size_t count : {5, 9, 20, 30}) {
+    CAPTURE(count);
+    std::vector<double> ratios;
+    for (size_t i = 0; i < count; ++i) ratios.push_back(std::vector<double>{0.95, 1.0, 1.05}[i % 3]);
+    ratios[count / 2] = 1;
+    const double calm = high_of(ratios);
+    ratios[count / 2] = 8;  // A build that ran beside it.
+    CHECK(high_of(ratios) < calm + 0.05);
+    CHECK(high_of(ratios) > 1.05);
+    for (size_t i = 0; i <= count / 3; ++i) ratios[i] = 2;  // Far more than a tenth.
+    CHECK(high_of(ratios) > 1.9);
+    CHECK(high_of(std::vector<double>(count, 2)) > 2);  // A forecast that is wrong each time.
+  }
+  CHECK(high_of({1, 1, 1, 8}) > 8);  // Of four nobody knows which is the odd one.
+  // The same of other models: one of them that was measured badly once is one of many.
+  std::vector<ForecastError> others;
+  for (const char* model : {"a", "b", "c", "d", "e", "f"}) others.push_back(error(model, "dp", model[0] == 'f' ? 6 : 1));
+  CHECK(ForecastIntervals(others, "fc", 7).of(kTwo, "fp32")->high < 1.2);
+}
+
 TEST_CASE("error intervals: the nearest runs count, and of other models each once") {
   std::vector<ForecastError> errors;
   for (const char* model : {"a", "b", "c"})

@@ -241,16 +241,15 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
     if (error.code() != ErrorCode::kBadInput && error.code() != ErrorCode::kFailed) throw;
     return plain(config, goal, "the model's layers could not be measured one by one (the line above says why)");
   }
-  const double measured = steady_seconds();
+  const double measured = steady_seconds(), seconds = known.profile ? known.measured_seconds : measured - start;
   SearchRequest request = request_for(config, profile, data, goal);
   request.problem.intervals = kept_intervals(known.calibration_file, profile);
   request.num_runners_up = 12;
   request.search_seconds = 5;
   const MachineAnswer found = search_machines(request, most, nullptr, nullptr);
   std::vector<Choice> choices = candidates(config, found, goal);
-  std::vector<std::string> sentences = {concat(known.profile ? "measured before" : "measured in " + human_seconds(measured - start),
-                                               ", planned in ", human_seconds(steady_seconds() - measured), "; ",
-                                               machines_sentence(found))};
+  std::vector<std::string> sentences = {concat(seconds == 0 ? "measured before" : "measured in " + human_seconds(seconds), ", planned in ",
+                                               human_seconds(steady_seconds() - measured), "; ", machines_sentence(found))};
   if (choices.empty()) {
     AutoLayout out = plain(config, goal, "no plan that was found goes with these options");
     out.sentences.insert(out.sentences.begin(), sentences.begin(), sentences.end());

@@ -32,6 +32,7 @@ struct AutoGoal {
 struct KnownBefore {
   std::optional<ModelProfile> profile;  ///< Measured before; nothing: it is measured.
   std::string calibration_file;         ///< Of the errors of forecasts before; "": none.
+  double measured_seconds = 0;          ///< What `profile` took, where it was measured just now.
 };
 
 struct AutoLayout {

@@ -23,7 +23,7 @@ Json measure_in_ranks(int num_ranks, const std::string& backend, const std::func
     return 0;
   });
   if (code == static_cast<int>(ErrorCode::kInterrupted)) fail(ErrorCode::kInterrupted, "interrupted while this machine was measured");
-  if (code != 0) fail(static_cast<ErrorCode>(code), "the ranks that measured ended with code ", code);
+  if (code != 0) throw Error(static_cast<ErrorCode>(code), "");  // The launcher has said which rank ended, and how.
   return Json::parse(answer.read());
 }
 

@@ -11,7 +11,7 @@
 namespace cohort {
 
 /// Runs `measure` in `num_ranks` forked ranks with one compute thread each and returns what rank 0 returned. The calling process must have
-/// one thread. Error with the code of the rank that failed first; its message is on stderr.
+/// one thread. Error with the code of the rank that failed first and no text: its message is on stderr.
 COHORT_PROGRAM_API Json measure_in_ranks(int num_ranks, const std::string& backend,
                                          const std::function<Json(const World& world, Group& group)>& measure);
 

@@ -86,6 +86,13 @@ void check_exchanges(const Job& job) {
   }
 }
 
+double epochs_of(const Config& config) { return config.epochs > 0 ? config.epochs : 1; }
+
+int64_t steps_of_epochs(const Config& config, int64_t num_samples) {
+  const int64_t steps_per_epoch = Sampler(num_samples, config.global_batch, config.seed).steps_per_epoch();
+  return static_cast<int64_t>(std::ceil(epochs_of(config) * static_cast<double>(steps_per_epoch)));
+}
+
 }  // namespace
 
 int64_t up_to_exchange(const Job& job, int64_t steps) {
@@ -94,11 +101,15 @@ int64_t up_to_exchange(const Job& job, int64_t steps) {
 }
 
 int64_t steps_of_run(const Job& job, int64_t num_samples) {
-  const Config& config = job.config;
-  if (config.steps > 0) return config.steps;
-  const int64_t steps_per_epoch = Sampler(num_samples, config.global_batch, config.seed).steps_per_epoch();
-  return up_to_exchange(job,
-                        static_cast<int64_t>(std::ceil((config.epochs > 0 ? config.epochs : 1.0) * static_cast<double>(steps_per_epoch))));
+  return job.config.steps > 0 ? job.config.steps : up_to_exchange(job, steps_of_epochs(job.config, num_samples));
+}
+
+std::string rounded_steps_sentence(const Job& job, int64_t num_samples) {
+  if (job.config.steps > 0) return "";
+  const int64_t asked = steps_of_epochs(job.config, num_samples), steps = steps_of_run(job, num_samples);
+  if (steps == asked) return "";
+  return concat(name_settings("--epochs "), epochs_of(job.config), asked == 1 ? " is 1 step" : concat(" are ", asked, " steps"),
+                name_settings(", and with --layout sync="), job.layout.sync, " a run ends with an exchange: it has ", steps);
 }
 
 void check_data(const Job& job, const DataSet& data) {
@@ -107,6 +118,11 @@ void check_data(const Job& job, const DataSet& data) {
   if (config.global_batch > num_samples)
     fail(ErrorCode::kBadInput, name_settings("--global-batch "), config.global_batch, ": the data has ", num_samples,
          name_settings(" training samples, and a batch takes each at most once; use --global-batch "), num_samples, " or less");
+  const DataShape& shape = data.train->shape();
+  const int64_t sample_bytes = shape.input_elements() * (shape.kind == DataShape::Kind::kText ? 8 : 4);
+  if (config.memory_limit > 0 && config.memory_limit < sample_bytes)
+    fail(ErrorCode::kBadInput, name_settings("--memory-limit "), config.memory_limit, ": one sample of the data is a tensor of ",
+         sample_bytes, " bytes, so nothing trains in less; the limit is in bytes, as 2e9 for 2 GB");
   const int64_t steps = steps_of_run(job, num_samples);
   if (config.noise_scale > steps)
     fail(ErrorCode::kBadInput, name_settings("--noise-scale "), config.noise_scale, " measures once in ", config.noise_scale,
@@ -140,6 +156,12 @@ void check_model(const Config& config, const Layout& layout, const LayerGraph& m
   if (config.label_smoothing > 0 && model.loss())
     fail(ErrorCode::kBadInput, name_settings("--label-smoothing "), config.label_smoothing, " is about the cross-entropy, and ",
          config.model, " has a loss of its own; leave it out");
+}
+
+void check_batch_norm(const Config& config, bool has_some) {
+  if (config.sync_batch_norm && !has_some)
+    fail(ErrorCode::kBadInput, name_settings("--sync-batch-norm: the model "), config.model,
+         " has no batch norm layers; leave the option out");
 }
 
 void check_goal(const Job& job, LayerGraph& model, const DataSource& validation) {

@@ -58,6 +58,7 @@ void warn_of_run(const RunSetup& run) {
   if (statistic.samples < kFewSamples && num_shares > 1 && run.options.reports)  // All ranks come to the same answer.
     statistic.exchange_seconds = seconds_of_statistics(run.group);
   if (!run.reports_here()) return;
+  if (const std::string sentence = rounded_steps_sentence(run.job, run.data.train->num_samples()); !sentence.empty()) log_info(sentence);
   if (const int64_t made = num_pieces(run.job, *run.model, run.data); made < pieces)
     log_warning(concat(
         "this model's batch norm keeps groups of ", granularity, " samples together, so a step has ", made, " pieces and not ", pieces,
