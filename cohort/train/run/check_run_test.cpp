@@ -38,6 +38,21 @@ TEST_CASE("every ZeRO stage may run on a GPU; what works in host memory alone is
   CHECK(refusal("pp=2,zero=1", "cuda").find("with pp is not supported") != std::string::npos);
 }
 
+TEST_CASE("epochs that end between two exchanges say to how many steps they are rounded up") {
+  const auto sentence = [](const std::string& layout, double epochs, int64_t steps) {
+    Config config;
+    config.global_batch = 10, config.epochs = epochs, config.steps = steps;
+    return rounded_steps_sentence(resolve(config, parse_layout(layout, 2)), 100);
+  };
+  CHECK(sentence("dp=2,sync=local:4", 1, 0) ==
+        "--epochs 1 are 10 steps, and with --layout sync=local:4 a run ends with an exchange: it has 12");
+  CHECK(sentence("dp=2,sync=local:4", 0, 0) ==
+        "--epochs 1 are 10 steps, and with --layout sync=local:4 a run ends with an exchange: it has 12");
+  CHECK(sentence("dp=2,sync=diloco:5", 1, 0) == "");
+  CHECK(sentence("dp=2,sync=local:4", 0, 8) == "");
+  CHECK(sentence("dp", 0.5, 0) == "");
+}
+
 TEST_CASE("a batch has a sample for every piece that it is cut into") {
   const auto refusal_of = [](int64_t batch, int accumulate, const std::string& layout, int num_ranks,
                              const std::string& shares) -> std::string {
