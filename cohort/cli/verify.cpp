@@ -151,7 +151,8 @@ int run_verify(const Arguments& arguments) {
   for (const Layout& layout : layouts)
     if (!faults.empty() && has_server(layout))
       fail(ErrorCode::kBadInput, "--faults with sync=", layout.sync,
-           ": the faults are mistakes of the exchange between ranks, and these talk to a server alone; leave --faults out, or use sync=step");
+           ": the faults are mistakes of the exchange between ranks, and these talk to a server alone; leave --faults out, or use "
+           "sync=step");
   bool all_same = true, different = false;
   verify(config, data, layouts, faults.empty() ? std::vector<Fault>() : parse_faults_of_verify(faults), [&](const VerifyResult& result) {
     all_same = all_same && result.ok();

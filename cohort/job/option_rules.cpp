@@ -33,7 +33,9 @@ bool has_stale_gradients(const Situation& s) {
   return kind == SyncKind::kAsync || kind == SyncKind::kStale;
 }
 std::string sync_now(const Situation& s) { return concat("sync is ", s.layout.sync); }
-bool remedy_acts(const Situation& s) { return has_stale_gradients(s) && s.layout.sync != "stale:0" && (s.config.remedy != "lookahead" || has_momentum(s)); }
+bool remedy_acts(const Situation& s) {
+  return has_stale_gradients(s) && s.layout.sync != "stale:0" && (s.config.remedy != "lookahead" || has_momentum(s));
+}
 std::string remedy_now(const Situation& s) { return has_stale_gradients(s) && s.layout.sync != "stale:0" ? optimizer_now(s) : sync_now(s); }
 
 bool decays(const Situation& s) { return s.config.schedule_lr != "constant"; }
@@ -89,7 +91,9 @@ bool has_collectives(const Situation& s) { return has_ranks(s) && !is_served(s);
 std::string no_collectives(const Situation& s) {
   return is_served(s) ? concat("with sync=", s.layout.sync, " ranks send messages to rank 0") : one_process(s);
 }
-bool has_buckets(const Situation& s) { return has_replicas(s) && !trains_alone(s) && !is_served(s) && (!could_share(s) || s.config.weights == "private"); }
+bool has_buckets(const Situation& s) {
+  return has_replicas(s) && !trains_alone(s) && !is_served(s) && (!could_share(s) || s.config.weights == "private");
+}
 std::string buckets_now(const Situation& s) {
   if (trains_alone(s)) return concat("with sync=", s.layout.sync, " no gradients travel");
   if (is_served(s)) return concat("with sync=", s.layout.sync, " gradients travel whole");
@@ -152,8 +156,8 @@ std::vector<OptionRule> make_option_rules() {
       {"shares", "\"equal\"", "on two ranks or more", has_ranks, one_process, kAddWorkers},
       {"outer-lr", kNothing, "with sync=diloco:H", has_outer, sync_now, "use --layout sync=diloco:H"},
       {"outer-momentum", kNothing, "with sync=diloco:H", has_outer, sync_now, "use --layout sync=diloco:H"},
-      {"remedy", "\"\"", "with sync=async and stale:K, K above 0; lookahead with --optimizer momentum or nesterov too", remedy_acts, remedy_now,
-       "use --layout sync=async"},
+      {"remedy", "\"\"", "with sync=async and stale:K, K above 0; lookahead with --optimizer momentum or nesterov too", remedy_acts,
+       remedy_now, "use --layout sync=async"},
       always("virtual"),
       always("sync-batch-norm"),
       always("device"),

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "cohort/job/sync_mode.h"
 #include "cohort/train/async/accounts.h"
 #include "cohort/train/async/async_mode.h"
 #include "cohort/train/async/ticket_work.h"
