@@ -7,6 +7,7 @@
 #include "cohort/train/served/served_run.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "cohort/base/clock.h"
@@ -60,24 +61,27 @@ void ServedRun::join(const std::string& why) {
 
 // ---- the serving thread ----
 
-void ServedRun::serve(MessageServer server, const std::string& configuration) {
-  ModelServer served(
-      {.model = *served_model_,
-       .mode = *mode_,
-       .tickets = tickets_,
-       .accounts = accounts_,
-       .numbers = [this] { return StepNumbers{run_.job.learning_rate.at(tickets_.steps_done(), run_.total_steps), run_.config.clip_norm}; },
-       .applied = [this](const ServedPush& push) { applied(push); },
-       .configuration = configuration,
-       .most_ahead = sync_.kind == SyncKind::kStale ? sync_.number : -1,
-       .num_workers = num_workers_},
-      std::move(server));
+void ServedRun::serve(MessageServer messages, const std::string& configuration) {
+  std::optional<ModelServer> server;
   std::string reason;
   try {
+    const auto numbers = [this] {
+      return StepNumbers{run_.job.learning_rate.at(tickets_.steps_done(), run_.total_steps), run_.config.clip_norm};
+    };
+    server.emplace(ServerParts{.model = *served_model_,
+                               .mode = *mode_,
+                               .tickets = tickets_,
+                               .accounts = accounts_,
+                               .numbers = numbers,
+                               .applied = [this](const ServedPush& push) { applied(push); },
+                               .configuration = configuration,
+                               .most_ahead = sync_.kind == SyncKind::kStale ? sync_.number : -1,
+                               .num_workers = num_workers_},
+                   std::move(messages));
     while (!is_over_ && !wants_end_) {
-      served.act(kLookSeconds);
+      server->act(kLookSeconds);
       const std::lock_guard lock(mutex_);
-      served.hold(num_snapshots_ >= kMostSnapshots);
+      server->hold(num_snapshots_ >= kMostSnapshots);
     }
     const std::lock_guard lock(mutex_);
     reason = end_reason_;
@@ -87,7 +91,7 @@ void ServedRun::serve(MessageServer server, const std::string& configuration) {
     reason = first_line(error.what());
   }
   is_over_ = true;
-  served.end(reason);
+  if (server) server->end(reason);
 }
 
 void ServedRun::applied(const ServedPush& push) {

@@ -55,7 +55,7 @@ class ServedRun {
   };
 
   // Of the serving thread.
-  void serve(MessageServer server, const std::string& configuration);
+  void serve(MessageServer messages, const std::string& configuration);
   void applied(const ServedPush& push);
   StepResult step_result(int64_t step) const;
   std::unique_ptr<Snapshot> snapshot() const;
