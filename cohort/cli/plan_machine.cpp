@@ -116,7 +116,7 @@ ModelProfile profile_of_this_machine(const Arguments& arguments) {
 ForecastIntervals kept_intervals_of(const Arguments& arguments, const ModelProfile& profile) {
   const std::string given = arguments.option("calibration", "");
   if (!arguments.options.contains("cluster")) {
-    check_calibration_option(given, /*writes=*/false);
+    check_calibration_option(given);
     if (std::error_code ignored; !given.empty() && given != "none" && !std::filesystem::exists(given, ignored))
       log_info(concat("--calibration ", given, " is not there, so no forecast before is known and the default interval stands"));
     return kept_intervals(calibration_file(given), profile);

@@ -146,7 +146,7 @@ int run_train(const Arguments& given) {
   config.device = job.config.device;
   if (given.config.resume) options.changes = changes_between(before, config);
   const int most_ranks = is_alone ? std::max(1, plans ? config.workers : job.num_ranks()) : world_here.size;
-  if (takes_folder) check_calibration_option(given.option("calibration", ""), /*writes=*/true);
+  if (takes_folder) check_calibration_option(given.option("calibration", ""));
   if (takes_folder && !folder) folder = std::make_unique<RunFolder>(config);
   if (folder) job.config.run = config.run = folder->path();
   load_plugin(config);

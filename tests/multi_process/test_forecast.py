@@ -105,6 +105,7 @@ def test_what_cannot_be_forecast_is_one_line():
         kept = json.loads(profile.read_text())
         kept["measured_on"] = kept["measured_on"][:1]
         kept["points"] = [point for point in kept["points"] if point["device"] == "rank-of-1"]
+        kept["codings"] = [row for row in kept.get("codings", []) if row["device"] == "rank-of-1"]
         one.write_text(json.dumps(kept))
         nowhere = folder / "nowhere.json"
         nowhere.write_text(json.dumps({**json.loads(profile.read_text()), "measured_on": []}))

@@ -77,7 +77,7 @@ def test_what_does_not_go_together_is_refused_with_a_sentence():
         (["--layout", "pp=40"], "stage"),
         (["--layout", "pp=2,split=40"], "split"),
         (["--layout", "microbatches=4"], "--accumulate"),
-        (["--layout", "pp=2,sync=async"], "sync=step"),
+        (["--layout", "pp=2,sync=async"], "sync=local:H"),
         (["--layout", "tp=2", "--shares", "2:1"], "equal"),
         (["--layout", "pp=2,split=branches"], "branches"),
         (["--layout", "pp=2", "--sync-batch-norm"], "batch norm"),

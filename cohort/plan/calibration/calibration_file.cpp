@@ -15,7 +15,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/append_file.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/files/writable_place.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
@@ -148,14 +147,10 @@ KeptErrors read_calibration(const std::string& path) {
   return kept;
 }
 
-void check_calibration_option(const std::string& option, bool writes) {
+void check_calibration_option(const std::string& option) {
   if (option.empty() || option == "none") return;
   try {
-    if (writes) {
-      std::error_code ignored;
-      if (!std::filesystem::exists(parent_folder(option), ignored)) check_writable_folder(parent_folder(option));
-      else check_writable_file(option);
-    }
+    if (std::error_code ignored; !std::filesystem::exists(option, ignored)) return;  // What cannot be written is said when it is to be.
     const KeptErrors kept = read_calibration(option);
     if (kept.errors.empty() && !kept.damaged.empty()) fail(ErrorCode::kBadInput, "no calibration file: ", kept.damaged);
   } catch (const Error& error) {

@@ -22,8 +22,8 @@ struct KeptErrors {
 KeptErrors read_calibration(const std::string& path);
 
 /// Error(kBadInput) in one line for a file that --calibration names and that is none: a folder, a device, or one without a single line that
-/// can be read; with `writes` also where a line cannot be put there. The default file is never a reason to stop.
-void check_calibration_option(const std::string& option, bool writes);
+/// can be read. One that cannot be written is a reason to say so at the end of a run, and none to stop; the default file is none at all.
+void check_calibration_option(const std::string& option);
 
 /// What the file says of forecasts of this profile's model. A warning tells what was left out of it.
 ForecastIntervals kept_intervals(const std::string& path, const ModelProfile& profile);
