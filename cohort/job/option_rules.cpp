@@ -157,7 +157,7 @@ std::vector<OptionRule> make_option_rules() {
       {"outer-lr", kNothing, "with sync=diloco:H", has_outer, sync_now, "use --layout sync=diloco:H"},
       {"outer-momentum", kNothing, "with sync=diloco:H", has_outer, sync_now, "use --layout sync=diloco:H"},
       {"remedy", "\"\"", "with sync=async and stale:K, K above 0; lookahead with --optimizer momentum or nesterov too", remedy_acts,
-       remedy_now, "use --layout sync=async"},
+       remedy_now, "use --layout sync=async, and for lookahead --optimizer momentum (or nesterov)"},
       always("virtual"),
       always("sync-batch-norm"),
       always("device"),
@@ -165,7 +165,7 @@ std::vector<OptionRule> make_option_rules() {
       {"bucket-bytes", "0",
        "where gradients travel in buckets: dp=2 or more, sync=step, with zero=1 to 3, compress, --weights private or a network's "
        "--backend",
-       has_buckets, buckets_now, "use --weights private, or zero=1 to 3"},
+       has_buckets, buckets_now, "use sync=step with --weights private, or zero=1 to 3"},
       {"timeout", kNothing, "on two ranks or more", has_ranks, one_process, kAddWorkers},
       always("global-batch"),
       always("study"),

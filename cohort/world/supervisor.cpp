@@ -226,7 +226,8 @@ int Supervisor::wait() {
   }
   for (const Rank& rank : ranks_)
     if (interrupted_ && (rank.killed_by_us || rank.wait_status != 0)) return static_cast<int>(ErrorCode::kInterrupted);
-  if (server_has_ended()) return 0;  // Whoever had not left by then was computing for nobody, or stopped.
+  // Whoever had not left by then was computing for nobody, or stopped.
+  if (server_has_ended()) return exit_code_of(*std::find_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.rank == 0; }));
   for (const Rank& rank : ranks_)
     if (rank.wait_status != 0) return rank.killed_by_us ? static_cast<int>(ErrorCode::kEnvironment) : exit_code_of(rank);
   return 0;

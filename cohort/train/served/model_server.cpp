@@ -18,7 +18,7 @@
 namespace cohort {
 namespace {
 
-constexpr double kLeaveSeconds = 2, kComeSeconds = 20;
+constexpr double kLeaveSeconds = 2, kComeSeconds = 10;
 
 std::vector<at::Tensor> own_tensors(const ServedModel& model) {
   std::vector<at::Tensor> out = model.weights;
@@ -178,6 +178,12 @@ void ModelServer::send_work(PeerId peer, const Ticket& ticket) {
   server_.send(peer, std::move(message));  // One that is lost is told of by poll().
 }
 
+bool ModelServer::others_may_come() const {
+  for (int worker = 0; worker < parts_.num_workers; ++worker)
+    if (!have_come_.contains(worker) && parts_.may_come(worker)) return true;
+  return false;
+}
+
 /// Ranks that were slow to start come when all is over, and hear so too.
 void ModelServer::end(const std::string& why) {
   const auto tell = [&](PeerId peer) { server_.send(peer, {.text = Json{{"do", "end"}, {"error", why}}.dump()}); };
@@ -185,8 +191,7 @@ void ModelServer::end(const std::string& why) {
   const double began = steady_seconds();
   const auto waits = [&] {
     const double waited = steady_seconds() - began;
-    const bool all_came = std::ssize(have_come_) == parts_.num_workers || !why.empty();
-    return (!worker_of_.empty() && waited < kLeaveSeconds) || (!all_came && waited < kComeSeconds);
+    return (!worker_of_.empty() && waited < kLeaveSeconds) || (why.empty() && waited < kComeSeconds && others_may_come());
   };
   while (waits()) {
     const std::optional<PeerEvent> event = server_.poll(0.05);
@@ -200,6 +205,8 @@ void ModelServer::end(const std::string& why) {
       server_.dismiss(event->peer, error.what());
     }
   }
+  for (int worker = 0; worker < parts_.num_workers && why.empty(); ++worker)
+    if (!have_come_.contains(worker)) log_warning(concat("worker ", worker, " never came: the others did its part"));
 }
 
 }  // namespace cohort

@@ -37,6 +37,7 @@ struct ServerParts {
   std::string configuration;                       ///< What workers must have been started with.
   int64_t most_ahead = -1;                         ///< Steps, see Tickets::take().
   int num_workers = 1;
+  std::function<bool(int worker)> may_come;  ///< Whether one of which nothing was heard may be on its way.
 };
 
 /// One thread at a time.
@@ -67,6 +68,7 @@ class ModelServer {
   void apply(Pushed pushed);
   void lose(PeerId peer, const std::string& why);
   void serve_waiting();
+  bool others_may_come() const;
   void send_work(PeerId peer, const Ticket& ticket);
 
   ServerParts parts_;

@@ -29,9 +29,10 @@ constexpr double kLookSeconds = 0.05;
 
 }  // namespace
 
-ServedRun::ServedRun(RunSetup& run, int num_workers)
+ServedRun::ServedRun(RunSetup& run, int num_workers, std::function<bool(int)> may_come)
     : run_(run),
       num_workers_(num_workers),
+      may_come_(std::move(may_come)),
       sync_(parse_sync(run.job.layout.sync)),
       ticket_options_(ticket_options(run.config, *run.data.train, *run.model, run.total_steps, num_workers, name_settings("--workers "))),
       ticket_work_(run.job, *run.data.train, *run.model),
@@ -76,7 +77,8 @@ void ServedRun::serve(MessageServer messages, const std::string& configuration) 
                                .applied = [this](const ServedPush& push) { applied(push); },
                                .configuration = configuration,
                                .most_ahead = sync_.kind == SyncKind::kStale ? sync_.number : -1,
-                               .num_workers = num_workers_},
+                               .num_workers = num_workers_,
+                               .may_come = may_come_},
                    std::move(messages));
     while (!is_over_ && !wants_end_) {
       server->act(kLookSeconds);
@@ -161,6 +163,7 @@ void ServedRun::finish_steps(StepsOver over, RunSaver& saver, RunReporter& repor
   const int64_t from = over.from, to = over.step.metrics.step;
   const auto is_due = [&](int64_t every) { return every > 0 && to / every > from / every; };
   result_.steps = to;
+  if (run_.status) run_.status[0].last_step = to;
   result_.loss = over.step.metrics.loss;
   result_.interrupted = over.step.stop && !over.last;
   for (int64_t number = from + 1; number < to; ++number) {  // The last push of an epoch may weigh more than its last step.

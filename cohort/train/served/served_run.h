@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,7 +30,8 @@ class ServedRun {
  public:
   /// Before the RunSaver: what it saves and loads is asked of this object from now on. Error(kBadInput) where a worker would have no
   /// samples.
-  ServedRun(RunSetup& run, int num_workers);
+  /// `may_come`: whether that worker, of which nothing was heard, may be on its way.
+  ServedRun(RunSetup& run, int num_workers, std::function<bool(int)> may_come);
   ~ServedRun();
 
   /// `server` and `client` are two ends of one connection, `configuration` what workers must say.
@@ -74,6 +76,7 @@ class ServedRun {
 
   RunSetup& run_;
   int num_workers_;
+  std::function<bool(int)> may_come_;
   SyncMode sync_;
   TicketOptions ticket_options_;
   TicketWork ticket_work_;                    // On run_.model, which this rank works with.

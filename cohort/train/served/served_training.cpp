@@ -23,6 +23,7 @@
 #include "cohort/train/run/run_folder.h"
 #include "cohort/train/served/served_run.h"
 #include "cohort/train/served/served_worker.h"
+#include "cohort/world/process.h"
 #include "cohort/world/status.h"
 
 namespace cohort {
@@ -62,7 +63,13 @@ TrainResult serve_all(const Job& job, const DataSet& data, const World& world, S
   how.num_served = world.size;
   RunSetup run(own, data, alone, how);
   at::set_num_threads(threads_of(run.config, world));
-  ServedRun served(run, world.size);
+  const StatusPage status = world.status_fd >= 0 ? StatusPage::open(::dup(world.status_fd), world.size) : StatusPage();
+  // One that was killed or stopped before it said who it is; of ranks on other hosts nobody here knows.
+  const auto may_come = [&](int worker) {
+    const int pid = status ? status[worker].pid.load() : 0;
+    return pid == 0 || std::string("RSD").find(process_state(pid)) != std::string::npos;
+  };
+  ServedRun served(run, world.size, may_come);
   RunSaver saver(run);
   begin_run(run);
   RunReporter reporter(run, saver);
@@ -92,8 +99,8 @@ TrainResult work_for(const Job& job, const DataSet& data, const World& world, co
                        .hello = configuration_of(job.config),
                        .injection = injection_for_rank(job.faults, world.rank),
                        .timeout_seconds = config.timeout,
-                       .counted = [&](int64_t num_pushes) {
-                         if (status) status[world.rank].last_step = num_pushes;
+                       .pushed = [&](int64_t step) {
+                         if (status) status[world.rank].last_step = step;
                        }});
   const std::string why = worker.run();
   if (!why.empty()) fail(ErrorCode::kEnvironment, "the training was ended: ", why);

@@ -121,7 +121,7 @@ void ServedWorker::work(const WorkOrder& order, const std::string& data) {
   done.moving_seconds = began - came + steady_seconds() - computed;
   over_link([&] { link_.send({.text = to_json(done).dump(), .data = std::move(bytes)}, options_.timeout_seconds); });
   ++num_pushes_;
-  if (options_.counted) options_.counted(num_pushes_);
+  if (options_.pushed) options_.pushed(order.step + 1);
   if (options_.between_tickets) options_.between_tickets();  // Before weights are asked for, which would grow old meanwhile.
   over_link([&] { ask(); });
 }

@@ -19,8 +19,8 @@ struct ServedWorkerOptions {
   std::string hello;  ///< What must be the same on all, for the server to compare.
   Injection injection;
   double timeout_seconds = 60;
-  std::function<void()> between_tickets;            ///< Also at least every 50 ms while it waits; empty for none.
-  std::function<void(int64_t num_pushes)> counted;  ///< After each push; empty for none.
+  std::function<void()> between_tickets;     ///< Also at least every 50 ms while it waits; empty for none.
+  std::function<void(int64_t step)> pushed;  ///< After each push, with the step (from 1) that it is of; empty for none.
 };
 
 /// Forward and backward of what was ordered, on the model as it is.
