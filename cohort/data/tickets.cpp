@@ -55,7 +55,8 @@ int Tickets::num_tickets_of(int64_t step) const {
 }
 
 void Tickets::advance() {
-  if (++next_share_ < options_.num_shares && ticket_of(next_step_, next_share_).num_samples() > 0) return;
+  ++next_share_;
+  if (next_share_ < options_.num_shares && ticket_of(next_step_, next_share_).num_samples() > 0) return;
   next_share_ = 0;
   ++next_step_;
 }

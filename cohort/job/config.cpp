@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <type_traits>
@@ -151,9 +152,8 @@ Setting virtual_setting(const std::string& group) {
   return setting;
 }
 
-std::vector<Setting> make_settings() {
-  const std::string what = "What is trained", how = "How it is split", step = "The step", when = "How long, and what is kept",
-                    other = "Other";
+std::vector<Setting> settings_of_workers() {
+  const std::string what = "What is trained", how = "How it is split";
   return {
       text_setting(what, "model", "NAME[:k=v,..]", "model and its sizes; `cohort doctor` lists the names", &Config::model),
       text_setting(what, "data", "SPEC", "fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, text:FILE-OR-DIR, synthetic:SHAPE", &Config::data),
@@ -184,6 +184,12 @@ std::vector<Setting> make_settings() {
       number_setting(how, "threads", "N", "compute threads of a rank (0: cores / ranks on this machine)", &Config::threads, 0, 1024),
       number_setting(how, "bucket-bytes", "N", "gradients exchanged together (0: chosen)", &Config::bucket_bytes, 0, 1e12),
       number_setting(how, "timeout", "SECONDS", "the longest any exchange may take", &Config::timeout, 0.1, 86400),
+  };
+}
+
+std::vector<Setting> settings_of_steps() {
+  const std::string step = "The step", when = "How long, and what is kept", other = "Other";
+  return {
       or_auto(number_setting(step, "global-batch", "B", "samples of one optimizer step, over all ranks; auto: as --study has it",
                              &Config::global_batch, 1, 1e9),
               &Config::global_batch, int64_t{0}),
@@ -249,7 +255,8 @@ std::optional<std::string> text_of(const toml::node& node) {
 
 const std::vector<Setting>& settings() {
   static const std::vector<Setting> table = [] {
-    std::vector<Setting> made = make_settings();
+    std::vector<Setting> made = settings_of_workers(), steps = settings_of_steps();
+    std::move(steps.begin(), steps.end(), std::back_inserter(made));
     for (Setting& setting : made) {
       setting.set = [set = setting.set, name = setting.name](Config& config, const std::string& text) {
         set(config, text);
