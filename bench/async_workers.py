@@ -3,7 +3,8 @@
 
     bench/async_workers.py [--modes step,stale:2,async] [--workers 4] [--factor 4] [--base 8] [--model fc:hidden=256] [--data SPEC] [--global-batch 256] [--steps 150] [--rounds 3] [--json]
 
-Every worker is slowed down by --base and the last by --base x --factor (--inject slow: it sleeps), so that cores are not what they wait for. Runs alternate; medians of the rounds.
+Every worker is slowed down by --base and the last by --base x --factor (--inject slow: it sleeps), so that cores are not what they wait for. What a worker sleeps is in
+proportion to what it computed, so what programs beside it take is multiplied too: the second figure compares with the workers' speeds in the same run. Runs alternate; medians of the rounds.
 """
 import argparse
 import json
@@ -28,6 +29,10 @@ def samples_a_second(options, folder, workers, batch, slow, mode):
     for line in lines:
         if line["event"] == "async":
             found |= {key: line[key] for key in ("staleness_median", "staleness_tail")}
+            seconds = {key: sum(worker[key] for worker in line["workers"]) for key in ("computing_seconds", "waiting_seconds", "moving_seconds")}
+            found |= {"computing": seconds["computing_seconds"] / sum(seconds.values()),
+                      # What the workers would do if they computed all the time at the speeds that they had in this very run.
+                      "of_own": found["samples_per_second"] / sum(worker["samples"] / worker["computing_seconds"] for worker in line["workers"])}
     return found
 
 
@@ -51,7 +56,7 @@ def main():
     for name, runs in found.items():
         row = {"sync": name, **{key: statistics.median(run[key] for run in runs) for key in runs[0]}}
         row["of_sum"] = statistics.median(run["samples_per_second"] / whole["samples_per_second"] for run, whole in zip(runs, found["sum"]))
-        late = f"  late {row['staleness_median']:.0f}, 99 % {row['staleness_tail']:.0f}" if "staleness_median" in row else ""
+        late = f"  {row['of_own']:.1%} of what they would do without messages, computing {row['computing']:.1%} of the time; late {row['staleness_median']:.0f}, 99 % {row['staleness_tail']:.0f}" if "staleness_median" in row else ""
         print(json.dumps(row) if options.json else f"{name:9} {row['samples_per_second']:8.0f} samples/s  {row['of_sum']:6.1%} of the sum of the workers' own speeds{late}", flush=True)
 
 
