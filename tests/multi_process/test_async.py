@@ -1,4 +1,4 @@
-"""sync=async and stale:K with real workers: known answers, each sample once, workers that are killed, stopped and come back, the server's end, launchers, what is refused."""
+"""sync=async and stale:K with real workers: known answers, each sample once, workers that are killed, stopped and come back, the server's end, launchers, what is refused. COHORT_TEST_KILLS=N: so many trainings in which workers are killed."""
 import contextlib
 import json
 import os
