@@ -16,8 +16,8 @@
 #include "cohort/data/loader.h"
 #include "cohort/data/sampler.h"
 #include "cohort/train/measured/balance.h"
+#include "cohort/train/run/after_step.h"
 #include "cohort/train/run/check_run.h"
-#include "cohort/train/run/run_evaluator.h"
 #include "cohort/train/run/run_reporter.h"
 #include "cohort/train/run/run_saver.h"
 #include "cohort/train/run/run_setup.h"
@@ -31,7 +31,8 @@ namespace {
 /// Ranks in lockstep: each step, or each round of steps that ends with an exchange, is one of all of them.
 class Loop {
  public:
-  Loop(RunSetup& run, RunSaver& saver, RunReporter& reporter) : run_(run), saver_(saver), reporter_(reporter), evaluator_(run, reporter) {
+  Loop(RunSetup& run, RunSaver& saver, RunReporter& reporter)
+      : run_(run), saver_(saver), reporter_(reporter), after_(run, saver, reporter) {
     const int64_t pieces = std::max(1, run.config.accumulate);
     if (run.world.size > 1 && run.job.shares.automatic)
       balance_ = std::make_unique<Balance>(run.job.shares.of(run.world.size),
@@ -47,10 +48,8 @@ class Loop {
   RunSetup& run_;
   RunSaver& saver_;
   RunReporter& reporter_;
-  RunEvaluator evaluator_;
+  AfterStep after_;
   std::unique_ptr<Balance> balance_;  // Null where shares stay as they are.
-  TrainResult result_;
-  bool ends_ = false;
 };
 
 /// Faults that were asked for.
@@ -80,31 +79,22 @@ void Loop::train_step(Loader& loader, int64_t number) {
   if (run_.status) run_.status[run_.world.rank].last_step = done;
   // Where workers train by themselves all else comes with their exchanges.
   if (step.num_steps == 0) return loader.recycle(std::move(batch.batch));
-  result_.steps = done;
-  result_.loss = step.metrics.loss;
-  result_.interrupted = step.stop;
   rebalance(loader, number, step.metrics, step.num_samples);
   loader.recycle(std::move(batch.batch));
-  const bool last = done == run_.total_steps;
-  reporter_.step(step, last || step.stop);
-  if (done % run_.config.eval_every == 0 || last) evaluator_.evaluate(done, last, result_);
-  reporter_.progress(step.metrics);
-  ends_ = last || step.stop || evaluator_.goal_is_reached(done, result_);
-  if (ends_ || evaluator_.save_is_due(done)) saver_.save(done, ends_, reporter_);
+  after_.finish(number, step);
 }
 
 TrainResult Loop::train() {
   reporter_.start();
-  result_.steps = saver_.first_step();
-  if (run_.options.keep_first) saver_.save(result_.steps, /*is_last=*/false, reporter_);
-  if (result_.steps < run_.total_steps) {
-    Loader loader(run_.data.train, run_.loader_options(result_.steps));
-    for (int64_t number = result_.steps; !ends_; ++number) train_step(loader, number);
+  const int64_t first = saver_.first_step();
+  if (run_.options.keep_first) saver_.save(first, /*is_last=*/false, reporter_);
+  if (first < run_.total_steps) {
+    Loader loader(run_.data.train, run_.loader_options(first));
+    for (int64_t number = first; !after_.ends(); ++number) train_step(loader, number);
   }
-  if (evaluator_.evaluated_step() < 0 && !result_.interrupted)
-    evaluator_.evaluate(result_.steps, true, result_);  // Nothing was left to train.
-  reporter_.end(result_);
-  return result_;
+  after_.evaluate_what_is_there();
+  reporter_.end(after_.result());
+  return after_.result();
 }
 
 }  // namespace
@@ -118,7 +108,7 @@ TrainResult train(const Job& job, const DataSet& data, const World& world, const
     check_run(job, data.train->shape().kind == DataShape::Kind::kText);
     check_data(job, data);
   }
-  if (is_served(job)) return train_served(job, data, world, options);
+  if (is_served(job.config, job.layout)) return train_served(job, data, world, options);
   RunSetup run(job, data, world, options);
   std::unique_ptr<VirtualTraining> virtual_workers;
   if (!run.config.virtual_time.empty()) virtual_workers = std::make_unique<VirtualTraining>(run);

@@ -1,0 +1,44 @@
+#pragma once
+// What comes after a step, whichever loop made it: its line, evaluation, goal and checkpoint.
+
+#include <cstdint>
+
+#include "cohort/train/run/run_reporter.h"
+#include "cohort/train/run/run_saver.h"
+#include "cohort/train/run/run_setup.h"
+#include "cohort/train/trainer.h"
+#include "cohort/train/training_step.h"
+
+namespace cohort {
+
+/// Whether one of the steps after `from` up to `to` is a multiple of `every`; never for 0 and below.
+bool passes_multiple(int64_t from, int64_t to, int64_t every);
+
+/// Every rank has one and calls all of it alike. One thread; references must outlive it.
+class AfterStep {
+ public:
+  AfterStep(RunSetup& run, RunSaver& saver, RunReporter& reporter);
+
+  /// Collective. Steps after `from` up to that of `step` are over: more than one where the last push of an epoch weighed more than the
+  /// epoch's last step. The run's model is that step's wherever something is due. Error(kFailed) where a loss is not finite.
+  void finish(int64_t from, const StepResult& step);
+  /// Collective. Whoever had no step left to make evaluates what there is.
+  void evaluate_what_is_there();
+
+  bool ends() const { return ends_; }  ///< Nothing is to be trained any more.
+  TrainResult& result() { return result_; }
+
+ private:
+  void evaluate(int64_t step, bool last);
+  bool save_is_due(int64_t from, int64_t to) const;
+  bool goal_is_reached(int64_t step) const;
+
+  RunSetup& run_;
+  RunSaver& saver_;
+  RunReporter& reporter_;
+  int64_t evaluated_step_ = -1;
+  TrainResult result_;
+  bool ends_ = false;
+};
+
+}  // namespace cohort
