@@ -34,7 +34,7 @@ int run_job(const Job& job, const std::function<int(const World&)>& body, std::s
     fail(ErrorCode::kBadInput, "--backend ", backend, " exchanges over the MPI that started the ranks; start them with mpirun -n ",
          std::max(2, job.num_ranks()), " cohort ...");
   if (job.num_ranks() == 1) return guarded(world, body, failure);
-  return run_ranks({.num_ranks = job.num_ranks(), .failure = failure, .workers_may_be_lost = is_served(job)}, body);
+  return run_ranks({.num_ranks = job.num_ranks(), .failure = failure, .workers_may_be_lost = is_served(job.config, job.layout)}, body);
 }
 
 void load_plugin(const Config& config) {

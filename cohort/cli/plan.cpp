@@ -23,6 +23,7 @@
 #include "cohort/parallel/compress/compressor.h"
 #include "cohort/plan/analytic/analytic_profile.h"
 #include "cohort/plan/explain/explain.h"
+#include "cohort/plan/explain/uneven.h"
 #include "cohort/plan/joint/search_machines.h"
 #include "cohort/plan/plan.h"
 #include "cohort/report/plan/plan_page.h"
@@ -89,6 +90,14 @@ void check_that_options_act(const Arguments& arguments, const SearchRequest& req
   if (fixed("compress", "") == "none") refuse("compress", "compress=none keeps them as they are");
 }
 
+/// A study's trials that smooth their labels are refused under tp.
+void fix_tensor_parallelism(const Config& config, SearchRequest& request) {
+  const auto [at, is_new] = request.fixed.emplace("tp", "1");
+  if (at->second != "1")
+    fail(ErrorCode::kBadInput, "tp=", at->second, " with --study ", config.study,
+         ": trials of it smooth their labels, which divided layers do not do; leave tp out");
+}
+
 Objective objective_of(const Arguments& arguments, bool has_curve) {
   const std::string name = arguments.option("objective", has_curve ? "time-to-goal" : "step-time");
   for (size_t i = 0; i < objective_names().size(); ++i)
@@ -144,6 +153,7 @@ SearchRequest request_of(const Arguments& arguments, const std::optional<study::
          "--objective time-to-goal needs --study DIR or --steps-curve FILE.csv (columns batch_size,steps; a study writes one)");
   request.num_workers = has_cluster ? config.workers : 0;
   request.fixed = fixed_keys(arguments);
+  if (config.label_smoothing > 0) fix_tensor_parallelism(config, request);
   const auto compress = request.fixed.find("compress");
   if (compress != request.fixed.end()) check_compressor(compress->second);
   request.may_compress = arguments.options.contains("compress") || (compress != request.fixed.end() && compress->second != "none");
@@ -299,8 +309,9 @@ int plan_model(const Arguments& given) {
       plan.answer = search_plan(plan.request, show, &stop);
     } else {
       MachineAnswer found = search_machines(plan.request, config.workers, show, &stop);
-      plan.request = std::move(found.request), plan.answer = std::move(found.answer);
       plan.reasons = machine_sentences(found);
+      for (std::string& sentence : sentences_of_larger(found)) plan.reasons.push_back(std::move(sentence));
+      plan.request = std::move(found.request), plan.answer = std::move(found.answer);
     }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInfeasible) throw;

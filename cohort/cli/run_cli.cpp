@@ -6,8 +6,8 @@ namespace cohort {
 
 int run_cli_with(const std::vector<Verb>& more, int argc, char** argv) {
   settings_are_options();
-  std::vector<Verb> verbs = {train_verb(),    verify_verb(), launch_verb(), checkpoint_verb(), report_verb(),
-                             simulate_verb(), plan_verb(),   study_verb(),  doctor_verb()};
+  std::vector<Verb> verbs = {train_verb(),  verify_verb(),   launch_verb(), join_verb(),  checkpoint_verb(),
+                             report_verb(), simulate_verb(), plan_verb(),   study_verb(), doctor_verb()};
   verbs.insert(verbs.end(), more.begin(), more.end());
   return run_verbs(verbs, argc, argv);
 }

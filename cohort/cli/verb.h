@@ -70,6 +70,7 @@ COHORT_PROGRAM_API int run_cli_with(const std::vector<Verb>& more, int argc, cha
 Verb train_verb();
 Verb verify_verb();
 Verb launch_verb();
+Verb join_verb();
 Verb doctor_verb();
 Verb checkpoint_verb();
 Verb report_verb();

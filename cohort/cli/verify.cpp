@@ -130,11 +130,6 @@ void print_lines(const VerifyResult& result) {
   std::printf("%s\n", line.dump().c_str());
 }
 
-bool has_server(const Layout& layout) {
-  const SyncKind kind = parse_sync(layout.sync).kind;
-  return kind == SyncKind::kAsync || kind == SyncKind::kStale;
-}
-
 int run_verify(const Arguments& arguments) {
   Config config = arguments.config;
   if (world_from_environment().launcher != "none")
@@ -149,7 +144,7 @@ int run_verify(const Arguments& arguments) {
   const DataSet data = open_data(config);
   const std::string faults = arguments.option("faults", "");
   for (const Layout& layout : layouts)
-    if (!faults.empty() && has_server(layout))
+    if (!faults.empty() && has_server(parse_sync(layout.sync)))
       fail(ErrorCode::kBadInput, "--faults with sync=", layout.sync,
            ": the faults are mistakes of the exchange between ranks, and these talk to a server alone; leave --faults out, or use "
            "sync=step");

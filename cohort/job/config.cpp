@@ -14,6 +14,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
+#include "cohort/base/text/host_and_port.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/base/text/toml_text.h"
@@ -179,6 +180,8 @@ std::vector<Setting> settings_of_workers() {
       text_setting(how, "remedy", "NAME[:X]", "against stale gradients: rate:FACTOR, staleness, compensate[:LAMBDA], lookahead, drop:STEPS",
                    &Config::remedy),
       virtual_setting(how),
+      text_setting(how, "listen", "HOST:PORT", "sync=async, stale, queue: where `cohort join` finds this training (port 0: a free one)",
+                   &Config::listen),
       flag_setting(how, "sync-batch-norm", "batch norm over the batches of all ranks", &Config::sync_batch_norm),
       device_setting(how),
       number_setting(how, "threads", "N", "compute threads of a rank (0: cores / ranks on this machine)", &Config::threads, 0, 1024),
@@ -286,15 +289,19 @@ bool is_given(const Config& config, const Setting& setting) {
 
 void read_config_file(const std::string& path, Config& config) {
   if (!std::filesystem::exists(path)) fail(ErrorCode::kBadInput, path, ": no such file");
-  const std::string text_of_file = read_small_file(path, size_t{1} << 20);
-  if (has_lost_its_end(text_of_file))
+  const std::string text = read_small_file(path, size_t{1} << 20);
+  if (has_lost_its_end(text))
     fail(ErrorCode::kBadInput, path, ": its end is missing ('", trim(kLastLine),
          "'), so settings may be missing too; put the whole file back: each checkpoint of the run holds its text, as \"config\" in "
          "manifest.json");
-  check_toml_dots(text_of_file, path);
+  read_config_text(text, path, config);
+}
+
+void read_config_text(const std::string& text, const std::string& path, Config& config) {
+  check_toml_dots(text, path);
   toml::table table;
   try {
-    table = toml::parse(text_of_file, path);
+    table = toml::parse(text, path);
   } catch (const toml::parse_error& error) {
     std::string description(error.description());
     std::replace(description.begin(), description.end(), '\n', ' ');  // It quotes the file.
@@ -321,10 +328,10 @@ void read_config_file(const std::string& path, Config& config) {
       fail(ErrorCode::kBadInput, path, ":", second.line, ": '", second.key, "' is the setting that line ", first.line, " gives as '",
            first.key, "'; leave one of them out");
     }
-    const std::optional<std::string> text = text_of(node);
-    if (!text) fail(ErrorCode::kBadInput, where(), "'", key.str(), "' is a table or a list; expected one value");
+    const std::optional<std::string> value = text_of(node);
+    if (!value) fail(ErrorCode::kBadInput, where(), "'", key.str(), "' is a table or a list; expected one value");
     try {
-      setting->set(config, *text);
+      setting->set(config, *value);
     } catch (const Error& error) {
       fail(ErrorCode::kBadInput, where(), error.what());
     }
@@ -370,6 +377,7 @@ void check_config(const Config& config) {
   parse_faults(config.inject);
   parse_remedy(config.remedy);
   if (!config.virtual_time.empty()) parse_virtual(config.virtual_time);
+  if (!config.listen.empty()) parse_host_and_port(config.listen, name_settings("--listen"));
 }
 
 }  // namespace cohort

@@ -48,6 +48,7 @@ struct Config {
   std::string shares = "equal";  ///< Of the global batch: equal, auto (by measured speed) or 3:1:...
   bool sync_batch_norm = false;
   double outer_lr = 0.7, outer_momentum = 0.9;  ///< sync=diloco: of the optimizer on the averaged change.
+  std::string listen;                           ///< HOST:PORT where workers may join; "": none may.
   std::string remedy;                           ///< sync=async and stale: against stale gradients (remedy.h).
   std::string virtual_time;                     ///< Workers under a simulated clock (virtual_spec.h); empty: real ones.
   double timeout = 60.0;                        ///< Seconds any exchange may take.
@@ -92,6 +93,8 @@ COHORT_API bool is_given(const Config& config, const Setting& setting);
 /// Reads a TOML file into `config`. Unknown keys, wrong values, one setting twice: Error(kBadInput) with file and line; also for a file
 /// that was written as whole_toml() and has lost its end.
 COHORT_API void read_config_file(const std::string& path, Config& config);
+/// The same of a text, which messages call `name`.
+COHORT_API void read_config_text(const std::string& text, const std::string& name, Config& config);
 /// The configuration as TOML, readable by read_config_file: all that means something in it (option_rules.h), and what was given.
 COHORT_API std::string to_toml(const Config& config);
 /// The same between a first and a last line that show whether all of it is there: TOML that is cut at a line's end is TOML still.

@@ -28,10 +28,7 @@ bool is_adam(const Situation& s) { return s.config.optimizer == "adam" || s.conf
 std::string optimizer_now(const Situation& s) { return value_of(s, "optimizer"); }
 
 /// Pushes may be late.
-bool has_stale_gradients(const Situation& s) {
-  const SyncKind kind = parse_sync(s.layout.sync).kind;
-  return kind == SyncKind::kAsync || kind == SyncKind::kStale;
-}
+bool has_stale_gradients(const Situation& s) { return has_late_gradients(parse_sync(s.layout.sync)); }
 std::string sync_now(const Situation& s) { return concat("sync is ", s.layout.sync); }
 bool remedy_acts(const Situation& s) {
   return has_stale_gradients(s) && s.layout.sync != "stale:0" && (s.config.remedy != "lookahead" || has_momentum(s));
@@ -85,8 +82,8 @@ std::string weights_now(const Situation& s) {
   if (s.layout.compress != "none") return concat("with compress=", s.layout.compress, " each rank has its own already");
   return !on_host(s) ? value_of(s, "device") : concat(value_of(s, "backend"), ": each rank has its own already");
 }
-/// Ranks that talk to the one that serves the model, and to nobody else.
-bool is_served(const Situation& s) { return has_stale_gradients(s) && s.config.virtual_time.empty(); }
+bool is_virtual(const Situation& s) { return !s.config.virtual_time.empty(); }
+bool is_served(const Situation& s) { return is_served(s.config, s.layout); }
 bool has_collectives(const Situation& s) { return has_ranks(s) && !is_served(s); }
 std::string no_collectives(const Situation& s) {
   return is_served(s) ? concat("with sync=", s.layout.sync, " ranks send messages to rank 0") : one_process(s);
@@ -147,7 +144,7 @@ std::vector<OptionRule> make_option_rules() {
       always("plugin"),
       always("workers"),
       always("layout"),
-      {"backend", "\"auto\"", "on two ranks or more, but for sync=async and stale:K", has_collectives, no_collectives,
+      {"backend", "\"auto\"", "on two ranks or more, but for sync=async, stale:K and queue", has_collectives, no_collectives,
        "use --layout sync=step, local:H or diloco:H on two ranks or more"},
       {"weights", "\"auto\"",
        "where two ranks or more of a host have the same part of the model: dp=2 or more, zero=0, sync=step, "
@@ -159,6 +156,9 @@ std::vector<OptionRule> make_option_rules() {
       {"remedy", "\"\"", "with sync=async and stale:K, K above 0; lookahead with --optimizer momentum or nesterov too", remedy_acts,
        remedy_now, "use --layout sync=async, and for lookahead --optimizer momentum (or nesterov)"},
       always("virtual"),
+      {"listen", "\"\"", "with sync=async, stale:K and queue on real workers", [](const Situation& s) { return is_served(s); },
+       [](const Situation& s) { return is_virtual(s) ? std::string("--virtual makes its workers up") : sync_now(s); },
+       "use --layout sync=async, stale:K or queue without --virtual"},
       always("sync-batch-norm"),
       always("device"),
       always("threads"),
@@ -274,6 +274,8 @@ std::optional<bool> is_text_data(const std::string& data) {
     if (name == pictures) return false;
   return std::nullopt;
 }
+
+bool is_served(const Config& config, const Layout& layout) { return has_server(parse_sync(layout.sync)) && config.virtual_time.empty(); }
 
 Situation situation_of(const Config& config) {
   Situation situation{.config = config, .layout = {}, .num_ranks = std::max(1, config.workers), .is_text = is_text_data(config.data)};

@@ -19,11 +19,7 @@ std::string sync_key(const Situation& s) { return "sync=" + s.layout.sync; }
 std::string sync_of(const Situation& s) { return "--layout: " + sync_key(s); }
 
 bool is_virtual(const Situation& s) { return !s.config.virtual_time.empty(); }
-/// Real workers of a server.
-bool is_served(const Situation& s) {
-  const SyncKind kind = parse_sync(s.layout.sync).kind;
-  return (kind == SyncKind::kAsync || kind == SyncKind::kStale) && !is_virtual(s);
-}
+bool is_served(const Situation& s) { return is_served(s.config, s.layout); }
 /// The first setting that workers do not have that do not wait for one another.
 std::string not_asynchronous(const Situation& s) {
   const Config& c = s.config;
@@ -53,14 +49,7 @@ std::string setting(bool asked, const char* option, const std::string& value, co
 
 std::vector<Refusal> refusals_of_served() {
   return {
-      {"`sync=queue` without `--virtual`",
-       "it runs under the simulated clock of --virtual only, so far: add --virtual workers=N, or use sync=async, stale:K, local:H or "
-       "diloco:H",
-       [](const Situation& s) {
-         const bool queues = parse_sync(s.layout.sync).kind == SyncKind::kQueue;
-         return if_asked(queues && !is_virtual(s), sync_of(s) + name_settings(" without --virtual"));
-       }},
-      {"`sync=async` and `stale` with `pp`, `tp` or `zero`",
+      {"`sync=async`, `stale` and `queue` with `pp`, `tp` or `zero`",
        "each of their workers has a whole model: use dp alone, or sync=local:H, whose workers may be pipelines or tensor-parallel groups",
        [](const Situation& s) {
          const bool divides = s.layout.is_model_parallel() || s.layout.zero > 0;
@@ -68,13 +57,13 @@ std::vector<Refusal> refusals_of_served() {
              is_served(s) && divides,
              concat(sync_of(s), " with ", s.layout.is_model_parallel() ? std::string(axes_of(s.layout)) : concat("zero=", s.layout.zero)));
        }},
-      {"`sync=async` and `stale` with `compress`", "gradients travel whole to the server, so far: leave it out",
+      {"`sync=async`, `stale` and `queue` with `compress`", "gradients travel whole to the server, so far: leave it out",
        [](const Situation& s) {
          return if_asked(is_served(s) && s.layout.compress != "none", concat(sync_of(s), " with compress=", s.layout.compress));
        }},
-      {"`sync=async` and `stale` with `--shares`", "a faster worker takes more tickets by itself: leave it out",
+      {"`sync=async`, `stale` and `queue` with `--shares`", "a faster worker takes more tickets by itself: leave it out",
        [](const Situation& s) { return setting(is_served(s) && shares_of(s) != "equal", "shares", shares_of(s), sync_key(s)); }},
-      {"`sync=async` and `stale` with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm` or `--noise-scale`",
+      {"`sync=async`, `stale` and `queue` with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm` or `--noise-scale`",
        "leave it out, or use sync=step",
        [](const Situation& s) {
          const std::string found = is_served(s) ? not_asynchronous(s) : "";

@@ -17,13 +17,19 @@ enum class SyncKind {
 
 struct SyncMode {
   SyncKind kind = SyncKind::kStep;
-  int64_t number = 0;  ///< K of stale, from 0; H of local and diloco, from 1.
+  int64_t number = 0;     ///< K of stale, from 0; H of local and diloco, from 1.
+  bool newest = false;    ///< queue:newest: the newest model is served, and not the one that waits longest.
+  bool replaces = false;  ///< queue:replace: a finished model is taken as it is, and not merged into the newest.
   bool operator==(const SyncMode&) const = default;
 };
 
-/// step, async, stale:K, local:H, diloco:H, queue. Error(kBadInput) for anything else.
+/// step, async, stale:K, local:H, diloco:H, queue[:newest][:replace]. Error(kBadInput) for anything else.
 SyncMode parse_sync(const std::string& text);
 std::string to_text(const SyncMode& mode);
+/// async and stale: gradients may come late.
+bool has_late_gradients(const SyncMode& mode);
+/// Those and queue: workers talk to the one that serves, and to nobody else.
+bool has_server(const SyncMode& mode);
 /// local and diloco: a worker trains by itself, and exchanges after every step whose number (from 1) is a multiple of H.
 bool is_local(const SyncMode& mode);
 /// That H; 1 for all others.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMostWorkers = 1 << 16;
 constexpr double kMostSeconds = 1e12;
-const std::vector<std::string> kKeys = {"workers", "speed", "link", "mtbf", "restart", "compute", "pauses", "slow", "serve", "keep"};
+const std::vector<std::string> kKeys = {"workers", "speed", "link", "mtbf", "restart", "compute", "pauses", "slow"};
 
 [[noreturn]] void refuse(const std::string& key, const std::string& value, const char* expected) {
   fail(ErrorCode::kBadInput, name_settings("--virtual: "), key, "=", value, ": expected ", expected);
@@ -86,11 +86,6 @@ void add_slow(VirtualSpec& spec, const std::string& value) {
   spec.slow.emplace_back(static_cast<int>(*index), *number);
 }
 
-bool is_second(const std::string& key, const std::string& value, const char* first, const char* second) {
-  if (value != first && value != second) refuse(key, value, concat(first, " or ", second).c_str());
-  return value == second;
-}
-
 void set_key(VirtualSpec& spec, const std::string& key, const std::string& value) {
   constexpr const char* kSeconds = "a number of seconds above 0";
   if (key == "workers") {
@@ -109,14 +104,8 @@ void set_key(VirtualSpec& spec, const std::string& key, const std::string& value
     spec.compute_seconds = seconds_of(key, value, value, 1e-9, kSeconds);
   } else if (key == "pauses") {
     set_pauses(spec, value);
-  } else if (key == "slow") {
-    add_slow(spec, value);
-  } else if (key == "serve") {
-    spec.newest = is_second(key, value, "fifo", "newest");
-    spec.asks_queue = true;
   } else {
-    spec.replaces = is_second(key, value, "merge", "replace");
-    spec.asks_queue = true;
+    add_slow(spec, value);
   }
 }
 

@@ -19,13 +19,10 @@ struct VirtualSpec {
   double restart_seconds = 30;               ///< Until it is back.
   double pause_every_seconds = 0;            ///< Mean computing time between pauses of a worker; 0: none.
   double pause_seconds = 0;                  ///< Length of each.
-  bool newest = false;                       ///< sync=queue: the newest model is served, and not the first in.
-  bool replaces = false;                     ///< sync=queue: a finished model is taken as it is, and not merged into the newest.
-  bool asks_queue = false;                   ///< One of the last two was named.
   bool operator==(const VirtualSpec&) const = default;
 };
 
-/// workers=64,speed=lognormal:0.3,link=1ms:1Gbit,mtbf=600,restart=30,compute=0.01,pauses=10:2,slow=3:4,serve=fifo|newest,keep=merge|replace.
+/// workers=64,speed=lognormal:0.3,link=1ms:1Gbit,mtbf=600,restart=30,compute=0.01,pauses=10:2,slow=3:4.
 /// Error(kBadInput) for anything else, in one line.
 VirtualSpec parse_virtual(const std::string& text);
 /// `text` with compute=SECONDS at its end.

@@ -21,11 +21,6 @@ TEST_CASE("--virtual: every key is read") {
   CHECK(spec.pause_seconds == 2);
   REQUIRE(spec.slow.size() == 2);
   CHECK(spec.slow[1] == std::pair(5, 2.0));
-  CHECK(!spec.asks_queue);
-  const VirtualSpec queue = parse_virtual("workers=2,serve=newest,keep=replace,speed=even");
-  CHECK(queue.newest);
-  CHECK(queue.replaces);
-  CHECK(queue.asks_queue);
   CHECK(parse_virtual("workers=2").bytes_per_second == 0);
 }
 
@@ -69,8 +64,8 @@ TEST_CASE("--virtual: what is malformed is refused") {
                            "workers=4,slow=1:0.5",
                            "workers=4,slow=1",
                            "workers=4,slow=1:2,slow=1:3",
-                           "workers=4,serve=lifo",
-                           "workers=4,keep=",
+                           "workers=4,serve=newest",
+                           "workers=4,keep=merge",
                            "workers=4,,speed=even",
                            "workers=4,"})
     CHECK_THROWS_AS_MESSAGE(parse_virtual(text), Error, text);

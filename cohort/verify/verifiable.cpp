@@ -10,7 +10,8 @@
 namespace cohort {
 namespace {
 
-/// Of workers that do not wait: one alone is one process; and all of one version, applied one after the other, are what plain SGD sums.
+/// Of workers that do not wait: one alone is one process; and all gradients of one version, applied one after the other, are what plain SGD
+/// sums.
 void check_served(const SyncMode& sync, const Config& config, const Layout& layout) {
   if (layout.num_ranks() == 1) return;
   const bool is_step = sync.kind == SyncKind::kStale && sync.number == 0 && config.remedy.empty();

@@ -1,4 +1,4 @@
-"""sync=async and stale:K with real workers: known answers, each sample once, workers that are killed, stopped and come back, the server's end, launchers, what is refused. COHORT_TEST_KILLS=N: so many trainings in which workers are killed."""
+"""sync=async, stale:K and queue with real workers: known answers, each sample once, workers that are killed, stopped and come back, the server's end, launchers, what is refused. COHORT_TEST_KILLS=N: so many trainings in which workers are killed."""
 import contextlib
 import json
 import os
@@ -52,19 +52,20 @@ def ranks_of(process):
 
 def test_one_worker_is_a_training_of_one_process_bit_by_bit():
     with Folder() as folder:
-        for optimizer, sync in (("momentum", "async"), ("adamw", "stale:0")):
+        for optimizer, sync in (("momentum", "async"), ("adamw", "stale:0"), ("momentum", "queue"), ("adamw", "queue:newest")):
             common = ["--steps", 20, "--optimizer", optimizer, "--clip-norm", 0.5, "--schedule-lr", "cosine", "--warmup-steps", 5, "--eval-every", 9]
-            plain, _ = train(folder, f"plain-{optimizer}", *common)
-            served, _ = train(folder, f"served-{optimizer}", *common, "--layout", f"sync={sync}")
+            names = f"plain-{optimizer}-{sync.replace(':', '-')}", f"served-{optimizer}-{sync.replace(':', '-')}"
+            plain, _ = train(folder, names[0], *common)
+            served, _ = train(folder, names[1], *common, "--layout", f"sync={sync}")
             check(served == plain, f"{sync} of one worker is not the training of one process")
-            evaluations = [[line for line in (folder / name / "metrics.jsonl").read_text().splitlines() if '"event":"eval"' in line] for name in (f"plain-{optimizer}", f"served-{optimizer}")]
+            evaluations = [[line for line in (folder / name / "metrics.jsonl").read_text().splitlines() if '"event":"eval"' in line] for name in names]
             check(evaluations[0] == evaluations[1] and len(evaluations[0]) == 3, f"other evaluations: {evaluations}")
 
 
 def test_nobody_ahead_is_the_step_with_sgd_and_each_sample_counts_once():
     with Folder() as folder:
         step, _ = train(folder, "step", "--steps", 48, *SGD)
-        for sync, bound in (("stale:0", 1e-5), ("stale:2", None), ("async", None)):
+        for sync, bound in (("stale:0", 1e-5), ("stale:2", None), ("async", None), ("queue", None), ("queue:newest:replace", None)):
             name = sync.replace(":", "-")
             weights, text = train(folder, name, "--steps", 48, *SGD, "--workers", 3, "--layout", f"sync={sync}")
             difference = largest_difference(step, weights)
@@ -216,7 +217,7 @@ def test_a_rank_with_other_options_is_turned_away():
 
 def test_what_cannot_be_is_refused_with_one_line():
     for options, words in (
-        (["--layout", "sync=queue", "--workers", 2], "--virtual"),
+        (["--layout", "sync=queue:merge", "--workers", 2], "queue:newest"),
         (["--layout", "dp=2,zero=1,sync=async", "--workers", 2], "zero=1"),
         (["--layout", "pp=2,sync=async", "--workers", 2], "pp"),
         (["--layout", "sync=async,compress=fp16", "--workers", 2], "compress=fp16"),

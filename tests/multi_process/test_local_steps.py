@@ -133,7 +133,7 @@ def test_what_does_not_go_together_is_refused():
                                 ([*local, "--outer-lr", 0.5], "it acts with sync=diloco:H, and sync is local:4"), (["--outer-momentum", 0.5], "it acts with sync=diloco:H"),
                                 (["--layout", "dp=2,zero=1,sync=local:4"], "zero=0"), (["--layout", "dp=2,sync=diloco:4,compress=topk:0.1"], "compress=fp16, bf16 or int8"),
                                 ([*local, "--shares", "auto"], "give numbers"), ([*local, "--precision", "fp16"], "--precision bf16"), ([*local, "--sync-batch-norm"], "norm=ghost"),
-                                ([*local, "--noise-scale", 2], "sync=step"), (["--layout", "dp=2,sync=local:0"], "H from 1"), (["--layout", "dp=2,sync=queue"], "add --virtual workers=N")):
+                                ([*local, "--noise-scale", 2], "sync=step"), (["--layout", "dp=2,sync=local:0"], "H from 1"), (["--layout", "dp=2,sync=queue,zero=1"], "sync=queue with zero=1")):
         code, _, err = run(["train", *PLAIN, *arguments])
         check(code == 2 and sentence in err and len(err.splitlines()) == 1, f"{arguments}: {code} {err}")
     for arguments, sentence in ((["--layout", "dp=2,sync=local:2"], "another training by design"), (["--layout", "dp=2,sync=diloco:1"], "--outer-lr 1"),

@@ -169,7 +169,7 @@ def test_bad_input_is_exit_code_2_and_one_line():
             (["train", "--model", "transformer", *TINY[2:]], "transformer"),
             (["train", *TINY, "--workers", "two"], "two"),
             (["train", *TINY, "--workers", 2, "--layout", "dp=3"], "dp=3"),
-            (["train", *TINY, "--layout", "sync=queue"], "--virtual workers=N"),
+            (["train", *TINY, "--layout", "sync=queue:oldest"], "queue:newest"),
             (["train", *TINY, "--layout", "schedule=x"], "schedule=x would do nothing here: it acts with pp=2 or more"),
             (["train", *TINY, "--layout", "schedule=gpipe"], "schedule=gpipe would do nothing"),
             (["train", *TINY, "--layout", "split=3/7", "--workers", 2], "split=3/7 would do nothing"),

@@ -25,10 +25,11 @@ ServerMeeting meet_here(MessageListener listener) {
   return {std::move(listener), endpoint, secret};
 }
 
-ServerMeeting meet_server(const World& world, c10d::Store& store, const std::string& key, double timeout_seconds) {
+ServerMeeting meet_server(const World& world, c10d::Store& store, const std::string& key, double timeout_seconds,
+                          std::optional<MessageListener> own) {
   const std::string token = world.store_fd >= 0 ? "" : job_token();
   if (world.rank == 0) {
-    ServerMeeting meeting = meet_here(listener_of(world, token));
+    ServerMeeting meeting = meet_here(own ? std::move(*own) : listener_of(world, token));
     const std::string text = concat(meeting.endpoint, " ", meeting.secret == token ? "-" : meeting.secret);
     store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
     return meeting;
@@ -40,9 +41,11 @@ ServerMeeting meet_server(const World& world, c10d::Store& store, const std::str
     fail(ErrorCode::kEnvironment, "rank ", world.rank, " heard nothing from rank 0 within ", timeout_seconds,
          " s: ", first_line(error.what()));
   }
-  const std::vector<std::string> parts = split(std::string(bytes.begin(), bytes.end()), ' ');
-  if (parts.size() != 2) fail(ErrorCode::kEnvironment, "rank ", world.rank, " got no address of rank 0 from the job's store");
-  return {{}, parts[0], parts[1] == "-" ? token : parts[1]};
+  const std::string text(bytes.begin(), bytes.end());
+  const size_t space = text.find(' ');  // A secret may have spaces too.
+  if (space == std::string::npos) fail(ErrorCode::kEnvironment, "rank ", world.rank, " got no address of rank 0 from the job's store");
+  const std::string secret = text.substr(space + 1);
+  return {{}, text.substr(0, space), secret == "-" ? token : secret};
 }
 
 }  // namespace cohort

@@ -20,7 +20,9 @@ struct ServerMeeting {
 ServerMeeting meet_here(MessageListener listener);
 /// Rank 0 listens and says in the store under `key` where; the store keeps the secret, too, where the job has none of its own
 /// (job_token.h): all ranks are on one host then. Where they are this program's own, or there is one rank, no port is opened.
-/// Error(kEnvironment) where rank 0 says nothing in time.
-ServerMeeting meet_server(const World& world, c10d::Store& store, const std::string& key, double timeout_seconds);
+/// `own` (rank 0's; null for none): a listener that others are to find as well, with the job's own secret. Error(kEnvironment) where rank 0
+/// says nothing in time.
+ServerMeeting meet_server(const World& world, c10d::Store& store, const std::string& key, double timeout_seconds,
+                          std::optional<MessageListener> own = std::nullopt);
 
 }  // namespace cohort

@@ -74,6 +74,17 @@ std::string sentence_of(const UnevenForecast& uneven) {
                 human_seconds(uneven.step_seconds), " and ", percent(uneven.waste));
 }
 
+std::vector<std::string> sentences_of_larger(const MachineAnswer& found) {
+  std::vector<std::string> out;
+  for (const MachineAnswer::Tried& tried : found.tried) {
+    const int workers = tried.request.problem.cluster.num_devices();
+    if (!tried.plan || workers <= found.request.problem.cluster.num_devices()) continue;
+    if (const auto uneven = uneven_forecast(tried.request.problem, *tried.plan))
+      out.push_back(concat(workers, " workers would take ", human_seconds(uneven->step_seconds), " a step: ", sentence_of(*uneven)));
+  }
+  return out;
+}
+
 Json to_json(const UnevenForecast& uneven) {
   return {{"shares", uneven.shares},
           {"predicted_step_seconds", uneven.step_seconds},

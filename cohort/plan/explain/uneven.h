@@ -7,6 +7,7 @@
 
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/plan/joint/joint_search.h"
+#include "cohort/plan/joint/search_machines.h"
 
 namespace cohort {
 
@@ -25,6 +26,8 @@ double waiting_share(const std::vector<double>& compute_seconds, double step_sec
 std::optional<UnevenForecast> uneven_forecast(const PlanProblem& problem, const RankedPlan& plan);
 
 std::string sentence_of(const UnevenForecast& uneven);
+/// Why machines with more workers than the one that was taken are slower, where it is that those are not equally fast.
+std::vector<std::string> sentences_of_larger(const MachineAnswer& found);
 Json to_json(const UnevenForecast& uneven);
 
 }  // namespace cohort

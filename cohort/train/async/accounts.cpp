@@ -10,6 +10,8 @@
 namespace cohort {
 namespace {
 
+constexpr size_t kMostWorkers = size_t{1} << 20;
+
 /// 0, 1, 2, 4, 8, ...: where the bin of a staleness begins.
 int64_t bin_of(int64_t staleness) {
   int64_t from = staleness > 0 ? 1 : 0;
@@ -28,8 +30,11 @@ double quantile(const std::map<int64_t, int64_t>& counts, double part) {
 
 }  // namespace
 
-Accounts::Accounts(int num_workers) : workers_(static_cast<size_t>(num_workers)) {
-  for (size_t i = 0; i < workers_.size(); ++i) workers_[i].worker = static_cast<int64_t>(i);
+Accounts::Accounts(int num_workers) { of(num_workers - 1); }
+
+AsyncRecord::Worker& Accounts::of(int worker) {
+  while (std::ssize(workers_) <= worker) workers_.push_back({.worker = std::ssize(workers_)});
+  return workers_[static_cast<size_t>(worker)];
 }
 
 void Accounts::push(int worker, const Ticket& ticket, const PushOutcome& outcome) {
@@ -103,7 +108,8 @@ void Accounts::load(const Json& state, const std::string& where) {
     return list;
   };
   const Json workers = rows("workers", 8), staleness = rows("staleness", 2);
-  if (workers.size() != workers_.size()) refuse();
+  if (workers.size() < workers_.size() || workers.size() > kMostWorkers) refuse();
+  of(static_cast<int>(workers.size()) - 1);  // Those who joined.
   for (size_t i = 0; i < workers_.size(); ++i) {
     const Json& row = workers[i];
     AsyncRecord::Worker& w = workers_[i];

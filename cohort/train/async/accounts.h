@@ -17,7 +17,9 @@ class Accounts {
  public:
   explicit Accounts(int num_workers);
 
-  AsyncRecord::Worker& of(int worker) { return workers_[static_cast<size_t>(worker)]; }
+  /// Of a worker that was not there before, too.
+  AsyncRecord::Worker& of(int worker);
+  int num_workers() const { return static_cast<int>(workers_.size()); }
   /// A push that came, applied or dropped.
   void push(int worker, const Ticket& ticket, const PushOutcome& outcome);
   void moved(int64_t to_workers, int64_t to_server);

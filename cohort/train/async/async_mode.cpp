@@ -1,5 +1,6 @@
 #include "cohort/train/async/async_mode.h"
 
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/max.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
@@ -14,6 +15,12 @@ ServedModel::ServedModel(const torch::nn::Module& module)
     gradient_bytes += static_cast<int64_t>(tensor.nbytes());
   }
   num_bytes = gradient_bytes + total_bytes(buffers);
+}
+
+std::vector<at::Tensor> ServedModel::tensors() const {
+  std::vector<at::Tensor> out = weights;
+  for (const NamedTensor& buffer : buffers) out.push_back(buffer.tensor.detach());
+  return out;
 }
 
 std::vector<at::Tensor> ServedModel::copy_of_weights() const { return copies(weights); }
@@ -46,6 +53,12 @@ void mix_tensors(const std::vector<at::Tensor>& to, const std::vector<at::Tensor
 std::vector<at::Tensor> copies(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> out;
   for (const at::Tensor& tensor : tensors) out.push_back(tensor.detach().clone());
+  return out;
+}
+
+std::vector<at::Tensor> empty_copies(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> out;
+  for (const at::Tensor& tensor : tensors) out.push_back(at::empty_like(tensor));
   return out;
 }
 

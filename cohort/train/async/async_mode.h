@@ -7,6 +7,12 @@
 //   result = ticket_work.compute(work.ticket);            // forward and backward on it
 //   mode.worked(work, std::move(result), numbers);        // what the worker will hand over; the module is the mode's again
 //   mode.push(work, numbers);                             // whenever that is
+//
+// Where the worker is another process its half of this is a WorkerSide:
+//
+//   mode.pull(work); send(mode.served()); mode.handed_out(work);
+//   receive(side.pulled()); send(side.hand_over(ticket, ticket_work.compute(ticket), numbers).tensors);
+//   mode.push(work, numbers);                             // with those before what handed_out() kept
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -57,6 +63,10 @@ class AsyncMode {
   virtual void pull(Work& work, const StepNumbers& numbers) = 0;
   virtual void worked(Work& work, TicketResult result, const StepNumbers& numbers) = 0;
   virtual PushOutcome push(Work& work, const StepNumbers& numbers) = 0;
+  /// After pull(): what a worker elsewhere needs, aliases.
+  virtual std::vector<at::Tensor> served() const = 0;
+  /// In place of worked(): the module is the mode's again, and what push() needs beside what comes back is in `work`.
+  virtual void handed_out(Work& work) = 0;
   /// The module holds the newest whole version: to evaluate and save it.
   virtual void show() = 0;
 
@@ -73,8 +83,35 @@ class AsyncMode {
   virtual std::vector<FlatPiece> loaded_pieces(const Json& state, const std::string& where) = 0;
   /// After they and the module's own were read.
   virtual void loaded(const Json& state) = 0;
-  /// Tensors as a worker's work has them, to read into.
-  virtual std::vector<at::Tensor> empty_work() const = 0;
+  /// Tensors as a worker hands them over, to read into; of those that come first num_optional() may be missing.
+  virtual std::vector<at::Tensor> empty_handed_over() const = 0;
+  virtual size_t num_optional() const = 0;
+  /// The same with what handed_out() keeps.
+  virtual std::vector<at::Tensor> empty_work() const { return empty_handed_over(); }
+};
+
+/// What a worker gives for its ticket.
+struct HandedOver {
+  double loss = 0;
+  std::vector<at::Tensor> tensors;  ///< As empty_handed_over() has them.
+};
+
+/// A worker's half of a mode whose model another process has. One thread.
+class WorkerSide {
+ public:
+  virtual ~WorkerSide() = default;
+  /// Memory for what served() sends: the module's own where it has it.
+  virtual const std::vector<at::Tensor>& pulled() const = 0;
+  /// As AsyncMode's.
+  virtual std::vector<at::Tensor> empty_handed_over() const = 0;
+  virtual HandedOver hand_over(const Ticket& ticket, TicketResult result, const StepNumbers& numbers) = 0;
+};
+
+/// A push that was applied.
+struct AppliedPush {
+  Ticket ticket;
+  double loss = 0;
+  PushOutcome outcome;
 };
 
 /// What modes are made for.
@@ -85,6 +122,8 @@ struct ServedModel {
   int64_t num_bytes = 0;            ///< Of trained parameters and buffers,
   int64_t gradient_bytes = 0;       ///< and of the trained parameters alone.
 
+  /// Weights and buffers as they are, not copied.
+  std::vector<at::Tensor> tensors() const;
   std::vector<at::Tensor> copy_of_weights() const;
   std::vector<at::Tensor> copy_of_buffers() const;
   void set_weights(const std::vector<at::Tensor>& values) const;
@@ -94,5 +133,6 @@ struct ServedModel {
 /// to = to + part x (from - to) for floating point, part 1: exactly; what counts (batches seen) takes the greater.
 void mix_tensors(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from, double part);
 std::vector<at::Tensor> copies(const std::vector<at::Tensor>& tensors);
+std::vector<at::Tensor> empty_copies(const std::vector<at::Tensor>& tensors);
 
 }  // namespace cohort

@@ -321,7 +321,7 @@ TEST_CASE("accounts: staleness in bins, median and 99th percentile, and a state 
   Accounts again(3);
   again.load(Json::parse(accounts.state().dump()), "test");
   CHECK(again.state() == accounts.state());
-  CHECK_THROWS_AS(Accounts(2).load(accounts.state(), "test"), Error);
+  CHECK_THROWS_AS(Accounts(4).load(accounts.state(), "test"), Error);
   CHECK_THROWS_AS(Accounts(3).load(Json(1), "test"), Error);
 }
 

@@ -44,10 +44,14 @@ void GradientServer::pull(Work& work, const StepNumbers& numbers) {
 }
 
 void GradientServer::worked(Work& work, TicketResult result, const StepNumbers& /*numbers*/) {
-  if (!weights_before_look_.empty()) model_.set_weights(std::exchange(weights_before_look_, {}));
   work.loss = result.loss;
   work.tensors = std::move(result.gradients);
   work.tensors.insert(work.tensors.end(), result.buffers.begin(), result.buffers.end());
+  handed_out(work);
+}
+
+void GradientServer::handed_out(Work& work) {
+  if (!weights_before_look_.empty()) model_.set_weights(std::exchange(weights_before_look_, {}));
   if (!keeps_backup()) return;
   for (at::Tensor& weights : model_.copy_of_weights()) work.tensors.push_back(std::move(weights));
 }
@@ -147,12 +151,16 @@ void GradientServer::loaded(const Json& state) {
 }
 
 std::vector<at::Tensor> GradientServer::empty_work() const {
-  std::vector<at::Tensor> tensors;
-  for (const at::Tensor& weights : model_.weights) tensors.push_back(at::empty_like(weights));
-  for (const NamedTensor& buffer : model_.buffers) tensors.push_back(at::empty_like(buffer.tensor.detach()));
+  std::vector<at::Tensor> tensors = empty_handed_over();
   if (keeps_backup())
     for (const at::Tensor& weights : model_.weights) tensors.push_back(at::empty_like(weights));
   return tensors;
+}
+
+HandedOver GradientWorker::hand_over(const Ticket& /*ticket*/, TicketResult result, const StepNumbers& /*numbers*/) {
+  HandedOver out{.loss = result.loss, .tensors = std::move(result.gradients)};
+  out.tensors.insert(out.tensors.end(), result.buffers.begin(), result.buffers.end());
+  return out;
 }
 
 }  // namespace cohort

@@ -23,6 +23,8 @@ class GradientServer : public AsyncMode {
   void pull(Work& work, const StepNumbers& numbers) override;
   void worked(Work& work, TicketResult result, const StepNumbers& numbers) override;
   PushOutcome push(Work& work, const StepNumbers& numbers) override;
+  std::vector<at::Tensor> served() const override { return model_.tensors(); }
+  void handed_out(Work& work) override;
   void show() override {}
 
   int64_t version() const override { return version_; }
@@ -34,6 +36,8 @@ class GradientServer : public AsyncMode {
   Json state() const override;
   std::vector<FlatPiece> loaded_pieces(const Json& state, const std::string& where) override;
   void loaded(const Json& state) override;
+  std::vector<at::Tensor> empty_handed_over() const override { return empty_copies(model_.tensors()); }
+  size_t num_optional() const override { return model_.trained.size(); }
   std::vector<at::Tensor> empty_work() const override;
 
  private:
@@ -52,6 +56,18 @@ class GradientServer : public AsyncMode {
   std::vector<at::Tensor> group_start_;
   int64_t group_version_ = -1;
   double group_weight_ = 0;
+};
+
+/// Of a worker that hands over gradients, and buffers as forward left them. `module` must outlive it.
+class GradientWorker : public WorkerSide {
+ public:
+  explicit GradientWorker(const torch::nn::Module& module) : pulled_(ServedModel(module).tensors()) {}
+  const std::vector<at::Tensor>& pulled() const override { return pulled_; }
+  std::vector<at::Tensor> empty_handed_over() const override { return empty_copies(pulled_); }
+  HandedOver hand_over(const Ticket& ticket, TicketResult result, const StepNumbers& numbers) override;
+
+ private:
+  std::vector<at::Tensor> pulled_;
 };
 
 }  // namespace cohort

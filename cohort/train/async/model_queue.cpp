@@ -36,6 +36,15 @@ std::vector<double> numbers_of(const at::Tensor& tensor) {
   return {begin, begin + tensor.numel()};
 }
 
+/// A whole step with the mean gradient of the ticket's samples, at the full rate.
+void make_step(const Ticket& ticket, TicketResult& result, const StepNumbers& numbers, const ServedModel& model, PushOptimizer& optimizer) {
+  at::NoGradGuard no_grad;
+  const double weight = ticket.weight();
+  for (at::Tensor& gradient : result.gradients)
+    if (gradient.defined() && weight != 1) gradient.mul_(1 / weight);
+  optimizer.apply({.weight = 1, .learning_rate = numbers.learning_rate, .clip_norm = numbers.clip_norm}, model.weights, result.gradients);
+}
+
 }  // namespace
 
 /// In the order in which work hands them over.
@@ -81,12 +90,8 @@ void ModelQueue::pull(Work& work, const StepNumbers& /*numbers*/) {
 }
 
 void ModelQueue::worked(Work& work, TicketResult result, const StepNumbers& numbers) {
-  at::NoGradGuard no_grad;
-  const double weight = work.ticket.weight();
-  for (at::Tensor& gradient : result.gradients)
-    if (gradient.defined() && weight != 1) gradient.mul_(1 / weight);  // Of the mean over its samples: a whole step of its own.
   PushOptimizer optimizer = served_->optimizer.copy();
-  optimizer.apply({.weight = 1, .learning_rate = numbers.learning_rate, .clip_norm = numbers.clip_norm}, model_.weights, result.gradients);
+  make_step(work.ticket, result, numbers, model_, optimizer);
   work.loss = result.loss;
   work.tensors = Model{.weights = model_.copy_of_weights(), .buffers = std::move(result.buffers), .optimizer = optimizer}.tensors();
   work.tensors.push_back(tensor_of(optimizer.steps()));
@@ -202,11 +207,29 @@ void ModelQueue::loaded(const Json& state) {
   for (const Json& version : state["waiting"]) waiting_.push_back(models.at(version.get<int64_t>()));
 }
 
-std::vector<at::Tensor> ModelQueue::empty_work() const {
-  std::vector<at::Tensor> tensors;
-  for (const at::Tensor& tensor : newest_->tensors()) tensors.push_back(at::empty_like(tensor));
-  tensors.push_back(tensor_of(newest_->optimizer.steps()));
+std::vector<at::Tensor> ModelQueue::served() const {
+  std::vector<at::Tensor> tensors = served_->tensors();
+  tensors.push_back(tensor_of(served_->optimizer.steps()));
   return tensors;
+}
+
+QueueWorker::QueueWorker(const torch::nn::Module& module, const UpdateRule& rule)
+    : model_(module), optimizer_(rule, model_.trained), steps_(tensor_of(optimizer_.steps())) {
+  const std::vector<at::Tensor> all = model_.tensors(), arrays = optimizer_.arrays();
+  const auto buffers = all.begin() + std::ssize(model_.weights);
+  pulled_.assign(all.begin(), buffers);  // As Model::tensors() has them.
+  pulled_.insert(pulled_.end(), arrays.begin(), arrays.end());
+  pulled_.insert(pulled_.end(), buffers, all.end());
+  pulled_.push_back(steps_);
+}
+
+HandedOver QueueWorker::hand_over(const Ticket& ticket, TicketResult result, const StepNumbers& numbers) {
+  optimizer_.set_steps(numbers_of(steps_));
+  make_step(ticket, result, numbers, model_, optimizer_);
+  std::copy(optimizer_.steps().begin(), optimizer_.steps().end(), steps_.data_ptr<double>());
+  HandedOver out{.loss = result.loss, .tensors = pulled_};
+  std::copy(result.buffers.begin(), result.buffers.end(), out.tensors.end() - 1 - std::ssize(result.buffers));
+  return out;
 }
 
 }  // namespace cohort

@@ -25,6 +25,8 @@ class ModelQueue : public AsyncMode {
   void pull(Work& work, const StepNumbers& numbers) override;
   void worked(Work& work, TicketResult result, const StepNumbers& numbers) override;
   PushOutcome push(Work& work, const StepNumbers& numbers) override;
+  std::vector<at::Tensor> served() const override;
+  void handed_out(Work& /*work*/) override {}
   void show() override;
 
   int64_t version() const override { return version_; }
@@ -36,7 +38,8 @@ class ModelQueue : public AsyncMode {
   Json state() const override;
   std::vector<FlatPiece> loaded_pieces(const Json& state, const std::string& where) override;
   void loaded(const Json& state) override;
-  std::vector<at::Tensor> empty_work() const override;
+  std::vector<at::Tensor> empty_handed_over() const override { return empty_copies(served()); }
+  size_t num_optional() const override { return 0; }
 
  private:
   /// Never changed once it is made.
@@ -58,6 +61,21 @@ class ModelQueue : public AsyncMode {
   std::deque<ModelPointer> waiting_;
   ModelPointer served_, newest_;                                   // The last that was served, and that was finished.
   std::vector<std::pair<ModelPointer, at::Tensor>> being_loaded_;  // With their bytes.
+};
+
+/// Of a worker that makes a step on the model that it was served, and hands that over. `module` must outlive it.
+class QueueWorker : public WorkerSide {
+ public:
+  QueueWorker(const torch::nn::Module& module, const UpdateRule& rule);
+  const std::vector<at::Tensor>& pulled() const override { return pulled_; }
+  std::vector<at::Tensor> empty_handed_over() const override { return empty_copies(pulled_); }
+  HandedOver hand_over(const Ticket& ticket, TicketResult result, const StepNumbers& numbers) override;
+
+ private:
+  ServedModel model_;
+  PushOptimizer optimizer_;
+  at::Tensor steps_;
+  std::vector<at::Tensor> pulled_;
 };
 
 }  // namespace cohort

@@ -131,6 +131,18 @@ void require_workload(const StudySpec& spec, Settings& settings) {
   settings.require("val-samples", std::to_string(spec.val_samples));
 }
 
+/// That a trial may have.
+double most_label_smoothing(const StudySpec& spec) {
+  double most = 0;
+  for (const study::BatchSpec& batch : spec.batches)
+    for (const study::Metaparameter& parameter : batch.space) {
+      if (parameter.name != "label_smoothing") continue;
+      most = std::max(most, parameter.maximum);
+      for (const double value : parameter.values) most = std::max(most, value);
+    }
+  return most;
+}
+
 void take_metaparameters(const StudySpec& spec, const TrialSchedule& trial, Settings& settings) {
   const LearningRate& rate = trial.learning_rate;
   settings.take("lr", rate.rate);
@@ -241,7 +253,9 @@ AutoBatch resolve_auto_batch(const Config& config, const std::function<bool(cons
 Config workload_of_study(const Config& config, const std::function<bool(const std::string&)>& was_given) {
   check_asked(config, Layout());
   Settings settings(config, was_given);
-  require_workload(read_study_spec(config.study), settings);
+  const StudySpec spec = read_study_spec(config.study);
+  require_workload(spec, settings);
+  settings.take("label-smoothing", most_label_smoothing(spec));
   settings.take("threads", int64_t{1});  // As step times of a study are measured, and `train --study` trains.
   return settings.taken();
 }

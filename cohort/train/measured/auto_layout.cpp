@@ -4,21 +4,19 @@
 //   2. search_machines(). Plans that this configuration refuses (an option that goes with dp alone, say) are passed over.
 //   3. Plans of different kinds whose intervals overlap with that of the best, three at most, train kTrialSteps steps each, in ranks and a
 //      folder of their own that are gone afterwards; of the least medians the simplest layout wins (plan/explain/trial_choice.cpp).
+//
+// Under a launcher its ranks measure and try, rank 0 plans, and plans of fewer ranks are named but not taken.
 
 #include "cohort/train/measured/auto_layout.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/files/file.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/group.h"
 #include "cohort/job/devices.h"
-#include "cohort/job/injected_faults.h"
 #include "cohort/job/job.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/job/refusals.h"
@@ -29,36 +27,13 @@
 #include "cohort/plan/goal/goal_search.h"
 #include "cohort/plan/joint/search_machines.h"
 #include "cohort/study/goal/goal_worth.h"
+#include "cohort/train/measured/layout_trials.h"
 #include "cohort/train/measured/measure_model.h"
-#include "cohort/train/run/train_job.h"
-#include "cohort/world/launch.h"
 
 namespace cohort {
 namespace {
 
-constexpr int kMostTrials = 3, kTrialSteps = 12;
-constexpr double kWorthTrying = 1.15;  // Times the best forecast: beyond, overlapping intervals say more of the machine than of the plans.
-constexpr double kMostTrialSeconds = 20;
 constexpr double kPlainSeconds = 1;  // To search for plain data parallelism's time to a goal.
-
-/// The user's configuration under a plan's layout, which says all that was chosen; with a goal also under its batch.
-Config with_plan(const Config& config, const ModelProfile& profile, const RankedPlan& plan, const AutoGoal* goal) {
-  Layout layout = layout_of(profile, plan);
-  Config out = config;
-  if (goal) {
-    out.global_batch = plan.global_batch;
-    out = goal->settle(out, layout);
-  }
-  if (out.workers > 0 || layout.num_ranks() > 1) out.workers = layout.num_ranks();
-  out.device = first_devices_of(out.device, layout.num_ranks());  // Fewer ranks than were asked for may have won.
-  out.inject = selected_faults(out.inject, layout.num_ranks(), false);
-  if (layout.accumulate > 0) out.accumulate = layout.accumulate;
-  if (!layout.precision.empty()) out.precision = layout.precision;
-  if (layout.shares == "equal") layout.shares.clear();
-  layout.accumulate = 0, layout.precision.clear();
-  out.layout = to_text(layout);
-  return out;
-}
 
 bool is_refused(const Config& changed) {
   try {
@@ -69,32 +44,6 @@ bool is_refused(const Config& changed) {
     return true;
   }
 }
-
-/// Median seconds of a step that really runs; infinite where it fails.
-double tried_seconds(const Config& config, const DataSet& data) {
-  const TemporaryFolder folder("cohort-trial");
-  Config trial = config;
-  trial.run = folder.path() + "/run";
-  trial.steps = kTrialSteps, trial.epochs = 0;
-  trial.goal.clear(), trial.checkpoint_every = -1;
-  trial.inject = selected_faults(trial.inject, trial.workers, /*slow_only=*/true);
-  trial.json = false, trial.quiet = true;
-  const std::string file = folder.path() + "/seconds";
-  const Job job = resolve(trial, trial.workers);
-  const int code = run_ranks({.num_ranks = trial.workers}, [&](const World& world) {
-    const TrainResult result = train(job, data, world, {.reports = false});
-    if (world.rank == 0) write_file_atomically(file, concat(result.step_seconds));
-    return result.interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0;
-  });
-  if (code == static_cast<int>(ErrorCode::kInterrupted)) fail(ErrorCode::kInterrupted, "interrupted while layouts were tried");
-  if (code != 0) return std::numeric_limits<double>::infinity();
-  return parse_number(read_small_file(file, 100)).value_or(std::numeric_limits<double>::infinity());
-}
-
-struct Choice {
-  SearchRequest request;
-  RankedPlan plan;
-};
 
 /// What a plan is asked: the least step time, or with a goal the least time to it.
 SearchRequest request_for(const Config& config, const ModelProfile& profile, const DataSet& data, const AutoGoal* goal) {
@@ -121,21 +70,6 @@ std::vector<Choice> candidates(const Config& config, const MachineAnswer& found,
     }
   std::stable_sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return a.plan.objective < b.plan.objective; });
   return all;
-}
-
-std::vector<const RankedPlan*> plans_of(const std::vector<Choice>& choices) {
-  std::vector<const RankedPlan*> out;
-  for (const Choice& one : choices) out.push_back(&one.plan);
-  return out;
-}
-
-std::string text_of(const Choice& one) {
-  Layout layout = layout_of(one.request.problem.profile, one.plan);
-  layout.precision.clear();
-  if (layout.shares == "equal") layout.shares.clear();
-  if (layout.accumulate == 1) layout.accumulate = 0;
-  const std::string text = layout.stages.empty() ? to_text(layout) : concat("stages side by side on ", layout.pp, " workers");
-  return one.request.objective == Objective::kTimeToGoal ? concat(text, " with a batch of ", one.plan.global_batch) : text;
 }
 
 /// The table of workers, and what is said of it.
@@ -166,6 +100,8 @@ AutoLayout finish(const Config& config, const MachineAnswer& found, const Choice
                  .problem = chosen.request.problem,
                  .sentences = std::move(sentences)};
   if (const auto uneven = uneven_forecast(chosen.request.problem, chosen.plan)) out.sentences.push_back(sentence_of(*uneven));
+  if (chosen.plan.candidate.layout.num_ranks() <= found.request.problem.cluster.num_devices())
+    for (std::string& sentence : sentences_of_larger(found)) out.sentences.push_back(std::move(sentence));
   if (out.config.inject != config.inject)
     out.sentences.push_back(concat(name_settings("--inject "), config.inject, ": faults of ranks that are not started fall away"));
   return out;
@@ -255,30 +191,14 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
     out.sentences.insert(out.sentences.begin(), sentences.begin(), sentences.end());
     return out;
   }
-  const double high = std::min(choices.front().plan.high, kWorthTrying * choices.front().plan.objective);
-  std::vector<Choice> near, close;
-  for (const Choice& one : choices)
-    if (one.plan.low <= high && one.plan.objective <= kWorthTrying * choices.front().plan.objective &&
-        one.plan.forecast.step_seconds * kTrialSteps < kMostTrialSeconds)
-      near.push_back(one);
-  for (const size_t each : different_plans(plans_of(near), kMostTrials)) close.push_back(near[each]);
+  const std::vector<Choice> close = worth_trying(choices);
   size_t winner = 0;
   if (close.size() > 1) {
-    std::vector<std::string> parts;
-    std::vector<double> costs;
-    for (size_t i = 0; i < close.size(); ++i) {
-      const RankedPlan& plan = close[i].plan;
-      const double seconds = tried_seconds(with_plan(config, close[i].request.problem.profile, plan, goal), data);
-      parts.push_back(concat(text_of(close[i]), " ", std::isfinite(seconds) ? human_seconds(seconds) : std::string("failed"), " (forecast ",
-                             human_seconds(plan.forecast.step_seconds), ")"));
-      const double times = plan.objective / plan.forecast.step_seconds;  // Steps to the goal; 1 where the step is the objective.
-      costs.push_back(seconds * times);
-    }
-    winner = winner_of_trials(plans_of(close), costs);
-    const auto least = std::min_element(costs.begin(), costs.end());
-    if (std::isfinite(*least) && costs[winner] > *least)
-      parts.back() += concat("; within ", 100 * kNoiseFloor, " %, where two measurements of one layout may differ, the simplest is taken");
-    sentences.push_back(concat("too close to tell by forecast, so each ran ", kTrialSteps, " steps: ", join(parts, "; ")));
+    std::vector<double> tried;
+    for (const Choice& one : close) tried.push_back(tried_seconds(with_plan(config, one.request.problem.profile, one.plan, goal), data));
+    const Winner won = winner_of(close, tried);
+    winner = won.index;
+    sentences.push_back(won.sentence);
   }
   const Choice& chosen = close.empty() ? choices.front() : close[winner];
   const int ranks = layout_of(profile, chosen.plan).num_ranks();
@@ -287,56 +207,109 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
   return finish(config, found, chosen, goal, std::move(sentences));
 }
 
+namespace {
+
+/// What rank 0 tells the others of a choice.
+Json wire_of(const Config& config) {
+  return Json{
+      {"layout", config.layout}, {"accumulate", config.accumulate}, {"precision", config.precision}, {"global_batch", config.global_batch}};
+}
+
+Config with_wire(const Config& config, const Json& wire, const World& world, const AutoGoal* goal) {
+  Config out = config;
+  out.global_batch = wire.at("global_batch").get<int64_t>();
+  if (goal) out = goal->settle(out, parse_layout(wire.at("layout").get<std::string>(), world.size));
+  out.layout = wire.at("layout").get<std::string>();
+  out.accumulate = wire.at("accumulate").get<int>();
+  out.precision = wire.at("precision").get<std::string>();
+  return out;
+}
+
+/// What rank 0 does, told to all: its answer, or its Error there too.
+Json from_first(const World& world, Group& group, const char* what, const std::function<Json()>& make) {
+  std::string answer;
+  if (world.rank == 0) {
+    try {
+      answer = make().dump();
+    } catch (const Error& error) {
+      answer = Json{{"code", static_cast<int>(error.code())}, {"error", error.what()}}.dump();
+    }
+  }
+  Json told = Json::parse(group.all_gather_text(answer, what).front());
+  if (told.is_object() && told.contains("error"))
+    throw Error(static_cast<ErrorCode>(told["code"].get<int>()), told["error"].get<std::string>());
+  return told;
+}
+
+/// Rank 0's plans of all ranks, best first, and what is to be said of those of fewer.
+struct Planned {
+  MachineAnswer found;
+  std::vector<Choice> of_all;
+  std::vector<std::string> sentences;
+};
+
+Planned plans_of_all_ranks(const Config& config, const ModelProfile& profile, const DataSet& data, int num_ranks, const KnownBefore& known,
+                           const AutoGoal* goal) {
+  SearchRequest request = request_for(config, profile, data, goal);
+  request.problem.intervals = kept_intervals(known.calibration_file, profile);
+  request.num_runners_up = 20;
+  request.search_seconds = 5;
+  Planned out{.found = search_machines(request, num_ranks, nullptr, nullptr)};
+  out.of_all = candidates(config, out.found, goal);
+  if (!out.of_all.empty()) {
+    const Choice& best = out.of_all.front();
+    const int fewest = layout_of(profile, best.plan).num_ranks();
+    if (fewest < num_ranks)
+      out.sentences.push_back(concat(fewest, fewest == 1 ? " rank" : " ranks", " would be faster than the ", num_ranks,
+                                     " that were started: ", human_seconds(best.plan.forecast.step_seconds), " a step, ", text_of(best)));
+  }
+  std::erase_if(out.of_all, [&](const Choice& one) { return layout_of(profile, one.plan).num_ranks() != num_ranks; });
+  if (out.of_all.empty()) {  // Of all ranks only.
+    request.fixed["dp"] = std::to_string(num_ranks), request.fixed["pp"] = request.fixed["tp"] = "1";
+    out.of_all = candidates(config, search_machines(request, num_ranks, nullptr, nullptr), goal);
+  }
+  if (out.of_all.empty()) fail(ErrorCode::kInfeasible, "auto: no layout of ", num_ranks, " ranks fits; start fewer, or name one");
+  return out;
+}
+
+}  // namespace
+
 AutoLayout choose_layout_together(const Config& config, const DataSet& data, const World& world, const KnownBefore& known,
                                   const AutoGoal* goal) {
   check_measurable(config);
   Group group = Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout});
   const ModelProfile profile =
       known.profile ? *known.profile : measure_model_together(config, data, {.precisions = {config.precision}}, group);
-  std::string answer;
-  if (world.rank == 0) {
-    try {
-      SearchRequest request = request_for(config, profile, data, goal);
-      request.problem.intervals = kept_intervals(known.calibration_file, profile);
-      request.num_runners_up = 20;
-      request.search_seconds = 5;
-      const MachineAnswer found = search_machines(request, world.size, nullptr, nullptr);
-      std::vector<Choice> all = candidates(config, found, goal);
-      std::vector<std::string> sentences;
-      const int fewest = all.empty() ? world.size : layout_of(profile, all.front().plan).num_ranks();
-      if (fewest < world.size)
-        sentences.push_back(concat(fewest, fewest == 1 ? " rank" : " ranks", " would be faster than the ", world.size,
-                                   " that were started: ", human_seconds(all.front().plan.forecast.step_seconds), " a step, ",
-                                   text_of(all.front())));
-      std::erase_if(all, [&](const Choice& one) { return layout_of(profile, one.plan).num_ranks() != world.size; });
-      if (all.empty()) {  // Of all ranks only.
-        request.fixed["dp"] = std::to_string(world.size), request.fixed["pp"] = request.fixed["tp"] = "1";
-        all = candidates(config, search_machines(request, world.size, nullptr, nullptr), goal);
-      }
-      if (all.empty()) fail(ErrorCode::kInfeasible, "auto: no layout of ", world.size, " ranks fits; start fewer, or name one");
-      sentences.push_back(concat("layout ", text_of(all.front()), ", forecast ", human_seconds(all.front().plan.forecast.step_seconds)));
-      const AutoLayout chosen = finish(config, found, all.front(), goal, sentences);
-      answer = Json{{"layout", chosen.config.layout},
-                    {"accumulate", chosen.config.accumulate},
-                    {"precision", chosen.config.precision},
-                    {"plan", chosen.plan},
-                    {"global_batch", chosen.config.global_batch},
-                    {"sentences", chosen.sentences}}
-                   .dump();
-    } catch (const Error& error) {
-      answer = Json{{"code", static_cast<int>(error.code())}, {"error", error.what()}}.dump();
+  Planned planned;  // Rank 0's.
+  std::vector<Choice> close;
+  const Json trials = from_first(world, group, "layouts to try", [&] {
+    planned = plans_of_all_ranks(config, profile, data, world.size, known, goal);
+    close = worth_trying(planned.of_all);
+    Json out = Json::array();
+    for (const Choice& one : close) out.push_back(wire_of(with_plan(config, profile, one.plan, goal)));
+    return out;
+  });
+  std::vector<double> tried;
+  if (trials.size() > 1)
+    for (const Json& trial : trials) tried.push_back(tried_seconds_together(with_wire(config, trial, world, goal), data, world, group));
+  const Json chosen = from_first(world, group, "the layout", [&] {
+    size_t winner = 0;
+    if (!tried.empty()) {
+      const Winner won = winner_of(close, tried);
+      winner = won.index;
+      planned.sentences.push_back(won.sentence);
     }
-  }
-  const Json chosen = Json::parse(group.all_gather_text(answer, "the layout").front());
-  if (chosen.contains("error")) throw Error(static_cast<ErrorCode>(chosen["code"].get<int>()), chosen["error"].get<std::string>());
-  AutoLayout out{.config = config, .plan = chosen["plan"], .sentences = {}};
-  out.config.global_batch = chosen["global_batch"].get<int64_t>();
-  if (goal) out.config = goal->settle(out.config, parse_layout(chosen["layout"].get<std::string>(), world.size));
-  out.config.layout = chosen["layout"].get<std::string>();
-  out.config.accumulate = chosen["accumulate"].get<int>();
-  out.config.precision = chosen["precision"].get<std::string>();
-  out.sentences = chosen["sentences"].get<std::vector<std::string>>();
-  return out;
+    const Choice& choice = close.empty() ? planned.of_all.front() : close[winner];
+    planned.sentences.push_back(concat("layout ", text_of(choice), ", forecast ", human_seconds(choice.plan.forecast.step_seconds)));
+    const AutoLayout done = finish(config, planned.found, choice, goal, planned.sentences);
+    Json out = wire_of(done.config);
+    out["plan"] = done.plan;
+    out["sentences"] = done.sentences;
+    return out;
+  });
+  return {.config = with_wire(config, chosen, world, goal),
+          .plan = chosen["plan"],
+          .sentences = chosen["sentences"].get<std::vector<std::string>>()};
 }
 
 }  // namespace cohort

@@ -66,9 +66,6 @@ void check_virtual(const Job& job) {
          job.config.global_batch,
          name_settings(": a step is cut into as many tickets as there are workers, each of a sample at least; use --global-batch "),
          spec.workers, " or more, or fewer workers");
-  if (spec.asks_queue && parse_sync(job.layout.sync).kind != SyncKind::kQueue)
-    fail(ErrorCode::kBadInput, name_settings("--virtual: serve= and keep= would do nothing here: they act with sync=queue, and sync is "),
-         job.layout.sync, name_settings("; use --layout sync=queue, or leave them out"));
 }
 
 /// Between exchanges workers have different weights, which nobody evaluates, saves or ends with.

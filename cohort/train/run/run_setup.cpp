@@ -27,11 +27,6 @@
 namespace cohort {
 namespace {
 
-int threads_of_rank(const Config& config, const World& world) {
-  if (config.threads > 0) return config.threads;
-  return cores_of_rank(world);
-}
-
 /// What synchronised batch norm would wait for in a layer: the median of a few all-gathers of 64 channels' sums. Collective.
 double seconds_of_statistics(Group group) {
   const at::Tensor mine = at::zeros({2 * 64 + 1}, at::kDouble), all = at::zeros({group.size() * mine.numel()}, at::kDouble);
@@ -68,6 +63,8 @@ void warn_of_run(const RunSetup& run) {
 }
 
 }  // namespace
+
+int threads_of_rank(const Config& config, const World& world) { return config.threads > 0 ? config.threads : cores_of_rank(world); }
 
 RunSetup::RunSetup(const Job& job_given, const DataSet& data_given, const World& here, const TrainOptions& how)
     : job(job_given),

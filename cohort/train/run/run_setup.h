@@ -29,6 +29,9 @@
 
 namespace cohort {
 
+/// Of LibTorch, as asked for or as this rank's part of its host's cores.
+int threads_of_rank(const Config& config, const World& world);
+
 /// One thread. References that it is given must outlive it.
 struct RunSetup {
   /// Collective. Errors as train() has them.

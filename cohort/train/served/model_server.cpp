@@ -1,7 +1,7 @@
 // A worker that is free gets the next ticket and the newest version; what it hands over is applied when it comes (async/async_mode.h), and
 // counts as the part of its step that it is. A worker that is lost - killed, stopped, cut off - loses its ticket to whoever asks next; what
-// it had half sent never arrives, since messages come whole or not at all. Cost of a ticket here: the model is copied once into a message
-// and read once out of one, and the mode applies it.
+// it had half sent never arrives, since messages come whole or not at all. Cost of a ticket here: the model is copied once into a slot or a
+// message, and what comes back is applied from where it is.
 #include "cohort/train/served/model_server.h"
 
 #include <algorithm>
@@ -20,16 +20,10 @@ namespace {
 
 constexpr double kLeaveSeconds = 2, kComeSeconds = 10;
 
-std::vector<at::Tensor> own_tensors(const ServedModel& model) {
-  std::vector<at::Tensor> out = model.weights;
-  for (const NamedTensor& buffer : model.buffers) out.push_back(buffer.tensor.detach());
-  return out;
-}
-
 }  // namespace
 
 ModelServer::ModelServer(ServerParts parts, MessageServer server)
-    : parts_(std::move(parts)), server_(std::move(server)), tensors_(parts_.model), served_(own_tensors(tensors_)) {}
+    : parts_(std::move(parts)), server_(std::move(server)), num_numbers_(parts_.accounts.num_workers()) {}
 
 void ModelServer::act(double timeout_seconds) {
   const std::optional<PeerEvent> event = server_.poll(timeout_seconds);
@@ -47,29 +41,39 @@ void ModelServer::act(double timeout_seconds) {
 void ModelServer::hear(PeerId peer, const std::string& name, const PeerMessage& message) {
   const Json said = parse_strict_ordered_json(message.text, {.path = name});
   const std::string what = said.is_object() ? said.value("is", "") : "";
+  if (what == "joins") return tell_to_join(peer, name);
   if (what == "here") return welcome(peer, said);
   if (!worker_of_.contains(peer)) fail(ErrorCode::kBadInput, name, " did not say which worker it is");
   if (what == "free") {
     if (works_.contains(peer) || std::find(waiting_.begin(), waiting_.end(), peer) != waiting_.end())
       fail(ErrorCode::kBadInput, name, " asked for work twice");
+    Slot& slot = slots_.at(peer);
+    slot.is_used = slot.memory && said.value("slot", Json()) == true;
     waiting_.push_back(peer);
     serve_waiting();
   } else if (what == "done") {
     take_push(peer, said, message.data, name);
   } else if (what == "failed") {
-    const auto code = said.value("code", Json());
-    const bool is_known = code.is_number_integer() && code.get<int64_t>() >= 1 && code.get<int64_t>() <= 4;
-    fail(is_known && code.get<int64_t>() == static_cast<int64_t>(ErrorCode::kFailed) ? ErrorCode::kFailed : ErrorCode::kEnvironment, name,
-         ": ", printable(said.value("error", Json("")).is_string() ? said["error"].get<std::string>() : ""));
+    const Json error = said.value("error", Json());
+    fail(said.value("code", Json()) == static_cast<int>(ErrorCode::kFailed) ? ErrorCode::kFailed : ErrorCode::kEnvironment, name, ": ",
+         error.is_string() ? printable(error.get<std::string>()) : "");
   } else {
     fail(ErrorCode::kBadInput, name, " said what is not understood: ", printable(message.text.substr(0, 80)));
   }
 }
 
+void ModelServer::tell_to_join(PeerId peer, const std::string& name) {
+  if (!parts_.may_join)
+    fail(ErrorCode::kBadInput, "this training takes no further workers; start it with ", name_settings("--listen HOST:PORT"));
+  const int number = num_numbers_++;
+  log_info(concat("worker ", number, " joins: ", name));
+  server_.send(peer, {.text = to_json(Joining{parts_.configuration, parts_.fingerprint, number, parts_.num_workers}).dump()});
+}
+
 void ModelServer::welcome(PeerId peer, const Json& said) {
   const Json worker = said.value("worker", Json()), configuration = said.value("configuration", Json());
-  if (!worker.is_number_unsigned() || worker.get<uint64_t>() >= static_cast<uint64_t>(parts_.num_workers))
-    fail(ErrorCode::kBadInput, "there are the workers 0 to ", parts_.num_workers - 1);
+  if (!worker.is_number_unsigned() || worker.get<uint64_t>() >= static_cast<uint64_t>(num_numbers_))
+    fail(ErrorCode::kBadInput, "there are the workers 0 to ", num_numbers_ - 1);
   const int number = worker.get<int>();
   have_come_.insert(number);
   if (!configuration.is_string() || configuration.get<std::string>() != parts_.configuration)
@@ -80,6 +84,8 @@ void ModelServer::welcome(PeerId peer, const Json& said) {
     if (its == number) server_.dismiss(other, "it came again"), lose(other, "it came again");
   if (lost_.erase(number) > 0) log_info(concat("worker ", number, " is back"));
   worker_of_[peer] = number;
+  slots_[peer].memory = WorkerSlot::make(parts_.mode.served(), parts_.mode.empty_handed_over());
+  server_.send(peer, {.text = to_json(Welcome{slots_[peer].memory.address()}).dump()});
 }
 
 void ModelServer::take_push(PeerId peer, const Json& said, const std::string& data, const std::string& where) {
@@ -88,14 +94,16 @@ void ModelServer::take_push(PeerId peer, const Json& said, const std::string& da
   if (found == works_.end() || found->second.ticket.step != done.step || found->second.ticket.share != done.share)
     fail(ErrorCode::kBadInput, where, " handed over share ", done.share, " of step ", done.step + 1, ", which it does not have");
   Work work = found->second;
-  const size_t num_backup = work.tensors.size(), num_trained = tensors_.trained.size();
-  std::vector<at::Tensor> tensors = parts_.mode.empty_work();
-  tensors.resize(tensors.size() - num_backup);
+  const Slot& slot = slots_.at(peer);
+  std::vector<at::Tensor> tensors = slot.is_used ? slot.memory.up() : parts_.mode.empty_handed_over();
   for (const size_t at : done.missing) {
-    if (at >= num_trained) fail(ErrorCode::kBadInput, where, ": parameter ", at, " of ", num_trained, " is missing");
+    if (at >= parts_.mode.num_optional())
+      fail(ErrorCode::kBadInput, where, ": tensor ", at, " is missing, of ", tensors.size(), " of which the first ",
+           parts_.mode.num_optional(), " may be");
     tensors[at] = at::Tensor();
   }
-  unpack(data, tensors);
+  if (!slot.is_used) unpack(data, tensors);
+  const int64_t num_bytes = packed_bytes(tensors);
   tensors.insert(tensors.end(), work.tensors.begin(), work.tensors.end());
   work.tensors = std::move(tensors);
   work.loss = done.loss;
@@ -106,7 +114,7 @@ void ModelServer::take_push(PeerId peer, const Json& said, const std::string& da
   account.computing_seconds += done.computing_seconds;
   account.waiting_seconds += done.waiting_seconds;
   account.moving_seconds += done.moving_seconds;
-  parts_.accounts.moved(0, static_cast<int64_t>(data.size()));
+  parts_.accounts.moved(0, num_bytes);
   const Pushed pushed{worker, std::move(work), done.computing_seconds};
   if (parts_.most_ahead == 0) gather(pushed);
   else apply(pushed);
@@ -117,6 +125,8 @@ void ModelServer::take_push(PeerId peer, const Json& said, const std::string& da
 /// it began, whenever they were asked for.
 void ModelServer::gather(const Pushed& pushed) {
   gathered_.push_back(pushed);
+  for (at::Tensor& tensor : gathered_.back().work.tensors)
+    if (tensor.defined()) tensor = tensor.clone();  // A slot may be written again before the step is whole.
   int64_t num_samples = 0;
   for (const Pushed& one : gathered_) num_samples += one.work.ticket.num_samples();
   if (num_samples < pushed.work.ticket.global_samples) return;
@@ -130,7 +140,7 @@ void ModelServer::apply(Pushed pushed) {
   parts_.accounts.push(pushed.worker, pushed.work.ticket, outcome);
   if (outcome.dropped) return parts_.tickets.give_back(pushed.work.ticket);
   parts_.tickets.finish(pushed.work.ticket);
-  parts_.applied({pushed.work.ticket, pushed.work.loss, outcome, steady_seconds() - began, pushed.computing_seconds});
+  parts_.applied({{pushed.work.ticket, pushed.work.loss, outcome}, steady_seconds() - began, pushed.computing_seconds});
 }
 
 void ModelServer::lose(PeerId peer, const std::string& why) {
@@ -138,6 +148,7 @@ void ModelServer::lose(PeerId peer, const std::string& why) {
   if (found == worker_of_.end()) return;
   const int worker = found->second;
   worker_of_.erase(found);
+  slots_.erase(peer);
   std::erase(waiting_, peer);
   const auto in_hand = works_.find(peer);
   const int lost = in_hand == works_.end() ? 0 : 1;
@@ -171,9 +182,12 @@ void ModelServer::send_work(PeerId peer, const Ticket& ticket) {
   Work work{.ticket = ticket};
   const StepNumbers numbers = parts_.numbers();
   parts_.mode.pull(work, numbers);
-  PeerMessage message{.text = to_json(WorkOrder{ticket.step, ticket.share, numbers.learning_rate}).dump(), .data = packed_text(served_)};
-  parts_.mode.worked(work, {}, numbers);  // What the mode keeps of this version stays in `work`.
-  parts_.accounts.moved(static_cast<int64_t>(message.data.size()), 0);
+  PeerMessage message{.text = to_json(WorkOrder{ticket.step, ticket.share, numbers.learning_rate}).dump()};
+  const std::vector<at::Tensor> served = parts_.mode.served();
+  if (const Slot& slot = slots_.at(peer); slot.is_used) copy_tensors(slot.memory.down(), served);
+  else message.data = packed_text(served);
+  parts_.mode.handed_out(work);
+  parts_.accounts.moved(packed_bytes(served), 0);
   works_[peer] = std::move(work);
   server_.send(peer, std::move(message));  // One that is lost is told of by poll().
 }

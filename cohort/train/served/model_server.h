@@ -14,21 +14,18 @@
 #include "cohort/train/async/accounts.h"
 #include "cohort/train/async/async_mode.h"
 #include "cohort/train/served/served_words.h"
+#include "cohort/train/served/worker_slot.h"
 #include "cohort/world/messages/message_server.h"
 
 namespace cohort {
 
-/// Of a push that was applied.
-struct ServedPush {
-  Ticket ticket;
-  double loss = 0;
-  PushOutcome outcome;
+/// With its real seconds.
+struct ServedPush : AppliedPush {
   double push_seconds = 0, computing_seconds = 0;
 };
 
 /// What the server needs of the training; all of it the caller's.
 struct ServerParts {
-  const torch::nn::Module& model;  ///< The mode's: holds the newest version.
   AsyncMode& mode;
   Tickets& tickets;
   Accounts& accounts;
@@ -36,6 +33,8 @@ struct ServerParts {
   std::function<void(const ServedPush&)> applied;  ///< After each push.
   std::string configuration;                       ///< What workers must have been started with.
   int64_t most_ahead = -1;                         ///< Steps, see Tickets::take().
+  std::string fingerprint;                         ///< Of its data, for those who join.
+  bool may_join = false;                           ///< Others than these may come, and get the next number.
   int num_workers = 1;
   std::function<bool(int worker)> may_come;  ///< Whether one of which nothing was heard may be on its way.
 };
@@ -53,8 +52,6 @@ class ModelServer {
   /// Gives out no tickets while on; those that wait get theirs afterwards.
   void hold(bool on);
 
-  int num_workers() const { return static_cast<int>(worker_of_.size()); }  ///< That are here.
-
  private:
   struct Pushed {
     int worker = 0;
@@ -62,6 +59,7 @@ class ModelServer {
     double computing_seconds = 0;
   };
   void hear(PeerId peer, const std::string& name, const PeerMessage& message);
+  void tell_to_join(PeerId peer, const std::string& name);
   void welcome(PeerId peer, const Json& said);
   void take_push(PeerId peer, const Json& said, const std::string& data, const std::string& where);
   void gather(const Pushed& pushed);
@@ -73,14 +71,18 @@ class ModelServer {
 
   ServerParts parts_;
   MessageServer server_;
-  ServedModel tensors_;
-  std::vector<at::Tensor> served_;   // Weights and buffers of the model.
+  struct Slot {
+    WorkerSlot memory;
+    bool is_used = false;  // The worker found it too.
+  };
   std::map<PeerId, int> worker_of_;  // Who is here.
-  std::map<PeerId, Work> works_;     // What each has in hand.
-  std::vector<PeerId> waiting_;      // Who is free, in the order in which they asked.
-  std::vector<Pushed> gathered_;     // With stale:0, of the step that is not finished.
-  std::set<int> have_come_;          // Ever.
-  std::set<int> lost_;               // Workers that are not here any more.
+  std::map<PeerId, Slot> slots_;
+  std::map<PeerId, Work> works_;  // What each has in hand.
+  std::vector<PeerId> waiting_;   // Who is free, in the order in which they asked.
+  std::vector<Pushed> gathered_;  // With stale:0, of the step that is not finished.
+  std::set<int> have_come_;       // Ever.
+  std::set<int> lost_;            // Workers that are not here any more.
+  int num_numbers_;               // Given to workers.
   bool holds_ = false;
 };
 

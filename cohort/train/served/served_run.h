@@ -2,7 +2,6 @@
 // Rank 0 of a training whose workers do not wait: the thread that serves, and what the loop beside it tells, evaluates and saves.
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -12,11 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/job/sync_mode.h"
-#include "cohort/train/async/accounts.h"
-#include "cohort/train/async/async_mode.h"
+#include "cohort/train/async/async_training.h"
 #include "cohort/train/async/ticket_work.h"
-#include "cohort/train/run/run_evaluator.h"
+#include "cohort/train/run/after_step.h"
 #include "cohort/train/run/run_reporter.h"
 #include "cohort/train/run/run_saver.h"
 #include "cohort/train/run/run_setup.h"
@@ -34,6 +31,11 @@ class ServedRun {
   ServedRun(RunSetup& run, int num_workers, std::function<bool(int)> may_come);
   ~ServedRun();
 
+  /// `fingerprint`: of the data. Before train().
+  void let_join(std::string fingerprint) { fingerprint_ = std::move(fingerprint); }
+  /// What one worker is sent for a ticket.
+  std::vector<at::Tensor> served() const { return async_.mode->served(); }
+
   /// `server` and `client` are two ends of one connection, `configuration` what workers must say.
   TrainResult train(MessageServer server, MessageClient client, const std::string& configuration, RunSaver& saver, RunReporter& reporter);
 
@@ -50,23 +52,16 @@ class ServedRun {
     std::unique_ptr<Snapshot> snapshot;  ///< Where something is to be done with it.
     bool last = false;
   };
-  /// What happened since the last step that was over.
-  struct Window {
-    double loss = 0, weight = 0, gradient_norm = 0, began = 0, computing_seconds = 0, push_seconds = 0;
-    int64_t samples = 0;
-  };
 
   // Of the serving thread.
   void serve(MessageServer messages, const std::string& configuration);
   void applied(const ServedPush& push);
-  StepResult step_result(int64_t step) const;
   std::unique_ptr<Snapshot> snapshot() const;
 
   // Of the caller's.
-  void take_up(RunSaver& saver, RunReporter& reporter, RunEvaluator& evaluator);
-  void finish_steps(StepsOver over, RunSaver& saver, RunReporter& reporter, RunEvaluator& evaluator);
-  void show(const Snapshot& snapshot);
-  void tell_end(RunReporter& reporter) const;
+  void take_up(AfterStep& after);
+  void work(MessageClient client, const std::string& configuration, AfterStep& after);
+  void tell_end(int64_t steps, RunReporter& reporter) const;
   void join(const std::string& why);
 
   std::string key() const;
@@ -77,18 +72,14 @@ class ServedRun {
   RunSetup& run_;
   int num_workers_;
   std::function<bool(int)> may_come_;
-  SyncMode sync_;
-  TicketOptions ticket_options_;
+  std::string fingerprint_;                   // "": nobody may join.
   TicketWork ticket_work_;                    // On run_.model, which this rank works with.
   std::shared_ptr<LayerGraph> served_model_;  // Another, which holds the newest version.
   ServedModel own_, served_;
-  std::unique_ptr<AsyncMode> mode_;
-  Tickets tickets_;
-  Accounts accounts_;
-  std::string loaded_text_;
+  AsyncTraining async_;
 
-  Window window_;
   int64_t steps_served_ = 0;
+  double computing_seconds_ = 0, push_seconds_ = 0;  // Of the step that is being made.
 
   std::mutex mutex_;  // Of what follows up to is_over_.
   std::deque<StepsOver> over_;
@@ -99,8 +90,6 @@ class ServedRun {
   std::thread thread_;
 
   std::unique_ptr<Snapshot> shown_;  // What run_.model held when it was last evaluated or saved.
-  TrainResult result_;
-  bool ends_ = false;
 };
 
 }  // namespace cohort

@@ -6,23 +6,35 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cohort/base/cores.h"
 #include "cohort/base/fail.h"
+#include "cohort/base/log.h"
+#include "cohort/base/text/host_and_port.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/strict_json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/comm/rendezvous/server_meeting.h"
 #include "cohort/comm/rendezvous/store.h"
 #include "cohort/comm/shm/memory_count.h"
+#include "cohort/data/fingerprint.h"
 #include "cohort/data/sampler.h"
 #include "cohort/job/sync_mode.h"
 #include "cohort/job/training/training_defaults.h"
 #include "cohort/models/registry.h"
-#include "cohort/train/async/async_run.h"
+#include "cohort/train/async/async_training.h"
+#include "cohort/train/async/packed_tensors.h"
 #include "cohort/train/run/check_run.h"
 #include "cohort/train/run/run_folder.h"
+#include "cohort/train/run/run_setup.h"
 #include "cohort/train/served/served_run.h"
 #include "cohort/train/served/served_worker.h"
+#include "cohort/world/job_token.h"
 #include "cohort/world/process.h"
 #include "cohort/world/status.h"
 
@@ -32,27 +44,50 @@ namespace {
 constexpr const char* kEndpointKey = "train/endpoint";
 constexpr double kHeartbeatSeconds = 2;  ///< A worker that is stopped is lost after three of them.
 
-/// Rank 0's folder is its own affair.
+/// Rank 0's folder, and where it listens, are its own affair.
 std::string configuration_of(const Config& config) {
   Config same = with_defaults(config);
   same.run.clear();
+  same.listen.clear();
   return to_toml(same);
 }
 
-MessageLimits limits_for(const LayerGraph& model, double timeout_seconds) {
+/// `pulled`: what a message may carry.
+MessageLimits limits_for(const std::vector<at::Tensor>& pulled, double timeout_seconds) {
   MessageLimits limits{.silence_seconds = timeout_seconds, .heartbeat_seconds = kHeartbeatSeconds};
-  const auto bytes = static_cast<size_t>(ServedModel(model).num_bytes) + (size_t{1} << 20);
+  const size_t bytes = static_cast<size_t>(packed_bytes(pulled)) + (size_t{1} << 20);
   limits.max_message_bytes = std::max(limits.max_message_bytes, bytes);
   limits.max_waiting_bytes = std::max(limits.max_waiting_bytes, 2 * bytes);
   return limits;
 }
 
-MessageClient client_of(const ServerMeeting& meeting, int rank, const MessageLimits& limits) {
-  return MessageClient(meeting.endpoint, meeting.secret,
-                       {.name = concat("rank ", rank), .server_name = "rank 0, which serves the model,", .limits = limits});
+constexpr const char* kServerName = "rank 0, which serves the model,";
+
+/// Where rank 0 is to be met, and what a worker calls itself there.
+struct Meeting {
+  std::string endpoint, secret, name;
+};
+
+MessageClient client_of(const Meeting& meeting, const MessageLimits& limits) {
+  return MessageClient(meeting.endpoint, meeting.secret, {.name = meeting.name, .server_name = kServerName, .limits = limits});
 }
 
-int threads_of(const Config& config, const World& world) { return config.threads > 0 ? config.threads : cores_of_rank(world); }
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? printable(name.data()) : "a host without a name";
+}
+
+std::optional<MessageListener> listener_of(const Config& config) {
+  if (config.listen.empty()) return std::nullopt;
+  const std::string token = job_token();
+  if (token.empty())
+    fail(ErrorCode::kBadInput, name_settings("--listen "), config.listen, " needs a secret, which only those have who may join; ",
+         how_to_give_a_token());
+  const HostAndPort at = parse_host_and_port(config.listen, name_settings("--listen"));
+  MessageListener listener(token, at.host, at.port);
+  log_info(concat("workers may join: cohort join ", listener.endpoint().substr(std::string("tcp://").size())));
+  return listener;
+}
 
 TrainResult serve_all(const Job& job, const DataSet& data, const World& world, ServerMeeting meeting, const TrainOptions& options) {
   Job own = job;
@@ -62,7 +97,7 @@ TrainResult serve_all(const Job& job, const DataSet& data, const World& world, S
   TrainOptions how = options;
   how.num_served = world.size;
   RunSetup run(own, data, alone, how);
-  at::set_num_threads(threads_of(run.config, world));
+  at::set_num_threads(threads_of_rank(run.config, world));
   const StatusPage status = world.status_fd >= 0 ? StatusPage::open(::dup(world.status_fd), world.size) : StatusPage();
   // One that was killed or stopped before it said who it is; of ranks on other hosts nobody here knows.
   const auto may_come = [&](int worker) {
@@ -70,54 +105,111 @@ TrainResult serve_all(const Job& job, const DataSet& data, const World& world, S
     return pid == 0 || std::string("RSD").find(process_state(pid)) != std::string::npos;
   };
   ServedRun served(run, world.size, may_come);
+  if (!job.config.listen.empty()) served.let_join(data_fingerprint(data));
   RunSaver saver(run);
   begin_run(run);
   RunReporter reporter(run, saver);
-  const MessageLimits limits = limits_for(*run.model, run.config.timeout);
+  const MessageLimits limits = limits_for(served.served(), run.config.timeout);
   MessageServer server(std::move(*meeting.listener), limits);
-  return served.train(std::move(server), client_of(meeting, 0, limits), configuration_of(job.config), saver, reporter);
+  return served.train(std::move(server), client_of({meeting.endpoint, meeting.secret, "rank 0"}, limits), configuration_of(job.config),
+                      saver, reporter);
 }
 
-TrainResult work_for(const Job& job, const DataSet& data, const World& world, const ServerMeeting& meeting) {
+/// Which worker of a training this is.
+struct Part {
+  int worker = 0;
+  int num_shares = 1;         // That a step is cut into.
+  std::string configuration;  // As rank 0 has it.
+};
+
+/// A worker's whole training.
+void work_for(const Job& job, const DataSet& data, const Part& part, const Meeting& meeting,
+              const std::function<void(int64_t step)>& pushed) {
   const Config config = with_defaults(job.config);
-  at::set_num_threads(threads_of(config, world));
   if (config.memory_limit > 0) limit_memory(config.memory_limit);
+  const std::shared_ptr<LayerGraph> model = build_model(config.model, data.train->shape(), config.seed);
+  check_model(job.config, job.layout, *model);
+  const Tickets tickets(ticket_options(config, *data.train, *model, steps_of_run(job, data.train->num_samples()), part.num_shares,
+                                       name_settings("--workers ")));
+  TicketWork ticket_work(job, *data.train, *model);
+  const std::unique_ptr<WorkerSide> side = make_worker_side(*model, job);
+  ServedWorker served(*side,
+                      [&](const WorkOrder& order) {
+                        const Ticket ticket = tickets.ticket_of(order.step, order.share);
+                        return side->hand_over(ticket, ticket_work.compute(ticket, order.learning_rate),
+                                               {order.learning_rate, config.clip_norm});
+                      },
+                      client_of(meeting, limits_for(side->pulled(), config.timeout)),
+                      {.worker = part.worker,
+                       .hello = part.configuration,
+                       .injection = injection_for_rank(job.faults, part.worker),
+                       .timeout_seconds = config.timeout,
+                       .pushed = pushed});
+  const std::string why = served.run();
+  if (!why.empty()) fail(ErrorCode::kEnvironment, "the training was ended: ", why);
+}
+
+void work_as_rank(const Job& job, const DataSet& data, const World& world, const Meeting& meeting) {
+  at::set_num_threads(threads_of_rank(with_defaults(job.config), world));
   StatusPage status;
   if (world.status_fd >= 0) {
     status = StatusPage::open(::dup(world.status_fd), world.size);
     count_steps(status[world.rank]);
   }
-  const std::shared_ptr<LayerGraph> model = build_model(config.model, data.train->shape(), config.seed);
-  check_model(job.config, job.layout, *model);
-  const Tickets tickets(
-      ticket_options(config, *data.train, *model, steps_of_run(job, data.train->num_samples()), world.size, name_settings("--workers ")));
-  TicketWork work(job, *data.train, *model);
-  ServedWorker worker(*model,
-                      [&](const WorkOrder& order) { return work.compute(tickets.ticket_of(order.step, order.share), order.learning_rate); },
-                      client_of(meeting, world.rank, limits_for(*model, config.timeout)),
-                      {.worker = world.rank,
-                       .hello = configuration_of(job.config),
-                       .injection = injection_for_rank(job.faults, world.rank),
-                       .timeout_seconds = config.timeout,
-                       .pushed = [&](int64_t step) {
-                         if (status) status[world.rank].last_step = step;
-                       }});
-  const std::string why = worker.run();
-  if (!why.empty()) fail(ErrorCode::kEnvironment, "the training was ended: ", why);
-  return {};
+  work_for(job, data, {world.rank, world.size, configuration_of(job.config)}, meeting, [&](int64_t step) {
+    if (status) status[world.rank].last_step = step;
+  });
 }
 
 }  // namespace
 
-bool is_served(const Job& job) {
-  const SyncKind kind = parse_sync(job.layout.sync).kind;
-  return (kind == SyncKind::kAsync || kind == SyncKind::kStale) && job.config.virtual_time.empty();
-}
-
 TrainResult train_served(const Job& job, const DataSet& data, const World& world, const TrainOptions& options) {
   const auto store = next_group_store(world, job.config.timeout);
-  ServerMeeting meeting = meet_server(world, *store, kEndpointKey, job.config.timeout);
-  return world.rank == 0 ? serve_all(job, data, world, std::move(meeting), options) : work_for(job, data, world, meeting);
+  std::optional<MessageListener> own = world.rank == 0 ? listener_of(job.config) : std::nullopt;
+  ServerMeeting meeting = meet_server(world, *store, kEndpointKey, job.config.timeout, std::move(own));
+  if (world.rank == 0) return serve_all(job, data, world, std::move(meeting), options);
+  work_as_rank(job, data, world, {meeting.endpoint, meeting.secret, concat("rank ", world.rank)});
+  return {};
+}
+
+int64_t join_training(const JoinRequest& request, const std::function<DataSet(const Config&)>& open) {
+  const std::string token = job_token();
+  if (token.empty())
+    fail(ErrorCode::kBadInput, "join: no secret, and only those may join who have that of the training; ", how_to_give_a_token());
+  const HostAndPort at = parse_host_and_port(request.address, "join:");
+  if (at.port == 0)
+    fail(ErrorCode::kBadInput, "join: ", request.address, ": port 0 is where nobody listens; the training said which it is");
+  const bool is_number = at.host.find(':') != std::string::npos;
+  Meeting meeting{.endpoint = concat("tcp://", is_number ? "[" : "", at.host, is_number ? "]" : "", ":", at.port),
+                  .secret = token,
+                  .name = concat("process ", ::getpid(), " of ", host_name())};
+  Joining joining;
+  {
+    MessageClient client = client_of(meeting, {.silence_seconds = request.timeout_seconds});
+    client.connect(request.timeout_seconds);
+    client.send({.text = Json{{"is", "joins"}}.dump()});
+    const std::optional<PeerMessage> answer = client.receive(request.timeout_seconds);
+    if (!answer)
+      fail(ErrorCode::kEnvironment, "join: ", request.address, " said nothing within ", request.timeout_seconds,
+           " s; is a training there?");
+    const Json said = parse_strict_ordered_json(answer->text, {.path = request.address});
+    if (said.is_object() && said.value("do", Json()) == "end") return 0;  // Over before it began.
+    joining = joining_from(said, request.address);
+  }
+  Config config;
+  read_config_text(joining.configuration, "the configuration of " + request.address, config);
+  if (!request.data.empty()) config.data = request.data;
+  const DataSet data = open(config);
+  if (const std::string mine = data_fingerprint(data); mine != joining.fingerprint)
+    fail(ErrorCode::kBadInput, "join: ", config.data, " here are other data than those of the training (fingerprint ", mine, ", there ",
+         joining.fingerprint, name_settings("); name the same with --data"));
+  at::set_num_threads(request.threads > 0 ? request.threads : config.threads > 0 ? config.threads : num_usable_cores());
+  meeting.name = concat("worker ", joining.worker);
+  log_info(concat("joined as worker ", joining.worker, ": ", config.model, " on ", config.data, ", ", config.layout));
+  int64_t num_pushes = 0;
+  work_for(resolve(config, joining.num_shares), data, {joining.worker, joining.num_shares, joining.configuration}, meeting,
+           [&](int64_t) { ++num_pushes; });
+  return num_pushes;
 }
 
 }  // namespace cohort

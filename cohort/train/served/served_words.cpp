@@ -23,7 +23,23 @@ double number_of(const Json& json, const char* key, const std::string& where) {
   return value.get<double>();
 }
 
+std::string text_of(const Json& json, const char* key, const std::string& where) {
+  const Json value = json.is_object() ? json.value(key, Json()) : Json();
+  if (!value.is_string()) refuse(where, key);
+  return value.get<std::string>();
+}
+
 }  // namespace
+
+Json to_json(const Joining& joining) {
+  return Json{{"do", "join"},
+              {"configuration", joining.configuration},
+              {"fingerprint", joining.fingerprint},
+              {"worker", joining.worker},
+              {"num_shares", joining.num_shares}};
+}
+
+Json to_json(const Welcome& welcome) { return Json{{"do", "meet"}, {"slot", welcome.slot}}; }
 
 Json to_json(const WorkOrder& order) {
   return Json{{"do", "work"}, {"step", order.step}, {"share", order.share}, {"learning_rate", order.learning_rate}};
@@ -39,6 +55,15 @@ Json to_json(const WorkDone& done) {
               {"waiting_seconds", done.waiting_seconds},
               {"moving_seconds", done.moving_seconds}};
 }
+
+Joining joining_from(const Json& json, const std::string& where) {
+  return {.configuration = text_of(json, "configuration", where),
+          .fingerprint = text_of(json, "fingerprint", where),
+          .worker = static_cast<int>(count_of(json, "worker", where, std::numeric_limits<int>::max())),
+          .num_shares = static_cast<int>(count_of(json, "num_shares", where, std::numeric_limits<int>::max()))};
+}
+
+Welcome welcome_from(const Json& json, const std::string& where) { return {text_of(json, "slot", where)}; }
 
 WorkOrder work_order_from(const Json& json, const std::string& where) {
   return {.step = count_of(json, "step", where),

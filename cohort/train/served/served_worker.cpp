@@ -1,13 +1,13 @@
-// One ticket at a time: weights and buffers come with the order, the gradient and the buffers that forward left go back, and the next order
-// is asked for once they are handed over. Nothing is kept from one ticket to the next, so a worker may die, or come back, at any time.
+// One ticket at a time: a version comes with the order, what came of it goes back, and the next order is asked for once it is handed over.
+// Nothing is kept from one ticket to the next, so a worker may die, or come back, at any time.
 //
-// Cost of a ticket: two messages with the model's bytes and two small ones.
+// Cost of a ticket: three small messages, and the model's bytes down and up: in a slot of shared memory (worker_slot.h) where the server is
+// on this host, else with the messages, which are encrypted and copied some times more.
 #include "cohort/train/served/served_worker.h"
 
 #include <signal.h>
 
 #include <chrono>
-#include <cstring>
 #include <optional>
 #include <thread>
 
@@ -20,27 +20,18 @@
 #include "cohort/train/served/served_words.h"
 
 namespace cohort {
-namespace {
-
-std::vector<at::Tensor> own_tensors(const ServedModel& model) {
-  std::vector<at::Tensor> out = model.weights;
-  for (const NamedTensor& buffer : model.buffers) out.push_back(buffer.tensor.detach());
-  return out;
-}
-
-}  // namespace
-
-ServedWorker::ServedWorker(const torch::nn::Module& model, TicketSource source, MessageClient link, ServedWorkerOptions options)
-    : tensors_(model), source_(std::move(source)), link_(std::move(link)), options_(std::move(options)), pulled_(own_tensors(tensors_)) {}
+ServedWorker::ServedWorker(WorkerSide& side, TicketSource source, MessageClient link, ServedWorkerOptions options)
+    : side_(side), source_(std::move(source)), link_(std::move(link)), options_(std::move(options)) {}
 
 void ServedWorker::come_in(double timeout_seconds) {
   link_.connect(timeout_seconds);
+  slot_ = {};
   link_.send({.text = Json{{"is", "here"}, {"worker", options_.worker}, {"configuration", options_.hello}}.dump()});
-  ask();
+  waits_since_ = steady_seconds();
 }
 
 void ServedWorker::ask() {
-  link_.send({.text = Json{{"is", "free"}}.dump()});
+  link_.send({.text = Json{{"is", "free"}, {"slot", static_cast<bool>(slot_)}}.dump()});
   waits_since_ = steady_seconds();
 }
 
@@ -91,6 +82,11 @@ std::optional<std::string> ServedWorker::obey() {
   const Json json = parse_strict_ordered_json(message->text, {.path = link_.server_name()});
   const std::string what = json.value("do", "");
   if (what == "end") return json.at("error").get<std::string>();
+  if (what == "meet") {
+    slot_ = WorkerSlot::find(welcome_from(json, link_.server_name()).slot, side_.pulled(), side_.empty_handed_over());
+    over_link([&] { ask(); });
+    return std::nullopt;
+  }
   if (what != "work") fail(ErrorCode::kFailed, link_.server_name(), " said ", quote_text(what), ", which is not understood");
   work(work_order_from(json, link_.server_name()), message->data);
   return std::nullopt;
@@ -99,25 +95,24 @@ std::optional<std::string> ServedWorker::obey() {
 void ServedWorker::work(const WorkOrder& order, const std::string& data) {
   WorkDone done{.step = order.step, .share = order.share, .waiting_seconds = steady_seconds() - waits_since_};
   const double came = steady_seconds();
-  unpack(data, pulled_);
+  if (slot_) copy_tensors(side_.pulled(), slot_.down());
+  else unpack(data, side_.pulled());
   if (num_pushes_ == 0 && options_.injection.pause_seconds > 0)
     std::this_thread::sleep_for(std::chrono::duration<double>(options_.injection.pause_seconds));
   if (num_pushes_ == options_.injection.kill_step) ::raise(SIGKILL);
   const double began = steady_seconds();
-  const TicketResult result = source_(order);
+  const HandedOver result = source_(order);
   const double computing = steady_seconds() - began;
   if (options_.injection.slow_factor > 1)
     std::this_thread::sleep_for(std::chrono::duration<double>(computing * (options_.injection.slow_factor - 1)));
   const double computed = steady_seconds();
   done.computing_seconds = computed - began;
   done.loss = result.loss;
-  std::vector<at::Tensor> tensors;
-  for (size_t i = 0; i < result.gradients.size(); ++i) {
-    if (result.gradients[i].defined()) tensors.push_back(result.gradients[i]);
-    else done.missing.push_back(i);
-  }
-  tensors.insert(tensors.end(), result.buffers.begin(), result.buffers.end());
-  std::string bytes = packed_text(tensors);
+  for (size_t i = 0; i < result.tensors.size(); ++i)
+    if (!result.tensors[i].defined()) done.missing.push_back(i);
+  std::string bytes;
+  if (slot_) copy_tensors(slot_.up(), result.tensors);
+  else bytes = packed_text(result.tensors);
   done.moving_seconds = began - came + steady_seconds() - computed;
   over_link([&] { link_.send({.text = to_json(done).dump(), .data = std::move(bytes)}, options_.timeout_seconds); });
   ++num_pushes_;

@@ -3,6 +3,7 @@
 // hands over the gradient, and asks again.
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "cohort/job/injected_faults.h"
 #include "cohort/train/async/async_mode.h"
 #include "cohort/train/served/served_words.h"
+#include "cohort/train/served/worker_slot.h"
 #include "cohort/world/messages/message_client.h"
 
 namespace cohort {
@@ -23,14 +25,14 @@ struct ServedWorkerOptions {
   std::function<void(int64_t step)> pushed;  ///< After each push, with the step (from 1) that it is of; empty for none.
 };
 
-/// Forward and backward of what was ordered, on the model as it is.
-using TicketSource = std::function<TicketResult(const WorkOrder&)>;
+/// Forward and backward of what was ordered, on what was pulled.
+using TicketSource = std::function<HandedOver(const WorkOrder&)>;
 
 /// One thread.
 class ServedWorker {
  public:
-  /// `model` must outlive it.
-  ServedWorker(const torch::nn::Module& model, TicketSource source, MessageClient link, ServedWorkerOptions options);
+  /// `side` must outlive it.
+  ServedWorker(WorkerSide& side, TicketSource source, MessageClient link, ServedWorkerOptions options);
 
   /// Until the server says that it is over; returns why, "" for a training that came to its end. A connection that breaks is made again,
   /// and the work in hand is thrown away: its ticket has gone to another. Error(kEnvironment) where the server is gone. What goes wrong
@@ -49,11 +51,11 @@ class ServedWorker {
   void work(const WorkOrder& order, const std::string& data);
   void tell_failure(int code, const std::string& text);
 
-  ServedModel tensors_;
+  WorkerSide& side_;
   TicketSource source_;
   MessageClient link_;
   ServedWorkerOptions options_;
-  std::vector<at::Tensor> pulled_;  // The model's weights and buffers, to read into.
+  WorkerSlot slot_;  // Of this connection; none where data travel with the messages.
   int64_t num_pushes_ = 0;
   double waits_since_ = 0;
 };

@@ -28,13 +28,6 @@ struct VirtualParts {
   int64_t most_ahead = -1;                          ///< Steps, see Tickets::take().
 };
 
-/// A push that was applied.
-struct AppliedPush {
-  Ticket ticket;
-  double loss = 0;
-  PushOutcome outcome;
-};
-
 /// One thread.
 class VirtualWorkers {
  public:

@@ -1,0 +1,43 @@
+#pragma once
+// Memory that the server of a model and one worker of its host both have: versions go down and what came of them up in it, and messages say
+// alone when.
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/base/files/file.h"
+
+namespace cohort {
+
+/// One thread on each end, which take turns: the worker writes from when it was given work until it says that it is done.
+class WorkerSlot {
+ public:
+  WorkerSlot() = default;  ///< None.
+  /// The server's, in memory that is gone with the last process that has it. `down` and `up` are like the tensors that go each way. None
+  /// where the system gives no such memory.
+  static WorkerSlot make(const std::vector<at::Tensor>& down, const std::vector<at::Tensor>& up);
+  /// The worker's, of the server's address(). None where that is of another host, of another user, or not of these tensors.
+  static WorkerSlot find(const std::string& address, const std::vector<at::Tensor>& down, const std::vector<at::Tensor>& up);
+
+  explicit operator bool() const { return memory_ != nullptr; }
+  /// For find(); "" where there is none.
+  const std::string& address() const { return address_; }
+  /// In the memory, which they keep.
+  const std::vector<at::Tensor>& down() const { return down_; }
+  const std::vector<at::Tensor>& up() const { return up_; }
+
+ private:
+  struct Memory;
+  WorkerSlot(std::shared_ptr<Memory> memory, std::string address, const std::vector<at::Tensor>& down, const std::vector<at::Tensor>& up);
+  std::shared_ptr<Memory> memory_;
+  std::string address_;
+  std::vector<at::Tensor> down_, up_;
+};
+
+/// Copies those that are defined, into contiguous memory of as many elements.
+void copy_tensors(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from);
+
+}  // namespace cohort
