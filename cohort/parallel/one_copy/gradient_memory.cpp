@@ -1,7 +1,9 @@
 #include "cohort/parallel/one_copy/gradient_memory.h"
 
+#include <ATen/ops/from_blob.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <torch/csrc/autograd/node.h>
 
 #include <algorithm>
 #include <mutex>
@@ -14,23 +16,28 @@ class GradientMemory::Pool {
  public:
   Pool(std::shared_ptr<ShmArena> arena, const std::vector<size_t>& sizes_bytes) : arena_(std::move(arena)) {
     for (const size_t bytes : sizes_bytes)
-      if (bytes >= kSmallestBytes) free_[bytes];
+      if (bytes >= kSmallestBytes) ++sizes_[bytes].num_missing;
   }
   ~Pool() {
     for (const auto& [data, block] : blocks_) arena_->release_local(block.memory, block.memory_bytes);
   }
 
-  /// Null where `bytes` is no gradient's size.
+  bool has_size(size_t bytes) const { return sizes_.contains(bytes); }  // The keys never change: no lock is needed to look.
+
+  /// Null where `bytes` is no gradient's size, or all of that size are in use.
   std::byte* take(size_t bytes) {
-    const auto found = free_.find(bytes);  // The keys never change: no lock is needed to look.
-    if (found == free_.end()) return nullptr;
+    const auto found = sizes_.find(bytes);
+    if (found == sizes_.end()) return nullptr;
     const std::lock_guard<std::mutex> lock(mutex_);
+    Size& size = found->second;
+    if (size.free.empty() && size.num_missing == 0) return nullptr;
     ++num_in_use_;
-    if (!found->second.empty()) {
-      std::byte* const data = found->second.back();
-      found->second.pop_back();
+    if (!size.free.empty()) {
+      std::byte* const data = size.free.back();
+      size.free.pop_back();
       return data;
     }
+    --size.num_missing;
     // Blocks begin at different cache lines of a page, so that arrays that are read side by side do not fall on the same cache sets.
     const size_t shift = 64 * (blocks_.size() * 5 % 64);
     Block block{arena_->allocate_local(bytes + shift), bytes + shift, bytes};
@@ -45,7 +52,7 @@ class GradientMemory::Pool {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = blocks_.find(data);
     if (found == blocks_.end()) return false;
-    free_[found->second.bytes].push_back(data);
+    sizes_.at(found->second.bytes).free.push_back(data);
     --num_in_use_;
     return true;
   }
@@ -72,7 +79,11 @@ class GradientMemory::Pool {
   };
   std::shared_ptr<ShmArena> arena_;
   mutable std::mutex mutex_;
-  std::unordered_map<size_t, std::vector<std::byte*>> free_;
+  struct Size {
+    std::vector<std::byte*> free;
+    int64_t num_missing = 0;  // That may be made yet.
+  };
+  std::unordered_map<size_t, Size> sizes_;
   std::unordered_map<std::byte*, Block> blocks_;
   int64_t num_in_use_ = 0, bytes_ = 0;
 };
@@ -126,7 +137,8 @@ class SharingAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes >= GradientMemory::kSmallestBytes)
       for (Pool* pool : pools_of_thread)
-        if (std::byte* const data = pool->take(bytes)) return {data, data, &release, c10::Device(c10::kCPU)};
+        if (pool->has_size(bytes) && torch::autograd::get_current_node())
+          if (std::byte* const data = pool->take(bytes)) return {data, data, &release, c10::Device(c10::kCPU)};
     return base_.allocate(bytes);
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -166,6 +178,13 @@ GradientMemory::GradientMemory(std::shared_ptr<ShmArena> arena, const std::vecto
 GradientMemory::~GradientMemory() {
   std::erase(pools_of_thread, pool_.get());
   registry().close(*pool_);
+}
+
+at::Tensor GradientMemory::empty_like(const at::Tensor& parameter) {
+  std::byte* const data = pool_->take(parameter.nbytes());
+  if (!data) return {};
+  const auto give_back = [](void* block) { registry().give_back(block); };
+  return at::from_blob(data, parameter.sizes(), give_back, parameter.options().requires_grad(false));
 }
 
 int64_t GradientMemory::bytes() const { return pool_->bytes(); }

@@ -59,11 +59,13 @@ void SharedDataParallel::State::write_table() {
       else small_places[i].copy_(gradient);
       gradient = small_places[i];
     } else if (!gradient.is_contiguous() || !arena->offset_of(gradient.data_ptr(), gradient.nbytes(), &offset)) {
-      gradient = at::empty(trained[i].tensor.sizes(), trained[i].tensor.options().requires_grad(false)).copy_(gradient);
+      const at::Tensor made = std::move(gradient);
+      gradient = gradient_memory->empty_like(trained[i].tensor);
+      if (gradient.defined()) gradient.copy_(made);
     }
-    if (!arena->offset_of(gradient.data_ptr(), gradient.nbytes(), &offset))
+    if (!gradient.defined() || !arena->offset_of(gradient.data_ptr(), gradient.nbytes(), &offset))
       fail(ErrorCode::kFailed, "the gradient of ", trained[i].name,
-           " could not be put into shared memory: backward() ran on another thread?");
+           " could not be put into shared memory: somebody keeps the gradients of steps before");
     places[i] = offset;
     held_gradients.push_back(std::move(gradient));
   }
