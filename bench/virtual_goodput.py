@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Goodput with workers that die, under the virtual clock: samples a virtual second beside the same mode where nobody dies, and what the training reaches.
 
-    bench/virtual_goodput.py [--modes step,async,stale:2,queue] [--mtbf 86400,21600,7200] [--workers 64] [--compute 4] [--restart 60] [--checkpoint-every 20] [--steps 300] [--seeds 3] [--json]
+    bench/virtual_goodput.py [--modes step,async,stale:2,queue,diloco:4] [--mtbf 86400,21600,7200] [--workers 64] [--compute 4] [--restart 60] [--checkpoint-every 20] [--steps 300] [--seeds 3] [--json]
 
-Modes, each with every mean lifetime of a worker (seconds) and without deaths: with step a death ends the job, which goes back to its last checkpoint after the restart; with the others the dead worker's ticket goes to
-another. Medians over the seeds, ratios of the same seed; all numbers but the wall clock's are the same on every machine.
+Modes, each with every mean lifetime of a worker (seconds) and without deaths: with step a death ends the job, which goes back to its last checkpoint after the restart; with diloco what the worker learnt in its round is lost and nobody
+waits for it; with the others its ticket goes to another. Medians over the seeds, ratios of the same seed; all numbers but the wall clock's are the same on every machine.
 """
 import argparse
 import json
@@ -34,7 +34,7 @@ def median(values):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("modes", "step,async,stale:2,queue"), ("mtbf", "86400,21600,7200"), ("model", "fc:hidden=64"), ("data", "synthetic:1x16x16,classes=10,samples=6000,noise=4"), ("optimizer", "sgd"), ("lr", "0.1")):
+    for name, default in (("modes", "step,async,stale:2,queue,diloco:4"), ("mtbf", "86400,21600,7200"), ("model", "fc:hidden=64"), ("data", "synthetic:1x16x16,classes=10,samples=6000,noise=4"), ("optimizer", "sgd"), ("lr", "0.1")):
         parser.add_argument(f"--{name}", default=default)
     for name, default in (("workers", 64), ("compute", 4), ("restart", 60), ("checkpoint-every", 20), ("steps", 300), ("seeds", 3)):
         parser.add_argument(f"--{name}", type=int, default=default)

@@ -17,6 +17,7 @@
 #include "cohort/bench/plan_verb.h"
 #include "cohort/bench/step.h"
 #include "cohort/bench/study_verb.h"
+#include "cohort/bench/sync_verb.h"
 #include "cohort/bench/workload.h"
 #include "cohort/cli/verb.h"
 #include "cohort/job/layout.h"
@@ -130,6 +131,7 @@ std::vector<VerbAction> bench_actions() {
       {.name = "collectives", .mode = "faults", .reads = {"workers", "timeout", "backend", "json"}},
       {.name = "handover", .reads = {"rounds", "workers", "backend", "json"}},
       {.name = "messages", .reads = {"rounds", "json"}},
+      {.name = "sync", .reads = {"workload", "modes", "conditions", "seeds", "workers", "steps", "json"}},
       {.name = "pipeline",
        .reads = with_optimizer({"workload", "rounds", "peers", "python", "microbatches", "schedules", "split", "trace", "workers", "steps",
                                 "backend", "json"})},
@@ -152,13 +154,13 @@ int run_bench(const Arguments& arguments) {
   if (what == "collectives") return bench_collectives_verb(arguments);
   if (what == "handover") return bench_handover_verb(arguments);
   if (what == "messages") return bench_messages_verb(arguments);
+  if (what == "sync") return bench_sync_verb(arguments);
   if (what == "pipeline") return bench_pipeline_verb(arguments);
   if (what == "study") return bench_study_verb(arguments);
   if (what == "plan") return bench_plan_verb(arguments);
   if (what == "forecast") return bench_forecast_verb(arguments);
   constexpr char kThere[] =
-      "bench step, bench collectives, bench handover, bench messages, bench pipeline, bench study, bench plan, bench forecast";
-  if (what == "sync") fail(ErrorCode::kBadInput, "bench sync is not built yet; there are: ", kThere);
+      "bench step, bench collectives, bench handover, bench messages, bench pipeline, bench study, bench sync, bench plan, bench forecast";
   fail(ErrorCode::kBadInput, "bench: say what to measure: ", kThere);
 }
 
@@ -166,7 +168,9 @@ int run_bench(const Arguments& arguments) {
 
 Verb bench_verb() {
   std::vector<VerbOption> options = {
-      {"workload", "NAMES", "step: mlp-small, mlp, cnn, gpt; several with commas (default: all). pipeline: one of them (default gpt)"},
+      {"workload", "NAMES",
+       "step: mlp-small, mlp, cnn, gpt; several with commas (default: all). pipeline: one of them (default gpt). sync: fc, cnn, "
+       "transformer (default cnn,transformer)"},
       {"rounds", "N", "how often each system is measured, in turn (default 3)"},
       {"peers", "DIR",
        "step, pipeline, study: folder with ddp.py, pipeline.py, study.py and workloads.py (default bench/peers; none: no peers)"},
@@ -175,6 +179,7 @@ Verb bench_verb() {
   for (VerbOption& option : bench_collectives_options()) options.push_back(std::move(option));
   for (VerbOption& option : bench_pipeline_options()) options.push_back(std::move(option));
   for (VerbOption& option : bench_study_options()) options.push_back(std::move(option));
+  for (VerbOption& option : bench_sync_options()) options.push_back(std::move(option));
   for (VerbOption& option : bench_plan_options()) options.push_back(std::move(option));
   for (VerbOption& option : bench_forecast_options()) options.push_back(std::move(option));
   return {.name = "bench",
@@ -184,8 +189,8 @@ Verb bench_verb() {
           .examples = {"cohort bench step --workload mlp-small", "cohort bench step --peers none --layout zero=2 --json",
                        "cohort bench collectives --worker-counts 2,4", "cohort bench handover", "cohort bench messages",
                        "cohort bench pipeline --schedules 1f1b,zb-h1 --peers none", "cohort bench pipeline --delays", "cohort bench study",
-                       "cohort bench plan --format cohort examples/instances/branches.json"},
-          .positional_help = "step, collectives, handover, messages, pipeline, study; plan FILE... or forecast FILE...",
+                       "cohort bench sync --workload fc --seeds 1", "cohort bench plan --format cohort examples/instances/branches.json"},
+          .positional_help = "step, collectives, handover, messages, pipeline, study, sync; plan FILE... or forecast FILE...",
           .settings = {"layout",  "workers",   "steps",    "weights", "bucket-bytes", "backend", "precision",
                        "timeout", "optimizer", "momentum", "beta1",   "beta2",        "eps",     "weight-decay",
                        "lr",      "model",     "data",     "context", "val-samples",  "json"},

@@ -168,9 +168,6 @@ std::vector<Refusal> refusals_of_local_steps() {
        [](const Situation& s) {
          return if_asked(is_virtual(s) && s.layout.num_ranks() > 1, concat("--virtual with ", s.layout.num_ranks(), " ranks"));
        }},
-      {"`--virtual` with `sync=local` and `diloco`",
-       "use sync=step, async, stale:K or queue, or real workers (--workers N) instead of --virtual",
-       [](const Situation& s) { return if_asked(is_virtual(s) && trains_alone(s), sync_of(s) + name_settings(" with --virtual")); }},
       {"`--virtual` with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm`, `--noise-scale`, `--memory-limit` or "
        "`--inject`",
        "leave it out; slow=, pauses= and mtbf= in --virtual make workers slow, stand still and die",

@@ -13,7 +13,8 @@
 //                     measured model has (ModelProfile::codings); else a number of passes over n at M: 3 for half precision, 4 int8, 8
 //                     PowerSGD, 10 for the largest of topk. Sources: docs/algorithms/compression.md
 //
-// Stages of a pipeline hold their gradients until their last backward (Strategy::hold_gradients), so there nothing hides.
+// Stages of a pipeline hold their gradients until their last backward (Strategy::hold_gradients), so there nothing hides. Nor does it where
+// the ranks of one host compute on all of its cores: what moves the bytes then takes them from the computing.
 #include "cohort/plan/cost/exchange_forecast.h"
 
 #include <algorithm>
@@ -62,6 +63,8 @@ ExchangeForecast forecast_exchange(const Cluster& cluster, const DataExchange& a
   const auto exchange = [&](Exchange kind, double all) {
     return num_buckets * exchange_seconds(cluster, kind, asked.num_ranks, asked.leaves_host, all / num_buckets);
   };
+  // Of what may go on beside `behind` seconds of computing, all but the last bucket.
+  const auto shown = [&](double total, double behind) { return asked.hides ? std::max(total / num_buckets, total - behind) : total; };
   if (asked.zero == 0) {
     const double share = asked.coding ? asked.coding->sent_share : sent_share(asked.compress, bytes);
     const double coding = asked.coding ? asked.coding->seconds : moved(coding_passes(asked.compress) * bytes);
@@ -69,17 +72,16 @@ ExchangeForecast forecast_exchange(const Cluster& cluster, const DataExchange& a
     const double total = times * exchange(Exchange::kAllReduce, share * bytes / times);
     out.exchange_seconds = total + coding;
     // Compression takes the processor that computes.
-    out.exposed_seconds = coding + (asked.overlaps ? std::max(total / num_buckets, total - asked.backward_seconds) : total);
+    out.exposed_seconds = coding + (asked.overlaps ? shown(total, asked.backward_seconds) : total);
     return out;
   }
   const double scatter = exchange(Exchange::kReduceScatter, bytes), gather = exchange(Exchange::kAllGather, bytes);
   if (asked.zero == 1) {
     out.exchange_seconds = scatter + gather;
-    out.exposed_seconds = gather + (asked.overlaps ? std::max(scatter / num_buckets, scatter - asked.backward_seconds) : scatter);
+    out.exposed_seconds = gather + (asked.overlaps ? shown(scatter, asked.backward_seconds) : scatter);
     return out;
   }
-  const double last = scatter / num_buckets;
-  const double scattered = asked.overlaps ? asked.num_backwards * std::max(last, scatter - asked.backward_seconds) : scatter;
+  const double scattered = asked.overlaps ? asked.num_backwards * shown(scatter, asked.backward_seconds) : scatter;
   const double num_scatters = asked.overlaps ? asked.num_backwards : 1;
   if (asked.zero == 2) {
     out.exchange_seconds = num_scatters * scatter + gather;
@@ -89,8 +91,7 @@ ExchangeForecast forecast_exchange(const Cluster& cluster, const DataExchange& a
   const double weights = exchange(Exchange::kAllGather, static_cast<double>(asked.weight_bytes));
   out.exchange_seconds = num_scatters * scatter + 2 * asked.num_forwards * weights;
   const double beside = asked.overlaps ? scatter : 0;
-  out.exposed_seconds = asked.num_forwards * (std::max(weights / num_buckets, weights - asked.forward_seconds) +
-                                              std::max((weights + beside) / num_buckets, weights + beside - asked.backward_seconds)) +
+  out.exposed_seconds = asked.num_forwards * (shown(weights, asked.forward_seconds) + shown(weights + beside, asked.backward_seconds)) +
                         (asked.overlaps ? 0 : scatter);
   return out;
 }

@@ -17,6 +17,7 @@ struct DataExchange {
   const CodingCost* coding = nullptr;  ///< Where it was measured.
   bool one_copy = false;
   bool overlaps = false;       ///< Buckets leave during the last backward: one stage, whole model.
+  bool hides = true;           ///< Computing goes on meanwhile: false where it is the same cores that move the bytes.
   int num_backwards = 1;       ///< Micro-steps of a step that end in an exchange under ZeRO 2 and 3.
   int num_forwards = 1;        ///< Forwards, and as many backwards, for which ZeRO 3 gathers weights.
   int64_t gradient_bytes = 0;  ///< Of the rank's trained weights.

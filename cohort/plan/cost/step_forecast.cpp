@@ -354,6 +354,7 @@ class Forecast {
     const bool leaves = places_.data_leaves_host(worker);
     const bool one_copy = problem_.cluster.shared_memory && !problem_.private_weights && degree > 1 && layout_.zero == 0 && !leaves &&
                           layout_.compress == "none";
+    const bool is_measured_here = !problem_.profile.measured_on.empty();  // With ranks on all cores.
     const ExchangeForecast exchange =
         forecast_exchange(problem_.cluster, {.num_ranks = degree,
                                              .leaves_host = leaves,
@@ -362,6 +363,7 @@ class Forecast {
                                              .coding = find_coding(problem_.profile, device.name, layout_.compress),
                                              .one_copy = one_copy,
                                              .overlaps = layout_.pp == 1,
+                                             .hides = leaves || !is_measured_here,
                                              .num_backwards = static_cast<int>(passes),
                                              .num_forwards = static_cast<int>(std::ceil(own)),
                                              .gradient_bytes = trained,
@@ -374,7 +376,6 @@ class Forecast {
     out.exchange_seconds = exchange.exchange_seconds, out.exposed_seconds = exchange.exposed_seconds;
     out.update_seconds = exchange.update_seconds;
 
-    const bool is_measured_here = !problem_.profile.measured_on.empty();
     RankMemoryShape shape{.strategy = {.zero = degree > 1 ? layout_.zero : 0,
                                        .one_copy = one_copy,
                                        .num_ranks = degree,

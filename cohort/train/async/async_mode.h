@@ -56,21 +56,14 @@ struct PushOutcome {
   double gradient_norm = 0;
 };
 
-class AsyncMode {
+/// The model of such a training as others see it: evaluated, saved, loaded.
+class AsyncModel {
  public:
-  virtual ~AsyncMode() = default;
+  virtual ~AsyncModel() = default;
 
-  virtual void pull(Work& work, const StepNumbers& numbers) = 0;
-  virtual void worked(Work& work, TicketResult result, const StepNumbers& numbers) = 0;
-  virtual PushOutcome push(Work& work, const StepNumbers& numbers) = 0;
-  /// After pull(): what a worker elsewhere needs, aliases.
-  virtual std::vector<at::Tensor> served() const = 0;
-  /// In place of worked(): the module is the mode's again, and what push() needs beside what comes back is in `work`.
-  virtual void handed_out(Work& work) = 0;
   /// The module holds the newest whole version: to evaluate and save it.
   virtual void show() = 0;
 
-  virtual int64_t version() const = 0;          ///< Pushes applied.
   virtual int64_t pull_bytes() const = 0;       ///< Of a message to a worker,
   virtual int64_t push_bytes() const = 0;       ///< and from it.
   virtual int64_t bytes_in_flight() const = 0;  ///< Memory for the work of one worker.
@@ -83,6 +76,20 @@ class AsyncMode {
   virtual std::vector<FlatPiece> loaded_pieces(const Json& state, const std::string& where) = 0;
   /// After they and the module's own were read.
   virtual void loaded(const Json& state) = 0;
+};
+
+/// One that is pulled and pushed to, a ticket at a time.
+class AsyncMode : public AsyncModel {
+ public:
+  virtual void pull(Work& work, const StepNumbers& numbers) = 0;
+  virtual void worked(Work& work, TicketResult result, const StepNumbers& numbers) = 0;
+  virtual PushOutcome push(Work& work, const StepNumbers& numbers) = 0;
+  /// After pull(): what a worker elsewhere needs, aliases.
+  virtual std::vector<at::Tensor> served() const = 0;
+  /// In place of worked(): the module is the mode's again, and what push() needs beside what comes back is in `work`.
+  virtual void handed_out(Work& work) = 0;
+  virtual int64_t version() const = 0;  ///< Pushes applied.
+
   /// Tensors as a worker hands them over, to read into; of those that come first num_optional() may be missing.
   virtual std::vector<at::Tensor> empty_handed_over() const = 0;
   virtual size_t num_optional() const = 0;

@@ -39,6 +39,11 @@ std::unique_ptr<AsyncMode> make_async_mode(const torch::nn::Module& model, const
       GradientServerOptions{.rule = run.job.rule, .remedy = parse_remedy(run.config.remedy), .global_batch = run.config.global_batch});
 }
 
+std::optional<OuterOptimizer> local_outer(const Config& config, const SyncMode& sync) {
+  if (sync.kind != SyncKind::kDiloco) return std::nullopt;
+  return OuterOptimizer{.rate = config.outer_lr, .momentum = config.outer_momentum};
+}
+
 /// What the newest checkpoint of `run` holds for `key`.
 struct Found {
   Json state;  // Null where the checkpoint has none, or for another key: that is said then.
@@ -119,14 +124,24 @@ StepResult StepWindow::result(const RunSetup& run, int64_t step, double compute_
   return out;
 }
 
-AsyncTraining::AsyncTraining(const RunSetup& run_setup, const torch::nn::Module& model, int num_workers, const std::string& workers_setting)
+AsyncTraining::AsyncTraining(const RunSetup& run_setup, const torch::nn::Module& module, int num_workers,
+                             const std::string& workers_setting)
     : run(run_setup),
       sync(parse_sync(run.job.layout.sync)),
       options(ticket_options(run.config, *run.data.train, *run.model, run.total_steps, num_workers, workers_setting)),
       tickets(options),
       accounts(num_workers),
-      mode(make_async_mode(model, run, num_workers)),
-      found_(std::make_shared<Json>()) {}
+      found_(std::make_shared<Json>()) {
+  if (is_local(sync)) {
+    auto made = std::make_unique<LocalModels>(module, run.job.rule, local_outer(run.config, sync), num_workers);
+    local = made.get();
+    model = std::move(made);
+  } else {
+    auto made = make_async_mode(module, run, num_workers);
+    mode = made.get();
+    model = std::move(made);
+  }
+}
 
 StepNumbers AsyncTraining::numbers() const {
   return {run.job.learning_rate.at(tickets.steps_done(), run.total_steps), run.config.clip_norm};
@@ -138,7 +153,7 @@ Json AsyncTraining::state(const std::string& key) const {
   return Json{{"key", key},
               {"total_steps", run.total_steps},
               {"tickets", tickets.state()},
-              {"mode", mode->state()},
+              {"mode", model->state()},
               {"accounts", accounts.state()}};
 }
 
@@ -149,22 +164,22 @@ std::vector<FlatPiece> AsyncTraining::load(const std::string& key) {
   if (found_->is_null()) {
     options.first_step = found.step;
     tickets = Tickets(options);
-    return mode->loaded_pieces(Json(), found_where_);
+    return model->loaded_pieces(Json(), found_where_);
   }
-  std::vector<FlatPiece> pieces = mode->loaded_pieces(found_->value("mode", Json()), found_where_);
+  std::vector<FlatPiece> pieces = model->loaded_pieces(found_->value("mode", Json()), found_where_);
   tickets.load(found_->value("tickets", Json()), found_where_);
   accounts.load(found_->value("accounts", Json()), found_where_);
   return pieces;
 }
 
-void AsyncTraining::loaded() { mode->loaded(found_->is_null() ? Json() : (*found_)["mode"]); }
+void AsyncTraining::loaded() { model->loaded(found_->is_null() ? Json() : (*found_)["mode"]); }
 
 AsyncRecord AsyncTraining::record(int64_t steps) const {
   AsyncRecord record = accounts.record();
   record.step = steps;
   record.sync = to_text(sync);
   record.remedy = run.config.remedy;
-  record.bytes_in_flight_of_worker = mode->bytes_in_flight();
+  record.bytes_in_flight_of_worker = model->bytes_in_flight();
   return record;
 }
 

@@ -14,6 +14,7 @@
 #include "cohort/record/async_record.h"
 #include "cohort/train/async/accounts.h"
 #include "cohort/train/async/async_mode.h"
+#include "cohort/train/async/local_models.h"
 #include "cohort/train/async/saved_state.h"
 #include "cohort/train/run/run_setup.h"
 #include "cohort/train/training_step.h"
@@ -42,8 +43,8 @@ class StepWindow {
 std::unique_ptr<WorkerSide> make_worker_side(const torch::nn::Module& model, const Job& job);
 
 struct AsyncTraining {
-  /// `model`, which the mode is of, and `run` must outlive it.
-  AsyncTraining(const RunSetup& run, const torch::nn::Module& model, int num_workers, const std::string& workers_setting);
+  /// `module`, which the model is of, and `run` must outlive it.
+  AsyncTraining(const RunSetup& run, const torch::nn::Module& module, int num_workers, const std::string& workers_setting);
 
   StepNumbers numbers() const;  ///< Of the step that is being made now.
   int64_t most_ahead() const;   ///< As Tickets::take() has it.
@@ -66,7 +67,9 @@ struct AsyncTraining {
   TicketOptions options;
   Tickets tickets;
   Accounts accounts;
-  std::unique_ptr<AsyncMode> mode;
+  std::unique_ptr<AsyncModel> model;
+  AsyncMode* mode = nullptr;     ///< The same; null with local and diloco,
+  LocalModels* local = nullptr;  ///< where it is this.
   StepWindow window;
 
  private:

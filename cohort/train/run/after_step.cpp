@@ -18,7 +18,7 @@ void AfterStep::finish(int64_t from, const StepResult& step) {
   result_.steps = to;
   result_.loss = step.metrics.loss;
   result_.interrupted = step.stop && !last;
-  for (int64_t number = from + 1; number < to; ++number) {
+  for (int64_t number = from + 1; number < to && step.num_steps == 1; ++number) {
     StepResult before = step;
     before.metrics.step = number;
     before.num_samples = 0;

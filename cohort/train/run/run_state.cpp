@@ -17,6 +17,7 @@
 #include "cohort/comm/together.h"
 #include "cohort/data/sampler.h"
 #include "cohort/job/sync_mode.h"
+#include "cohort/job/virtual_spec.h"
 #include "cohort/train/run/checkpoint_pieces.h"
 #include "cohort/train/run/state_sources.h"
 
@@ -74,6 +75,12 @@ at::Tensor part_of_whole(const at::Tensor& whole, const ParameterShard& shard, c
   const at::Tensor shaped = whole.view(shard.whole_shape);
   for (const SliceRange& range : shard.ranges) rows.push_back(shaped.narrow(shard.dim, range.whole, range.count));
   return at::cat(rows, shard.dim).reshape({-1}).narrow(0, piece.begin, piece.values.numel());
+}
+
+/// That have an optimizer's state of their own with local steps.
+int num_state_workers(const Config& config, const Layout& layout) {
+  if (config.virtual_time.empty() || !is_local(parse_sync(layout.sync))) return num_pipelines(layout);
+  return parse_virtual(config.virtual_time).workers;
 }
 
 bool of_compressor(const std::string& name) { return name.starts_with("compress/"); }
@@ -160,7 +167,7 @@ void RunState::read_compressor_state(const Checkpoint& checkpoint, FlatPiece& pi
 }
 
 void RunState::read_pieces(const Checkpoint& checkpoint, std::vector<FlatPiece>& pieces) const {
-  const StateSources sources(checkpoint.tensor_names(), num_pipelines(layout_));
+  const StateSources sources(checkpoint.tensor_names(), num_state_workers(config_, layout_));
   for (FlatPiece& piece : pieces) {
     if (of_compressor(piece.name)) {
       read_compressor_state(checkpoint, piece);
@@ -206,7 +213,7 @@ void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiec
   list = Json::parse(group_.all_gather_text(checkpoint ? list.dump() : "", "the list of tensors").front());
   std::vector<std::string> names;
   for (const Json& entry : list) names.push_back(entry.at("name"));
-  const StateSources sources(names, num_pipelines(layout_));
+  const StateSources sources(names, num_state_workers(config_, layout_));
   struct Wanted {
     FlatPiece* piece;
     size_t num_sources;
@@ -252,7 +259,7 @@ void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiec
 
 /// Where the checkpoint has an optimizer's state of each worker, and this run has other workers.
 void RunState::tell_averaged(const Checkpoint& checkpoint) {
-  const int num_workers = num_pipelines(layout_), num_states = StateSources(checkpoint.tensor_names(), num_workers).num_states();
+  const int num_workers = num_state_workers(config_, layout_), num_states = StateSources(checkpoint.tensor_names(), num_workers).num_states();
   const bool has_own = num_workers > 1 && is_local(parse_sync(layout_.sync));
   if (num_states > 0 && !(has_own && num_states == num_workers))
     log_info(concat(name_settings("--resume: "), "the ", num_states, " workers of ", checkpoint.path(),

@@ -104,10 +104,10 @@ void ServedRun::applied(const ServedPush& push) {
 
 std::unique_ptr<ServedRun::Snapshot> ServedRun::snapshot() const {
   auto out = std::make_unique<Snapshot>();
-  async_.mode->show();
+  async_.model->show();
   out->weights = served_.copy_of_weights();
   out->buffers = served_.copy_of_buffers();
-  out->pieces = async_.mode->saved_pieces();
+  out->pieces = async_.model->saved_pieces();
   // Trainings that are compared have what every training has.
   if (!run_.options.reports) std::erase_if(out->pieces, [](const FlatPiece& piece) { return piece.name.starts_with("async/"); });
   for (FlatPiece& piece : out->pieces) piece.values = piece.values.detach().clone();
@@ -169,7 +169,7 @@ TrainResult ServedRun::train(MessageServer server, MessageClient client, const s
   if (steps_served_ < run_.total_steps) {
     if (run_.reports_here())
       log_info(concat("sync=", to_text(async_.sync), ": rank 0 serves ", num_workers_, num_workers_ == 1 ? " worker" : " workers",
-                      ", itself among them; ", human_bytes(async_.mode->pull_bytes()), " down and ", human_bytes(async_.mode->push_bytes()),
+                      ", itself among them; ", human_bytes(async_.model->pull_bytes()), " down and ", human_bytes(async_.model->push_bytes()),
                       " up for a ticket of ", async_.tickets.ticket_of(0, 0).num_samples(), " samples"));
     thread_ = std::thread([this, &configuration, server = std::move(server)]() mutable { serve(std::move(server), configuration); });
     std::exception_ptr own;

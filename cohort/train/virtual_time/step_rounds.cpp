@@ -52,7 +52,7 @@ void StepRounds::begin() {
 
 double StepRounds::exchange_seconds() const {
   const int64_t workers = parts_.spec.workers;
-  return static_cast<double>(2 * (workers - 1)) * parts_.clock.transfer_seconds(parts_.mode.push_bytes() / workers);
+  return static_cast<double>(2 * (workers - 1)) * parts_.clock.transfer_seconds(parts_.mode->push_bytes() / workers);
 }
 
 AppliedPush StepRounds::act() {
@@ -60,7 +60,7 @@ AppliedPush StepRounds::act() {
   Work whole;
   TicketResult sum;
   std::vector<double> seconds(static_cast<size_t>(parts_.spec.workers), 0.0);
-  parts_.mode.pull(whole, numbers);
+  parts_.mode->pull(whole, numbers);
   const double began = steady_seconds();
   for (int worker = 0; worker < parts_.spec.workers; ++worker) {
     const std::optional<Ticket> ticket = parts_.tickets.take(worker, 0);
@@ -72,10 +72,10 @@ AppliedPush StepRounds::act() {
   }
   for (int share = 0; share <= whole.ticket.share; ++share) parts_.tickets.finish(parts_.tickets.ticket_of(whole.ticket.step, share));
   whole.ticket = {whole.ticket.step, 0, {0, whole.ticket.global_samples}, whole.ticket.global_samples};
-  parts_.mode.worked(whole, std::move(sum), numbers);
+  parts_.mode->worked(whole, std::move(sum), numbers);
   const double computed = steady_seconds();
   compute_seconds_ += computed - began;
-  const PushOutcome outcome = parts_.mode.push(whole, numbers);
+  const PushOutcome outcome = parts_.mode->push(whole, numbers);
   push_seconds_ += steady_seconds() - computed;
 
   const double slowest = *std::max_element(seconds.begin(), seconds.end()), exchange = exchange_seconds();
@@ -85,7 +85,7 @@ AppliedPush StepRounds::act() {
     own.waiting_seconds += slowest - seconds[static_cast<size_t>(worker)];
     own.moving_seconds += exchange;
   }
-  parts_.accounts.moved(0, 2 * (parts_.spec.workers - 1) * parts_.mode.push_bytes());
+  parts_.accounts.moved(0, 2 * (parts_.spec.workers - 1) * parts_.mode->push_bytes());
   pass(slowest + exchange);
   return {whole.ticket, whole.loss, outcome};
 }

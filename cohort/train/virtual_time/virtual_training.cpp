@@ -22,7 +22,8 @@ VirtualTraining::VirtualTraining(RunSetup& run)
     run.config.virtual_time = with_compute_seconds(run.config.virtual_time, measured_compute_seconds());
     spec_ = parse_virtual(run.config.virtual_time);
   }
-  if (async_.sync.kind == SyncKind::kStep) rounds_ = std::make_unique<StepRounds>(parts());
+  if (async_.local) local_ = std::make_unique<LocalRounds>(parts(), *async_.local, async_.sync.number);
+  else if (async_.sync.kind == SyncKind::kStep) rounds_ = std::make_unique<StepRounds>(parts());
   else workers_ = std::make_unique<VirtualWorkers>(parts());
   save_state_of(run, {[this] { return saved_pieces(); }, [this] { return loaded_pieces(); }, [this] { after_loading(); }});
 }
@@ -33,10 +34,11 @@ VirtualParts VirtualTraining::parts() {
       .spec = spec_,
       .clock = clock_,
       .tickets = async_.tickets,
-      .mode = *async_.mode,
+      .mode = async_.mode,
       .ticket_work = ticket_work_,
       .accounts = async_.accounts,
       .numbers = [this] { return async_.numbers(); },
+      .rate_of = [this](int64_t step) { return run_.job.learning_rate.at(step, run_.total_steps); },
       .seconds_of = [this, full_ticket](
                         const Ticket& ticket) { return spec_.compute_seconds * static_cast<double>(ticket.num_samples()) / full_ticket; },
       .most_ahead = async_.most_ahead()};
@@ -56,7 +58,7 @@ double VirtualTraining::measured_compute_seconds() {
 void VirtualTraining::tell_beginning() const {
   log_info(concat("virtual clock: ", spec_.workers, spec_.workers == 1 ? " worker" : " workers", ", sync=", to_text(async_.sync), ", ",
                   human_seconds(spec_.compute_seconds), " a ticket of ", async_.tickets.ticket_of(0, 0).num_samples(),
-                  " samples at speed 1, ", human_bytes(async_.mode->bytes_in_flight()), " for the work of each in flight"));
+                  " samples at speed 1, ", human_bytes(async_.model->bytes_in_flight()), " for the work of each in flight"));
 }
 
 void VirtualTraining::tell_end(int64_t steps, RunReporter& reporter) const {
@@ -73,16 +75,30 @@ void VirtualTraining::tell_end(int64_t steps, RunReporter& reporter) const {
                   " samples a second, ", summary_of(record)));
 }
 
+std::optional<AppliedPush> VirtualTraining::act() {
+  if (local_) return local_->act();
+  return rounds_ ? rounds_->act() : workers_->act();
+}
+
+double VirtualTraining::compute_seconds() const {
+  return local_ ? local_->compute_seconds() : rounds_ ? rounds_->compute_seconds() : workers_->compute_seconds();
+}
+
+double VirtualTraining::push_seconds() const {
+  return local_ ? local_->push_seconds() : rounds_ ? rounds_->push_seconds() : workers_->push_seconds();
+}
+
 void VirtualTraining::begin_window() {
   async_.window.begin();
-  compute_seconds_before_ = rounds_ ? rounds_->compute_seconds() : workers_->compute_seconds();
-  push_seconds_before_ = rounds_ ? rounds_->push_seconds() : workers_->push_seconds();
+  compute_seconds_before_ = compute_seconds();
+  push_seconds_before_ = push_seconds();
 }
 
 StepResult VirtualTraining::step_result(int64_t step) const {
-  StepResult out =
-      async_.window.result(run_, step, (rounds_ ? rounds_->compute_seconds() : workers_->compute_seconds()) - compute_seconds_before_,
-                           (rounds_ ? rounds_->push_seconds() : workers_->push_seconds()) - push_seconds_before_);
+  StepResult out = async_.window.result(run_, step, compute_seconds() - compute_seconds_before_, push_seconds() - push_seconds_before_);
+  out.num_steps = steps_between_exchanges(async_.sync);
+  for (double StepRecord::* seconds : {&StepRecord::step_seconds, &StepRecord::compute_seconds, &StepRecord::optimizer_seconds})
+    out.metrics.*seconds /= static_cast<double>(out.num_steps);
   out.metrics.virtual_seconds = clock_.now();
   return out;
 }
@@ -93,6 +109,7 @@ TrainResult VirtualTraining::train(RunSaver& saver, RunReporter& reporter) {
   tell_beginning();
   AfterStep after(run_, saver, reporter);
   const bool goes_on = !async_.found().is_null();
+  if (!goes_on && local_) local_->begin();
   if (!goes_on && rounds_) rounds_->begin();
   if (!goes_on && workers_) workers_->begin();
   begin_window();
@@ -103,12 +120,12 @@ TrainResult VirtualTraining::train(RunSaver& saver, RunReporter& reporter) {
     const int64_t to = async_.tickets.steps_done();
     if (to <= from) continue;
     const StepResult step = step_result(to);
-    async_.mode->show();
+    async_.model->show();
     after.finish(from, step);
     begin_window();
     from = to;
   }
-  async_.mode->show();
+  async_.model->show();
   after.evaluate_what_is_there();
   tell_end(after.result().steps, reporter);
   reporter.end(after.result());
@@ -123,8 +140,8 @@ std::vector<FlatPiece> VirtualTraining::saved_pieces() {
   if (rounds_) rounds_->saved();
   Json state = async_.state(key());
   state["clock"] = clock_.state();
-  state["workers"] = workers_ ? workers_->state() : Json(nullptr);
-  std::vector<FlatPiece> pieces = async_.mode->saved_pieces();
+  state["workers"] = workers_ ? workers_->state() : local_ ? local_->state() : Json(nullptr);
+  std::vector<FlatPiece> pieces = async_.model->saved_pieces();
   pieces.push_back(async_state_piece(state));
   if (workers_)
     for (FlatPiece& piece : workers_->saved_pieces()) pieces.push_back(std::move(piece));
@@ -136,6 +153,7 @@ std::vector<FlatPiece> VirtualTraining::loaded_pieces() {
   const Json& state = async_.found();
   if (state.is_null()) return pieces;
   clock_.load(state.value("clock", Json()), async_.found_where());
+  if (local_) local_->load(state.value("workers", Json()), async_.found_where());
   if (workers_)
     for (FlatPiece& piece : workers_->loaded_pieces(state.value("workers", Json()), async_.found_where()))
       pieces.push_back(std::move(piece));

@@ -12,6 +12,7 @@
 #include "cohort/train/run/run_reporter.h"
 #include "cohort/train/run/run_saver.h"
 #include "cohort/train/run/run_setup.h"
+#include "cohort/train/virtual_time/local_rounds.h"
 #include "cohort/train/virtual_time/step_rounds.h"
 #include "cohort/train/virtual_time/virtual_workers.h"
 
@@ -29,7 +30,9 @@ class VirtualTraining {
  private:
   VirtualParts parts();
   double measured_compute_seconds();
-  std::optional<AppliedPush> act() { return rounds_ ? rounds_->act() : workers_->act(); }
+  std::optional<AppliedPush> act();
+  double compute_seconds() const;
+  double push_seconds() const;
   StepResult step_result(int64_t step) const;
   void begin_window();
   void tell_beginning() const;
@@ -45,8 +48,9 @@ class VirtualTraining {
   AsyncTraining async_;
   TicketWork ticket_work_;
   VirtualClock clock_;
-  std::unique_ptr<VirtualWorkers> workers_;  // The one or the other.
+  std::unique_ptr<VirtualWorkers> workers_;  // One of these.
   std::unique_ptr<StepRounds> rounds_;
+  std::unique_ptr<LocalRounds> local_;
   double compute_seconds_before_ = 0, push_seconds_before_ = 0;  // Real seconds, as they stood when the step began.
 };
 

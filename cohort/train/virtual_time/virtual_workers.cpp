@@ -59,13 +59,13 @@ void VirtualWorkers::take(int worker) {
   Work work{.ticket = *ticket};
   const StepNumbers numbers = parts_.numbers();
   const double began = steady_seconds();
-  parts_.mode.pull(work, numbers);
-  parts_.mode.worked(work, parts_.ticket_work.compute(work.ticket, numbers.learning_rate), numbers);
+  parts_.mode->pull(work, numbers);
+  parts_.mode->worked(work, parts_.ticket_work.compute(work.ticket, numbers.learning_rate), numbers);
   compute_seconds_ += steady_seconds() - began;
   of(worker).work = std::move(work);
-  const VirtualClock::Transfer transfer = parts_.clock.send(VirtualClock::kToWorkers, parts_.mode.pull_bytes());
+  const VirtualClock::Transfer transfer = parts_.clock.send(VirtualClock::kToWorkers, parts_.mode->pull_bytes());
   const double computing = parts_.clock.work(worker, parts_.seconds_of(*ticket));
-  parts_.accounts.moved(parts_.mode.pull_bytes(), 0);
+  parts_.accounts.moved(parts_.mode->pull_bytes(), 0);
   AsyncRecord::Worker& account = parts_.accounts.of(worker);
   account.waiting_seconds += transfer.begin;
   account.moving_seconds += transfer.end - transfer.begin;
@@ -74,8 +74,8 @@ void VirtualWorkers::take(int worker) {
 }
 
 void VirtualWorkers::send(int worker) {
-  const VirtualClock::Transfer transfer = parts_.clock.send(VirtualClock::kToServer, parts_.mode.push_bytes());
-  parts_.accounts.moved(0, parts_.mode.push_bytes());
+  const VirtualClock::Transfer transfer = parts_.clock.send(VirtualClock::kToServer, parts_.mode->push_bytes());
+  parts_.accounts.moved(0, parts_.mode->push_bytes());
   parts_.accounts.of(worker).waiting_seconds += transfer.begin;
   parts_.accounts.of(worker).moving_seconds += transfer.end - transfer.begin;
   parts_.clock.schedule(transfer.end, kArrived, worker);
@@ -85,7 +85,7 @@ std::optional<AppliedPush> VirtualWorkers::arrive(int worker) {
   Work work = std::move(*of(worker).work);
   of(worker).work.reset();
   const double began = steady_seconds();
-  const PushOutcome outcome = parts_.mode.push(work, parts_.numbers());
+  const PushOutcome outcome = parts_.mode->push(work, parts_.numbers());
   push_seconds_ += steady_seconds() - began;
   parts_.accounts.push(worker, work.ticket, outcome);
   if (outcome.dropped) parts_.tickets.give_back(work.ticket);
@@ -180,7 +180,7 @@ std::vector<FlatPiece> VirtualWorkers::loaded_pieces(const Json& state, const st
                     .base_version = base[0].get<int64_t>(),
                     .base_samples = base[1].get<int64_t>(),
                     .loss = row["loss"].get<double>()};
-    own.work->tensors = parts_.mode.empty_work();
+    own.work->tensors = parts_.mode->empty_work();
     for (const Json& at : missing) {
       if (!is_count(at) || at.get<size_t>() >= own.work->tensors.size()) refuse();
       own.work->tensors[at.get<size_t>()] = at::Tensor();

@@ -20,10 +20,11 @@ struct VirtualParts {
   const VirtualSpec& spec;
   VirtualClock& clock;
   Tickets& tickets;
-  AsyncMode& mode;
+  AsyncMode* mode;  ///< Null for LocalRounds.
   TicketWork& ticket_work;
   Accounts& accounts;
   std::function<StepNumbers()> numbers;             ///< Of the step that is being made now.
+  std::function<double(int64_t step)> rate_of;      ///< The learning rate of a step, from 0.
   std::function<double(const Ticket&)> seconds_of;  ///< Forward and backward at speed 1.
   int64_t most_ahead = -1;                          ///< Steps, see Tickets::take().
 };

@@ -1,0 +1,259 @@
+#include "cohort/bench/sync.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <map>
+#include <tuple>
+
+#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/shell_text.h"
+#include "cohort/base/text/text.h"
+
+namespace cohort {
+namespace {
+
+constexpr double kSlowFactor = 4;
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+struct Workload {
+  const char *name, *model, *data, *optimizer, *goal;  // The goal is the least of "val_loss" or "val_error" that counts.
+  double goal_value, lr;
+  int64_t context, global_batch, steps, val_samples;
+};
+/// Steps and evaluations are multiples of 12, so that every H up to 4 exchanges before them.
+constexpr Workload kWorkloads[] = {
+    {"fc", "fc:hidden=32", "synthetic:1x8x8,classes=4,samples=2048,noise=2", "sgd", "val_error", 0.2, 0.1, 64, 64, 120, 500},
+    {"cnn", "cnn:width=0.25", "fashion-mnist", "momentum", "val_error", 0.25, 0.02, 64, 128, 360, 2000},
+    {"transformer", "transformer:width=48,layers=2,heads=2", "text:/usr/share/common-licenses", "adamw", "val_loss", 2.6, 0.003, 48, 64,
+     360, 400},
+};
+
+const std::map<std::string, std::string>& clocks() {
+  static const std::map<std::string, std::string> kClocks = {{"even", "speed=lognormal:0.05,link=0.1ms:10Gbit"},
+                                                             {"slow", "link=0.1ms:10Gbit"},
+                                                             {"pauses", "pauses=1:0.5,link=0.1ms:10Gbit"},
+                                                             {"link", "speed=lognormal:0.05,link=1ms:100Mbit"}};
+  return kClocks;
+}
+
+std::string clock_of(const std::string& condition, int num_workers) {
+  return concat("workers=", num_workers, ",compute=0.02,", clocks().at(condition),
+                condition == "slow" ? concat(",slow=", num_workers - 1, ":", kSlowFactor) : "");
+}
+
+const Workload& workload_of(const std::string& name) {
+  for (const Workload& its : kWorkloads)
+    if (name == its.name) return its;
+  fail(ErrorCode::kBadInput, "bench sync: --workload: no '", name, "'", did_you_mean(name, sync_workloads()),
+       "; there are: ", join(sync_workloads(), " "));
+}
+
+/// Gone with its end.
+class Folder {
+ public:
+  Folder() {
+    std::string path = (std::filesystem::temp_directory_path() / "cohort-bench-sync-XXXXXX").string();
+    if (!::mkdtemp(path.data()))
+      fail(ErrorCode::kEnvironment, "bench sync: no folder can be made in ", std::filesystem::temp_directory_path().string());
+    path_ = path;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// `cohort train`, as a user would start it. Its last words where it fails.
+void train_by_itself(const std::vector<std::string>& words) {
+  std::string command = concat("exec ", shell_quoted(std::filesystem::read_symlink("/proc/self/exe").string()), " train");
+  for (const std::string& word : words) command += " " + shell_quoted(word);
+  command += " 2>&1 >/dev/null";
+  std::FILE* const pipe = ::popen(command.c_str(), "r");
+  if (!pipe) fail(ErrorCode::kEnvironment, "bench sync: no process can be started");
+  std::string said, failure;
+  std::array<char, 4096> line;
+  while (std::fgets(line.data(), line.size(), pipe)) {
+    said = line.data();
+    if (said.ends_with('\n')) said.pop_back();
+    if (said.starts_with("cohort: error: ")) failure = said.substr(15);
+  }
+  const int status = ::pclose(pipe);
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (code == 0) return;
+  if (code >= 128) fail(ErrorCode::kInterrupted, "bench sync: interrupted; cells so far are above");
+  fail(static_cast<ErrorCode>(code), failure.empty() ? said : failure);
+}
+
+double number_of(const Json& line, const char* key) {
+  const Json value = line.value(key, Json());
+  return value.is_number() ? value.get<double>() : kInfinite;
+}
+
+std::tuple<std::string, std::string, int64_t> case_of(const SyncCell& cell) { return {cell.workload, cell.condition, cell.seed}; }
+
+}  // namespace
+
+const std::vector<std::string>& sync_workloads() {
+  static const std::vector<std::string> kNames = [] {
+    std::vector<std::string> names;
+    for (const Workload& workload : kWorkloads) names.emplace_back(workload.name);
+    return names;
+  }();
+  return kNames;
+}
+
+const std::vector<std::string>& sync_conditions() {
+  static const std::vector<std::string> kNames = {"even", "slow", "pauses", "link"};
+  return kNames;
+}
+
+void check_sync_workload(const std::string& name) { workload_of(name); }
+
+void check_sync_condition(const std::string& name) {
+  if (!clocks().contains(name))
+    fail(ErrorCode::kBadInput, "bench sync: --conditions: no '", name, "'", did_you_mean(name, sync_conditions()),
+         "; there are: ", join(sync_conditions(), " "));
+}
+
+SyncCell measure_sync(const std::string& name, const std::string& condition, const std::string& mode, int num_workers, int64_t steps,
+                      int64_t seed) {
+  const Workload& its = workload_of(name);
+  const size_t plus = mode.find('+');
+  SyncCell cell{.workload = name,
+                .condition = condition,
+                .sync = mode.substr(0, plus),
+                .remedy = plus == std::string::npos ? "" : mode.substr(plus + 1),
+                .num_workers = num_workers,
+                .seed = seed,
+                .seconds_to_goal = kInfinite,
+                .samples_to_goal = kInfinite};
+  const Folder folder;
+  const std::string run = folder.path() + "/run";
+  std::vector<std::string> words = {"--model",
+                                    its.model,
+                                    "--data",
+                                    its.data,
+                                    "--optimizer",
+                                    its.optimizer,
+                                    "--lr",
+                                    concat(its.lr),
+                                    "--global-batch",
+                                    concat(its.global_batch),
+                                    "--steps",
+                                    concat(steps > 0 ? steps : its.steps),
+                                    "--val-samples",
+                                    concat(its.val_samples),
+                                    "--eval-every",
+                                    "12",
+                                    "--log-every",
+                                    "12",
+                                    "--checkpoint-every",
+                                    "1000000",
+                                    "--threads",
+                                    "1",
+                                    "--quiet",
+                                    "--seed",
+                                    concat(seed),
+                                    "--layout",
+                                    "sync=" + cell.sync,
+                                    "--virtual",
+                                    clock_of(condition, num_workers),
+                                    "--run",
+                                    run};
+  const bool is_text = std::string(its.data).starts_with("text:");
+  if (is_text) words.insert(words.end(), {"--context", concat(its.context), "--sample-bytes", "0"});
+  if (!cell.remedy.empty()) words.insert(words.end(), {"--remedy", cell.remedy});
+  train_by_itself(words);
+  std::ifstream lines(run + "/metrics.jsonl");
+  for (std::string text; std::getline(lines, text);) {
+    const Json line = Json::parse(text, nullptr, false);
+    if (!line.is_object()) continue;
+    const std::string event = line.value("event", "");
+    if (event == "async") {
+      cell.samples_per_second = number_of(line, "samples_per_virtual_second");
+      cell.staleness_median = number_of(line, "staleness_median");
+      cell.staleness_tail = number_of(line, "staleness_tail");
+    } else if (event == "eval") {
+      cell.val_loss = number_of(line, "val_loss");
+      cell.val_error = number_of(line, "val_error");
+      if (cell.seconds_to_goal < kInfinite || number_of(line, its.goal) >= its.goal_value) continue;
+      cell.seconds_to_goal = number_of(line, "virtual_seconds");
+      cell.samples_to_goal = number_of(line, "step") * static_cast<double>(its.global_batch);
+    }
+  }
+  return cell;
+}
+
+std::vector<SyncSentence> sync_sentences(const std::vector<SyncCell>& cells) {
+  std::map<std::tuple<std::string, std::string, int64_t>, std::map<std::string, const SyncCell*>> all;  // By case and mode.
+  for (const SyncCell& cell : cells) all[case_of(cell)][cell.remedy.empty() ? cell.sync : cell.sync + "+"] = &cell;
+  const auto with_both = [&](const std::string& a, const std::string& b, const std::function<bool(const SyncCell&, const SyncCell&)>& holds,
+                             std::string sentence, const std::string& only = "") {
+    SyncSentence out{.sentence = std::move(sentence)};
+    for (const auto& [key, modes] : all) {
+      if (!modes.contains(a) || !modes.contains(b) || (!only.empty() && std::get<1>(key) != only)) continue;
+      ++out.of;
+      out.holds += holds(*modes.at(a), *modes.at(b)) ? 1 : 0;
+    }
+    return out;
+  };
+  std::vector<SyncSentence> out = {
+      with_both(
+          "async", "step", [](const auto& a, const auto& b) { return a.samples_per_second > b.samples_per_second; },
+          "asynchronous is faster: more samples a second"),
+      with_both(
+          "async", "step", [](const auto& a, const auto& b) { return a.val_loss > b.val_loss; },
+          "synchronous ends more accurate: a smaller validation loss after as many samples"),
+      with_both(
+          "async", "step", [](const auto& a, const auto& b) { return b.seconds_to_goal <= a.seconds_to_goal; },
+          "even workers: synchronous is sooner at the goal", "even"),
+      with_both(
+          "async", "step", [](const auto& a, const auto& b) { return a.seconds_to_goal < b.seconds_to_goal; },
+          "uneven workers: asynchronous is sooner at the goal", "slow"),
+      with_both(
+          "async+", "async", [](const auto& a, const auto& b) { return a.val_loss < b.val_loss; },
+          "the remedy for stale gradients is a smaller rate: a smaller validation loss with it")};
+  // The slowest worker, and how far seeds lie apart, are comparisons of several cases.
+  SyncSentence slowest{.sentence = "an asynchronous update does not depend on the slowest worker: 90 % of the workers' speeds together"},
+      stable{.sentence = "asynchronous is less stable: seeds end further apart"};
+  std::map<std::pair<std::string, std::string>, std::map<std::string, std::pair<double, double>>> ranges;
+  for (const auto& [key, modes] : all) {
+    const auto& [workload, condition, seed] = key;
+    for (const auto& [mode, cell] : modes) {
+      auto [at, is_new] = ranges[{workload, condition}].try_emplace(mode, cell->val_loss, cell->val_loss);
+      at->second = {std::min(at->second.first, cell->val_loss), std::max(at->second.second, cell->val_loss)};
+    }
+    const auto even = all.find({workload, "even", seed});
+    if (condition != "slow" || even == all.end() || !modes.contains("async") || !even->second.contains("async")) continue;
+    ++slowest.of;
+    const SyncCell& with_slow = *modes.at("async");
+    const double speeds = (with_slow.num_workers - 1 + 1 / kSlowFactor) / with_slow.num_workers;  // Beside those of all as fast.
+    slowest.holds += with_slow.samples_per_second > 0.9 * speeds * even->second.at("async")->samples_per_second ? 1 : 0;
+  }
+  for (const auto& [key, modes] : ranges) {
+    if (!modes.contains("async") || !modes.contains("step")) continue;
+    const auto width = [&](const char* mode) { return modes.at(mode).second - modes.at(mode).first; };
+    ++stable.of;
+    stable.holds += width("async") > width("step") ? 1 : 0;
+  }
+  out.insert(out.begin() + 1, {slowest, stable});
+  return out;
+}
+
+}  // namespace cohort

@@ -1,0 +1,159 @@
+// Time of a round: the slowest worker's computing of its H shares, and one exchange of the weights' bytes as a ring: 2 (N - 1) messages of
+// bytes / N one after the other, each with the link's latency and rate. Workers that are restarting when a round begins have no part in it,
+// and nobody waits for them. One that dies in a round takes what it learnt in it along: its share of the samples counts 0 and is not
+// trained on again; it comes back, after the restart, with the weights of the round that begins then and an optimizer that knows nothing.
+// That is what is published of DiLoCo ("robust to workers that leave", Douillard et al. 2023, 3.2), and more than real workers of this
+// program do: there a lost worker ends the training.
+//
+// Only workers that end the round are computed, one after the other.
+#include "cohort/train/virtual_time/local_rounds.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "cohort/base/clock.h"
+#include "cohort/base/fail.h"
+#include "cohort/base/text/json.h"
+
+namespace cohort {
+namespace {
+
+enum Happens { kWorkerDies, kWorkerIsBack };
+constexpr int kMostRoundsInVain = 100'000;
+
+}  // namespace
+
+LocalRounds::LocalRounds(VirtualParts parts, LocalModels& models, int64_t steps)
+    : parts_(std::move(parts)), models_(models), steps_(steps) {}
+
+int64_t LocalRounds::Part::num_samples() const {
+  int64_t samples = 0;
+  for (const Ticket& ticket : tickets) samples += ticket.num_samples();
+  return samples;
+}
+
+void LocalRounds::begin() {
+  for (int worker = 0; worker < parts_.spec.workers; ++worker)
+    if (const auto seconds = parts_.clock.lifetime(worker)) parts_.clock.schedule(*seconds, kWorkerDies, worker);
+}
+
+/// The tickets of the next H steps, each worker's own share of each.
+std::vector<LocalRounds::Part> LocalRounds::take_parts() {
+  std::vector<Part> parts(static_cast<size_t>(parts_.spec.workers));
+  for (int64_t step = 0; step < steps_; ++step) {
+    std::vector<Ticket> of_step;
+    for (int worker = 0; worker < parts_.spec.workers; ++worker) {
+      const std::optional<Ticket> ticket = parts_.tickets.take(worker, 0);
+      if (!ticket) break;  // The last step of an epoch may have fewer shares.
+      of_step.push_back(*ticket);
+      parts[static_cast<size_t>(worker)].tickets.push_back(*ticket);
+    }
+    for (const Ticket& ticket : of_step) parts_.tickets.finish(ticket);  // So that the next step's can be taken.
+  }
+  return parts;
+}
+
+/// What happens up to that moment: who dies loses its part, who comes back has one from the next round on.
+void LocalRounds::live_until(double moment, std::vector<Part>& parts) {
+  while (parts_.clock.next_moment() && *parts_.clock.next_moment() <= moment) {
+    const VirtualEvent event = *parts_.clock.next();
+    if (event.kind == kWorkerIsBack) {
+      absent_.erase(event.worker);
+      models_.forget(event.worker);
+      if (const auto seconds = parts_.clock.lifetime(event.worker)) parts_.clock.schedule(*seconds, kWorkerDies, event.worker);
+      continue;
+    }
+    absent_.insert(event.worker);
+    Part& part = parts[static_cast<size_t>(event.worker)];
+    AsyncRecord::Worker& account = parts_.accounts.of(event.worker);
+    ++account.deaths;
+    account.lost += part.ends ? std::ssize(part.tickets) : 0;
+    part.ends = false;
+    parts_.clock.schedule(parts_.spec.restart_seconds, kWorkerIsBack, event.worker);
+  }
+  parts_.clock.advance(moment - parts_.clock.now());
+}
+
+AppliedPush LocalRounds::act() {
+  std::vector<Part> parts = take_parts();
+  double slowest = 0;
+  for (int tries = 0;; ++tries) {
+    if (tries == kMostRoundsInVain)
+      fail(ErrorCode::kFailed, "in ", tries, " rounds no worker lived to the exchange: with one death every ", parts_.spec.mtbf_seconds,
+           name_settings(" seconds of a worker's life take a larger mtbf, or exchange more often"));
+    slowest = 0;
+    for (int worker = 0; worker < parts_.spec.workers; ++worker) {
+      Part& part = parts[static_cast<size_t>(worker)];
+      part.ends = !absent_.contains(worker);
+      part.seconds = 0;
+      for (const Ticket& ticket : part.tickets)
+        if (part.ends) part.seconds += parts_.clock.work(worker, parts_.seconds_of(ticket));
+      slowest = std::max(slowest, part.seconds);
+    }
+    // Nobody here: until the first is back.
+    const bool all_absent = std::ssize(absent_) == parts_.spec.workers;
+    live_until(all_absent ? *parts_.clock.next_moment() : parts_.clock.now() + slowest, parts);
+    if (std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.ends && !part.tickets.empty(); })) break;
+  }
+  std::vector<int64_t> samples;
+  for (const Part& part : parts) samples.push_back(part.ends ? part.num_samples() : 0);
+  const int64_t trained = std::accumulate(samples.begin(), samples.end(), int64_t{0});
+
+  const double began = steady_seconds();
+  const StepNumbers numbers = parts_.numbers();
+  AppliedPush push;
+  double loss = 0;  // Sum over samples.
+  models_.begin_round(samples);
+  for (int worker = 0; worker < parts_.spec.workers; ++worker) {
+    const Part& part = parts[static_cast<size_t>(worker)];
+    if (!part.ends || part.tickets.empty()) continue;
+    models_.begin(worker);
+    for (const Ticket& ticket : part.tickets) {
+      const StepNumbers own{parts_.rate_of(ticket.step), numbers.clip_norm};
+      TicketResult result = parts_.ticket_work.compute(ticket, own.learning_rate);
+      loss += result.loss * static_cast<double>(ticket.global_samples);
+      push.outcome.gradient_norm = models_.step(worker, ticket, std::move(result), own);
+      parts_.accounts.push(worker, ticket, {});
+    }
+    models_.end(worker);
+  }
+  const double computed = steady_seconds();
+  compute_seconds_ += computed - began;
+  models_.end_round();
+  push_seconds_ += steady_seconds() - computed;
+
+  const int64_t workers = parts_.spec.workers, num_bytes = models_.push_bytes();
+  const double exchange = static_cast<double>(2 * (workers - 1)) * parts_.clock.transfer_seconds(num_bytes / workers);
+  for (int worker = 0; worker < workers; ++worker) {
+    const Part& part = parts[static_cast<size_t>(worker)];
+    if (!part.ends) continue;
+    AsyncRecord::Worker& account = parts_.accounts.of(worker);
+    account.computing_seconds += part.seconds;
+    account.waiting_seconds += slowest - part.seconds;
+    account.moving_seconds += exchange;
+  }
+  parts_.accounts.moved(0, 2 * (workers - 1) * num_bytes);
+  parts_.clock.advance(exchange);
+  int64_t asked = 0;  // In the steps of the round, trained on or not.
+  const std::vector<Ticket>& any =
+      std::find_if(parts.begin(), parts.end(), [](const Part& part) { return !part.tickets.empty(); })->tickets;
+  for (const Ticket& ticket : any) asked += ticket.global_samples;
+  push.ticket = {any.back().step, 0, {0, trained}, asked / std::ssize(any)};
+  push.loss = loss / static_cast<double>(trained) * push.ticket.weight();
+  return push;
+}
+
+Json LocalRounds::state() const { return Json{{"absent", absent_}}; }
+
+void LocalRounds::load(const Json& state, const std::string& where) {
+  const Json absent = state.is_object() ? state.value("absent", Json()) : Json();
+  if (!absent.is_array()) fail(ErrorCode::kBadInput, where, ": the state of the workers is damaged");
+  absent_.clear();
+  for (const Json& worker : absent) {
+    if (!worker.is_number_unsigned() || worker.get<uint64_t>() >= static_cast<uint64_t>(parts_.spec.workers))
+      fail(ErrorCode::kBadInput, where, ": there is no worker ", worker.dump().substr(0, 40));
+    absent_.insert(worker.get<int>());
+  }
+}
+
+}  // namespace cohort

@@ -1,0 +1,37 @@
+"""cohort bench sync: the same numbers each time, every mode and condition a cell, the sentences held against them, what is refused."""
+import json
+
+from support import check, main, run, run_ok
+
+SHORT = ["bench", "sync", "--workload", "fc", "--seeds", 1, "--steps", 24, "--json"]
+
+
+def lines_of(*more):
+    return run_ok([*SHORT, *more])
+
+
+def test_cells_and_sentences():
+    lines = lines_of()
+    cells = [line for line in lines if line["event"] == "cell"]
+    check(len(cells) == 4 * 7 and {cell["condition"] for cell in cells} == {"even", "slow", "pauses", "link"}, f"{len(cells)} cells")
+    by = {(cell["condition"], cell["sync"], cell["remedy"]): cell for cell in cells}
+    check(by["slow", "async", ""]["samples_per_second"] > 2 * by["slow", "step", ""]["samples_per_second"], "who waits is as slow as the slowest")
+    check(by["even", "step", ""]["staleness_tail"] == 0 < by["even", "async", ""]["staleness_tail"], "staleness")
+    check(by["link", "step", ""]["samples_per_second"] < by["link", "local:4", ""]["samples_per_second"], "local steps send less")
+    check(all(cell["val_loss"] > 0 for cell in cells), "losses")
+    sentences = [line for line in lines if line["event"] == "sentence"]
+    check(len(sentences) == 7 and all(0 <= line["holds"] <= line["of"] and line["of"] > 0 for line in sentences), f"{sentences}")
+    check(next(line for line in sentences if "more samples a second" in line["sentence"])["holds"] >= 1, f"{sentences}")
+    again = lines_of("--modes", "async", "--conditions", "slow")
+    check(again[0] == by["slow", "async", ""], f"other numbers the second time: {again[0]}")
+
+
+def test_what_is_refused():
+    for arguments, words in ((["--modes", "asink"], "is none of"), (["--modes", "async+rat:1"], "rate"), (["--modes", "step+rate:0.5"], "--remedy"), (["--conditions", "evn"], "did you mean"), (["--conditions", "even,evne"], "did you mean"),
+                             (["--workers", 1], "waits for nobody"), (["--rounds", 2], "rounds"), (["--steps", 7, "--modes", "local:4"], "--steps 7")):
+        code, out, err = run([*SHORT, "--conditions", "even", *arguments] if "--conditions" not in arguments else [*SHORT, *arguments])
+        check(code == 2 and words in err and err.count("\n") == 1 and not out, f"{arguments}: {code} {out}{err}")
+
+
+if __name__ == "__main__":
+    main(globals())
