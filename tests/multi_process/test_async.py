@@ -115,8 +115,9 @@ def test_workers_killed_at_random_moments():
     generator = random.Random(18)
     num_hit = 0
     with Folder() as folder:
-        for number in range(int(os.environ.get("COHORT_TEST_KILLS", 6))):
-            process = begin(folder, f"r{number}", "--steps", 60, "--inject", SLOW.format(6))
+        for number in range(int(os.environ.get("COHORT_TEST_KILLS", 12))):
+            sync = ("async", "queue", "stale:2")[number % 3]
+            process = start(["train", *TINY, "--quiet", "--run", folder / f"r{number}", "--workers", 3, "--layout", f"sync={sync}", "--steps", 60, "--inject", SLOW.format(6)])
             victims = generator.sample([1, 2], generator.choice([1, 2]))
             ranks = ranks_of(process)
             wait_for(lambda: steps_in(folder / f"r{number}") > 2 or process.poll() is not None, "steps")
