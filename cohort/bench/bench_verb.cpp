@@ -17,7 +17,7 @@
 #include "cohort/bench/plan_verb.h"
 #include "cohort/bench/step.h"
 #include "cohort/bench/study_verb.h"
-#include "cohort/bench/sync_verb.h"
+#include "cohort/bench/sync/sync_verb.h"
 #include "cohort/bench/workload.h"
 #include "cohort/cli/verb.h"
 #include "cohort/job/layout.h"

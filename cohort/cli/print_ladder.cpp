@@ -36,7 +36,7 @@ bool print_ladder(const Arguments& arguments, const SearchRequest& request, cons
     std::printf("%s%s", title.empty() ? "" : (title + "\n").c_str(), ladder_text(ladder).c_str());
     if (best)
       std::printf(
-          "\nThe fastest that trains the same on these workers:\n\n%s\n",
+          "\nThe fastest with the same model and samples on these workers:\n\n%s\n",
           train_line(
               arguments, request.problem.profile,
               {.num_ranks = best->plan->candidate.layout.num_ranks(), .global_batch = best->plan->global_batch, .options = best->options})

@@ -1,13 +1,14 @@
 """cohort bench sync: the same numbers each time, every mode and condition a cell, the sentences held against them, what is refused."""
-import json
+import os
+import signal
 
-from support import check, main, run, run_ok
+from support import Folder, check, finish, main, run, run_ok, start, wait_for
 
-SHORT = ["bench", "sync", "--workload", "fc", "--seeds", 1, "--steps", 24, "--json"]
+SHORT = ["bench", "sync", "--workload", "fc", "--seeds", 1, "--json"]
 
 
 def lines_of(*more):
-    return run_ok([*SHORT, *more])
+    return run_ok([*SHORT, "--steps", 24, *more])
 
 
 def test_cells_and_sentences():
@@ -27,10 +28,20 @@ def test_cells_and_sentences():
 
 
 def test_what_is_refused():
-    for arguments, words in ((["--modes", "asink"], "is none of"), (["--modes", "async+rat:1"], "rate"), (["--modes", "step+rate:0.5"], "--remedy"), (["--conditions", "evn"], "did you mean"), (["--conditions", "even,evne"], "did you mean"),
+    for arguments, words in ((["--modes", "step,asink"], "did you mean"), (["--modes", "async:1"], "is none of"), (["--modes", "step,step"], "twice"), (["--modes", "async+rat:1"], "rate"), (["--modes", "step+rate:0.5"], "--remedy"), (["--conditions", "evn"], "did you mean"), (["--conditions", "even,evne"], "did you mean"),
                              (["--workers", 1], "waits for nobody"), (["--rounds", 2], "rounds"), (["--steps", 7, "--modes", "local:4"], "--steps 7")):
         code, out, err = run([*SHORT, "--conditions", "even", *arguments] if "--conditions" not in arguments else [*SHORT, *arguments])
         check(code == 2 and words in err and err.count("\n") == 1 and not out, f"{arguments}: {code} {out}{err}")
+
+
+def test_ctrl_c_leaves_nothing():
+    with Folder() as folder:
+        process = start(["bench", "sync", "--workload", "fc"], env={**os.environ, "TMPDIR": str(folder)})
+        wait_for(lambda: any(folder.glob("cohort-bench-sync-*/run/metrics.jsonl")), "a training")
+        os.killpg(process.pid, signal.SIGINT)
+        code, _, err = finish(process)
+        check(code == 130 and "interrupted" in err and err.count("\n") == 1, f"{code} {err}")
+        check(not list(folder.iterdir()), "a folder is left")
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ namespace {
 constexpr double kNoise = 0.04;
 constexpr size_t kMostErrors = 30;
 constexpr size_t kLeastToJudge = 5;
+constexpr double kWidest = 10;  // Times, each way: beyond, an interval says nothing of the forecast, and much of who else used the machine.
 constexpr double kFar = 6, kDeviationOfMedianDistance = 1.4826;  // Of a normal distribution.
 
 /// Student's t, 95 % below, by degrees of freedom from 1.
@@ -68,7 +69,7 @@ ErrorInterval interval_of(const std::vector<double>& all, std::string from) {
   double squares = 0;
   for (const double value : logs) squares += (value - mean) * (value - mean);
   const double deviation = std::max(kNoise, std::sqrt(squares / (n - 1)));
-  const double half = student_quantile(logs.size() - 1) * deviation * std::sqrt(1 + 1 / n);
+  const double half = std::min(std::log(kWidest), student_quantile(logs.size() - 1) * deviation * std::sqrt(1 + 1 / n));
   return {std::min(1.0, std::exp(mean - half)), std::max(1.0, std::exp(mean + half)), std::move(from)};
 }
 

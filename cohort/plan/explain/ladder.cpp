@@ -107,7 +107,10 @@ class LadderSearch {
   void add(Ladder& out, const std::function<Rung()>& make) const {
     if (is_over()) return;
     Rung rung = make();
-    const bool is_news = out.rungs.empty() || !rung.options.empty();  // Recompute where nothing is kept, say, changes nothing.
+    // Recompute where nothing is kept, say, changes nothing; and two kinds of choice may end in one layout.
+    const bool is_news = out.rungs.empty() ||
+                         (!rung.options.empty() &&
+                          std::none_of(out.rungs.begin(), out.rungs.end(), [&](const Rung& one) { return one.options == rung.options; }));
     if (rung.plan && !out.rungs.empty() && rung.is_same_training && rung.note.empty() && is_no_better(rung, out.rungs.front()))
       rung.note = "no better than as it is: neither faster nor smaller";
     if (!is_over() && rung.plan && is_news) out.rungs.push_back(std::move(rung));

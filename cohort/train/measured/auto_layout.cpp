@@ -191,11 +191,18 @@ AutoLayout choose_layout(const Config& config, const DataSet& data, bool shows_p
     out.sentences.insert(out.sentences.begin(), sentences.begin(), sentences.end());
     return out;
   }
-  const std::vector<Choice> close = worth_trying(choices);
+  std::vector<Choice> close = worth_trying(choices);
   size_t winner = 0;
   if (close.size() > 1) {
     std::vector<double> tried;
-    for (const Choice& one : close) tried.push_back(tried_seconds(with_plan(config, one.request.problem.profile, one.plan, goal), data));
+    const auto try_out = [&](const Choice& one) {
+      tried.push_back(tried_seconds(with_plan(config, one.request.problem.profile, one.plan, goal), data));
+    };
+    for (const Choice& one : close) try_out(one);
+    while (const Choice* other = other_number_of_workers(choices, close, tried)) {
+      close.push_back(*other);
+      try_out(close.back());
+    }
     const Winner won = winner_of(close, tried);
     winner = won.index;
     sentences.push_back(won.sentence);

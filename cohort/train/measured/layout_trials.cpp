@@ -115,6 +115,19 @@ std::vector<Choice> worth_trying(const std::vector<Choice>& choices) {
   return close;
 }
 
+const Choice* other_number_of_workers(const std::vector<Choice>& choices, const std::vector<Choice>& tried,
+                                      const std::vector<double>& seconds) {
+  const auto ranks = [](const Choice& one) { return layout_of(one.request.problem.profile, one.plan).num_ranks(); };
+  double least = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < tried.size(); ++i)
+    least = std::min(least, seconds[i] * tried[i].plan.objective / tried[i].plan.forecast.step_seconds);
+  const auto found = std::find_if(choices.begin(), choices.end(), [&](const Choice& one) {
+    return one.plan.objective < least &&
+           std::none_of(tried.begin(), tried.end(), [&](const Choice& other) { return ranks(other) == ranks(one); });
+  });
+  return found == choices.end() ? nullptr : &*found;
+}
+
 Winner winner_of(const std::vector<Choice>& tried, const std::vector<double>& seconds) {
   std::vector<std::string> parts;
   std::vector<double> costs;

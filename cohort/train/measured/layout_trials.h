@@ -32,6 +32,11 @@ double tried_seconds(const Config& config, const DataSet& data);
 /// The same in the ranks that there are, which all call it; `group` is of all of them.
 double tried_seconds_together(const Config& config, const DataSet& data, const World& world, Group& group);
 
+/// Where trials took longer than another number of workers is forecast to: the first of those, which forecasts alone had ruled out. Null:
+/// none. `choices`, best first; `seconds`: of a step of each that was tried.
+const Choice* other_number_of_workers(const std::vector<Choice>& choices, const std::vector<Choice>& tried,
+                                      const std::vector<double>& seconds);
+
 struct Winner {
   size_t index = 0;
   std::string sentence;

@@ -119,7 +119,7 @@ void check_data(const Job& job, const DataSet& data) {
   const int64_t sample_bytes = shape.input_elements() * (shape.kind == DataShape::Kind::kText ? 8 : 4);
   if (config.memory_limit > 0 && config.memory_limit < sample_bytes)
     fail(ErrorCode::kBadInput, name_settings("--memory-limit "), config.memory_limit, ": one sample of the data is a tensor of ",
-         sample_bytes, " bytes, so nothing trains in less; the limit is in bytes, as 2e9 for 2 GB");
+         sample_bytes, " bytes, so nothing trains in less; the limit is in bytes, as 2000000000 for 2 GB");
   const int64_t steps = steps_of_run(job, num_samples);
   if (config.noise_scale > steps)
     fail(ErrorCode::kBadInput, name_settings("--noise-scale "), config.noise_scale, " measures once in ", config.noise_scale,

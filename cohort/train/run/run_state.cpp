@@ -259,7 +259,8 @@ void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiec
 
 /// Where the checkpoint has an optimizer's state of each worker, and this run has other workers.
 void RunState::tell_averaged(const Checkpoint& checkpoint) {
-  const int num_workers = num_state_workers(config_, layout_), num_states = StateSources(checkpoint.tensor_names(), num_workers).num_states();
+  const int num_workers = num_state_workers(config_, layout_),
+            num_states = StateSources(checkpoint.tensor_names(), num_workers).num_states();
   const bool has_own = num_workers > 1 && is_local(parse_sync(layout_.sync));
   if (num_states > 0 && !(has_own && num_states == num_workers))
     log_info(concat(name_settings("--resume: "), "the ", num_states, " workers of ", checkpoint.path(),

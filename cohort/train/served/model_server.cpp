@@ -55,8 +55,9 @@ void ModelServer::hear(PeerId peer, const std::string& name, const PeerMessage& 
     take_push(peer, said, message.data, name);
   } else if (what == "failed") {
     const Json error = said.value("error", Json());
-    fail(said.value("code", Json()) == static_cast<int>(ErrorCode::kFailed) ? ErrorCode::kFailed : ErrorCode::kEnvironment, name, ": ",
-         error.is_string() ? printable(error.get<std::string>()) : "");
+    const std::string text = error.is_string() ? printable(error.get<std::string>()) : "";
+    if (said.value("code", Json()) == static_cast<int>(ErrorCode::kFailed)) fail(ErrorCode::kFailed, name, ": ", text);
+    lose(peer, "it failed: " + text);  // Of the training nothing is wrong.
   } else {
     fail(ErrorCode::kBadInput, name, " said what is not understood: ", printable(message.text.substr(0, 80)));
   }

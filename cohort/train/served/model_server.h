@@ -44,8 +44,8 @@ class ModelServer {
  public:
   ModelServer(ServerParts parts, MessageServer server);
 
-  /// What happens next, waiting for at most `timeout_seconds`. Error where a worker could not go on for a reason that is the training's:
-  /// its code and text.
+  /// What happens next, waiting for at most `timeout_seconds`. Error(kFailed) where a worker could not go on for a reason that is the
+  /// training's: a loss that is not finite, say. One that fails for another is lost.
   void act(double timeout_seconds);
   /// Tells all workers that it is over, and why; "" for a training that came to its end. Waits until they have left, a while.
   void end(const std::string& why);

@@ -169,8 +169,9 @@ TrainResult ServedRun::train(MessageServer server, MessageClient client, const s
   if (steps_served_ < run_.total_steps) {
     if (run_.reports_here())
       log_info(concat("sync=", to_text(async_.sync), ": rank 0 serves ", num_workers_, num_workers_ == 1 ? " worker" : " workers",
-                      ", itself among them; ", human_bytes(async_.model->pull_bytes()), " down and ", human_bytes(async_.model->push_bytes()),
-                      " up for a ticket of ", async_.tickets.ticket_of(0, 0).num_samples(), " samples"));
+                      ", itself among them; ", human_bytes(async_.model->pull_bytes()), " down and ",
+                      human_bytes(async_.model->push_bytes()), " up for a ticket of ", async_.tickets.ticket_of(0, 0).num_samples(),
+                      " samples"));
     thread_ = std::thread([this, &configuration, server = std::move(server)]() mutable { serve(std::move(server), configuration); });
     std::exception_ptr own;
     bool lost_server = false;

@@ -42,6 +42,7 @@ namespace cohort {
 namespace {
 
 constexpr const char* kEndpointKey = "train/endpoint";
+constexpr size_t kMostStrangers = 32;    ///< Few, so that files and checkpoints have descriptors left.
 constexpr double kHeartbeatSeconds = 2;  ///< A worker that is stopped is lost after three of them.
 
 /// Rank 0's folder, and where it listens, are its own affair.
@@ -54,7 +55,7 @@ std::string configuration_of(const Config& config) {
 
 /// `pulled`: what a message may carry.
 MessageLimits limits_for(const std::vector<at::Tensor>& pulled, double timeout_seconds) {
-  MessageLimits limits{.silence_seconds = timeout_seconds, .heartbeat_seconds = kHeartbeatSeconds};
+  MessageLimits limits{.max_strangers = kMostStrangers, .silence_seconds = timeout_seconds, .heartbeat_seconds = kHeartbeatSeconds};
   const size_t bytes = static_cast<size_t>(packed_bytes(pulled)) + (size_t{1} << 20);
   limits.max_message_bytes = std::max(limits.max_message_bytes, bytes);
   limits.max_waiting_bytes = std::max(limits.max_waiting_bytes, 2 * bytes);
@@ -185,6 +186,7 @@ int64_t join_training(const JoinRequest& request, const std::function<DataSet(co
                   .name = concat("process ", ::getpid(), " of ", host_name())};
   Joining joining;
   {
+    log_info(concat("asking ", request.address, " for at most ", request.timeout_seconds, " s"));
     MessageClient client = client_of(meeting, {.silence_seconds = request.timeout_seconds});
     client.connect(request.timeout_seconds);
     client.send({.text = Json{{"is", "joins"}}.dump()});
@@ -207,8 +209,14 @@ int64_t join_training(const JoinRequest& request, const std::function<DataSet(co
   meeting.name = concat("worker ", joining.worker);
   log_info(concat("joined as worker ", joining.worker, ": ", config.model, " on ", config.data, ", ", config.layout));
   int64_t num_pushes = 0;
-  work_for(resolve(config, joining.num_shares), data, {joining.worker, joining.num_shares, joining.configuration}, meeting,
-           [&](int64_t) { ++num_pushes; });
+  try {
+    work_for(resolve(config, joining.num_shares), data, {joining.worker, joining.num_shares, joining.configuration}, meeting,
+             [&](int64_t) { ++num_pushes; });
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {  // LibTorch's, with the frames of its stack.
+    fail(ErrorCode::kEnvironment, "worker ", joining.worker, " can not go on: ", first_line(error.what()));
+  }
   return num_pushes;
 }
 

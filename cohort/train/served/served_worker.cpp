@@ -45,7 +45,8 @@ std::string ServedWorker::run() {
       come_in(kComeBackSeconds);
     } catch (const std::exception& error) {
       const auto* own = dynamic_cast<const Error*>(&error);
-      tell_failure(static_cast<int>(own ? own->code() : ErrorCode::kFailed), first_line(error.what()));
+      // Only an Error says that it is the training that failed; what else goes wrong, as memory that is not there, is this worker's.
+      tell_failure(static_cast<int>(own ? own->code() : ErrorCode::kEnvironment), first_line(error.what()));
       throw;
     }
   }

@@ -65,9 +65,7 @@ void LocalRounds::live_until(double moment, std::vector<Part>& parts) {
     }
     absent_.insert(event.worker);
     Part& part = parts[static_cast<size_t>(event.worker)];
-    AsyncRecord::Worker& account = parts_.accounts.of(event.worker);
-    ++account.deaths;
-    account.lost += part.ends ? std::ssize(part.tickets) : 0;
+    ++parts_.accounts.of(event.worker).deaths;
     part.ends = false;
     parts_.clock.schedule(parts_.spec.restart_seconds, kWorkerIsBack, event.worker);
   }
@@ -126,8 +124,11 @@ AppliedPush LocalRounds::act() {
   const double exchange = static_cast<double>(2 * (workers - 1)) * parts_.clock.transfer_seconds(num_bytes / workers);
   for (int worker = 0; worker < workers; ++worker) {
     const Part& part = parts[static_cast<size_t>(worker)];
-    if (!part.ends) continue;
     AsyncRecord::Worker& account = parts_.accounts.of(worker);
+    if (!part.ends) {
+      account.lost += std::ssize(part.tickets);  // Of who died, and of who was away: nobody trains on them.
+      continue;
+    }
     account.computing_seconds += part.seconds;
     account.waiting_seconds += slowest - part.seconds;
     account.moving_seconds += exchange;

@@ -72,7 +72,10 @@ void VirtualTraining::tell_end(int64_t steps, RunReporter& reporter) const {
   }
   reporter.event(record);
   log_info(concat("virtual clock: ", human_seconds(clock_.now()), ", ", static_cast<int64_t>(record.samples_per_virtual_second),
-                  " samples a second, ", summary_of(record)));
+                  " samples a second, ", summary_of(record),
+                  async_.local && record.lost > 0 ? concat("; ", with_commas(record.samples), " of ",
+                                                           with_commas(async_.tickets.samples_done()), " samples were trained on")
+                                                  : ""));
 }
 
 std::optional<AppliedPush> VirtualTraining::act() {

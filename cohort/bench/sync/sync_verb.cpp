@@ -1,13 +1,15 @@
-#include "cohort/bench/sync_verb.h"
+#include "cohort/bench/sync/sync_verb.h"
 
+#include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/bench/sync.h"
+#include "cohort/bench/sync/sync.h"
 
 namespace cohort {
 namespace {
@@ -33,6 +35,30 @@ void print_json(const SyncCell& cell) {
                           .dump()
                           .c_str());
   std::fflush(stdout);
+}
+
+/// Before hours of others.
+void check_modes(const std::vector<std::string>& modes) {
+  const std::vector<std::string> known = {"step", "async", "stale", "queue", "local", "diloco"};
+  for (const std::string& mode : modes) {
+    const std::string name = mode.substr(0, mode.find_first_of(":+"));
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      fail(ErrorCode::kBadInput, "bench sync: --modes: no '", mode, "'", did_you_mean(name, known), "; there are: ", kModes);
+  }
+}
+
+void check_once(const char* option, std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice != names.end()) fail(ErrorCode::kBadInput, "bench sync: --", option, " names ", *twice, " twice");
+}
+
+/// The first ends the bench after the child that it also ends; its folder is gone then.
+void catch_first_interrupt() {
+  struct sigaction action{};
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
+  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
 }
 
 /// The seeds of one mode under one condition.
@@ -68,8 +94,12 @@ int bench_sync_verb(const Arguments& arguments) {
   const std::vector<std::string> workloads = split(arguments.option("workload", "cnn,transformer"), ','),
                                  conditions = split(arguments.option("conditions", join(sync_conditions(), ",")), ','),
                                  modes = split(arguments.option("modes", kModes), ',');
-  for (const std::string& name : workloads) check_sync_workload(name);  // Before hours of others.
+  for (const std::string& name : workloads) check_sync_workload(name);
   for (const std::string& name : conditions) check_sync_condition(name);
+  check_modes(modes);
+  for (const auto& [option, names] : {std::pair("workload", &workloads), std::pair("conditions", &conditions), std::pair("modes", &modes)})
+    check_once(option, *names);
+  catch_first_interrupt();
   std::vector<SyncCell> all;
   if (!given.json)
     std::printf("%-12s %-7s %-22s %8s %11s %9s %9s %9s %5s %5s\n", "workload", "workers", "mode", "samples/s", "to the goal", "samples",

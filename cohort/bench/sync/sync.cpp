@@ -1,4 +1,4 @@
-#include "cohort/bench/sync.h"
+#include "cohort/bench/sync/sync.h"
 
 #include <sys/wait.h>
 
