@@ -31,6 +31,7 @@
 namespace cohort {
 namespace {
 
+constexpr const char* kAll = "all of these";
 constexpr double kSearchSeconds = 0.4;
 // Of 44 trainings of two steps of five models none had more than its forecast (0.80 to 0.99 of it): the rest is for other models.
 constexpr double kMargin = 0.03;
@@ -77,7 +78,7 @@ class LadderSearch {
     add(out, [&] { return judge("as it is", as_it_is); });
     if (!out.rungs.empty()) out.constraint = constraint_of(*out.rungs.front().plan);
     for (const auto& [name, keys] : kinds_of_choice()) add(out, [&, &name = name, &keys = keys] { return one_kind(name, keys); });
-    add(out, [&] { return judge("all of these", all_free()); });
+    add(out, [&] { return judge(kAll, all_free()); });
     if (request_.objective != Objective::kTimeToGoal) add(out, [&] { return smaller_batch(); });
     if (out.rungs.empty() || !out.rungs.front().fits) add(out, [&] { return more_workers(); });
     for (const LadderVariants& kind : sources.variants) {
@@ -107,10 +108,11 @@ class LadderSearch {
   void add(Ladder& out, const std::function<Rung()>& make) const {
     if (is_over()) return;
     Rung rung = make();
-    // Recompute where nothing is kept, say, changes nothing; and two kinds of choice may end in one layout.
-    const bool is_news = out.rungs.empty() ||
-                         (!rung.options.empty() &&
-                          std::none_of(out.rungs.begin(), out.rungs.end(), [&](const Rung& one) { return one.options == rung.options; }));
+    // Recompute where nothing is kept, say, changes nothing; two kinds of choice may end in one layout; that all of them together end in
+    // one of them is news.
+    const auto is_same = [&](const Rung& one) { return one.options == rung.options; };
+    const bool is_news =
+        out.rungs.empty() || (!rung.options.empty() && (rung.name == kAll || std::none_of(out.rungs.begin(), out.rungs.end(), is_same)));
     if (rung.plan && !out.rungs.empty() && rung.is_same_training && rung.note.empty() && is_no_better(rung, out.rungs.front()))
       rung.note = "no better than as it is: neither faster nor smaller";
     if (!is_over() && rung.plan && is_news) out.rungs.push_back(std::move(rung));
