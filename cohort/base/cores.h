@@ -5,6 +5,9 @@
 
 namespace cohort {
 
+/// In the environment of a program that has started itself again so that OpenMP's threads wait asleep (cli/start/wait_asleep.h).
+inline constexpr const char* kThreadsSleepVariable = "COHORT_THREADS_SLEEP";
+
 /// Cores that this process may use, at least 1: those of its affinity, and not more than the quota of its cgroup pays for.
 int num_usable_cores();
 

@@ -16,6 +16,10 @@ void set_log_level(LogLevel level);
 void set_log_rank(int rank);
 
 COHORT_PROGRAM_API void log_line(LogLevel level, const std::string& text);
+/// Why this process ends, as an error; after set_failures_as_json() as {"event":"failed","exit_code":N,"cause":"TEXT"} and the rank, where
+/// lines have one.
+void log_failure(int exit_code, const std::string& text);
+void set_failures_as_json();
 inline void log_error(const std::string& text) { log_line(LogLevel::kError, text); }
 inline void log_warning(const std::string& text) { log_line(LogLevel::kWarning, text); }
 inline void log_info(const std::string& text) { log_line(LogLevel::kInfo, text); }

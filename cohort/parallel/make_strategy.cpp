@@ -39,8 +39,12 @@ std::unique_ptr<Strategy> make_strategy(torch::nn::Module& module, Group group, 
     fail(ErrorCode::kBadInput, "compress=", options.compress,
          " works on gradients in the host's memory; use compress=none with this device");
   if (is_local(options.sync)) {
-    LocalStepsOptions local{.rule = options.rule, .compress = options.compress, .seed = options.seed};
-    if (options.sync.kind == SyncKind::kDiloco) local.outer = OuterOptimizer{options.outer_lr, options.outer_momentum};
+    LocalStepsOptions local{.rule = options.rule,
+                            .compress = options.compress,
+                            .seed = options.seed,
+                            .steps = options.sync.number,
+                            .fragments = options.sync.fragments};
+    local.outer = OuterOptimizer::of(options.sync, options.outer_lr, options.outer_momentum);
     return std::make_unique<LocalSteps>(module, std::move(group), local);
   }
   if (options.zero == 0 && where == Where::kHost && options.share_weights && options.compress == "none" && GroupInternals::arena(group))

@@ -32,6 +32,7 @@ class Replicated : public Strategy {
   std::vector<FlatPiece> loaded_pieces() override;
   void load_weights() override;
   void loaded() override;
+  ShardOptimizer* optimizer() override { return &optimizer_; }
 
  private:
   std::vector<FlatPiece> pieces(bool saving);

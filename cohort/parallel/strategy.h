@@ -103,6 +103,11 @@ class COHORT_API Strategy {
   /// Pieces that this rank must read to go on: they alias the memory in use. Then loaded(), collective.
   virtual std::vector<FlatPiece> loaded_pieces() = 0;
   virtual void loaded() = 0;
+  /// What updates this rank's weights between the exchanges of a step, for pruning; null where no rank alone knows which weights it
+  /// updates.
+  virtual ShardOptimizer* optimizer() { return nullptr; }
+  /// Whether each element of a parameter is in the optimizer of one rank of the data axis alone; else all of them are in everybody's.
+  virtual bool divides_optimizer() const { return false; }
 
  protected:
   bool counts(const std::string& parameter) const { return !counted_elsewhere_.contains(parameter); }

@@ -7,6 +7,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/schedule/list_schedule.h"
+#include "cohort/schedule/timeline_svg.h"
 #include "cohort/testing/text.h"
 
 namespace cohort {
@@ -57,6 +58,17 @@ TEST_CASE("the SVG has a bar for each action, each closed and inside the picture
     CHECK(x + width <= 1000.02);
     ++at;
   }
+}
+
+TEST_CASE("the SVG has an axis of time, with a unit where times are seconds") {
+  const Timeline timeline = run("1f1b", 2, 3);
+  REQUIRE(timeline.makespan == 12);
+  const std::string plain = timeline_svg(timeline), seconds = timeline_svg_of_seconds(timeline);
+  for (const char* tick : {">0<", ">2<", ">10<", ">12<"}) CHECK(plain.find(tick) != std::string::npos);
+  CHECK(plain.find("makespan 12, idle") != std::string::npos);
+  CHECK(plain.find(" ms") == std::string::npos);
+  for (const char* tick : {">0 ms<", ">2000 ms<", ">12000 ms<", "makespan 1.2e+04 ms, idle", "0 to 1000 ms</title>"})
+    CHECK(seconds.find(tick) != std::string::npos);
 }
 
 TEST_CASE("the trace has every action once, in microseconds") {

@@ -150,7 +150,8 @@ int guarded(const World& world, const std::function<int(const World&)>& body, st
   const auto failed = [&](int code, const std::string& text) {
     if (failure) *failure = text;
     if (report_to_launcher(world.status_fd, world.rank, world.size, code, text)) return code;
-    code == static_cast<int>(ErrorCode::kBadInput) ? log_error_once(world, text) : log_error(text);
+    const auto print = [&] { log_failure(code, text); };
+    code == static_cast<int>(ErrorCode::kBadInput) ? print_once(world, text, print) : print();
     return code;
   };
   try {

@@ -59,11 +59,11 @@ class Name {
 
 }  // namespace
 
-void log_error_once(const World& world, const std::string& text) {
-  if (world.launcher == "none" || world.local_size == 1) return log_error(text);
+void print_once(const World& world, const std::string& text, const std::function<void()>& print) {
+  if (world.launcher == "none" || world.local_size == 1) return print();
   const Name same(world, text), any(world, "");
   if (world.local_rank == 0) {
-    log_error(text);
+    print();
     same.take(), any.take();
     return sleep_for(kStaySeconds);
   }
@@ -73,7 +73,7 @@ void log_error_once(const World& world, const std::string& text) {
     if (is_said) break;
   }
   set_log_rank(world.rank);
-  log_error(text);
+  print();
 }
 
 }  // namespace cohort

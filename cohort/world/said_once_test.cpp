@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/log.h"
+
 namespace cohort {
 namespace {
 
@@ -20,8 +22,9 @@ std::string printed(const std::vector<std::string>& texts, const std::string& la
   for (int rank = 0; rank < size; ++rank)
     if (::fork() == 0) {
       ::dup2(pipe[1], STDERR_FILENO);
-      log_error_once({.rank = rank, .size = size, .local_rank = rank, .local_size = size, .launcher = launcher},
-                     texts[static_cast<size_t>(rank)]);
+      const std::string& text = texts[static_cast<size_t>(rank)];
+      print_once({.rank = rank, .size = size, .local_rank = rank, .local_size = size, .launcher = launcher}, text,
+                 [&] { log_failure(2, text); });
       ::_exit(0);
     }
   ::close(pipe[1]);

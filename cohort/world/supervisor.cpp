@@ -215,13 +215,13 @@ int Supervisor::wait() {
   if (cause) {
     if (is_bad_input(*cause)) {
       failure_ = status_[cause->rank].message;
-      log_error(failure_);
+      log_failure(exit_code_of(*cause), failure_);
       return exit_code_of(*cause);
     }
     std::string text = how_it_ended(*cause) + stopped_ranks;
     text += how_others_ended(*cause);
     failure_ = text;
-    log_error(text);
+    log_failure(exit_code_of(*cause), text);
     return exit_code_of(*cause);
   }
   for (const Rank& rank : ranks_)

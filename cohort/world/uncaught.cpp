@@ -29,7 +29,7 @@ std::terminate_handler handler_before = nullptr;
 [[noreturn]] void end_with(int code, const std::string& text) {
   if (!report_to_launcher(our_status_fd, our_rank, our_size, code, text) && !text.empty()) {
     if (our_size > 1) set_log_rank(our_rank);
-    log_error(text);
+    log_failure(code, text);
   }
   std::fflush(stdout);
   ::_exit(code);  // Other threads still run: no destructor of a global object is safe.

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
 #include "cohort/base/fail.h"
@@ -54,6 +55,16 @@ void check_writable_file(const std::string& path) {
   const std::string folder = parent_folder(path);
   const int reason = reason_against(folder);
   if (reason != 0) fail_errno(ErrorCode::kBadInput, "write " + path + ": make a file in", folder, reason);
+}
+
+void check_holds_kind(const std::string& path, const std::string& beginning, int64_t offset, const std::string& what) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file || file.peek() == std::ifstream::traits_type::eof()) return;
+  std::string found(beginning.size(), 0);
+  file.seekg(offset);
+  file.read(found.data(), std::ssize(found));
+  if (!file || found != beginning)
+    fail(ErrorCode::kBadInput, path, " is there and is not ", what, ", so it is not written over; give another name, or remove it");
 }
 
 void check_distinct_files(const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& inputs) {

@@ -1,6 +1,7 @@
 #include "cohort/base/files/writable_place.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 
@@ -16,6 +17,19 @@ std::string refusal_of_folder(const std::string& folder) {
 }
 std::string refusal_of_file(const std::string& path) {
   return error_of([&] { check_writable_file(path); });
+}
+
+TEST_CASE("writable file: what is of another kind is not written over") {
+  const TemporaryFolder folder;
+  const auto refusal = [&](const std::string& name) { return error_of([&] { check_holds_kind(folder / name, "<!doc", 0, "a page"); }); };
+  write_file_atomically(folder / "page", "<!doctype html>");
+  write_file_atomically(folder / "table", "a,b");
+  write_file_atomically(folder / "empty", "");
+  CHECK_NOTHROW(check_holds_kind(folder / "page", "<!doc", 0, "a page"));
+  CHECK_NOTHROW(check_holds_kind(folder / "empty", "<!doc", 0, "a page"));
+  CHECK_NOTHROW(check_holds_kind(folder / "none", "<!doc", 0, "a page"));
+  CHECK(refusal("table").find("is there and is not a page") != std::string::npos);
+  CHECK_THROWS(check_holds_kind(folder / "page", "{", 100, "a file"));
 }
 
 TEST_CASE("writable folder: one that is there, and one that can be made") {

@@ -1,10 +1,10 @@
 #include "cohort/base/text/toml_text.h"
 
 #include <cstdint>
+#include <cstdio>
 
 #include "cohort/base/fail.h"
-
-#include <cstdio>
+#include "cohort/base/text/text.h"
 
 namespace cohort {
 
@@ -22,6 +22,17 @@ std::string toml_string(std::string_view text) {
     }
   }
   return out + '"';
+}
+
+std::string toml_number(double value) {
+  char out[40];
+  for (const int digits : {6, 9, 12, 15, 17}) {
+    std::snprintf(out, sizeof out, "%.*g", digits, value);
+    if (parse_number(out) == value) break;
+  }
+  std::string text = out;
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";  // "n": inf and nan.
+  return text;
 }
 
 void check_toml_dots(std::string_view text, const std::string& path, int most_dots) {

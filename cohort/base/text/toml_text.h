@@ -9,6 +9,9 @@ namespace cohort {
 /// In double quotes, with escapes.
 std::string toml_string(std::string_view text);
 
+/// The shortest text that reads back as the same double, with a point or exponent so that TOML sees a float.
+std::string toml_number(double value);
+
 /// Before toml::parse(), whose recursion over dotted keys ends a process at some ten thousand dots. Error(kBadInput) FILE:LINE for a line
 /// with more than `most_dots`.
 void check_toml_dots(std::string_view text, const std::string& path, int most_dots = 1000);

@@ -15,6 +15,7 @@ namespace cohort {
 struct ShmFlag {
   std::atomic<uint64_t> value{0};
   std::atomic<uint32_t> sleepers{0};  ///< Ranks that sleep on `value` (futex); its writer wakes them.
+  std::atomic<uint32_t> core{0};      ///< 1 + the core that its writer ran on when it wrote last; 0: it has not.
 };
 /// One on cache lines of its own, so that a wait reads a line that changes once.
 struct alignas(128) ShmCounter : ShmFlag {};

@@ -14,7 +14,11 @@ namespace {
 
 // A rank that sleeps is woken some 50 us late, so ranks that have cores of their own wait awake for about as long as two steps of a small
 // model differ.
-constexpr int kSpins = 2000, kYields = 2000, kYieldsShared = 64;
+constexpr int kSpins = 2000, kYieldsShared = 64;
+// One whose core another program takes is away for a slice of the scheduler, some 3 ms. Who sleeps through that leaves its core to be
+// filled, and may then be woken on the core of the other, where each would wait for the other to stop waiting. So it yields for longer than
+// a slice.
+constexpr std::chrono::microseconds kYieldsOwn{5000};
 constexpr int kSpinsBetweenIdle = 128;
 constexpr long kSleepNanoseconds = 1'000'000, kSleepNanosecondsBusy = 50'000;
 // A look at a peer's process takes a microsecond, and a yield where other programs run may take much longer than a look.
@@ -27,6 +31,12 @@ inline void pause_briefly() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
+}
+
+/// Where spinning would keep the one that is waited for from running.
+bool is_on_our_core(const ShmFlag& flag) {
+  const uint32_t core = flag.core.load(std::memory_order_relaxed);
+  return core != 0 && core == static_cast<uint32_t>(::sched_getcpu()) + 1;
 }
 
 /// The 32 bits of the counter that change with every step: what the kernel compares.
@@ -48,6 +58,7 @@ void sleep_on(ShmFlag& flag, uint64_t seen, long nanoseconds) {
 }  // namespace
 
 void publish(ShmFlag& flag, uint64_t value) {
+  flag.core.store(static_cast<uint32_t>(::sched_getcpu()) + 1, std::memory_order_relaxed);
   // Sequentially consistent on both sides: either this store is seen by a rank about to sleep, or its `sleepers` is seen here.
   flag.value.store(value, std::memory_order_seq_cst);
   if (flag.sleepers.load(std::memory_order_seq_cst) > 0) ::syscall(SYS_futex, futex_word(flag), FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
@@ -57,7 +68,7 @@ ShmWaiter::ShmWaiter(const std::vector<int>& pids, double timeout_seconds) : tim
   for (const int pid : pids) lifelines_.push_back(pid == ::getpid() ? nullptr : std::make_unique<Lifeline>(pid));
   const bool own_cores = static_cast<long>(pids.size()) <= ::sysconf(_SC_NPROCESSORS_ONLN);
   num_spins_ = own_cores ? kSpins : 0;
-  num_yields_ = own_cores ? kYields : kYieldsShared;
+  yields_for_ = own_cores ? kYieldsOwn : std::chrono::microseconds(0);
 }
 
 void ShmWaiter::set_lost_flags(std::vector<ShmFlag*> flags, int self) {
@@ -82,6 +93,7 @@ void ShmWaiter::check_lost() const {
 
 bool ShmWaiter::spin(const ShmFlag& flag, uint64_t value) const {
   if (has_reached(flag, value)) return true;
+  if (num_spins_ > 0 && is_on_our_core(flag)) return false;
   for (int spin = 0; spin < num_spins_; ++spin) {
     pause_briefly();
     if (has_reached(flag, value)) return true;
@@ -112,7 +124,7 @@ void ShmWaiter::wait_slowly(std::vector<Awaited> missing, uint64_t value) const 
       check_lost();
       if (now > deadline) throw std::runtime_error(concat("rank ", missing.front().peer, " did not come within ", timeout_.count(), " s"));
     }
-    if (round < num_yields_) ::sched_yield();
+    if (round < kYieldsShared || now - begin < yields_for_) ::sched_yield();
     else sleep_on(flag, seen, idle != Idle::kNothing ? kSleepNanosecondsBusy : kSleepNanoseconds);
   }
 }
@@ -120,6 +132,7 @@ void ShmWaiter::wait_slowly(std::vector<Awaited> missing, uint64_t value) const 
 void ShmWaiter::wait_until(const std::function<bool()>& done, const std::function<bool()>& moved, ShmFlag* flag, int peer, int self,
                            const std::string& what) const {
   const auto begin = Clock::now();
+  auto last_move = begin;
   auto deadline = begin + timeout_;
   auto next_look = begin + kBetweenLooks;
   const int size = static_cast<int>(lifelines_.size());
@@ -127,7 +140,8 @@ void ShmWaiter::wait_until(const std::function<bool()>& done, const std::functio
     const uint64_t seen = flag ? flag->value.load(std::memory_order_seq_cst) : 0;
     if (done()) return;
     if (moved()) {
-      deadline = Clock::now() + timeout_;
+      last_move = Clock::now();
+      deadline = last_move + timeout_;
       round = 0;
     }
     if (round < num_spins_) {
@@ -143,7 +157,7 @@ void ShmWaiter::wait_until(const std::function<bool()>& done, const std::functio
       if (ended == (peer < 0 ? size - 1 : 1) && ended > 0 && !done() && !moved()) lose(last_ended);
       if (now > deadline) throw std::runtime_error(concat(what, " within ", timeout_.count(), " s"));
     }
-    if (round < num_spins_ + num_yields_) {
+    if (round < num_spins_ + kYieldsShared || Clock::now() - last_move < yields_for_) {
       ::sched_yield();
     } else if (flag) {
       sleep_on(*flag, seen, kSleepNanosecondsBusy);

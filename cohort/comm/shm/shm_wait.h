@@ -18,7 +18,9 @@ void publish(ShmFlag& flag, uint64_t value);
 
 /// Waits for peers of one arena. One thread at a time.
 ///
-/// A wait spins for some tens of microseconds (only where every rank can have a core of its own), then yields, then sleeps on a futex.
+/// A wait spins for some tens of microseconds (only where every rank can have a core of its own, and not while the one that it waits for
+/// was last seen on the same core), then yields for longer than another program's slice, then sleeps on a futex. Where ranks share cores it
+/// yields a few times and sleeps.
 /// After the spins it looks once in a millisecond whether a peer that it waits for has ended (lifeline.h), so a dead peer is found at once
 /// and a stopped one by the time-out.
 class ShmWaiter {
@@ -75,7 +77,8 @@ class ShmWaiter {
 
   std::vector<std::unique_ptr<Lifeline>> lifelines_;  // None to a rank of this process.
   std::chrono::duration<double> timeout_;
-  int num_spins_, num_yields_;
+  int num_spins_;
+  std::chrono::microseconds yields_for_;  // Before it sleeps.
   std::function<Idle()> idle_;
   std::vector<ShmFlag*> lost_;
   int self_ = -1;

@@ -14,27 +14,13 @@
 // Source: the two-way compression of Tang et al. 2019 ("DoubleSqueeze", algorithm 1) with the slices' owners as servers.
 // Differences: the owner adds its own error of step 1 to the sum before it encodes that, so one residual serves both codes.
 
-#include <cstddef>
 #include <memory>
 
+#include "cohort/parallel/compress/codec.h"
 #include "cohort/parallel/compress/compressor.h"
 #include "cohort/parallel/compress/error_feedback.h"
 
 namespace cohort {
-
-/// A code for floats. Pure functions: the same values give the same bytes. Any thread.
-class Codec {
- public:
-  virtual ~Codec() = default;
-  /// Codes are cut at multiples of this many elements only: the code of a + b elements is that of a, then that of b.
-  virtual int64_t granule() const = 0;
-  /// Bytes of the code of `count` elements.
-  virtual int64_t bytes(int64_t count) const = 0;
-  /// x = values + residual; code = c(x); residual = x - c(x). `num_ranks` such codes will be added.
-  virtual void encode(const float* values, float* residual, int64_t count, int num_ranks, std::byte* code) const = 0;
-  /// sum = c(x), or sum + c(x) where `add`. The product of a code and its scale is exact in float.
-  virtual void decode(const std::byte* code, int64_t count, int num_ranks, bool add, float* sum) const = 0;
-};
 
 /// A compressor of such a code with error feedback.
 class CodedSum : public Compressor {

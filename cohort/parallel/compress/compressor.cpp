@@ -4,7 +4,9 @@
 
 #include <map>
 
+#include "cohort/base/fail.h"
 #include "cohort/job/compression.h"
+#include "cohort/parallel/compress/codec.h"
 #include "cohort/parallel/compress/compressors.h"
 
 namespace cohort {
@@ -38,6 +40,14 @@ Maker maker_of(const std::string& name) {
 std::unique_ptr<Compressor> make_compressor(const std::string& spec, const CompressedBuffer& buffer, int64_t num_elements, uint64_t seed) {
   const Compression compression = parse_compression(spec);
   return maker_of(compression.name)({buffer, num_elements, seed, compression.argument});
+}
+
+std::unique_ptr<Codec> make_codec(const std::string& compress) {
+  const std::string name = parse_compression(compress).name;
+  if (name == "fp16") return make_fp16_codec();
+  if (name == "bf16") return make_bf16_codec();
+  if (name == "int8") return make_int8_codec();
+  fail(ErrorCode::kBadInput, "compress=", name, " is no code of single numbers; there are: fp16 bf16 int8");
 }
 
 void check_compressor(const std::string& spec) { parse_compression(spec); }

@@ -217,6 +217,135 @@ TEST_CASE("local steps: what was saved is taken up again, each worker its own, b
   });
 }
 
+/// Five weights, whose gradient is a number for each of them.
+struct FiveWeightsImpl : nn::Module {
+  torch::Tensor w;
+  FiveWeightsImpl() { w = register_parameter("w", torch::ones({5})); }
+};
+TORCH_MODULE(FiveWeights);
+
+void make_step(Strategy& strategy, const FiveWeights& model, const std::vector<double>& gradients, int64_t mine, bool exchange) {
+  strategy.zero_grad();
+  strategy.set_samples(mine, 4);
+  (model->w * torch::tensor(gradients, torch::kFloat)).sum().backward();
+  strategy.finish_backward();
+  strategy.step({.learning_rate = 0.25, .exchange = exchange});
+}
+
+/// Of step `step`, from 0, of a rank.
+std::vector<double> gradients_of(int64_t step, int rank) {
+  std::vector<double> out;
+  for (int i = 0; i < 5; ++i) out.push_back(1 + static_cast<double>((step * 3 + i * 5 + rank * 7) % 11) - (rank == 0 ? 4 : 6));
+  return out;
+}
+
+TEST_CASE("local steps: fragments are exchanged each after a step of its own, by samples since its last exchange") {
+  constexpr double kRate = 0.5, kMomentum = 0.8;
+  constexpr int64_t kSteps = 4;
+  for (const bool has_outer : {false, true})
+    run_thread_ranks(2, [&](Group& group) {
+      const int rank = group.rank();
+      CAPTURE(has_outer);
+      FiveWeights model;
+      LocalStepsOptions options{.rule = {.kind = UpdateRule::Kind::kSgd}, .steps = kSteps, .fragments = 3};
+      if (has_outer) options.outer = OuterOptimizer{kRate, kMomentum};
+      LocalSteps strategy(*model, group, options);
+      // Fragments of 2, 2 and 1 elements, after steps 1, 2 and 4.
+      const std::vector<int> fragment_of{0, 0, 1, 1, 2};
+      const std::vector<int64_t> step_of{1, 2, 4};
+      std::vector<std::vector<double>> weights(2, std::vector<double>(5, 1));
+      std::vector<double> anchor(5, 1), velocity(5, 0);
+      std::vector<std::vector<double>> samples(3, {0, 0});
+      for (int64_t step = 0; step < 3 * kSteps; ++step) {
+        // Rank 0 has fewer samples in odd steps.
+        const std::vector<int64_t> mine = step % 2 == 1 ? std::vector<int64_t>{1, 3} : std::vector<int64_t>{2, 2};
+        make_step(strategy, model, gradients_of(step, rank), mine[static_cast<size_t>(rank)], step % kSteps == kSteps - 1);
+        for (size_t other = 0; other < 2; ++other) {
+          const std::vector<double> gradients = gradients_of(step, static_cast<int>(other));
+          for (size_t i = 0; i < 5; ++i) weights[other][i] -= 0.25 * gradients[i];
+          for (std::vector<double>& window : samples) window[other] += static_cast<double>(mine[other]);
+        }
+        for (size_t fragment = 0; fragment < 3; ++fragment) {
+          if (step % kSteps + 1 != step_of[fragment]) continue;
+          const double share = samples[fragment][0] / (samples[fragment][0] + samples[fragment][1]);
+          samples[fragment] = {0, 0};
+          for (size_t i = 0; i < 5; ++i) {
+            if (fragment_of[i] != static_cast<int>(fragment)) continue;
+            const double change = share * (weights[0][i] - anchor[i]) + (1 - share) * (weights[1][i] - anchor[i]);
+            velocity[i] = kMomentum * velocity[i] - change;
+            anchor[i] -= has_outer ? kRate * (-change + kMomentum * velocity[i]) : -change;
+            weights[0][i] = weights[1][i] = anchor[i];
+          }
+          CHECK(strategy.statistics().bytes == 4 * (fragment == 2 ? 1 : 2));
+        }
+        // At the end of a round all have what was exchanged last, and go on with their own.
+        const bool ends = step % kSteps == kSteps - 1;
+        for (size_t i = 0; i < 5; ++i) {
+          const double expected = ends ? anchor[i] : weights[static_cast<size_t>(rank)][i];
+          CHECK(model->w[static_cast<int64_t>(i)].item<double>() == doctest::Approx(expected).epsilon(1e-5));
+        }
+        if (!ends) continue;
+        CHECK(anchor[1] != weights[0][1]);
+        strategy.zero_grad();
+        CHECK(model->w[1].item<double>() == doctest::Approx(weights[static_cast<size_t>(rank)][1]).epsilon(1e-5));
+      }
+      CHECK(strategy.statistics().num_exchanges == 9);
+    });
+}
+
+TEST_CASE("local steps: one fragment is no fragments, bit by bit, and of many a round sends as much") {
+  run_thread_ranks(2, [&](Group& group) {
+    const StrategyOptions one{.rule = {.kind = UpdateRule::Kind::kMomentum}, .sync = parse_sync("diloco:3:1")};
+    StrategyOptions none = one, many = one;
+    none.sync = parse_sync("diloco:3"), many.sync = parse_sync("diloco:3:3");
+    CHECK(apart(train(group, one, 9, 3), train(group, none, 9, 3)) == 0);
+    CHECK(apart(train(group, one, 9, 3), train(group, many, 9, 3)) > 1e-4);
+    std::string bits;
+    for (const at::Tensor& tensor : train(group, many, 9, 3)) bits.append(static_cast<const char*>(tensor.data_ptr()), tensor.nbytes());
+    for (const std::string& others : group.all_gather_text(bits, "weights")) CHECK(others == bits);
+  });
+}
+
+TEST_CASE("local steps: with fragments a worker takes up its own weights again, bit by bit") {
+  run_thread_ranks(2, [&](Group& group) {
+    const int rank = group.rank();
+    const LocalStepsOptions options{
+        .rule = {.kind = UpdateRule::Kind::kAdam}, .outer = OuterOptimizer{}, .compress = "fp16", .steps = 4, .fragments = 3};
+    FiveWeights straight, resumed, elsewhere;
+    LocalSteps first(*straight, group, options), second(*resumed, group, options), third(*elsewhere, group, options);
+    for (int64_t step = 0; step < 8; ++step) make_step(first, straight, gradients_of(step, rank), rank + 1, step % 4 == 3);
+    const std::map<std::string, at::Tensor> mine = saved(first);
+    const std::string own = concat("worker-", rank, "/weights/w");
+    REQUIRE(mine.contains(own));
+    REQUIRE(mine.contains(concat("worker-", rank, "/round/3/samples")));
+    const auto read = [&](LocalSteps& into, bool with_own) {
+      const at::Tensor shared = at::zeros({2, 5});
+      if (rank == 0) shared[0].copy_(mine.at("model/w")), shared[1].copy_(mine.at("outer/optimizer/w/momentum"));
+      group.broadcast(shared, 0, "what all share");
+      for (FlatPiece& piece : into.loaded_pieces()) {
+        if (piece.name == "model/w") piece.values.copy_(shared[0]);
+        else if (piece.name == "outer/optimizer/w/momentum") piece.values.copy_(shared[1]);
+        else if (with_own || piece.name.find("optimizer") != std::string::npos) piece.values.copy_(mine.at(piece.name));
+      }
+      into.loaded();
+    };
+    read(second, true);
+    CHECK(at::equal(straight->w, resumed->w));
+    for (int64_t step = 8; step < 12; ++step) {
+      make_step(first, straight, gradients_of(step, rank), rank + 1, step % 4 == 3);
+      make_step(second, resumed, gradients_of(step, rank), rank + 1, step % 4 == 3);
+      CHECK(at::equal(straight->w, resumed->w));
+    }
+    // Of another number of workers there is nothing of one's own: on from what was exchanged.
+    read(third, false);
+    third.zero_grad();
+    CHECK(!at::equal(elsewhere->w, mine.at(own)));
+    const at::Tensor all = elsewhere->w.detach().clone();
+    group.broadcast(all, 0, "the weights of rank 0");
+    CHECK(at::equal(all, elsewhere->w.detach()));
+  });
+}
+
 TEST_CASE("local steps: ranks with different models are refused before the first step") {
   run_thread_ranks(2, [&](Group& group) {
     nn::Linear net(4, group.rank() + 1);

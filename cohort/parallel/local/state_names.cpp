@@ -8,7 +8,7 @@
 namespace cohort {
 namespace {
 
-constexpr std::string_view kWorker = "worker-", kOuter = "outer/", kState = "optimizer/";
+constexpr std::string_view kWorker = "worker-", kOuter = "outer/", kState = "optimizer/", kWeights = "weights/", kRound = "round/";
 
 }  // namespace
 
@@ -16,14 +16,20 @@ std::string name_of_worker(int64_t worker, const std::string& name) { return con
 
 std::string name_of_outer(const std::string& name) { return concat(kOuter, name); }
 
+std::string name_of_own_weights(int64_t worker, const std::string& parameter) {
+  return name_of_worker(worker, concat(kWeights, parameter));
+}
+
+std::string name_of_round(int64_t worker, int num_fragments) { return name_of_worker(worker, concat(kRound, num_fragments, "/samples")); }
+
 StateName split_state_name(const std::string& name) {
   const size_t slash = name.find('/');
   const std::string rest = slash == std::string::npos ? "" : name.substr(slash + 1);
-  if (!rest.starts_with(kState)) return {.worker = {}, .name = name};
-  if (name.starts_with(kOuter)) return {.worker = {}, .of_outer = true, .name = rest};
+  const bool is_state = rest.starts_with(kState), is_weights = rest.starts_with(kWeights), is_round = rest.starts_with(kRound);
+  if (is_state && name.starts_with(kOuter)) return {.worker = {}, .of_outer = true, .name = rest};
   const auto worker = name.starts_with(kWorker) ? parse_integer(name.substr(kWorker.size(), slash - kWorker.size())) : std::nullopt;
-  if (!worker || *worker < 0) return {.worker = {}, .name = name};
-  return {.worker = worker, .name = rest};
+  if (!worker || *worker < 0 || !(is_state || is_weights || is_round)) return {.worker = {}, .name = name};
+  return {.worker = worker, .of_fragments = !is_state, .name = is_weights ? concat("model/", rest.substr(kWeights.size())) : rest};
 }
 
 }  // namespace cohort

@@ -278,6 +278,8 @@ std::vector<FlatPiece> SharedDataParallel::loaded_pieces() {
   return pieces;
 }
 
+ShardOptimizer* SharedDataParallel::optimizer() { return state_->optimizer.get(); }
+
 void SharedDataParallel::loaded() {
   state_->optimizer->load_counts();
   state_->group.barrier();

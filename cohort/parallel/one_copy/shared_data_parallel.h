@@ -54,6 +54,8 @@ class SharedDataParallel : public Strategy {
   void part_from_module() override;
   void gather_weights() override;  ///< They are whole; throws where the program wrote to them.
   void loaded() override;
+  ShardOptimizer* optimizer() override;
+  bool divides_optimizer() const override { return true; }
 
  private:
   struct State;

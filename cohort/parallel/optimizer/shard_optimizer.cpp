@@ -12,8 +12,16 @@
 #include <cmath>
 
 #include "cohort/base/fail.h"
+#include "cohort/parallel/prune/update_pruned.h"
 
 namespace cohort {
+namespace {
+
+const uint8_t* byte_at(const at::Tensor& keep, int64_t offset) {
+  return keep.defined() ? keep.const_data_ptr<uint8_t>() + offset : nullptr;
+}
+
+}  // namespace
 
 ShardOptimizer::ShardOptimizer(UpdateRule rule, std::vector<Segment> segments) : rule_(rule) {
   for (Segment& segment : segments) {
@@ -37,8 +45,12 @@ void ShardOptimizer::update(size_t index, int64_t offset, int64_t count, const v
   const auto typed = [&]<typename T>(T) {
     T* slots[2] = {};
     for (size_t slot = 0; slot < held.slots.size(); ++slot) slots[slot] = held.slots[slot].data_ptr<T>() + offset;
-    cohort::update(rule_, arguments, held.segment.weights.data_ptr<T>() + offset, static_cast<const T*>(gradient), slots,
-                   static_cast<size_t>(count));
+    T* const weights = held.segment.weights.data_ptr<T>() + offset;
+    const T* const from = static_cast<const T*>(gradient);
+    if (!held.keeps_zeros) return cohort::update(rule_, arguments, weights, from, slots, static_cast<size_t>(count));
+    update_pruned(weights, slots, count, byte_at(held.keep, offset), [&](int64_t at, T* const* slots_at, int64_t length) {
+      cohort::update(rule_, arguments, weights + at, from + at, slots_at, static_cast<size_t>(length));
+    });
   };
   if (held.segment.weights.scalar_type() == at::kDouble) typed(double{});
   else typed(float{});
@@ -53,8 +65,15 @@ void ShardOptimizer::update_by_sum(size_t index, const std::vector<std::byte*>& 
     for (size_t slot = 0; slot < held.slots.size(); ++slot) slots[slot] = held.slots[slot].data_ptr<T>();
     std::vector<const T*> arrays;
     for (const std::byte* gradient : gradients) arrays.push_back(reinterpret_cast<const T*>(gradient));
-    cohort::update_by_sum(rule_, arguments, held.segment.weights.data_ptr<T>(), arrays.data(), arrays.size(), slots,
-                          static_cast<size_t>(held.segment.weights.numel()));
+    T* const weights = held.segment.weights.data_ptr<T>();
+    const int64_t count = held.segment.weights.numel();
+    if (!held.keeps_zeros)
+      return cohort::update_by_sum(rule_, arguments, weights, arrays.data(), arrays.size(), slots, static_cast<size_t>(count));
+    std::vector<const T*> arrays_at(arrays.size());
+    update_pruned(weights, slots, count, byte_at(held.keep, 0), [&](int64_t at, T* const* slots_at, int64_t length) {
+      for (size_t i = 0; i < arrays.size(); ++i) arrays_at[i] = arrays[i] + at;
+      cohort::update_by_sum(rule_, arguments, weights + at, arrays_at.data(), arrays_at.size(), slots_at, static_cast<size_t>(length));
+    });
   };
   if (held.segment.weights.scalar_type() == at::kDouble) typed(double{});
   else typed(float{});
@@ -73,6 +92,16 @@ void ShardOptimizer::update(size_t index, const at::Tensor& gradient, double lea
 
 void ShardOptimizer::update_on_device(size_t index, const at::Tensor& gradient, double learning_rate, double gradient_factor) {
   const Held& held = segments_[index];
+  if (!held.keeps_zeros) return apply_on_device(held, gradient, learning_rate, gradient_factor);
+  at::Tensor pruned = held.segment.weights.eq(0);
+  if (held.keep.defined()) pruned.logical_or_(held.keep.eq(0));
+  apply_on_device(held, gradient, learning_rate, gradient_factor);
+  at::Tensor weights = held.segment.weights;
+  weights.masked_fill_(pruned, 0);
+  for (at::Tensor slot : held.slots) slot.masked_fill_(pruned, 0);
+}
+
+void ShardOptimizer::apply_on_device(const Held& held, const at::Tensor& gradient, double learning_rate, double gradient_factor) const {
   at::Tensor flat = gradient.view({-1});
   if (gradient_factor != 1) flat = flat.mul(gradient_factor);
   const std::vector<at::Tensor> weights{held.segment.weights}, gradients{flat};

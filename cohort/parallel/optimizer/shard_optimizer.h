@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/base/export.h"
@@ -42,6 +43,12 @@ class COHORT_API ShardOptimizer {
   /// kernels where the weights are on another device.
   void update(size_t index, const at::Tensor& gradient, double learning_rate, double gradient_factor);
 
+  /// From the next update of segment `index` on, weights that it finds at zero stay zero, and so does their state: they are pruned.
+  void keep_zeros(size_t index) { segments_[index].keeps_zeros = true; }
+  /// What is pruned beside them: in updates until the next call, elements whose byte is 0 become zero. {n} of bytes on the weights' device;
+  /// undefined: nothing.
+  void prune(size_t index, at::Tensor keep) { segments_[index].keep = std::move(keep); }
+
   /// State for checkpoints: "optimizer/PARAMETER/SLOT"; the count of updates (adam, adamw) as scalar "optimizer/PARAMETER/step" (Float),
   /// to be saved by the rank that holds the parameter's first element (`saving`) and read by all that hold a piece. load_counts() after
   /// reading.
@@ -57,7 +64,11 @@ class COHORT_API ShardOptimizer {
     std::vector<at::Tensor> slots;
     int64_t num_updates = 0;
     at::Tensor step;  ///< Scalar image of num_updates for checkpoints.
+    bool keeps_zeros = false;
+    at::Tensor keep;  ///< See prune().
   };
+  void apply_on_device(const Held& held, const at::Tensor& gradient, double learning_rate, double gradient_factor) const;
+
   UpdateRule rule_;
   std::vector<Held> segments_;
 };

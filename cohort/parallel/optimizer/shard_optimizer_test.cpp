@@ -99,6 +99,40 @@ TEST_CASE("clipping bounds the global norm and reports the norm before; gradient
   }
 }
 
+TEST_CASE("pruned weights are zero behind every update, with their state; all others are what they would be") {
+  using Kind = UpdateRule::Kind;
+  for (const Kind kind : {Kind::kSgd, Kind::kMomentum, Kind::kNesterov, Kind::kAdam, Kind::kAdamW}) {
+    UpdateRule rule;
+    rule.kind = kind;
+    rule.momentum = 0.9;
+    rule.weight_decay = 0.01;
+    torch::manual_seed(12);
+    constexpr int64_t kCount = 10'007;  // Several tiles, the last one short.
+    const torch::Tensor start = torch::randn({kCount}), pruned = torch::rand({kCount}) < 0.4, later = torch::rand({kCount}) < 0.3;
+    const torch::Tensor plain = start.clone(), held = start.masked_fill(pruned, 0), summed = held.clone();
+    ShardOptimizer free(rule, {{"w", {kCount}, 0, plain}}), one(rule, {{"w", {kCount}, 0, held}}), sums(rule, {{"w", {kCount}, 0, summed}});
+    one.keep_zeros(0);
+    sums.keep_zeros(0);
+    for (int step = 0; step < 3; ++step) {
+      if (step == 1)
+        for (ShardOptimizer* optimizer : {&one, &sums}) optimizer->prune(0, later.logical_not().to(torch::kByte));
+      if (step == 2)
+        for (ShardOptimizer* optimizer : {&one, &sums}) optimizer->prune(0, {});  // Zeros alone say what is pruned from here on.
+      const torch::Tensor left = torch::randn({kCount}), right = torch::randn({kCount}), sum = left + right;
+      free.update(0, sum, 0.05, 1);
+      one.update(0, sum, 0.05, 1);
+      sums.begin_update(0);
+      sums.update_by_sum(0, {static_cast<std::byte*>(left.data_ptr()), static_cast<std::byte*>(right.data_ptr())}, 0.05, 1);
+      const torch::Tensor gone = step == 0 ? pruned : pruned.logical_or(later);
+      CHECK(torch::equal(held, plain.masked_fill(gone, 0)));
+      CHECK(torch::equal(summed, held));
+      for (ShardOptimizer* optimizer : {&one, &sums})
+        for (const FlatPiece& piece : optimizer->state(true))
+          if (!piece.name.ends_with("/step")) CHECK(piece.values.masked_select(gone).abs().sum().item<double>() == 0);
+    }
+  }
+}
+
 TEST_CASE("what cannot be updated is refused by name") {
   nn::Linear scrambled(3, 4);
   scrambled->weight.set_data(torch::randn({3, 4}).t());

@@ -122,6 +122,7 @@ void check_as_if_left_out(const Fault& fault, int num_ranks) {
     REQUIRE(found.size() == expected.size());
     for (size_t i = 0; i < found.size(); ++i) {
       CAPTURE(found[i].first);
+      CAPTURE((found[i].second - expected[i].second).abs().max().item<double>());
       CHECK(torch::equal(found[i].second, expected[i].second));
     }
   }

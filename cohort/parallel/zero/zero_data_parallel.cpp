@@ -194,6 +194,8 @@ std::vector<FlatPiece> ZeroDataParallel::loaded_pieces() {
   return pieces;
 }
 
+ShardOptimizer* ZeroDataParallel::optimizer() { return state_->optimizer.get(); }
+
 void ZeroDataParallel::loaded() {
   const Quiet quiet;
   State& s = *state_;

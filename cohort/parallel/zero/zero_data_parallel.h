@@ -94,6 +94,8 @@ class COHORT_API ZeroDataParallel : public Strategy {
   std::vector<FlatPiece> saved_pieces() override;
   std::vector<FlatPiece> loaded_pieces() override;
   void loaded() override;
+  ShardOptimizer* optimizer() override;
+  bool divides_optimizer() const override { return true; }
 
   /// What memory_forecast() predicts, as it was at most so far: slices, state, and whole units. Not: gradients that wait in `.grad`.
   int64_t peak_bytes() const;

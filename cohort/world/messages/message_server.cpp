@@ -143,7 +143,9 @@ void MessageServer::Inside::greet(const std::string& route, const MessageFrame& 
     if (peer.name == name || (peer.descriptor == descriptor && !peer.is_gone)) earlier.push_back(its_route);
   for (const std::string& its_route : earlier) {
     note(its_route, MessageFrameKind::kGoAway, concat("another ", name, " has come"));
+    const bool came_again = peers.at(its_route).name == name;
     lose(its_route, "is gone: it has come again");
+    events.back().came_again = came_again;
   }
   if (peers.size() >= limits.max_peers) {
     note(route, MessageFrameKind::kGoAway, concat("there are ", peers.size(), " peers, and more are not let in"));

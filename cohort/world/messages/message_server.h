@@ -20,9 +20,10 @@ struct PeerEvent {
   enum class Kind { kJoined, kMessage, kLost };
   Kind kind = Kind::kMessage;
   PeerId peer = 0;
-  std::string name;     ///< What the client calls itself: "rank 3".
-  PeerMessage message;  ///< Of kMessage.
-  std::string why;      ///< Of kLost: "rank 3 is gone".
+  std::string name;         ///< What the client calls itself: "rank 3".
+  PeerMessage message;      ///< Of kMessage.
+  std::string why;          ///< Of kLost: "rank 3 is gone".
+  bool came_again = false;  ///< Of kLost: for one of the same name has come by another connection.
 };
 
 /// One thread at a time, which has to come back to poll(): nobody comes in, and nothing goes out, at other times. Starts two threads of
