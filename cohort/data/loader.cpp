@@ -69,6 +69,8 @@ struct Loader::State {
     }
     out.batch = std::move(memory);
     source->read(indices, out.batch);
+    options.augmentation.apply(out.batch, indices, step);
+    out.samples = std::move(indices);
     return out;
   }
 

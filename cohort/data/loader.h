@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "cohort/data/images/augment.h"
 #include "cohort/data/sampler.h"
 #include "cohort/data/source.h"
 
@@ -22,6 +23,7 @@ struct LoaderOptions {
   int read_ahead = 2;           ///< Batches kept ready.
   bool all_in_turn = false;     ///< The pieces of all ranks, one rank after the other, instead of `rank`'s.
   std::vector<double> weights;  ///< One a rank, see shares_of_batch; empty: equal shares.
+  Augmentation augmentation = {};
 };
 
 /// What next() hands out: this rank's share of the global batch of `step`.
@@ -32,7 +34,8 @@ struct LoadedBatch {
   /// rank; some may be empty (see pieces_of_rank).
   std::vector<Share> pieces;
   Batch batch;
-  double waited_seconds = 0;  ///< How long next() had to wait: the data part of a step's time.
+  std::vector<int64_t> samples;  ///< Their indices in the data, in that order.
+  double waited_seconds = 0;     ///< How long next() had to wait: the data part of a step's time.
 
   int64_t num_local_samples() const { return batch.num_samples; }
 };

@@ -27,7 +27,7 @@ TEST_CASE("open_data: each name reaches its kind of data") {
 TEST_CASE("open_data: a file's bare name is told how it is named") {
   TempFolder folder;
   const std::string file = folder.write("my.txt", std::string(500, 'x'));
-  CHECK(mentions(error_of([&] { open_data(file); }), concat("for text give text:", file)));
+  CHECK(mentions(error_of([&] { open_data(file); }), concat("give for text text:", file)));
 }
 
 TEST_CASE("open_data: wrong names and arguments") {

@@ -113,8 +113,8 @@ std::vector<Share> pieces_of_rank(int64_t batch, int rank, const std::vector<dou
   return out;
 }
 
-Sampler::Sampler(int64_t num_samples, int64_t global_batch, uint64_t seed, bool shuffle)
-    : num_samples_(num_samples), global_batch_(global_batch), seed_(seed), shuffle_(shuffle) {
+Sampler::Sampler(int64_t num_samples, int64_t global_batch, uint64_t seed, bool shuffle, Batches batches)
+    : num_samples_(num_samples), global_batch_(global_batch), seed_(seed), shuffle_(shuffle), batches_(batches) {
   if (num_samples < 1 || num_samples > kMaxSamples) {
     fail(ErrorCode::kBadInput, "number of samples: expected 1 to ", kMaxSamples, ", found ", num_samples);
   }
@@ -124,6 +124,7 @@ Sampler::Sampler(int64_t num_samples, int64_t global_batch, uint64_t seed, bool 
 
 int64_t Sampler::batch_at(int64_t step) const {
   if (step < 0) fail(ErrorCode::kBadInput, "step: expected at least 0, found ", step);
+  if (batches_ == Batches::kRunOn) return std::min(global_batch_, num_samples_);
   const int64_t step_of_epoch = step % steps_per_epoch_;
   return step_of_epoch + 1 < steps_per_epoch_ ? global_batch_ : num_samples_ - step_of_epoch * global_batch_;
 }
@@ -135,13 +136,24 @@ std::vector<int64_t> Sampler::samples(int64_t step, Share share) {
   }
   std::vector<int64_t> out(static_cast<size_t>(share.size()));
   if (out.empty()) return out;
-  const int64_t first = step % steps_per_epoch_ * global_batch_ + share.begin;
-  if (!shuffle_) {
-    std::iota(out.begin(), out.end(), first);
-  } else {
-    std::copy_n(order_of(step / steps_per_epoch_).begin() + first, share.size(), out.begin());
+  if (batches_ == Batches::kWithinEpochs) {
+    copy(step / steps_per_epoch_, step % steps_per_epoch_ * global_batch_ + share.begin, share.size(), out.data());
+    return out;
+  }
+  const Wide begin = static_cast<Wide>(static_cast<uint64_t>(step)) * static_cast<uint64_t>(batch) + static_cast<uint64_t>(share.begin);
+  auto epoch = static_cast<int64_t>(begin / static_cast<uint64_t>(num_samples_));
+  auto first = static_cast<int64_t>(begin % static_cast<uint64_t>(num_samples_));
+  for (int64_t done = 0; done < share.size(); ++epoch, first = 0) {
+    const int64_t count = std::min(share.size() - done, num_samples_ - first);
+    copy(epoch, first, count, out.data() + done);
+    done += count;
   }
   return out;
+}
+
+void Sampler::copy(int64_t epoch, int64_t first, int64_t count, int64_t* out) {
+  if (shuffle_) std::copy_n(order_of(epoch).begin() + first, count, out);
+  else std::iota(out, out + count, first);
 }
 
 const std::vector<int32_t>& Sampler::order_of(int64_t epoch) {

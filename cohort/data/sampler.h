@@ -36,11 +36,15 @@ COHORT_API std::vector<Share> pieces_of_rank(int64_t batch, int rank, const std:
 /// Thread-compatible: one thread at a time (it caches one epoch's order).
 class COHORT_API Sampler {
  public:
-  /// Every epoch is a fresh permutation of [0, num_samples) by `seed`; its last step is smaller where global_batch does not divide.
-  /// num_samples is 1 to 2^31 - 1, global_batch at least 1: Error(kBadInput) otherwise.
-  Sampler(int64_t num_samples, int64_t global_batch, uint64_t seed, bool shuffle = true);
+  enum class Batches {
+    kWithinEpochs,  ///< The last step of an epoch is smaller where global_batch does not divide.
+    kRunOn,         ///< Every step has global_batch samples (of fewer, all), and an epoch may end within one, as in tf.data and the paper.
+  };
+  /// Every epoch is a fresh permutation of [0, num_samples) by `seed`. num_samples is 1 to 2^31 - 1, global_batch at least 1:
+  /// Error(kBadInput) otherwise.
+  Sampler(int64_t num_samples, int64_t global_batch, uint64_t seed, bool shuffle = true, Batches batches = Batches::kWithinEpochs);
 
-  int64_t steps_per_epoch() const { return steps_per_epoch_; }
+  int64_t steps_per_epoch() const { return steps_per_epoch_; }  ///< Rounded up.
   /// Number of samples in `step` (counted from 0 over all epochs).
   int64_t batch_at(int64_t step) const;
   /// Sample indices at positions [share.begin, share.end) of `step`.
@@ -48,10 +52,13 @@ class COHORT_API Sampler {
 
  private:
   const std::vector<int32_t>& order_of(int64_t epoch);
+  /// `count` samples of one epoch, from its `first` on.
+  void copy(int64_t epoch, int64_t first, int64_t count, int64_t* out);
 
   int64_t num_samples_, global_batch_, steps_per_epoch_;
   uint64_t seed_;
   bool shuffle_;
+  Batches batches_;
   int64_t cached_epoch_ = -1;
   std::vector<int32_t> order_;
 };

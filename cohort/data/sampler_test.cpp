@@ -165,6 +165,23 @@ TEST_CASE("pieces: micro-step k of all ranks together is micro-step k of one pro
   CHECK(mentions(error_of([] { pieces_of_rank(4, 2, {1, 1}, 1); }), "rank 2 of 2"));
 }
 
+TEST_CASE("sampler: batches that run on are whole, and each epoch is still every sample once") {
+  Sampler cut(23, 23, 5), run_on(23, 10, 5, true, Sampler::Batches::kRunOn);
+  std::vector<int64_t> wanted, found;
+  for (int64_t epoch = 0; epoch < 10; ++epoch)
+    for (const int64_t sample : whole_step(cut, epoch)) wanted.push_back(sample);
+  for (int64_t step = 0; step < 23; ++step) {
+    CHECK(run_on.batch_at(step) == 10);
+    for (const int64_t sample : whole_step(run_on, step)) found.push_back(sample);
+  }
+  CHECK(found == wanted);
+  Sampler again(23, 10, 5, true, Sampler::Batches::kRunOn);
+  CHECK(again.samples(6, {2, 7}) == std::vector<int64_t>(wanted.begin() + 62, wanted.begin() + 67));  // Over the end of an epoch, at once.
+  Sampler large(23, 100, 5, true, Sampler::Batches::kRunOn);
+  CHECK(large.batch_at(3) == 23);
+  CHECK(whole_step(large, 3) == whole_step(cut, 3));
+}
+
 TEST_CASE("sampler: every epoch is another permutation, the last step takes what is left") {
   Sampler sampler(103, 10, 42);
   CHECK(sampler.steps_per_epoch() == 11);

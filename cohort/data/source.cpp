@@ -8,6 +8,26 @@ int64_t DataShape::input_elements() const {
   return product;
 }
 
-int64_t DataShape::targets_per_sample() const { return kind == Kind::kText ? input_elements() : 1; }
+int64_t DataShape::targets_per_sample() const {
+  if (regression) return num_classes;
+  return kind == Kind::kText ? input_elements() : 1;
+}
+
+void SkippedData::add(const std::string& sentence) {
+  constexpr int64_t kMostSentences = 20;
+  if (count++ < kMostSentences) first.push_back(sentence);
+}
+
+DataDescription DataSource::describe() const {
+  const DataShape& data = shape();
+  DataDescription description;
+  description.input = data.kind == DataShape::Kind::kText ? DataDescription::Input::kText : DataDescription::Input::kTensor;
+  description.shape = data.input;
+  description.regression = data.regression;
+  description.num_outputs = data.num_classes;
+  description.class_names = data.class_names;
+  if (data.regression) description.targets.resize(static_cast<size_t>(data.num_classes));
+  return description;
+}
 
 }  // namespace cohort

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "cohort/data/test_files.h"
 #include "cohort/testing/text.h"
 
@@ -25,4 +27,20 @@ TEST_CASE("split: how many samples are for validation") {
   CHECK(mentions(error_of([&] { of(1); }), "expected at least 2 samples"));
   CHECK(mentions(error_of([&] { of(100, 100); }), "data has 100 samples: expected at most 99 for validation, found 100"));
   CHECK(mentions(error_of([&] { of(100, -1); }), "expected at least 0, found -1"));
+}
+
+TEST_CASE("split_by_seed: every sample is in one part, all are equally likely, and the seed decides") {
+  const SplitSamples split = split_by_seed("x", 50, {.validation_samples = 20}, 9);
+  CHECK(split.validation.size() == 20);
+  std::vector<int64_t> all = split.train;
+  all.insert(all.end(), split.validation.begin(), split.validation.end());
+  std::sort(all.begin(), all.end());
+  for (int64_t i = 0; i < 50; ++i) CHECK(all[static_cast<size_t>(i)] == i);
+  CHECK(std::is_sorted(split.train.begin(), split.train.end()));
+  CHECK(split_by_seed("x", 50, {.validation_samples = 20}, 9).validation == split.validation);
+  CHECK(split_by_seed("x", 50, {.validation_samples = 20}, 8).validation != split.validation);
+  std::vector<int> times(10);
+  for (uint64_t seed = 0; seed < 2000; ++seed)
+    for (const int64_t sample : split_by_seed("x", 10, {.validation_samples = 3}, seed).validation) ++times[static_cast<size_t>(sample)];
+  for (const int count : times) CHECK(std::abs(count - 600) < 100);  // Five deviations of a binomial.
 }

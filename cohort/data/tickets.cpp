@@ -42,9 +42,29 @@ Tickets::Tickets(const TicketOptions& options)
   samples_done_ = samples_before(options_, sampler_, options.first_step);
 }
 
-Ticket Tickets::ticket_of(int64_t step, int share) const {
+Ticket Tickets::single(int64_t step, int share) const {
   const int64_t batch = sampler_.batch_at(step);
   return {step, share, share_of_rank(batch, share, options_.num_shares, options_.granularity), batch};
+}
+
+Ticket Tickets::ticket_of(int64_t step, int share) const {
+  if (options_.steps == 1) return single(step, share);
+  const int64_t end = std::min(step + options_.steps, std::max(options_.end_step, step + 1));
+  Ticket all{step, share, {0, 0}, 0};
+  for (int64_t each = step; each < end; ++each) {
+    const Ticket one = single(each, share);
+    all.positions.end += one.num_samples();
+    all.global_samples += one.global_samples;
+  }
+  all.global_samples /= end - step;
+  return all;
+}
+
+std::vector<Ticket> Tickets::steps_of(int64_t step, int share) const {
+  std::vector<Ticket> tickets;
+  for (int64_t each = step; each < std::min(step + options_.steps, std::max(options_.end_step, step + 1)); ++each)
+    if (const Ticket one = single(each, share); one.num_samples() > 0) tickets.push_back(one);
+  return tickets;
 }
 
 /// Shares without samples come last.
@@ -58,7 +78,7 @@ void Tickets::advance() {
   ++next_share_;
   if (next_share_ < options_.num_shares && ticket_of(next_step_, next_share_).num_samples() > 0) return;
   next_share_ = 0;
-  ++next_step_;
+  next_step_ = std::min(next_step_ + options_.steps, options_.end_step);
 }
 
 int64_t Tickets::first_unfinished_step() const {
@@ -81,6 +101,16 @@ bool Tickets::has_next(int64_t most_ahead) const {
 
 std::optional<Ticket> Tickets::take(int worker, int64_t most_ahead) {
   if (!has_next(most_ahead)) return std::nullopt;
+  if (options_.own_shares) {
+    if (returned_.empty())
+      for (const int64_t step = next_step_; next_step_ == step; advance()) returned_.insert(next());
+    if (const auto own = returned_.find({returned_.begin()->first, worker}); own != returned_.end()) {
+      const Key key = *own;
+      returned_.erase(own);
+      open_[key] = worker;
+      return ticket_of(key.first, key.second);
+    }
+  }
   const Key key = returned_.empty() ? next() : *returned_.begin();
   if (returned_.empty()) advance();
   else returned_.erase(returned_.begin());

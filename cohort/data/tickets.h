@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/data/sampler.h"
@@ -13,10 +14,10 @@
 namespace cohort {
 
 struct Ticket {
-  int64_t step = 0;  ///< Of the sampler, from 0.
+  int64_t step = 0;  ///< Of the sampler, from 0: the first, where it is of several.
   int share = 0;
-  Share positions;             ///< In the global batch of that step; never empty.
-  int64_t global_samples = 0;  ///< Of the whole step.
+  Share positions;             ///< In the global batch of that step; never empty. Of several steps: from 0, as many as it has of all.
+  int64_t global_samples = 0;  ///< Of the whole step; of several steps their mean, so that weight() counts in steps.
   int64_t num_samples() const { return positions.size(); }
   /// The part of its step that it is.
   double weight() const { return static_cast<double>(num_samples()) / static_cast<double>(global_samples); }
@@ -28,7 +29,9 @@ struct TicketOptions {
   int num_shares = 1;        ///< That a step is cut into, as share_of_rank() does it.
   int64_t granularity = 1;
   int64_t first_step = 0;
-  int64_t end_step = 0;  ///< No ticket of this step or a later one.
+  int64_t end_step = 0;     ///< No ticket of this step or a later one.
+  int64_t steps = 1;        ///< That a ticket is of, one after the other: its share of each.
+  bool own_shares = false;  ///< Of the first step that there are tickets of a worker gets the share of its own number, where nobody has it.
 };
 
 /// Tickets go out in the order of steps and shares; one that was lost goes to the next who asks. Each is finished exactly once, so each
@@ -59,6 +62,8 @@ class Tickets {
   /// Whole steps that these samples make up, counted as the sampler does: the last step of an epoch has what is left.
   int64_t steps_done() const;
   Ticket ticket_of(int64_t step, int share) const;
+  /// The tickets of single steps that it is of, without those that have no sample.
+  std::vector<Ticket> steps_of(int64_t step, int share) const;
 
   Json state() const;
   /// Of a state() with the same options. Error(kBadInput) beginning with `where` for what is none.
@@ -66,6 +71,7 @@ class Tickets {
 
  private:
   using Key = std::pair<int64_t, int>;  // Step and share.
+  Ticket single(int64_t step, int share) const;
   void advance();
   int num_tickets_of(int64_t step) const;
 

@@ -33,8 +33,9 @@ struct Crowd {
     } else if (what == 1) {
       tickets.give_back(own->second);
     } else {
-      for (const int64_t sample : sampler.samples(own->second.step, own->second.positions))
-        seen.push_back(own->second.step / sampler.steps_per_epoch() * options.num_samples + sample);
+      for (const Ticket& one : tickets.steps_of(own->second.step, own->second.share))
+        for (const int64_t sample : sampler.samples(one.step, one.positions))
+          seen.push_back(one.step / sampler.steps_per_epoch() * options.num_samples + sample);
       tickets.finish(own->second);
     }
     held.erase(own);
@@ -111,6 +112,46 @@ TEST_CASE("tickets: the last step of an epoch is cut into fewer where it has few
   CHECK(!tickets.take(0));
   CHECK(tickets.lose(0) == 6);
   CHECK(tickets.take(1)->step == 0);
+}
+
+TEST_CASE("tickets of several steps: each sample once an epoch too, and each worker its own share while it is there") {
+  for (const int64_t steps : {1, 3, 4})
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      const int workers = 1 + static_cast<int>(seed % 4);
+      TicketOptions options{
+          .num_samples = 37, .global_batch = 8, .num_shares = workers, .end_step = 15, .steps = steps, .own_shares = true};
+      Crowd crowd(options, seed);
+      for (int64_t act = 0; !crowd.tickets.all_finished(); ++act) {
+        REQUIRE(act < 100000);
+        crowd.act(workers, -1);
+        Tickets again(options);
+        again.load(Json::parse(crowd.tickets.state().dump()), "test");
+        CHECK(again.state() == crowd.tickets.state());
+        crowd.tickets = again;
+      }
+      std::sort(crowd.seen.begin(), crowd.seen.end());
+      std::vector<int64_t> all(3 * 37);
+      std::iota(all.begin(), all.end(), int64_t{0});
+      CHECK(crowd.seen == all);
+      CHECK(crowd.tickets.steps_done() == 15);
+    }
+  Tickets tickets({.num_samples = 100, .global_batch = 10, .num_shares = 2, .end_step = 10, .steps = 4, .own_shares = true});
+  const Ticket second = *tickets.take(1), first = *tickets.take(0);
+  CHECK(second.share == 1);
+  CHECK(first.share == 0);
+  CHECK(first.step == 0);
+  CHECK(first.num_samples() == 20);
+  CHECK(first.weight() == 2);
+  CHECK(tickets.steps_of(0, 1).size() == 4);
+  CHECK(tickets.steps_of(0, 1)[2].positions.begin == 5);
+  tickets.finish(second);
+  CHECK(tickets.take(1)->step == 4);
+  // Who has done its own takes what is left of the others.
+  CHECK(tickets.take(1)->share == 0);
+  CHECK(tickets.steps_of(8, 0).size() == 2);
+  CHECK(tickets.take(0)->step == 8);
+  CHECK(tickets.lose(0) == 2);
+  CHECK(tickets.take(2)->step == 0);
 }
 
 TEST_CASE("tickets: a damaged state is refused in one line") {

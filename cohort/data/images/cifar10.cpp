@@ -14,6 +14,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/data/byte_reader.h"
 #include "cohort/data/images/image_source.h"
+#include "cohort/data/images/test_set.h"
 
 namespace cohort {
 namespace {
@@ -86,12 +87,11 @@ std::vector<std::string> class_names(const std::string& folder) {
   return names;
 }
 
-}  // namespace
-
-DataSet open_cifar10(const std::string& folder, const DataOptions& options) {
+/// All records of the files, one after the other.
+ImagePixels read_files(const std::string& folder, const std::vector<std::string>& paths) {
   int64_t total = 0;
   std::vector<std::pair<std::string, int64_t>> parts;
-  for (const std::string& path : existing_files(folder)) {
+  for (const std::string& path : paths) {
     const int64_t count = num_records(InputFile(path));
     if (count > kMaxDataBytes / kPixelBytes - total) {
       fail(ErrorCode::kBadInput, path, ": ", count, " records from offset 0 are more than the limit of ", kMaxDataBytes,
@@ -107,8 +107,20 @@ DataSet open_cifar10(const std::string& folder, const DataOptions& options) {
     read_records(file, count, pixels.labels.data() + at, pixels.values.data() + at * kPixelBytes);
     at += count;
   }
-  return split_images(folder, std::move(pixels), DataShape{DataShape::Kind::kImage, {3, 32, 32}, kNumClasses, class_names(folder)},
-                      options);
+  return pixels;
+}
+
+}  // namespace
+
+DataSet open_cifar10(const std::string& folder, const DataOptions& options) {
+  ImagePixels pixels = read_files(folder, existing_files(folder));
+  const DataShape shape{DataShape::Kind::kImage, {3, 32, 32}, kNumClasses, class_names(folder)};
+  DataSet data = split_images(folder, std::move(pixels), shape, options);
+  const std::string test = (std::filesystem::path(folder) / "test_batch.bin").string();
+  std::error_code error;
+  if (std::filesystem::exists(test, error))
+    data.test = test_pictures(dynamic_cast<const ImageSource&>(*data.train), test, read_files(folder, {test}), shape, options);
+  return data;
 }
 
 }  // namespace cohort

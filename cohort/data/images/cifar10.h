@@ -7,7 +7,8 @@
 
 namespace cohort {
 
-/// Opens data_batch_1.bin ... data_batch_5.bin of `folder`: those that are there, in this order, at least one. Errors: see open_data.
+/// Opens data_batch_1.bin ... data_batch_5.bin of `folder`: those that are there, in this order, at least one; test_batch.bin is the test
+/// set, where it is there. Errors: see open_data.
 DataSet open_cifar10(const std::string& folder, const DataOptions& options);
 
 }  // namespace cohort

@@ -57,6 +57,24 @@ TEST_CASE("cifar10: files in order, labels and channels in their places") {
   CHECK(batch.targets.back() == 306 % 10);
 }
 
+TEST_CASE("cifar10: test_batch.bin is the test set, normalised as the training files are") {
+  TempFolder folder;
+  folder.write("data_batch_1.bin", records(0, 40));
+  CHECK(!open_cifar10(folder.path(), {}).test);
+  folder.write("test_batch.bin", records(7, 20));
+  const DataSet data = open_cifar10(folder.path(), {});
+  REQUIRE(data.test);
+  CHECK(data.test->num_samples() == 20);
+  CHECK(data.train->num_samples() == 36);
+  Batch train, test;
+  data.train->read(std::vector<int64_t>{7}, train);
+  data.test->read(std::vector<int64_t>{0}, test);
+  CHECK(test.values == train.values);
+  CHECK(test.targets == std::vector<int64_t>{7});
+  folder.write("test_batch.bin", records(7, 20) + "x");
+  CHECK(mentions(error_of([&] { open_cifar10(folder.path(), {}); }), "test_batch.bin is truncated"));
+}
+
 TEST_CASE("cifar10: class names from the file beside the data") {
   TempFolder folder;
   folder.write("data_batch_1.bin", records(0, 3));

@@ -13,13 +13,13 @@ namespace {
 
 __extension__ typedef unsigned __int128 Wide;
 
-struct Sums {
-  uint64_t of_values = 0, of_squares = 0;
-};
+int64_t num_channels(const DataShape& shape) { return shape.input.size() == 3 ? shape.input[0] : 1; }
 
-/// Adds `count` bytes at `values`. Inner sums are 32 bits wide so that the compiler makes vector code of them; a block's sum of squares is
+}  // namespace
+
+/// Inner sums are 32 bits wide so that the compiler makes vector code of them; a block's sum of squares is
 /// at most 2^16 x 255^2 < 2^32.
-void add_to(Sums& sums, const uint8_t* values, int64_t count) {
+void add_bytes(ByteSums& sums, const uint8_t* values, int64_t count) {
   constexpr int64_t kBlock = 1 << 16;
   for (int64_t at = 0; at < count; at += kBlock) {
     const uint8_t* block = values + at;
@@ -35,23 +35,11 @@ void add_to(Sums& sums, const uint8_t* values, int64_t count) {
   }
 }
 
-int64_t num_channels(const DataShape& shape) { return shape.input.size() == 3 ? shape.input[0] : 1; }
-
-}  // namespace
-
-ChannelStatistics channel_statistics(const ImagePixels& pixels, const DataShape& shape, int64_t begin, int64_t end) {
-  const int64_t channels = num_channels(shape), elements = shape.input_elements(), plane = elements / channels;
-  std::vector<Sums> sums(static_cast<size_t>(channels));
-  const uint8_t* first = pixels.values.data() + begin * elements;
-  if (channels == 1) {
-    add_to(sums[0], first, (end - begin) * elements);
-  } else {
-    for (int64_t i = 0; i < (end - begin) * channels; ++i) add_to(sums[static_cast<size_t>(i % channels)], first + i * plane, plane);
-  }
-  // Exact until the last division and root: variance = (n sum(x^2) - sum(x)^2) / n^2.
-  const uint64_t count = static_cast<uint64_t>((end - begin) * plane);
+/// Exact until the last division and root: variance = (n sum(x^2) - sum(x)^2) / n^2.
+ChannelStatistics statistics_of_sums(const std::vector<ByteSums>& sums, int64_t num_bytes) {
+  const auto count = static_cast<uint64_t>(num_bytes);
   ChannelStatistics statistics;
-  for (const Sums& sum : sums) {
+  for (const ByteSums& sum : sums) {
     const Wide spread = Wide{count} * sum.of_squares - Wide{sum.of_values} * sum.of_values;
     const double deviation = std::sqrt(static_cast<double>(spread)) / (static_cast<double>(count) * 255.0);
     statistics.mean.push_back(static_cast<double>(sum.of_values) / (static_cast<double>(count) * 255.0));
@@ -60,20 +48,43 @@ ChannelStatistics channel_statistics(const ImagePixels& pixels, const DataShape&
   return statistics;
 }
 
+ChannelStatistics channel_statistics(const ImagePixels& pixels, const DataShape& shape, int64_t begin, int64_t end) {
+  const int64_t channels = num_channels(shape), elements = shape.input_elements(), plane = elements / channels;
+  std::vector<ByteSums> sums(static_cast<size_t>(channels));
+  const uint8_t* first = pixels.values.data() + begin * elements;
+  if (channels == 1) {
+    add_bytes(sums[0], first, (end - begin) * elements);
+  } else {
+    for (int64_t i = 0; i < (end - begin) * channels; ++i) add_bytes(sums[static_cast<size_t>(i % channels)], first + i * plane, plane);
+  }
+  return statistics_of_sums(sums, (end - begin) * plane);
+}
+
+std::array<float, 256> normalised_bytes(double mean, double deviation) {
+  std::array<float, 256> table{};
+  for (int value = 0; value < 256; ++value) table[static_cast<size_t>(value)] = static_cast<float>((value / 255.0 - mean) / deviation);
+  return table;
+}
+
 ImageSource::ImageSource(std::shared_ptr<const ImagePixels> pixels, DataShape shape, ChannelStatistics statistics, int64_t begin,
-                         int64_t end)
+                         int64_t end, bool resized)
     : pixels_(std::move(pixels)),
       shape_(std::move(shape)),
       statistics_(std::move(statistics)),
       begin_(begin),
       end_(end),
-      tables_(statistics_.mean.size()) {
-  for (size_t channel = 0; channel < tables_.size(); ++channel) {
-    for (int value = 0; value < 256; ++value) {
-      tables_[channel][static_cast<size_t>(value)] =
-          static_cast<float>((value / 255.0 - statistics_.mean[channel]) / statistics_.deviation[channel]);
-    }
-  }
+      resized_(resized) {
+  for (size_t channel = 0; channel < statistics_.mean.size(); ++channel)
+    tables_.push_back(normalised_bytes(statistics_.mean[channel], statistics_.deviation[channel]));
+}
+
+DataDescription ImageSource::describe() const {
+  DataDescription description = DataSource::describe();
+  if (shape_.input.size() == 3) description.input = DataDescription::Input::kPicture;
+  description.mean = statistics_.mean;
+  description.deviation = statistics_.deviation;
+  description.resized = resized_;
+  return description;
 }
 
 void ImageSource::read(std::span<const int64_t> indices, Batch& batch) const {
@@ -100,8 +111,8 @@ DataSet split_images(const std::string& what, ImagePixels pixels, DataShape shap
   const auto shared = std::make_shared<const ImagePixels>(std::move(pixels));
   const ChannelStatistics statistics = channel_statistics(*shared, shape, 0, train);
   DataSet data;
-  data.train = std::make_shared<ImageSource>(shared, shape, statistics, 0, train);
-  data.validation = std::make_shared<ImageSource>(shared, shape, statistics, train, samples);
+  data.train = std::make_shared<ImageSource>(shared, shape, statistics, 0, train, options.image_size > 0);
+  data.validation = std::make_shared<ImageSource>(shared, shape, statistics, train, samples, options.image_size > 0);
   return data;
 }
 

@@ -21,18 +21,34 @@ struct ChannelStatistics {
   std::vector<double> mean, deviation;
 };
 
+/// Sums of bytes, exact.
+struct ByteSums {
+  uint64_t of_values = 0, of_squares = 0;
+  void operator+=(const ByteSums& other) { of_values += other.of_values, of_squares += other.of_squares; }
+};
+/// Adds `count` bytes at `values`.
+void add_bytes(ByteSums& sums, const uint8_t* values, int64_t count);
+/// Of one channel a member, each the sums of `count` bytes.
+ChannelStatistics statistics_of_sums(const std::vector<ByteSums>& sums, int64_t count);
+
 /// Mean and standard deviation (of the population) per channel over the samples [begin, end). Sums are integers, so the result is the same
 /// bits whatever the machine or the compiler's options. A channel of one single value gets the deviation 1: its values become 0.
 ChannelStatistics channel_statistics(const ImagePixels& pixels, const DataShape& shape, int64_t begin, int64_t end);
 
+/// For each byte, what the model gets: (byte / 255 - mean) / deviation.
+std::array<float, 256> normalised_bytes(double mean, double deviation);
+
 /// The samples [begin, end) of `pixels`; value x of channel c becomes (x / 255 - mean[c]) / deviation[c].
 class ImageSource : public DataSource {
  public:
-  ImageSource(std::shared_ptr<const ImagePixels> pixels, DataShape shape, ChannelStatistics statistics, int64_t begin, int64_t end);
+  /// `resized`: the files have pictures of another size.
+  ImageSource(std::shared_ptr<const ImagePixels> pixels, DataShape shape, ChannelStatistics statistics, int64_t begin, int64_t end,
+              bool resized = false);
 
   const DataShape& shape() const override { return shape_; }
   int64_t num_samples() const override { return end_ - begin_; }
   void read(std::span<const int64_t> indices, Batch& batch) const override;
+  DataDescription describe() const override;
   const ChannelStatistics& statistics() const { return statistics_; }
 
  private:
@@ -40,6 +56,7 @@ class ImageSource : public DataSource {
   DataShape shape_;
   ChannelStatistics statistics_;
   int64_t begin_, end_;
+  bool resized_;
   std::vector<std::array<float, 256>> tables_;  // Per channel: byte to normalised float.
 };
 

@@ -80,3 +80,25 @@ TEST_CASE("fashion-mnist: Debian's data set, where it is installed") {
   data.validation->read(std::vector<int64_t>{4999}, batch);
   CHECK(batch.targets == std::vector<int64_t>{5});
 }
+
+TEST_CASE("mnist: t10k files beside train files are the test set, with the training's normalisation and size") {
+  TempFolder folder;
+  write_pair(folder, "train", 50, false);
+  CHECK(!open_mnist(folder.path(), {}).test);
+  write_pair(folder, "t10k", 30, true);
+  const DataSet data = open_mnist(folder.path(), {});
+  REQUIRE(data.test);
+  CHECK(data.test->num_samples() == 30);
+  CHECK(data.train->num_samples() == 45);
+  // Files of one pattern: the same bytes become the same floats.
+  Batch train, test;
+  const std::vector<int64_t> indices = {3, 0};
+  data.train->read(indices, train);
+  data.test->read(indices, test);
+  CHECK(train.values == test.values);
+  CHECK(test.targets == std::vector<int64_t>{3, 0});
+  CHECK(open_mnist(folder.path(), {.image_size = 3}).test->shape().input == std::vector<int64_t>{1, 3, 3});
+  const std::string other = folder.write("t10k-images-idx3-ubyte.gz", gzip(idx_images(30, 5, 5)));
+  CHECK(error_of([&] { open_mnist(folder.path(), {}); }) ==
+        other + " has pictures of 5x5, and the training files of 4x5; the test set must have the same size, or be taken away");
+}

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/model/model_specification.h"
 
@@ -34,6 +35,8 @@ ModelSpecification parse_model(const std::string& text) {
   constexpr const char* kForm = "expected NAME or NAME:key=value,key=value";
   const size_t colon = text.find(':');
   ModelSpecification result{text.substr(0, colon), {}};
+  if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+    fail(ErrorCode::kBadInput, "model ", quote_text(text), " holds a control character; ", kForm);
   if (result.name.empty()) fail(ErrorCode::kBadInput, "model '", text, "': the name is missing; ", kForm);
   if (colon == std::string::npos) return result;
   for (size_t begin = colon + 1;;) {

@@ -1,0 +1,19 @@
+#pragma once
+// A DataDescription as JSON, and as the file data.json of a run folder. Format: docs/formats/data.md.
+
+#include <string>
+
+#include "cohort/base/text/json_fwd.h"
+#include "cohort/data/describe/description.h"
+
+namespace cohort {
+
+inline constexpr const char* kDataFile = "data.json";
+
+Json to_json(const DataDescription& description);
+/// Error(kBadInput) that names `what` for JSON that is none, or one whose parts contradict each other.
+DataDescription description_from_json(const Json& json, const std::string& what);
+/// The same of a file's text.
+DataDescription read_description(const std::string& path);
+
+}  // namespace cohort

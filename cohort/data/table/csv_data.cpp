@@ -1,0 +1,381 @@
+// A CSV file becomes samples in two passes:
+//   1. The kind of each column: a category where the settings say so, else what its first field that is not empty is, a number or not. So a
+//      slip in one row is a fault of that row and does not make a category of a column of numbers.
+//   2. The rows. A category's values are numbered as they are met, and at the end once more in ascending order (as numbers, where all are):
+//      the order of rows does not matter.
+// Then rows are kept for validation by the seed (or come from a file of their own, whose values must be known), and mean and deviation are
+// taken over the training rows. A row costs 8 bytes a column, whatever the number of values of its categories.
+// For a trained model (DataOptions::kept) nothing is learnt: its columns are looked for by name, and have the values that it knows.
+
+#include "cohort/data/table/csv_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/text.h"
+#include "cohort/data/byte_buffer.h"
+#include "cohort/data/data_settings.h"
+#include "cohort/data/split.h"
+#include "cohort/data/table/csv_reader.h"
+#include "cohort/data/table/table.h"
+
+namespace cohort {
+namespace {
+
+constexpr size_t kMaxValues = 1 << 16, kMaxOneHotValues = 1000;
+constexpr int64_t kMaxWidth = 1 << 20;
+
+const std::vector<std::string> kSettings{"target", "task", "category", "drop", "encode", "separator", "val", "test", "seed"};
+
+char separator_of(const DataSettings& settings) {
+  const std::string name = settings.one_of("separator", {"comma", "semicolon", "tab"}, "comma");
+  return name == "comma" ? ',' : name == "tab" ? '\t' : ';';
+}
+
+/// Where one column has what separates others elsewhere.
+std::string separator_hint(const std::vector<std::string>& header) {
+  if (header.size() != 1) return "";
+  for (const auto& [character, name] : {std::pair(';', "semicolon"), std::pair('\t', "tab"), std::pair(',', "comma")})
+    if (header.front().find(character) != std::string::npos) return concat("; is it separator=", name, "?");
+  return "";
+}
+
+/// The columns of the first file: which of its fields are read, and as what.
+class Columns {
+ public:
+  Columns(const DataSettings& settings, const CsvReader& reader) : path_(reader.path()), header_(reader.header()) {
+    if (!settings.has("target"))
+      fail(ErrorCode::kBadInput, "data ", settings.what(),
+           ": which column is to be predicted? Add target=COLUMN; columns: ", join(header_, ", "));
+    target_ = position(settings.text("target"));
+    for (const std::string& name : settings.names("drop")) dropped_.push_back(position(name));
+    std::vector<size_t> categories;
+    for (const std::string& name : settings.names("category")) categories.push_back(position(name));
+    for (size_t at = 0; at < header_.size(); ++at) {
+      const bool is_dropped = contains(dropped_, at), is_category = contains(categories, at);
+      if (is_dropped && (at == target_ || is_category))
+        fail(ErrorCode::kBadInput, "data ", settings.what(), ": column '", printable(header_[at]), "' is dropped and also ",
+             at == target_ ? "the target" : "a category");
+      if (is_dropped) continue;
+      fields_.push_back(at);
+      kinds_.push_back(is_category ? std::optional(true) : std::nullopt);
+    }
+    if (fields_.size() < 2) fail(ErrorCode::kBadInput, "data ", settings.what(), ": there is no column beside the target to learn from");
+  }
+
+  /// False once nothing is left to learn.
+  bool learn_kinds(const TableRow& row) {
+    bool is_open = false;
+    for (size_t i = 0; i < fields_.size(); ++i) {
+      const std::string& field = row.fields[fields_[i]];
+      if (!kinds_[i] && !field.empty()) kinds_[i] = !parse_number(field);
+      is_open = is_open || !kinds_[i];
+    }
+    return is_open;
+  }
+
+  /// With their kinds, in the order of fields(); the target is one of them.
+  std::vector<DataColumn> columns(bool one_hot) const {
+    std::vector<DataColumn> out;
+    for (size_t i = 0; i < fields_.size(); ++i) {
+      if (!kinds_[i])
+        fail(ErrorCode::kBadInput, path_, ": column '", printable(header_[fields_[i]]),
+             "' is empty in every row; leave it out with drop=", printable(header_[fields_[i]]));
+      out.push_back({.name = header_[fields_[i]], .is_category = *kinds_[i], .one_hot = one_hot});
+    }
+    return out;
+  }
+  const std::vector<size_t>& fields() const { return fields_; }
+  /// Its place among them.
+  size_t target() const { return static_cast<size_t>(std::find(fields_.begin(), fields_.end(), target_) - fields_.begin()); }
+
+ private:
+  size_t position(const std::string& name) const {
+    const auto found = std::find(header_.begin(), header_.end(), name);
+    if (found == header_.end())
+      fail(ErrorCode::kBadInput, path_, ": there is no column '", printable(name), "'", did_you_mean(name, header_),
+           "; columns: ", printable(join(header_, ", ")), separator_hint(header_));
+    return static_cast<size_t>(found - header_.begin());
+  }
+  static bool contains(const std::vector<size_t>& list, size_t at) { return std::find(list.begin(), list.end(), at) != list.end(); }
+
+  std::string path_;
+  std::vector<std::string> header_;
+  size_t target_ = 0;
+  std::vector<size_t> dropped_, fields_;
+  std::vector<std::optional<bool>> kinds_;  // Of each field: whether it is a category.
+};
+
+/// Rows of one or more files under the same columns; the target's cells stand among the others until the end.
+class Rows {
+ public:
+  Rows(std::vector<DataColumn> columns, size_t target, bool skip_bad, SkippedData* skipped)
+      : columns_(std::move(columns)), target_(target), skip_bad_(skip_bad), skipped_(skipped), numbers_of_(columns_.size()) {
+    for (size_t i = 0; i < columns_.size(); ++i)
+      for (const std::string& value : columns_[i].values) numbers_of_[i].emplace(value, numbers_of_[i].size());
+  }
+
+  /// Adds the rows of `reader`, whose field `fields[i]` is column i. `learns`: values that are new become values.
+  void read(CsvReader& reader, const std::vector<size_t>& fields, bool learns) {
+    TableRow row;
+    std::vector<double> cells(columns_.size());
+    while (reader.next(row)) {
+      std::string fault = row.fault;
+      for (size_t i = 0; i < columns_.size() && fault.empty(); ++i) fault = cell_of(i, row.fields[fields[i]], learns, cells[i]);
+      if (!fault.empty()) {
+        refuse_or_skip(concat(reader.path(), ":", row.line, ": ", fault));
+        continue;
+      }
+      if (num_rows_ == kMaxSamples || std::ssize(cells_) > kMaxDataBytes / 8 - std::ssize(cells))
+        fail(ErrorCode::kBadInput, reader.path(), ":", row.line, ": more rows than a data set may have, ", kMaxDataBytes,
+             " bytes in memory");
+      cells_.insert(cells_.end(), cells.begin(), cells.end());
+      ++num_rows_;
+    }
+  }
+
+  /// Values in ascending order, and cells by their new numbers.
+  void sort_values() {
+    std::vector<std::vector<double>> renumbered(columns_.size());
+    for (size_t i = 0; i < columns_.size(); ++i)
+      if (columns_[i].is_category) renumbered[i] = sort_values_of(i);
+    for (size_t at = 0; at < cells_.size(); ++at) {
+      const std::vector<double>& numbers = renumbered[at % columns_.size()];
+      if (!numbers.empty()) cells_[at] = numbers[static_cast<size_t>(cells_[at])];
+    }
+  }
+
+  int64_t num_rows() const { return num_rows_; }
+  const std::vector<DataColumn>& columns() const { return columns_; }
+
+  /// Takes the rows out; column `target` is the table's target.
+  Table table(size_t target) {
+    Table out;
+    out.targets.reserve(static_cast<size_t>(num_rows_));
+    size_t kept = 0;
+    for (size_t at = 0; at < cells_.size(); ++at) {
+      if (at % columns_.size() == target) out.targets.push_back(cells_[at]);
+      else cells_[kept++] = cells_[at];
+    }
+    cells_.resize(kept);
+    out.cells = std::move(cells_);
+    out.columns = columns_;
+    out.columns.erase(out.columns.begin() + static_cast<std::ptrdiff_t>(target));
+    return out;
+  }
+
+ private:
+  /// Error text, or "".
+  std::string cell_of(size_t i, const std::string& field, bool learns, double& cell) {
+    DataColumn& column = columns_[i];
+    if (!column.is_category) return read_cell(column, field, cell);
+    if (i == target_ && field.empty()) return concat(printable(column.name), " is empty, and it is the target");
+    const auto [found, is_new] = numbers_of_[i].try_emplace(field, column.values.size());
+    cell = static_cast<double>(found->second);
+    if (!is_new) return "";
+    const size_t most = column.one_hot ? kMaxOneHotValues : kMaxValues;
+    if (learns && column.values.size() < most) {
+      column.values.push_back(field);
+      return "";
+    }
+    numbers_of_[i].erase(found);
+    if (!learns) return read_cell(column, field, cell);
+    fail(ErrorCode::kBadInput, "column '", printable(column.name), "' is a category of more than ", most,
+         " values; leave it out with drop=", printable(column.name), column.one_hot ? ", or number its values with encode=index" : "");
+  }
+
+  std::vector<double> sort_values_of(size_t i) {
+    std::vector<std::string>& values = columns_[i].values;
+    std::vector<size_t> order(values.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::vector<double> as_number;
+    for (const std::string& value : values)
+      if (const auto number = parse_number(value)) as_number.push_back(*number);
+    const bool all_numbers = as_number.size() == values.size();
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      if (all_numbers && as_number[a] != as_number[b]) return as_number[a] < as_number[b];
+      return values[a] < values[b];
+    });
+    std::vector<double> number_of(values.size());
+    std::vector<std::string> sorted;
+    for (size_t at = 0; at < order.size(); ++at) {
+      number_of[order[at]] = static_cast<double>(at);
+      numbers_of_[i][values[order[at]]] = at;
+      sorted.push_back(values[order[at]]);
+    }
+    values = std::move(sorted);
+    return number_of;
+  }
+
+  void refuse_or_skip(const std::string& sentence) {
+    if (!skip_bad_) fail(ErrorCode::kBadInput, sentence, name_settings("; --skip-bad leaves such rows out and counts them"));
+    skipped_->add(sentence);
+  }
+
+  std::vector<DataColumn> columns_;
+  size_t target_;
+  bool skip_bad_;
+  SkippedData* skipped_;
+  std::vector<std::map<std::string, size_t>> numbers_of_;  // Of each category: value to index.
+  std::vector<double> cells_;
+  int64_t num_rows_ = 0;
+};
+
+/// Where the columns stand in another file than the one that `known_from` names.
+std::vector<size_t> fields_in(const CsvReader& reader, const std::vector<DataColumn>& columns, const char* known_from) {
+  std::vector<size_t> fields;
+  for (const DataColumn& column : columns) {
+    const auto found = std::find(reader.header().begin(), reader.header().end(), column.name);
+    if (found == reader.header().end())
+      fail(ErrorCode::kBadInput, reader.path(), ": there is no column '", printable(column.name), "'",
+           did_you_mean(column.name, reader.header()), ", which ", known_from);
+    fields.push_back(static_cast<size_t>(found - reader.header().begin()));
+  }
+  return fields;
+}
+
+/// Numbers become categories or the other way round only where the settings say so.
+bool is_regression(const DataSettings& settings, DataColumn& target) {
+  const std::string task = settings.one_of("task", {"regression", "classification"}, "");
+  if (!target.is_category && task.empty())
+    fail(ErrorCode::kBadInput, "data ", settings.what(), ": the target ", printable(target.name),
+         " is a column of numbers: add task=regression, or task=classification where each number is a class");
+  if (target.is_category && task == "regression")
+    fail(ErrorCode::kBadInput, "data ", settings.what(), ": task=regression needs a target of numbers, and ", printable(target.name),
+         " is a category");
+  if (task != "regression") target.is_category = true;
+  target.one_hot = false;
+  return task == "regression";
+}
+
+/// What is read of a file, and where it stands there; the target is one of the columns.
+struct ReadColumns {
+  std::vector<DataColumn> columns;
+  std::vector<size_t> fields;
+  size_t target = 0;
+  bool regression = false;
+};
+
+ReadColumns learnt_columns(const DataSettings& settings, char separator) {
+  CsvReader reader(settings.path(), separator);
+  Columns columns(settings, reader);
+  TableRow row;
+  while (reader.next(row) && (!row.fault.empty() || columns.learn_kinds(row))) {
+  }
+  ReadColumns read{columns.columns(settings.one_of("encode", {"onehot", "index"}, "onehot") == "onehot"), columns.fields(),
+                   columns.target(), false};
+  read.regression = is_regression(settings, read.columns[read.target]);
+  return read;
+}
+
+/// Those of a trained model, with the values that it knows.
+ReadColumns known_columns(const DataSettings& settings, char separator, const DataDescription& kept) {
+  const CsvReader reader(settings.path(), separator);
+  if (!settings.has("target") && !kept.regression)
+    fail(ErrorCode::kBadInput, "data ", settings.what(),
+         ": which column has the classes? Add target=COLUMN; columns: ", printable(join(reader.header(), ", ")));
+  ReadColumns read{kept.columns, {}, kept.columns.size(), kept.regression};
+  DataColumn target{.name = settings.has("target") ? settings.text("target") : kept.targets.at(0).name};
+  target.is_category = !kept.regression;
+  target.values = kept.class_names;
+  target.one_hot = false;
+  read.columns.push_back(std::move(target));
+  read.fields = fields_in(reader, read.columns, "the model was trained on");
+  return read;
+}
+
+MeanAndDeviation statistics_of(const std::string& column, const std::vector<int64_t>& rows, const std::function<double(int64_t)>& number) {
+  const MeanAndDeviation found = mean_and_deviation(rows, number);
+  if (!std::isfinite(found.mean) || !std::isfinite(found.deviation))
+    fail(ErrorCode::kBadInput, "column '", printable(column),
+         "' has numbers too large to be summed; divide them, or leave it out with drop=", printable(column));
+  return found;
+}
+
+/// What the model gets, normalised by `train`'s rows.
+DataDescription describe(const Table& table, const DataColumn& target, bool regression, const std::vector<int64_t>& train) {
+  DataDescription made;
+  made.input = DataDescription::Input::kRow;
+  made.regression = regression;
+  made.columns = table.columns;
+  const size_t width = table.columns.size();
+  int64_t numbers = 0;
+  for (size_t i = 0; i < width; ++i) {
+    DataColumn& column = made.columns[i];
+    numbers += column.width();
+    if (column.is_category) continue;
+    const MeanAndDeviation found =
+        statistics_of(column.name, train, [&](int64_t row) { return table.cells[static_cast<size_t>(row) * width + i]; });
+    column.mean = found.mean, column.deviation = found.deviation;
+  }
+  if (numbers > kMaxWidth)
+    fail(ErrorCode::kBadInput, "the columns make ", numbers, " numbers a row, more than ", kMaxWidth, "; use encode=index, or drop=");
+  made.shape = {numbers};
+  if (!regression) {
+    made.num_outputs = std::ssize(target.values);
+    made.class_names = target.values;
+    return made;
+  }
+  const MeanAndDeviation found = statistics_of(target.name, train, [&](int64_t row) { return table.targets[static_cast<size_t>(row)]; });
+  made.num_outputs = 1;
+  made.targets = {{target.name, found.mean, found.deviation}};
+  return made;
+}
+
+std::vector<int64_t> range(int64_t begin, int64_t end) {
+  std::vector<int64_t> out(static_cast<size_t>(end - begin));
+  std::iota(out.begin(), out.end(), begin);
+  return out;
+}
+
+}  // namespace
+
+DataSet open_csv(const std::string& argument, const DataOptions& options) {
+  const DataSettings settings("csv", argument, kSettings);
+  const char separator = separator_of(settings);
+  const DataDescription* const kept = options.kept && options.kept->input == DataDescription::Input::kRow ? options.kept.get() : nullptr;
+  const ReadColumns columns = kept ? known_columns(settings, separator, *kept) : learnt_columns(settings, separator);
+  const size_t target = columns.target;
+  const bool regression = columns.regression;
+  DataSet data;
+  Rows rows(columns.columns, target, options.skip_bad, &data.skipped);
+  CsvReader again(settings.path(), separator);
+  rows.read(again, columns.fields, /*learns=*/!kept);
+  if (!kept) rows.sort_values();
+  const int64_t of_first = rows.num_rows();
+  if (of_first == 0)
+    fail(ErrorCode::kBadInput, settings.path(), " has no rows", data.skipped.count == 0 ? "" : " that can be read",
+         ": expected at least one after the header");
+  if (!kept && !regression && rows.columns()[target].values.size() < 2)
+    fail(ErrorCode::kBadInput, settings.path(), ": every row has the same ", printable(settings.text("target")),
+         ", so there is nothing to learn");
+  std::vector<int64_t> end_of{of_first};
+  for (const char* key : {"val", "test"}) {
+    if (settings.has(key)) {
+      CsvReader more(settings.text(key), separator);
+      rows.read(more, fields_in(more, rows.columns(), "the first file has"), false);
+      if (rows.num_rows() == end_of.back())
+        fail(ErrorCode::kBadInput, settings.text(key), " has no rows: expected at least one after the header");
+    }
+    end_of.push_back(rows.num_rows());
+  }
+  const uint64_t seed = seed_of_split(settings, options, settings.has("val"), "val=" + settings.text("val"));
+  SplitSamples split{range(0, of_first), range(of_first, end_of[1])};
+  if (!settings.has("val")) split = split_by_seed(settings.path(), of_first, options, seed);
+  const DataColumn target_column = rows.columns()[target];
+  const auto table = std::make_shared<const Table>(rows.table(target));
+  const DataDescription description = kept ? *kept : describe(*table, target_column, regression, split.train);
+  data.train = std::make_shared<TableSource>(table, description, std::move(split.train));
+  data.validation = std::make_shared<TableSource>(table, description, std::move(split.validation));
+  if (settings.has("test")) data.test = std::make_shared<TableSource>(table, description, range(end_of[1], end_of[2]));
+  return data;
+}
+
+}  // namespace cohort

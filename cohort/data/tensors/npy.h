@@ -1,0 +1,23 @@
+#pragma once
+// The NPY file format of NumPy: a magic, a header in Python's notation, the raw data. Format: docs/formats/data.md.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cohort/base/files/safetensors.h"
+#include "cohort/data/byte_buffer.h"
+
+namespace cohort {
+
+struct NpyArray {
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  ByteBuffer data;  ///< Contiguous, row-major, little-endian.
+};
+
+/// Error(kBadInput) that names the file for one that is no NPY file, truncated, longer than its header says, big-endian, in Fortran's
+/// order, or of objects, text or complex numbers.
+NpyArray read_npy(const std::string& path);
+
+}  // namespace cohort

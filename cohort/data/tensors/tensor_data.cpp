@@ -1,0 +1,303 @@
+// Arrays become samples: the first dimension of x counts them, the others are the shape that the model gets. Every number becomes
+// (number - mean) / deviation over the training part: of its channel (the first dimension of a sample) where a sample has one or three
+// dimensions, else of all, or as normalise= says. Bytes of one or three channels are pictures: their unit is 1 / 255, and a trained model
+// takes files of pictures too.
+//
+// Arrays stay as they are, in memory or mapped; a number is converted when it is read. Sums go sample by sample, so mean and deviation are
+// the same bits whatever the number of ranks.
+
+#include "cohort/data/tensors/tensor_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/files/safetensors.h"
+#include "cohort/base/text/text.h"
+#include "cohort/data/data_settings.h"
+#include "cohort/data/split.h"
+#include "cohort/data/tensors/npy.h"
+#include "cohort/data/tensors/number_of.h"
+
+namespace cohort {
+namespace {
+
+const std::vector<std::string> kSettings{"task", "classes", "normalise", "seed"};
+constexpr int64_t kMaxClasses = 1 << 20, kMaxElements = int64_t{1} << 30;
+
+/// An array of a file, alive as long as `owner`.
+struct Array {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  const uint8_t* data = nullptr;
+  std::shared_ptr<const void> owner;
+  int64_t per_sample = 1;  // Numbers.
+
+  int64_t num_samples() const { return shape.front(); }
+  double at(int64_t sample, int64_t element) const { return number_of(dtype, data, sample * per_sample + element); }
+};
+
+/// Error(kBadInput) where it holds no samples.
+Array array_of(std::string name, DType dtype, std::vector<int64_t> shape, const void* data, std::shared_ptr<const void> owner) {
+  if (shape.empty() || shape.front() < 1)
+    fail(ErrorCode::kBadInput, name, " has the shape ", shape_text(shape), ": expected samples in its first dimension");
+  const int64_t per_sample = checked_num_elements(shape) / shape.front();
+  if (per_sample < 1 || per_sample > kMaxElements)
+    fail(ErrorCode::kBadInput, name, " has the shape ", shape_text(shape), ": expected samples of 1 to ", kMaxElements, " numbers");
+  return {std::move(name), dtype, std::move(shape), static_cast<const uint8_t*>(data), std::move(owner), per_sample};
+}
+
+/// Inputs and targets of one part of the data.
+struct Part {
+  Array x, y;
+};
+
+Array npy_array(const std::string& path) {
+  auto array = std::make_shared<NpyArray>(read_npy(path));
+  return array_of(path, array->dtype, array->shape, array->data.data(), array);
+}
+
+Part npy_part(const std::string& folder) {
+  const auto path = [&](const char* name) { return (std::filesystem::path(folder) / name).string(); };
+  return {npy_array(path("x.npy")), npy_array(path("y.npy"))};
+}
+
+void check_part(const Part& part) {
+  if (part.x.num_samples() != part.y.num_samples())
+    fail(ErrorCode::kBadInput, part.x.name, " has ", part.x.num_samples(), " samples, and ", part.y.name, " ", part.y.num_samples());
+  if (part.y.shape.size() > 2)
+    fail(ErrorCode::kBadInput, part.y.name, " has the shape ", shape_text(part.y.shape),
+         ": expected one number, or a row of them, a sample");
+}
+
+bool is_whole(DType type) { return type != DType::kF64 && type != DType::kF32 && type != DType::kF16 && type != DType::kBF16; }
+
+/// The numbers that are used, in the unit that mean and deviation have.
+double unit_of(const DataDescription& description) { return description.input == DataDescription::Input::kPicture ? 1 / 255.0 : 1; }
+
+class TensorSource : public DataSource {
+ public:
+  TensorSource(std::shared_ptr<const Part> part, DataDescription description, std::vector<int64_t> samples)
+      : part_(std::move(part)),
+        description_(std::move(description)),
+        shape_{DataShape::Kind::kImage, description_.shape, description_.num_outputs, description_.class_names, description_.regression},
+        samples_(std::move(samples)) {}
+
+  const DataShape& shape() const override { return shape_; }
+  int64_t num_samples() const override { return std::ssize(samples_); }
+  DataDescription describe() const override { return description_; }
+
+  void read(std::span<const int64_t> indices, Batch& batch) const override {
+    resize_batch(batch, shape_, std::ssize(indices));
+    const int64_t elements = shape_.input_elements(), outputs = shape_.num_classes;
+    const auto groups = std::max<int64_t>(1, std::ssize(description_.mean));
+    const double unit = unit_of(description_);
+    float* out = batch.values.data();
+    for (size_t i = 0; i < indices.size(); ++i) {
+      check_index(indices[i], num_samples());
+      const int64_t sample = samples_[static_cast<size_t>(indices[i])];
+      for (int64_t group = 0; group < groups; ++group) {
+        const bool is_normalised = !description_.mean.empty();
+        const double mean = is_normalised ? description_.mean[static_cast<size_t>(group)] : 0;
+        const double deviation = is_normalised ? description_.deviation[static_cast<size_t>(group)] : 1;
+        for (int64_t at = group * (elements / groups); at < (group + 1) * (elements / groups); ++at)
+          *out++ = static_cast<float>((part_->x.at(sample, at) * unit - mean) / deviation);
+      }
+      if (!shape_.regression) batch.targets[i] = static_cast<int64_t>(part_->y.at(sample, 0));
+      for (int64_t k = 0; shape_.regression && k < outputs; ++k) {
+        const DataTarget& target = description_.targets[static_cast<size_t>(k)];
+        batch.numbers[i * static_cast<size_t>(outputs) + static_cast<size_t>(k)] =
+            static_cast<float>((part_->y.at(sample, k) - target.mean) / target.deviation);
+      }
+    }
+  }
+
+ private:
+  std::shared_ptr<const Part> part_;
+  DataDescription description_;
+  DataShape shape_;
+  std::vector<int64_t> samples_;
+};
+
+/// Over samples and the elements [begin, end) of each.
+DataTarget statistics_of(const Array& array, const std::vector<int64_t>& samples, int64_t begin, int64_t end, double unit) {
+  const auto count = static_cast<double>(samples.size()) * static_cast<double>(end - begin);
+  DataTarget out;
+  double sum = 0, squares = 0;
+  for (const int64_t sample : samples)
+    for (int64_t at = begin; at < end; ++at) sum += array.at(sample, at) * unit;
+  out.mean = sum / count;
+  for (const int64_t sample : samples)
+    for (int64_t at = begin; at < end; ++at) squares += std::pow(array.at(sample, at) * unit - out.mean, 2);
+  const double deviation = std::sqrt(squares / count);
+  if (!std::isfinite(out.mean) || !std::isfinite(deviation))
+    fail(ErrorCode::kBadInput, array.name, " has numbers too large to be summed; divide them");
+  if (deviation > 1e-12 * std::abs(out.mean)) out.deviation = deviation;
+  return out;
+}
+
+/// Samples of a part whose numbers are all finite and whose class exists.
+std::vector<int64_t> good_samples(const Part& part, const DataDescription& description, const DataOptions& options, SkippedData& skipped) {
+  std::vector<int64_t> good;
+  for (int64_t sample = 0; sample < part.x.num_samples(); ++sample) {
+    std::string fault;
+    for (const Array* array : {&part.x, &part.y})
+      for (int64_t at = 0; at < array->per_sample && fault.empty() && !is_whole(array->dtype); ++at)
+        if (!std::isfinite(array->at(sample, at))) fault = concat(array->name, ": sample ", sample, " is not finite at element ", at);
+    if (!description.regression && fault.empty())
+      if (const double label = part.y.at(sample, 0); !(label >= 0 && label < static_cast<double>(description.num_outputs)))
+        fault = concat(part.y.name, ": sample ", sample, " has the class ", label, ", expected 0 to ", description.num_outputs - 1);
+    if (fault.empty()) {
+      good.push_back(sample);
+    } else if (options.skip_bad) {
+      skipped.add(fault);
+    } else {
+      fail(ErrorCode::kBadInput, fault);
+    }
+  }
+  if (good.empty()) fail(ErrorCode::kBadInput, part.x.name, " has no sample that can be used, of ", part.x.num_samples());
+  return good;
+}
+
+/// All but what is counted over the training samples.
+DataDescription form_of(const DataSettings& settings, const Part& part) {
+  DataDescription made;
+  made.shape.assign(part.x.shape.begin() + 1, part.x.shape.end());
+  if (made.shape.empty()) made.shape = {1};
+  const bool is_picture = part.x.dtype == DType::kU8 && made.shape.size() == 3 && (made.shape[0] == 1 || made.shape[0] == 3);
+  made.input = is_picture ? DataDescription::Input::kPicture : DataDescription::Input::kTensor;
+  const bool whole = is_whole(part.y.dtype);
+  const std::string task = settings.one_of("task", {"classification", "regression"}, "");
+  made.regression = task.empty() ? !whole : task == "regression";
+  if (!made.regression && !whole)
+    fail(ErrorCode::kBadInput, "data ", settings.what(), ": task=classification needs whole numbers, and ", part.y.name, " holds ",
+         dtype_name(part.y.dtype));
+  made.num_outputs = part.y.per_sample;
+  if (made.regression) {
+    if (settings.has("classes"))
+      fail(ErrorCode::kBadInput, "data ", settings.what(), ": classes= is of a classification, and ", part.y.name,
+           " holds numbers to predict");
+    return made;
+  }
+  if (made.num_outputs != 1)
+    fail(ErrorCode::kBadInput, part.y.name, " has the shape ", shape_text(part.y.shape), ": expected one class a sample");
+  double largest = 0;
+  for (int64_t sample = 0; sample < part.y.num_samples(); ++sample) largest = std::max(largest, part.y.at(sample, 0));
+  if (largest >= kMaxClasses)
+    fail(ErrorCode::kBadInput, part.y.name, " has the class ", largest, ": expected at most ", kMaxClasses - 1, ", or task=regression");
+  made.num_outputs = settings.integer("classes", std::max<int64_t>(2, static_cast<int64_t>(largest) + 1), 2, kMaxClasses);
+  return made;
+}
+
+void add_statistics(DataDescription& made, const DataSettings& settings, const Part& part, const std::vector<int64_t>& train,
+                    const DataDescription* kept) {
+  const bool by_channel = made.shape.size() == 1 || made.shape.size() == 3;
+  const std::string how = settings.one_of("normalise", {"channel", "all", "none"}, by_channel ? "channel" : "all");
+  const int64_t groups = how == "none" ? 0 : how == "all" ? 1 : made.shape[0], elements = part.x.per_sample;
+  const bool knows = kept && kept->shape == made.shape && std::ssize(kept->mean) == groups && kept->regression == made.regression &&
+                     kept->num_outputs == made.num_outputs && kept->input == made.input;
+  if (knows) {
+    made.mean = kept->mean, made.deviation = kept->deviation, made.targets = kept->targets;
+    return;
+  }
+  for (int64_t group = 0; group < groups; ++group) {
+    const DataTarget found = statistics_of(part.x, train, group * elements / groups, (group + 1) * elements / groups, unit_of(made));
+    made.mean.push_back(found.mean), made.deviation.push_back(found.deviation);
+  }
+  for (int64_t k = 0; made.regression && k < made.num_outputs; ++k) {
+    made.targets.push_back(statistics_of(part.y, train, k, k + 1, 1));
+    made.targets.back().name = made.num_outputs == 1 ? "y" : concat("y", k);
+  }
+}
+
+struct Parts {
+  std::shared_ptr<const Part> train, validation, test;  // The latter two may be null.
+  std::string where;                                    // The place of the second.
+};
+
+DataSet open_parts(const DataSettings& settings, const Parts& parts, const DataOptions& options) {
+  DataSet data;
+  for (const auto& part : {parts.train, parts.validation, parts.test}) {
+    if (!part) continue;
+    check_part(*part);
+    const Part& first = *parts.train;
+    for (const auto& [mine, its] : {std::pair{&part->x, &first.x}, std::pair{&part->y, &first.y}})
+      if (mine->dtype != its->dtype || !std::equal(mine->shape.begin() + 1, mine->shape.end(), its->shape.begin() + 1, its->shape.end()))
+        fail(ErrorCode::kBadInput, mine->name, " holds ", shape_text(mine->shape), " of ", dtype_name(mine->dtype), ", and ", its->name,
+             " ", shape_text(its->shape), " of ", dtype_name(its->dtype), ": expected samples alike");
+  }
+  DataDescription description = form_of(settings, *parts.train);
+  std::vector<int64_t> train = good_samples(*parts.train, description, options, data.skipped), validation;
+  const uint64_t seed = seed_of_split(settings, options, parts.validation != nullptr, parts.where);
+  if (parts.validation) {
+    validation = good_samples(*parts.validation, description, options, data.skipped);
+  } else {
+    const SplitSamples split = split_by_seed(settings.path(), std::ssize(train), options, seed);
+    for (const int64_t at : split.validation) validation.push_back(train[static_cast<size_t>(at)]);
+    std::vector<int64_t> left;
+    for (const int64_t at : split.train) left.push_back(train[static_cast<size_t>(at)]);
+    train = std::move(left);
+  }
+  add_statistics(description, settings, *parts.train, train, options.kept.get());
+  data.train = std::make_shared<TensorSource>(parts.train, description, std::move(train));
+  data.validation = std::make_shared<TensorSource>(parts.validation ? parts.validation : parts.train, description, std::move(validation));
+  if (parts.test)
+    data.test = std::make_shared<TensorSource>(parts.test, description, good_samples(*parts.test, description, options, data.skipped));
+  return data;
+}
+
+}  // namespace
+
+DataSet open_npy(const std::string& argument, const DataOptions& options) {
+  const DataSettings settings("npy", argument, kSettings);
+  const std::filesystem::path folder = settings.path();
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error))
+    fail(ErrorCode::kBadInput, "no folder ", folder.string(), ": expected one with x.npy and y.npy");
+  const auto has = [&](const char* name) { return std::filesystem::exists(folder / name, error); };
+  const auto part = [&](const char* name) { return std::make_shared<const Part>(npy_part((folder / name).string())); };
+  Parts parts{.where = (folder / "val").string()};
+  if (has("train") && has("x.npy"))
+    fail(ErrorCode::kBadInput, folder.string(), " has x.npy and also a folder train: expected one of the two");
+  parts.train = has("train") ? part("train") : std::make_shared<const Part>(npy_part(folder.string()));
+  if (has("val")) parts.validation = part("val");
+  if (has("test")) parts.test = part("test");
+  return open_parts(settings, parts, options);
+}
+
+DataSet open_safetensors(const std::string& argument, const DataOptions& options) {
+  std::vector<std::string> known{"x", "y"};
+  known.insert(known.end(), kSettings.begin(), kSettings.end());
+  const DataSettings settings("safetensors", argument, known);
+  const auto file = std::make_shared<const SafetensorsFile>(settings.path());
+  const std::string x = settings.text("x", "x"), y = settings.text("y", "y");
+  const auto array = [&](const std::string& name) -> Array {
+    const TensorView* tensor = file->find(name);
+    std::vector<std::string> names;
+    for (const TensorView& each : file->tensors()) names.push_back(each.name);
+    if (!tensor)
+      fail(ErrorCode::kBadInput, settings.path(), " has no tensor '", printable(name), "'", did_you_mean(name, names), ": expected ", x,
+           " and ", y, ", or x=NAME,y=NAME");
+    return array_of(settings.path() + ": " + name, tensor->dtype, tensor->shape, tensor->data, file);
+  };
+  const auto part = [&](const std::string& suffix) -> std::shared_ptr<const Part> {
+    if (!suffix.empty() && !file->find(x + suffix) && !file->find(y + suffix)) return nullptr;
+    return std::make_shared<const Part>(Part{array(x + suffix), array(y + suffix)});
+  };
+  return open_parts(settings, {part(""), part("_val"), part("_test"), x + "_val"}, options);
+}
+
+DataSet open_arrays(NamedArray x, NamedArray y, const std::string& settings, const DataOptions& options) {
+  const auto array = [](NamedArray& named) {
+    return array_of(std::move(named.name), named.dtype, std::move(named.shape), named.data, std::move(named.owner));
+  };
+  const DataSettings read("tensor_data", settings.empty() ? "memory" : "memory," + settings, kSettings);
+  return open_parts(read, {.train = std::make_shared<const Part>(Part{array(x), array(y)})}, options);
+}
+
+}  // namespace cohort
