@@ -53,11 +53,12 @@ class COHORT_API CheckpointWriter {
   void begin();
   /// Writes rank-RANK.safetensors, fsyncs. The pieces' data is read before this returns.
   ShardInfo write_shard(int rank, const std::vector<TensorPiece>& pieces);
-  /// Manifest, fsync, rename, fsync of the parent, `latest`, then removal of all but the newest `keep` (at least 2; a checkpoint of a later
-  /// step is never removed) and of stale temporary folders. Returns the final path. Error(kBadInput) naming the tensor when the shards do
-  /// not hold every element of it exactly once. Once the checkpoint is durable nothing throws: a failure of `latest` or of a removal is
-  /// logged and in warnings().
-  std::string commit(const std::vector<ShardInfo>& shards, const Json& state, int keep = 2);
+  /// Manifest, fsync, rename, fsync of the parent, `latest` and `best`, then removal of all but the newest `keep` (at least 2; that of
+  /// `best_step`, and those of later steps, are never removed) and of stale temporary folders. Returns the final path. `best_step`: this
+  /// one's or that of another that is there; -1: none is known, and `best` stays as it is. Error(kBadInput) naming the tensor when the
+  /// shards do not hold every element of it exactly once. Once the checkpoint is durable nothing throws: a failure of a link or of a
+  /// removal is logged and in warnings().
+  std::string commit(const std::vector<ShardInfo>& shards, const Json& state, int keep = 2, int64_t best_step = -1);
   /// Removes what begin() made; never throws.
   void abandon() noexcept;
 
@@ -66,7 +67,8 @@ class COHORT_API CheckpointWriter {
  private:
   void write_manifest(const std::vector<ShardInfo>& shards, const Json& state);
   void publish();
-  void point_latest();
+  void point(const char* name, int64_t step);
+  void point_best(int64_t step);
 
   std::string folder_, temporary_, final_, nonce_;
   int64_t step_;

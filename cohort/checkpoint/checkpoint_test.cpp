@@ -145,6 +145,18 @@ TEST_CASE("the newest two are kept, a damaged one does not count, a later one is
   CHECK(fs::read_symlink(space / "latest") == "step-000000035");
 }
 
+TEST_CASE("the best stays however old it is, and the link goes to it") {
+  TemporaryFolder space("cohort", memory_folder());
+  for (const int step : {10, 20, 30, 40}) save(space.path(), step, step * 100, "n", nullptr, 2, 10);
+  CHECK(list_checkpoints(space.path()) == std::vector<std::string>{"step-000000040", "step-000000030", "step-000000010"});
+  CHECK(fs::read_symlink(space / "best") == "step-000000010");
+  save(space.path(), 50, 5000, "n", nullptr, 2, 30);
+  CHECK(list_checkpoints(space.path()) == std::vector<std::string>{"step-000000050", "step-000000040", "step-000000030"});
+  CHECK(fs::read_symlink(space / "best") == "step-000000030");
+  save(space.path(), 60, 6000, "n", nullptr, 2, 5);  // One that is gone: the link is not made to name nothing.
+  CHECK(fs::read_symlink(space / "best") == "step-000000030");
+}
+
 TEST_CASE("two jobs on one folder do not touch each other's work") {
   TemporaryFolder space("cohort", memory_folder());
   CheckpointWriter other(space.path(), 70, "other");

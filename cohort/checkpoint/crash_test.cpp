@@ -4,7 +4,7 @@
 //   file data not fsynced:         kept, torn inside the last write, cut to half, cut to nothing
 //   folder entries not fsynced:    all kept, all lost, each one lost alone (later ones kept), each suffix lost
 // Afterwards the newest valid checkpoint must be the one before or the new one, whole; every folder with a final name must be whole too,
-// and `latest` must not point to nothing (unless the step it names is just being replaced).
+// and `latest` and `best` must not point to nothing (unless the step they name is just being replaced).
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -126,12 +126,14 @@ void check_names(const std::string& folder) {
   for (const std::string& text : list_checkpoints(folder)) {
     if (parse_checkpoint_folder_name(text)->kind == CheckpointName::Kind::kFinal) CHECK_NOTHROW(Checkpoint::open(folder + "/" + text));
   }
-  const std::string latest = folder + "/latest";
-  if (!fs::is_symlink(latest) || fs::exists(latest)) return;
-  bool set_aside = false;
-  for (const std::string& text : list_checkpoints(folder))
-    set_aside = set_aside || text.rfind(fs::read_symlink(latest).string() + ".old.", 0) == 0;
-  CHECK(set_aside);
+  for (const char* name : {"/latest", "/best"}) {
+    const std::string link = folder + name;
+    if (!fs::is_symlink(link) || fs::exists(link)) continue;
+    bool set_aside = false;
+    for (const std::string& text : list_checkpoints(folder))
+      set_aside = set_aside || text.rfind(fs::read_symlink(link).string() + ".old.", 0) == 0;
+    CHECK(set_aside);
+  }
 }
 
 struct Outcome {
@@ -143,7 +145,8 @@ struct Outcome {
 /// Runs `action` on a copy of `before` under a recorder, then replays every crash and collects which mark the newest valid checkpoint of
 /// the folder `checkpoints` below it has.
 Outcome crash_everywhere(const TemporaryFolder& space, const std::string& before,
-                         const std::function<void(const std::string&, CheckpointIo*)>& action, const std::string& checkpoints = "") {
+                         const std::function<void(const std::string&, CheckpointIo*)>& action, const std::string& checkpoints = "",
+                         const std::function<void(const std::string&)>& look = {}) {
   const std::string recorded = space / "recorded", target = space / "replay";
   fs::copy(before, recorded, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   RecordingIo io;
@@ -163,6 +166,7 @@ Outcome crash_everywhere(const TemporaryFolder& space, const std::string& before
     outcome.marks.insert(mark);
     if (count == operations.size()) outcome.marks_after.insert(mark);
     check_names(target + checkpoints);
+    if (look) look(target + checkpoints);
     ++outcome.replays;
   };
 
@@ -197,6 +201,36 @@ TEST_CASE("a crash anywhere in a save leaves the checkpoint before or the new on
   CHECK(outcome.marks == std::set<int>{5000, 10000});
   CHECK(outcome.marks_after == std::set<int>{10000});
   CHECK(outcome.replays > 300);
+}
+
+/// Step of the checkpoint that `best` names, which is whole; -1 where there is none.
+int best_step(const std::string& folder) {
+  if (!fs::exists(folder + "/best")) return -1;
+  const Checkpoint best = Checkpoint::open(fs::canonical(folder + "/best"));
+  CHECK(mark_of(best) == best.step() * 100);
+  return static_cast<int>(best.step());
+}
+
+TEST_CASE("a crash anywhere in a save that brings a new best leaves the best before or the new one, whole") {
+  TemporaryFolder space("cohort", memory_folder());
+  const std::string before = space / "before";
+  save(before, 25, 2500, "first", nullptr, 2, 25);
+  save(before, 50, 5000, "first", nullptr, 2, 25);
+  save(before, 75, 7500, "first", nullptr, 2, 25);
+  CHECK(best_step(before) == 25);
+  // keep = 2: steps 25 and 50 are removed at the end, 25 only once the link to 100 is durable.
+  std::set<int> best;
+  const Outcome outcome = crash_everywhere(
+      space, before, [](const std::string& folder, CheckpointIo* io) { CHECK(save(folder, 100, 10000, "second", io, 2, 100).empty()); }, "",
+      [&](const std::string& folder) { best.insert(best_step(folder)); });
+  CHECK(outcome.marks_after == std::set<int>{10000});
+  CHECK(best == std::set<int>{25, 100});
+  // One that is not the best leaves the link, and what it names.
+  best.clear();
+  crash_everywhere(
+      space, before, [](const std::string& folder, CheckpointIo* io) { save(folder, 100, 10000, "second", io, 2, 25); }, "",
+      [&](const std::string& folder) { best.insert(best_step(folder)); });
+  CHECK(best == std::set<int>{25});
 }
 
 TEST_CASE("a crash anywhere in the first save leaves nothing or the checkpoint") {

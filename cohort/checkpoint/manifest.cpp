@@ -13,8 +13,8 @@
 #include <set>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/strict_json.h"
-#include "cohort/checkpoint/json_fields.h"
 #include "cohort/checkpoint/names.h"
 
 #define XXH_INLINE_ALL

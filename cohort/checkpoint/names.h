@@ -4,6 +4,7 @@
 //   step-000000100.tmp.<nonce>     being written, or left over by a writer that died
 //   step-000000100.old.<nonce>     replaced or being removed; complete as long as it has a manifest
 //   latest, latest.tmp.<nonce>     symbolic link to the newest, and its successor
+//   best, best.tmp.<nonce>         likewise to the one with the lowest validation loss
 
 #include <cstdint>
 #include <optional>
@@ -15,6 +16,7 @@ namespace cohort {
 inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr const char* kWriterName = "writer.json";  ///< Says which process writes a .tmp folder.
 inline constexpr const char* kLatestName = "latest";
+inline constexpr const char* kBestName = "best";
 
 struct CheckpointName {
   enum class Kind { kFinal, kTemporary, kAside };

@@ -2,8 +2,9 @@
 // without suffix is complete at every instant, and loses its manifest first, so that a half-removed one cannot be taken for a checkpoint.
 //
 // Kept: the checkpoint just committed (step S); all of later steps (a job that went back to S does not own them); below S the newest keep -
-// 1 that are structurally valid, and whatever lies between. Removed: all older ones; every .old whose step has a final folder or is older
-// than the kept. A .old without a final folder is left: a crash between two renames made it, and it is the only copy of its step.
+// 1 that are structurally valid, and whatever lies between; the best one. Removed: all other older ones; every .old whose step has a final
+// folder or is older than the kept. A .old without a final folder is left: a crash between two renames made it, and it is the only copy of
+// its step.
 //
 // Temporary folders of this or other jobs go when their writer is certainly dead (writer.json, see writer_process.h), or, where that cannot
 // be known (another host, no writer.json), when nothing in them changed in the hour before this commit. A living writer is never disturbed.
@@ -90,7 +91,8 @@ std::string set_aside(CheckpointIo& io, const std::string& folder, int64_t step,
   return checked::rename_if_exists(io, current, aside) ? aside : "";
 }
 
-std::vector<std::string> remove_superseded(CheckpointIo& io, const std::string& folder, int64_t step, const std::string& nonce, int keep) {
+std::vector<std::string> remove_superseded(CheckpointIo& io, const std::string& folder, const Committed& committed,
+                                           const std::string& nonce) {
   std::vector<std::string> failures;
   const auto attempt = [&](const std::function<void()>& action) {
     try {
@@ -101,30 +103,32 @@ std::vector<std::string> remove_superseded(CheckpointIo& io, const std::string& 
   };
   std::vector<CheckpointName> names;
   std::vector<std::string> links;
-  FileStatus committed;
+  FileStatus manifest;
   attempt([&] {
     for (const std::string& text : checked::list(io, folder)) {
       if (const auto name = parse_checkpoint_folder_name(text)) names.push_back(*name);
-      if (text.rfind(std::string(kLatestName) + ".tmp.", 0) == 0) links.push_back(folder + "/" + text);
+      for (const char* link : {kLatestName, kBestName})
+        if (text.rfind(std::string(link) + ".tmp.", 0) == 0) links.push_back(folder + "/" + text);
     }
-    checked::status(io, folder + "/" + checkpoint_folder_name({Kind::kFinal, step, ""}) + "/" + kManifestName, &committed);
+    checked::status(io, folder + "/" + checkpoint_folder_name({Kind::kFinal, committed.step, ""}) + "/" + kManifestName, &manifest);
   });
   const std::vector<int64_t> steps = final_steps(names);
-  const int64_t oldest = oldest_kept(folder, steps, step, std::max(keep, 2));
+  const int64_t oldest = oldest_kept(folder, steps, committed.step, std::max(committed.keep, 2));
+  const auto is_too_old = [&](const CheckpointName& name) { return name.step < oldest && name.step != committed.best_step; };
 
   std::vector<std::string> doomed;
   bool renamed = false;
   for (const CheckpointName& name : names) {
     const std::string path = folder + "/" + checkpoint_folder_name(name);
     attempt([&] {
-      if (name.kind == Kind::kFinal && name.step < oldest) {
+      if (name.kind == Kind::kFinal && is_too_old(name)) {
         const std::string aside = set_aside(io, folder, name.step, nonce);
         renamed = renamed || !aside.empty();
         if (!aside.empty()) doomed.push_back(aside);
       }
       const bool replaced = std::find(steps.begin(), steps.end(), name.step) != steps.end();
-      if (name.kind == Kind::kAside && (replaced || name.step < oldest)) doomed.push_back(path);
-      if (name.kind == Kind::kTemporary && writer_is_dead(io, path, committed.modified_seconds)) doomed.push_back(path);
+      if (name.kind == Kind::kAside && (replaced || is_too_old(name))) doomed.push_back(path);
+      if (name.kind == Kind::kTemporary && writer_is_dead(io, path, manifest.modified_seconds)) doomed.push_back(path);
     });
   }
   // The new names must be durable before the content goes, else a half-removed checkpoint could come back under its final name.
@@ -135,7 +139,7 @@ std::vector<std::string> remove_superseded(CheckpointIo& io, const std::string& 
   for (const std::string& link : links) {
     attempt([&] {
       FileStatus status;
-      if (checked::status(io, link, &status) && status.modified_seconds < committed.modified_seconds - kStaleSeconds)
+      if (checked::status(io, link, &status) && status.modified_seconds < manifest.modified_seconds - kStaleSeconds)
         checked::unlink_if_exists(io, link);
     });
   }

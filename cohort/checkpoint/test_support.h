@@ -57,7 +57,7 @@ struct SampleState {
 
 /// The whole protocol, as a job of two ranks runs it. On an error abandons and throws on.
 inline std::vector<std::string> save(const std::string& folder, int64_t step, int mark, const std::string& nonce,
-                                     CheckpointIo* io = nullptr, int keep = 2) {
+                                     CheckpointIo* io = nullptr, int keep = 2, int64_t best_step = -1) {
   CheckpointWriter writer(folder, step, nonce, io);
   const SampleState state(mark);
   try {
@@ -68,7 +68,7 @@ inline std::vector<std::string> save(const std::string& folder, int64_t step, in
       // The description travels between processes as JSON.
       shards.push_back(shard_from_json(to_json(writer.write_shard(static_cast<int>(rank), ranks[rank]))));
     }
-    writer.commit(shards, Json{{"mark", mark}}, keep);
+    writer.commit(shards, Json{{"mark", mark}}, keep, best_step);
   } catch (const Error&) {
     writer.abandon();
     throw;

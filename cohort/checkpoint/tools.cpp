@@ -1,24 +1,20 @@
 #include "cohort/checkpoint/tools.h"
 
-#include <unistd.h>
-
 #include <cstddef>
 #include <exception>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/checkpoint/checkpoint.h"
-#include "cohort/checkpoint/io.h"
-#include "cohort/checkpoint/names.h"
+#include "cohort/checkpoint/chosen.h"
+#include "cohort/checkpoint/model_file.h"
 
 namespace cohort {
 namespace {
@@ -26,32 +22,6 @@ namespace {
 constexpr const char* kModelPrefix = "model/";
 
 bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
-
-/// Those of a folder, newest first. A superseded one that is on its way out (.old) is none; one whose step has no other, and that is newer
-/// than all others, was left by a kill in the middle of a replacement.
-std::vector<std::string> list_standing(const std::string& folder) {
-  std::vector<std::string> standing;
-  bool has_final = false;
-  for (const std::string& name : list_checkpoints(folder)) {
-    const bool is_final = parse_checkpoint_folder_name(name)->kind == CheckpointName::Kind::kFinal;
-    if (is_final || !has_final) standing.push_back(folder + "/" + name);
-    has_final = has_final || is_final;
-  }
-  return standing;
-}
-
-/// Step folders at or below `path`, newest first; never empty.
-std::vector<std::string> find_checkpoints(const std::string& path) {
-  std::error_code is_no_link;
-  const std::filesystem::path target = std::filesystem::read_symlink(path, is_no_link);
-  const std::string place = is_no_link ? path : (std::filesystem::path(path).parent_path() / target).string();  // `latest` moves on.
-  if (exists(place + "/" + kManifestName)) return {place};
-  if (!is_no_link && std::filesystem::read_symlink(path, is_no_link) != target) return find_checkpoints(path);
-  for (const std::string& folder : {path + "/checkpoints", path})
-    if (std::vector<std::string> found = list_standing(folder); !found.empty()) return found;
-  if (!exists(path)) fail(ErrorCode::kBadInput, path, " does not exist");
-  fail(ErrorCode::kBadInput, path, " holds no checkpoint: expected a run folder, its folder checkpoints or one of the step folders in it");
-}
 
 int64_t total_bytes(const Checkpoint& checkpoint) {
   int64_t bytes = 0;
@@ -216,26 +186,39 @@ Json checkpoint_verify(const std::string& path) {
   return {{"path", path}, {"ok", ok}, {"checkpoints", std::move(lines)}};
 }
 
+void check_export_name(const std::string& out_file) {
+  const std::string ending = std::filesystem::path(out_file).extension().string();
+  if (ending == ".safetensors") return;
+  const std::map<std::string, std::string> others = {{".onnx", "an ONNX model, a graph of operators"},
+                                                     {".pt", "a pickle of PyTorch's"},
+                                                     {".pth", "a pickle of PyTorch's"},
+                                                     {".bin", "a pickle of PyTorch's"},
+                                                     {".h5", "HDF5"},
+                                                     {".gguf", "GGUF"},
+                                                     {".npz", "NumPy's archive"}};
+  const auto other = others.find(ending);
+  const std::string promise = ending.empty()          ? "has no ending"
+                              : other == others.end() ? concat("ends in ", ending)
+                                                      : concat("promises ", other->second);
+  fail(
+      ErrorCode::kBadInput, "checkpoint export: --out ", out_file, " ", promise,
+      ", and safetensors is what is written; give a name that ends in .safetensors, which load_file of Python's package safetensors reads");
+}
+
 ExportResult checkpoint_export(const std::string& path, const std::string& out_file, const ExportOptions& options) {
-  const Checkpoint checkpoint = open_newest(path);
+  return checkpoint_export(open_newest(path), out_file, options);
+}
+
+ExportResult checkpoint_export(const Checkpoint& checkpoint, const std::string& out_file, const ExportOptions& options) {
   std::vector<std::vector<std::byte>> buffers;
   std::vector<TensorView> views = model_tensors(checkpoint, buffers);
   if (options.with_aliases) add_aliases(checkpoint, views);
 
-  CheckpointIo& io = posix_io();
-  const std::string temporary = temporary_name(out_file);
-  WrittenFile written;
-  try {
-    checked::write_file(io, temporary, [&](const ByteSink& sink) {
-      written = write_safetensors(sink, out_file, views, {{"format", "pt"}, {"step", std::to_string(checkpoint.step())}});
-    });
-    checked::rename(io, temporary, out_file);
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
-  checked::sync_folder(io, parent_folder(out_file));
-  return {checkpoint.step(), static_cast<int64_t>(views.size()), written.bytes};
+  std::map<std::string, std::string> metadata = options.metadata;
+  metadata["format"] = "pt";
+  metadata["step"] = std::to_string(checkpoint.step());
+  const int64_t bytes = write_model_file(out_file, views, metadata);
+  return {checkpoint.step(), static_cast<int64_t>(views.size()), bytes};
 }
 
 }  // namespace cohort

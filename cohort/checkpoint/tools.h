@@ -3,9 +3,11 @@
 // where there are several checkpoints the newest valid one is described or exported. Error(kBadInput) when there is none.
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "cohort/base/text/json_fwd.h"
+#include "cohort/checkpoint/checkpoint.h"
 
 namespace cohort {
 
@@ -22,14 +24,19 @@ Json checkpoint_verify(const std::string& path);
 struct ExportOptions {
   /// Also writes each name of state.aliases, as a full copy of the tensor it stands for, so that load_state_dict finds every key.
   bool with_aliases = true;
+  std::map<std::string, std::string> metadata = {};  ///< Beside "format" and "step".
 };
 struct ExportResult {
   int64_t step = 0;
   int64_t num_tensors = 0;
   int64_t bytes = 0;
 };
-/// One plain safetensors file with the tensors "model/<name>" under <name>, metadata {"format":"pt","step":"N"}. The data is verified
-/// first. Written beside `out_file` and renamed over it; a failure (Error(kFailed)) leaves what was there.
+/// One plain safetensors file with the tensors "model/<name>" under <name>, metadata {"format":"pt","step":"N"} and what `options` add.
+/// Written beside `out_file` and renamed over it; a failure (Error(kFailed)) leaves what was there.
+ExportResult checkpoint_export(const Checkpoint& checkpoint, const std::string& out_file, const ExportOptions& options = {});
+/// Of the newest valid one, whose data is verified first.
 ExportResult checkpoint_export(const std::string& path, const std::string& out_file, const ExportOptions& options = {});
+/// Error(kBadInput) for a name whose ending promises another format, or none.
+void check_export_name(const std::string& out_file);
 
 }  // namespace cohort

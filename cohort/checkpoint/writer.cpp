@@ -6,15 +6,18 @@
 //   commit       4. every shard is there with its length    5. manifest.json, fsync    6. remove writer.json, fsync the folder
 //                7. an existing step-N is renamed to step-N.old.<nonce>   8. rename to step-N   9. fsync the parent: from here on it is
 //                durable
-//               10. latest.tmp.<nonce> -> step-N, rename to latest, fsync the parent   11. removals (retention.cpp)
+//               10. latest.tmp.<nonce> -> step-N, rename to latest, fsync the parent; likewise best, where another step is the best now
+//               11. removals (retention.cpp)
 //
 // Why the order: a name must not become durable before its content (3, 5, 6 before 8); nothing old may go before the new is durable (9
 // before 10, 11). Between 7 and 8 step-N is missing and step-N.old holds it; readers try that too. The order is tested by replaying every
 // prefix of the calls, with lost, torn and reordered effects (crash_test.cpp). Protocol: docs/formats/checkpoint.md.
 
 #include <exception>
+#include <filesystem>
 #include <map>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "cohort/base/fail.h"
@@ -121,15 +124,24 @@ void CheckpointWriter::publish() {
   checked::sync_folder(*io_, folder_);
 }
 
-void CheckpointWriter::point_latest() {
-  const std::string link = folder_ + "/" + kLatestName + ".tmp." + nonce_;
+void CheckpointWriter::point(const char* name, int64_t step) {
+  const std::string link = folder_ + "/" + name + ".tmp." + nonce_;
   checked::unlink_if_exists(*io_, link);  // Of an attempt that failed.
-  checked::symlink(*io_, checkpoint_folder_name({Kind::kFinal, step_, ""}), link);
-  checked::rename(*io_, link, folder_ + "/" + kLatestName);
+  checked::symlink(*io_, checkpoint_folder_name({Kind::kFinal, step, ""}), link);
+  checked::rename(*io_, link, folder_ + "/" + name);
   checked::sync_folder(*io_, folder_);
 }
 
-std::string CheckpointWriter::commit(const std::vector<ShardInfo>& shards, const Json& state, int keep) {
+/// Also where a crash came between the save of the best and its link, and where the step that was the best is another's now.
+void CheckpointWriter::point_best(int64_t step) {
+  const std::string best = checkpoint_folder_name({Kind::kFinal, step, ""});
+  std::error_code is_no_link;
+  const std::filesystem::path target = std::filesystem::read_symlink(folder_ + "/" + kBestName, is_no_link);
+  FileStatus status;
+  if ((is_no_link || target != best) && checked::status(*io_, folder_ + "/" + best, &status)) point(kBestName, step);
+}
+
+std::string CheckpointWriter::commit(const std::vector<ShardInfo>& shards, const Json& state, int keep, int64_t best_step) {
   write_manifest(shards, state);
   publish();
   const auto warn = [&](const std::string& text) {
@@ -137,11 +149,18 @@ std::string CheckpointWriter::commit(const std::vector<ShardInfo>& shards, const
     log_warning(warnings_.back());
   };
   try {
-    point_latest();
+    point(kLatestName, step_);
   } catch (const std::exception& error) {
     warn(error.what());
   }
-  for (const std::string& failure : remove_superseded(*io_, folder_, step_, nonce_, keep)) warn(failure);
+  try {
+    if (best_step >= 0) point_best(best_step);
+  } catch (const std::exception& error) {
+    warn(error.what());
+    return final_;  // What the link still names must stay.
+  }
+  for (const std::string& failure : remove_superseded(*io_, folder_, {.step = step_, .keep = keep, .best_step = best_step}, nonce_))
+    warn(failure);
   return final_;
 }
 

@@ -11,8 +11,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/strict_json.h"
-#include "cohort/checkpoint/json_fields.h"
 
 namespace cohort {
 namespace {

@@ -2,7 +2,8 @@
 //
 //   {n, c, h, w} -> flatten {n, c h w} -> [linear, ReLU] x layers {n, hidden} -> linear {n, classes}
 //
-// n samples, c channels. As in the paper; the weights have LibTorch's default initial values, not the authors'.
+// n samples, c channels; rows of a table and other tensors likewise, and numbers to predict in place of classes. As in the paper; the
+// weights have LibTorch's default initial values, not the authors'.
 
 #include "cohort/models/families.h"
 #include "cohort/models/parts.h"
@@ -10,7 +11,7 @@
 namespace cohort::families {
 
 static BuiltModel build_fc(const ModelOptions& options) {
-  const ImageInput image = image_input(options, "fc");
+  const int64_t num_outputs = numbers_input(options, "fc");
   const int64_t hidden = options.integer("hidden", 1024);
   const int64_t num_layers = options.integer("layers", 1, 0, 1000);
   auto graph = std::make_shared<LayerGraph>();
@@ -21,7 +22,7 @@ static BuiltModel build_fc(const ModelOptions& options) {
     add_relu(*graph, "relu" + std::to_string(i));
     features = hidden;
   }
-  add_linear(*graph, "output", features, image.num_classes);
+  add_linear(*graph, "output", features, num_outputs);
   return graph;
 }
 

@@ -87,7 +87,12 @@ class COHORT_API LayerGraph : public torch::nn::Module {
 
   /// What is trained and evaluated in place of the cross-entropy of the output's last dimension; empty: that.
   const Loss& loss() const { return loss_; }
-  void set_loss(Loss loss) { loss_ = std::move(loss); }
+  void set_loss(Loss loss, std::string name = "own") {
+    loss_name_ = loss ? std::move(name) : "";
+    loss_ = std::move(loss);
+  }
+  /// "own", "mse" where the data is a regression, or "": the cross-entropy.
+  const std::string& loss_name() const { return loss_name_; }
 
   /// Granularity of a model whose batch may not be divided at all (batch norm over the whole batch).
   static constexpr int64_t kWholeBatch = INT64_C(1) << 40;
@@ -103,6 +108,7 @@ class COHORT_API LayerGraph : public torch::nn::Module {
   bool is_part_ = false;
   std::string title_ = "this model";
   Loss loss_;
+  std::string loss_name_;
 };
 
 }  // namespace cohort

@@ -39,6 +39,17 @@ ImageInput image_input(const ModelOptions& options, const std::string& model) {
   return image;
 }
 
+int64_t numbers_input(const ModelOptions& options, const std::string& model) {
+  const DataShape& data = options.data();
+  if (data.kind != DataShape::Kind::kImage)
+    fail(ErrorCode::kBadInput, "model ", model,
+         name_settings(" needs pictures or other numbers (such as --data fashion-mnist, or csv:FILE), but this data is text"));
+  if (data.input_elements() < 1 || data.num_classes < 1)
+    fail(ErrorCode::kBadInput, "model ", model, " needs data with labels, but this data has ", data.input_elements(), " numbers and ",
+         data.num_classes, " classes");
+  return data.num_classes;
+}
+
 TextInput text_input(const ModelOptions& options, const std::string& model) {
   const DataShape& data = options.data();
   const std::string needs = "model " + model + name_settings(" needs text (such as --data text:FILE)");
@@ -56,7 +67,8 @@ int add_relu(LayerGraph& graph, const std::string& name, std::vector<int> inputs
 
 int add_max_pool(LayerGraph& graph, const std::string& name, int64_t kernel, int64_t stride, int64_t padding, std::vector<int> inputs) {
   const auto pool = [=](const LayerGraph::Inputs& in) {
-    return at::max_pool2d(in[0], {kernel, kernel}, {stride, stride}, {padding, padding});
+    // Both numbers of the dilation: of int8 tensors LibTorch 2.13 reads two even where the default has one.
+    return at::max_pool2d(in[0], {kernel, kernel}, {stride, stride}, {padding, padding}, {1, 1});
   };
   return graph.add(name, "maxpool2d", pool, std::move(inputs));
 }

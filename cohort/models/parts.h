@@ -16,6 +16,9 @@ struct ImageInput {
 /// The data's shape for a model of pictures. Error(kBadInput) that says what `model` needs, when the data is text or smaller than 8 x 8.
 ImageInput image_input(const ModelOptions& options, const std::string& model);
 
+/// Numbers of any shape: how many classes, or numbers of a regression, the data has. Error(kBadInput) for text, of `model`.
+int64_t numbers_input(const ModelOptions& options, const std::string& model);
+
 struct TextInput {
   int64_t context, vocabulary;
 };

@@ -80,6 +80,7 @@ TEST_CASE("a specification that cannot be read is refused") {
   CHECK(holds(refused_model("fc:hidden="), "'hidden=' is no key=value"));
   CHECK(holds(refused_model("fc:=3"), "'=3' is no key=value"));
   CHECK(holds(refused_model("fc:hidden=3,"), "'' is no key=value"));
+  CHECK(holds(refused_model("fc:hid\nden=3"), "holds a control character"));
   CHECK(holds(refused_model("fc:hidden=3,hidden=4"), "hidden is given twice"));
 }
 
@@ -99,7 +100,12 @@ TEST_CASE("a value out of its range is refused with the range") {
 }
 
 TEST_CASE("data that does not fit is refused with what the model needs") {
-  for (const char* name : {"fc", "cnn", "resnet8", "resnet50", "vgg11", "inception", "mlp", "mlp-small", "cnn-bench"}) {
+  CHECK(holds(refused_model("fc", kText),
+              "model fc needs pictures or other numbers (such as --data fashion-mnist, or csv:FILE), but this data is text"));
+  const DataShape row{DataShape::Kind::kImage, {5}, 3, {}, true};
+  CHECK(build_model("fc:hidden=4", row, 1)->loss_name() == "mse");
+  CHECK(build_model("fc:hidden=4", DataShape{DataShape::Kind::kImage, {5}, 3, {}}, 1)->loss_name().empty());
+  for (const char* name : {"cnn", "resnet8", "resnet50", "vgg11", "inception", "mlp", "mlp-small", "cnn-bench"}) {
     CHECK(refused_model(name, kText) ==
           std::string("model ") + name + " needs pictures of at least 8 x 8 (such as --data fashion-mnist), but this data is text");
   }

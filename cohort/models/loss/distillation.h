@@ -1,0 +1,21 @@
+#pragma once
+// The soft part of a student's loss: what it gives against what its teacher gives (Hinton, Vinyals and Dean 2015, "Distilling the knowledge
+// in a neural network", arXiv 1503.02531, section 2). With scores divided by a temperature T a teacher's softmax says which wrong classes
+// it takes for likely, and
+//
+//   soft = T^2 KL(softmax(teacher / T) || softmax(student / T)),   loss = (1 - alpha) usual + alpha soft
+//
+// The gradient of the divergence falls with 1 / T^2, which the factor makes up for, so that alpha means the same at every T. It is a mean
+// over samples (of text: over positions), so losses of parts of a batch, weighted by their samples, add up to that of the whole.
+//
+// Cost: two softmaxes of the scores.
+
+#include <ATen/core/Tensor.h>
+
+namespace cohort {
+
+/// One number. Both {..., classes}, of as many scores; fp32. No gradient goes to `teacher`. Error(kBadInput) naming both forms where they
+/// are not as many.
+at::Tensor soft_target_loss(const at::Tensor& student, const at::Tensor& teacher, double temperature);
+
+}  // namespace cohort
