@@ -1,14 +1,50 @@
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/writable_place.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/checkpoint/chosen.h"
 #include "cohort/checkpoint/tools.h"
+#include "cohort/cli/trained/trained.h"
 #include "cohort/cli/verb.h"
+#include "cohort/trained/exported.h"
 
 namespace cohort {
 namespace {
+
+/// "64x1x3x3"; "one number" for a scalar.
+std::string shape_text(const Json& shape) {
+  std::vector<std::string> sizes;
+  for (const Json& size : shape) sizes.push_back(size.dump());
+  return sizes.empty() ? "one number" : join(sizes, "x");
+}
+
+/// What is in it, a line a tensor; then which others there are, and which of them are damaged.
+void print_info(const Json& info) {
+  const auto bytes_of = [](const Json& line) { return human_bytes(line.value("bytes", int64_t{0})); };
+  std::printf("%s: step %lld, %s, %zu tensors in %zu %s\n\n", info.value("path", "").c_str(),
+              static_cast<long long>(info.value("step", int64_t{0})), bytes_of(info).c_str(), info.at("tensors").size(),
+              info.at("files").size(), info.at("files").size() == 1 ? "file" : "files");
+  const auto name_of = [](const Json& tensor) { return printable(tensor.value("name", "")); };  // A file may name what it likes.
+  size_t longest = 6;
+  for (const Json& tensor : info.at("tensors")) longest = std::max(longest, name_of(tensor).size());
+  const int width = static_cast<int>(std::min<size_t>(longest, 60));
+  std::printf("%-*s  %-5s %-18s %10s  %s\n", width, "tensor", "type", "shape", "size", "pieces");
+  for (const Json& tensor : info.at("tensors"))
+    std::printf("%-*s  %-5s %-18s %10s  %s\n", width, name_of(tensor).c_str(), tensor.value("dtype", "").c_str(),
+                shape_text(tensor.at("shape")).c_str(), bytes_of(tensor).c_str(), tensor.at("pieces").dump().c_str());
+  if (info.at("state").is_object() && !info.at("state").empty()) std::printf("\nstate:\n");
+  for (const auto& [key, value] : info.at("state").items()) std::printf("  %s: %s\n", printable(key).c_str(), value.dump().c_str());
+  std::printf("\ncheckpoints here, the newest first:\n");
+  for (const Json& line : info.at("checkpoints"))
+    std::printf("  %s: %s\n", line.value("path", "").c_str(),
+                line.value("ok", false) ? concat("step ", line.value("step", int64_t{0}), ", ", bytes_of(line)).c_str()
+                                        : concat("damaged: ", line.value("error", "")).c_str());
+}
 
 int run_checkpoint(const Arguments& arguments) {
   const std::string& action = arguments.action;
@@ -19,8 +55,15 @@ int run_checkpoint(const Arguments& arguments) {
     fail(ErrorCode::kBadInput, "checkpoint ", action, ": give one run folder, checkpoints folder or step folder");
   const std::string& path = arguments.positional[1];
   const int indent = arguments.options.contains("json") ? -1 : 2;
+  if (std::error_code ignored; action != "export" && std::filesystem::is_regular_file(path, ignored))
+    fail(ErrorCode::kBadInput, "checkpoint ", action, ": ", path,
+         " is a file, and checkpoints are folders of a run; of an exported file "
+         "`cohort evaluate ",
+         path, "` tells");
   if (action == "info") {
-    std::printf("%s\n", checkpoint_info(path).dump(indent).c_str());
+    const Json info = checkpoint_info(path);
+    if (indent < 0) std::printf("%s\n", info.dump().c_str());
+    else print_info(info);
     return 0;
   }
   if (action == "verify") {
@@ -30,8 +73,12 @@ int run_checkpoint(const Arguments& arguments) {
   }
   const std::string out = arguments.option("out", "");
   if (out.empty()) fail(ErrorCode::kBadInput, "checkpoint export: --out FILE.safetensors is missing");
+  check_export_name(out);
   check_writable_file(out);
-  const ExportResult result = checkpoint_export(path, out, {.with_aliases = !arguments.options.contains("without-aliases")});
+  check_holds_kind(out, "{", 8, "a safetensors file");
+  const Checkpoint chosen = open_chosen(path, arguments.option("checkpoint", "latest"));
+  const ExportResult result = checkpoint_export(
+      chosen, out, {.with_aliases = !arguments.options.contains("without-aliases"), .metadata = exported_metadata(chosen)});
   if (arguments.options.contains("json"))
     std::printf("%s\n",
                 Json{{"event", "export"}, {"step", result.step}, {"tensors", result.num_tensors}, {"bytes", result.bytes}, {"out", out}}
@@ -49,14 +96,16 @@ Verb checkpoint_verb() {
   return {.name = "checkpoint",
           .summary = "Reads checkpoints of any layout: info, verify, export to one plain safetensors file.",
           .examples = {"cohort train --model cnn --data fashion-mnist --steps 100 --run runs/x", "cohort checkpoint info runs/x",
-                       "cohort checkpoint verify runs/x/checkpoints", "cohort checkpoint export runs/x --out model.safetensors"},
+                       "cohort checkpoint verify runs/x/checkpoints", "cohort checkpoint export runs/x --out model.safetensors",
+                       "cohort checkpoint export runs/x --checkpoint best --out best.safetensors"},
           .positional_help = "info|verify|export, then a run folder, a checkpoints folder or a step folder",
-          .options = {{"out", "FILE", "export: the file to write"},
+          .options = {{"out", "FILE.safetensors", "export: the file to write"},
+                      checkpoint_option(),
                       {"without-aliases", "", "export: tied parameters once, under their first name only"},
                       {"json", "", "one line of JSON"}},
           .actions = {{.name = "info", .most_words = 1, .reads = {"json"}},
                       {.name = "verify", .most_words = 1, .reads = {"json"}},
-                      {.name = "export", .most_words = 1, .reads = {"out", "without-aliases", "json"}}},
+                      {.name = "export", .most_words = 1, .reads = {"out", "checkpoint", "without-aliases", "json"}}},
           .run = run_checkpoint};
 }
 

@@ -9,13 +9,14 @@
 #include <cstring>
 #include <memory>
 #include <set>
+#include <string_view>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/help/help_page.h"
 #include "cohort/cli/verb.h"
-#include "cohort/job/option_rules.h"
-#include "cohort/job/training/training_defaults.h"
+#include "cohort/job/settings/option_rules.h"
 #include "cohort/version.h"
 #include "cohort/world/said_once.h"
 
@@ -30,42 +31,33 @@ struct Parser {
   std::vector<std::string> positional;
 };
 
-void add_option(Parser& parser, const std::string& name, const std::string& value_name, const std::string& help, const std::string& group) {
+void add_option(Parser& parser, const std::string& name, const std::string& value_name) {
   if (value_name.empty()) {
-    parser.app->add_flag((name.size() == 1 ? "-" : "--") + name, parser.flags[name], help)->group(group);
+    parser.app->add_flag(dashed(name), parser.flags[name]);
     return;
   }
-  parser.app->add_option((name.size() == 1 ? "-" : "--") + name, parser.values[name], help)
-      ->type_name(value_name)
-      ->group(group)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  CLI::Option* const option =
+      parser.app->add_option(dashed(name), parser.values[name])->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  if (value_name.starts_with('[')) option->expected(0, 1)->default_str("0");  // What it stands for without a value.
 }
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-std::string dashed(const std::string& name) { return (name.size() == 1 ? "-" : "--") + name; }
-
-/// When the setting means something, behind its help.
-std::string help_of(const Setting& setting) {
-  for (const OptionRule& rule : option_rules())
-    if (rule.name == setting.name && rule.acts) return concat(setting.help, " [", rule.when, "]");
-  return setting.help;
+/// An option of the verb may have the name of a setting, and is then no setting: --temperature of `sample`.
+bool has_own(const Verb& verb, const std::string& name) {
+  return std::any_of(verb.options.begin(), verb.options.end(), [&](const VerbOption& option) { return option.name == name; });
 }
 
 std::unique_ptr<Parser> make_parser(const Verb& verb) {
   auto parser = std::make_unique<Parser>();
-  std::string head = "Examples:\n";
-  for (const std::string& example : verb.examples) head += "  " + example + "\n";
-  parser->app = std::make_unique<CLI::App>(head + "\n" + verb.summary, "cohort " + verb.name);
-  parser->app->get_formatter()->column_width(34);
-  for (const VerbOption& option : verb.options) add_option(*parser, option.name, option.value_name, option.help, "Options of " + verb.name);
-  // Those it does not read are known, so that they are refused by name, and not shown.
+  parser->app = std::make_unique<CLI::App>(verb.summary, "cohort " + verb.name);
+  for (const VerbOption& option : verb.options) add_option(*parser, option.name, option.value_name);
+  // Those it does not read are known, so that they are refused by name.
   if (!verb.settings.empty())
     for (const Setting& setting : settings())
-      add_option(*parser, setting.name, setting.value_name, help_of(setting), contains(verb.settings, setting.name) ? setting.group : "");
-  if (contains(verb.settings, "lr")) parser->app->footer(learning_rate_table());
+      if (!has_own(verb, setting.name)) add_option(*parser, setting.name, setting.value_name);
   if (verb.takes_program) parser->app->prefix_command();
   else if (!verb.positional_help.empty()) parser->app->add_option("arguments", parser->positional, verb.positional_help)->type_name("");
   return parser;
@@ -113,8 +105,7 @@ Arguments read_arguments(const Verb& verb, Parser& parser) {
   const Config file = arguments.config;
   const auto take = [&](const std::string& name, const std::string& value) {
     if (value.empty()) check_empty(verb, file, name);
-    const bool own = std::any_of(verb.options.begin(), verb.options.end(), [&](const VerbOption& option) { return option.name == name; });
-    if (own) {
+    if (has_own(verb, name)) {
       arguments.options[name] = value;
       return;
     }
@@ -178,11 +169,18 @@ void print_overview(const std::vector<Verb>& verbs) {
   std::printf(
       "  cohort train --model cnn --data fashion-mnist --workers 2\n  cohort verify --model transformer --data text:FILE --workers 3\n");
   std::printf("  cohort VERB -h\n\nVerbs:\n");
-  for (const Verb& verb : verbs) std::printf("  %-12s %s\n", verb.name.c_str(), verb.summary.c_str());
-  std::printf(
-      "\nExit codes: 0 done, 1 failed, 2 wrong usage or bad input, 3 no feasible plan, 4 environment (launcher, port, peer lost), 5 not "
-      "proven (verify), 130 "
-      "interrupted.\n");
+  const int width = help_width();
+  constexpr size_t kNames = 15;
+  for (const Verb& verb : verbs) {
+    std::string name = "  " + verb.name;
+    name.resize(kNames, ' ');
+    std::printf("%s%s", name.c_str(), wrapped(verb.summary, kNames, width).substr(kNames).c_str());
+  }
+  const std::string codes =
+      "Exit codes: 0 done, 1 failed, 2 wrong usage or bad input, 3 no feasible plan, 4 environment (launcher, port, peer lost), 5 not "
+      "proven "
+      "(verify), 130 interrupted.";
+  std::printf("\n%s", wrapped(codes, 0, width).c_str());
 }
 
 /// What users of other programs type.
@@ -201,7 +199,14 @@ const std::map<std::string, std::string>& names_elsewhere() {
                                                            {"dp", "--workers"},
                                                            {"gradient-accumulation-steps", "--accumulate"},
                                                            {"max-grad-norm", "--clip-norm"},
-                                                           {"scheduler", "--schedule-lr"}};
+                                                           {"scheduler", "--schedule-lr"},
+                                                           {"lr-schedule", "--schedule-lr"},
+                                                           {"lr-scheduler", "--schedule-lr"},
+                                                           {"epoch", "--epochs"},
+                                                           {"num-epochs", "--epochs"},
+                                                           {"max-steps", "--steps"},
+                                                           {"dataset", "--data"},
+                                                           {"output-dir", "--run"}};
   return names;
 }
 
@@ -234,13 +239,20 @@ void tell_overridden(const CLI::App& app) {
   }
 }
 
+/// Of the first of `words` that is an action of the verb, or of the whole verb.
+int print_help(const Verb& verb, const std::vector<std::string>& words) {
+  const std::vector<std::string> actions = action_names(verb);
+  const auto action = std::find_if(words.begin(), words.end(), [&](const std::string& word) { return contains(actions, word); });
+  std::printf("%s", help_page(verb, action == words.end() ? "" : *action, help_width()).c_str());
+  return 0;
+}
+
 int parse_and_run(const Verb& verb, int argc, char** argv) {
   const std::unique_ptr<Parser> parser = make_parser(verb);
   try {
     parser->app->parse(argc - 1, argv + 1);
   } catch (const CLI::CallForHelp&) {
-    std::printf("%s", parser->app->help().c_str());
-    return 0;
+    return print_help(verb, std::vector<std::string>(argv + 2, argv + argc));
   } catch (const CLI::ParseError& error) {
     fail(ErrorCode::kBadInput, verb.name, ": ", error.what(), suggestion(verb, std::vector<std::string>(argv + 2, argv + argc)),
          "; see `cohort ", verb.name, " -h`");
@@ -266,8 +278,7 @@ int64_t Arguments::integer_option(const std::string& name, int64_t fallback, int
   if (found == options.end()) return fallback;
   const auto value = parse_integer(found->second);
   if (!value || *value < minimum || *value > maximum)
-    fail(ErrorCode::kBadInput, name.size() == 1 ? "-" : "--", name, " ", found->second, ": expected a whole number from ", minimum, " to ",
-         maximum);
+    fail(ErrorCode::kBadInput, dashed(name), " ", found->second, ": expected a whole number from ", minimum, " to ", maximum);
   return *value;
 }
 
@@ -291,57 +302,68 @@ std::string shortened(const std::string& text) {
 /// What is wrong with the options is wrong for all ranks that a launcher started with them.
 void print_error(const Error& error) {
   const std::string text = shortened(error.what());
-  if (error.code() != ErrorCode::kBadInput) return log_error(text);
+  const auto print = [&] { log_failure(static_cast<int>(error.code()), text); };
+  if (error.code() != ErrorCode::kBadInput) return print();
   World world;
   try {
     world = world_from_environment();
   } catch (const Error&) {
-    return log_error(text);
+    return print();
   }
-  log_error_once(world, text);
+  print_once(world, text, print);
 }
 
 int run_one_of(const std::vector<Verb>& verbs, int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
-  if (first.empty() || first == "-h" || first == "--help" || first == "help") {
+  if (std::any_of(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--json"; })) set_failures_as_json();
+  if (first.empty() || first == "-h" || first == "--help" || (first == "help" && argc == 2)) {
     print_overview(verbs);
     return first.empty() ? static_cast<int>(ErrorCode::kBadInput) : 0;
   }
-  if (first == "--version") {
+  if (first == "--version" || first == "version") {
     std::printf("cohort %s (LibTorch %s)\n", COHORT_VERSION, COHORT_BUILT_WITH_TORCH);
     return 0;
   }
   try {
     std::vector<std::string> names;
     for (const Verb& verb : verbs) {
+      if (first == "help" && verb.name == argv[2]) return print_help(verb, std::vector<std::string>(argv + 3, argv + argc));
       if (verb.name == first) return parse_and_run(verb, argc, argv);
       names.push_back(verb.name);
     }
     if (first == "compress") fail(ErrorCode::kBadInput, "the verb 'compress' is not built yet; there are: ", join(names, " "));
-    fail(ErrorCode::kBadInput, "unknown verb '", first, "'", did_you_mean(first, names), "; verbs: ", join(names, " "));
+    const std::string unknown = first == "help" ? argv[2] : first;
+    names.insert(names.end(), {"help", "version"});
+    fail(ErrorCode::kBadInput, "unknown verb '", unknown, "'", did_you_mean(unknown, names), "; verbs: ", join(names, " "));
   } catch (const Error& error) {
-    if (*error.what() != 0) print_error(error);  // Empty: ranks have said it.
+    if (*error.what() == 0) return static_cast<int>(error.code());  // Ranks have said it.
+    print_error(error);
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
-    const std::string text = error.what();
-    log_error(text.substr(0, text.find("\nException raised from")));
+    std::string text = error.what();
+    text = text.substr(0, text.find("\nException raised from"));
+    log_failure(static_cast<int>(ErrorCode::kFailed), text);
     return static_cast<int>(ErrorCode::kFailed);
   }
 }
 
-std::set<std::string>& verbs_here() {
-  static std::set<std::string> names;
-  return names;
+std::vector<Verb>& verbs_here() {
+  static std::vector<Verb> verbs;
+  return verbs;
 }
 
 }  // namespace
 
 bool shows_progress(const Config& config) { return !config.json && !config.quiet && ::isatty(STDERR_FILENO) == 1; }
 
-bool has_verb(const std::string& name) { return verbs_here().contains(name); }
+const std::vector<Verb>& verbs_in_use() { return verbs_here(); }
+
+bool has_verb(const std::string& name) {
+  return std::any_of(verbs_here().begin(), verbs_here().end(), [&](const Verb& verb) { return verb.name == name; });
+}
 
 int run_verbs(const std::vector<Verb>& verbs, int argc, char** argv) {
-  for (const Verb& verb : verbs) verbs_here().insert(verb.name);
+  verbs_here() = verbs;
   ::signal(SIGXFSZ, SIG_IGN);  // Who writes over a limit of file sizes gets an error instead.
   const int code = run_one_of(verbs, argc, argv);
   // An answer that nobody got is no success: a full disk behind `>`, a closed standard output.

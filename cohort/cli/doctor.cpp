@@ -1,13 +1,20 @@
 #include <ATen/Version.h>
 #include <dlfcn.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <torch/cuda.h>
 #include <torch/version.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <thread>
 
+#include "cohort/base/busy_elsewhere.h"
+#include "cohort/base/cores.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
@@ -79,6 +86,44 @@ std::string gpus_text() {
   return count == 1 ? "1 device, cuda:0" : concat(count, " devices, cuda:0 to cuda:", count - 1);
 }
 
+/// The path of a program that a shell here would start; "" where there is none.
+std::string found_in_path(const std::string& program) {
+  const char* const path = std::getenv("PATH");
+  for (const std::string& folder : split(path ? path : "", ':'))
+    if (const std::string file = folder + "/" + program; ::access(file.c_str(), X_OK) == 0) return file;
+  return "";
+}
+
+/// What of this machine slows a training, or ends it, without being part of Cohort.
+std::vector<Finding> machine_findings() {
+  constexpr rlim_t kFewFiles = 512;
+  constexpr double kSmallShmBytes = 256e6, kLookSeconds = 0.5;
+  std::vector<Finding> out;
+  const BusyElsewhere busy;
+  std::this_thread::sleep_for(std::chrono::duration<double>(kLookSeconds));
+  const std::string remark = busy.remark(num_usable_cores());
+  out.push_back({"load", remark.empty() ? "other programs leave the cores alone" : remark, remark.empty(),
+                 "a training shares them; plans and benchmarks hold for a machine as busy as that"});
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  const bool is_endless = files.rlim_cur == RLIM_INFINITY;
+  out.push_back({"open files", is_endless ? "no limit" : concat("at most ", files.rlim_cur, " a process"),
+                 is_endless || files.rlim_cur >= kFewFiles, "many workers and loaders need more: ulimit -n 4096"});
+  struct statvfs shm{};
+  const bool has_shm = ::statvfs("/dev/shm", &shm) == 0;
+  const double shm_bytes = has_shm ? static_cast<double>(shm.f_frsize) * static_cast<double>(shm.f_blocks) : 0;
+  out.push_back({"/dev/shm", has_shm ? human_bytes(static_cast<int64_t>(shm_bytes)) : "not there", shm_bytes >= kSmallShmBytes,
+                 "Cohort's own workers do not use it, Open MPI and NCCL do: docker run --shm-size=1g"});
+  for (const auto& [program, advice] : {std::pair("mpirun", "only commands that begin with mpirun need it: apt-get install openmpi-bin"),
+                                        std::pair("torchrun",
+                                                  "only commands that begin with torchrun need it: it comes with PyTorch, in a "
+                                                  "checkout as .venv/bin/torchrun")}) {
+    const std::string file = found_in_path(program);
+    out.push_back({program, file.empty() ? "not in PATH" : file, !file.empty(), advice});
+  }
+  return out;
+}
+
 std::vector<Finding> findings(const Config& config) {
   std::vector<Finding> out;
   const long cores = ::sysconf(_SC_NPROCESSORS_ONLN), pages = ::sysconf(_SC_PHYS_PAGES), free_pages = ::sysconf(_SC_AVPHYS_PAGES),
@@ -91,6 +136,7 @@ std::vector<Finding> findings(const Config& config) {
                            {"cores", std::to_string(cores), true, ""},
                            {"memory", human_bytes(pages * page) + ", " + human_bytes(free_pages * page) + " free", true, ""},
                            {"launcher", describe(world_from_environment()), true, ""}});
+  for (Finding& finding : machine_findings()) out.push_back(std::move(finding));
   const bool mpi = library_loads("libmpi.so.40") || library_loads("libmpi.so") || library_loads("libmpich.so.12");
   const std::string shm = shm_tuning_text();
   out.push_back({"shm", shm.empty() ? "ranks cannot share memory" : "works: " + shm, !shm.empty(), "exchanges go over gloo"});

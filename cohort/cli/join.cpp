@@ -25,9 +25,10 @@ int run_join(const Arguments& arguments) {
     load_plugin(config);
     return open_data(config);
   });
-  log_info(concat("the training is over; ", with_commas(pushes), pushes == 1 ? " push" : " pushes", " of it ", pushes == 1 ? "was" : "were",
-                  " made here"));
-  return 0;
+  const bool left = stop_requested();
+  log_info(concat(left ? "left the training; " : "the training is over; ", with_commas(pushes), pushes == 1 ? " push" : " pushes",
+                  " of it ", pushes == 1 ? "was" : "were", " made here"));
+  return left ? static_cast<int>(ErrorCode::kInterrupted) : 0;
 }
 
 }  // namespace

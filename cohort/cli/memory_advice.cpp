@@ -24,7 +24,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/cli/verb.h"
 #include "cohort/comm/shm/memory_count.h"
-#include "cohort/job/option_rules.h"
+#include "cohort/job/settings/option_rules.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {

@@ -3,21 +3,57 @@
 #include <cstdio>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/files/writable_place.h"
 #include "cohort/cli/verb.h"
+#include "cohort/report/compare/compare_runs.h"
+#include "cohort/report/mlflow/mlflow.h"
 
 namespace cohort {
+namespace {
+
+/// Their reports come along, as MLflow's artifacts.
+void export_runs(const std::vector<std::string>& runs, const std::string& directory) {
+  for (const std::string& run : runs) {
+    report::write_report(run);
+    std::printf("%s\n", report::export_to_mlflow(run, directory).c_str());
+  }
+}
+
+int run_report(const Arguments& arguments) {
+  const std::string out = arguments.option("out", ""), mlflow = arguments.option("mlflow", "");
+  if (arguments.positional.empty()) fail(ErrorCode::kBadInput, "report: of which run? cohort report RUN");
+  if (!mlflow.empty()) {
+    export_runs(arguments.positional, mlflow);
+    return 0;
+  }
+  if (arguments.positional.size() > 1) {
+    if (out.empty()) fail(ErrorCode::kBadInput, "report: several runs side by side are a page of their own; add --out FILE.html");
+    check_writable_file(out);
+    check_holds_kind(out, "<!doctype html>", 0, "a page");
+    report::write_comparison(arguments.positional, out);
+    std::printf("%s\n", out.c_str());
+    return 0;
+  }
+  if (!out.empty())
+    fail(ErrorCode::kBadInput, "report: --out is for several runs side by side; the report of one is RUN/report.html, so leave it out");
+  std::printf("%s\n", report::write_report(arguments.positional.front()).c_str());
+  return 0;
+}
+
+}  // namespace
 
 Verb report_verb() {
   return {.name = "report",
-          .summary = "Writes RUN/report.html anew from the run's metrics.",
-          .examples = {"cohort train --model cnn --data fashion-mnist --steps 100 --run runs/x", "cohort report runs/x"},
-          .positional_help = "run folder",
-          .most_words = 1,
-          .run = [](const Arguments& arguments) {
-            if (arguments.positional.size() != 1) fail(ErrorCode::kBadInput, "report: give one run folder");
-            std::printf("%s\n", report::write_report(arguments.positional.front()).c_str());
-            return 0;
-          }};
+          .summary = "Writes RUN/report.html anew from the run's metrics; of several runs a page that lays them side by side.",
+          .examples = {"cohort train --model cnn --data fashion-mnist --steps 100 --run runs/x", "cohort report runs/x",
+                       "cohort train --model cnn --data fashion-mnist --steps 100 --workers 2 --layout sync=async --run runs/y",
+                       "cohort report runs/x runs/y --out runs/both.html", "cohort report runs/x runs/y --mlflow mlruns"},
+          .positional_help = "one run folder, or several",
+          .most_words = 1000,
+          .options = {{"out", "FILE.html", "Of several runs: where to write"},
+                      {"mlflow", "DIR", "Writes the runs, with their reports, into DIR as MLflow keeps its own (mlruns)"}},
+          .exclusive = {{"out", "mlflow"}},
+          .run = run_report};
 }
 
 }  // namespace cohort

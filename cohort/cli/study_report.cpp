@@ -252,6 +252,41 @@ PlannerFiles write_planner_files(const Found& found, const report::StudyReport& 
   return files;
 }
 
+/// The numbers of a list of budgets. `most`: what some trial was given; 0: not known.
+std::vector<double> budget_list(const Arguments& arguments, const char* name, double most, const char* unit) {
+  std::vector<double> budgets;
+  if (!arguments.options.contains(name)) return budgets;
+  for (const std::string& part : split(arguments.option(name, ""), ',')) {
+    const std::optional<double> value = parse_number(trim(part));
+    if (!value || !std::isfinite(*value) || *value <= 0)
+      fail(ErrorCode::kBadInput, "--", name, ": '", printable(part), "' is no number above 0");
+    if (*value > most)
+      fail(ErrorCode::kBadInput, "--", name, " ", part, ": no trial was given so many ", unit, "; the largest budget is ", most);
+    budgets.push_back(*value);
+  }
+  return budgets;
+}
+
+report::StudyBudgets budgets_of(const Arguments& arguments, const study::StudyData& study) {
+  double most_steps = 0, most_samples = 0;
+  for (const study::BatchStudy& batch : study.batches) {
+    double longest = static_cast<double>(batch.train_steps);
+    for (const study::Trial& trial : batch.trials) longest = std::max(longest, static_cast<double>(trial.steps));
+    most_steps = std::max(most_steps, longest);
+    most_samples = std::max(most_samples, longest * static_cast<double>(batch.batch_size));
+  }
+  report::StudyBudgets budgets;
+  for (const double steps : budget_list(arguments, "budget-steps", most_steps, "steps")) {
+    if (steps != std::floor(steps)) fail(ErrorCode::kBadInput, "--budget-steps ", steps, ": expected a whole number of steps");
+    budgets.steps.push_back(static_cast<int64_t>(steps));
+  }
+  if (arguments.options.contains("budget-epochs") && study.num_train_samples <= 0)
+    fail(ErrorCode::kBadInput, "--budget-epochs: how many samples ", study.dataset, " trains on is not known; use --budget-steps");
+  budgets.epochs =
+      budget_list(arguments, "budget-epochs", most_samples / std::max(1.0, static_cast<double>(study.num_train_samples)), "epochs");
+  return budgets;
+}
+
 }  // namespace
 
 void print_warnings(const std::vector<std::string>& warnings, bool is_json) {
@@ -265,6 +300,7 @@ int study_report(const Arguments& arguments) {
   report::StudyReportOptions options{.reference_batch = reference_batch(arguments)};
   if (arguments.options.contains("goal")) options.goal = study::parse_goal_spec(arguments.option("goal", ""));
   Found found = read_folders(arguments);
+  options.budgets = budgets_of(arguments, found.studies.front().data);
   options.path = arguments.option("out", found.first_folder + "/report.html");
   if (fs::is_directory(options.path))
     fail(ErrorCode::kBadInput, "--out ", options.path, " is a folder; give a file, such as ", options.path, "/report.html");

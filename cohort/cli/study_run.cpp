@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <csignal>
 
 #include "cohort/base/backend_names.h"
 #include "cohort/base/cores.h"
@@ -85,6 +86,7 @@ int default_workers(const StudySpec& spec) {
 }  // namespace
 
 int study_run(const Arguments& arguments) {
+  ::signal(SIGPIPE, SIG_IGN);  // As train has it.
   const std::string backend = backend_of(arguments);
   const StudySpec spec = spec_of(arguments);
   const World world = world_from_environment();

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -9,13 +10,16 @@
 #include "cohort/base/error.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
+#include "cohort/base/text/text.h"
 #include "cohort/cli/memory_advice.h"
 #include "cohort/cli/train_forecast.h"
 #include "cohort/cli/verb.h"
 #include "cohort/data/source.h"
-#include "cohort/job/option_rules.h"
 #include "cohort/job/resumed_config.h"
+#include "cohort/job/settings/option_rules.h"
+#include "cohort/models/registry.h"
 #include "cohort/plan/calibration/calibration_file.h"
+#include "cohort/report/live/http_server.h"
 #include "cohort/train/measured/auto_batch.h"
 #include "cohort/train/measured/auto_layout.h"
 #include "cohort/train/measured/check_auto.h"
@@ -113,11 +117,25 @@ void plan_layout(Config& config, const DataSet& data, const World& world, const 
   if (!chosen.plan.is_null()) options.forecast = {.name = "--layout auto", .problem = chosen.problem, .plan = chosen.plan};
 }
 
+/// Nothing was said at all: what that would come to, and what is missing.
+void refuse_nothing(const Arguments& given) {
+  if (!given.given.empty() || !given.file.empty() || !given.options.empty()) return;
+  const Config& config = given.config;
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : registered_models()) names.push_back(name);
+  fail(ErrorCode::kBadInput, "train: which model? This alone would be: cohort train --model ", config.model, " --data ", config.data,
+       " --epochs ", config.epochs > 0 ? config.epochs : 1, " --global-batch ", config.global_batch, " --optimizer ", config.optimizer,
+       ", on one worker; name a model with --model (", join(names, " "), ") and its data with --data, or see `cohort train -h`");
+}
+
 int run_train(const Arguments& given) {
+  refuse_nothing(given);
+  ::signal(SIGPIPE, SIG_IGN);  // Who reads the lines may leave: that is a write that fails, and no end of a training.
   // One process of the job has the folder: this one, unless another launcher started it as a rank that is not the first. For a run that
   // goes on it is taken before anything is read from it.
   const World world_here = world_from_environment();
   const bool takes_folder = world_here.rank == 0, is_alone = world_here.launcher == "none";
+  if (takes_folder && given.config.serve != Config::kNotServed) report::check_port(given.config.serve);
   if (is_alone) catch_first_stop_signal();  // A launcher's ranks stop together, after a step.
   Arguments arguments = given;
   std::unique_ptr<RunFolder> folder;
@@ -200,7 +218,7 @@ Verb train_verb() {
           {"cohort train --model cnn --data fashion-mnist --workers 2 --epochs 2",
            "cohort train --model transformer --data text:/usr/share/common-licenses --workers 2 --optimizer adamw --lr 0.003 --steps 500",
            "cohort train --model fc --data fashion-mnist --steps 200 --checkpoint-every 100 --run runs/x",
-           "cohort train --run runs/x --resume --workers 2 --steps 400",
+           "cohort train --run runs/x --resume --workers 2 --steps 400", "cohort train --model fc --data fashion-mnist --steps 200 --serve",
            "mpirun -n 2 cohort train --model resnet8 --data fashion-mnist --run runs/mpi",
            "torchrun --nproc-per-node 2 --no-python -- cohort train --model fc --data fashion-mnist --run runs/torchrun"},
       .positional_help = "config.toml, whose settings the options override",

@@ -12,7 +12,7 @@
 #include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/cli/plan_machine.h"
+#include "cohort/cli/plan/plan_machine.h"
 #include "cohort/plan/calibration/calibration_file.h"
 #include "cohort/train/measured/auto_layout.h"
 

@@ -7,7 +7,7 @@
 #include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/model/model_specification.h"
-#include "cohort/job/option_rules.h"
+#include "cohort/job/settings/option_rules.h"
 #include "cohort/plan/analytic/analytic_profile.h"
 
 namespace cohort {

@@ -44,6 +44,7 @@ struct Verb {
   std::vector<std::string> examples;  ///< Whole commands; the help begins with them.
   std::string positional_help;        ///< "" where none is taken.
   std::vector<std::string> settings;  ///< Those of `train` that it reads.
+  std::set<std::string> of_the_run;   ///< Settings that are those of a trained run where they are not given.
   bool takes_file = false;            ///< A config.toml as first positional.
   bool takes_program = false;         ///< Everything from the first positional on belongs to another program.
   int most_words = 0;                 ///< Positionals (after the file), of a verb without actions.
@@ -58,6 +59,8 @@ std::vector<std::string> settings_without(const std::set<std::string>& names);
 
 /// Parses argv[1...] against the verbs and runs one. Returns the exit code; prints help and one-line complaints itself.
 int run_verbs(const std::vector<Verb>& verbs, int argc, char** argv);
+/// Those of run_verbs(), while it runs.
+const std::vector<Verb>& verbs_in_use();
 /// Whether this process runs verbs, and has that one: only then can its program be started again with it.
 bool has_verb(const std::string& name);
 /// Whether a line that is drawn again and again has somebody who sees it.
@@ -69,6 +72,10 @@ COHORT_PROGRAM_API int run_cli_with(const std::vector<Verb>& more, int argc, cha
 // One function a verb, each in its own file.
 Verb train_verb();
 Verb verify_verb();
+Verb evaluate_verb();
+Verb predict_verb();
+Verb sample_verb();
+Verb compress_verb();
 Verb launch_verb();
 Verb join_verb();
 Verb doctor_verb();
@@ -77,6 +84,8 @@ Verb report_verb();
 Verb simulate_verb();
 Verb plan_verb();
 Verb study_verb();
+Verb completion_verb();
+Verb manual_verb();
 
 /// The job of these arguments, for the ranks that a launcher started or that are to be started here.
 Job job_of(const Arguments& arguments);

@@ -17,8 +17,8 @@ namespace cohort {
 namespace {
 
 std::vector<Verb> all_verbs() {
-  return {train_verb(), verify_verb(),   launch_verb(), join_verb(),  checkpoint_verb(), report_verb(),
-          bench_verb(), simulate_verb(), plan_verb(),   study_verb(), doctor_verb()};
+  return {train_verb(),      evaluate_verb(), predict_verb(), sample_verb(),   compress_verb(), verify_verb(), launch_verb(), join_verb(),
+          checkpoint_verb(), report_verb(),   bench_verb(),   simulate_verb(), plan_verb(),     study_verb(),  doctor_verb()};
 }
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -90,6 +90,9 @@ TEST_CASE("verbs: each action takes what it reads, and refuses every other optio
         std::string value = setting.get(Config());
         if (value.starts_with('"')) value = value.size() > 2 ? value.substr(1, value.size() - 2) : "x";
         if (value == "0") value = "2";
+        if (setting.name == "prune") value = "2:4";  // "x" would be refused as no pruning.
+        if (setting.name == "quantize-aware") value = "8";
+        if (setting.name == "hint") value = "a:b";
         CHECK(with(setting.name, setting.is_flag, value) == (contains(action.reads, setting.name) ? 77 : 2));
       }
     }
@@ -107,7 +110,8 @@ TEST_CASE("verbs without actions: settings and words that they do not read are r
   CHECK(code_of(doctor_verb(), {"--json"}) == 77);
   CHECK(code_of(doctor_verb(), {"--lr", "1"}) == 2);
   CHECK(code_of(report_verb(), {"a"}) == 77);
-  CHECK(code_of(report_verb(), {"a", "b"}) == 2);
+  CHECK(code_of(report_verb(), {"a", "b"}) == 77);
+  CHECK(code_of(completion_verb(), {"bash", "zsh"}) == 2);
   CHECK(code_of(simulate_verb(), {"word"}) == 2);
   CHECK(code_of(plan_verb(), {"--instance", "x.json", "--json"}) == 77);
   CHECK(code_of(plan_verb(), {"--lr", "0.1"}) == 2);

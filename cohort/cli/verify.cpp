@@ -176,8 +176,9 @@ Verb verify_verb() {
            "cohort verify --model cnn --workers 2 --steps 2 --faults all"},
       .positional_help = "config.toml, whose settings the options override",
       // Nothing is kept of its trainings, and nothing evaluated.
-      .settings = settings_without({"resume", "run", "study", "goal", "eval-every", "checkpoint-every", "keep-checkpoints", "noise-scale",
-                                    "log-every", "prompt", "sample-bytes", "quiet", "remedy", "virtual"}),
+      .settings = settings_without({"resume", "run", "study", "metrics", "goal", "patience", "test-samples", "eval-every",
+                                    "checkpoint-every", "keep-checkpoints", "noise-scale", "log-every", "prompt", "sample-bytes", "quiet",
+                                    "remedy", "virtual", "serve"}),
       .takes_file = true,
       .options = {{"layouts", "A;B;..", "several layouts; the trainings of one process that they are compared with run once"},
                   {"ranks", "N,N,..", "numbers of ranks to compare with one process (default: --workers, or 2)"},

@@ -1,4 +1,4 @@
-#include "cohort/cli/print_ladder.h"
+#include "cohort/cli/plan/print_ladder.h"
 
 #include <algorithm>
 #include <atomic>

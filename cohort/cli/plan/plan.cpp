@@ -10,22 +10,24 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
-#include "cohort/cli/plan_batch.h"
-#include "cohort/cli/plan_goal.h"
-#include "cohort/cli/plan_instance.h"
-#include "cohort/cli/plan_machine.h"
-#include "cohort/cli/print_ladder.h"
+#include "cohort/cli/plan/plan_batch.h"
+#include "cohort/cli/plan/plan_goal.h"
+#include "cohort/cli/plan/plan_instance.h"
+#include "cohort/cli/plan/plan_machine.h"
+#include "cohort/cli/plan/plan_sync.h"
+#include "cohort/cli/plan/print_ladder.h"
 #include "cohort/cli/train_line.h"
 #include "cohort/cli/verb.h"
 #include "cohort/job/injected_faults.h"
-#include "cohort/job/option_rules.h"
 #include "cohort/job/refusals.h"
+#include "cohort/job/settings/option_rules.h"
 #include "cohort/parallel/compress/compressor.h"
 #include "cohort/plan/analytic/analytic_profile.h"
 #include "cohort/plan/explain/explain.h"
 #include "cohort/plan/explain/uneven.h"
 #include "cohort/plan/joint/search_machines.h"
 #include "cohort/plan/plan.h"
+#include "cohort/record/run_event.h"
 #include "cohort/report/plan/plan_page.h"
 #include "cohort/train/measured/auto_layout.h"
 #include "cohort/world/stop.h"
@@ -262,7 +264,7 @@ Json stages_json(const Plan& plan) {
   return stages;
 }
 
-void print_json(const Plan& plan, const std::vector<WhatIf>& changes) {
+void print_json(const Plan& plan, const std::vector<WhatIf>& changes, const std::optional<SyncAdviceRecord>& sync) {
   const bool in_seconds = plan.request.objective != Objective::kMemory;
   Json json{{"event", "plan"},
             {"objective_seconds", in_seconds ? Json(plan.answer.best.objective) : Json(nullptr)},
@@ -278,6 +280,8 @@ void print_json(const Plan& plan, const std::vector<WhatIf>& changes) {
                        {"gain", change.feasible ? Json(change.gain) : Json(nullptr)},
                        {"sentence", change.sentence}});
   json["what_if"] = std::move(what_if);
+  json["sync"] = sync ? to_json(*sync) : Json(nullptr);
+  if (sync) json["sync"].erase("event");
   std::printf("%s\n", json.dump().c_str());
 }
 
@@ -324,12 +328,14 @@ int plan_model(const Arguments& given) {
   }
   if (const std::string from = interval_source(plan); from != "default") plan.reasons.push_back("the interval of the step is from " + from);
   for (std::string& reason : reasons_of(plan.request, plan.answer)) plan.reasons.push_back(std::move(reason));
+  const std::optional<SyncAdviceRecord> sync = sync_of(plan);
+  if (sync) plan.reasons.push_back("how workers wait for one another: " + sync->sentence);
   std::vector<WhatIf> changes;
   if (!arguments.options.contains("no-what-if") && !look())
     changes = what_if(plan.request, plan.answer, plan.request.search_seconds / 5, &stop, look);
   if (!out.empty()) write_file_atomically(out, to_json(plan).dump(1) + "\n");
   if (!page.empty()) report::write_plan_page(page, plan, changes);
-  config.json ? print_json(plan, changes) : print_text(arguments, plan, changes);
+  config.json ? print_json(plan, changes, sync) : print_text(arguments, plan, changes);
   if (!arguments.options.contains("no-what-if") && !look()) print_ladder_if_tight(arguments, plan);
   return 0;
 }

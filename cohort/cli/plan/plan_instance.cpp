@@ -1,6 +1,6 @@
 // `cohort plan --instance FILE`: an instance that has layers, devices, link and objective in one file (docs/formats/instance.md).
 
-#include "cohort/cli/plan_instance.h"
+#include "cohort/cli/plan/plan_instance.h"
 
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-#include "cohort/cli/plan_batch.h"
+#include "cohort/cli/plan/plan_batch.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -8,7 +8,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/cli/train_line.h"
 #include "cohort/data/source.h"
-#include "cohort/job/option_rules.h"
+#include "cohort/job/settings/option_rules.h"
 #include "cohort/train/measured/batch_finder.h"
 #include "cohort/world/stop.h"
 

@@ -1,9 +1,9 @@
-#include "cohort/cli/plan_goal.h"
+#include "cohort/cli/plan/plan_goal.h"
 
 #include <algorithm>
 
 #include "cohort/base/fail.h"
-#include "cohort/cli/plan_machine.h"
+#include "cohort/cli/plan/plan_machine.h"
 #include "cohort/data/source.h"
 #include "cohort/study/goal/goal_worth.h"
 #include "cohort/train/measured/auto_batch.h"

@@ -1,0 +1,195 @@
+// What a word may be: a verb first; an action where the verb has some; then options that it reads, and after one with a value files, or the
+// words that this setting takes. Written out as cases, so that completing starts no program.
+#include "cohort/cli/help/completion.h"
+
+#include <algorithm>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/text.h"
+#include "cohort/cli/help/help_page.h"
+
+namespace cohort {
+namespace {
+
+std::string names_of(const std::vector<Verb>& verbs) {
+  std::vector<std::string> names;
+  for (const Verb& verb : verbs) names.push_back(verb.name);
+  return join(names, " ");
+}
+
+std::string option_names(const Verb& verb, const std::string& action) {
+  std::vector<std::string> names = {"--help"};
+  for (const TypedOption& option : options_of(verb, action)) names.push_back(option.name);
+  return join(names, " ");
+}
+
+/// Words that a value may be; none where it may be others.
+std::vector<std::string> choices_of(const TypedOption& option) {
+  for (const auto& [name, values] : setting_choices())
+    if (option.name == "--" + name) return values;
+  return {};
+}
+
+/// Options whose values are words that are known, in all verbs alike.
+std::string choice_cases(const std::vector<Verb>& verbs) {
+  std::string cases;
+  std::vector<std::string> seen;
+  for (const Verb& verb : verbs)
+    for (const TypedOption& option : options_of(verb, "")) {
+      const std::vector<std::string> choices = choices_of(option);
+      if (choices.empty() || std::find(seen.begin(), seen.end(), option.name) != seen.end()) continue;
+      seen.push_back(option.name);
+      cases += "    " + option.name + ") COMPREPLY=($(compgen -W \"" + join(choices, " ") + "\" -- \"$word\")); return ;;\n";
+    }
+  return cases;
+}
+
+/// Options that are followed by a value.
+std::string value_options(const Verb& verb) {
+  std::vector<std::string> names;
+  for (const TypedOption& option : options_of(verb, ""))
+    if (!option.value_name.empty() && !option.value_name.starts_with('[')) names.push_back(option.name);
+  return join(names, " ");
+}
+
+std::string bash_script(const std::vector<Verb>& verbs) {
+  std::string out =
+      "# Completion of cohort for bash: eval \"$(cohort completion bash)\", or this text in "
+      "~/.local/share/bash-completion/completions/cohort\n"
+      "_cohort() {\n"
+      "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} action=${COMP_WORDS[2]} options= "
+      "actions= valued=\n"
+      "  COMPREPLY=()\n"
+      "  if ((COMP_CWORD == 1)); then COMPREPLY=($(compgen -W \"" +
+      names_of(verbs) +
+      " help version --help --version\" -- \"$word\")); return; fi\n"
+      "  if [[ $verb == help ]]; then COMPREPLY=($(compgen -W \"" +
+      names_of(verbs) +
+      "\" -- \"$word\")); return; fi\n"
+      "  case $verb in\n";
+  for (const Verb& verb : verbs) {
+    out += "    " + verb.name + ")\n";
+    const std::vector<std::string> actions = action_names(verb);
+    out += "      options=\"" + option_names(verb, "") + "\" valued=\"" + value_options(verb) + "\"\n";
+    if (!actions.empty()) {
+      out += "      actions=\"" + join(actions, " ") + "\"\n      case $action in\n";
+      for (const std::string& action : actions) out += "        " + action + ") options=\"" + option_names(verb, action) + "\" ;;\n";
+      out += "      esac\n";
+    }
+    out += "      ;;\n";
+  }
+  out +=
+      "    *) return ;;\n"
+      "  esac\n"
+      "  case $before in\n" +
+      choice_cases(verbs) +
+      "  esac\n"
+      "  if [[ \" $valued \" == *\" $before \"* ]]; then compopt -o default 2>/dev/null; return; fi\n"
+      "  if ((COMP_CWORD == 2)) && [[ $actions && $word != -* ]]; then COMPREPLY=($(compgen -W \"$actions\" -- \"$word\")); return; fi\n"
+      "  if [[ $word == -* ]]; then COMPREPLY=($(compgen -W \"$options\" -- \"$word\")); return; fi\n"
+      "  compopt -o default 2>/dev/null\n"
+      "}\n"
+      "complete -F _cohort cohort\n";
+  return out;
+}
+
+/// zsh reads completions of bash.
+std::string zsh_script(const std::vector<Verb>& verbs) {
+  return "#compdef cohort\n# Completion of cohort for zsh: eval \"$(cohort completion zsh)\" after compinit, in ~/.zshrc\n"
+         "autoload -U +X bashcompinit && bashcompinit\n" +
+         bash_script(verbs);
+}
+
+std::string fish_quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + "'";
+}
+
+std::string fish_script(const std::vector<Verb>& verbs) {
+  std::string out = "# Completion of cohort for fish: cohort completion fish > ~/.config/fish/completions/cohort.fish\n";
+  for (const Verb& verb : verbs) {
+    out += "complete -c cohort -n __fish_use_subcommand -f -a " + verb.name + " -d " +
+           fish_quoted(verb.summary.substr(0, verb.summary.find(':')).substr(0, 70)) + "\n";
+    const std::string here = "complete -c cohort -n '__fish_seen_subcommand_from " + verb.name + "'";
+    for (const std::string& action : action_names(verb)) out += here + " -f -a " + action + "\n";
+    for (const TypedOption& option : options_of(verb, "")) {
+      const std::vector<std::string> choices = choices_of(option);
+      const std::string name = option.name.starts_with("--") ? "-l " + option.name.substr(2) : "-s " + option.name.substr(1);
+      out += here + " " + name +
+             (option.value_name.empty() || option.value_name.starts_with('[') ? ""
+              : choices.empty()                                               ? " -r"
+                                                                              : " -x -a " + fish_quoted(join(choices, " "))) +
+             " -d " + fish_quoted(option.help.substr(0, 70)) + "\n";
+    }
+  }
+  return out;
+}
+
+/// A line of text for roff: no letter of it is a request.
+std::string roff(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\') out += "\\e";
+    else if (c == '-') out += "\\-";
+    else if (c == '\n') out += ' ';
+    else out += c;
+  }
+  return out.starts_with('.') || out.starts_with('\'') ? "\\&" + out : out;
+}
+
+std::string roff_examples(const std::vector<std::string>& examples) {
+  std::string out = ".SH EXAMPLES\n.nf\n";
+  for (const std::string& example : examples) out += roff(example) + "\n";
+  return out + ".fi\n";
+}
+
+}  // namespace
+
+const std::map<std::string, std::vector<std::string>>& setting_choices() {
+  static const std::map<std::string, std::vector<std::string>> kChoices = {
+      {"backend", {"auto", "shm", "gloo", "mpi", "nccl", "shm+gloo", "shm+mpi"}},
+      {"optimizer", {"sgd", "momentum", "nesterov", "adam", "adamw"}},
+      {"precision", {"fp32", "bf16", "fp16"}},
+      {"schedule-lr", {"constant", "linear", "cosine"}},
+      {"weights", {"auto", "private"}}};
+  return kChoices;
+}
+
+std::string completion_script(const std::string& shell, const std::vector<Verb>& verbs) {
+  const std::vector<std::string> shells = {"bash", "zsh", "fish"};
+  if (shell == "bash") return bash_script(verbs);
+  if (shell == "zsh") return zsh_script(verbs);
+  if (shell == "fish") return fish_script(verbs);
+  fail(ErrorCode::kBadInput, "completion: for which shell?", shell.empty() ? "" : " '" + shell + "' is none of them",
+       did_you_mean(shell, shells), ": bash, zsh or fish");
+}
+
+std::string manual_page(const std::vector<Verb>& verbs, const Verb* verb) {
+  const std::string name = verb ? "cohort-" + verb->name : "cohort";
+  std::string out = ".TH " + roff(name) + " 1\n.SH NAME\n" + roff(name) + " \\- " +
+                    roff(verb ? verb->summary : "trains LibTorch models on many workers") + "\n.SH SYNOPSIS\n.B cohort " +
+                    roff(verb ? verb->name : "VERB") + "\n" + (verb && verb->takes_file ? "[config.toml] " : "") + "[OPTIONS]\n";
+  if (!verb) {
+    out += ".SH VERBS\n";
+    for (const Verb& each : verbs) out += ".TP\n.BR cohort\\-" + roff(each.name) + " (1)\n" + roff(each.summary) + "\n";
+    return out + roff_examples({"cohort train --model cnn --data fashion-mnist --workers 2"}) +
+           ".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage or bad input, 3 no feasible plan, 4 environment (launcher, port, peer lost), "
+           "5 not "
+           "proven (verify), 130 interrupted.\n";
+  }
+  if (!verb->positional_help.empty()) out += ".SH WORDS\n" + roff(verb->positional_help) + "\n";
+  std::string group;
+  for (const TypedOption& option : options_of(*verb, "")) {
+    if (option.group != group) out += ".SH " + roff(option.group) + "\n";
+    group = option.group;
+    out += ".TP\n.B " + roff(option.name) + (option.value_name.empty() ? "" : " \\fI" + roff(option.value_name) + "\\fR") + "\n" +
+           roff(option.help) + "\n";
+  }
+  return out + roff_examples(verb->examples) + ".SH SEE ALSO\n.BR cohort (1)\n";
+}
+
+}  // namespace cohort

@@ -1,0 +1,44 @@
+#include "cohort/cli/trained/compression_output.h"
+
+#include <cmath>
+#include <cstdio>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/files/writable_place.h"
+#include "cohort/base/log.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/strict_json.h"
+#include "cohort/base/text/text.h"
+
+namespace cohort {
+
+void check_compression_report(const Arguments& arguments) {
+  const std::string report = arguments.option("report", "");
+  if (report.empty()) return;
+  if (!report.ends_with(".html"))
+    fail(ErrorCode::kBadInput, "--report ", quote_text(report), ": it is a page; give a name that ends in .html");
+  check_writable_file(report);
+}
+
+namespace {
+
+constexpr double kMuchError = 0.1;  // Of classes: ten points more.
+
+}  // namespace
+
+void print_compression(const Arguments& arguments, const CompressionResult& result, bool regression, const std::string& headline) {
+  if (arguments.options.contains("report"))
+    write_file_atomically(arguments.option("report", ""), result_page(result, regression, headline));
+  if (!regression && (result.compressed.error - result.original.error > kMuchError || !std::isfinite(result.compressed.loss)))
+    log_warning(concat("the error rose by ", static_cast<int64_t>(std::lround(100 * (result.compressed.error - result.original.error))),
+                       " points: most of what the model knew is lost; take less away, or of a training more --steps or a smaller --lr"));
+  if (arguments.config.json) {
+    for (const Json& line : layer_lines(result)) std::printf("%s\n", line.dump().c_str());
+    std::printf("%s\n", result_line(result).dump().c_str());
+    return;
+  }
+  std::printf("%s\n\n%s\nwrote %s\n", printable(headline).c_str(), result_table(result, regression).c_str(), result.out.c_str());
+}
+
+}  // namespace cohort

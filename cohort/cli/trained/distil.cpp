@@ -1,0 +1,126 @@
+// `cohort compress distill TEACHER --student MODEL`: one `cohort train --teacher` with the settings of the teacher's run, in a folder that
+// follows from the command, so that the same command goes on after a kill; then one file, and both models measured.
+#include "cohort/cli/trained/distil.h"
+
+#include <filesystem>
+#include <set>
+#include <system_error>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/log.h"
+#include "cohort/base/text/text.h"
+#include "cohort/checkpoint/chosen.h"
+#include "cohort/checkpoint/tools.h"
+#include "cohort/cli/trained/compression_output.h"
+#include "cohort/cli/trained/trained.h"
+#include "cohort/job/settings/option_rules.h"
+#include "cohort/model_compression/compression_checks.h"
+#include "cohort/model_compression/compression_result.h"
+#include "cohort/model_compression/distil.h"
+#include "cohort/model_compression/tuning/fine_tuning.h"
+#include "cohort/models/registry.h"
+#include "cohort/train/run/run_folder.h"
+#include "cohort/trained/exported.h"
+#include "cohort/trained/trained_data.h"
+
+namespace cohort {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What of a teacher's run says how and where it was trained, not what: a student begins with the defaults of these.
+const std::set<std::string>& settings_that_the_teacher_keeps() {
+  static const std::set<std::string> names = {
+      "workers",         "layout",       "backend",     "weights",     "shares",      "outer-lr",      "outer-momentum", "remedy",
+      "virtual",         "listen",       "device",      "threads",     "timeout",     "init-from",     "freeze",         "bucket-bytes",
+      "sync-batch-norm", "teacher",      "alpha",       "temperature", "study",       "goal",          "inject",         "run",
+      "resume",          "memory-limit", "noise-scale", "json",        "quiet",       "serve",         "log-every",      "plugin",
+      "teacher-answers", "hint",         "hint-weight", "prune",       "prune-until", "quantize-aware"};
+  return names;
+}
+
+/// The student's training: the teacher's settings, and over them what was given.
+Config config_of_student(const Arguments& arguments, const TrainedFile& teacher, const std::string& student, const std::string& run) {
+  Config config = teacher.config();
+  for (const std::string& name : settings_that_the_teacher_keeps()) find_setting(name)->copy(config, Config());
+  if (!teacher.is_exported()) find_setting("plugin")->copy(config, teacher.config());
+  const Config of_teacher = config;
+  for (const std::string& name : arguments.given) find_setting(name)->copy(config, arguments.config);
+  if (arguments.given.contains("steps") != arguments.given.contains("epochs"))
+    find_setting(arguments.given.contains("steps") ? "epochs" : "steps")->copy(config, Config());
+  leave_out_overridden(config, of_teacher, arguments.given);
+  find_setting("model")->set(config, student);
+  find_setting("teacher")->set(config, teacher.is_exported() ? teacher.given() : teacher.path());
+  find_setting("run")->set(config, run);
+  return config;
+}
+
+/// Where a run of it was ended before its first checkpoint there is nothing to go on from: it begins anew.
+bool goes_on(const std::string& run, const Config& student) {
+  if (!holds_run(run)) return false;
+  check_same_training(student);
+  if (std::error_code ignored; fs::exists(run + "/checkpoints/latest", ignored)) return true;
+  clear_run_without_checkpoint(run);
+  return false;
+}
+
+int train_student(const Arguments& arguments, const Config& student) {
+  Arguments training;
+  training.config = student;
+  training.given = student.given;
+  if (goes_on(student.run, student)) {
+    training.given = arguments.given;
+    training.given.insert({"model", "teacher", "run", "resume"});
+    find_setting("resume")->set(training.config, "true");
+  }
+  return train_verb().run(training);
+}
+
+}  // namespace
+
+std::vector<std::string> distil_settings() { return settings_without({"model", "init-from", "freeze", "teacher", "resume", "study"}); }
+
+std::set<std::string> settings_of_the_teacher() {
+  std::set<std::string> names;
+  for (const std::string& name : distil_settings())
+    if (!settings_that_the_teacher_keeps().contains(name) && !find_setting(name)->is_flag) names.insert(name);
+  return names;
+}
+
+VerbOption distil_student_option() { return {"student", "MODEL", "distill: the model that learns, NAME[:k=v,..] as train --model has it"}; }
+
+VerbAction distil_action() {
+  VerbAction action{.name = "distill", .most_words = 1, .reads = distil_settings()};
+  action.reads.insert(action.reads.end(), {"out", "report", "student", "checkpoint"});
+  return action;
+}
+
+int run_distil(const Arguments& arguments) {
+  const TrainedFile teacher = open_trained(arguments, "compress distill");
+  const std::string out = arguments.option("out", ""), student = arguments.option("student", "");
+  if (student.empty()) fail(ErrorCode::kBadInput, "compress distill: --student MODEL is missing; `cohort doctor` lists the names");
+  if (out.empty()) fail(ErrorCode::kBadInput, "compress distill: --out FILE.safetensors is missing");
+  find_model(student.substr(0, student.find(':')));
+  check_compressed_name(out);
+  check_is_another(teacher, out);
+  if (description_of(teacher).regression)
+    fail(ErrorCode::kBadInput, "compress distill: ", teacher.given(),
+         " predicts numbers, and a teacher's scores are those of classes; train ", student, " itself");
+  check_compression_report(arguments);
+  const std::string run = arguments.was_given("run") ? arguments.config.run : fs::path(out).replace_extension(".run").string();
+  const Config config = config_of_student(arguments, teacher, student, run);
+  if (const int code = train_student(arguments, config); code != 0) return code;
+
+  const Checkpoint newest = open_chosen(run, "latest");
+  checkpoint_export(newest, out, {.metadata = exported_metadata(newest)});
+  const TrainedFile trained = TrainedFile::open(out);
+  const DataSet data = open_data(trained.config());
+  CompressionResult result = compare_with_teacher(teacher, trained, part_of(data, "val"), arguments.config.threads);
+  result.method = concat("distill T=", config.temperature, " alpha=", config.alpha,
+                         config.hint.empty() ? "" : concat(" hint=", config.hint, " x ", config.hint_weight));
+  result.out = out;
+  print_compression(arguments, result, false, concat(student, ", step ", result.step, " of ", run, ", taught by ", teacher.given()));
+  return 0;
+}
+
+}  // namespace cohort

@@ -1,0 +1,100 @@
+// Pruning is a training of its own (fine_tuning.h), and then a measurement of what it left.
+#include "cohort/cli/trained/prune.h"
+
+#include <filesystem>
+#include <memory>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/log.h"
+#include "cohort/base/text/strict_json.h"
+#include "cohort/base/text/text.h"
+#include "cohort/cli/trained/compression_output.h"
+#include "cohort/cli/trained/fine_tuning.h"
+#include "cohort/cli/trained/trained.h"
+#include "cohort/model_compression/channels/smaller_file.h"
+#include "cohort/model_compression/compression_checks.h"
+#include "cohort/model_compression/prune/pruned_model.h"
+#include "cohort/train/run/run_folder.h"
+#include "cohort/trained/trained_data.h"
+
+namespace cohort {
+namespace {
+
+PruneRequest prune_request(const Arguments& arguments) {
+  PruneRequest request{.granularity = arguments.option("granularity", "weight"),
+                       .tuning = fine_tuning_request(arguments, "compress prune")};
+  const std::string sparsity = arguments.option("sparsity", request.granularity == "weight" ? "0.9" : "0.5");
+  const auto value = parse_number(sparsity);
+  if (!value) fail(ErrorCode::kBadInput, "--sparsity ", quote_text(sparsity), ": expected a number above 0 and below 1, as 0.9");
+  request.sparsity = *value;
+  check_prune_request(request);
+  request.tuning.how = request.how();
+  if (!request.is_channel()) request.tuning.prune = request.how();
+  return request;
+}
+
+}  // namespace
+
+int run_prune(const Arguments& arguments) {
+  const PruneRequest request = prune_request(arguments);
+  const TrainedFile file = open_trained(arguments, "compress prune");
+  const std::string out = arguments.option("out", "");
+  if (out.empty()) fail(ErrorCode::kBadInput, "compress prune: --out FILE.safetensors is missing");
+  check_compressed_name(out);
+  check_is_another(file, out);
+  check_compression_report(arguments);
+  check_can_be_pruned(file);
+  DataDescription trained;
+  const DataSet data = data_of_trained(arguments, file, trained);
+  check_same_kind(trained, data);
+  std::string source = std::filesystem::canonical(file.path()).string();
+  std::string model = file.config().model;
+  std::string initial;  // Of channels: the smaller model, from which the training begins.
+  const std::string folder = fine_tuning_folder(file, request.tuning);
+  if (request.is_channel()) {
+    initial = folder + ".initial.safetensors";
+    model = smaller_model_of(file, shape_of(trained), request.sparsity);
+    source = std::filesystem::absolute(initial).lexically_normal().string();
+  } else {
+    check_has_matrices(file, shape_of(trained), request.how());
+  }
+  FineTuningRequest tuning = request.tuning;
+  tuning.quantize_aware = file.config().quantize_aware;  // What was rounded goes on so.
+  const Config config = fine_tuning_config(file, tuning, model, source);
+  const FineTuningState state = find_fine_tuning(config);
+  if (state == FineTuningState::kNew && request.is_channel())
+    write_smaller_model(file, trained, *as_trained(trained, part_of(data, "val")), model, initial);
+  say_what_is_left_out(file);
+  if (const int code = run_fine_tuning(config, state, "compress prune"); code != 0) {
+    std::error_code ignored;
+    if (!holds_run(config.run)) std::filesystem::remove(initial, ignored);  // It was refused: nothing is written.
+    return code;
+  }
+  const TrainedFile pruned = TrainedFile::open(config.run);
+  const CompressionResult result = write_pruned(file, pruned, trained, *as_trained(trained, part_of(data, "val")), request, out,
+                                                [](const std::string& what) { log_info(concat("compress: ", what)); });
+  if (!initial.empty()) {
+    std::error_code ignored;
+    std::filesystem::remove(initial, ignored);
+  }
+  print_compression(arguments, result, trained.regression,
+                    concat(file.config().model, ", fine-tuned for ", result.step, " steps from ", file.given(), ": ", config.run));
+  return 0;
+}
+
+std::vector<VerbOption> prune_options() {
+  return {{"granularity", "NAME",
+           "prune: weight (the default): single weights; 2:4: two of every four; channel: whole channels, a smaller model"},
+          {"sparsity", "X", "prune: part of the weights that becomes zero (default 0.9), or of the channels that goes (0.5)"}};
+}
+
+VerbAction prune_action() {
+  VerbAction action{
+      .name = "prune",
+      .most_words = 1,
+      .reads = {"out", "report", "granularity", "sparsity", "checkpoint", "data", "val-samples", "plugin", "threads", "json"}};
+  for (const std::string& name : fine_tuning_settings()) action.reads.push_back(name);
+  return action;
+}
+
+}  // namespace cohort

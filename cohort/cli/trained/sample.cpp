@@ -1,0 +1,75 @@
+#include "cohort/trained/sample.h"
+
+#include <cstdio>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
+#include "cohort/cli/trained/trained.h"
+#include "cohort/cli/verb.h"
+#include "cohort/trained/trained_data.h"
+
+namespace cohort {
+namespace {
+
+double number_option(const Arguments& arguments, const std::string& name, double fallback, double least, double most) {
+  const std::string text = arguments.option(name, "");
+  if (text.empty()) return fallback;
+  const auto value = parse_number(text);
+  if (!value || !(*value >= least && *value <= most))
+    fail(ErrorCode::kBadInput, "--", name, " ", text, ": expected a number from ", least, " to ", most);
+  return *value;
+}
+
+int run_sample(const Arguments& arguments) {
+  const TrainedFile file = open_trained(arguments, "sample");
+  SampleRequest request{.prompt = arguments.config.prompt,
+                        .num_bytes = arguments.integer_option("bytes", 400, 1, 10'000'000),
+                        .temperature = number_option(arguments, "temperature", 0.8, 0, 1000),
+                        .top_k = arguments.integer_option("top-k", 0, 0, 256),
+                        .seed = arguments.config.seed,
+                        .threads = arguments.config.threads};
+  if (request.temperature == 0)
+    for (const char* name : {"top-k", "seed"})
+      if (arguments.options.contains(name) || arguments.was_given(name))
+        fail(ErrorCode::kBadInput, "--", name, " would do nothing here: with --temperature 0 the likeliest byte is taken; leave it out");
+  // Bytes as they are, when they are drawn: whoever asks for a file's worth of them gets just these, and who leaves ends it.
+  bool has_begun = false;
+  if (!arguments.config.json)
+    request.written = [&](char byte) {
+      if (!has_begun) std::fwrite(request.prompt.data(), 1, request.prompt.size(), stdout);
+      has_begun = true;
+      std::fputc(byte, stdout);
+      std::fflush(stdout);
+    };
+  const std::string text = sample_trained(file, description_of(file), request);
+  if (arguments.config.json) {
+    const Json line{{"event", "sample"}, {"step", file.step()}, {"prompt", request.prompt}, {"text", text}};
+    std::printf("%s\n", line.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+    return 0;
+  }
+  std::fputc('\n', stdout);
+  return 0;
+}
+
+}  // namespace
+
+Verb sample_verb() {
+  return {
+      .name = "sample",
+      .summary = "Text that a trained model writes, byte by byte.",
+      .examples = {"cohort train --model transformer --data text:/usr/share/common-licenses --optimizer adamw --steps 300 --run runs/text",
+                   "cohort sample runs/text --prompt 'This program is' --bytes 200",
+                   "cohort sample runs/text --prompt 'You may' --temperature 0.5 --top-k 20 --seed 7 --json",
+                   "cohort sample runs/text --checkpoint best --temperature 0"},
+      .positional_help = "run folder (or one of its checkpoints), or a FILE.safetensors that checkpoint export or compress wrote",
+      .settings = {"prompt", "seed", "plugin", "threads", "json"},
+      .most_words = 1,
+      .options = {{"bytes", "N", "how many bytes are written (default 400)"},
+                  {"temperature", "T", "below 1 likelier bytes come oftener; 0: always the likeliest (default 0.8)"},
+                  {"top-k", "K", "only the K likeliest bytes are drawn from (0, the default: all)"},
+                  checkpoint_option()},
+      .run = run_sample};
+}
+
+}  // namespace cohort

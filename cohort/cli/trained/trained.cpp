@@ -1,0 +1,66 @@
+#include "cohort/cli/trained/trained.h"
+
+#include "cohort/base/fail.h"
+#include "cohort/base/log.h"
+#include "cohort/data/fingerprint.h"
+#include "cohort/trained/trained_data.h"
+
+namespace cohort {
+
+VerbOption checkpoint_option() {
+  return {"checkpoint", "WHICH", "of a run: latest (the default), best (the lowest validation loss) or the number of a step"};
+}
+
+TrainedFile open_trained(const Arguments& arguments, const std::string& verb) {
+  if (arguments.positional.empty())
+    fail(ErrorCode::kBadInput, verb, ": which model? Give a run folder, or a FILE.safetensors of `cohort checkpoint export`");
+  TrainedFile file = TrainedFile::open(arguments.positional.front(), arguments.option("checkpoint", "latest"));
+  Config plugin;
+  // That of a file's header is a name only: nothing that a file says is run.
+  if (arguments.was_given("plugin")) plugin.plugin = arguments.config.plugin;
+  else if (!file.is_exported()) plugin.plugin = file.config().plugin;
+  load_plugin(plugin);
+  return file;
+}
+
+/// More than the run kept would count samples that it was trained on.
+static void check_val_samples(int64_t asked, const Config& config) {
+  const int64_t kept = open_data(config).validation->num_samples();
+  if (asked > kept)
+    fail(ErrorCode::kBadInput, "--val-samples ", asked, ": the run kept ", kept,
+         " for validation and was trained on the others; give at most so many, or other data with --data");
+}
+
+static DataSet open_data_of_trained(const Arguments& arguments, const TrainedFile& file, DataDescription& trained) {
+  Config config = file.config();
+  if (arguments.was_given("skip-bad")) config.skip_bad = arguments.config.skip_bad;
+  if (arguments.was_given("val-samples") && !arguments.was_given("data")) check_val_samples(arguments.config.val_samples, config);
+  if (arguments.was_given("val-samples")) config.val_samples = arguments.config.val_samples;
+  if (!arguments.was_given("data")) {
+    DataSet data = open_data(config);  // Its normalisation is a function of its samples, so it is the training's.
+    if (!file.fingerprint().empty() && !arguments.was_given("val-samples") && data_fingerprint(data) != file.fingerprint())
+      log_warning(concat(config.data, " holds other data now than ", file.given(), " was trained on: the figures are of these"));
+    trained = file.description() ? *file.description() : data.train->describe();
+    return data;
+  }
+  trained = description_of(file);
+  // How many samples of its own data the run kept says nothing of others.
+  if (arguments.config.data != config.data && !arguments.was_given("val-samples")) config.val_samples = 0;
+  const bool is_text = trained.input == DataDescription::Input::kText;
+  return open_data(arguments.config.data, {.context = is_text ? trained.shape.front() : config.context,
+                                           .image_size = config.image_size,
+                                           .validation_samples = config.val_samples,
+                                           .seed = config.seed,
+                                           .skip_bad = config.skip_bad,
+                                           .kept = std::make_shared<const DataDescription>(trained)});
+}
+
+DataSet data_of_trained(const Arguments& arguments, const TrainedFile& file, DataDescription& trained) {
+  DataSet data = open_data_of_trained(arguments, file, trained);
+  if (data.skipped.count > 0)
+    log_warning(concat(data.skipped.count, data.skipped.count == 1 ? " sample of " : " samples of ", data.name,
+                       " cannot be read and left out, the first: ", data.skipped.first.front()));
+  return data;
+}
+
+}  // namespace cohort

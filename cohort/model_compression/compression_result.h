@@ -1,0 +1,61 @@
+#pragma once
+// What a compression did and what it cost. Torch-free.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/base/text/json_fwd.h"
+
+namespace cohort {
+
+struct CompressedLayerResult {
+  std::string layer, kind;
+  std::string done;                          ///< "int8, with relu1", "floats: ..."
+  int64_t bytes = 0, original_bytes = 0;     ///< Of its tensors.
+  std::optional<double> loss_increase = {};  ///< On the calibration samples, where it alone was compressed; none for what was not tried.
+  std::optional<double> sparsity = {};       ///< Of pruning: part of its weights that is zero, or of its channels that went.
+};
+
+/// Of the original model, or of the compressed one.
+struct MeasuredModel {
+  double loss = 0, error = 0;                        ///< On the validation data; the error is NaN where the model's loss is its own.
+  int64_t bytes = 0;                                 ///< Of its file.
+  double seconds_batch_1 = 0, seconds_batch_64 = 0;  ///< Medians of a forward on one thread.
+  /// Of one sample, on that thread: what it costs in energy, in a unit that does not depend on the machine's clock. None without a counter.
+  std::optional<int64_t> instructions = {};
+  int64_t memory_bytes = 0;  ///< To answer for one sample: weights as the kernels want them, and the largest moment of a forward.
+};
+
+struct CompressionResult {
+  std::string method;  ///< "quantize static"
+  std::string out;
+  int64_t step = 0, validation_samples = 0;
+  MeasuredModel original, compressed;
+  /// Loss and error, in floats, of what a training made of the original before it was compressed; none where nothing trained.
+  std::optional<MeasuredModel> tuned = {};
+  std::vector<CompressedLayerResult> layers;                               ///< Empty where no layer was treated by itself.
+  std::string original_name = "original", compressed_name = "compressed";  ///< Heads of the table's columns.
+};
+
+/// {"event":"compress_layer",...}, one a layer.
+std::vector<Json> layer_lines(const CompressionResult& result);
+/// {"event":"compress",...}
+Json result_line(const CompressionResult& result);
+
+/// A line of a table for people, not escaped.
+struct CompressionRow {
+  std::string name, original, compressed;
+  std::string change;     ///< Of a layer: what it cost, see cost_heading().
+  std::string done = {};  ///< Of a layer.
+};
+/// Both models; errors in per cent unless `regression`.
+std::vector<CompressionRow> result_rows(const CompressionResult& result, bool regression);
+std::vector<CompressionRow> layer_rows(const CompressionResult& result);
+std::string cost_heading(const CompressionResult& result);
+/// All of these as text, and as a page (HTML) of its own.
+std::string result_table(const CompressionResult& result, bool regression);
+std::string result_page(const CompressionResult& result, bool regression, const std::string& headline);
+
+}  // namespace cohort

@@ -1,0 +1,45 @@
+#pragma once
+// What a trained model says of inputs. Torch-free.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/trained/inputs.h"
+#include "cohort/trained/trained_file.h"
+
+namespace cohort {
+
+struct LikelyClass {
+  int64_t label = -1;  ///< Of text the next byte.
+  double probability = 0;
+};
+
+struct Prediction {
+  std::vector<LikelyClass> classes;  ///< The likeliest first, of two alike the lower label; none of a regression.
+  std::vector<double> values;        ///< Of a regression: one a target, in the units of the data.
+};
+
+/// One thread.
+class Predictor {
+ public:
+  /// `threads` of LibTorch; 0: one a core. Errors as restore_model().
+  Predictor(const TrainedFile& file, DataDescription description, int threads);
+  ~Predictor();
+  Predictor(const Predictor&) = delete;
+  Predictor& operator=(const Predictor&) = delete;
+
+  /// All of them go through the model at once; each answer has so many classes, or all where there are fewer. Error(kBadInput) for a model
+  /// whose output is no answer to the data's question.
+  std::vector<Prediction> predict(const std::vector<NamedInput>& inputs, int64_t num_classes = 1);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// A class by its name, else its number; a byte as it is where it can be shown, else \xNN.
+std::string class_name(const DataDescription& description, int64_t label);
+
+}  // namespace cohort
