@@ -15,13 +15,28 @@ namespace cohort {
 
 struct Config {
   static constexpr double kAuto = -1;  ///< Chosen by a table (training_defaults.h).
+  static constexpr int64_t kAll = -1;  ///< All that there are.
+  static constexpr int kNotServed = -1;
 
   std::string model = "cnn";
   std::string data = "fashion-mnist";
-  int64_t context = 64;     ///< Bytes of one text sample.
-  int64_t image_size = 0;   ///< Pixels a side that pictures of files are resized to; 0: as they are.
-  int64_t val_samples = 0;  ///< 0: the data set's own rule.
-  int workers = 0;          ///< 0: what the launcher started, else 1.
+  int64_t context = 64;                  ///< Bytes of one text sample.
+  int64_t image_size = 0;                ///< Pixels a side that pictures of files are resized to; 0: as they are.
+  int64_t val_samples = 0;               ///< 0: the data set's own rule.
+  bool skip_bad = false;                 ///< Pictures and rows that cannot be read are left out and counted.
+  std::string augment = "none";          ///< Of the training's pictures: none, crop, flip, or both (augment.h).
+  std::string init_from;                 ///< A run, checkpoint or safetensors file whose weights it begins with; empty: new ones.
+  std::string freeze;                    ///< Patterns of tensors' names that are not trained, joined by ','.
+  std::string teacher;                   ///< A run, checkpoint, exported or compressed file whose scores are learnt from; empty: none.
+  double temperature = 4;                ///< Of the softmax of both in the soft part of the loss (distillation.h),
+  double alpha = 0.9;                    ///< and that part's weight.
+  std::string teacher_answers = "auto";  ///< Where they come from: auto, cached or live (teacher_answers.h).
+  std::string hint;                      ///< Layers whose outputs are compared with the teacher's: conv2:conv2,.. (hint.h); empty: none,
+  double hint_weight = 1;                ///< and the weight of that part of the loss.
+  std::string prune;                     ///< Weights become zero while it trains: weight:SPARSITY or 2:4 (pruning.h); empty: none do.
+  double prune_until = 0.7;              ///< Part of the steps after which none become zero any more.
+  std::string quantize_aware;            ///< Layers compute with weights of few bits while it trains (quantise_aware.h); empty: exactly.
+  int workers = 0;                       ///< 0: what the launcher started, else 1.
   std::string layout = "dp";
   std::string backend = "auto";
   std::string device = "cpu";  ///< Of all ranks, or one a rank: devices.h.
@@ -39,9 +54,11 @@ struct Config {
   double lr_end_factor = 0.0;  ///< Linear and cosine end at lr x this.
   int64_t decay_steps = 0;     ///< Steps from the warm-up to the end of linear and cosine; 0: to the end of the run.
   int64_t warmup_steps = 0;
-  double weight_decay = kAuto;   ///< Auto: default_weight_decay of the optimizer.
-  double clip_norm = 0.0;        ///< 0: no clipping.
-  double label_smoothing = 0.0;  ///< Of the training loss; evaluation is unsmoothed.
+  double weight_decay = kAuto;               ///< Auto: default_weight_decay of the optimizer.
+  double clip_norm = 0.0;                    ///< 0: no clipping.
+  std::string loss = "auto";                 ///< By name (named_losses.h); auto: the model's own, else by the data's kind.
+  double label_smoothing = 0.0;              ///< Of the training loss; evaluation is unsmoothed.
+  std::string label_smoothing_over = "all";  ///< Classes that get it: all or others (label_smoothing.h).
   std::string precision = "fp32";
   double loss_scale = 0;         ///< fp16: fixed loss scale; 0: dynamic.
   std::string weights = "auto";  ///< auto: one copy a host where its ranks share memory; private: one a rank.
@@ -57,6 +74,9 @@ struct Config {
   int64_t memory_limit = 0;
   uint64_t seed = 1;
   std::string goal;
+  std::string metrics;           ///< What else evaluations tell, joined by ',' (named_metrics.h).
+  int64_t patience = 0;          ///< Evaluations without a lower validation loss after which it ends; 0: no end.
+  int64_t test_samples = kAll;   ///< Of the test set, that are evaluated at the end.
   int64_t eval_every = 0;        ///< 0: once an epoch, and at the end.
   int64_t checkpoint_every = 0;  ///< 0: at every evaluation; -1: at the end alone.
   int64_t keep_checkpoints = 2;
@@ -69,6 +89,7 @@ struct Config {
   int64_t sample_bytes = 400;  ///< Text data: length of the sample at the end, 0 for none.
   bool json = false;
   bool quiet = false;
+  int serve = kNotServed;  ///< Port of the live report; 0: a free one.
 
   /// Settings that somebody named, at whatever value: Setting::set puts them in. A program that fills the members need not: there a value
   /// other than the default counts as given.

@@ -49,7 +49,7 @@ Job resolve(const Config& given, const Layout& layout, bool one_host) {
           .devices = parse_devices(config.device)};
   // The run may go on with another number of workers; `devices` is held against the number that there is now.
   if (job.devices.all_cpu()) job.config.device = "cpu";
-  if (!config.goal.empty()) job.goal = parse_goal(config.goal);
+  if (!config.goal.empty()) job.goal = parse_goal(config.goal, config.metrics);
   return job;
 }
 

@@ -10,7 +10,7 @@
 #include "cohort/job/devices.h"
 #include "cohort/job/injected_faults.h"
 #include "cohort/job/layout.h"
-#include "cohort/job/option_rules.h"
+#include "cohort/job/settings/option_rules.h"
 #include "cohort/job/shares.h"
 #include "cohort/job/training/goal.h"
 #include "cohort/job/training/learning_rate.h"

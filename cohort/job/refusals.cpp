@@ -20,6 +20,10 @@ std::string sync_of(const Situation& s) { return "--layout: " + sync_key(s); }
 
 bool is_virtual(const Situation& s) { return !s.config.virtual_time.empty(); }
 bool is_served(const Situation& s) { return is_served(s.config, s.layout); }
+bool is_hogwild(const Situation& s) { return parse_sync(s.layout.sync).kind == SyncKind::kHogwild; }
+bool pushes_gradients(const Situation& s) { return has_late_gradients(parse_sync(s.layout.sync)); }
+/// Compressions that leave out most of what they are given.
+bool drops_most(const Situation& s) { return s.layout.compress.starts_with("topk") || s.layout.compress.starts_with("powersgd"); }
 /// The first setting that workers do not have that do not wait for one another.
 std::string not_asynchronous(const Situation& s) {
   const Config& c = s.config;
@@ -49,7 +53,7 @@ std::string setting(bool asked, const char* option, const std::string& value, co
 
 std::vector<Refusal> refusals_of_served() {
   return {
-      {"`sync=async`, `stale` and `queue` with `pp`, `tp` or `zero`",
+      {"`sync=async`, `stale`, `queue`, `hogwild` and a quorum with `pp`, `tp` or `zero`",
        "each of their workers has a whole model: use dp alone, or sync=local:H, whose workers may be pipelines or tensor-parallel groups",
        [](const Situation& s) {
          const bool divides = s.layout.is_model_parallel() || s.layout.zero > 0;
@@ -57,13 +61,66 @@ std::vector<Refusal> refusals_of_served() {
              is_served(s) && divides,
              concat(sync_of(s), " with ", s.layout.is_model_parallel() ? std::string(axes_of(s.layout)) : concat("zero=", s.layout.zero)));
        }},
-      {"`sync=async`, `stale` and `queue` with `compress`", "gradients travel whole to the server, so far: leave it out",
+      {"`sync=async` and `stale` with `compress` `topk` or `powersgd`",
+       "a push is applied when it comes, and most of it would wait for the worker's next one: use compress=fp16, bf16 or int8, or none",
        [](const Situation& s) {
-         return if_asked(is_served(s) && s.layout.compress != "none", concat(sync_of(s), " with compress=", s.layout.compress));
+         return if_asked(pushes_gradients(s) && drops_most(s), concat(sync_of(s), " with compress=", s.layout.compress));
        }},
-      {"`sync=async`, `stale` and `queue` with `--shares`", "a faster worker takes more tickets by itself: leave it out",
+      {"`sync=stale:0` with `compress`",
+       "its bits are the same whoever computes a share, and what compression leaves out is a worker's own: use sync=step with compress, or "
+       "stale:1",
+       [](const Situation& s) {
+         return if_asked(s.layout.sync == "stale:0" && s.layout.compress != "none" && !drops_most(s),
+                         concat(sync_of(s), " with compress=", s.layout.compress));
+       }},
+      {"`sync=stale:0:overlap`",
+       "a step's shares are all computed on the weights that it began with, so none can travel before: use stale:1",
+       [](const Situation& s) {
+         const SyncMode sync = parse_sync(s.layout.sync);
+         return if_asked(sync.overlaps && sync.kind == SyncKind::kStale && sync.number == 0, sync_of(s));
+       }},
+      {"`sync=async:overlap` and `stale:K:overlap` where all workers share rank 0's memory, or with `--virtual`",
+       "nothing travels there: leave overlap out, or let workers come from other hosts (a launcher on several hosts, --listen)",
+       [](const Situation& s) {
+         const bool travels = !is_virtual(s) && (!s.one_host || !s.config.listen.empty());
+         return if_asked(parse_sync(s.layout.sync).overlaps && !travels,
+                         concat(sync_of(s), is_virtual(s) ? name_settings(" with --virtual") : " on one host"));
+       }},
+      {"`sync=async:overlap` and `stale:K:overlap` with `compress` and `--remedy drop`",
+       "a push that was dropped is learnt of when the next one is made already, and what compression left out of it could not be taken "
+       "back: "
+       "use one of the two",
+       [](const Situation& s) {
+         return if_asked(parse_sync(s.layout.sync).overlaps && s.layout.compress != "none" && s.config.remedy.starts_with("drop"),
+                         concat(sync_of(s), " with compress=", s.layout.compress, name_settings(" and --remedy "), s.config.remedy));
+       }},
+      {"`sync=queue`, and `local` and `diloco` with a quorum, with `compress`",
+       "whole models travel, and all that are trained on from one would have its errors: use sync=async, or sync=local:H or diloco:H "
+       "without a quorum",
+       [](const Situation& s) {
+         const SyncMode sync = parse_sync(s.layout.sync);
+         const bool moves_models = sync.kind == SyncKind::kQueue || sync.quorum > 0;
+         return if_asked(moves_models && s.layout.compress != "none", concat(sync_of(s), " with compress=", s.layout.compress));
+       }},
+      {"`sync=hogwild` with `compress`", "nothing travels, for the weights are where every worker writes them: leave it out",
+       [](const Situation& s) {
+         return if_asked(is_hogwild(s) && s.layout.compress != "none", concat(sync_of(s), " with compress=", s.layout.compress));
+       }},
+      {"`sync=hogwild` with another `--optimizer` than `sgd`",
+       "each worker would have a part of its state: use --optimizer sgd, or sync=async, whose server has it",
+       [](const Situation& s) {
+         return setting(is_hogwild(s) && s.config.optimizer != "sgd", "optimizer", s.config.optimizer, sync_key(s));
+       }},
+      {"`sync=hogwild` on several hosts", "its workers write into one memory: start them on one host, or use sync=async",
+       [](const Situation& s) { return if_asked(is_hogwild(s) && !s.one_host, sync_of(s) + " on several hosts"); }},
+      {"`sync=hogwild` with `--virtual`",
+       "one process that makes its workers up applies one update after the other: use sync=async under it, or real workers",
+       [](const Situation& s) { return if_asked(is_hogwild(s) && is_virtual(s), sync_key(s) + name_settings(" with --virtual")); }},
+      {"`sync=async`, `stale`, `queue`, `hogwild` and a quorum with `--shares`",
+       "a faster worker takes more tickets by itself: leave it out",
        [](const Situation& s) { return setting(is_served(s) && shares_of(s) != "equal", "shares", shares_of(s), sync_key(s)); }},
-      {"`sync=async`, `stale` and `queue` with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm` or `--noise-scale`",
+      {"`sync=async`, `stale`, `queue`, `hogwild` and a quorum with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm` or "
+       "`--noise-scale`",
        "leave it out, or use sync=step",
        [](const Situation& s) {
          const std::string found = is_served(s) ? not_asynchronous(s) : "";
@@ -131,6 +188,54 @@ std::vector<Refusal> refusals_of_all() {
   };
 }
 
+bool prunes_weights(const Situation& s) { return !s.config.prune.empty(); }
+
+std::vector<Refusal> refusals_of_pruning() {
+  return {
+      {"`--prune` with `tp`", "the smallest weights are sought in whole rows, and tp divides them: use dp, zero=1 to 3 or pp",
+       [](const Situation& s) { return setting(prunes_weights(s) && s.layout.tp > 1, "prune", s.config.prune, "tp"); }},
+      {"`--prune` with another `sync` than `step`", "workers whose weights differ would prune different ones: use sync=step",
+       [](const Situation& s) { return setting(prunes_weights(s) && s.layout.sync != "step", "prune", s.config.prune, sync_key(s)); }},
+      {"`--prune` with `--virtual`", "its workers have no steps of their own to prune in: leave it out",
+       [](const Situation& s) { return setting(prunes_weights(s) && is_virtual(s), "prune", s.config.prune, name_settings("--virtual")); }},
+  };
+}
+
+bool rounds_weights(const Situation& s) { return !s.config.quantize_aware.empty(); }
+
+std::vector<Refusal> refusals_of_rounding() {
+  return {
+      {"`--quantize-aware` with `tp`", "tp divides the rows and samples that have one scale: use dp, zero=1 to 3 or pp",
+       [](const Situation& s) { return setting(rounds_weights(s) && s.layout.tp > 1, "quantize-aware", s.config.quantize_aware, "tp"); }},
+      {"`--quantize-aware` with another `--precision` than `fp32`",
+       "half precision would round the rounded numbers once more, to others than the file has: use --precision fp32",
+       [](const Situation& s) {
+         const std::string precision = s.layout.precision.empty() ? s.config.precision : s.layout.precision;
+         return setting(rounds_weights(s) && precision != "fp32", "quantize-aware", s.config.quantize_aware,
+                        concat(name_settings("--precision "), precision));
+       }},
+  };
+}
+
+bool has_hints(const Situation& s) { return !s.config.hint.empty(); }
+
+std::vector<Refusal> refusals_of_hints() {
+  return {
+      {"`--hint` with `pp`, `tp` or `recompute`",
+       "the loss needs what whole layers gave, where it is computed: use dp, or zero=1 to 3, without recompute",
+       [](const Situation& s) {
+         const std::string with = s.layout.is_model_parallel() ? axes_of(s.layout) : s.layout.recompute != "none" ? "recompute" : "";
+         return setting(has_hints(s) && !with.empty(), "hint", s.config.hint, with);
+       }},
+      {"`--hint` with `sync=async`, `stale`, `queue`, `hogwild`, a quorum or `--virtual`",
+       "their workers learn from kept scores: use sync=step, local:H or diloco:H",
+       [](const Situation& s) {
+         return setting(has_hints(s) && (is_served(s) || is_virtual(s)), "hint", s.config.hint,
+                        is_virtual(s) ? name_settings("--virtual") : sync_key(s));
+       }},
+  };
+}
+
 std::vector<Refusal> refusals_of_local_steps() {
   return {
       {"`sync=local` and `diloco` with `zero` 1 to 3",
@@ -143,8 +248,7 @@ std::vector<Refusal> refusals_of_local_steps() {
       {"`sync=local` and `diloco` with `compress` `topk` or `powersgd`",
        "most of what workers learnt would wait for another exchange: use compress=fp16, bf16 or int8, or none",
        [](const Situation& s) {
-         const bool drops = s.layout.compress.starts_with("topk") || s.layout.compress.starts_with("powersgd");
-         return if_asked(trains_alone(s) && drops, concat(sync_of(s), " with compress=", s.layout.compress));
+         return if_asked(trains_alone(s) && drops_most(s), concat(sync_of(s), " with compress=", s.layout.compress));
        }},
       {"`sync=local` and `diloco` with `--shares auto`",
        "workers would have to agree on their speeds between exchanges: give numbers, as --shares 3:1",
@@ -175,6 +279,12 @@ std::vector<Refusal> refusals_of_local_steps() {
          const std::string found = is_virtual(s) ? not_virtual(s) : "";
          return if_asked(!found.empty(), name_settings(found) + name_settings(" with --virtual"));
        }},
+      {"`sync=local:H:F` and `diloco:H:F` with `pp` or `tp`",
+       "ranks with copies of one weight would exchange it after different steps: use dp alone, or leave F out",
+       [](const Situation& s) {
+         const bool in_turn = parse_sync(s.layout.sync).fragments > 1;
+         return if_asked(in_turn && s.layout.is_model_parallel(), concat(sync_of(s), " with ", axes_of(s.layout)));
+       }},
   };
 }
 
@@ -183,7 +293,9 @@ std::vector<Refusal> refusals_of_local_steps() {
 const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> kTable = [] {
     std::vector<Refusal> all = refusals_of_served();
-    for (const auto& more : {refusals_of_all(), refusals_of_local_steps()}) all.insert(all.end(), more.begin(), more.end());
+    for (const auto& more :
+         {refusals_of_all(), refusals_of_local_steps(), refusals_of_pruning(), refusals_of_rounding(), refusals_of_hints()})
+      all.insert(all.end(), more.begin(), more.end());
     return all;
   }();
   return kTable;

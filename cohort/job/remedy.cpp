@@ -13,7 +13,8 @@ const std::vector<RemedyRow>& remedy_rows() {
       {"staleness", "", "the rate of a push divided by the steps that it is late", 0, 0, 0, false},
       {"compensate", "LAMBDA", "the gradient corrected to first order for what the weights moved", 0.04, 1e-9, 1e6, false},
       {"lookahead", "", "workers get the weights where momentum will have taken them", 0, 0, 0, true},
-      {"drop", "STEPS", "a push that is more than STEPS late is dropped, and its samples are done again", kNeedsNumber, 0, 1e9, false}};
+      {"drop", "STEPS", "a push that is more than STEPS late is dropped, and its samples are done again", kNeedsNumber, 0, 1e9, false},
+      {"heloco", "", "a late change of diloco's weights is turned towards the outer momentum where it goes against it", 0, 0, 0, false}};
   return table;
 }
 

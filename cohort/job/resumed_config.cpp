@@ -4,7 +4,7 @@
 #include <system_error>
 
 #include "cohort/base/fail.h"
-#include "cohort/job/option_rules.h"
+#include "cohort/job/settings/option_rules.h"
 
 namespace cohort {
 namespace {
@@ -23,7 +23,7 @@ std::string to_text(const SettingChange& change) { return concat("changed: ", ch
 
 Config lasting_config(const Config& config) {
   Config lasting = config;
-  for (const char* const setting : {"resume", "json", "quiet", "inject"}) take_back(lasting, setting);
+  for (const char* const setting : {"resume", "json", "quiet", "inject", "serve"}) take_back(lasting, setting);
   return lasting;
 }
 
@@ -42,6 +42,10 @@ Config resumed_config(const ResumeRequest& request) {
   }
   const Config without_options = config;
   for (const std::string& name : request.names) find_setting(name)->copy(config, request.given);
+  if (!config.init_from.empty() && before.init_from.empty())
+    fail(ErrorCode::kBadInput, name_settings("--init-from "), config.init_from, name_settings(" would do nothing beside --resume: "),
+         request.run, " goes on with its own weights; leave it out, or begin another run");
+  find_setting("init-from")->copy(config, before);  // By whatever path it was named.
   keep_one_length(without_options, config);
   // What means something in the run alone, and no longer beside these options.
   leave_out_overridden(config, without_options, request.names);

@@ -7,32 +7,41 @@
 namespace cohort {
 
 enum class SyncKind {
-  kStep,    ///< All agree after every step.
-  kAsync,   ///< Each pushes its gradient to a server when it has one, and takes the newest weights.
-  kStale,   ///< The same, nobody more than `number` steps ahead of the slowest.
-  kLocal,   ///< Weights are averaged every `number` steps.
-  kDiloco,  ///< The same with an outer optimizer on the averaged change.
-  kQueue,   ///< Trained models queue up; a free worker takes one and trains it on.
+  kStep,     ///< All agree after every step.
+  kAsync,    ///< Each pushes its gradient to a server when it has one, and takes the newest weights.
+  kStale,    ///< The same, nobody more than `number` steps ahead of the slowest.
+  kLocal,    ///< Weights are averaged every `number` steps.
+  kDiloco,   ///< The same with an outer optimizer on the averaged change.
+  kQueue,    ///< Trained models queue up; a free worker takes one and trains it on.
+  kHogwild,  ///< Workers of one host write into one copy of the weights, without a lock.
 };
 
 struct SyncMode {
   SyncKind kind = SyncKind::kStep;
-  int64_t number = 0;     ///< K of stale, from 0; H of local and diloco, from 1.
-  bool newest = false;    ///< queue:newest: the newest model is served, and not the one that waits longest.
-  bool replaces = false;  ///< queue:replace: a finished model is taken as it is, and not merged into the newest.
+  int64_t number = 0;  ///< K of stale, from 0; H of local and diloco, from 1.
+  int fragments = 1;   ///< F of local:H:F and diloco:H:F, at most H: parts of the model that are exchanged in turn.
+  int quorum = 0;      ///< Q of local:H:quorum=Q and diloco:H:quorum=Q: workers that an exchange waits for; 0: all ranks make it together.
+  double grace_seconds = 0;  ///< Of a quorum: how long it then waits for the others.
+  bool newest = false;       ///< queue:newest: the newest model is served, and not the one that waits longest.
+  bool replaces = false;     ///< queue:replace: a finished model is taken as it is, and not merged into the newest.
+  bool overlaps = false;     ///< async:overlap and stale:K:overlap: weights of the next ticket travel while one is computed.
   bool operator==(const SyncMode&) const = default;
 };
 
-/// step, async, stale:K, local:H, diloco:H, queue[:newest][:replace]. Error(kBadInput) for anything else.
+/// step, async[:overlap], stale:K[:overlap], queue[:newest][:replace], hogwild, and local and diloco as :H[:F] or
+/// :H:quorum=Q[:grace=SECONDS]. Error(kBadInput) for anything else.
 SyncMode parse_sync(const std::string& text);
 std::string to_text(const SyncMode& mode);
-/// async and stale: gradients may come late.
+/// async and stale: gradients are pushed to the server, and may come late.
 bool has_late_gradients(const SyncMode& mode);
-/// Those and queue: workers talk to the one that serves, and to nobody else.
+/// Those, queue, hogwild, and local and diloco with a quorum: workers talk to the one that serves, and to nobody else.
 bool has_server(const SyncMode& mode);
-/// local and diloco: a worker trains by itself, and exchanges after every step whose number (from 1) is a multiple of H.
+/// local and diloco without a quorum: a worker trains by itself, and exchanges with all others after every step whose number (from 1) is a
+/// multiple of H.
 bool is_local(const SyncMode& mode);
 /// That H; 1 for all others.
 int64_t steps_between_exchanges(const SyncMode& mode);
+/// The H of local and diloco, with a quorum too; 1 for all others.
+int64_t steps_of_round(const SyncMode& mode);
 
 }  // namespace cohort

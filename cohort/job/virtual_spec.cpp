@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <set>
 
 #include "cohort/base/fail.h"
@@ -109,6 +110,13 @@ void set_key(VirtualSpec& spec, const std::string& key, const std::string& value
   }
 }
 
+std::string three_digits(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2e", number);
+  std::snprintf(text, sizeof text, "%.6g", std::strtod(text, nullptr));  // 1000, and not 1e+03.
+  return text;
+}
+
 }  // namespace
 
 VirtualSpec parse_virtual(const std::string& text) {
@@ -137,10 +145,20 @@ VirtualSpec parse_virtual(const std::string& text) {
   return spec;
 }
 
-std::string with_compute_seconds(const std::string& text, double seconds) {
-  char number[32];
-  std::snprintf(number, sizeof number, "%.3g", seconds);
-  return text + ",compute=" + number;
+std::string to_text(const VirtualSpec& spec) {
+  std::string text = concat("workers=", spec.workers);
+  if (spec.speed_sigma > 0) text += ",speed=lognormal:" + three_digits(spec.speed_sigma);
+  for (const auto& [worker, factor] : spec.slow) text += concat(",slow=", worker, ":", three_digits(factor));
+  if (spec.pause_every_seconds > 0) text += ",pauses=" + three_digits(spec.pause_every_seconds) + ":" + three_digits(spec.pause_seconds);
+  if (spec.bytes_per_second > 0) {
+    const bool is_fast = spec.bytes_per_second >= 1e8;
+    text += ",link=" + three_digits(1e6 * spec.latency_seconds) +
+            "us:" + (is_fast ? three_digits(spec.bytes_per_second * 8e-9) + "Gbit" : three_digits(spec.bytes_per_second * 8e-6) + "Mbit");
+  }
+  if (spec.mtbf_seconds > 0) text += ",mtbf=" + three_digits(spec.mtbf_seconds) + ",restart=" + three_digits(spec.restart_seconds);
+  return spec.compute_seconds > 0 ? with_compute_seconds(text, spec.compute_seconds) : text;
 }
+
+std::string with_compute_seconds(const std::string& text, double seconds) { return text + ",compute=" + three_digits(seconds); }
 
 }  // namespace cohort

@@ -25,6 +25,8 @@ struct VirtualSpec {
 /// workers=64,speed=lognormal:0.3,link=1ms:1Gbit,mtbf=600,restart=30,compute=0.01,pauses=10:2,slow=3:4.
 /// Error(kBadInput) for anything else, in one line.
 VirtualSpec parse_virtual(const std::string& text);
+/// As parse_virtual() reads it; numbers to three digits.
+std::string to_text(const VirtualSpec& spec);
 /// `text` with compute=SECONDS at its end.
 std::string with_compute_seconds(const std::string& text, double seconds);
 

@@ -24,6 +24,15 @@ TEST_CASE("--virtual: every key is read") {
   CHECK(parse_virtual("workers=2").bytes_per_second == 0);
 }
 
+TEST_CASE("--virtual: written as it is read") {
+  for (const char* text :
+       {"workers=64,speed=lognormal:0.3,slow=3:4,slow=5:2,pauses=10:2,link=1000us:1Gbit,mtbf=600,restart=20,compute=0.005",
+        "workers=3,slow=0:1.5,link=25us:56Mbit", "workers=1"}) {
+    CHECK(to_text(parse_virtual(text)) == text);
+    CHECK(parse_virtual(to_text(parse_virtual(text))) == parse_virtual(text));
+  }
+}
+
 TEST_CASE("--virtual: a measured time is given again") {
   const std::string text = with_compute_seconds("workers=2", 0.00123456);
   CHECK(text == "workers=2,compute=0.00123");

@@ -26,6 +26,10 @@ BatchTensors as_tensors(Batch& batch, const DataShape& shape) {
   BatchTensors tensors;
   if (shape.kind == DataShape::Kind::kImage) tensors.input = at::from_blob(batch.values.data(), sizes, at::kFloat);
   else tensors.input = at::from_blob(batch.tokens.data(), sizes, at::kLong);
+  if (shape.regression) {
+    tensors.target = at::from_blob(batch.numbers.data(), {batch.num_samples, shape.targets_per_sample()}, at::kFloat);
+    return tensors;
+  }
   std::vector<int64_t> target_sizes{batch.num_samples};
   if (shape.targets_per_sample() > 1 || shape.kind == DataShape::Kind::kText) target_sizes.push_back(shape.targets_per_sample());
   tensors.target = at::from_blob(batch.targets.data(), target_sizes, at::kLong);

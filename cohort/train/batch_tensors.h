@@ -13,7 +13,7 @@ namespace cohort {
 
 struct BatchTensors {
   at::Tensor input;   ///< {samples, ...shape.input}: float pictures, or int64 bytes.
-  at::Tensor target;  ///< {samples} or {samples, context}, int64.
+  at::Tensor target;  ///< {samples} or {samples, context}, int64; of a regression {samples, numbers}, float.
 };
 
 /// Wraps the batch's memory without a copy; the batch must outlive the tensors.

@@ -5,10 +5,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <stdexcept>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/files/file.h"
 #include "cohort/data/source.h"
 #include "cohort/models/registry.h"
 #include "cohort/testing/thread_ranks.h"
@@ -48,6 +50,81 @@ TEST_CASE("chunks of any size, on any number of ranks, count every sample once")
         throw std::runtime_error("ranks counted other samples than one does");
     }
   });
+}
+
+TEST_CASE("mistakes: the surest first, the same for chunks of any size on any number of ranks") {
+  const DataSet data = open_data("synthetic:1x8x8,classes=4,samples=300,noise=3");
+  const int64_t num_samples = data.validation->num_samples();
+  const auto model = build_model("fc:hidden=10", data.train->shape(), 1);
+  Group alone;
+  const Evaluation all = evaluate(*model, *data.validation, alone,
+                                  {.batch_size = num_samples, .with_confusion = true, .num_mistakes = static_cast<int>(num_samples)});
+  CHECK(static_cast<double>(all.mistakes.size()) == doctest::Approx(all.error * static_cast<double>(num_samples)));
+  REQUIRE(all.mistakes.size() > 6);
+  // What they say is so.
+  std::vector<std::vector<int64_t>> counts(4, std::vector<int64_t>(4));
+  for (size_t i = 0; i < all.mistakes.size(); ++i) {
+    const Mistake& each = all.mistakes[i];
+    if (i > 0) CHECK(all.mistakes[i - 1].probability >= each.probability);
+    Batch batch;
+    data.validation->read({&each.sample, 1}, batch);
+    CHECK(batch.targets[0] == each.label);
+    const BatchTensors tensors = as_tensors(batch, data.validation->shape());
+    const at::Tensor odds = model->forward(tensors.input).softmax(-1, at::kDouble);
+    CHECK(odds.argmax().item<int64_t>() == each.predicted);
+    CHECK(odds.max().item<double>() == doctest::Approx(each.probability).epsilon(1e-4));
+    ++counts[static_cast<size_t>(each.label)][static_cast<size_t>(each.predicted)];
+  }
+  for (size_t label = 0; label < 4; ++label) counts[label][label] = all.confusion[label][label];
+  CHECK(counts == all.confusion);
+  const auto samples_of = [](const Evaluation& evaluation) {
+    std::vector<int64_t> samples;
+    for (const Mistake& each : evaluation.mistakes) samples.push_back(each.sample);
+    return samples;
+  };
+  std::vector<int64_t> first = samples_of(all);
+  first.resize(5);
+  CHECK(samples_of(evaluate(*model, *data.validation, alone, {.batch_size = 7, .num_mistakes = 5})) == first);
+  CHECK(evaluate(*model, *data.validation, alone, {.batch_size = 7}).mistakes.empty());
+  run_thread_ranks(3, [&](Group& group) {
+    const auto own = build_model("fc:hidden=10", data.train->shape(), 1);
+    const Evaluation shared =
+        evaluate(*own, *data.validation, group, {.batch_size = 4, .num_mistakes = 5, .index = group.rank(), .count = group.size()});
+    if (samples_of(shared) != first || shared.error != all.error) throw std::runtime_error("ranks found other mistakes than one does");
+  });
+}
+
+TEST_CASE("a regression: the loss is the mean squared error, the error its root, chunks of any size, on any number of ranks") {
+  const TemporaryFolder folder;
+  std::string text = "a,b,y\n";
+  for (int i = 0; i < 60; ++i) text += concat(i, ",", i * i % 17, ",", 3 * i - 5, "\n");
+  write_file_atomically(folder / "t.csv", text);
+  const DataSet data = open_data("csv:" + (folder / "t.csv") + ",target=y,task=regression", {.validation_samples = 25});
+  const auto model = build_model("fc:hidden=10", data.train->shape(), 1);
+  CHECK(model->loss_name() == "mse");
+  // By hand, one sample after the other.
+  double squares = 0;
+  for (int64_t i = 0; i < 25; ++i) {
+    Batch batch;
+    data.validation->read({&i, 1}, batch);
+    const BatchTensors tensors = as_tensors(batch, data.train->shape());
+    CHECK(tensors.target.sizes() == at::IntArrayRef({1, 1}));
+    squares += std::pow(model->forward(tensors.input).item<double>() - static_cast<double>(batch.numbers[0]), 2);
+  }
+  for (const int64_t size : {int64_t{1}, int64_t{7}, int64_t{25}}) {
+    run_thread_ranks(2, [&](Group& group) {
+      const auto own = build_model("fc:hidden=10", data.train->shape(), 1);
+      const Evaluation found = evaluate(*own, *data.validation, group,
+                                        {.batch_size = size, .with_confusion = true, .index = group.rank(), .count = group.size()});
+      if (std::abs(found.loss - squares / 25) > 1e-5 || std::abs(found.error - std::sqrt(squares / 25)) > 1e-5 || !found.confusion.empty())
+        throw std::runtime_error(concat("loss ", found.loss, ", error ", found.error, ", by hand ", squares / 25));
+    });
+  }
+  CHECK(gives_scores(*model, *data.validation));
+  const auto wide = build_model("fc:hidden=10", DataShape{DataShape::Kind::kImage, {2}, 3, {}, true}, 1);
+  Group alone;
+  CHECK_THROWS_WITH_AS(evaluate(*wide, *data.validation, alone, {}),
+                       doctest::Contains("as many numbers for a sample as the data has to predict"), Error);
 }
 
 TEST_CASE("a loss of the model's own is the mean over the samples, chunks of any size; without scores there is no error") {

@@ -18,6 +18,7 @@
 #include "cohort/base/files/append_file.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/log.h"
+#include "cohort/base/text/base64.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/report/tensorboard.h"
@@ -63,7 +64,8 @@ void drop_lines_after(const fs::path& run, int64_t last_step) {
     if (!json.is_object()) return ++num_broken, false;
     const std::string event = json.value("event", "");
     if (event == DoneRecord::kEvent || event == InterruptedRecord::kEvent || event == RanksRecord::kEvent ||
-        event == ConfusionRecord::kEvent || event == SampleRecord::kEvent || event == AsyncRecord::kEvent)
+        event == ConfusionRecord::kEvent || event == MistakesRecord::kEvent || event == SampleRecord::kEvent ||
+        event == AsyncRecord::kEvent)
       return false;
     return !json.contains("step") || !json["step"].is_number_integer() || json["step"].get<int64_t>() <= last_step;
   });
@@ -173,7 +175,7 @@ void Metrics::step(const StepRecord& step) {
 
 void Metrics::evaluation(const EvalRecord& evaluation) {
   event(evaluation);
-  const auto& [step, loss, error, unused] = evaluation;
+  const auto& [step, loss, error, unused, metrics] = evaluation;
   const bool known = !std::isnan(error);
   char row[96], error_text[32] = "";
   if (known) std::snprintf(error_text, sizeof error_text, "%.9g", error);
@@ -181,12 +183,43 @@ void Metrics::evaluation(const EvalRecord& evaluation) {
   outputs_->write_csv(row);
   scalars(step, {{"validation/loss", loss}});
   if (known) scalars(step, {{"validation/error", error}});
+  for (const auto& [name, value] : metrics) scalars(step, {{("validation/" + name).c_str(), value}});
   flush();
 }
 
 void Metrics::noise_scale(const NoiseRecord& noise) {
   event(noise);
   if (std::isfinite(noise.noise_scale)) scalars(noise.step, {{"train/noise_scale", noise.noise_scale}});
+}
+
+void Metrics::mistakes(const MistakesRecord& mistakes) {
+  event(mistakes, /*to_stdout_too=*/false);
+  outputs_->write_events([&](report::TensorBoardWriter& writer) {
+    for (const MistakeRecord& each : mistakes.pictures)
+      writer.picture(concat("mistakes/", each.label, " taken for ", each.predicted, " (sample ", each.sample, ")"), mistakes.step,
+                     from_base64(each.png).value_or(""), wall_seconds());
+    return false;
+  });
+}
+
+void Metrics::begin_session(const std::vector<std::pair<std::string, std::string>>& settings) {
+  std::vector<report::SessionSetting> parameters;
+  for (const auto& [name, value] : settings) {
+    if (const auto number = parse_number(value)) parameters.push_back({name, *number});
+    else if (value == "true" || value == "false") parameters.push_back({name, value == "true"});
+    else parameters.push_back({name, value.starts_with('"') && value.size() >= 2 ? value.substr(1, value.size() - 2) : value});
+  }
+  outputs_->write_events([&](report::TensorBoardWriter& writer) {
+    writer.begin_session(parameters, wall_seconds());
+    return false;
+  });
+}
+
+void Metrics::end_session(bool succeeded) {
+  outputs_->write_events([&](report::TensorBoardWriter& writer) {
+    writer.end_session(succeeded, wall_seconds());
+    return false;
+  });
 }
 
 void Metrics::scalars(int64_t step, const std::vector<std::pair<const char*, double>>& values) {

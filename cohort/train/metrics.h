@@ -25,6 +25,10 @@ class Metrics {
   void step(const StepRecord& step);
   void evaluation(const EvalRecord& evaluation);
   void noise_scale(const NoiseRecord& noise);
+  void mistakes(const MistakesRecord& mistakes);
+  /// For TensorBoard: the run's settings, as TOML writes them, and how the process ended.
+  void begin_session(const std::vector<std::pair<std::string, std::string>>& settings);
+  void end_session(bool succeeded);
   /// Any other event; `to_stdout_too` false for what only the report reads.
   void event(const RunEvent& event, bool to_stdout_too = true);
   void flush();

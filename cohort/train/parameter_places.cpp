@@ -18,13 +18,16 @@ const std::vector<std::pair<at::ScalarType, DType>> kTypes = {
 
 }  // namespace
 
-bool can_be_saved(at::ScalarType type) {
-  return std::any_of(kTypes.begin(), kTypes.end(), [&](const auto& known) { return known.first == type; });
+std::optional<DType> stored_type(at::ScalarType type) {
+  for (const auto& [torch_type, stored] : kTypes)
+    if (torch_type == type) return stored;
+  return std::nullopt;
 }
 
+bool can_be_saved(at::ScalarType type) { return stored_type(type).has_value(); }
+
 DType dtype_of(const FlatPiece& piece) {
-  for (const auto& [torch_type, type] : kTypes)
-    if (torch_type == piece.values.scalar_type()) return type;
+  if (const std::optional<DType> type = stored_type(piece.values.scalar_type())) return *type;
   fail(ErrorCode::kBadInput, "tensor ", piece.name, " has a type that checkpoints cannot hold");
 }
 

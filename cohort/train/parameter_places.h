@@ -33,5 +33,7 @@ bool can_be_saved(at::ScalarType type);
 DType dtype_of(const FlatPiece& piece);
 /// The reverse, of a DType as a number; empty for one that LibTorch has not.
 std::optional<at::ScalarType> torch_type_of(int dtype);
+/// The other way; none for a type that no file holds.
+std::optional<DType> stored_type(at::ScalarType type);
 
 }  // namespace cohort

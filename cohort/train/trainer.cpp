@@ -88,11 +88,11 @@ TrainResult Loop::train() {
   reporter_.start();
   const int64_t first = saver_.first_step();
   if (run_.options.keep_first) saver_.save(first, /*is_last=*/false, reporter_);
-  if (first < run_.total_steps) {
+  if (first < run_.total_steps && !after_.ends()) {
     Loader loader(run_.data.train, run_.loader_options(first));
     for (int64_t number = first; !after_.ends(); ++number) train_step(loader, number);
   }
-  after_.evaluate_what_is_there();
+  after_.evaluate_at_end();
   reporter_.end(after_.result());
   return after_.result();
 }

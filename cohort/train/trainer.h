@@ -2,6 +2,8 @@
 // One training run on one rank of the job.
 
 #include <cstdint>
+#include <map>
+#include <string>
 
 #include "cohort/base/export.h"
 #include "cohort/data/source.h"
@@ -14,9 +16,13 @@ struct TrainResult {
   int64_t steps = 0;  ///< Completed, those before a resume included.
   double loss = 0;    ///< Of the last step.
   double val_loss = 0, val_error = 0;
+  int64_t test_samples = 0;  ///< Of the test set, that were evaluated at the end; 0: none, or the run was interrupted.
+  double test_loss = 0, test_error = 0;
+  std::map<std::string, double> metrics, test_metrics;  ///< Of config.metrics, by name.
   double seconds = 0;
   double step_seconds = 0;  ///< Median.
   bool interrupted = false;
+  std::string reason;  ///< Why it ended: "steps" (all were made), "goal" or "patience"; empty where it was interrupted.
 };
 
 /// Trains as `config` says, into runs/MODEL-YYYYMMDD-HHMMSS where config.run is empty; every rank of `world` calls it with the same

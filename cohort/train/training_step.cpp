@@ -16,10 +16,12 @@
 #include "cohort/base/text/json.h"
 #include "cohort/job/fault.h"
 #include "cohort/job/sync_mode.h"
+#include "cohort/job/training/label_smoothing.h"
 #include "cohort/models/model_errors.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/tensor/shard_graph.h"
 #include "cohort/train/batch_tensors.h"
+#include "cohort/train/run/not_finite.h"
 #include "cohort/train/strategy_options.h"
 #include "cohort/world/stop.h"
 
@@ -61,7 +63,13 @@ int64_t TrainingStep::samples_of_update(const LoadedBatch& batch) const {
   return round_ ? batch.num_local_samples() : batch.global_samples;
 }
 
-at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const at::Tensor& target, int64_t all_samples) const {
+TrainingStep::Rows TrainingStep::rows_of(const BatchTensors& whole, const LoadedBatch& loaded, int64_t offset, int64_t count) {
+  return {whole.input.narrow(0, offset, count), whole.target.narrow(0, offset, count),
+          std::span(loaded.samples).subspan(static_cast<size_t>(offset), static_cast<size_t>(count))};
+}
+
+at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const Rows& rows, int64_t all_samples) const {
+  const at::Tensor& target = rows.target;
   const int64_t count = target.size(0);
   if (count == 0) return output.sum() * 0;
   const at::Tensor logits = for_loss(output);
@@ -75,8 +83,12 @@ at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const at::Tenso
   } else if (divided) {
     mean = divided_cross_entropy(logits, target, part_.tensor());
   } else {
-    mean = mean_loss(model_, logits, target, config_.label_smoothing);
+    mean = mean_loss(model_, logits, target,
+                     label_smoothing_over_all(config_.label_smoothing, config_.label_smoothing_over, shape_.num_classes));
   }
+  if (options_.teacher)
+    mean = options_.teacher->add_to(mean, divided ? gather_from_ranks(logits, logits.dim() - 1, part_.tensor()) : logits, rows.samples,
+                                    rows.input);
   check_has_gradient(model_, logits, mean);
   return mean * (static_cast<double>(count) / static_cast<double>(all_samples));
 }
@@ -116,14 +128,14 @@ void TrainingStep::run_pipeline(LoadedBatch& loaded, int64_t number) {
       if (pieces[piece].size() > 0 || options_.empty_forward) round.push_back(piece);
     if (round.empty()) continue;
     const int num_micro_batches = static_cast<int>(round.size());
-    const auto rows = [&](const at::Tensor& tensor, int k) {
+    const auto rows = [&](int k) {
       const size_t piece = round[static_cast<size_t>(k)];
-      return tensor.narrow(0, offsets[piece], pieces[piece].size());
+      return rows_of(whole, loaded, offsets[piece], pieces[piece].size());
     };
     PipelineWork work;
-    work.input = [&](int k) { return rows(whole.input, k); };
+    work.input = [&](int k) { return rows(k).input; };
     work.loss = [&](int k, const at::Tensor& output) {
-      const at::Tensor loss = share_of_loss(output, rows(whole.target, k), samples_of_update(loaded));
+      const at::Tensor loss = share_of_loss(output, rows(k), samples_of_update(loaded));
       loss_sum += loss.item<double>();
       return start_of_backward(loss, round[static_cast<size_t>(k)] == last);
     };
@@ -160,13 +172,13 @@ void TrainingStep::run_in_turn(LoadedBatch& loaded, int64_t number) {
     const int64_t count = loaded.pieces[piece].size();
     if (count == 0) continue;
     const StepContextScope context(context_of(loaded.pieces[piece], number));
-    const at::Tensor input = whole.input.narrow(0, offset, count), target = whole.target.narrow(0, offset, count);
+    const Rows rows = rows_of(whole, loaded, offset, count);
     offset += count;
     in_turn.begin_piece(static_cast<int>(piece / pieces_of_rank), static_cast<int>(piece % pieces_of_rank), count);
     at::Tensor loss;
     {
       const AutocastScope autocast(job_.precision, options_.device.type());
-      loss = share_of_loss(model_.forward(input), target, loaded.global_samples);
+      loss = share_of_loss(model_.forward(rows.input), rows, loaded.global_samples);
     }
     loss_sum += loss.item<double>();
     start_of_backward(loss, false).backward();
@@ -198,13 +210,13 @@ void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
     if (!runs(piece)) continue;
     const int64_t count = pieces[piece].size();
     const StepContextScope context(context_of(pieces[piece], number));
-    const at::Tensor input = whole.input.narrow(0, offset, count), target = whole.target.narrow(0, offset, count);
+    const Rows rows = rows_of(whole, loaded, offset, count);
     at::Tensor loss;
     offset += count;
     const double begin = steady_seconds();
     {
       const AutocastScope autocast(job_.precision, options_.device.type());
-      loss = share_of_loss(model_.forward(input), target, samples_of_update(loaded));
+      loss = share_of_loss(model_.forward(rows.input), rows, samples_of_update(loaded));
     }
     loss_sum += loss.item<double>();
     const double forward_end = steady_seconds();
@@ -234,15 +246,23 @@ void TrainingStep::agree(StepResult& out, const LoadedBatch& batch, int64_t numb
   out.stop = agreed.stop;
 }
 
-void TrainingStep::check_finite(const std::string& which, double loss, int64_t number) const {
+void TrainingStep::check_finite(const std::string& which, double loss, int64_t number, LoadedBatch* batch) const {
   if (std::isfinite(loss)) return;
+  // Layers that exchange with other ranks (of a part, batch norm over ranks) cannot run here alone, and samples of a device are there.
+  at::Tensor input;
+  if (batch && batch->num_local_samples() > 0 && part_.is_whole() && !options_.in_turn && !options_.empty_forward &&
+      options_.device.is_cpu())
+    input = as_tensors(batch->batch, shape_).input;
+  const AutocastScope autocast(job_.precision, options_.device.type());
   // The sign of a NaN says nothing, and "-nan" looks as if it did.
   fail(ErrorCode::kFailed, which, " is not finite (", std::isnan(loss) ? std::string("nan") : concat(loss), ") at step ", number + 1,
        name_settings("; use a smaller --lr (now "), job_.learning_rate.at(number, options_.total_steps),
        name_settings("), --warmup-steps or --clip-norm"),
        job_.precision == Precision::kFp16 ? name_settings(", or --precision bf16, which has the range of fp32") : "",
-       model_.loss() ? concat("; or the loss: ", model_.title(), " has its own, which must be the mean over the samples, not their sum")
-                     : "",
+       model_.loss_name() == "own"
+           ? concat("; or the loss: ", model_.title(), " has its own, which must be the mean over the samples, not their sum")
+           : "",
+       job_.layout.zero == 3 ? "" : first_not_finite(model_, input),  // There weights are elsewhere between steps.
        ". What the last checkpoint holds, where there is one, is untouched");
 }
 
@@ -288,14 +308,16 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   m.learning_rate = job_.learning_rate.at(number, options_.total_steps) * (bears_fault(Fault::kLearningRate) ? 1.01 : 1);
   agree(out, batch, number);
   if (exchanges_after(number))
-    check_finite(steps_between_exchanges_ > 1 ? "the mean loss since the last exchange" : "the loss", m.loss, number);
+    check_finite(steps_between_exchanges_ > 1 ? "the mean loss since the last exchange" : "the loss", m.loss, number, &batch);
   const double update_begin = steady_seconds();
+  if (options_.pruner) options_.pruner->begin_update(number);
   const StepOutcome outcome =
       strategy_.step({.learning_rate = m.learning_rate,
                       .clip_norm = options_.noise ? options_.noise->clip_norm(config_.clip_norm) : config_.clip_norm,
                       .check_finite = needs_loss_scale(job_.precision),
                       .add_other_parts = part_.add_other_parts(),
                       .exchange = exchanges_after(number)});
+  if (options_.pruner) options_.pruner->end_update();
   if (options_.noise) out.noise = options_.noise->end_step(outcome);
   scaler_.update(outcome.skipped);
   out.skipped = outcome.skipped;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/data/loader.h"
@@ -13,10 +14,13 @@
 #include "cohort/parallel/strategy.h"
 #include "cohort/pipeline/model_part.h"
 #include "cohort/record/step_records.h"
+#include "cohort/train/batch_tensors.h"
+#include "cohort/train/distil/teacher_answers.h"
 #include "cohort/train/in_turn.h"
 #include "cohort/train/loss_scaler.h"
 #include "cohort/train/noise_meter.h"
 #include "cohort/train/precision.h"
+#include "cohort/train/pruning/pruner.h"
 #include "cohort/train/run/local_round.h"
 #include "cohort/train/run/step_trace.h"
 
@@ -29,10 +33,12 @@ struct TrainingStepOptions {
   int microbatches = 1;         ///< Of a pipeline, each micro-step (times its replicas where stages have replicas of their own).
   bool empty_forward = false;   ///< A rank without samples in a micro-step runs it with none: its layers exchange (batch norm over ranks).
   NoiseMeter* noise = nullptr;  ///< Measures, where the noise scale is asked for.
+  Pruner* pruner = nullptr;     ///< Where weights are pruned.
   StepTrace* trace = nullptr;   ///< Gets the parts of each step, where they are to be kept.
   InTurn* in_turn = nullptr;    ///< Not null: this process does all ranks' pieces, which the batch holds one rank after the other.
   /// Not empty: in place of the loss of the model.
   std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> loss = {};
+  const TeacherAnswers* teacher = nullptr;  ///< Not null: whose scores are a part of the loss.
 };
 
 struct StepResult {
@@ -56,8 +62,9 @@ class TrainingStep {
   /// counts from 0. Error(kFailed) when the loss is not finite.
   StepResult run(int64_t number, LoadedBatch& batch);
 
-  /// Error(kFailed) in one line with advice, where a loss after this step's forward is not finite; `which`: "the loss".
-  void check_finite(const std::string& which, double loss, int64_t number) const;
+  /// Error(kFailed) in one line with advice and the first tensor that is not, where a loss after this step's forward is not finite;
+  /// `which`: "the loss". `batch`: what it was of, null where that is gone.
+  void check_finite(const std::string& which, double loss, int64_t number, LoadedBatch* batch = nullptr) const;
 
   /// Since the start of the run, resumed ones included.
   int64_t skipped_steps() const { return scaler_.skipped_steps(); }
@@ -74,8 +81,14 @@ class TrainingStep {
   /// What backward() starts from: scaled as the precision asks. `is_last`: of the pieces of its replica.
   at::Tensor start_of_backward(const at::Tensor& loss, bool is_last) const;
   StepContext context_of(const Share& piece, int64_t number) const;
+  /// Some samples of a loaded batch.
+  struct Rows {
+    at::Tensor input, target;
+    std::span<const int64_t> samples;  ///< Their indices in the data.
+  };
+  static Rows rows_of(const BatchTensors& whole, const LoadedBatch& loaded, int64_t offset, int64_t count);
   /// The part of the step's loss that these samples are, not scaled.
-  at::Tensor share_of_loss(const at::Tensor& output, const at::Tensor& target, int64_t all_samples) const;
+  at::Tensor share_of_loss(const at::Tensor& output, const Rows& rows, int64_t all_samples) const;
   int64_t samples_of_update(const LoadedBatch& batch) const;
   bool exchanges_after(int64_t number) const { return (number + 1) % steps_between_exchanges_ == 0; }
   void agree(StepResult& out, const LoadedBatch& batch, int64_t number);

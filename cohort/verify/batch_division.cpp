@@ -14,6 +14,8 @@
 // Cost: two forward and backward passes over one batch in double; where these differ, three more, and where
 // that does not decide, five in fp32.
 #include "cohort/verify/batch_division.h"
+#include "cohort/job/training/label_smoothing.h"
+#include "cohort/train/run/initial_model.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/Exception.h>
@@ -33,7 +35,6 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/data/loader.h"
-#include "cohort/models/registry.h"
 #include "cohort/models/step_context.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/train/batch_tensors.h"
@@ -76,7 +77,7 @@ class FirstBatch {
 
   /// With the batch divided as `layout` divides it.
   MadeOfBatch run(at::ScalarType type, double nudge, const Layout& layout) {
-    const std::shared_ptr<LayerGraph> model = build_model(config_.model, data_.train->shape(), config_.seed);
+    const std::shared_ptr<LayerGraph> model = initial_model(config_, data_.train->shape()).model;
     model->to(type);
     if (nudge > 0) nudge_weights(*model, nudge);
     model->train();
@@ -119,7 +120,8 @@ class FirstBatch {
                                 .granularity = granularity,
                                 .pieces = pieces,
                                 .end_step = 1,
-                                .all_in_turn = true});
+                                .all_in_turn = true,
+                                .augmentation = Augmentation(config_.augment, data_.train->shape(), config_.seed)});
     return loader.next();
   }
 
@@ -144,7 +146,9 @@ class FirstBatch {
       const StepContextScope context({config_.seed, 0, loaded.pieces[piece].begin});
       in_turn.begin_piece(static_cast<int>(piece / pieces_of_share), static_cast<int>(piece % pieces_of_share), count);
       const at::Tensor output = model.forward(whole.input.narrow(0, offset, count));
-      const at::Tensor mean = mean_loss(model, output, whole.target.narrow(0, offset, count), config_.label_smoothing);
+      const at::Tensor mean =
+          mean_loss(model, output, whole.target.narrow(0, offset, count),
+                    label_smoothing_over_all(config_.label_smoothing, config_.label_smoothing_over, data_.train->shape().num_classes));
       (mean * (static_cast<double>(count) / static_cast<double>(loaded.global_samples))).backward();
       offset += count;
       in_turn.end_piece();

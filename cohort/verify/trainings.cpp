@@ -60,6 +60,8 @@ Trainings::Trainings(const Config& config, const DataSet& data) : config_(config
   config_.goal.clear();
   // Kernels divide sums by threads, so all runs use the same number.
   config_.threads = std::max(1, config_.threads);
+  // And all are told the same by a teacher, to the last bit.
+  if (!config_.teacher.empty() && config_.teacher_answers == "auto") config_.teacher_answers = "live";
 }
 Trainings::~Trainings() = default;
 

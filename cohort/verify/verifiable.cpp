@@ -10,20 +10,29 @@
 namespace cohort {
 namespace {
 
+/// Whether an exchange takes the workers' mean, and no outer step is made.
+bool averages(const SyncMode& sync, const Config& config) {
+  return sync.kind == SyncKind::kLocal || (sync.kind == SyncKind::kDiloco && config.outer_lr == 1 && config.outer_momentum == 0);
+}
+
 /// Of workers that do not wait: one alone is one process; and all gradients of one version, applied one after the other, are what plain SGD
-/// sums.
+/// sums, as is an average of all workers after every step.
 void check_served(const SyncMode& sync, const Config& config, const Layout& layout) {
-  if (layout.num_ranks() == 1) return;
-  const bool is_step = sync.kind == SyncKind::kStale && sync.number == 0 && config.remedy.empty();
+  if (layout.num_ranks() == 1 && (sync.quorum == 0 || averages(sync, config))) return;
+  const bool waits_for_all = sync.quorum == layout.num_ranks() && sync.number == 1 && averages(sync, config);
+  const bool is_step = waits_for_all || (sync.kind == SyncKind::kStale && sync.number == 0 && config.remedy.empty());
   if (!is_step)
     fail(ErrorCode::kBadInput, "verify: sync=", layout.sync, config.remedy.empty() ? "" : name_settings(" with --remedy " + config.remedy),
          " is another training by design, so there is nothing to compare; verify the layout with sync=step",
-         name_settings(", or see the server itself with sync=stale:0 and --optimizer sgd, or with one worker"));
+         sync.quorum > 0 ? name_settings(", or see the exchange itself with sync=local:1:quorum=N of N workers and --optimizer sgd")
+                         : name_settings(", or see the server itself with sync=stale:0 and --optimizer sgd, or with one worker"));
   if (config.optimizer != "sgd" || config.clip_norm > 0)
     fail(ErrorCode::kBadInput, "verify: sync=", layout.sync,
          config.clip_norm > 0 ? concat(name_settings(" with --clip-norm "), config.clip_norm)
                               : name_settings(" with --optimizer " + config.optimizer),
-         " moves the weights a worker's share at a time, which is another training by design; ",
+         sync.quorum == 0       ? " moves the weights a worker's share at a time, which is another training by design; "
+         : config.clip_norm > 0 ? " is another training by design: each worker clips its own gradient; "
+                                : " keeps a state in each worker, which no single process has; ",
          name_settings("use --optimizer sgd without --clip-norm"), ", or sync=step");
 }
 
@@ -33,12 +42,11 @@ void check_sync(const Config& config, const Layout& layout) {
   const SyncMode sync = parse_sync(layout.sync);
   if (sync.kind == SyncKind::kStep) return;
   if (!is_local(sync)) return check_served(sync, config, layout);
-  const bool averages = sync.kind == SyncKind::kLocal || (config.outer_lr == 1 && config.outer_momentum == 0);
   const std::string outer = sync.kind == SyncKind::kDiloco ? concat(name_settings(" with --outer-lr "), config.outer_lr,
                                                                     name_settings(" and --outer-momentum "), config.outer_momentum)
                                                            : "";
   const bool is_alone = num_pipelines(layout) == 1;
-  if (!averages || (sync.number > 1 && !is_alone))
+  if (!averages(sync, config) || (sync.number > 1 && !is_alone))
     fail(ErrorCode::kBadInput, "verify: sync=", layout.sync, outer,
          " is another training by design, so there is nothing to compare; verify the layout with sync=step",
          name_settings(", or see the exchange itself with sync=local:1 (or diloco:1 --outer-lr 1 --outer-momentum 0) and --optimizer sgd"));

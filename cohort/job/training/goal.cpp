@@ -8,17 +8,23 @@
 
 namespace cohort {
 
-Goal parse_goal(const std::string& text) {
-  const std::vector<std::string> metrics = {"val_error", "val_loss", "loss"};
+Goal parse_goal(const std::string& text, const std::string& more) {
+  std::vector<std::string> metrics = {"val_error", "val_loss", "loss"};
+  for (const std::string& name : split(more, ','))
+    if (!trim(name).empty()) metrics.push_back(trim(name));
   const size_t at = text.find_first_of("<>");
   if (at == std::string::npos)
     fail(ErrorCode::kBadInput, name_settings("--goal '"), text, "': expected METRIC<VALUE, for example val_error<0.12");
   Goal goal{trim(text.substr(0, at)), text[at] == '<', 0};
   if (std::find(metrics.begin(), metrics.end(), goal.metric) == metrics.end())
-    fail(ErrorCode::kBadInput, name_settings("--goal '"), text, "': unknown metric '", goal.metric, "'; metrics: ", join(metrics, " "));
+    fail(ErrorCode::kBadInput, name_settings("--goal '"), text, "': unknown metric '", goal.metric, "'; metrics: ", join(metrics, " "),
+         name_settings("; --metrics adds others"));
   const auto value = parse_number(trim(text.substr(at + 1)));
   if (!value) fail(ErrorCode::kBadInput, name_settings("--goal '"), text, "': '", trim(text.substr(at + 1)), "' is not a number");
   goal.value = *value;
+  if (goal.metric == "val_error" && (goal.below ? goal.value <= 0 : goal.value < 0))
+    fail(ErrorCode::kBadInput, name_settings("--goal '"), text, "': no error is below 0, so this is ", goal.below ? "never" : "always",
+         " so; an error is a fraction, as in val_error<0.12");
   return goal;
 }
 

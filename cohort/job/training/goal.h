@@ -6,13 +6,14 @@
 
 namespace cohort {
 
-/// `val_error<0.12`: metric is val_error or val_loss or loss.
+/// `val_error<0.12`: metric is val_error or val_loss or loss, or one that --metrics names.
 struct Goal {
   std::string metric;
   bool below = true;
   double value = 0;
   bool reached(const std::map<std::string, double>& metrics) const;
 };
-Goal parse_goal(const std::string& text);
+/// `more`: the names of --metrics, joined by ','. Error(kBadInput).
+Goal parse_goal(const std::string& text, const std::string& more = "");
 
 }  // namespace cohort

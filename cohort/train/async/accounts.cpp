@@ -63,6 +63,7 @@ AsyncRecord Accounts::record() const {
     record.dropped += worker.dropped;
     record.lost += worker.lost;
     record.deaths += worker.deaths;
+    record.left += worker.left;
   }
   std::map<int64_t, int64_t> bins;
   for (const auto& [staleness, pushes] : staleness_) bins[bin_of(staleness)] += pushes;
@@ -82,7 +83,8 @@ AsyncRecord Accounts::record() const {
 Json Accounts::state() const {
   Json workers = Json::array(), staleness = Json::array();
   for (const AsyncRecord::Worker& w : workers_)
-    workers.push_back({w.pushes, w.samples, w.dropped, w.lost, w.deaths, w.computing_seconds, w.waiting_seconds, w.moving_seconds});
+    workers.push_back({w.pushes, w.samples, w.dropped, w.lost, w.deaths, w.computing_seconds, w.waiting_seconds, w.moving_seconds, w.left,
+                       w.pushing_seconds});
   for (const auto& [late, pushes] : staleness_) staleness.push_back({late, pushes});
   return Json{{"workers", workers},
               {"staleness", staleness},
@@ -92,11 +94,11 @@ Json Accounts::state() const {
 
 void Accounts::load(const Json& state, const std::string& where) {
   const auto refuse = [&] { fail(ErrorCode::kBadInput, where, ": the accounts of the workers are damaged"); };
-  const auto rows = [&](const char* key, size_t columns) {
+  const auto rows = [&](const char* key, size_t columns, size_t earlier_columns) {
     const Json list = state.is_object() ? state.value(key, Json()) : Json();
     if (!list.is_array()) refuse();
     for (const Json& row : list) {
-      if (!row.is_array() || row.size() != columns) refuse();
+      if (!row.is_array() || (row.size() != columns && row.size() != earlier_columns)) refuse();
       for (const Json& number : row)
         if (!number.is_number() || !(number.get<double>() >= 0)) refuse();
     }
@@ -107,7 +109,7 @@ void Accounts::load(const Json& state, const std::string& where) {
     if (!list.is_array() || list.size() != 2 || !list[0].is_number() || !list[1].is_number()) refuse();
     return list;
   };
-  const Json workers = rows("workers", 8), staleness = rows("staleness", 2);
+  const Json workers = rows("workers", 10, 8), staleness = rows("staleness", 2, 2);
   if (workers.size() < workers_.size() || workers.size() > kMostWorkers) refuse();
   of(static_cast<int>(workers.size()) - 1);  // Those who joined.
   for (size_t i = 0; i < workers_.size(); ++i) {
@@ -117,6 +119,9 @@ void Accounts::load(const Json& state, const std::string& where) {
     double* const seconds[] = {&w.computing_seconds, &w.waiting_seconds, &w.moving_seconds};
     for (size_t at = 0; at < 5; ++at) *counts[at] = row[at].get<int64_t>();
     for (size_t at = 0; at < 3; ++at) *seconds[at] = row[5 + at].get<double>();
+    if (row.size() < 10) continue;  // Written before there were these.
+    w.left = row[8].get<int64_t>();
+    w.pushing_seconds = row[9].get<double>();
   }
   staleness_.clear();
   for (const Json& row : staleness) staleness_[row[0].get<int64_t>()] += row[1].get<int64_t>();

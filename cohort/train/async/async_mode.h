@@ -38,6 +38,7 @@ struct TicketResult {
 /// Of one worker, from its pull to its push.
 struct Work {
   Ticket ticket;
+  int worker = 0;            ///< For modes that do the workers' half too.
   int64_t base_version = 0;  ///< Pushes applied when it was served,
   int64_t base_samples = 0;  ///< and samples of them.
   double loss = 0;
@@ -89,6 +90,8 @@ class AsyncMode : public AsyncModel {
   /// In place of worked(): the module is the mode's again, and what push() needs beside what comes back is in `work`.
   virtual void handed_out(Work& work) = 0;
   virtual int64_t version() const = 0;  ///< Pushes applied.
+  /// What worked() keeps from one ticket of that worker to the next is gone with it.
+  virtual void forget(int /*worker*/) {}
 
   /// Tensors as a worker hands them over, to read into; of those that come first num_optional() may be missing.
   virtual std::vector<at::Tensor> empty_handed_over() const = 0;
@@ -107,11 +110,18 @@ struct HandedOver {
 class WorkerSide {
  public:
   virtual ~WorkerSide() = default;
+  /// Where the server's weights are, as share_weights() has it; "" for a mode that does not share them. Before anything else, and again
+  /// with each connection.
+  virtual void share(const std::string& /*address*/) {}
   /// Memory for what served() sends: the module's own where it has it.
   virtual const std::vector<at::Tensor>& pulled() const = 0;
   /// As AsyncMode's.
   virtual std::vector<at::Tensor> empty_handed_over() const = 0;
   virtual HandedOver hand_over(const Ticket& ticket, TicketResult result, const StepNumbers& numbers) = 0;
+  /// What was handed over last was not applied, and its ticket is done again.
+  virtual void take_back() {}
+  /// Nobody knows whether it was: what is kept from one ticket to the next is not any more.
+  virtual void begin_anew() {}
 };
 
 /// A push that was applied.

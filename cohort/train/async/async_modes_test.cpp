@@ -290,6 +290,9 @@ void check_goes_on(const Options& options) {
 TEST_CASE("modes go on from their state") {
   for (const Kind kind : {Kind::kSgd, Kind::kMomentum, Kind::kAdam}) {
     check_goes_on<GradientServer>(GradientServerOptions{.rule = {.kind = kind}, .global_batch = 4});
+    for (const char* compress : {"fp16", "int8"})
+      check_goes_on<GradientServer>(
+          GradientServerOptions{.rule = {.kind = kind}, .remedy = {"drop", 1}, .global_batch = 4, .compress = compress});
     check_goes_on<ModelQueue>(ModelQueueOptions{.rule = {.kind = kind}, .global_batch = 4, .capacity = 3});
   }
 }
@@ -309,6 +312,7 @@ TEST_CASE("accounts: staleness in bins, median and 99th percentile, and a state 
   for (int i = 0; i < 100; ++i) accounts.push(i % 2, ticket_of(0, 2, 4), {.staleness = i < 60 ? i % 2 : i < 98 ? 5 : 40, .late_steps = 1});
   accounts.push(2, ticket_of(0, 2, 4), {.dropped = true, .staleness = 9});
   accounts.of(1).waiting_seconds = 0.1 + 0.2;
+  accounts.of(1).left = 2, accounts.of(1).pushing_seconds = 0.5;
   accounts.moved(5, 6);
   const AsyncRecord record = accounts.record();
   CHECK(record.pushes == 100);
@@ -321,6 +325,12 @@ TEST_CASE("accounts: staleness in bins, median and 99th percentile, and a state 
   Accounts again(3);
   again.load(Json::parse(accounts.state().dump()), "test");
   CHECK(again.state() == accounts.state());
+  Json earlier = accounts.state();  // Of a version without the last two columns.
+  for (Json& row : earlier["workers"]) row.erase(row.size() - 1), row.erase(row.size() - 1);
+  Accounts from_earlier(3);
+  from_earlier.load(earlier, "test");
+  CHECK(from_earlier.record().pushes == 100);
+  CHECK(from_earlier.state()["workers"][1][6] == accounts.state()["workers"][1][6]);
   CHECK_THROWS_AS(Accounts(4).load(accounts.state(), "test"), Error);
   CHECK_THROWS_AS(Accounts(3).load(Json(1), "test"), Error);
 }

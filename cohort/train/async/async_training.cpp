@@ -17,6 +17,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/train/async/gradient_server.h"
+#include "cohort/train/async/hogwild.h"
 #include "cohort/train/async/model_queue.h"
 #include "cohort/world/stop.h"
 
@@ -28,20 +29,22 @@ constexpr int64_t kMostStateBytes = int64_t{1} << 28;
 
 std::unique_ptr<AsyncMode> make_async_mode(const torch::nn::Module& model, const RunSetup& run, int num_workers) {
   const SyncMode sync = parse_sync(run.job.layout.sync);
+  if (sync.quorum > 0)
+    return std::make_unique<LocalServer>(
+        model, LocalServerOptions{.outer = OuterOptimizer::of(sync, run.config.outer_lr, run.config.outer_momentum),
+                                  .global_batch = run.config.global_batch,
+                                  .remedy = parse_remedy(run.config.remedy)});
   if (sync.kind == SyncKind::kQueue)
     return std::make_unique<ModelQueue>(model, ModelQueueOptions{.rule = run.job.rule,
                                                                  .global_batch = run.config.global_batch,
                                                                  .capacity = num_workers,
                                                                  .newest = sync.newest,
                                                                  .replaces = sync.replaces});
-  return std::make_unique<GradientServer>(
-      model,
-      GradientServerOptions{.rule = run.job.rule, .remedy = parse_remedy(run.config.remedy), .global_batch = run.config.global_batch});
-}
-
-std::optional<OuterOptimizer> local_outer(const Config& config, const SyncMode& sync) {
-  if (sync.kind != SyncKind::kDiloco) return std::nullopt;
-  return OuterOptimizer{.rate = config.outer_lr, .momentum = config.outer_momentum};
+  if (sync.kind == SyncKind::kHogwild) return std::make_unique<HogwildServer>(model, run.config.global_batch);
+  return std::make_unique<GradientServer>(model, GradientServerOptions{.rule = run.job.rule,
+                                                                       .remedy = parse_remedy(run.config.remedy),
+                                                                       .global_batch = run.config.global_batch,
+                                                                       .compress = run.job.layout.compress});
 }
 
 /// What the newest checkpoint of `run` holds for `key`.
@@ -65,21 +68,24 @@ Found find_state(const std::string& run, const std::string& key) {
     found.state = std::move(state);
     return found;
   }
-  log_info(concat(found.where,
-                  " was saved with other workers, another sync or another remedy; this run goes on from its weights and optimizer, and "
-                  "all workers begin anew"));
+  log_info(
+      concat(found.where,
+             " was saved with other workers, another sync, remedy or compression; this run goes on from its weights and optimizer, and "
+             "all workers begin anew"));
   return found;
 }
 
 }  // namespace
 
 TicketOptions ticket_options(const Config& config, const DataSource& samples, const LayerGraph& model, int64_t total_steps, int num_workers,
-                             const std::string& workers_setting) {
+                             const std::string& workers_setting, const SyncMode& sync) {
   const TicketOptions options{.num_samples = samples.num_samples(),
                               .global_batch = config.global_batch,
                               .num_shares = num_workers,
                               .granularity = model.sample_granularity(),
-                              .end_step = total_steps};
+                              .end_step = total_steps,
+                              .steps = sync.quorum > 0 ? steps_of_round(sync) : 1,
+                              .own_shares = sync.quorum > 0};
   const int64_t batch = std::min(options.global_batch, options.num_samples);
   if (share_of_rank(batch, num_workers - 1, num_workers, options.granularity).size() == 0)
     fail(ErrorCode::kBadInput, workers_setting, num_workers, ": a step of ", batch, " samples leaves some of them without",
@@ -91,8 +97,11 @@ TicketOptions ticket_options(const Config& config, const DataSource& samples, co
 }
 
 std::unique_ptr<WorkerSide> make_worker_side(const torch::nn::Module& model, const Job& job) {
-  if (parse_sync(job.layout.sync).kind == SyncKind::kQueue) return std::make_unique<QueueWorker>(model, job.rule);
-  return std::make_unique<GradientWorker>(model);
+  const SyncMode sync = parse_sync(job.layout.sync);
+  if (sync.quorum > 0) return std::make_unique<LocalWorker>(model, job.rule);
+  if (sync.kind == SyncKind::kQueue) return std::make_unique<QueueWorker>(model, job.rule);
+  if (sync.kind == SyncKind::kHogwild) return std::make_unique<HogwildWorker>(model, job.rule);
+  return std::make_unique<GradientWorker>(model, job.layout.compress, parse_remedy(job.config.remedy).name == "drop");
 }
 
 void StepWindow::begin() {
@@ -107,7 +116,7 @@ void StepWindow::add(const AppliedPush& push) {
   gradient_norm_ = push.outcome.gradient_norm;
 }
 
-StepResult StepWindow::result(const RunSetup& run, int64_t step, double compute_seconds, double optimizer_seconds) const {
+StepResult StepWindow::result(const RunSetup& run, int64_t from, int64_t step, double compute_seconds, double optimizer_seconds) const {
   StepResult out;
   StepRecord& m = out.metrics;
   m.step = step;
@@ -117,6 +126,8 @@ StepResult StepWindow::result(const RunSetup& run, int64_t step, double compute_
   m.data_seconds = m.exchange_seconds = 0;
   m.compute_seconds = compute_seconds;
   m.optimizer_seconds = optimizer_seconds;
+  for (double StepRecord::* seconds : {&StepRecord::step_seconds, &StepRecord::compute_seconds, &StepRecord::optimizer_seconds})
+    m.*seconds /= static_cast<double>(step - from);
   m.learning_rate = run.job.learning_rate.at(step - 1, run.total_steps);
   if (run.config.clip_norm > 0) m.gradient_norm = gradient_norm_;
   out.stop = stop_requested();
@@ -128,19 +139,26 @@ AsyncTraining::AsyncTraining(const RunSetup& run_setup, const torch::nn::Module&
                              const std::string& workers_setting)
     : run(run_setup),
       sync(parse_sync(run.job.layout.sync)),
-      options(ticket_options(run.config, *run.data.train, *run.model, run.total_steps, num_workers, workers_setting)),
+      options(ticket_options(run.config, *run.data.train, *run.model, run.total_steps, num_workers, workers_setting, sync)),
       tickets(options),
       accounts(num_workers),
       found_(std::make_shared<Json>()) {
   if (is_local(sync)) {
-    auto made = std::make_unique<LocalModels>(module, run.job.rule, local_outer(run.config, sync), num_workers);
+    auto made = std::make_unique<LocalModels>(
+        module, run.job.rule, OuterOptimizer::of(sync, run.config.outer_lr, run.config.outer_momentum), num_workers, sync.fragments);
     local = made.get();
     model = std::move(made);
   } else {
     auto made = make_async_mode(module, run, num_workers);
     mode = made.get();
+    quorum = dynamic_cast<LocalServer*>(mode);
     model = std::move(made);
   }
+}
+
+std::string AsyncTraining::how() const {
+  const std::string& compress = run.job.layout.compress;
+  return concat(to_text(sync), compress == "none" ? "" : ",compress=" + compress, " | ", run.config.remedy, " | ");
 }
 
 StepNumbers AsyncTraining::numbers() const {
@@ -179,6 +197,7 @@ AsyncRecord AsyncTraining::record(int64_t steps) const {
   record.step = steps;
   record.sync = to_text(sync);
   record.remedy = run.config.remedy;
+  if (run.job.layout.compress != "none") record.compress = run.job.layout.compress;
   record.bytes_in_flight_of_worker = model->bytes_in_flight();
   return record;
 }
@@ -186,7 +205,7 @@ AsyncRecord AsyncTraining::record(int64_t steps) const {
 std::string summary_of(const AsyncRecord& record) {
   return concat(with_commas(record.pushes), " pushes, half of them at most ", record.staleness_median, " pushes late and 99 % at most ",
                 record.staleness_tail, "; ", record.dropped, " dropped, ", record.lost, " lost with ", record.deaths,
-                record.deaths == 1 ? " death" : " deaths");
+                record.deaths == 1 ? " death" : " deaths", record.left > 0 ? concat("; ", record.left, " left") : "");
 }
 
 FlatPiece async_state_piece(const Json& state) {

@@ -15,24 +15,26 @@
 #include "cohort/train/async/accounts.h"
 #include "cohort/train/async/async_mode.h"
 #include "cohort/train/async/local_models.h"
+#include "cohort/train/async/local_server.h"
 #include "cohort/train/async/saved_state.h"
 #include "cohort/train/run/run_setup.h"
 #include "cohort/train/training_step.h"
 
 namespace cohort {
 
-/// Steps are cut into a share a worker. `workers_setting` names what said how many: "--workers ". Error(kBadInput) where one of them would
-/// have no samples.
+/// Steps are cut into a share a worker, and a ticket is of as many as `sync` says. `workers_setting` names what said how many: "--workers
+/// ". Error(kBadInput) where one of them would have no samples.
 TicketOptions ticket_options(const Config& config, const DataSource& samples, const LayerGraph& model, int64_t total_steps, int num_workers,
-                             const std::string& workers_setting);
+                             const std::string& workers_setting, const SyncMode& sync);
 
 /// What pushes add up to since the last step that was over.
 class StepWindow {
  public:
   void begin();
   void add(const AppliedPush& push);
-  /// The step `step` (from 1) is over. Its seconds are real ones, since begin(); those of its parts are the caller's.
-  StepResult result(const RunSetup& run, int64_t step, double compute_seconds, double optimizer_seconds) const;
+  /// The steps after `from` up to `step` (from 1) are over. Their seconds are real ones, since begin(), and those of their parts the
+  /// caller's: of one of them, the mean, for each has a line of its own.
+  StepResult result(const RunSetup& run, int64_t from, int64_t step, double compute_seconds, double optimizer_seconds) const;
 
  private:
   double loss_ = 0, weight_ = 0, gradient_norm_ = 0, began_ = 0;
@@ -49,6 +51,8 @@ struct AsyncTraining {
   StepNumbers numbers() const;  ///< Of the step that is being made now.
   int64_t most_ahead() const;   ///< As Tickets::take() has it.
 
+  /// What of the training keys begin with.
+  std::string how() const;
   /// What is saved for `key`, which says what must be the same for tickets and accounts to go on as they were.
   Json state(const std::string& key) const;
   /// Reads what the newest checkpoint of the run has for `key`, and sets tickets and accounts to it; the mode's tensors, to read into.
@@ -68,8 +72,9 @@ struct AsyncTraining {
   Tickets tickets;
   Accounts accounts;
   std::unique_ptr<AsyncModel> model;
-  AsyncMode* mode = nullptr;     ///< The same; null with local and diloco,
-  LocalModels* local = nullptr;  ///< where it is this.
+  AsyncMode* mode = nullptr;      ///< The same; null with local and diloco without a quorum,
+  LocalModels* local = nullptr;   ///< where it is this.
+  LocalServer* quorum = nullptr;  ///< The mode with one.
   StepWindow window;
 
  private:

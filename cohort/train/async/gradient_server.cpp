@@ -8,6 +8,7 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -19,17 +20,36 @@ namespace cohort {
 namespace {
 
 constexpr double kPartOfNew = 1.0 / 32;  // Of a push in the running mean of lateness.
+constexpr int64_t kMostWorkers = int64_t{1} << 20;
+
+/// Gradients, coded or not, then buffers.
+std::vector<at::Tensor> empty_push(const ServedModel& model, const PushCode* code) {
+  std::vector<at::Tensor> all = empty_copies(model.tensors());
+  if (!code) return all;
+  const std::vector<at::Tensor> codes = code->empty();
+  std::copy(codes.begin(), codes.end(), all.begin());
+  return all;
+}
 
 }  // namespace
 
 GradientServer::GradientServer(const torch::nn::Module& module, const GradientServerOptions& options)
     : options_(options),
       model_(module),
+      code_(PushCode::of(options.compress, model_.trained, options.remedy.name == "drop")),
       optimizer_(options.rule, model_.trained),
       remedy_(make_remedy(options.remedy)),
       group_start_(model_.copy_of_buffers()) {}
 
-int64_t GradientServer::bytes_in_flight() const { return model_.num_bytes + (keeps_backup() ? model_.gradient_bytes : 0); }
+int64_t GradientServer::push_bytes() const {
+  return code_ ? code_->num_bytes() + model_.num_bytes - model_.gradient_bytes : model_.num_bytes;
+}
+
+int64_t GradientServer::bytes_in_flight() const {
+  return push_bytes() + (code_ ? code_->residual_bytes() : 0) + (keeps_backup() ? model_.gradient_bytes : 0);
+}
+
+std::vector<at::Tensor> GradientServer::empty_handed_over() const { return empty_push(model_, code_.get()); }
 
 void GradientServer::pull(Work& work, const StepNumbers& numbers) {
   work.base_version = version_;
@@ -45,7 +65,8 @@ void GradientServer::pull(Work& work, const StepNumbers& numbers) {
 
 void GradientServer::worked(Work& work, TicketResult result, const StepNumbers& /*numbers*/) {
   work.loss = result.loss;
-  work.tensors = std::move(result.gradients);
+  if (code_ && !residuals_.contains(work.worker)) residuals_[work.worker] = code_->fresh();
+  work.tensors = code_ ? code_->encode(result.gradients, residuals_[work.worker]) : std::move(result.gradients);
   work.tensors.insert(work.tensors.end(), result.buffers.begin(), result.buffers.end());
   handed_out(work);
 }
@@ -63,6 +84,7 @@ PushOutcome GradientServer::push(Work& work, const StepNumbers& numbers) {
   };
   const size_t num_trained = model_.trained.size(), num_buffers = model_.buffers.size();
   std::vector<at::Tensor> gradients = part(0, num_trained);
+  if (code_) gradients = code_->decode(gradients, decoded_);
   const std::vector<at::Tensor> backup = keeps_backup() ? part(num_trained + num_buffers, num_trained) : std::vector<at::Tensor>();
   PushOutcome outcome{.staleness = version_ - work.base_version,
                       .late_steps = static_cast<double>(samples_ - work.base_samples) / static_cast<double>(options_.global_batch)};
@@ -74,7 +96,10 @@ PushOutcome GradientServer::push(Work& work, const StepNumbers& numbers) {
                  .backup = backup};
   mean_late_steps_ += kPartOfNew * (outcome.late_steps - mean_late_steps_);
   outcome.dropped = remedy_ && remedy_->drops(push);
-  if (outcome.dropped) return outcome;
+  if (outcome.dropped) {
+    if (const auto its = residuals_.find(work.worker); its != residuals_.end()) its->second.take_back();
+    return outcome;
+  }
   if (remedy_) remedy_->correct(push);
   outcome.gradient_norm = optimizer_.apply({.weight = push.weight,
                                             .learning_rate = numbers.learning_rate * (remedy_ ? remedy_->rate_factor(push) : 1),
@@ -112,15 +137,22 @@ std::vector<FlatPiece> GradientServer::saved_pieces() {
   for (size_t i = 0; i < group_start_.size(); ++i)
     pieces.push_back({"async/group/" + model_.buffers[i].name, alias_of(group_start_[i], 0, {group_start_[i].numel()}),
                       group_start_[i].sizes().vec(), 0});
+  for (const auto& [worker, residual] : residuals_)
+    for (const auto& [what, values] : {std::pair("residual", &residual.values), std::pair("residual-before", &residual.before)})
+      if (values->defined()) pieces.push_back({concat("async/", what, "/", worker), *values, {values->numel()}, 0});
   return pieces;
 }
 
 Json GradientServer::state() const {
-  return Json{{"version", version_},
-              {"samples", samples_},
-              {"mean_late_steps", mean_late_steps_},
-              {"group", {group_version_, group_weight_}},
-              {"optimizer_steps", optimizer_.steps()}};
+  Json state{{"version", version_},
+             {"samples", samples_},
+             {"mean_late_steps", mean_late_steps_},
+             {"group", {group_version_, group_weight_}},
+             {"optimizer_steps", optimizer_.steps()}};
+  if (!code_) return state;
+  state["residuals"] = Json::array();
+  for (const auto& [worker, residual] : residuals_) state["residuals"].push_back(worker);
+  return state;
 }
 
 std::vector<FlatPiece> GradientServer::loaded_pieces(const Json& state, const std::string& where) {
@@ -136,6 +168,14 @@ std::vector<FlatPiece> GradientServer::loaded_pieces(const Json& state, const st
   for (const Json& number : steps)
     if (!number.is_number())
       fail(ErrorCode::kBadInput, where, ": 'optimizer_steps' holds ", number.dump().substr(0, 40), ", which is no number");
+  residuals_.clear();
+  const Json residuals = code_ ? state.value("residuals", Json()) : Json::array();
+  if (!residuals.is_array()) fail(ErrorCode::kBadInput, where, ": the state of the update server has no list of 'residuals'");
+  for (const Json& worker : residuals) {
+    if (!worker.is_number_unsigned() || worker.get<int64_t>() >= kMostWorkers)
+      fail(ErrorCode::kBadInput, where, ": 'residuals' holds ", worker.dump().substr(0, 40), ", which is no worker");
+    residuals_[worker.get<int>()] = code_->fresh();
+  }
   return saved_pieces();
 }
 
@@ -157,10 +197,25 @@ std::vector<at::Tensor> GradientServer::empty_work() const {
   return tensors;
 }
 
+GradientWorker::GradientWorker(const torch::nn::Module& module, const std::string& compress, bool may_drop)
+    : model_(module), pulled_(model_.tensors()), code_(PushCode::of(compress, model_.trained, may_drop)) {
+  begin_anew();
+}
+
+std::vector<at::Tensor> GradientWorker::empty_handed_over() const { return empty_push(model_, code_.get()); }
+
 HandedOver GradientWorker::hand_over(const Ticket& /*ticket*/, TicketResult result, const StepNumbers& /*numbers*/) {
-  HandedOver out{.loss = result.loss, .tensors = std::move(result.gradients)};
+  HandedOver out{.loss = result.loss, .tensors = code_ ? code_->encode(result.gradients, residual_) : std::move(result.gradients)};
   out.tensors.insert(out.tensors.end(), result.buffers.begin(), result.buffers.end());
   return out;
+}
+
+void GradientWorker::take_back() {
+  if (code_) residual_.take_back();
+}
+
+void GradientWorker::begin_anew() {
+  if (code_) residual_ = code_->fresh();
 }
 
 }  // namespace cohort

@@ -1,9 +1,12 @@
 #pragma once
 // sync=async and sync=stale: one model, to which each push is applied when it comes.
 
+#include <map>
 #include <memory>
+#include <string>
 
 #include "cohort/train/async/async_mode.h"
+#include "cohort/train/async/push_code.h"
 #include "cohort/train/async/push_optimizer.h"
 #include "cohort/train/async/remedies/remedies.h"
 
@@ -12,7 +15,8 @@ namespace cohort {
 struct GradientServerOptions {
   UpdateRule rule;
   Remedy remedy;
-  int64_t global_batch = 1;  ///< Samples of a step, in which lateness is counted.
+  int64_t global_batch = 1;       ///< Samples of a step, in which lateness is counted.
+  std::string compress = "none";  ///< Of pushes: push_code.h.
 };
 
 /// One thread. The weights of `module` are the model: whole between any two calls, but for those from pull() to worked().
@@ -29,16 +33,17 @@ class GradientServer : public AsyncMode {
 
   int64_t version() const override { return version_; }
   int64_t pull_bytes() const override { return model_.num_bytes; }
-  int64_t push_bytes() const override { return model_.num_bytes; }
+  int64_t push_bytes() const override;
   int64_t bytes_in_flight() const override;
 
   std::vector<FlatPiece> saved_pieces() override;
   Json state() const override;
   std::vector<FlatPiece> loaded_pieces(const Json& state, const std::string& where) override;
   void loaded(const Json& state) override;
-  std::vector<at::Tensor> empty_handed_over() const override { return empty_copies(model_.tensors()); }
+  std::vector<at::Tensor> empty_handed_over() const override;
   size_t num_optional() const override { return model_.trained.size(); }
   std::vector<at::Tensor> empty_work() const override;
+  void forget(int worker) override { residuals_.erase(worker); }
 
  private:
   bool keeps_backup() const { return remedy_ && remedy_->wants_backup(); }
@@ -46,6 +51,9 @@ class GradientServer : public AsyncMode {
 
   GradientServerOptions options_;
   ServedModel model_;
+  std::unique_ptr<const PushCode> code_;   // Null for none.
+  std::vector<at::Tensor> decoded_;        // Of the last push.
+  std::map<int, PushResidual> residuals_;  // Of workers whose half worked() does.
   PushOptimizer optimizer_;
   std::unique_ptr<RemedyRule> remedy_;           // Null for none.
   int64_t version_ = 0, samples_ = 0;            // Applied.
@@ -61,13 +69,18 @@ class GradientServer : public AsyncMode {
 /// Of a worker that hands over gradients, and buffers as forward left them. `module` must outlive it.
 class GradientWorker : public WorkerSide {
  public:
-  explicit GradientWorker(const torch::nn::Module& module) : pulled_(ServedModel(module).tensors()) {}
+  GradientWorker(const torch::nn::Module& module, const std::string& compress, bool may_drop);
   const std::vector<at::Tensor>& pulled() const override { return pulled_; }
-  std::vector<at::Tensor> empty_handed_over() const override { return empty_copies(pulled_); }
+  std::vector<at::Tensor> empty_handed_over() const override;
   HandedOver hand_over(const Ticket& ticket, TicketResult result, const StepNumbers& numbers) override;
+  void take_back() override;
+  void begin_anew() override;
 
  private:
+  ServedModel model_;
   std::vector<at::Tensor> pulled_;
+  std::unique_ptr<const PushCode> code_;
+  PushResidual residual_;
 };
 
 }  // namespace cohort

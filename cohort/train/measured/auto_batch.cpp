@@ -7,7 +7,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/job/option_rules.h"
+#include "cohort/job/settings/option_rules.h"
 #include "cohort/job/training/goal.h"
 #include "cohort/study/analysis/worth.h"
 #include "cohort/study/goal/goal_curve.h"
@@ -154,6 +154,7 @@ void take_metaparameters(const StudySpec& spec, const TrialSchedule& trial, Sett
   }
   settings.take("weight-decay", trial.rule.weight_decay);
   settings.take("label-smoothing", trial.label_smoothing);
+  if (trial.label_smoothing > 0) settings.take("label-smoothing-over", trial.label_smoothing_over);
   settings.take("warmup-steps", rate.warmup_steps);
   if (rate.schedule == LearningRate::Schedule::kConstant || settings.given("schedule-lr")) return;
   settings.take("schedule-lr", std::string("linear"));
@@ -256,6 +257,7 @@ Config workload_of_study(const Config& config, const std::function<bool(const st
   const StudySpec spec = read_study_spec(config.study);
   require_workload(spec, settings);
   settings.take("label-smoothing", most_label_smoothing(spec));
+  if (most_label_smoothing(spec) > 0) settings.take("label-smoothing-over", spec.label_smoothing_over);
   settings.take("threads", int64_t{1});  // As step times of a study are measured, and `train --study` trains.
   return settings.taken();
 }

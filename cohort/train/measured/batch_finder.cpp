@@ -1,7 +1,7 @@
 // The largest micro-batch that fits, and the smallest that keeps a worker busy.
 //
-//   1. 1, 2, 4, ... samples train kSteps steps, each size in a child process, until one does not fit, the training samples end, or a step
-//      would take longer than kMostStepSeconds.
+//   1. 1, 2, 4, ... samples train a few steps, short ones for kTrySeconds, each size in a child process, until one does not fit, the
+//      training samples end, or a step would take longer than kMostStepSeconds.
 //   2. Between the largest that fits and the least that does not, halve, to within a 32nd.
 //   3. Saturated is the least size with 95 % of the most samples a second.
 //
@@ -39,9 +39,11 @@
 namespace cohort {
 namespace {
 
-constexpr int kSteps = 4;
 constexpr double kMostStepSeconds = 20, kFewStepsFrom = 4;  // Of a step: above, two steps do.
+constexpr int kLeastSteps = 4, kMostSteps = 40;
+constexpr double kTrySeconds = 0.25;  // The median of four steps of a millisecond would be one moment of the machine.
 constexpr double kFreePart = 0.9;
+constexpr int64_t kFarSmaller = 16;  // Than the largest that fits: there a page more or less would be a sample's share.
 
 Config trial_config(const Config& config, int64_t micro_batch, int steps, const std::string& run) {
   Config trial = config;
@@ -127,7 +129,9 @@ TriedBatch try_batch(const Config& config, const DataSet& data, int64_t micro_ba
   return tried;
 }
 
-/// What a try has resident besides its tensors and what this process had before, by the least and the largest that fit.
+/// What a try has resident besides its tensors and what this process had before: what the least that fits has, and a sample's share at the
+/// most that any of the larger ones showed. The largest alone would not do: whether two or three batches are read ahead at once is a
+/// moment's chance.
 int64_t bytes_besides_tensors(const std::vector<TriedBatch>& tried, int64_t micro_batch) {
   const auto besides = [](const TriedBatch& one) {
     return std::max(0.0, static_cast<double>(one.peak_process_bytes - one.peak_tensor_bytes - peak_memory_bytes()));
@@ -139,9 +143,19 @@ int64_t bytes_besides_tensors(const std::vector<TriedBatch>& tried, int64_t micr
     if (!largest || one.micro_batch > largest->micro_batch) largest = &one;
   }
   if (!largest) return 0;
-  const auto samples = static_cast<double>(largest->micro_batch - least->micro_batch);
-  const double a_sample = samples > 0 ? std::max(0.0, (besides(*largest) - besides(*least)) / samples) : 0;
-  return static_cast<int64_t>(besides(*largest) + a_sample * static_cast<double>(micro_batch - largest->micro_batch));
+  double a_sample = 0;
+  for (const TriedBatch& one : tried) {
+    if (!one.fits || one.micro_batch <= least->micro_batch || one.micro_batch < largest->micro_batch / kFarSmaller) continue;
+    a_sample = std::max(a_sample, (besides(one) - besides(*least)) / static_cast<double>(one.micro_batch - least->micro_batch));
+  }
+  return static_cast<int64_t>(besides(*least) + a_sample * static_cast<double>(micro_batch - least->micro_batch));
+}
+
+/// For a step that should take so long, 0 where that is not known.
+int num_steps(double expected_seconds) {
+  if (expected_seconds > kFewStepsFrom) return 2;
+  if (expected_seconds <= 0) return kLeastSteps;
+  return static_cast<int>(std::clamp(kTrySeconds / expected_seconds, double{kLeastSteps}, double{kMostSteps}));
 }
 
 }  // namespace
@@ -154,10 +168,13 @@ FoundBatch find_batch(const Config& config, const DataSet& data, const std::func
   int64_t least_that_fails = 0;
   double a_sample = 0;  // Seconds, at the largest so far.
   const auto attempt = [&](int64_t micro_batch) {
-    const bool long_steps = a_sample * static_cast<double>(micro_batch) > kFewStepsFrom;
-    const int64_t limit =
-        out.limit_is_given ? out.limit_bytes : std::max<int64_t>(1, out.limit_bytes - bytes_besides_tensors(out.tried, micro_batch));
-    const TriedBatch tried = try_batch(config, data, micro_batch, long_steps ? 2 : kSteps, limit);
+    const int64_t besides = out.limit_is_given ? 0 : bytes_besides_tensors(out.tried, micro_batch);
+    const TriedBatch tried =
+        besides < out.limit_bytes
+            ? try_batch(config, data, micro_batch, num_steps(a_sample * static_cast<double>(micro_batch)), out.limit_bytes - besides)
+            : TriedBatch{.micro_batch = micro_batch,
+                         .why = concat("batches that are read ahead and libraries alone would take ", human_bytes(besides), " of ",
+                                       human_bytes(out.limit_bytes))};
     if (stop()) return false;
     show(tried);
     out.tried.push_back(tried);

@@ -11,10 +11,10 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/models/registry.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/train/measured/measure_in_ranks.h"
 #include "cohort/train/run/check_run.h"
+#include "cohort/train/run/initial_model.h"
 
 namespace cohort {
 namespace {
@@ -74,7 +74,7 @@ void check_any_layout(const Config& config, int num_ranks, bool may_be_fewer, st
 
 void check_model_for_auto(const Job& job, const DataSet& data, int num_ranks, bool forks) {
   const auto checked_bytes = [&] {
-    const std::shared_ptr<LayerGraph> model = build_model(job.config.model, data.train->shape(), job.config.seed);
+    const std::shared_ptr<LayerGraph> model = initial_model(job.config, data.train->shape()).model;
     check_model(job.config, Layout(), *model);
     check_goal(job, *model, *data.validation);
     check_batch_norm(job.config, has_batch_norm(*model));

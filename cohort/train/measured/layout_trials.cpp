@@ -34,6 +34,13 @@ Config for_trial(const Config& config, int num_ranks) {
   return trial;
 }
 
+/// Steps to the goal, or 1 where the step is the objective, times the seconds that a step was measured to take.
+std::vector<double> measured_objectives(const std::vector<Choice>& tried, const std::vector<double>& seconds) {
+  std::vector<double> out;
+  for (size_t i = 0; i < tried.size(); ++i) out.push_back(seconds[i] * tried[i].plan.objective / tried[i].plan.forecast.step_seconds);
+  return out;
+}
+
 std::vector<const RankedPlan*> plans_of(const std::vector<Choice>& choices) {
   std::vector<const RankedPlan*> out;
   for (const Choice& one : choices) out.push_back(&one.plan);
@@ -118,9 +125,8 @@ std::vector<Choice> worth_trying(const std::vector<Choice>& choices) {
 const Choice* other_number_of_workers(const std::vector<Choice>& choices, const std::vector<Choice>& tried,
                                       const std::vector<double>& seconds) {
   const auto ranks = [](const Choice& one) { return layout_of(one.request.problem.profile, one.plan).num_ranks(); };
-  double least = std::numeric_limits<double>::infinity();
-  for (size_t i = 0; i < tried.size(); ++i)
-    least = std::min(least, seconds[i] * tried[i].plan.objective / tried[i].plan.forecast.step_seconds);
+  const std::vector<double> costs = measured_objectives(tried, seconds);
+  const double least = *std::min_element(costs.begin(), costs.end());
   const auto found = std::find_if(choices.begin(), choices.end(), [&](const Choice& one) {
     return one.plan.objective < least &&
            std::none_of(tried.begin(), tried.end(), [&](const Choice& other) { return ranks(other) == ranks(one); });
@@ -130,14 +136,10 @@ const Choice* other_number_of_workers(const std::vector<Choice>& choices, const 
 
 Winner winner_of(const std::vector<Choice>& tried, const std::vector<double>& seconds) {
   std::vector<std::string> parts;
-  std::vector<double> costs;
-  for (size_t i = 0; i < tried.size(); ++i) {
-    const RankedPlan& plan = tried[i].plan;
+  for (size_t i = 0; i < tried.size(); ++i)
     parts.push_back(concat(text_of(tried[i]), " ", std::isfinite(seconds[i]) ? human_seconds(seconds[i]) : std::string("failed"),
-                           " (forecast ", human_seconds(plan.forecast.step_seconds), ")"));
-    const double times = plan.objective / plan.forecast.step_seconds;  // Steps to the goal; 1 where the step is the objective.
-    costs.push_back(seconds[i] * times);
-  }
+                           " (forecast ", human_seconds(tried[i].plan.forecast.step_seconds), ")"));
+  const std::vector<double> costs = measured_objectives(tried, seconds);
   Winner out{.index = winner_of_trials(plans_of(tried), costs)};
   const auto least = std::min_element(costs.begin(), costs.end());
   if (std::isfinite(*least) && costs[out.index] > *least)

@@ -28,25 +28,28 @@
 #include <set>
 #include <unordered_set>
 
+#include "cohort/base/busy_elsewhere.h"
 #include "cohort/base/clock.h"
+#include "cohort/base/cores.h"
 #include "cohort/base/fail.h"
+#include "cohort/base/log.h"
 #include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/injected_faults.h"
-#include "cohort/models/registry.h"
 #include "cohort/models/step_context.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/plan/cost/step_forecast.h"
 #include "cohort/tensor/shard_graph.h"
 #include "cohort/train/batch_tensors.h"
+#include "cohort/train/measured/advice/exchange_advice.h"
 #include "cohort/train/measured/divide_by_speed.h"
-#include "cohort/train/measured/exchange_advice.h"
 #include "cohort/train/measured/measure_in_ranks.h"
 #include "cohort/train/measured/measure_machine.h"
 #include "cohort/train/measured/profile_layers.h"
 #include "cohort/train/precision.h"
+#include "cohort/train/run/initial_model.h"
 
 namespace cohort {
 namespace {
@@ -102,7 +105,7 @@ class ModelMeter {
   }
 
  private:
-  std::shared_ptr<LayerGraph> build() const { return build_model(config_.model, data_.train->shape(), config_.seed); }
+  std::shared_ptr<LayerGraph> build() const { return initial_model(config_, data_.train->shape()).model; }
 
   /// What a rank has resident that no tensor of the model explains, libraries that a first step brings in among it.
   int64_t bytes_besides_tensors(LayerGraph& model) const {
@@ -325,6 +328,7 @@ void append(ModelProfile& all, ModelProfile one) {
 
 ModelProfile measure_model(const Config& config, const DataSet& data, const MeasureModelOptions& options) {
   ModelProfile all;
+  const BusyElsewhere busy;
   const int64_t resident_here = resident_file_bytes();
   for (const int workers : options.workers) {
     const Json json = measure_in_ranks(workers, config.backend, [&](const World& world, Group& group) {
@@ -338,6 +342,10 @@ ModelProfile measure_model(const Config& config, const DataSet& data, const Meas
     append(all, model_profile_from_json(json, "what was measured"));
   }
   if (options.shows_progress) std::fprintf(stderr, "\r\033[K");
+  const int most_workers = *std::max_element(options.workers.begin(), options.workers.end());
+  const int wanted = config.threads > 0 ? std::min(num_usable_cores(), most_workers * config.threads) : num_usable_cores();
+  if (const std::string remark = busy.remark(wanted); !remark.empty())
+    log_warning(concat(remark, ": what was measured holds for a machine as busy as that; measure again when it is idle"));
   all.source = "measured on this machine";
   return all;
 }

@@ -20,8 +20,9 @@ struct MeasureModelOptions {
 };
 
 /// Forks ranks for each number of workers. Every layer is measured at a few micro-batch sizes up to the global batch, on the first samples
-/// of the training data; `measured_on` gets a cluster for each number. The calling process must have one thread and not have computed.
-/// Error with the code of the rank that failed first and no text: its message is on stderr.
+/// of the training data; `measured_on` gets a cluster for each number. A warning where other programs were busy meanwhile. The calling
+/// process must have one thread and not have computed. Error with the code of the rank that failed first and no text: its message is on
+/// stderr.
 ModelProfile measure_model(const Config& config, const DataSet& data, const MeasureModelOptions& options);
 
 /// The same by the ranks of a job that a launcher started, for their number alone. Collective; rank 0 gets the profile, the others one

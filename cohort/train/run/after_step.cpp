@@ -1,8 +1,10 @@
 #include "cohort/train/run/after_step.h"
 
 #include <algorithm>
+#include <memory>
 
-#include "cohort/train/evaluate.h"
+#include "cohort/data/parts/first_samples.h"
+#include "cohort/train/records/mistake_pictures.h"
 
 namespace cohort {
 
@@ -10,6 +12,13 @@ bool passes_multiple(int64_t from, int64_t to, int64_t every) { return every > 0
 
 AfterStep::AfterStep(RunSetup& run, RunSaver& saver, RunReporter& reporter) : run_(run), saver_(saver), reporter_(reporter) {
   result_.steps = saver.first_step();
+  // A run that had reached what it was for goes on only for something else.
+  const EvaluatedStep& last = saver.best().last();
+  if (result_.steps <= 0 || last.step != result_.steps) return;
+  const std::optional<Goal>& goal = run_.job.goal;
+  if (goal && goal->reached({{"val_error", last.val_error}, {"val_loss", last.val_loss}})) result_.reason = "goal";
+  else if (run_.config.patience > 0 && saver.best().evaluations_since() >= run_.config.patience) result_.reason = "patience";
+  ends_ = !result_.reason.empty();
 }
 
 void AfterStep::finish(int64_t from, const StepResult& step) {
@@ -17,7 +26,6 @@ void AfterStep::finish(int64_t from, const StepResult& step) {
   const bool last = to >= run_.total_steps;
   result_.steps = to;
   result_.loss = step.metrics.loss;
-  result_.interrupted = step.stop && !last;
   for (int64_t number = from + 1; number < to && step.num_steps == 1; ++number) {
     StepResult before = step;
     before.metrics.step = number;
@@ -27,38 +35,66 @@ void AfterStep::finish(int64_t from, const StepResult& step) {
   reporter_.step(step, last || step.stop);
   if (passes_multiple(from, to, run_.config.eval_every) || last) evaluate(to, last);
   reporter_.progress(step.metrics);
-  ends_ = last || step.stop || goal_is_reached(to);
+  // Where several are true, what was asked for counts first.
+  if (goal_is_reached(to)) result_.reason = "goal";
+  else if (patience_is_over(to)) result_.reason = "patience";
+  else if (last) result_.reason = "steps";
+  result_.interrupted = step.stop && result_.reason.empty();
+  ends_ = result_.interrupted || !result_.reason.empty();
   if (ends_ || save_is_due(from, to)) saver_.save(to, ends_, reporter_);
 }
 
-void AfterStep::evaluate_what_is_there() {
-  if (evaluated_step_ < 0 && !result_.interrupted) evaluate(result_.steps, true);
+void AfterStep::evaluate_at_end() {
+  if (result_.interrupted) return;
+  if (result_.reason.empty()) result_.reason = "steps";  // They were made before a resume.
+  if (evaluated_step_ < 0) evaluate(result_.steps, true);
+  if (!run_.options.reports || !run_.data.test || run_.config.test_samples == 0) return;
+  const std::shared_ptr<const DataSource> test = first_samples(run_.data.test, run_.config.test_samples);
+  const Evaluation evaluation = evaluated(*test);
+  result_.test_loss = evaluation.loss;
+  result_.test_error = evaluation.error;
+  result_.test_metrics = evaluation.metrics;
+  result_.test_samples = test->num_samples();
+}
+
+Evaluation AfterStep::evaluated(const DataSource& source) {
+  EvaluationOptions options = run_.evaluation_options();
+  const DataShape& shape = run_.data.train->shape();
+  options.with_confusion = shape.kind == DataShape::Kind::kImage && !shape.regression && shape.num_classes <= 100;
+  options.num_mistakes = &source == run_.data.validation.get() ? num_mistakes_of(shape) : 0;
+  return cohort::evaluate(*run_.model, source, run_.group, options);
 }
 
 void AfterStep::evaluate(int64_t step, bool last) {
   if (!run_.options.reports) return;
-  EvaluationOptions options = run_.evaluation_options();
-  const DataShape& shape = run_.data.train->shape();
-  options.with_confusion = shape.kind == DataShape::Kind::kImage && shape.num_classes <= 100;
-  const Evaluation evaluation = cohort::evaluate(*run_.model, *run_.data.validation, run_.group, options);
+  const Evaluation evaluation = evaluated(*run_.data.validation);
   evaluated_step_ = step;
   result_.val_loss = evaluation.loss;
   result_.val_error = evaluation.error;
+  result_.metrics = evaluation.metrics;
   reporter_.evaluation(step, evaluation);
   // The sums are everybody's, so all ranks end here; what this step made of the weights is not saved.
   run_.step->check_finite("the validation loss", evaluation.loss, std::max<int64_t>(1, step) - 1);
+  is_better_ = saver_.evaluated({step, evaluation.loss, evaluation.error});
   if (!last) reporter_.note_evaluation();
 }
 
 bool AfterStep::save_is_due(int64_t from, int64_t to) const {
   const int64_t every = run_.config.checkpoint_every;
+  if (run_.config.patience > 0 && evaluated_step_ == to && is_better_) return true;  // The one to come back to.
   return every == 0 ? evaluated_step_ == to : passes_multiple(from, to, every);
+}
+
+bool AfterStep::patience_is_over(int64_t step) const {
+  return run_.config.patience > 0 && evaluated_step_ == step && !is_better_ && saver_.best().evaluations_since() >= run_.config.patience;
 }
 
 /// By an evaluation of this very step.
 bool AfterStep::goal_is_reached(int64_t step) const {
-  return run_.job.goal && evaluated_step_ == step &&
-         run_.job.goal->reached({{"val_error", result_.val_error}, {"val_loss", result_.val_loss}, {"loss", result_.loss}});
+  if (!run_.job.goal || evaluated_step_ != step) return false;
+  std::map<std::string, double> metrics = result_.metrics;
+  metrics.insert({{"val_error", result_.val_error}, {"val_loss", result_.val_loss}, {"loss", result_.loss}});
+  return run_.job.goal->reached(metrics);
 }
 
 }  // namespace cohort

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "cohort/train/evaluate.h"
 #include "cohort/train/run/run_reporter.h"
 #include "cohort/train/run/run_saver.h"
 #include "cohort/train/run/run_setup.h"
@@ -22,21 +23,24 @@ class AfterStep {
   /// Collective. Steps after `from` up to that of `step` are over: more than one where the last push of an epoch weighed more than the
   /// epoch's last step. The run's model is that step's wherever something is due. Error(kFailed) where a loss is not finite.
   void finish(int64_t from, const StepResult& step);
-  /// Collective. Whoever had no step left to make evaluates what there is.
-  void evaluate_what_is_there();
+  /// Collective, once no step is left to make: what nobody evaluated yet, and the test set.
+  void evaluate_at_end();
 
   bool ends() const { return ends_; }  ///< Nothing is to be trained any more.
   TrainResult& result() { return result_; }
 
  private:
+  Evaluation evaluated(const DataSource& source);
   void evaluate(int64_t step, bool last);
   bool save_is_due(int64_t from, int64_t to) const;
   bool goal_is_reached(int64_t step) const;
+  bool patience_is_over(int64_t step) const;
 
   RunSetup& run_;
   RunSaver& saver_;
   RunReporter& reporter_;
   int64_t evaluated_step_ = -1;
+  bool is_better_ = false;  ///< The last evaluation was than all that were saved.
   TrainResult result_;
   bool ends_ = false;
 };

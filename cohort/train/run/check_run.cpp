@@ -8,13 +8,16 @@
 #include "cohort/data/sampler.h"
 #include "cohort/job/refusals.h"
 #include "cohort/job/sync_mode.h"
+#include "cohort/job/training/label_smoothing.h"
 #include "cohort/job/virtual_spec.h"
+#include "cohort/models/metric/named_metrics.h"
 #include "cohort/models/model_errors.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/compress/compressor.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/schedule/check.h"
 #include "cohort/train/device.h"
+#include "cohort/train/distil/teacher.h"
 #include "cohort/train/evaluate.h"
 #include "cohort/train/measured/balance.h"
 #include "cohort/train/parameter_places.h"
@@ -83,6 +86,33 @@ void check_exchanges(const Job& job) {
   }
 }
 
+/// One that can never be over would do nothing.
+void check_patience(const Job& job, int64_t steps, int64_t num_samples) {
+  const Config& config = job.config;
+  if (config.patience == 0) return;
+  const int64_t epoch = up_to_exchange(job, Sampler(num_samples, config.global_batch, config.seed).steps_per_epoch());
+  const int64_t every = config.eval_every > 0 ? config.eval_every : epoch, evaluations = (steps + every - 1) / every;
+  if (config.patience >= evaluations)
+    fail(ErrorCode::kBadInput, name_settings("--patience "), config.patience, " would do nothing here: the run has ", evaluations,
+         evaluations == 1 ? " evaluation" : " evaluations", name_settings("; use a smaller one, or a smaller --eval-every (now "), every,
+         " steps), or leave it out");
+}
+
+/// Of exchanges that take place with a part of the workers.
+void check_quorum(const Job& job) {
+  const SyncMode sync = parse_sync(job.layout.sync);
+  if (sync.quorum == 0) return;
+  const bool is_virtual = !job.config.virtual_time.empty();
+  const int workers = is_virtual ? parse_virtual(job.config.virtual_time).workers : job.num_ranks();
+  if (sync.quorum > workers)
+    fail(ErrorCode::kBadInput, name_settings("--layout sync="), job.layout.sync, ": a quorum of ", sync.quorum, " with ", workers,
+         workers == 1 ? " worker" : " workers", " never comes; use quorum=", workers, " or less, or more workers");
+  const int64_t every = steps_of_round(sync), below = job.config.steps / every * every;
+  if (job.config.steps % every != 0)
+    fail(ErrorCode::kBadInput, name_settings("--steps "), job.config.steps, name_settings(" with --layout sync="), job.layout.sync,
+         ": workers hand over what ", every, " steps gave; use ", below > 0 ? concat(below, " or ") : "", below + every);
+}
+
 double epochs_of(const Config& config) { return config.epochs > 0 ? config.epochs : 1; }
 
 int64_t steps_of_epochs(const Config& config, int64_t num_samples) {
@@ -93,7 +123,7 @@ int64_t steps_of_epochs(const Config& config, int64_t num_samples) {
 }  // namespace
 
 int64_t up_to_exchange(const Job& job, int64_t steps) {
-  const int64_t every = steps_between_exchanges(parse_sync(job.layout.sync));
+  const int64_t every = steps_of_round(parse_sync(job.layout.sync));
   return (steps + every - 1) / every * every;
 }
 
@@ -110,6 +140,8 @@ std::string rounded_steps_sentence(const Job& job, int64_t num_samples) {
 }
 
 void check_data(const Job& job, const DataSet& data) {
+  label_smoothing_over_all(job.config.label_smoothing, job.config.label_smoothing_over,
+                           data.train->shape().num_classes);  // Refuses too much.
   const Config& config = job.config;
   const int64_t num_samples = data.train->num_samples();
   if (config.global_batch > num_samples)
@@ -125,6 +157,11 @@ void check_data(const Job& job, const DataSet& data) {
     fail(ErrorCode::kBadInput, name_settings("--noise-scale "), config.noise_scale, " measures once in ", config.noise_scale,
          " steps, and the run has ", steps, name_settings(", so it would measure nothing; use --noise-scale "), steps,
          " or less, or leave it out");
+  check_patience(job, steps, num_samples);
+  check_teacher(config, data);
+  if (config.test_samples > 0 && !data.test)  // "all" of none is none.
+    fail(ErrorCode::kBadInput, name_settings("--test-samples "), config.test_samples, ": ", config.data,
+         " has no test set (docs/formats/data.md says which files are one); leave it out");
   for (const InjectedFault& fault : job.faults)
     if (fault.kind == "kill" && fault.value >= static_cast<double>(steps))
       fail(ErrorCode::kBadInput, name_settings("--inject kill:"), fault.rank, ":", fault.value,
@@ -152,7 +189,8 @@ void check_model(const Config& config, const Layout& layout, const LayerGraph& m
          ", which is one layer: let its factory return a torch::nn::Sequential or a cohort::LayerGraph of its layers, or use dp");
   if (config.label_smoothing > 0 && model.loss())
     fail(ErrorCode::kBadInput, name_settings("--label-smoothing "), config.label_smoothing, " is about the cross-entropy, and ",
-         config.model, " has a loss of its own; leave it out");
+         config.model, model.loss_name() == "own" ? " has a loss of its own" : concat(" trains on the loss ", model.loss_name()),
+         "; leave it out");
 }
 
 void check_batch_norm(const Config& config, bool has_some) {
@@ -162,6 +200,10 @@ void check_batch_norm(const Config& config, bool has_some) {
 }
 
 void check_goal(const Job& job, LayerGraph& model, const DataSource& validation) {
+  named_metrics(job.config.metrics, validation.shape());  // Refuses what is none.
+  if (!job.config.metrics.empty() && model.loss() && !gives_scores(model, validation))
+    fail(ErrorCode::kBadInput, name_settings("--metrics "), job.config.metrics, ": the output of ", job.config.model,
+         validation.shape().regression ? " is not one number for each target" : " is no scores of classes", "; leave the option out");
   if (!model.loss() || !job.goal || job.goal->metric != "val_error" || gives_scores(model, validation)) return;
   fail(ErrorCode::kBadInput, name_settings("--goal "), job.config.goal, ": the output of ", job.config.model,
        " is no scores of classes, so no error is known; use val_loss");
@@ -173,6 +215,7 @@ void check_run(const Job& job, std::optional<bool> is_text) {
   find_model(config.model.substr(0, config.model.find(':')));
   check_batch(config, layout);
   check_exchanges(job);
+  check_quorum(job);
   check_virtual(job);
   check_faults(job);
   check_compressor(layout.compress);

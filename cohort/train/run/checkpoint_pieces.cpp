@@ -45,7 +45,7 @@ std::string write_checkpoint(Group& group, const ParameterPlaces& places, const 
       std::vector<ShardInfo> parts;
       for (const std::string& text : shards)
         if (!text.empty()) parts.push_back(shard_from_json(Json::parse(text)));
-      path = writer.commit(parts, content.state(), content.num_kept);
+      path = writer.commit(parts, content.state(), content.num_kept, content.best_step);
     });
   } catch (...) {
     if (first) writer.abandon();

@@ -24,6 +24,7 @@ struct CheckpointContent {
   std::string folder;  ///< The checkpoint becomes a folder in it.
   int64_t step = 0;
   int num_kept = 2;                              ///< Newest checkpoints that stay, this one among them.
+  int64_t best_step = -1;                        ///< Whose checkpoint stays as well; -1: none's.
   std::function<std::vector<FlatPiece>()> mine;  ///< What this rank writes, buffers included.
   std::function<Json()> state;                   ///< Asked of rank 0.
 };

@@ -4,16 +4,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
+#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/append_file.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/writable_place.h"
 #include "cohort/base/log.h"
+#include "cohort/base/text/text.h"
 #include "cohort/base/text/utc_time.h"
 #include "cohort/checkpoint/io.h"
 #include "cohort/job/resumed_config.h"
@@ -55,6 +58,13 @@ bool make_new_folder(const std::string& path) {
   return true;
 }
 
+/// Ranks are processes of their own: of one that failed its sentence and its exit code are known.
+std::string kind_of_failure(const std::string& cause) {
+  const auto says = [&](const char* words) { return cause.find(words) != std::string::npos; };
+  if (says("loss is not finite (")) return "diverged";
+  return says("was killed by signal ") ? "killed" : "failed";
+}
+
 void check_holds_run(const Config& config, const std::string& path) {
   if (config.resume && !holds_run(path)) fail(ErrorCode::kBadInput, name_settings("--resume: "), path, " holds no run");
   if (std::error_code ignored; !config.resume && holds_run(path) && !fs::exists(path + "/checkpoints/latest", ignored))
@@ -63,6 +73,20 @@ void check_holds_run(const Config& config, const std::string& path) {
   if (!config.resume && holds_run(path))
     fail(ErrorCode::kBadInput, name_settings("--run "), path,
          name_settings(" already holds a run; add --resume to go on with it, or give another folder"));
+}
+
+/// A run is not put among files of somebody else, some of which would be written over.
+void check_holds_nothing_else(const std::string& path) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored))
+    if (const std::string name = entry.path().filename().string(); name != kLockName + 1) names.push_back(name);
+  if (names.empty()) return;
+  const size_t count = names.size();
+  std::sort(names.begin(), names.end());
+  names.resize(std::min<size_t>(count, 3));
+  fail(ErrorCode::kBadInput, name_settings("--run "), path, " holds no run but other files (", printable(join(names, ", ")),
+       count > names.size() ? ", ..." : "", "), and a run has a folder of its own; give a new name");
 }
 
 }  // namespace
@@ -103,6 +127,7 @@ RunFolder::RunFolder(const Config& config) {
       }
     }
     check_holds_run(config, path_);
+    if (!config.resume && !is_made_here_) check_holds_nothing_else(path_);
   } catch (...) {
     lock_.reset();
     if (is_made_here_) ::rmdir(path_.c_str());
@@ -128,7 +153,8 @@ void RunFolder::record_failure(int exit_code, const std::string& cause, bool to_
   if (identity_of_file(metrics) == metrics_before_) return;
   whatever_happens([&] {
     cut_torn_line(metrics);  // Of a rank that was killed while it wrote.
-    const std::string line = to_line(FailureRecord{.exit_code = exit_code, .cause = cause, .ended = utc_now(), .run = path_});
+    const std::string line =
+        to_line(FailureRecord{.exit_code = exit_code, .cause = cause, .ended = utc_now(), .run = path_, .reason = kind_of_failure(cause)});
     if (to_stdout) {
       std::fputs(line.c_str(), stdout);
       std::fflush(stdout);

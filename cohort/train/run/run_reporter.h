@@ -5,13 +5,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cohort/plan/cost/link_estimate.h"
 #include "cohort/record/run_event.h"
+#include "cohort/report/live/live_report.h"
 #include "cohort/report/progress.h"
-#include "cohort/train/measured/share_waste.h"
+#include "cohort/train/measured/advice/share_waste.h"
 #include "cohort/train/metrics.h"
 #include "cohort/train/run/run_saver.h"
 #include "cohort/train/run/run_setup.h"
@@ -31,7 +34,7 @@ class RunReporter {
   void note_evaluation();
   void progress(const StepRecord& metrics);
   void checkpoint(int64_t step, const std::string& path, double seconds);
-  /// Any other line; not on stdout.
+  /// Any other line; not on stdout. Of workers that did not wait for one another it goes into the advice at the end.
   void event(const RunEvent& event);
   /// Seconds on a clock of the run's own, for its lines.
   void set_clock(std::function<double()> clock) { clock_ = std::move(clock); }
@@ -40,23 +43,29 @@ class RunReporter {
   void end(TrainResult& result);
 
  private:
+  void serve();
   void tell_skipped(int64_t step);
+  void tell_data() const;
+  std::string error_sentence() const;
   void write_waste();
-  void write_exchange_advice(double step_seconds);
+  bool has_plain_replicas() const;
+  void write_exchange_advice(double step_seconds, const std::optional<LinkEstimate>& link);
+  void write_sync_advice(double step_seconds, const LinkEstimate& link);
   void write_trace();
-  StartRecord describe_start() const;
-  PartRecord describe_part() const;
-  RankRecord describe_rank() const;
   DoneRecord describe_end(const TrainResult& result, const std::vector<RankRecord>& ranks) const;
   /// The totals of all ranks, which rank 0 gets.
   RanksRecord write_end(const TrainResult& result);
   void write_text_sample(int64_t step, LayerGraph& model);
+  std::string result_sentence(const TrainResult& result) const;
 
   RunSetup& run_;
   const RunSaver& saver_;
   std::unique_ptr<Metrics> metrics_;            // Null where nothing is written.
   std::unique_ptr<report::Progress> progress_;  // Likewise.
+  std::unique_ptr<report::LiveReport> live_;    // Null without --serve.
   std::vector<double> step_seconds_;
+  std::vector<double> own_seconds_;  // Of each step but the first, which allocates: what it took beside exchanging and waiting for others.
+  std::optional<AsyncRecord> account_;  // Where workers do not wait for one another.
   RankRecord totals_{
       .samples = 0, .data_seconds = 0, .compute_seconds = 0, .exchange_seconds = 0, .optimizer_seconds = 0};  // Of this rank.
   double first_step_seconds_ = -1;  // From the command to the end of the first step.

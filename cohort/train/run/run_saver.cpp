@@ -1,5 +1,7 @@
 #include "cohort/train/run/run_saver.h"
 
+#include <ATen/Parallel.h>
+
 #include <chrono>
 #include <string>
 #include <thread>
@@ -20,14 +22,21 @@ constexpr std::chrono::seconds kBetweenTries{2};
 
 /// Hosts may have files of the same name that differ; the ranks of one host share theirs.
 DataIdentity data_identity(RunSetup& run) {
-  if (!run.options.reports) return {run.data.train->num_samples(), ""};
+  const std::string teacher = run.teacher ? run.teacher->fingerprint() : "";
+  if (!run.options.reports) return {run.data.train->num_samples(), "", teacher};
   const std::string mine = run.world.local_rank == 0 || run.is_first() ? data_fingerprint(run.data) : "";
   const std::vector<std::string> all = run.group.all_gather_text(mine, "the fingerprint of the data");
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (!all[rank].empty() && all[rank] != all.front())
       fail(ErrorCode::kBadInput, "rank ", rank, " has other data than rank 0 under the name ", run.config.data, " (fingerprint ", all[rank],
            ", rank 0 has ", all.front(), "); bring the same files to every host");
-  return {run.data.train->num_samples(), all.front()};
+  return {run.data.train->num_samples(), all.front(), teacher};
+}
+
+/// With what its sums are the same bits, made by one process.
+Json describe_evaluation(RunSetup& run) {
+  const EvaluationOptions how = run.evaluation_options();
+  return {{"chunk_samples", how.batch_size}, {"shares", how.count}, {"threads", at::get_num_threads()}};
 }
 
 /// [{"layer": "conv1", "stage": 0, "worker": 0}, ...]: who ran which layer of a pipeline.
@@ -58,6 +67,7 @@ void RunSaver::resume() {
   const auto loading = std::chrono::steady_clock::now();
   first_step_ = saved_step_ = state_.load_latest(&extra);
   load_seconds_ = seconds_since(loading);
+  if (extra.contains("evaluations")) best_.load(extra["evaluations"]);
   if (extra.contains("loss_scaler")) run_.step->load(extra["loss_scaler"]);
   if (run_.noise && extra.contains("noise_scale")) run_.noise->load(extra["noise_scale"]);
 }
@@ -67,7 +77,12 @@ void RunSaver::save_now(int64_t step, RunReporter& reporter) {
   Json extra{{"loss_scaler", run_.step->state()}};
   if (run_.noise) extra["noise_scale"] = run_.noise->state();
   if (run_.parallel.part->pipeline()) extra["stages"] = describe_stages(run_);
-  const std::string path = state_.save(step, extra);
+  BestStep best = best_;
+  best.saved(step);
+  extra["evaluations"] = best.state();
+  if (run_.options.reports) extra["evaluation"] = describe_evaluation(run_);
+  const std::string path = state_.save(step, extra, best.best().step);
+  best_ = best;
   saved_step_ = step;
   reporter.checkpoint(step, path, seconds_since(began));
 }

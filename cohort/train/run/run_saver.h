@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "cohort/train/run/best_step.h"
 #include "cohort/train/run/run_setup.h"
 #include "cohort/train/run/run_state.h"
 
@@ -20,6 +21,9 @@ class RunSaver {
   int64_t first_step() const { return first_step_; }  ///< Steps done before this run began.
   int64_t saved_step() const { return saved_step_; }  ///< Of the newest checkpoint; -1: none.
   double load_seconds() const { return load_seconds_; }
+  const BestStep& best() const { return best_; }
+  /// Of the model as it is now, before it is saved. Whether that is better than the best that was saved.
+  bool evaluated(const EvaluatedStep& evaluated) { return best_.add(evaluated); }
 
   /// Collective, unless that step is saved already.
   ///
@@ -35,6 +39,7 @@ class RunSaver {
 
   RunSetup& run_;
   RunState state_;
+  BestStep best_;
   int64_t first_step_ = 0, saved_step_ = -1;
   double load_seconds_ = 0;
   bool last_failed_ = false;

@@ -11,17 +11,20 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/log.h"
+#include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/shm/memory_count.h"
+#include "cohort/data/describe/description_json.h"
 #include "cohort/data/sampler.h"
 #include "cohort/job/fault.h"
 #include "cohort/job/training/training_defaults.h"
-#include "cohort/models/registry.h"
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
 #include "cohort/plan/cost/end_memory.h"
 #include "cohort/train/device.h"
+#include "cohort/train/quantise_aware/rounded_model.h"
 #include "cohort/train/run/check_run.h"
+#include "cohort/train/run/initial_model.h"
 #include "cohort/train/run/run_folder.h"
 
 namespace cohort {
@@ -62,6 +65,14 @@ void warn_of_run(const RunSetup& run) {
     if (!warning.empty()) log_warning(warning);
 }
 
+PruningSchedule pruning_schedule(const Config& config, int64_t total_steps) {
+  return {*parse_pruning(config.prune), config.prune_until, !config.init_from.empty(), total_steps};
+}
+
+std::string pruning_sentence(const RunSetup& run) {
+  return run.prunable ? describe_pruning(run.config.prune, *run.prunable, pruning_schedule(run.config, run.total_steps)) : "";
+}
+
 }  // namespace
 
 int threads_of_rank(const Config& config, const World& world) { return config.threads > 0 ? config.threads : cores_of_rank(world); }
@@ -87,6 +98,7 @@ RunSetup::RunSetup(const Job& job_given, const DataSet& data_given, const World&
   if (config.device != "cpu") device_names = group.all_gather_text(device.str(), "the ranks' devices by name");
   total_steps = steps_of_run(job, data.train->num_samples());
   make_model();
+  make_teacher();
   make_step();
   forecast = make_forecast(*this);
 }
@@ -103,9 +115,17 @@ void RunSetup::take_folder() {
 
 /// Model, layout and strategy; from here on `model` is this rank's part.
 void RunSetup::make_model() {
-  model = build_model(config.model, data.train->shape(), config.seed);
+  InitialModel initial = initial_model(config, data.train->shape());
+  model = initial.model;
+  began_with = std::move(initial.taken);
+  frozen = std::move(initial.frozen);
   check_model(job.config, job.layout, *model);
   check_profile(options.forecast, *model);
+  Augmentation(config.augment, data.train->shape(), config.seed);  // Refused before a folder is filled.
+  if (const std::optional<Pruning> pruning = parse_pruning(config.prune)) prunable = prunable_tensors(*model, pruning->granularity);
+  if (const std::optional<QuantiseAware> how = parse_quantise_aware(config.quantize_aware))
+    rounded = describe_rounding(config.quantize_aware, round_while_training(*model, *how));
+  if (!config.hint.empty()) hints = std::make_unique<StudentHints>(*model, config.hint, *data.train);
   if (options.alter_model) altered = options.alter_model(*model);
   model->to(device);
   if (options.reports) check_goal(job, *model, *data.validation);
@@ -113,11 +133,29 @@ void RunSetup::make_model() {
   if (options.in_turn) in_turn = std::make_unique<InTurn>(*model, *options.in_turn, altered.borrowed, altered.order);
 }
 
+/// Workers that do not wait for one another have no exchange to agree over.
+void RunSetup::make_teacher() {
+  teacher = teacher_answers({.config = config,
+                             .data = data,
+                             .samples_of_run = total_steps * config.global_batch,
+                             .pipelines = parallel.part->num_pipelines(),
+                             .place = world.local_rank,
+                             .size = world.local_size,
+                             .group = options.num_served > 0 ? nullptr : &group,
+                             .hints = hints.get()});
+  if (!teacher) return;
+  config.teacher_answers = teacher->is_cached() ? "cached" : "live";  // So that it goes on as it began.
+  if (const PipelineRunner* const pipeline = parallel.part->pipeline(); pipeline && !pipeline->has_last_stage()) teacher->forget();
+}
+
 void RunSetup::make_step() {
   if (config.noise_scale > 0 && options.reports) {
     noise = std::make_unique<NoiseMeter>(*model, *parallel.strategy, parallel.part->data(),
                                          NoiseMeterOptions{.every = config.noise_scale, .exchange_exactly = job.layout.compress != "none"});
   }
+  if (prunable)
+    pruner = std::make_unique<Pruner>(*parse_pruning(config.prune), pruning_schedule(config, total_steps), *prunable, *model,
+                                      *parallel.strategy, parallel.part->data());
   step = std::make_unique<TrainingStep>(job, data.train->shape(), *model, *parallel.strategy, *parallel.part,
                                         TrainingStepOptions{.total_steps = total_steps,
                                                             .device = device,
@@ -125,9 +163,11 @@ void RunSetup::make_step() {
                                                             .microbatches = lockstep_layout().microbatches,
                                                             .empty_forward = config.sync_batch_norm,
                                                             .noise = noise.get(),
+                                                            .pruner = pruner.get(),
                                                             .trace = options.reports ? &trace : nullptr,
                                                             .in_turn = in_turn.get(),
-                                                            .loss = altered.loss});
+                                                            .loss = altered.loss,
+                                                            .teacher = teacher.get()});
 }
 
 LoaderOptions RunSetup::loader_options(int64_t first_step) const {
@@ -140,7 +180,8 @@ LoaderOptions RunSetup::loader_options(int64_t first_step) const {
           .first_step = first_step,
           .end_step = total_steps,
           .all_in_turn = in_turn != nullptr,
-          .weights = job.shares.of(num_pipelines(lockstep_layout()))};
+          .weights = job.shares.of(num_pipelines(lockstep_layout())),
+          .augmentation = Augmentation(config.augment, data.train->shape(), config.seed)};
 }
 
 EvaluationOptions RunSetup::evaluation_options() {
@@ -148,6 +189,7 @@ EvaluationOptions RunSetup::evaluation_options() {
   const int64_t pieces = int64_t{part.num_pipelines()} * config.accumulate * lockstep_layout().microbatches;
   EvaluationOptions how{
       .batch_size = evaluation_samples(config.global_batch, config.accumulate, config.global_batch / pieces, config.memory_limit > 0),
+      .metrics = named_metrics(config.metrics, data.train->shape()),
       .index = part.pipeline_index(),
       .count = part.num_pipelines(),
       .finish = [this] { parallel.strategy->finish_evaluation(); }};
@@ -163,10 +205,15 @@ EvaluationOptions RunSetup::evaluation_options() {
 void begin_run(RunSetup& run) {
   if (run.reports_here() && run.forecast) write_file_atomically(run.config.run + "/plan.json", run.forecast->plan.dump(1) + "\n");
   if (run.reports_here()) write_run_config(run.config);
+  if (run.reports_here()) write_file_atomically(run.config.run + "/" + kDataFile, to_json(run.data.train->describe()).dump(1) + "\n");
   if (run.config.eval_every == 0) {
     const int64_t epoch = Sampler(run.data.train->num_samples(), run.config.global_batch, run.config.seed).steps_per_epoch();
     run.config.eval_every = std::min(up_to_exchange(run.job, epoch), std::max<int64_t>(1, run.total_steps));
   }
+  if (run.reports_here())
+    for (const std::string& sentence :
+         {run.began_with, run.frozen, run.rounded, pruning_sentence(run), run.teacher ? run.teacher->sentence() : ""})
+      if (!sentence.empty()) log_info(sentence);
   warn_of_run(run);
 }
 

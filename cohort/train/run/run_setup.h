@@ -14,11 +14,13 @@
 #include "cohort/data/source.h"
 #include "cohort/job/job.h"
 #include "cohort/models/layer_graph.h"
+#include "cohort/train/distil/teacher_answers.h"
 #include "cohort/train/evaluate.h"
 #include "cohort/train/in_turn.h"
 #include "cohort/train/measured/balance.h"
 #include "cohort/train/noise_meter.h"
 #include "cohort/train/parallelize.h"
+#include "cohort/train/pruning/pruner.h"
 #include "cohort/train/run/run_folder.h"
 #include "cohort/train/run/run_forecast.h"
 #include "cohort/train/run/step_trace.h"
@@ -60,18 +62,25 @@ struct RunSetup {
   std::vector<std::string> device_names;  ///< Of all ranks; empty where all are on the CPU and nobody said so.
   std::unique_ptr<RunFolder> folder;      ///< Null where another process has it.
   int64_t total_steps = 0;
-  std::shared_ptr<LayerGraph> model;  ///< This rank's part.
+  std::shared_ptr<LayerGraph> model;      ///< This rank's part.
+  std::string began_with, frozen;         ///< Sentences on --init-from and --freeze, for the one who reports; see initial_model.h.
+  std::string rounded;                    ///< One on --quantize-aware.
+  std::optional<PrunableModel> prunable;  ///< Where weights are pruned: those of the whole model.
   AlteredModel altered;
   ParallelModel parallel;
-  std::unique_ptr<InTurn> in_turn;    ///< Where this process stands for the ranks of another layout.
-  std::unique_ptr<NoiseMeter> noise;  ///< Null where the noise scale is not asked for.
-  StepTrace trace;                    ///< Of its last steps, where the run reports.
+  std::unique_ptr<InTurn> in_turn;          ///< Where this process stands for the ranks of another layout.
+  std::unique_ptr<NoiseMeter> noise;        ///< Null where the noise scale is not asked for.
+  StepTrace trace;                          ///< Of its last steps, where the run reports.
+  std::unique_ptr<StudentHints> hints;      ///< Null where no layers are compared.
+  std::unique_ptr<TeacherAnswers> teacher;  ///< Null where there is none.
+  std::unique_ptr<Pruner> pruner;           ///< Null where nothing is pruned.
   std::unique_ptr<TrainingStep> step;
   std::optional<RunForecast> forecast;  ///< Rank 0's.
 
  private:
   void take_folder();
   void make_model();
+  void make_teacher();
   void make_step();
 };
 

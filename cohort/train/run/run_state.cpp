@@ -40,6 +40,7 @@ Json identity(const Config& config, const DataIdentity& data) {
            {"global_batch", config.global_batch},
            {"seed", config.seed}};
   if (!data.fingerprint.empty()) out["data"] = data.fingerprint;
+  if (!data.teacher.empty()) out["teacher"] = data.teacher;
   return out;
 }
 
@@ -47,6 +48,12 @@ Json identity(const Config& config, const DataIdentity& data) {
 void check_identity(const Json& then, const Json& now, const std::string& path, const std::string& data) {
   for (const auto& [key, value] : now.items()) {
     if (then.value(key, Json()) == value) continue;
+    if (key == "teacher" && !then.contains(key)) continue;  // It has one from now on.
+    if (key == "teacher")
+      fail(ErrorCode::kBadInput, name_settings("--resume: "), path, " learnt from a teacher with other weights than there are now where ",
+           name_settings("--teacher"), " points (fingerprint ", then[key].dump(), ", now ", value.dump(),
+           name_settings("); give the checkpoint that it began with, as --teacher RUN/checkpoints/step-N, or start a new run in another "
+                         "--run folder"));
     if (key == "data" && !then.contains(key)) {
       log_warning(
           concat(name_settings("--resume: "), path, " has no fingerprint of its data, so nobody can say whether ", data, " is the same"));
@@ -79,7 +86,8 @@ at::Tensor part_of_whole(const at::Tensor& whole, const ParameterShard& shard, c
 
 /// That have an optimizer's state of their own with local steps.
 int num_state_workers(const Config& config, const Layout& layout) {
-  if (config.virtual_time.empty() || !is_local(parse_sync(layout.sync))) return num_pipelines(layout);
+  const SyncKind sync = parse_sync(layout.sync).kind;
+  if (config.virtual_time.empty() || (sync != SyncKind::kLocal && sync != SyncKind::kDiloco)) return num_pipelines(layout);
   return parse_virtual(config.virtual_time).workers;
 }
 
@@ -119,7 +127,7 @@ Json RunState::describe(int64_t step, const Json& extra) const {
               {"config", to_toml(config_)}};
 }
 
-std::string RunState::save(int64_t step, const Json& extra) {
+std::string RunState::save(int64_t step, const Json& extra, int64_t best_step) {
   const auto mine = [this] {
     std::vector<FlatPiece> pieces = strategy_.saved_pieces();
     if (places_.saves_buffers)
@@ -130,6 +138,7 @@ std::string RunState::save(int64_t step, const Json& extra) {
                           {.folder = checkpoints_folder(config_),
                            .step = step,
                            .num_kept = static_cast<int>(config_.keep_checkpoints),
+                           .best_step = best_step,
                            .mine = mine,
                            .state = [&] { return describe(step, extra); }},
                           "cannot save a checkpoint");

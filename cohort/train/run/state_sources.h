@@ -18,7 +18,8 @@ class StateSources {
   /// Of the piece `name` of this run:
   ///   one name     its values are that tensor's: its own, or where the checkpoint has one state for all workers, that one;
   ///   several      its values are their mean: the states of the workers of another layout;
-  ///   none         an outer momentum that the checkpoint lacks: it begins at zero.
+  ///   none         an outer momentum that the checkpoint lacks: it begins at zero; with fragments a worker's own weights where the
+  ///                checkpoint has none, or those of another number of workers.
   /// A name that the checkpoint lacks comes back as it is, for the reader to refuse.
   std::vector<std::string> of(const std::string& name) const;
   /// The checkpoint's workers that have a state of their own; 0: there is one for all.

@@ -20,15 +20,23 @@ namespace {
 
 constexpr double kLeaveSeconds = 2, kComeSeconds = 10;
 
+/// Why a peer is lost, without its name, which the line begins with.
+std::string lost_words(const PeerEvent& event) {
+  const std::string gone = event.name + " is gone";
+  if (event.why == gone) return "its connection ended";
+  return event.why.starts_with(gone + ": ") ? event.why.substr(gone.size() + 2) : event.why;
+}
+
 }  // namespace
 
 ModelServer::ModelServer(ServerParts parts, MessageServer server)
     : parts_(std::move(parts)), server_(std::move(server)), num_numbers_(parts_.accounts.num_workers()) {}
 
 void ModelServer::act(double timeout_seconds) {
-  const std::optional<PeerEvent> event = server_.poll(timeout_seconds);
+  if (parts_.rounds) end_round_if_due();
+  const std::optional<PeerEvent> event = server_.poll(std::min(timeout_seconds, std::max(0.0, parts_.gate.seconds_left(steady_seconds()))));
   if (!event || event->kind == PeerEvent::Kind::kJoined) return;  // One that joined says who it is.
-  if (event->kind == PeerEvent::Kind::kLost) return lose(event->peer, event->why);
+  if (event->kind == PeerEvent::Kind::kLost) return event->came_again ? replace(event->peer, event->name) : lose(*event);
   try {
     hear(event->peer, event->name, event->message);
   } catch (const Error& error) {
@@ -41,12 +49,13 @@ void ModelServer::act(double timeout_seconds) {
 void ModelServer::hear(PeerId peer, const std::string& name, const PeerMessage& message) {
   const Json said = parse_strict_ordered_json(message.text, {.path = name});
   const std::string what = said.is_object() ? said.value("is", "") : "";
-  if (what == "joins") return tell_to_join(peer, name);
+  if (what == "joins") return tell_what_to_join(peer);
+  if (what == "ready") return give_number(peer, name);
   if (what == "here") return welcome(peer, said);
   if (!worker_of_.contains(peer)) fail(ErrorCode::kBadInput, name, " did not say which worker it is");
   if (what == "free") {
-    if (works_.contains(peer) || std::find(waiting_.begin(), waiting_.end(), peer) != waiting_.end())
-      fail(ErrorCode::kBadInput, name, " asked for work twice");
+    if (works_.count(peer) + static_cast<size_t>(std::count(waiting_.begin(), waiting_.end(), peer)) >= parts_.most_in_hand)
+      fail(ErrorCode::kBadInput, name, " asked for more work than it may have at a time");
     Slot& slot = slots_.at(peer);
     slot.is_used = slot.memory && said.value("slot", Json()) == true;
     waiting_.push_back(peer);
@@ -58,17 +67,25 @@ void ModelServer::hear(PeerId peer, const std::string& name, const PeerMessage& 
     const std::string text = error.is_string() ? printable(error.get<std::string>()) : "";
     if (said.value("code", Json()) == static_cast<int>(ErrorCode::kFailed)) fail(ErrorCode::kFailed, name, ": ", text);
     lose(peer, "it failed: " + text);  // Of the training nothing is wrong.
+  } else if (what == "leaving") {
+    let_go(peer);
   } else {
     fail(ErrorCode::kBadInput, name, " said what is not understood: ", printable(message.text.substr(0, 80)));
   }
 }
 
-void ModelServer::tell_to_join(PeerId peer, const std::string& name) {
+void ModelServer::tell_what_to_join(PeerId peer) {
   if (!parts_.may_join)
     fail(ErrorCode::kBadInput, "this training takes no further workers; start it with ", name_settings("--listen HOST:PORT"));
+  server_.send(peer, {.text = to_json(Joining{parts_.configuration, parts_.fingerprint, parts_.num_workers}).dump()});
+}
+
+/// Only now, so that one that finds that it has other data, or no memory for them, was never there.
+void ModelServer::give_number(PeerId peer, const std::string& name) {
+  if (!parts_.may_join) fail(ErrorCode::kBadInput, "this training takes no further workers");
   const int number = num_numbers_++;
   log_info(concat("worker ", number, " joins: ", name));
-  server_.send(peer, {.text = to_json(Joining{parts_.configuration, parts_.fingerprint, number, parts_.num_workers}).dump()});
+  server_.send(peer, {.text = to_json(Numbered{number}).dump()});
 }
 
 void ModelServer::welcome(PeerId peer, const Json& said) {
@@ -80,19 +97,31 @@ void ModelServer::welcome(PeerId peer, const Json& said) {
   if (!configuration.is_string() || configuration.get<std::string>() != parts_.configuration)
     fail(ErrorCode::kBadInput, "worker ", number,
          " was started with another configuration; start all ranks with the same options and config.toml");
-  // One that comes again before its old connection was seen to end.
   for (const auto& [other, its] : std::map<PeerId, int>(worker_of_))
-    if (its == number) server_.dismiss(other, "it came again"), lose(other, "it came again");
+    if (its == number) server_.dismiss(other, "it came again"), replace(other, "");
+  std::erase_if(returning_, [&](const auto& each) { return each.second == number; });
   if (lost_.erase(number) > 0) log_info(concat("worker ", number, " is back"));
   worker_of_[peer] = number;
   slots_[peer].memory = WorkerSlot::make(parts_.mode.served(), parts_.mode.empty_handed_over());
-  server_.send(peer, {.text = to_json(Welcome{slots_[peer].memory.address()}).dump()});
+  server_.send(peer, {.text = to_json(Welcome{slots_[peer].memory.address(), parts_.weights}).dump()});
+}
+
+/// A worker that comes again before its old connection was seen to end. Nothing has died, but what it had in hand it has not any more.
+void ModelServer::replace(PeerId peer, const std::string& name) {
+  const std::optional<Gone> gone = forget(peer);
+  if (!gone) return;
+  returning_[name] = gone->worker;
+  log_warning(concat("worker ", gone->worker, " comes again by another connection after ", pushes_of(gone->worker),
+                     gone->had_ticket ? "; its ticket goes to another" : ""));
+  serve_waiting();
 }
 
 void ModelServer::take_push(PeerId peer, const Json& said, const std::string& data, const std::string& where) {
-  const auto found = works_.find(peer);
   const WorkDone done = work_done_from(said, where);
-  if (found == works_.end() || found->second.ticket.step != done.step || found->second.ticket.share != done.share)
+  const auto [first, end] = works_.equal_range(peer);
+  const auto found = std::find_if(
+      first, end, [&](const auto& each) { return each.second.ticket.step == done.step && each.second.ticket.share == done.share; });
+  if (found == end)
     fail(ErrorCode::kBadInput, where, " handed over share ", done.share, " of step ", done.step + 1, ", which it does not have");
   Work work = found->second;
   const Slot& slot = slots_.at(peer);
@@ -115,9 +144,11 @@ void ModelServer::take_push(PeerId peer, const Json& said, const std::string& da
   account.computing_seconds += done.computing_seconds;
   account.waiting_seconds += done.waiting_seconds;
   account.moving_seconds += done.moving_seconds;
+  account.pushing_seconds += done.pushing_seconds;
   parts_.accounts.moved(0, num_bytes);
-  const Pushed pushed{worker, std::move(work), done.computing_seconds};
-  if (parts_.most_ahead == 0) gather(pushed);
+  Pushed pushed{peer, worker, std::move(work), done.computing_seconds};
+  if (parts_.rounds) gather_round(std::move(pushed));
+  else if (parts_.most_ahead == 0) gather(pushed);
   else apply(pushed);
   serve_waiting();
 }
@@ -135,34 +166,114 @@ void ModelServer::gather(const Pushed& pushed) {
   for (const Pushed& one : std::exchange(gathered_, {})) apply(one);
 }
 
+bool ModelServer::has_pushed(int worker) const {
+  return parts_.rounds && std::any_of(gathered_.begin(), gathered_.end(), [&](const Pushed& one) { return one.worker == worker; });
+}
+
+/// Who is here, has nothing handed over and has work or will get some, or may yet come.
+bool ModelServer::others_come() const {
+  const bool has_tickets = parts_.tickets.has_next(parts_.most_ahead);
+  for (const auto& [peer, worker] : worker_of_) {
+    if (has_pushed(worker)) continue;
+    const bool waits = std::find(waiting_.begin(), waiting_.end(), peer) != waiting_.end();
+    if (!waits || has_tickets) return true;
+  }
+  return others_may_come();
+}
+
+void ModelServer::gather_round(Pushed pushed) {
+  for (at::Tensor& tensor : pushed.work.tensors) tensor = tensor.clone();  // Out of a slot, which may go with its worker.
+  gathered_.push_back(std::move(pushed));
+  parts_.gate.add(steady_seconds());
+  end_round_if_due();
+}
+
+/// The exchange of a quorum, as one push of all its samples: an evaluation sees all of it or nothing.
+void ModelServer::end_round_if_due() {
+  if (!parts_.gate.opens(steady_seconds(), others_come())) return;
+  const double began = steady_seconds();
+  std::vector<Pushed> round = std::exchange(gathered_, {});
+  parts_.gate.clear();
+  const auto place = [](const Pushed& one) { return std::pair(one.work.ticket.share, one.work.ticket.step); };
+  std::sort(round.begin(), round.end(), [&](const Pushed& a, const Pushed& b) { return place(a) < place(b); });
+  std::vector<Work*> works;
+  for (Pushed& one : round) works.push_back(&one.work);
+  const std::vector<PushOutcome> outcomes = parts_.rounds->merge(works);
+  ServedPush push{as_one_push(works)};
+  for (size_t i = 0; i < round.size(); ++i) {
+    parts_.accounts.push(round[i].worker, round[i].work.ticket, outcomes[i]);
+    parts_.tickets.finish(round[i].work.ticket);
+    push.computing_seconds += round[i].computing_seconds;
+  }
+  push.push_seconds = steady_seconds() - began;
+  parts_.applied(push);
+  serve_waiting();
+}
+
 void ModelServer::apply(Pushed pushed) {
   const double began = steady_seconds();
   const PushOutcome outcome = parts_.mode.push(pushed.work, parts_.numbers());
   parts_.accounts.push(pushed.worker, pushed.work.ticket, outcome);
-  if (outcome.dropped) return parts_.tickets.give_back(pushed.work.ticket);
+  if (outcome.dropped) {
+    if (const auto slot = slots_.find(pushed.peer); slot != slots_.end()) slot->second.was_dropped = true;
+    return parts_.tickets.give_back(pushed.work.ticket);
+  }
   parts_.tickets.finish(pushed.work.ticket);
   parts_.applied({{pushed.work.ticket, pushed.work.loss, outcome}, steady_seconds() - began, pushed.computing_seconds});
 }
 
-void ModelServer::lose(PeerId peer, const std::string& why) {
+/// What the peer had in hand goes to another. None for one that is no worker, or not any more.
+std::optional<ModelServer::Gone> ModelServer::forget(PeerId peer) {
   const auto found = worker_of_.find(peer);
-  if (found == worker_of_.end()) return;
-  const int worker = found->second;
+  if (found == worker_of_.end()) return std::nullopt;
+  Gone gone{.worker = found->second};
   worker_of_.erase(found);
   slots_.erase(peer);
   std::erase(waiting_, peer);
-  const auto in_hand = works_.find(peer);
-  const int lost = in_hand == works_.end() ? 0 : 1;
-  if (lost > 0) parts_.tickets.give_back(in_hand->second.ticket);  // What it had handed over before stays.
-  works_.erase(peer);
-  lost_.insert(worker);
-  ++parts_.accounts.of(worker).deaths;
-  parts_.accounts.of(worker).lost += lost;
-  log_warning(concat("worker ", worker, " is lost after ", with_commas(parts_.accounts.of(worker).pushes), " pushes", ": ", why,
-                     lost > 0 ? "; its ticket goes to another" : "", "; the training goes on with ", worker_of_.size(),
-                     worker_of_.size() == 1 ? " worker" : " workers"));
+  for (auto [in_hand, end] = works_.equal_range(peer); in_hand != end; in_hand = works_.erase(in_hand)) {
+    parts_.tickets.give_back(in_hand->second.ticket);  // What it had handed over before stays.
+    gone.had_ticket = true;
+    ++parts_.accounts.of(gone.worker).lost;
+  }
+  return gone;
+}
+
+void ModelServer::lose(PeerId peer, const std::string& why) {
+  if (const std::optional<Gone> gone = forget(peer)) tell_lost(*gone, why);
+}
+
+void ModelServer::lose(const PeerEvent& event) {
+  const auto returning = returning_.find(event.name);
+  if (returning == returning_.end() || worker_of_.contains(event.peer)) return lose(event.peer, lost_words(event));
+  const int worker = returning->second;
+  returning_.erase(returning);
+  tell_lost({.worker = worker}, "it came again, and ended before it said who it is");
+}
+
+void ModelServer::tell_lost(const Gone& gone, const std::string& why) {
+  lost_.insert(gone.worker);
+  ++parts_.accounts.of(gone.worker).deaths;
+  log_warning(concat("worker ", gone.worker, " is lost after ", pushes_of(gone.worker), ": ", why,
+                     gone.had_ticket ? "; its ticket goes to another" : "", "; the training goes on with ", num_workers_here()));
   serve_waiting();
 }
+
+/// One that said so.
+void ModelServer::let_go(PeerId peer) {
+  const int worker = forget(peer).value().worker;
+  ++parts_.accounts.of(worker).left;
+  lost_.insert(worker);
+  log_info(concat("worker ", worker, " has left after ", pushes_of(worker), "; the training goes on with ", num_workers_here()));
+  server_.dismiss(peer, "goodbye");
+  serve_waiting();
+}
+
+std::string ModelServer::pushes_of(int worker) {
+  const int64_t pushes = parts_.accounts.of(worker).pushes;
+  return concat(with_commas(pushes), pushes == 1 ? " push" : " pushes");
+}
+
+std::string ModelServer::num_workers_here() const { return concat(worker_of_.size(), worker_of_.size() == 1 ? " worker" : " workers"); }
 
 void ModelServer::hold(bool on) {
   holds_ = on;
@@ -170,11 +281,15 @@ void ModelServer::hold(bool on) {
 }
 
 void ModelServer::serve_waiting() {
-  while (!holds_ && !waiting_.empty()) {
-    const PeerId peer = waiting_.front();
+  // Who waits for an exchange that its push will be in gets what comes of it.
+  const auto next = [&] {
+    return std::find_if(waiting_.begin(), waiting_.end(), [&](PeerId peer) { return !has_pushed(worker_of_.at(peer)); });
+  };
+  for (auto found = next(); !holds_ && found != waiting_.end(); found = next()) {
+    const PeerId peer = *found;
     const std::optional<Ticket> ticket = parts_.tickets.take(worker_of_.at(peer), parts_.most_ahead);
     if (!ticket) return;
-    waiting_.erase(waiting_.begin());
+    waiting_.erase(found);
     send_work(peer, *ticket);
   }
 }
@@ -183,13 +298,15 @@ void ModelServer::send_work(PeerId peer, const Ticket& ticket) {
   Work work{.ticket = ticket};
   const StepNumbers numbers = parts_.numbers();
   parts_.mode.pull(work, numbers);
-  PeerMessage message{.text = to_json(WorkOrder{ticket.step, ticket.share, numbers.learning_rate}).dump()};
+  Slot& slot = slots_.at(peer);
+  PeerMessage message{
+      .text = to_json(WorkOrder{ticket.step, ticket.share, numbers.learning_rate, std::exchange(slot.was_dropped, false)}).dump()};
   const std::vector<at::Tensor> served = parts_.mode.served();
-  if (const Slot& slot = slots_.at(peer); slot.is_used) copy_tensors(slot.memory.down(), served);
+  if (slot.is_used) copy_tensors(slot.memory.down(), served);
   else message.data = packed_text(served);
   parts_.mode.handed_out(work);
   parts_.accounts.moved(packed_bytes(served), 0);
-  works_[peer] = std::move(work);
+  works_.emplace(peer, std::move(work));
   server_.send(peer, std::move(message));  // One that is lost is told of by poll().
 }
 
@@ -214,7 +331,9 @@ void ModelServer::end(const std::string& why) {
     if (event->kind == PeerEvent::Kind::kLost) worker_of_.erase(event->peer);
     if (event->kind != PeerEvent::Kind::kMessage || worker_of_.contains(event->peer)) continue;
     try {
-      welcome(event->peer, parse_strict_ordered_json(event->message.text, {.path = event->name}));
+      const Json said = parse_strict_ordered_json(event->message.text, {.path = event->name});
+      const std::string what = said.is_object() ? said.value("is", "") : "";
+      if (what != "joins" && what != "ready") welcome(event->peer, said);
       tell(event->peer);
     } catch (const Error& error) {
       server_.dismiss(event->peer, error.what());

@@ -13,6 +13,8 @@
 #include "cohort/data/tickets.h"
 #include "cohort/train/async/accounts.h"
 #include "cohort/train/async/async_mode.h"
+#include "cohort/train/async/local_server.h"
+#include "cohort/train/async/round_gate.h"
 #include "cohort/train/served/served_words.h"
 #include "cohort/train/served/worker_slot.h"
 #include "cohort/world/messages/message_server.h"
@@ -33,10 +35,14 @@ struct ServerParts {
   std::function<void(const ServedPush&)> applied;  ///< After each push.
   std::string configuration;                       ///< What workers must have been started with.
   int64_t most_ahead = -1;                         ///< Steps, see Tickets::take().
+  size_t most_in_hand = 1;                         ///< Tickets of a worker.
+  std::string weights;                             ///< Their address, where workers write into them; else "".
   std::string fingerprint;                         ///< Of its data, for those who join.
   bool may_join = false;                           ///< Others than these may come, and get the next number.
   int num_workers = 1;
   std::function<bool(int worker)> may_come;  ///< Whether one of which nothing was heard may be on its way.
+  LocalServer* rounds = nullptr;             ///< Not null: the mode; pushes are merged, those of a quorum and more at a time,
+  RoundGate gate{1, 0};                      ///< when this says so.
 };
 
 /// One thread at a time.
@@ -54,18 +60,35 @@ class ModelServer {
 
  private:
   struct Pushed {
+    PeerId peer = 0;
     int worker = 0;
     Work work;
     double computing_seconds = 0;
   };
   void hear(PeerId peer, const std::string& name, const PeerMessage& message);
-  void tell_to_join(PeerId peer, const std::string& name);
+  void tell_what_to_join(PeerId peer);
+  void give_number(PeerId peer, const std::string& name);
   void welcome(PeerId peer, const Json& said);
   void take_push(PeerId peer, const Json& said, const std::string& data, const std::string& where);
   void gather(const Pushed& pushed);
+  void gather_round(Pushed pushed);
+  void end_round_if_due();
+  bool has_pushed(int worker) const;
+  bool others_come() const;
   void apply(Pushed pushed);
+  struct Gone {
+    int worker = 0;
+    bool had_ticket = false;
+  };
+  std::optional<Gone> forget(PeerId peer);
+  void lose(const PeerEvent& event);
   void lose(PeerId peer, const std::string& why);
+  void tell_lost(const Gone& gone, const std::string& why);
+  void replace(PeerId peer, const std::string& name);
+  void let_go(PeerId peer);
   void serve_waiting();
+  std::string pushes_of(int worker);
+  std::string num_workers_here() const;
   bool others_may_come() const;
   void send_work(PeerId peer, const Ticket& ticket);
 
@@ -73,16 +96,18 @@ class ModelServer {
   MessageServer server_;
   struct Slot {
     WorkerSlot memory;
-    bool is_used = false;  // The worker found it too.
+    bool is_used = false;      // The worker found it too.
+    bool was_dropped = false;  // Its last push.
   };
   std::map<PeerId, int> worker_of_;  // Who is here.
   std::map<PeerId, Slot> slots_;
-  std::map<PeerId, Work> works_;  // What each has in hand.
-  std::vector<PeerId> waiting_;   // Who is free, in the order in which they asked.
-  std::vector<Pushed> gathered_;  // With stale:0, of the step that is not finished.
-  std::set<int> have_come_;       // Ever.
-  std::set<int> lost_;            // Workers that are not here any more.
-  int num_numbers_;               // Given to workers.
+  std::multimap<PeerId, Work> works_;     // What each has in hand.
+  std::vector<PeerId> waiting_;           // Who is free, in the order in which they asked.
+  std::vector<Pushed> gathered_;          // With stale:0, of the step that is not finished; with a quorum, of the exchange that is to come.
+  std::set<int> have_come_;               // Ever.
+  std::set<int> lost_;                    // Workers that are not here any more.
+  std::map<std::string, int> returning_;  // By name, whose new connection has not said yet which worker it is.
+  int num_numbers_;                       // Given to workers.
   bool holds_ = false;
 };
 

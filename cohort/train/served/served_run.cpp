@@ -6,14 +6,18 @@
 // accounts, mode) and the mode's tensors. Work that was in hand is done again.
 #include "cohort/train/served/served_run.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/text.h"
-#include "cohort/models/registry.h"
+#include "cohort/train/async/hogwild.h"
+#include "cohort/train/async/local_server.h"
+#include "cohort/train/run/initial_model.h"
 #include "cohort/train/served/served_worker.h"
+#include "cohort/train/served/ticket_source.h"
 
 namespace cohort {
 namespace {
@@ -21,17 +25,24 @@ namespace {
 constexpr size_t kMostSnapshots = 2;
 constexpr double kLookSeconds = 0.05;
 
+std::shared_ptr<LayerGraph> another_model(const RunSetup& run) { return initial_model(run.config, run.data.train->shape()).model; }
+
+bool is_hogwild(const RunSetup& run) { return parse_sync(run.job.layout.sync).kind == SyncKind::kHogwild; }
+
 }  // namespace
 
 ServedRun::ServedRun(RunSetup& run, int num_workers, std::function<bool(int)> may_come)
     : run_(run),
       num_workers_(num_workers),
       may_come_(std::move(may_come)),
-      ticket_work_(run.job, *run.data.train, *run.model),
-      served_model_(build_model(run.config.model, run.data.train->shape(), run.config.seed)),
+      worker_model_(is_hogwild(run) ? another_model(run) : run.model),
+      ticket_work_(run.job, *run.data.train, *worker_model_, run.teacher.get()),
+      served_model_(another_model(run)),
+      shared_weights_(is_hogwild(run) ? share_weights(*served_model_) : WorkerSlot()),
       own_(*run.model),
       served_(*served_model_),
-      async_(run, *served_model_, num_workers, name_settings("--workers ")) {
+      async_(run, *served_model_, num_workers, name_settings("--workers ")),
+      side_(make_worker_side(*worker_model_, run.job)) {
   run.parallel.strategy->hold_gradients();
   save_state_of(run, {[this] { return saved_pieces(); }, [this] { return loaded_pieces(); }, [this] { after_loading(); }});
 }
@@ -61,10 +72,14 @@ void ServedRun::serve(MessageServer messages, const std::string& configuration) 
                                .applied = [this](const ServedPush& push) { applied(push); },
                                .configuration = configuration,
                                .most_ahead = async_.most_ahead(),
+                               .most_in_hand = async_.sync.overlaps ? size_t{2} : size_t{1},
+                               .weights = shared_weights_.address(),
                                .fingerprint = fingerprint_,
                                .may_join = !fingerprint_.empty(),
                                .num_workers = num_workers_,
-                               .may_come = may_come_},
+                               .may_come = may_come_,
+                               .rounds = async_.quorum,
+                               .gate = RoundGate(std::max(1, async_.sync.quorum), async_.sync.grace_seconds)},
                    std::move(messages));
     while (!is_over_ && !wants_end_) {
       server->act(kLookSeconds);
@@ -90,7 +105,7 @@ void ServedRun::applied(const ServedPush& push) {
   const int64_t from = steps_served_, to = async_.tickets.steps_done();
   if (to <= from) return;
   steps_served_ = to;
-  StepsOver over{.from = from, .step = async_.window.result(run_, to, computing_seconds_ / num_workers_, push_seconds_)};
+  StepsOver over{.from = from, .step = async_.window.result(run_, from, to, computing_seconds_ / num_workers_, push_seconds_)};
   async_.window.begin();
   computing_seconds_ = push_seconds_ = 0;
   const bool ends = to >= run_.total_steps || over.step.stop;
@@ -144,14 +159,8 @@ void ServedRun::take_up(AfterStep& after) {
 /// As worker 0, which also takes up what is over.
 void ServedRun::work(MessageClient client, const std::string& configuration, AfterStep& after) {
   const Tickets tickets(async_.options);
-  const std::unique_ptr<WorkerSide> side = make_worker_side(*run_.model, run_.job);
   ServedWorker worker(
-      *side,
-      [&](const WorkOrder& order) {
-        const Ticket ticket = tickets.ticket_of(order.step, order.share);
-        return side->hand_over(ticket, ticket_work_.compute(ticket, order.learning_rate), {order.learning_rate, run_.config.clip_norm});
-      },
-      std::move(client),
+      *side_, ticket_source(*side_, tickets, ticket_work_, run_.job, run_.total_steps), std::move(client),
       {.worker = 0, .hello = configuration, .injection = run_.injection, .timeout_seconds = run_.config.timeout, .between_tickets = [&] {
          take_up(after);
        }});
@@ -169,9 +178,10 @@ TrainResult ServedRun::train(MessageServer server, MessageClient client, const s
   if (steps_served_ < run_.total_steps) {
     if (run_.reports_here())
       log_info(concat("sync=", to_text(async_.sync), ": rank 0 serves ", num_workers_, num_workers_ == 1 ? " worker" : " workers",
-                      ", itself among them; ", human_bytes(async_.model->pull_bytes()), " down and ",
-                      human_bytes(async_.model->push_bytes()), " up for a ticket of ", async_.tickets.ticket_of(0, 0).num_samples(),
-                      " samples"));
+                      ", itself among them; ",
+                      shared_weights_ ? concat("all write into its ", human_bytes(served_.gradient_bytes), " of weights; ") : "",
+                      human_bytes(async_.model->pull_bytes()), " down and ", human_bytes(async_.model->push_bytes()),
+                      " up for a ticket of ", async_.tickets.ticket_of(0, 0).num_samples(), " samples"));
     thread_ = std::thread([this, &configuration, server = std::move(server)]() mutable { serve(std::move(server), configuration); });
     std::exception_ptr own;
     bool lost_server = false;
@@ -188,7 +198,7 @@ TrainResult ServedRun::train(MessageServer server, MessageClient client, const s
     if (own && !(failure_ && lost_server)) std::rethrow_exception(own);
     if (failure_) std::rethrow_exception(failure_);
   }
-  after.evaluate_what_is_there();
+  after.evaluate_at_end();
   if (run_.reports_here()) tell_end(after.result().steps, reporter);
   reporter.end(after.result());
   return after.result();
@@ -200,19 +210,33 @@ void ServedRun::tell_end(int64_t steps, RunReporter& reporter) const {
   log_info(concat("sync=", record.sync, ": ", summary_of(record)));
 }
 
-std::string ServedRun::key() const { return concat("served | ", to_text(async_.sync), " | ", run_.config.remedy, " | ", num_workers_); }
+std::string ServedRun::key() const { return concat("served | ", async_.how(), num_workers_); }
 
-std::vector<FlatPiece> ServedRun::saved_pieces() const { return (shown_ ? *shown_ : *snapshot()).pieces; }
+/// With local steps each worker has an optimizer; a checkpoint has that of worker 0, which this thread is.
+void ServedRun::add_optimizer(std::vector<FlatPiece>& pieces) const {
+  if (auto* const local = dynamic_cast<LocalWorker*>(side_.get()))
+    for (FlatPiece& piece : local->pieces()) pieces.push_back(std::move(piece));
+}
+
+std::vector<FlatPiece> ServedRun::saved_pieces() const {
+  std::vector<FlatPiece> pieces = (shown_ ? *shown_ : *snapshot()).pieces;
+  add_optimizer(pieces);
+  return pieces;
+}
 
 std::vector<FlatPiece> ServedRun::loaded_pieces() {
   std::vector<FlatPiece> pieces = async_.load(key());
+  add_optimizer(pieces);
   for (int worker = 0; worker < num_workers_; ++worker) async_.tickets.lose(worker);  // What they had in hand is done again.
+  if (const std::string& compress = run_.job.layout.compress; compress != "none" && run_.reports_here())
+    log_info(concat("compress=", compress, ": what the workers had left out of their pushes went with them; all begin at zero again"));
   return pieces;
 }
 
 void ServedRun::after_loading() {
   served_.set_weights(own_.weights);
   served_.set_buffers(own_.copy_of_buffers());
+  if (auto* const local = dynamic_cast<LocalWorker*>(side_.get())) local->load_counts();
   async_.loaded();
 }
 

@@ -65,6 +65,7 @@ class ServedRun {
   void join(const std::string& why);
 
   std::string key() const;
+  void add_optimizer(std::vector<FlatPiece>& pieces) const;
   std::vector<FlatPiece> saved_pieces() const;
   std::vector<FlatPiece> loaded_pieces();
   void after_loading();
@@ -73,10 +74,13 @@ class ServedRun {
   int num_workers_;
   std::function<bool(int)> may_come_;
   std::string fingerprint_;                   // "": nobody may join.
-  TicketWork ticket_work_;                    // On run_.model, which this rank works with.
-  std::shared_ptr<LayerGraph> served_model_;  // Another, which holds the newest version.
+  std::shared_ptr<LayerGraph> worker_model_;  // What this rank works with: run_.model, but where it writes into the server's weights.
+  TicketWork ticket_work_;                    // On it.
+  std::shared_ptr<LayerGraph> served_model_;  // Another, which holds the newest version,
+  WorkerSlot shared_weights_;                 // in memory of all workers, with hogwild.
   ServedModel own_, served_;
   AsyncTraining async_;
+  std::unique_ptr<WorkerSide> side_;  // Of worker 0, on worker_model_.
 
   int64_t steps_served_ = 0;
   double computing_seconds_ = 0, push_seconds_ = 0;  // Of the step that is being made.

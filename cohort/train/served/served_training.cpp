@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/cores.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
@@ -26,17 +27,20 @@
 #include "cohort/data/sampler.h"
 #include "cohort/job/sync_mode.h"
 #include "cohort/job/training/training_defaults.h"
-#include "cohort/models/registry.h"
 #include "cohort/train/async/async_training.h"
 #include "cohort/train/async/packed_tensors.h"
 #include "cohort/train/run/check_run.h"
+#include "cohort/train/run/initial_model.h"
 #include "cohort/train/run/run_folder.h"
 #include "cohort/train/run/run_setup.h"
 #include "cohort/train/served/served_run.h"
 #include "cohort/train/served/served_worker.h"
+#include "cohort/train/served/ticket_source.h"
 #include "cohort/world/job_token.h"
+#include "cohort/world/messages/message_frames.h"
 #include "cohort/world/process.h"
 #include "cohort/world/status.h"
+#include "cohort/world/stop.h"
 
 namespace cohort {
 namespace {
@@ -53,12 +57,17 @@ std::string configuration_of(const Config& config) {
   return to_toml(same);
 }
 
-/// `pulled`: what a message may carry.
-MessageLimits limits_for(const std::vector<at::Tensor>& pulled, double timeout_seconds) {
+/// What a worker may have in hand at a time: one to compute, and with `overlap` one whose weights travel meanwhile.
+int most_in_hand(const Job& job) { return parse_sync(job.layout.sync).overlaps ? 2 : 1; }
+
+/// `pulled`: what a message may carry. All of one is queued where it travels while something is computed.
+MessageLimits limits_for(const std::vector<at::Tensor>& pulled, const Job& job) {
+  const double timeout_seconds = job.config.timeout;
   MessageLimits limits{.max_strangers = kMostStrangers, .silence_seconds = timeout_seconds, .heartbeat_seconds = kHeartbeatSeconds};
   const size_t bytes = static_cast<size_t>(packed_bytes(pulled)) + (size_t{1} << 20);
   limits.max_message_bytes = std::max(limits.max_message_bytes, bytes);
   limits.max_waiting_bytes = std::max(limits.max_waiting_bytes, 2 * bytes);
+  if (most_in_hand(job) > 1) limits.num_queued_pieces = std::max(limits.num_queued_pieces, 2 * bytes / kPieceBytes + 2);
   return limits;
 }
 
@@ -110,7 +119,7 @@ TrainResult serve_all(const Job& job, const DataSet& data, const World& world, S
   RunSaver saver(run);
   begin_run(run);
   RunReporter reporter(run, saver);
-  const MessageLimits limits = limits_for(served.served(), run.config.timeout);
+  const MessageLimits limits = limits_for(served.served(), job);
   MessageServer server(std::move(*meeting.listener), limits);
   return served.train(std::move(server), client_of({meeting.endpoint, meeting.secret, "rank 0"}, limits), configuration_of(job.config),
                       saver, reporter);
@@ -123,29 +132,33 @@ struct Part {
   std::string configuration;  // As rank 0 has it.
 };
 
-/// A worker's whole training.
+/// A worker's whole training. `leaves`: whether it is to go, or empty for never.
 void work_for(const Job& job, const DataSet& data, const Part& part, const Meeting& meeting,
-              const std::function<void(int64_t step)>& pushed) {
+              const std::function<void(int64_t step)>& pushed, const std::function<bool()>& leaves = {}) {
   const Config config = with_defaults(job.config);
   if (config.memory_limit > 0) limit_memory(config.memory_limit);
-  const std::shared_ptr<LayerGraph> model = build_model(config.model, data.train->shape(), config.seed);
+  const std::shared_ptr<LayerGraph> model = initial_model_without_weights(config, data.train->shape()).model;
   check_model(job.config, job.layout, *model);
-  const Tickets tickets(ticket_options(config, *data.train, *model, steps_of_run(job, data.train->num_samples()), part.num_shares,
-                                       name_settings("--workers ")));
-  TicketWork ticket_work(job, *data.train, *model);
+  const int64_t total_steps = steps_of_run(job, data.train->num_samples());
+  const Tickets tickets(
+      ticket_options(config, *data.train, *model, total_steps, part.num_shares, name_settings("--workers "), parse_sync(job.layout.sync)));
+  const std::unique_ptr<TeacherAnswers> teacher = teacher_answers({.config = config,
+                                                                   .data = data,
+                                                                   .samples_of_run = total_steps * config.global_batch,
+                                                                   .pipelines = part.num_shares,
+                                                                   .place = part.worker,
+                                                                   .size = part.num_shares});
+  TicketWork ticket_work(job, *data.train, *model, teacher.get());
   const std::unique_ptr<WorkerSide> side = make_worker_side(*model, job);
-  ServedWorker served(*side,
-                      [&](const WorkOrder& order) {
-                        const Ticket ticket = tickets.ticket_of(order.step, order.share);
-                        return side->hand_over(ticket, ticket_work.compute(ticket, order.learning_rate),
-                                               {order.learning_rate, config.clip_norm});
-                      },
-                      client_of(meeting, limits_for(side->pulled(), config.timeout)),
+  ServedWorker served(*side, ticket_source(*side, tickets, ticket_work, job, total_steps),
+                      client_of(meeting, limits_for(side->pulled(), job)),
                       {.worker = part.worker,
                        .hello = part.configuration,
                        .injection = injection_for_rank(job.faults, part.worker),
                        .timeout_seconds = config.timeout,
-                       .pushed = pushed});
+                       .most_in_hand = most_in_hand(job),
+                       .pushed = pushed,
+                       .leaves = leaves});
   const std::string why = served.run();
   if (!why.empty()) fail(ErrorCode::kEnvironment, "the training was ended: ", why);
 }
@@ -162,6 +175,19 @@ void work_as_rank(const Job& job, const DataSet& data, const World& world, const
   });
 }
 
+/// What the training says to one that wants to join and is no worker yet; none where it is over.
+std::optional<Json> answer_to(const char* what, const Meeting& meeting, const JoinRequest& request) {
+  MessageClient client = client_of(meeting, {.silence_seconds = request.timeout_seconds});
+  client.connect(request.timeout_seconds);
+  client.send({.text = Json{{"is", what}}.dump()});
+  const std::optional<PeerMessage> answer = client.receive(request.timeout_seconds);
+  if (!answer)
+    fail(ErrorCode::kEnvironment, "join: ", request.address, " said nothing within ", request.timeout_seconds, " s; is a training there?");
+  Json said = parse_strict_ordered_json(answer->text, {.path = request.address});
+  if (said.is_object() && said.value("do", Json()) == "end") return std::nullopt;
+  return said;
+}
+
 }  // namespace
 
 TrainResult train_served(const Job& job, const DataSet& data, const World& world, const TrainOptions& options) {
@@ -174,6 +200,7 @@ TrainResult train_served(const Job& job, const DataSet& data, const World& world
 }
 
 int64_t join_training(const JoinRequest& request, const std::function<DataSet(const Config&)>& open) {
+  const double began = steady_seconds();
   const std::string token = job_token();
   if (token.empty())
     fail(ErrorCode::kBadInput, "join: no secret, and only those may join who have that of the training; ", how_to_give_a_token());
@@ -184,20 +211,10 @@ int64_t join_training(const JoinRequest& request, const std::function<DataSet(co
   Meeting meeting{.endpoint = concat("tcp://", is_number ? "[" : "", at.host, is_number ? "]" : "", ":", at.port),
                   .secret = token,
                   .name = concat("process ", ::getpid(), " of ", host_name())};
-  Joining joining;
-  {
-    log_info(concat("asking ", request.address, " for at most ", request.timeout_seconds, " s"));
-    MessageClient client = client_of(meeting, {.silence_seconds = request.timeout_seconds});
-    client.connect(request.timeout_seconds);
-    client.send({.text = Json{{"is", "joins"}}.dump()});
-    const std::optional<PeerMessage> answer = client.receive(request.timeout_seconds);
-    if (!answer)
-      fail(ErrorCode::kEnvironment, "join: ", request.address, " said nothing within ", request.timeout_seconds,
-           " s; is a training there?");
-    const Json said = parse_strict_ordered_json(answer->text, {.path = request.address});
-    if (said.is_object() && said.value("do", Json()) == "end") return 0;  // Over before it began.
-    joining = joining_from(said, request.address);
-  }
+  log_info(concat("asking ", request.address, " for at most ", request.timeout_seconds, " s"));
+  const std::optional<Json> what = answer_to("joins", meeting, request);
+  if (!what) return 0;  // Over before it began.
+  const Joining joining = joining_from(*what, request.address);
   Config config;
   read_config_text(joining.configuration, "the configuration of " + request.address, config);
   if (!request.data.empty()) config.data = request.data;
@@ -206,16 +223,23 @@ int64_t join_training(const JoinRequest& request, const std::function<DataSet(co
     fail(ErrorCode::kBadInput, "join: ", config.data, " here are other data than those of the training (fingerprint ", mine, ", there ",
          joining.fingerprint, name_settings("); name the same with --data"));
   at::set_num_threads(request.threads > 0 ? request.threads : config.threads > 0 ? config.threads : num_usable_cores());
-  meeting.name = concat("worker ", joining.worker);
-  log_info(concat("joined as worker ", joining.worker, ": ", config.model, " on ", config.data, ", ", config.layout));
+  const std::optional<Json> number = answer_to("ready", meeting, request);
+  if (!number) return 0;
+  const int worker = numbered_from(*number, request.address).worker;
+  meeting.name = concat("worker ", worker);
+  log_info(concat("joined as worker ", worker, ": ", config.model, " on ", config.data, ", ", config.layout));
   int64_t num_pushes = 0;
   try {
-    work_for(resolve(config, joining.num_shares), data, {joining.worker, joining.num_shares, joining.configuration}, meeting,
-             [&](int64_t) { ++num_pushes; });
+    catch_first_stop_signal();  // It leaves after the ticket that it has; the second ends it.
+    const auto pushed = [&](int64_t) {
+      if (num_pushes++ == 0) log_info(concat("first push ", human_seconds(steady_seconds() - began), " after it asked to join"));
+    };
+    work_for(resolve(config, joining.num_shares), data, {worker, joining.num_shares, joining.configuration}, meeting, pushed,
+             stop_requested);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {  // LibTorch's, with the frames of its stack.
-    fail(ErrorCode::kEnvironment, "worker ", joining.worker, " can not go on: ", first_line(error.what()));
+    fail(ErrorCode::kEnvironment, "worker ", worker, " can not go on: ", first_line(error.what()));
   }
   return num_pushes;
 }

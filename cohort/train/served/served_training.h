@@ -25,9 +25,9 @@ struct JoinRequest {
   double timeout_seconds = 60;
 };
 
-/// One more worker of a training that listens (--listen), until that ends; returns how many pushes it made. Its configuration comes from
-/// there; `open` loads its plug-in and data. Error(kBadInput) without the job's secret, or where the data are others; Error(kEnvironment)
-/// where nobody is there, the secret is another, or rank 0 is gone.
+/// One more worker of a training that listens (--listen), until that ends or a stop signal comes; returns how many pushes it made. Its
+/// configuration comes from there; `open` loads its plug-in and data. Error(kBadInput) without the job's secret, or where the data are
+/// others; Error(kEnvironment) where nobody is there, the secret is another, or rank 0 is gone.
 int64_t join_training(const JoinRequest& request, const std::function<DataSet(const Config&)>& open);
 
 }  // namespace cohort

@@ -23,6 +23,12 @@ double number_of(const Json& json, const char* key, const std::string& where) {
   return value.get<double>();
 }
 
+bool flag_of(const Json& json, const char* key, const std::string& where) {
+  const Json value = json.is_object() ? json.value(key, Json()) : Json();
+  if (!value.is_boolean()) refuse(where, key);
+  return value.get<bool>();
+}
+
 std::string text_of(const Json& json, const char* key, const std::string& where) {
   const Json value = json.is_object() ? json.value(key, Json()) : Json();
   if (!value.is_string()) refuse(where, key);
@@ -32,17 +38,17 @@ std::string text_of(const Json& json, const char* key, const std::string& where)
 }  // namespace
 
 Json to_json(const Joining& joining) {
-  return Json{{"do", "join"},
-              {"configuration", joining.configuration},
-              {"fingerprint", joining.fingerprint},
-              {"worker", joining.worker},
-              {"num_shares", joining.num_shares}};
+  return Json{
+      {"do", "join"}, {"configuration", joining.configuration}, {"fingerprint", joining.fingerprint}, {"num_shares", joining.num_shares}};
 }
 
-Json to_json(const Welcome& welcome) { return Json{{"do", "meet"}, {"slot", welcome.slot}}; }
+Json to_json(const Numbered& numbered) { return Json{{"do", "be"}, {"worker", numbered.worker}}; }
+
+Json to_json(const Welcome& welcome) { return Json{{"do", "meet"}, {"slot", welcome.slot}, {"weights", welcome.weights}}; }
 
 Json to_json(const WorkOrder& order) {
-  return Json{{"do", "work"}, {"step", order.step}, {"share", order.share}, {"learning_rate", order.learning_rate}};
+  return Json{
+      {"do", "work"}, {"step", order.step}, {"share", order.share}, {"learning_rate", order.learning_rate}, {"dropped", order.dropped}};
 }
 
 Json to_json(const WorkDone& done) {
@@ -53,22 +59,27 @@ Json to_json(const WorkDone& done) {
               {"missing", done.missing},
               {"computing_seconds", done.computing_seconds},
               {"waiting_seconds", done.waiting_seconds},
-              {"moving_seconds", done.moving_seconds}};
+              {"moving_seconds", done.moving_seconds},
+              {"pushing_seconds", done.pushing_seconds}};
 }
 
 Joining joining_from(const Json& json, const std::string& where) {
   return {.configuration = text_of(json, "configuration", where),
           .fingerprint = text_of(json, "fingerprint", where),
-          .worker = static_cast<int>(count_of(json, "worker", where, std::numeric_limits<int>::max())),
           .num_shares = static_cast<int>(count_of(json, "num_shares", where, std::numeric_limits<int>::max()))};
 }
 
-Welcome welcome_from(const Json& json, const std::string& where) { return {text_of(json, "slot", where)}; }
+Numbered numbered_from(const Json& json, const std::string& where) {
+  return {static_cast<int>(count_of(json, "worker", where, std::numeric_limits<int>::max()))};
+}
+
+Welcome welcome_from(const Json& json, const std::string& where) { return {text_of(json, "slot", where), text_of(json, "weights", where)}; }
 
 WorkOrder work_order_from(const Json& json, const std::string& where) {
   return {.step = count_of(json, "step", where),
           .share = static_cast<int>(count_of(json, "share", where, std::numeric_limits<int>::max())),
-          .learning_rate = number_of(json, "learning_rate", where)};
+          .learning_rate = number_of(json, "learning_rate", where),
+          .dropped = flag_of(json, "dropped", where)};
 }
 
 WorkDone work_done_from(const Json& json, const std::string& where) {
@@ -77,7 +88,8 @@ WorkDone work_done_from(const Json& json, const std::string& where) {
                 .loss = number_of(json, "loss", where),
                 .computing_seconds = number_of(json, "computing_seconds", where),
                 .waiting_seconds = number_of(json, "waiting_seconds", where),
-                .moving_seconds = number_of(json, "moving_seconds", where)};
+                .moving_seconds = number_of(json, "moving_seconds", where),
+                .pushing_seconds = number_of(json, "pushing_seconds", where)};
   const Json missing = json.value("missing", Json());
   if (!missing.is_array()) refuse(where, "missing");
   for (const Json& at : missing) {

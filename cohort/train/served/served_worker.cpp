@@ -1,5 +1,7 @@
 // One ticket at a time: a version comes with the order, what came of it goes back, and the next order is asked for once it is handed over.
-// Nothing is kept from one ticket to the next, so a worker may die, or come back, at any time.
+// With sync=async:overlap two orders are asked for at first, so that the second one's version comes, and the result before goes, while one
+// is computed: libzmq's own thread carries both. The price is a push more that a version is late by, this worker's own. Nothing is kept
+// from one ticket to the next but what compression left out, so a worker may die, or come back, at any time.
 //
 // Cost of a ticket: three small messages, and the model's bytes down and up: in a slot of shared memory (worker_slot.h) where the server is
 // on this host, else with the messages, which are encrypted and copied some times more.
@@ -43,6 +45,7 @@ std::string ServedWorker::run() {
     } catch (const LostServer&) {
       if (const std::optional<std::string> end = last_word()) return *end;
       come_in(kComeBackSeconds);
+      side_.begin_anew();
     } catch (const std::exception& error) {
       const auto* own = dynamic_cast<const Error*>(&error);
       // Only an Error says that it is the training that failed; what else goes wrong, as memory that is not there, is this worker's.
@@ -78,24 +81,36 @@ auto ServedWorker::over_link(const Talk& talk) {
 
 std::optional<std::string> ServedWorker::obey() {
   if (options_.between_tickets) options_.between_tickets();
+  if (leaves()) return "";
   const std::optional<PeerMessage> message = over_link([&] { return link_.receive(kLookSeconds); });
   if (!message) return std::nullopt;
   const Json json = parse_strict_ordered_json(message->text, {.path = link_.server_name()});
   const std::string what = json.value("do", "");
   if (what == "end") return json.at("error").get<std::string>();
   if (what == "meet") {
-    slot_ = WorkerSlot::find(welcome_from(json, link_.server_name()).slot, side_.pulled(), side_.empty_handed_over());
-    over_link([&] { ask(); });
+    const Welcome welcome = welcome_from(json, link_.server_name());
+    side_.share(welcome.weights);
+    slot_ = WorkerSlot::find(welcome.slot, side_.pulled(), side_.empty_handed_over());
+    const int num_asked = slot_ ? 1 : options_.most_in_hand;  // Memory that both see has room for one, and nothing has to travel.
+    for (int i = 0; i < num_asked; ++i) over_link([&] { ask(); });
     return std::nullopt;
   }
   if (what != "work") fail(ErrorCode::kFailed, link_.server_name(), " said ", quote_text(what), ", which is not understood");
-  work(work_order_from(json, link_.server_name()), message->data);
-  return std::nullopt;
+  return work(work_order_from(json, link_.server_name()), message->data) ? std::nullopt : std::optional<std::string>("");
 }
 
-void ServedWorker::work(const WorkOrder& order, const std::string& data) {
+/// Between two tickets, so that none is lost.
+bool ServedWorker::leaves() {
+  if (!options_.leaves || !options_.leaves()) return false;
+  over_link([&] { link_.send({.text = Json{{"is", "leaving"}}.dump()}); });
+  return true;
+}
+
+/// False where it has left.
+bool ServedWorker::work(const WorkOrder& order, const std::string& data) {
   WorkDone done{.step = order.step, .share = order.share, .waiting_seconds = steady_seconds() - waits_since_};
   const double came = steady_seconds();
+  if (order.dropped) side_.take_back();
   if (slot_) copy_tensors(side_.pulled(), slot_.down());
   else unpack(data, side_.pulled());
   if (num_pushes_ == 0 && options_.injection.pause_seconds > 0)
@@ -114,12 +129,17 @@ void ServedWorker::work(const WorkOrder& order, const std::string& data) {
   std::string bytes;
   if (slot_) copy_tensors(slot_.up(), result.tensors);
   else bytes = packed_text(result.tensors);
-  done.moving_seconds = began - came + steady_seconds() - computed;
+  const double copied = steady_seconds();
+  done.pushing_seconds = copied - computed + send_seconds_;
+  done.moving_seconds = began - came + done.pushing_seconds;
   over_link([&] { link_.send({.text = to_json(done).dump(), .data = std::move(bytes)}, options_.timeout_seconds); });
+  send_seconds_ = steady_seconds() - copied;
   ++num_pushes_;
   if (options_.pushed) options_.pushed(order.step + 1);
   if (options_.between_tickets) options_.between_tickets();  // Before weights are asked for, which would grow old meanwhile.
+  if (leaves()) return false;
   over_link([&] { ask(); });
+  return true;
 }
 
 void ServedWorker::tell_failure(int code, const std::string& text) {

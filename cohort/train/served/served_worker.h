@@ -21,8 +21,10 @@ struct ServedWorkerOptions {
   std::string hello;  ///< What must be the same on all, for the server to compare.
   Injection injection;
   double timeout_seconds = 60;
+  int most_in_hand = 1;                      ///< Tickets; the weights of those after the first travel while it is computed.
   std::function<void()> between_tickets;     ///< Also at least every 50 ms while it waits; empty for none.
   std::function<void(int64_t step)> pushed;  ///< After each push, with the step (from 1) that it is of; empty for none.
+  std::function<bool()> leaves;              ///< Whether it is to go, asked between two tickets; empty for never.
 };
 
 /// Forward and backward of what was ordered, on what was pulled.
@@ -34,9 +36,9 @@ class ServedWorker {
   /// `side` must outlive it.
   ServedWorker(WorkerSide& side, TicketSource source, MessageClient link, ServedWorkerOptions options);
 
-  /// Until the server says that it is over; returns why, "" for a training that came to its end. A connection that breaks is made again,
-  /// and the work in hand is thrown away: its ticket has gone to another. Error(kEnvironment) where the server is gone. What goes wrong
-  /// here is told to the server first.
+  /// Until the server says that it is over; returns why, "" for a training that came to its end, and for a worker that left. A connection
+  /// that breaks is made again, and the work in hand is thrown away: its ticket has gone to another. Error(kEnvironment) where the server
+  /// is gone. What goes wrong here is told to the server first.
   std::string run();
 
  private:
@@ -48,7 +50,8 @@ class ServedWorker {
   void ask();
   std::optional<std::string> obey();
   std::optional<std::string> last_word();
-  void work(const WorkOrder& order, const std::string& data);
+  bool work(const WorkOrder& order, const std::string& data);
+  bool leaves();
   void tell_failure(int code, const std::string& text);
 
   WorkerSide& side_;
@@ -57,7 +60,7 @@ class ServedWorker {
   ServedWorkerOptions options_;
   WorkerSlot slot_;  // Of this connection; none where data travel with the messages.
   int64_t num_pushes_ = 0;
-  double waits_since_ = 0;
+  double waits_since_ = 0, send_seconds_ = 0;  // The latter: of the last push.
 };
 
 }  // namespace cohort

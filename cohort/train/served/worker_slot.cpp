@@ -17,6 +17,7 @@
 #include <cstring>
 #include <optional>
 
+#include "cohort/base/fail.h"
 #include "cohort/base/secrets.h"
 #include "cohort/base/text/text.h"
 

@@ -42,9 +42,10 @@ std::string describe_trial(const study::StudySpec& spec, const TrialOrder& order
   std::ostringstream out;
   out << std::setprecision(17) << spec.data << " context=" << spec.context << " val_samples=" << spec.val_samples
       << " train_samples=" << spec.train_samples << " model=" << spec.model << " optimizer=" << spec.optimizer
-      << " batch=" << order.batch_size << " id=" << order.id << " seed=" << order.seed << " ratio=" << spec.evaluation_ratio
+      << " batch=" << order.batch_size << " id=" << order.id << " seed=" << order.seed << " batches=run-on ratio=" << spec.evaluation_ratio
       << " evaluate_train=" << spec.evaluate_train << " max_microbatch=" << spec.max_microbatch
       << " weight_decay=" << schedule.rule.weight_decay << " decay=" << schedule.learning_rate.decay_steps;
+  if (schedule.label_smoothing_over != "all") out << " label_smoothing_over=" << schedule.label_smoothing_over;
   for (const auto& [name, value] : order.parameters) out << ' ' << name << '=' << value;
   return out.str();
 }

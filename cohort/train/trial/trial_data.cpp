@@ -54,7 +54,7 @@ TrialSamples::TrialSamples(std::shared_ptr<const DataSource> source, int64_t num
     : source_(std::move(source)), num_samples_(checked_samples(*source_, num_samples)) {
   constexpr int64_t kChunk = 1024, kFloatBytes = 4;
   const int64_t elements = shape().input_elements();
-  if (shape().kind != DataShape::Kind::kImage || shape().targets_per_sample() != 1) return;
+  if (shape().kind != DataShape::Kind::kImage || shape().targets_per_sample() != 1 || shape().regression) return;
   if (num_samples_ > max_resident_bytes / kFloatBytes / std::max<int64_t>(1, elements)) return;
   values_ = at::empty({num_samples_, elements}, at::kFloat);
   advise_large_pages(values_);
@@ -119,6 +119,9 @@ TrialData::TrialData(const DataSet& data, int64_t train_samples, int64_t max_res
 
 std::shared_ptr<LayerGraph> build_trial_model(const study::StudySpec& spec, const DataShape& shape, uint64_t seed) {
   std::shared_ptr<LayerGraph> model = build_model(spec.model, shape, seed);
+  if (shape.regression)
+    fail(ErrorCode::kBadInput, "data ", spec.data,
+         " is a regression, and a study measures the cross-entropy and its error; use train, or task=classification");
   if (model->loss())
     fail(ErrorCode::kBadInput, "model ", spec.model,
          " has a loss of its own, and a study measures the cross-entropy and its error; use train, or a model without a loss of its own");

@@ -43,6 +43,7 @@ TrialSchedule trial_schedule(const study::StudySpec& spec, const study::Paramete
   rule.eps = read.number("epsilon", rule.eps, 0, kLargest);
   rule.weight_decay = read.number("weight_decay", spec.weight_decay, 0, kLargest);
   trial.label_smoothing = read.number("label_smoothing", 0, 0, 1);
+  trial.label_smoothing_over = spec.label_smoothing_over;
   LearningRate& rate = trial.learning_rate;
   rate.rate = read.number("learning_rate", 0, 0, kLargest);
   if (rate.rate == 0) fail(ErrorCode::kBadInput, "trial parameter learning_rate: expected a positive number, found none");

@@ -15,6 +15,7 @@ struct TrialSchedule {
   /// end: at(step, 0).
   LearningRate learning_rate;
   double label_smoothing = 0;
+  std::string label_smoothing_over = "all";  ///< As in train.
 };
 
 /// Names are study::trial_parameters(). decay_fraction is a part of `train_steps`; decay_steps rules where both are given. Error(kBadInput)

@@ -7,6 +7,7 @@
 // linear layers writes into the flat array itself (dense_chain.h).
 
 #include "cohort/train/trial/trial_step.h"
+#include "cohort/job/training/label_smoothing.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Generator.h>
@@ -49,12 +50,14 @@ void TrialStep::begin(std::shared_ptr<LayerGraph> model, const TrialSchedule& sc
   model_ = std::move(model);
   model_->train();
   schedule_ = schedule;
+  schedule_.label_smoothing =
+      label_smoothing_over_all(schedule.label_smoothing, schedule.label_smoothing_over, data_.train.shape().num_classes);
   seed_ = seed;
   weights_.adopt(*model_, schedule.rule);
   buffers_.clear();
   for (NamedTensor& buffer : distinct_buffers(*model_))
     if (buffer.tensor.scalar_type() == at::kFloat && buffer.tensor.numel() > 0) buffers_.push_back(std::move(buffer));
-  sampler_.emplace(data_.train.num_samples(), batch_size, seed);
+  sampler_.emplace(data_.train.num_samples(), batch_size, seed, /*shuffle=*/true, Sampler::Batches::kRunOn);
   const int64_t batch = std::min(batch_size, data_.train.num_samples()), per_rank = (batch - 1) / team_.size() + 1;
   num_pieces_ = options_.max_microbatch > 0 ? (per_rank - 1) / options_.max_microbatch + 1 : 1;
   pieces_batch_ = -1;

@@ -5,11 +5,13 @@
 // That is what is published of DiLoCo ("robust to workers that leave", Douillard et al. 2023, 3.2), and more than real workers of this
 // program do: there a lost worker ends the training.
 //
+// With F fragments a round has F parts, each of its steps up to the exchange of one fragment, which is waited for; all of this holds for a
+// part then. The bytes of a round are the same, the largest exchange has an F-th of them, and there are F times as many latencies.
+//
 // Only workers that end the round are computed, one after the other.
 #include "cohort/train/virtual_time/local_rounds.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
@@ -23,9 +25,6 @@ constexpr int kMostRoundsInVain = 100'000;
 
 }  // namespace
 
-LocalRounds::LocalRounds(VirtualParts parts, LocalModels& models, int64_t steps)
-    : parts_(std::move(parts)), models_(models), steps_(steps) {}
-
 int64_t LocalRounds::Part::num_samples() const {
   int64_t samples = 0;
   for (const Ticket& ticket : tickets) samples += ticket.num_samples();
@@ -37,10 +36,10 @@ void LocalRounds::begin() {
     if (const auto seconds = parts_.clock.lifetime(worker)) parts_.clock.schedule(*seconds, kWorkerDies, worker);
 }
 
-/// The tickets of the next H steps, each worker's own share of each.
-std::vector<LocalRounds::Part> LocalRounds::take_parts() {
+/// The tickets of the next steps, each worker's own share of each.
+std::vector<LocalRounds::Part> LocalRounds::take_parts(int64_t steps) {
   std::vector<Part> parts(static_cast<size_t>(parts_.spec.workers));
-  for (int64_t step = 0; step < steps_; ++step) {
+  for (int64_t step = 0; step < steps; ++step) {
     std::vector<Ticket> of_step;
     for (int worker = 0; worker < parts_.spec.workers; ++worker) {
       const std::optional<Ticket> ticket = parts_.tickets.take(worker, 0);
@@ -72,8 +71,8 @@ void LocalRounds::live_until(double moment, std::vector<Part>& parts) {
   parts_.clock.advance(moment - parts_.clock.now());
 }
 
-AppliedPush LocalRounds::act() {
-  std::vector<Part> parts = take_parts();
+/// Until the slowest that ends its part has done so; its seconds.
+double LocalRounds::live(std::vector<Part>& parts) {
   double slowest = 0;
   for (int tries = 0;; ++tries) {
     if (tries == kMostRoundsInVain)
@@ -91,38 +90,47 @@ AppliedPush LocalRounds::act() {
     // Nobody here: until the first is back.
     const bool all_absent = std::ssize(absent_) == parts_.spec.workers;
     live_until(all_absent ? *parts_.clock.next_moment() : parts_.clock.now() + slowest, parts);
-    if (std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.ends && !part.tickets.empty(); })) break;
+    if (std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.ends && !part.tickets.empty(); })) return slowest;
   }
-  std::vector<int64_t> samples;
-  for (const Part& part : parts) samples.push_back(part.ends ? part.num_samples() : 0);
-  const int64_t trained = std::accumulate(samples.begin(), samples.end(), int64_t{0});
+}
 
+/// What the workers that end their parts learn in them, and the exchange.
+void LocalRounds::compute(int fragment, const std::vector<Part>& parts, Round& round) {
+  std::vector<std::optional<int64_t>> samples;
+  for (const Part& part : parts) {
+    samples.push_back(part.ends ? std::optional(part.num_samples()) : std::nullopt);
+    round.trained += samples.back().value_or(0);
+  }
   const double began = steady_seconds();
   const StepNumbers numbers = parts_.numbers();
-  AppliedPush push;
-  double loss = 0;  // Sum over samples.
-  models_.begin_round(samples);
+  models_.begin_part(fragment, samples);
   for (int worker = 0; worker < parts_.spec.workers; ++worker) {
     const Part& part = parts[static_cast<size_t>(worker)];
-    if (!part.ends || part.tickets.empty()) continue;
+    // Of those without samples in this part what they did in those before may count.
+    if (!part.ends || (part.tickets.empty() && models_.num_fragments() == 1)) continue;
     models_.begin(worker);
     for (const Ticket& ticket : part.tickets) {
       const StepNumbers own{parts_.rate_of(ticket.step), numbers.clip_norm};
-      TicketResult result = parts_.ticket_work.compute(ticket, own.learning_rate);
-      loss += result.loss * static_cast<double>(ticket.global_samples);
-      push.outcome.gradient_norm = models_.step(worker, ticket, std::move(result), own);
+      TicketResult result = parts_.compute(ticket, own.learning_rate);
+      round.loss += result.loss * static_cast<double>(ticket.global_samples);
+      round.gradient_norm = models_.step(worker, ticket, std::move(result), own);
       parts_.accounts.push(worker, ticket, {});
     }
     models_.end(worker);
   }
   const double computed = steady_seconds();
   compute_seconds_ += computed - began;
-  models_.end_round();
+  models_.end_part();
   push_seconds_ += steady_seconds() - computed;
+}
 
-  const int64_t workers = parts_.spec.workers, num_bytes = models_.push_bytes();
-  const double exchange = static_cast<double>(2 * (workers - 1)) * parts_.clock.transfer_seconds(num_bytes / workers);
-  for (int worker = 0; worker < workers; ++worker) {
+void LocalRounds::act_part(int fragment, int64_t steps, Round& round) {
+  std::vector<Part> parts = take_parts(steps);
+  const double slowest = live(parts);
+  compute(fragment, parts, round);
+  const int64_t bytes = models_.exchanged_bytes(fragment);
+  const double exchange = ring_seconds(bytes);
+  for (int worker = 0; worker < parts_.spec.workers; ++worker) {
     const Part& part = parts[static_cast<size_t>(worker)];
     AsyncRecord::Worker& account = parts_.accounts.of(worker);
     if (!part.ends) {
@@ -133,20 +141,32 @@ AppliedPush LocalRounds::act() {
     account.waiting_seconds += slowest - part.seconds;
     account.moving_seconds += exchange;
   }
-  parts_.accounts.moved(0, 2 * (workers - 1) * num_bytes);
+  parts_.accounts.moved(0, ring_bytes(bytes));
   parts_.clock.advance(exchange);
-  int64_t asked = 0;  // In the steps of the round, trained on or not.
   const std::vector<Ticket>& any =
       std::find_if(parts.begin(), parts.end(), [](const Part& part) { return !part.tickets.empty(); })->tickets;
-  for (const Ticket& ticket : any) asked += ticket.global_samples;
-  push.ticket = {any.back().step, 0, {0, trained}, asked / std::ssize(any)};
-  push.loss = loss / static_cast<double>(trained) * push.ticket.weight();
+  for (const Ticket& ticket : any) round.asked += ticket.global_samples;  // Trained on or not.
+  round.steps += std::ssize(any);
+  round.last_step = any.back().step;
+}
+
+std::optional<AppliedPush> LocalRounds::act() {
+  Round round;
+  int64_t done = 0;
+  for (int fragment = 0; fragment < models_.num_fragments(); ++fragment) {
+    const int64_t until = step_of_fragment(fragment, models_.num_fragments(), steps_);
+    act_part(fragment, until - done, round);
+    done = until;
+  }
+  AppliedPush push{.ticket = {round.last_step, 0, {0, round.trained}, round.asked / round.steps}};
+  push.loss = round.loss / static_cast<double>(round.trained) * push.ticket.weight();
+  push.outcome.gradient_norm = round.gradient_norm;
   return push;
 }
 
 Json LocalRounds::state() const { return Json{{"absent", absent_}}; }
 
-void LocalRounds::load(const Json& state, const std::string& where) {
+std::vector<FlatPiece> LocalRounds::loaded_pieces(const Json& state, const std::string& where) {
   const Json absent = state.is_object() ? state.value("absent", Json()) : Json();
   if (!absent.is_array()) fail(ErrorCode::kBadInput, where, ": the state of the workers is damaged");
   absent_.clear();
@@ -155,6 +175,7 @@ void LocalRounds::load(const Json& state, const std::string& where) {
       fail(ErrorCode::kBadInput, where, ": there is no worker ", worker.dump().substr(0, 40));
     absent_.insert(worker.get<int>());
   }
+  return {};
 }
 
 }  // namespace cohort

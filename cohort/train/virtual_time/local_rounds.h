@@ -1,33 +1,31 @@
 #pragma once
-// sync=local and diloco under the virtual clock: all workers train by themselves for H steps, and wait for the slowest at the exchange.
+// sync=local and diloco under the virtual clock: all workers train by themselves for H steps, and wait for the slowest at the exchange;
+// with fragments at that of each fragment.
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/train/async/local_models.h"
-#include "cohort/train/virtual_time/virtual_workers.h"
+#include "cohort/train/virtual_time/virtual_driver.h"
 
 namespace cohort {
 
 /// One thread.
-class LocalRounds {
+class LocalRounds : public VirtualDriver {
  public:
   /// `steps`: of a round, H.
-  LocalRounds(VirtualParts parts, LocalModels& models, int64_t steps);
+  LocalRounds(VirtualParts parts, LocalModels& models, int64_t steps) : VirtualDriver(std::move(parts)), models_(models), steps_(steps) {}
 
-  /// Once, unless a state is loaded.
-  void begin();
-  /// A whole round as one push of all its samples. Error(kFailed) for a loss that is not finite, and where no worker ends a round.
-  AppliedPush act();
+  void begin() override;
+  /// A whole round as one push of all its samples. Error(kFailed) also where no worker ends a round.
+  std::optional<AppliedPush> act() override;
 
-  double compute_seconds() const { return compute_seconds_; }  ///< Real ones, in forward and backward,
-  double push_seconds() const { return push_seconds_; }        ///< and in exchanges.
-
-  Json state() const;
-  /// Error(kBadInput) beginning with `where`.
-  void load(const Json& state, const std::string& where);
+  Json state() const override;
+  std::vector<FlatPiece> loaded_pieces(const Json& state, const std::string& where) override;
 
  private:
   struct Part {
@@ -36,14 +34,21 @@ class LocalRounds {
     bool ends = true;    // Does not die before.
     int64_t num_samples() const;
   };
-  std::vector<Part> take_parts();
+  /// What a round adds up to.
+  struct Round {
+    double loss = 0;  // Sum over samples.
+    int64_t trained = 0, asked = 0, steps = 0, last_step = 0;
+    double gradient_norm = 0;
+  };
+  std::vector<Part> take_parts(int64_t steps);
   void live_until(double moment, std::vector<Part>& parts);
+  double live(std::vector<Part>& parts);
+  void act_part(int fragment, int64_t steps, Round& round);
+  void compute(int fragment, const std::vector<Part>& parts, Round& round);
 
-  VirtualParts parts_;
   LocalModels& models_;
   int64_t steps_;
   std::set<int> absent_;  // Workers that died and are not back.
-  double compute_seconds_ = 0, push_seconds_ = 0;
 };
 
 }  // namespace cohort

@@ -43,19 +43,17 @@ void add_share(const Ticket& ticket, const TicketResult& share, TicketResult& su
 
 }  // namespace
 
-StepRounds::StepRounds(VirtualParts parts) : parts_(std::move(parts)) {}
-
 void StepRounds::begin() {
   for (int worker = 0; worker < parts_.spec.workers; ++worker)
     if (const auto seconds = parts_.clock.lifetime(worker)) parts_.clock.schedule(*seconds, kDies, worker);
 }
 
-double StepRounds::exchange_seconds() const {
-  const int64_t workers = parts_.spec.workers;
-  return static_cast<double>(2 * (workers - 1)) * parts_.clock.transfer_seconds(parts_.mode->push_bytes() / workers);
+std::vector<FlatPiece> StepRounds::saved_pieces() {
+  since_checkpoint_seconds_ = 0;
+  return {};
 }
 
-AppliedPush StepRounds::act() {
+std::optional<AppliedPush> StepRounds::act() {
   const StepNumbers numbers = parts_.numbers();
   Work whole;
   TicketResult sum;
@@ -65,7 +63,7 @@ AppliedPush StepRounds::act() {
   for (int worker = 0; worker < parts_.spec.workers; ++worker) {
     const std::optional<Ticket> ticket = parts_.tickets.take(worker, 0);
     if (!ticket) break;  // The last step of an epoch may have fewer shares.
-    add_share(*ticket, parts_.ticket_work.compute(*ticket, numbers.learning_rate), sum);
+    add_share(*ticket, parts_.compute(*ticket, numbers.learning_rate), sum);
     seconds[static_cast<size_t>(worker)] = parts_.clock.work(worker, parts_.seconds_of(*ticket));
     whole.ticket = *ticket;
     parts_.accounts.push(worker, *ticket, {});
@@ -78,16 +76,16 @@ AppliedPush StepRounds::act() {
   const PushOutcome outcome = parts_.mode->push(whole, numbers);
   push_seconds_ += steady_seconds() - computed;
 
-  const double slowest = *std::max_element(seconds.begin(), seconds.end()), exchange = exchange_seconds();
+  const double slowest = *std::max_element(seconds.begin(), seconds.end()), exchange = ring_seconds(parts_.mode->push_bytes());
   for (int worker = 0; worker < parts_.spec.workers; ++worker) {
     AsyncRecord::Worker& own = parts_.accounts.of(worker);
     own.computing_seconds += seconds[static_cast<size_t>(worker)];
     own.waiting_seconds += slowest - seconds[static_cast<size_t>(worker)];
     own.moving_seconds += exchange;
   }
-  parts_.accounts.moved(0, 2 * (parts_.spec.workers - 1) * parts_.mode->push_bytes());
+  parts_.accounts.moved(0, ring_bytes(parts_.mode->push_bytes()));
   pass(slowest + exchange);
-  return {whole.ticket, whole.loss, outcome};
+  return AppliedPush{whole.ticket, whole.loss, outcome};
 }
 
 /// The clock goes on by these seconds of work, and by what deaths cost meanwhile.

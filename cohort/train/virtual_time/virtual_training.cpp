@@ -4,10 +4,15 @@
 #include "cohort/train/virtual_time/virtual_training.h"
 
 #include "cohort/base/clock.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/train/virtual_time/local_rounds.h"
+#include "cohort/train/virtual_time/quorum_workers.h"
+#include "cohort/train/virtual_time/step_rounds.h"
+#include "cohort/train/virtual_time/virtual_workers.h"
 
 namespace cohort {
 
@@ -15,28 +20,31 @@ VirtualTraining::VirtualTraining(RunSetup& run)
     : run_(run),
       spec_(parse_virtual(run.config.virtual_time)),
       async_(run, *run.model, spec_.workers, name_settings("--virtual workers=")),
-      ticket_work_(run.job, *run.data.train, *run.model),
+      ticket_work_(run.job, *run.data.train, *run.model, run.teacher.get()),
       clock_(spec_, run.config.seed) {
   run.parallel.strategy->hold_gradients();
   if (spec_.compute_seconds == 0) {
     run.config.virtual_time = with_compute_seconds(run.config.virtual_time, measured_compute_seconds());
     spec_ = parse_virtual(run.config.virtual_time);
   }
-  if (async_.local) local_ = std::make_unique<LocalRounds>(parts(), *async_.local, async_.sync.number);
-  else if (async_.sync.kind == SyncKind::kStep) rounds_ = std::make_unique<StepRounds>(parts());
-  else workers_ = std::make_unique<VirtualWorkers>(parts());
+  if (async_.local) driver_ = std::make_unique<LocalRounds>(parts(), *async_.local, async_.sync.number);
+  else if (async_.quorum)
+    driver_ = std::make_unique<QuorumWorkers>(parts(), *run.model, run.job.rule, *async_.quorum,
+                                              RoundGate(async_.sync.quorum, async_.sync.grace_seconds));
+  else if (async_.sync.kind == SyncKind::kStep) driver_ = std::make_unique<StepRounds>(parts());
+  else driver_ = std::make_unique<VirtualWorkers>(parts());
   save_state_of(run, {[this] { return saved_pieces(); }, [this] { return loaded_pieces(); }, [this] { after_loading(); }});
 }
 
 VirtualParts VirtualTraining::parts() {
-  const auto full_ticket = static_cast<double>(async_.tickets.ticket_of(0, 0).num_samples());
+  const auto full_ticket = static_cast<double>(async_.tickets.steps_of(0, 0).front().num_samples());
   return {
       .spec = spec_,
       .clock = clock_,
       .tickets = async_.tickets,
       .mode = async_.mode,
-      .ticket_work = ticket_work_,
       .accounts = async_.accounts,
+      .compute = [this](const Ticket& ticket, double rate) { return ticket_work_.compute(ticket, rate); },
       .numbers = [this] { return async_.numbers(); },
       .rate_of = [this](int64_t step) { return run_.job.learning_rate.at(step, run_.total_steps); },
       .seconds_of = [this, full_ticket](
@@ -49,7 +57,7 @@ double VirtualTraining::measured_compute_seconds() {
   std::vector<double> seconds;
   for (int i = 0; i < 7; ++i) {
     const double began = steady_seconds();
-    ticket_work_.compute(async_.tickets.ticket_of(0, 0), run_.config.lr);
+    ticket_work_.compute(async_.tickets.steps_of(0, 0).front(), run_.config.lr);
     if (i > 1) seconds.push_back(steady_seconds() - began);
   }
   return median(seconds);
@@ -57,7 +65,7 @@ double VirtualTraining::measured_compute_seconds() {
 
 void VirtualTraining::tell_beginning() const {
   log_info(concat("virtual clock: ", spec_.workers, spec_.workers == 1 ? " worker" : " workers", ", sync=", to_text(async_.sync), ", ",
-                  human_seconds(spec_.compute_seconds), " a ticket of ", async_.tickets.ticket_of(0, 0).num_samples(),
+                  human_seconds(spec_.compute_seconds), " a ticket of ", async_.tickets.steps_of(0, 0).front().num_samples(),
                   " samples at speed 1, ", human_bytes(async_.model->bytes_in_flight()), " for the work of each in flight"));
 }
 
@@ -68,7 +76,7 @@ void VirtualTraining::tell_end(int64_t steps, RunReporter& reporter) const {
   if (clock_.now() > 0) record.samples_per_virtual_second = static_cast<double>(record.samples) / clock_.now();
   for (AsyncRecord::Worker& worker : record.workers) {
     worker.speed = clock_.speed(static_cast<int>(worker.worker));
-    if (workers_) worker.waiting_seconds += workers_->waiting_seconds(static_cast<int>(worker.worker));
+    worker.waiting_seconds += driver_->waiting_seconds(static_cast<int>(worker.worker));
   }
   reporter.event(record);
   log_info(concat("virtual clock: ", human_seconds(clock_.now()), ", ", static_cast<int64_t>(record.samples_per_virtual_second),
@@ -78,30 +86,16 @@ void VirtualTraining::tell_end(int64_t steps, RunReporter& reporter) const {
                                                   : ""));
 }
 
-std::optional<AppliedPush> VirtualTraining::act() {
-  if (local_) return local_->act();
-  return rounds_ ? rounds_->act() : workers_->act();
-}
-
-double VirtualTraining::compute_seconds() const {
-  return local_ ? local_->compute_seconds() : rounds_ ? rounds_->compute_seconds() : workers_->compute_seconds();
-}
-
-double VirtualTraining::push_seconds() const {
-  return local_ ? local_->push_seconds() : rounds_ ? rounds_->push_seconds() : workers_->push_seconds();
-}
-
 void VirtualTraining::begin_window() {
   async_.window.begin();
-  compute_seconds_before_ = compute_seconds();
-  push_seconds_before_ = push_seconds();
+  compute_seconds_before_ = driver_->compute_seconds();
+  push_seconds_before_ = driver_->push_seconds();
 }
 
-StepResult VirtualTraining::step_result(int64_t step) const {
-  StepResult out = async_.window.result(run_, step, compute_seconds() - compute_seconds_before_, push_seconds() - push_seconds_before_);
+StepResult VirtualTraining::step_result(int64_t from, int64_t step) const {
+  StepResult out = async_.window.result(run_, from, step, driver_->compute_seconds() - compute_seconds_before_,
+                                        driver_->push_seconds() - push_seconds_before_);
   out.num_steps = steps_between_exchanges(async_.sync);
-  for (double StepRecord::* seconds : {&StepRecord::step_seconds, &StepRecord::compute_seconds, &StepRecord::optimizer_seconds})
-    out.metrics.*seconds /= static_cast<double>(out.num_steps);
   out.metrics.virtual_seconds = clock_.now();
   return out;
 }
@@ -111,43 +105,36 @@ TrainResult VirtualTraining::train(RunSaver& saver, RunReporter& reporter) {
   reporter.start();
   tell_beginning();
   AfterStep after(run_, saver, reporter);
-  const bool goes_on = !async_.found().is_null();
-  if (!goes_on && local_) local_->begin();
-  if (!goes_on && rounds_) rounds_->begin();
-  if (!goes_on && workers_) workers_->begin();
+  if (async_.found().is_null()) driver_->begin();
   begin_window();
   for (int64_t from = saver.first_step(); !after.ends() && from < run_.total_steps;) {
-    const std::optional<AppliedPush> push = act();
+    const std::optional<AppliedPush> push = driver_->act();
     if (!push) continue;
     async_.window.add(*push);
     const int64_t to = async_.tickets.steps_done();
     if (to <= from) continue;
-    const StepResult step = step_result(to);
+    const StepResult step = step_result(from, to);
     async_.model->show();
     after.finish(from, step);
     begin_window();
     from = to;
   }
   async_.model->show();
-  after.evaluate_what_is_there();
+  after.evaluate_at_end();
   tell_end(after.result().steps, reporter);
   reporter.end(after.result());
   return after.result();
 }
 
-std::string VirtualTraining::key() const {
-  return concat(to_text(async_.sync), " | ", run_.config.remedy, " | ", run_.config.virtual_time);
-}
+std::string VirtualTraining::key() const { return async_.how() + run_.config.virtual_time; }
 
 std::vector<FlatPiece> VirtualTraining::saved_pieces() {
-  if (rounds_) rounds_->saved();
   Json state = async_.state(key());
   state["clock"] = clock_.state();
-  state["workers"] = workers_ ? workers_->state() : local_ ? local_->state() : Json(nullptr);
+  state["workers"] = driver_->state();
   std::vector<FlatPiece> pieces = async_.model->saved_pieces();
   pieces.push_back(async_state_piece(state));
-  if (workers_)
-    for (FlatPiece& piece : workers_->saved_pieces()) pieces.push_back(std::move(piece));
+  for (FlatPiece& piece : driver_->saved_pieces()) pieces.push_back(std::move(piece));
   return pieces;
 }
 
@@ -156,19 +143,16 @@ std::vector<FlatPiece> VirtualTraining::loaded_pieces() {
   const Json& state = async_.found();
   if (state.is_null()) return pieces;
   clock_.load(state.value("clock", Json()), async_.found_where());
-  if (local_) local_->load(state.value("workers", Json()), async_.found_where());
-  if (workers_)
-    for (FlatPiece& piece : workers_->loaded_pieces(state.value("workers", Json()), async_.found_where()))
-      pieces.push_back(std::move(piece));
+  for (FlatPiece& piece : driver_->loaded_pieces(state.value("workers", Json()), async_.found_where())) pieces.push_back(std::move(piece));
   return pieces;
 }
 
 void VirtualTraining::after_loading() {
   async_.loaded();
   const Json& state = async_.found();
-  if (!workers_ || state.is_null()) return;
-  workers_->loaded();
-  if (state.value("total_steps", Json()) != run_.total_steps) workers_->wake();  // Who found no ticket may find one now.
+  if (state.is_null()) return;
+  driver_->loaded();
+  if (state.value("total_steps", Json()) != run_.total_steps) driver_->wake();  // Who found no ticket may find one now.
 }
 
 }  // namespace cohort

@@ -8,13 +8,12 @@
 #include <vector>
 
 #include "cohort/train/async/async_training.h"
+#include "cohort/train/async/ticket_work.h"
 #include "cohort/train/run/after_step.h"
 #include "cohort/train/run/run_reporter.h"
 #include "cohort/train/run/run_saver.h"
 #include "cohort/train/run/run_setup.h"
-#include "cohort/train/virtual_time/local_rounds.h"
-#include "cohort/train/virtual_time/step_rounds.h"
-#include "cohort/train/virtual_time/virtual_workers.h"
+#include "cohort/train/virtual_time/virtual_driver.h"
 
 namespace cohort {
 
@@ -30,10 +29,7 @@ class VirtualTraining {
  private:
   VirtualParts parts();
   double measured_compute_seconds();
-  std::optional<AppliedPush> act();
-  double compute_seconds() const;
-  double push_seconds() const;
-  StepResult step_result(int64_t step) const;
+  StepResult step_result(int64_t from, int64_t step) const;
   void begin_window();
   void tell_beginning() const;
   void tell_end(int64_t steps, RunReporter& reporter) const;
@@ -48,9 +44,7 @@ class VirtualTraining {
   AsyncTraining async_;
   TicketWork ticket_work_;
   VirtualClock clock_;
-  std::unique_ptr<VirtualWorkers> workers_;  // One of these.
-  std::unique_ptr<StepRounds> rounds_;
-  std::unique_ptr<LocalRounds> local_;
+  std::unique_ptr<VirtualDriver> driver_;
   double compute_seconds_before_ = 0, push_seconds_before_ = 0;  // Real seconds, as they stood when the step began.
 };
 

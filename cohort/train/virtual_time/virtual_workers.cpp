@@ -17,7 +17,7 @@
 
 namespace cohort {
 
-VirtualWorkers::VirtualWorkers(VirtualParts parts) : parts_(std::move(parts)), workers_(static_cast<size_t>(parts_.spec.workers)) {}
+VirtualWorkers::VirtualWorkers(VirtualParts parts) : VirtualDriver(std::move(parts)), workers_(static_cast<size_t>(parts_.spec.workers)) {}
 
 void VirtualWorkers::begin() {
   for (int worker = 0; worker < parts_.spec.workers; ++worker) come_alive(worker);
@@ -49,6 +49,12 @@ std::optional<AppliedPush> VirtualWorkers::act() {
   return std::nullopt;
 }
 
+void VirtualWorkers::compute(int /*worker*/, Work& work) {
+  const StepNumbers numbers = parts_.numbers();
+  parts_.mode->pull(work, numbers);
+  parts_.mode->worked(work, parts_.compute(work.ticket, numbers.learning_rate), numbers);
+}
+
 void VirtualWorkers::take(int worker) {
   const std::optional<Ticket> ticket = parts_.tickets.take(worker, parts_.most_ahead);
   if (!ticket) {
@@ -56,11 +62,9 @@ void VirtualWorkers::take(int worker) {
     waiting_.emplace(parts_.clock.now(), worker);
     return;
   }
-  Work work{.ticket = *ticket};
-  const StepNumbers numbers = parts_.numbers();
+  Work work{.ticket = *ticket, .worker = worker};
   const double began = steady_seconds();
-  parts_.mode->pull(work, numbers);
-  parts_.mode->worked(work, parts_.ticket_work.compute(work.ticket, numbers.learning_rate), numbers);
+  compute(worker, work);
   compute_seconds_ += steady_seconds() - began;
   of(worker).work = std::move(work);
   const VirtualClock::Transfer transfer = parts_.clock.send(VirtualClock::kToWorkers, parts_.mode->pull_bytes());
@@ -78,6 +82,7 @@ void VirtualWorkers::send(int worker) {
   parts_.accounts.moved(0, parts_.mode->push_bytes());
   parts_.accounts.of(worker).waiting_seconds += transfer.begin;
   parts_.accounts.of(worker).moving_seconds += transfer.end - transfer.begin;
+  parts_.accounts.of(worker).pushing_seconds += transfer.end - transfer.begin;
   parts_.clock.schedule(transfer.end, kArrived, worker);
 }
 
@@ -105,6 +110,7 @@ void VirtualWorkers::die(int worker) {
     waiting_.erase({*own.waits_since, worker});
   }
   own = {};
+  parts_.mode->forget(worker);
   parts_.clock.cancel(worker);
   parts_.clock.schedule(parts_.spec.restart_seconds, kReturns, worker);
   wake();
@@ -125,7 +131,7 @@ double VirtualWorkers::waiting_seconds(int worker) const {
   return since ? parts_.clock.now() - *since : 0;
 }
 
-std::vector<FlatPiece> VirtualWorkers::saved_pieces() const {
+std::vector<FlatPiece> VirtualWorkers::saved_pieces() {
   std::vector<FlatPiece> pieces;
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (!workers_[i].work) continue;
@@ -177,6 +183,7 @@ std::vector<FlatPiece> VirtualWorkers::loaded_pieces(const Json& state, const st
         !missing.is_array())
       refuse();
     own.work = Work{.ticket = parts_.tickets.ticket_of(ticket[0].get<int64_t>(), ticket[1].get<int>()),
+                    .worker = static_cast<int>(index),
                     .base_version = base[0].get<int64_t>(),
                     .base_samples = base[1].get<int64_t>(),
                     .loss = row["loss"].get<double>()};

@@ -1,60 +1,46 @@
 #pragma once
 // Workers of the virtual clock that do not wait for one another: what each does when.
 
-#include <functional>
 #include <optional>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "cohort/base/text/json_fwd.h"
-#include "cohort/data/tickets.h"
-#include "cohort/schedule/virtual_clock.h"
-#include "cohort/train/async/accounts.h"
-#include "cohort/train/async/async_mode.h"
-#include "cohort/train/async/ticket_work.h"
+#include "cohort/train/virtual_time/virtual_driver.h"
 
 namespace cohort {
 
-/// What drives the workers, all of it the caller's.
-struct VirtualParts {
-  const VirtualSpec& spec;
-  VirtualClock& clock;
-  Tickets& tickets;
-  AsyncMode* mode;  ///< Null for LocalRounds.
-  TicketWork& ticket_work;
-  Accounts& accounts;
-  std::function<StepNumbers()> numbers;             ///< Of the step that is being made now.
-  std::function<double(int64_t step)> rate_of;      ///< The learning rate of a step, from 0.
-  std::function<double(const Ticket&)> seconds_of;  ///< Forward and backward at speed 1.
-  int64_t most_ahead = -1;                          ///< Steps, see Tickets::take().
-};
-
 /// One thread.
-class VirtualWorkers {
+class VirtualWorkers : public VirtualDriver {
  public:
   explicit VirtualWorkers(VirtualParts parts);
 
-  /// All are free, and alive. Once, unless a state is loaded.
-  void begin();
-  /// What happens next; the push, where one was applied. Error(kFailed) for a loss that is not finite.
-  std::optional<AppliedPush> act();
+  void begin() override;
+  std::optional<AppliedPush> act() override;
+  double waiting_seconds(int worker) const override;
+  void wake() override;
 
-  /// Those that wait ask again, if there is a ticket.
-  void wake();
-  /// Since the worker found no ticket; of waiting that is over the accounts know.
-  double waiting_seconds(int worker) const;
+  Json state() const override;
+  std::vector<FlatPiece> saved_pieces() override;
+  std::vector<FlatPiece> loaded_pieces(const Json& state, const std::string& where) override;
+  void loaded() override;
 
-  double compute_seconds() const { return compute_seconds_; }  ///< Real ones, in forward and backward,
-  double push_seconds() const { return push_seconds_; }        ///< and in pushes.
+ protected:
+  enum Kind { kFree, kComputed, kArrived, kDies, kReturns };
+  /// What the worker hands over later.
+  virtual void compute(int worker, Work& work);
+  virtual std::optional<AppliedPush> arrive(int worker);
+  virtual void die(int worker);
+  virtual void come_alive(int worker);
 
-  std::vector<FlatPiece> saved_pieces() const;
-  Json state() const;
-  /// Error(kBadInput) beginning with `where`.
-  std::vector<FlatPiece> loaded_pieces(const Json& state, const std::string& where);
-  void loaded();
+  bool has_work(int worker) const { return workers_[static_cast<size_t>(worker)].work.has_value(); }
+  Work& work_of(int worker) { return *of(worker).work; }
+  void drop_work(int worker) { of(worker).work.reset(); }
+  /// Found no ticket.
+  bool is_waiting(int worker) const { return workers_[static_cast<size_t>(worker)].waits_since.has_value(); }
 
  private:
-  enum Kind { kFree, kComputed, kArrived, kDies, kReturns };
   struct Worker {
     std::optional<Work> work;
     std::optional<double> waits_since;
@@ -62,14 +48,9 @@ class VirtualWorkers {
   Worker& of(int worker) { return workers_[static_cast<size_t>(worker)]; }
   void take(int worker);
   void send(int worker);
-  std::optional<AppliedPush> arrive(int worker);
-  void die(int worker);
-  void come_alive(int worker);
 
-  VirtualParts parts_;
   std::vector<Worker> workers_;
-  std::set<std::pair<double, int>> waiting_;  // Since when, and who.
-  double compute_seconds_ = 0, push_seconds_ = 0;
+  std::set<std::pair<double, int>> waiting_;              // Since when, and who.
   std::vector<std::pair<int, at::Tensor>> being_loaded_;  // Bytes of the work of a worker.
 };
 

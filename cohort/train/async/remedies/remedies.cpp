@@ -9,11 +9,9 @@ struct Row {
   const char* name;  // As job/remedy.cpp has it.
   std::unique_ptr<RemedyRule> (*make)(double value);
 };
-constexpr Row kRows[] = {{"rate", remedies::constant_rate},
-                         {"staleness", remedies::staleness_rate},
-                         {"compensate", remedies::delay_compensation},
-                         {"lookahead", remedies::momentum_lookahead},
-                         {"drop", remedies::drop_late}};
+constexpr Row kRows[] = {
+    {"rate", remedies::constant_rate},           {"staleness", remedies::staleness_rate}, {"compensate", remedies::delay_compensation},
+    {"lookahead", remedies::momentum_lookahead}, {"drop", remedies::drop_late},           {"heloco", remedies::heloco}};
 
 }  // namespace
 

@@ -21,12 +21,21 @@ struct StalePush {
   const std::vector<at::Tensor>& backup;   ///< and when it was pulled, where wants_backup().
 };
 
+/// A change of weights of a worker that trained by itself, before it is merged.
+struct StaleChange {
+  int64_t staleness = 0;
+  std::vector<at::Tensor>& changes;         ///< One a parameter, flat; a remedy may change them.
+  const std::vector<at::Tensor>& momentum;  ///< Of the outer optimizer, v = decay v + outer gradient.
+  double decay = 0;
+};
+
 class RemedyRule {
  public:
   virtual ~RemedyRule() = default;
   virtual bool drops(const StalePush& /*push*/) const { return false; }
   virtual double rate_factor(const StalePush& /*push*/) const { return 1; }
   virtual void correct(StalePush& /*push*/) const {}
+  virtual void correct_change(StaleChange& /*late*/) const {}
   virtual bool wants_backup() const { return false; }
   /// What a worker is served is moved by -rate x this x momentum; `late_steps`: of the pushes lately, in the mean.
   virtual double momentum_ahead(double /*momentum*/, double /*late_steps*/) const { return 0; }
@@ -41,6 +50,7 @@ std::unique_ptr<RemedyRule> staleness_rate(double value);
 std::unique_ptr<RemedyRule> delay_compensation(double value);
 std::unique_ptr<RemedyRule> momentum_lookahead(double value);
 std::unique_ptr<RemedyRule> drop_late(double value);
+std::unique_ptr<RemedyRule> heloco(double value);
 }  // namespace remedies
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-#include "cohort/train/measured/exchange_advice.h"
+#include "cohort/train/measured/advice/exchange_advice.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "cohort/train/measured/exchange_advice.h"
+#include "cohort/train/measured/advice/exchange_advice.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
@@ -57,7 +57,7 @@ std::vector<GradientBucket> gradient_buckets(const std::vector<std::vector<int64
   return buckets;
 }
 
-std::vector<CompressionCost> measure_compression(const std::vector<GradientBucket>& buckets, int num_ranks) {
+std::vector<CompressionCost> measure_compression(const std::vector<GradientBucket>& buckets, int num_ranks, const std::string& in_use) {
   constexpr int64_t kMeasuredElements = 8 << 20;
   int64_t num_elements = 0, largest = 0;
   for (const GradientBucket& bucket : buckets) {
@@ -66,7 +66,9 @@ std::vector<CompressionCost> measure_compression(const std::vector<GradientBucke
   }
   const at::Tensor gradients = made_up_gradients(largest);
   std::vector<CompressionCost> costs;
-  for (const char* spec : {"none", "fp16", "bf16", "int8", "topk:0.01", "powersgd:4"}) {
+  std::vector<std::string> specs = {"none", "fp16", "bf16", "int8", "topk:0.01", "powersgd:4"};
+  if (std::find(specs.begin(), specs.end(), in_use) == specs.end()) specs.push_back(in_use);
+  for (const std::string& spec : specs) {
     CompressionCost cost{spec};
     int64_t measured = 0;
     for (const GradientBucket& bucket : buckets) {
@@ -84,9 +86,10 @@ std::vector<CompressionCost> measure_compression(const std::vector<GradientBucke
   return costs;
 }
 
-AdviceRecord measure_advice(Group& group, StepMeasurement step, const std::vector<GradientBucket>& buckets) {
-  const LinkEstimate link = measure_link(group);
-  std::vector<CompressionCost> costs = measure_compression(buckets, group.size());
+AdviceRecord measure_advice(Group& group, StepMeasurement step, const std::vector<GradientBucket>& buckets,
+                            const std::optional<LinkEstimate>& measured_link) {
+  const LinkEstimate link = measured_link ? *measured_link : measure_link(group);
+  std::vector<CompressionCost> costs = measure_compression(buckets, group.size(), step.compress);
   if (group.size() > 1) {
     const int64_t columns = static_cast<int64_t>(costs.size()) + 2;
     at::Tensor mine = at::empty({columns}, at::kDouble), all = at::empty({group.size(), columns}, at::kDouble);
@@ -95,7 +98,7 @@ AdviceRecord measure_advice(Group& group, StepMeasurement step, const std::vecto
     for (size_t i = 0; i < costs.size(); ++i) numbers[2 + i] = costs[i].compress_seconds;
     group.all_gather(all, mine, "the cost of compression");
     const double* const rows = all.data_ptr<double>();
-    step = {rows[0], rows[1]};
+    step.step_seconds = rows[0], step.exposed_seconds = rows[1];
     for (int rank = 0; rank < group.size(); ++rank)
       for (size_t i = 0; i < costs.size(); ++i)
         costs[i].compress_seconds = std::max(costs[i].compress_seconds, rows[rank * columns + 2 + static_cast<int64_t>(i)]);

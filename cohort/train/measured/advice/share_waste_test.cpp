@@ -1,4 +1,4 @@
-#include "cohort/train/measured/share_waste.h"
+#include "cohort/train/measured/advice/share_waste.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "cohort/job/option_rules.h"
+#include "cohort/job/settings/option_rules.h"
 
 #include <doctest/doctest.h>
 
@@ -172,7 +172,7 @@ TEST_CASE("what an option takes the ground from under is left out of a file, and
 }
 
 TEST_CASE("docs/guide/configuration.md has the table") {
-  const auto path = std::filesystem::path(__FILE__).parent_path() / "../../docs/guide/configuration.md";
+  const auto path = std::filesystem::path(__FILE__).parent_path() / "../../../docs/guide/configuration.md";
   std::ifstream in(path);
   const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   REQUIRE(!text.empty());

@@ -1,6 +1,6 @@
 // The tables of option_rules.h. A new setting needs a row: tests compare names with settings(), and train/option_effects_test.cpp with what
 // each of them does.
-#include "cohort/job/option_rules.h"
+#include "cohort/job/settings/option_rules.h"
 
 #include <algorithm>
 
@@ -31,6 +31,8 @@ std::string optimizer_now(const Situation& s) { return value_of(s, "optimizer");
 bool has_stale_gradients(const Situation& s) { return has_late_gradients(parse_sync(s.layout.sync)); }
 std::string sync_now(const Situation& s) { return concat("sync is ", s.layout.sync); }
 bool remedy_acts(const Situation& s) {
+  const SyncMode sync = parse_sync(s.layout.sync);
+  if (s.config.remedy == "heloco") return sync.kind == SyncKind::kDiloco && sync.quorum > 0 && s.config.outer_momentum > 0;
   return has_stale_gradients(s) && s.layout.sync != "stale:0" && (s.config.remedy != "lookahead" || has_momentum(s));
 }
 std::string remedy_now(const Situation& s) { return has_stale_gradients(s) && s.layout.sync != "stale:0" ? optimizer_now(s) : sync_now(s); }
@@ -40,15 +42,40 @@ std::string schedule_now(const Situation& s) { return value_of(s, "schedule-lr")
 constexpr const char* kWhenItDecays = "with --schedule-lr linear or cosine";
 constexpr const char* kLetItDecay = "use --schedule-lr linear or cosine";
 
+bool has_teacher(const Situation& s) { return !s.config.teacher.empty(); }
+std::string no_teacher(const Situation&) { return "there is none"; }
+constexpr const char *kWithTeacher = "with --teacher", *kAddTeacher = "add --teacher RUN";
+
 bool is_text(const Situation& s) { return s.is_text.value_or(true); }
 bool is_made_up(const Situation& s) { return s.config.data == "synthetic" || s.config.data.starts_with("synthetic:"); }
-bool has_picture_files(const Situation& s) { return !s.is_text.value_or(false) && !is_made_up(s); }
+bool is_data(const Situation& s, std::initializer_list<const char*> names) {
+  const std::string name = s.config.data.substr(0, s.config.data.find(':'));
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+bool has_tables(const Situation& s) { return is_data(s, {"csv", "npy", "safetensors"}); }
+bool has_picture_files(const Situation& s) { return !s.is_text.value_or(false) && !is_made_up(s) && !has_tables(s); }
+bool may_have_pictures(const Situation& s) { return !s.is_text.value_or(false) && !is_data(s, {"csv"}); }
+std::string no_pictures(const Situation& s) {
+  return concat(name_settings("--data "), s.config.data, is_data(s, {"csv"}) ? " holds rows of a table" : " holds text");
+}
 std::string files_now(const Situation& s) {
-  return concat(name_settings("--data "), s.config.data, is_made_up(s) ? " makes its samples up" : " holds text");
+  return concat(name_settings("--data "), s.config.data,
+                is_made_up(s)   ? " makes its samples up"
+                : has_tables(s) ? " holds numbers"
+                                : " holds text");
+}
+/// Or of a user's own kind.
+bool has_many_files(const Situation& s) { return has_tables(s) || is_data(s, {"folder"}) || !s.is_text; }
+std::string whole_now(const Situation& s) {
+  return concat(name_settings("--data "), s.config.data, is_made_up(s) ? " makes its samples up" : " is read whole or not at all");
+}
+bool may_have_test_set(const Situation& s) { return !s.is_text.value_or(false) && !is_made_up(s); }
+std::string no_test_set(const Situation& s) {
+  return concat(name_settings("--data "), s.config.data, is_made_up(s) ? " makes its samples up" : " holds text", " and has no test set");
 }
 bool writes_text(const Situation& s) { return is_text(s) && s.config.sample_bytes > 0; }
 std::string data_now(const Situation& s) {
-  return is_text(s) ? name_settings("--sample-bytes is 0") : concat(name_settings("--data "), s.config.data, " holds pictures");
+  return is_text(s) ? name_settings("--sample-bytes is 0") : concat(name_settings("--data "), s.config.data, " holds no text");
 }
 
 bool has_replicas(const Situation& s) {
@@ -59,12 +86,21 @@ std::string one_replica(const Situation& s) {
   return s.layout.is_model_parallel() ? "dp is 1: no two ranks have the same part of the model" : "there is one process";
 }
 
+bool compares_layers(const Situation& s) { return has_teacher(s) && !s.config.hint.empty(); }
+std::string no_hint(const Situation&) { return "no layers are compared"; }
+
+bool prunes(const Situation& s) { return !s.config.prune.empty(); }
+std::string no_pruning(const Situation&) { return "nothing is pruned"; }
+
 /// Every rank computes in its host's memory.
 bool on_host(const Situation& s) { return parse_devices(s.config.device).all_cpu(); }
 
 /// Weights of workers differ between exchanges.
 bool trains_alone(const Situation& s) { return is_local(parse_sync(s.layout.sync)); }
 bool has_outer(const Situation& s) { return parse_sync(s.layout.sync).kind == SyncKind::kDiloco; }
+
+bool smooths_labels(const Situation& s) { return s.config.label_smoothing > 0; }
+std::string sharp_now(const Situation& /*s*/) { return "no target is smoothed"; }
 
 /// Ranks of one host that could have one copy of the weights together.
 bool could_share(const Situation& s) {
@@ -84,6 +120,7 @@ std::string weights_now(const Situation& s) {
 }
 bool is_virtual(const Situation& s) { return !s.config.virtual_time.empty(); }
 bool is_served(const Situation& s) { return is_served(s.config, s.layout); }
+bool may_be_joined(const Situation& s) { return is_served(s) && parse_sync(s.layout.sync).kind != SyncKind::kHogwild; }
 bool has_collectives(const Situation& s) { return has_ranks(s) && !is_served(s); }
 std::string no_collectives(const Situation& s) {
   return is_served(s) ? concat("with sync=", s.layout.sync, " ranks send messages to rank 0") : one_process(s);
@@ -118,6 +155,11 @@ bool chooses_layers(const Situation& s) { return s.layout.recompute != "auto" ||
 std::string no_limit(const Situation&) { return "there is no limit to keep, so nothing would recompute"; }
 bool sums_gradients(const Situation& s) { return has_replicas(s) || s.layout.is_model_parallel(); }  // The latter is refused elsewhere.
 
+/// Also of workers that are made up, or may join.
+bool sends_gradients(const Situation& s) {
+  return sums_gradients(s) || (has_server(parse_sync(s.layout.sync)) && (is_virtual(s) || !s.config.listen.empty()));
+}
+
 /// The axes with more than one rank, as `order` has them.
 std::string used_axes(const Layout& layout, const std::string& order) {
   std::string used;
@@ -141,11 +183,25 @@ std::vector<OptionRule> make_option_rules() {
       {"context", kNothing, "for text", is_text, data_now, "leave it out"},
       {"image-size", "0", "for pictures of files", has_picture_files, files_now, "write the size in synthetic:CxHxW"},
       always("val-samples"),
+      {"test-samples", "0", "where the data have a test set", may_have_test_set, no_test_set, "leave it out"},
+      {"skip-bad", "false", "for --data folder, csv, npy and safetensors", has_many_files, whole_now, "leave it out"},
+      {"augment", "\"none\"", "for pictures", may_have_pictures, no_pictures, "leave it out"},
+      always("init-from"),
+      always("freeze"),
+      always("teacher"),
+      {"temperature", kNothing, kWithTeacher, has_teacher, no_teacher, kAddTeacher},
+      {"alpha", kNothing, kWithTeacher, has_teacher, no_teacher, kAddTeacher},
+      {"teacher-answers", "\"auto\"", kWithTeacher, has_teacher, no_teacher, kAddTeacher},
+      {"hint", "\"\"", kWithTeacher, has_teacher, no_teacher, kAddTeacher},
+      {"hint-weight", kNothing, "with --hint", compares_layers, no_hint, "add --hint STUDENT:TEACHER"},
+      always("prune"),
+      {"prune-until", kNothing, "with --prune", prunes, no_pruning, "add --prune weight:0.9"},
+      always("quantize-aware"),
       always("plugin"),
       always("workers"),
       always("layout"),
-      {"backend", "\"auto\"", "on two ranks or more, but for sync=async, stale:K and queue", has_collectives, no_collectives,
-       "use --layout sync=step, local:H or diloco:H on two ranks or more"},
+      {"backend", "\"auto\"", "on two ranks or more, but for sync=async, stale:K, queue, hogwild and a quorum", has_collectives,
+       no_collectives, "use --layout sync=step, local:H or diloco:H on two ranks or more"},
       {"weights", "\"auto\"",
        "where two ranks or more of a host have the same part of the model: dp=2 or more, zero=0, sync=step, "
        "compress=none, --backend auto or shm",
@@ -153,10 +209,13 @@ std::vector<OptionRule> make_option_rules() {
       {"shares", "\"equal\"", "on two ranks or more", has_ranks, one_process, kAddWorkers},
       {"outer-lr", kNothing, "with sync=diloco:H", has_outer, sync_now, "use --layout sync=diloco:H"},
       {"outer-momentum", kNothing, "with sync=diloco:H", has_outer, sync_now, "use --layout sync=diloco:H"},
-      {"remedy", "\"\"", "with sync=async and stale:K, K above 0; lookahead with --optimizer momentum or nesterov too", remedy_acts,
-       remedy_now, "use --layout sync=async, and for lookahead --optimizer momentum (or nesterov)"},
+      {"remedy", "\"\"",
+       "with sync=async and stale:K, K above 0; lookahead with --optimizer momentum or nesterov too; "
+       "heloco with sync=diloco:H:quorum=Q and --outer-momentum above 0",
+       remedy_acts, remedy_now,
+       "use --layout sync=async, for lookahead with --optimizer momentum (or nesterov); for heloco --layout sync=diloco:H:quorum=Q"},
       always("virtual"),
-      {"listen", "\"\"", "with sync=async, stale:K and queue on real workers", [](const Situation& s) { return is_served(s); },
+      {"listen", "\"\"", "with sync=async, stale:K, queue and a quorum on real workers", may_be_joined,
        [](const Situation& s) { return is_virtual(s) ? std::string("--virtual makes its workers up") : sync_now(s); },
        "use --layout sync=async, stale:K or queue without --virtual"},
       always("sync-batch-norm"),
@@ -182,13 +241,17 @@ std::vector<OptionRule> make_option_rules() {
       {"decay-steps", "0", kWhenItDecays, decays, schedule_now, kLetItDecay},
       always("warmup-steps"),
       always("weight-decay"),
+      always("loss"),
       always("label-smoothing"),
+      {"label-smoothing-over", "\"all\"", "with --label-smoothing", smooths_labels, sharp_now, "use --label-smoothing X"},
       always("clip-norm"),
       always("precision"),
       {"loss-scale", "0.0", "with --precision fp16", is_fp16, precision_now, "use --precision fp16"},
       always("steps"),
       always("epochs"),
+      always("metrics"),
       always("goal"),
+      always("patience"),
       always("eval-every"),
       always("checkpoint-every"),
       {"keep-checkpoints", kNothing, "with --checkpoint-every 0 or N, or beside --resume", removes_checkpoints, one_checkpoint,
@@ -203,6 +266,7 @@ std::vector<OptionRule> make_option_rules() {
       {"noise-scale", "0", "on two ranks or more, or with --accumulate 2 or more", has_pieces, one_piece,
        "add --workers N or --accumulate N"},
       always("log-every"),
+      always("serve"),
       always("json"),
       always("quiet"),
   };
@@ -224,7 +288,8 @@ std::vector<OptionRule> make_layout_rules() {
       {"shares", kNothing, "on two ranks or more", has_ranks, one_process, kAddWorkers},
       {"recompute", kNothing, "as auto with --memory-limit, as all always", chooses_layers, no_limit,
        "add --memory-limit BYTES, or use recompute=all"},
-      {"compress", kNothing, "with dp=2 or more", sums_gradients, one_replica, kAddWorkers},
+      {"compress", kNothing, "with dp=2 or more, and with sync=async and stale:K also with --virtual and --listen", sends_gradients,
+       one_replica, kAddWorkers},
       {"split", kNothing, "with pp=2 or more, where no file names the stages", cuts, no_cuts, kAddStages},
       {"order", kNothing, "where it moves an axis of two ranks or more", moves_ranks, same_order, "give other degrees"},
       {"sequence", kNothing, "with tp=2 or more", divides, undivided, "use tp=N as well"},
@@ -270,8 +335,8 @@ const std::vector<OptionRule>& layout_rules() {
 std::optional<bool> is_text_data(const std::string& data) {
   if (data.starts_with("text:") || data == "synthetic:text" || data.starts_with("synthetic:text,")) return true;
   const std::string name = data.substr(0, data.find(':'));
-  for (const char* pictures : {"fashion-mnist", "mnist", "cifar10", "synthetic"})
-    if (name == pictures) return false;
+  for (const char* numbers : {"fashion-mnist", "mnist", "cifar10", "folder", "csv", "npy", "safetensors", "synthetic"})
+    if (name == numbers) return false;
   return std::nullopt;
 }
 

@@ -9,7 +9,7 @@
 //
 // The prediction comes from steps with other shares, so it can be held against steps with equal ones where a run had both. Fixed costs of a
 // step are inside c, so a rank with a small share looks slower than it is.
-#include "cohort/train/measured/share_waste.h"
+#include "cohort/train/measured/advice/share_waste.h"
 
 #include <algorithm>
 #include <cmath>

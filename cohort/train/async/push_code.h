@@ -1,0 +1,57 @@
+#pragma once
+// How gradients travel from a worker to the server of the model in fewer bytes. push_code.cpp has the algorithm.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/parallel/compress/codec.h"
+#include "cohort/parallel/parameters.h"
+
+namespace cohort {
+
+/// What a worker's codes have left out so far: its own, and nobody else's.
+struct PushResidual {
+  at::Tensor values;  ///< A float for each element that is coded.
+  at::Tensor before;  ///< As they were before the last push, where that may be dropped; else undefined.
+
+  /// The last push was not applied, and its ticket is another's now.
+  void take_back() const;
+};
+
+/// Of the trained parameters of one model. Any thread.
+class PushCode {
+ public:
+  /// `compress`: fp16, bf16 or int8. `may_drop`: pushes may come and not be applied.
+  PushCode(const std::string& compress, const std::vector<NamedTensor>& trained, bool may_drop);
+  /// Null for none.
+  static std::unique_ptr<const PushCode> of(const std::string& compress, const std::vector<NamedTensor>& trained, bool may_drop);
+
+  /// Of a worker that has pushed nothing: zeros.
+  PushResidual fresh() const;
+  int64_t residual_bytes() const { return (may_drop_ ? 2 : 1) * num_coded_ * static_cast<int64_t>(sizeof(float)); }
+
+  /// As gradients travel, one a parameter: bytes for those of type Float, others as they are.
+  std::vector<at::Tensor> empty() const;
+  int64_t num_bytes() const;
+  /// Those that are not defined stay so, and their residual what it is.
+  std::vector<at::Tensor> encode(const std::vector<at::Tensor>& gradients, PushResidual& residual) const;
+  /// Into memory of its own: what was decoded before is gone then.
+  std::vector<at::Tensor> decode(const std::vector<at::Tensor>& codes, std::vector<at::Tensor>& memory) const;
+
+ private:
+  struct Part {
+    at::Tensor like;             // An alias of the parameter, for its sizes and type.
+    int64_t residual_from = -1;  // -1: it is not coded.
+    int64_t code_bytes = 0;
+  };
+  std::unique_ptr<Codec> codec_;
+  std::vector<Part> parts_;
+  int64_t num_coded_ = 0;
+  bool may_drop_;
+};
+
+}  // namespace cohort

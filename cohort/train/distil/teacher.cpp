@@ -1,0 +1,59 @@
+#include "cohort/train/distil/teacher.h"
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/text.h"
+#include "cohort/train/distil/kept_answers.h"
+
+namespace cohort {
+namespace {
+
+TeacherOpener& opener() {
+  static TeacherOpener registered;
+  return registered;
+}
+
+/// What reading said, with the option in front.
+template <typename Action>
+auto of_option(const Config& config, const Action& action) {
+  try {
+    return action();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kBadInput) throw;
+    fail(ErrorCode::kBadInput, name_settings("--teacher "), config.teacher, ": ", error.what());
+  }
+}
+
+}  // namespace
+
+int64_t scores_of_sample(const DataShape& shape) { return shape.targets_per_sample() * shape.num_classes; }
+
+bool register_teacher_opener(TeacherOpener registered) {
+  opener() = registered;
+  return true;
+}
+
+std::unique_ptr<Teacher> open_teacher(const Config& config, const DataSet& data) {
+  return of_option(config, [&] { return opener().open(config.teacher, data); });
+}
+
+void check_teacher(const Config& config, const DataSet& data) {
+  if (config.teacher.empty()) return;
+  const DataShape& shape = data.train->shape();
+  if (shape.regression)
+    fail(ErrorCode::kBadInput, name_settings("--teacher "), config.teacher,
+         " is for classes, and these data have numbers to predict; leave it out");
+  if (config.teacher_answers == "cached" && config.augment != "none")
+    fail(ErrorCode::kBadInput, name_settings("--teacher-answers cached with --augment "), config.augment,
+         ": a picture is another one in every step, so no answer to it can be kept; use live");
+  if (config.teacher_answers == "cached" && !config.hint.empty())
+    fail(ErrorCode::kBadInput, name_settings("--teacher-answers cached with --hint "), config.hint,
+         ": only scores are kept, and what layers give is asked for in every step; use live");
+  const int64_t bytes = data.train->num_samples() * scores_of_sample(shape) * static_cast<int64_t>(sizeof(float));
+  if (config.teacher_answers == "cached" && bytes > kMostKeptBytes)
+    fail(ErrorCode::kBadInput, name_settings("--teacher-answers cached: "), with_commas(data.train->num_samples()), " samples with ",
+         scores_of_sample(shape), " scores each are ", human_bytes(bytes), ", and at most ", human_bytes(kMostKeptBytes),
+         " are kept; use live");
+  of_option(config, [&] { opener().check(config.teacher, data); });
+}
+
+}  // namespace cohort

@@ -1,0 +1,34 @@
+#pragma once
+// Which tensors of a model are pruned, and why the others are not.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cohort/job/training/pruning.h"
+#include "cohort/models/layer_graph.h"
+
+namespace cohort {
+
+struct PrunableTensor {
+  std::string name;
+  int64_t num_elements = 0;
+};
+
+struct PrunableModel {
+  std::vector<PrunableTensor> tensors;
+  std::vector<std::string> left;  ///< "conv1.weight (the first convolution)": matrices and kernels that stay as they are.
+  int64_t num_parameters = 0;     ///< Of the whole model.
+
+  int64_t num_elements() const;
+};
+
+/// The trained matrices and kernels: parameters of two dimensions or more whose name has "weight" in it, but for those of embeddings, for
+/// the first layer where it is a convolution (it is small, and all that follows sees through it), and of kTwoOfFour for rows whose number
+/// of columns is no multiple of 4. `model` is whole. Error(kBadInput) where none is left.
+PrunableModel prunable_tensors(const LayerGraph& model, Pruning::Granularity granularity);
+
+/// "prune weight:0.9: 3 tensors, 3,264,000 of 3,274,634 weights, from step 31 to 210, every 3; left: conv1.weight (the first convolution)"
+std::string describe_pruning(const std::string& how, const PrunableModel& model, const PruningSchedule& schedule);
+
+}  // namespace cohort

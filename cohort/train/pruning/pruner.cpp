@@ -1,0 +1,79 @@
+// Magnitude pruning while a model trains (Zhu and Gupta 2017, "To prune, or not to prune", arXiv 1710.01878), under any layout whose ranks
+// know which weights they update. In a step that prunes, between the exchange of gradients and the update:
+//
+//   1. the weights that are the smallest of their tensor are chosen, by their values before this update, to the schedule's sparsity;
+//      ranks that divide a tensor find them together (parallel/prune/smallest_weights.cpp)
+//   2. each rank updates what it owns, as ever, and what is pruned, with its momentum, is zero behind it (parallel/prune/update_pruned.h)
+//   3. weights are gathered and read by others after that, so nobody ever sees a pruned weight
+//
+// From the first pruning on a weight that is zero stays zero. So the weights are their own mask: it is the same on every rank and layout,
+// it is in every checkpoint, and a run that goes on from one needs nothing else.
+//
+// Cost: a pass over the weights a rank owns in each step; in those that prune 5 more, and 5 small messages.
+#include "cohort/train/pruning/pruner.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "cohort/base/fail.h"
+#include "cohort/parallel/parameters.h"
+#include "cohort/parallel/prune/smallest_weights.h"
+
+namespace cohort {
+
+Pruner::Pruner(const Pruning& pruning, const PruningSchedule& schedule, const PrunableModel& prunable, const LayerGraph& part,
+               Strategy& strategy, Group group)
+    : pruning_(pruning), schedule_(schedule), strategy_(strategy), group_(std::move(group)) {
+  const ShardOptimizer* const optimizer = strategy.optimizer();
+  if (!optimizer)
+    fail(ErrorCode::kBadInput, name_settings("--prune: this layout's workers update weights that others update too; use sync=step"));
+  std::map<std::string, int64_t> segments;
+  for (size_t i = 0; i < optimizer->size(); ++i) segments[optimizer->segment(i).parameter] = static_cast<int64_t>(i);
+  std::map<std::string, bool> is_here;
+  for (const NamedTensor& parameter : distinct_parameters(part)) is_here[parameter.name] = true;
+  for (const PrunableTensor& tensor : prunable.tensors) {
+    if (!is_here.contains(tensor.name)) continue;
+    tensors_.push_back(tensor);
+    segments_.push_back(segments.contains(tensor.name) ? segments[tensor.name] : -1);
+  }
+}
+
+void Pruner::begin_update(int64_t number) {
+  if (!schedule_.has_begun(number)) return;
+  ShardOptimizer& optimizer = *strategy_.optimizer();
+  for (size_t i = 0; i < segments_.size() && !keeps_zeros_; ++i)
+    if (segments_[i] >= 0) optimizer.keep_zeros(static_cast<size_t>(segments_[i]));
+  keeps_zeros_ = true;
+  if (const std::optional<double> sparsity = schedule_.at(number)) choose(*sparsity);
+}
+
+void Pruner::choose(double sparsity) {
+  ShardOptimizer& optimizer = *strategy_.optimizer();
+  std::vector<DividedTensor> divided;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    DividedTensor tensor{.name = tensors_[i].name, .num_elements = tensors_[i].num_elements, .own = {}, .begin = 0};
+    if (segments_[i] >= 0) {
+      const Segment& segment = optimizer.segment(static_cast<size_t>(segments_[i]));
+      tensor.own = segment.weights.cpu();
+      tensor.begin = segment.begin;
+    }
+    divided.push_back(std::move(tensor));
+  }
+  const std::vector<at::Tensor> keep =
+      keep_all_but_smallest(divided, pruning_.granularity, sparsity, strategy_.divides_optimizer() ? &group_ : nullptr);
+  for (size_t i = 0; i < keep.size(); ++i) {
+    if (segments_[i] < 0 || !keep[i].defined()) continue;
+    const auto segment = static_cast<size_t>(segments_[i]);
+    optimizer.prune(segment, keep[i].to(optimizer.segment(segment).weights.device()));
+  }
+  chose_ = true;
+}
+
+void Pruner::end_update() {
+  for (size_t i = 0; i < segments_.size() && chose_; ++i)
+    if (segments_[i] >= 0) strategy_.optimizer()->prune(static_cast<size_t>(segments_[i]), {});
+  chose_ = false;
+}
+
+}  // namespace cohort

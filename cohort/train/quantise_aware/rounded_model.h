@@ -1,0 +1,25 @@
+#pragma once
+// Quantisation-aware training: the layers of a model compute with rounded weights while it trains, and the weights themselves stay exact.
+
+#include <string>
+#include <vector>
+
+#include "cohort/job/training/quantise_aware.h"
+#include "cohort/models/layer_graph.h"
+
+namespace cohort {
+
+struct RoundedModel {
+  std::vector<std::string> tensors;     ///< Weights that are rounded,
+  std::vector<std::string> left;        ///< "embedding.weight (an embedding)": matrices and kernels that are not,
+  std::vector<std::string> with_input;  ///< and layers whose inputs are rounded too.
+};
+
+/// Replaces the functions of the layers of `model`, which is whole and not yet divided. In eval mode they compute as before. Rounding is
+/// done sample by sample and row by row, so no layout but tp changes it. Error(kBadInput) where no weight can be rounded.
+RoundedModel round_while_training(LayerGraph& model, const QuantiseAware& how);
+
+/// "quantize-aware 8: 4 tensors and the inputs of 4 layers are rounded while it trains; left: ..."
+std::string describe_rounding(const std::string& how, const RoundedModel& model);
+
+}  // namespace cohort
