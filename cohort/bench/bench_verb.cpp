@@ -21,7 +21,7 @@
 #include "cohort/bench/workload.h"
 #include "cohort/cli/verb.h"
 #include "cohort/job/layout.h"
-#include "cohort/job/option_rules.h"
+#include "cohort/job/settings/option_rules.h"
 #include "cohort/train/strategy_options.h"
 
 namespace cohort {

@@ -14,7 +14,7 @@
 #include "cohort/bench/peer.h"
 #include "cohort/bench/pipeline.h"
 #include "cohort/bench/workload.h"
-#include "cohort/job/option_rules.h"
+#include "cohort/job/settings/option_rules.h"
 #include "cohort/train/strategy_options.h"
 
 namespace cohort {

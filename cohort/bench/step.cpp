@@ -16,7 +16,7 @@
 #include "cohort/comm/group.h"
 #include "cohort/models/registry.h"
 #include "cohort/train/batch_tensors.h"
-#include "cohort/train/measured/exchange_advice.h"
+#include "cohort/train/measured/advice/exchange_advice.h"
 #include "cohort/world/launch.h"
 
 namespace cohort {

@@ -12,7 +12,7 @@
 #include "cohort/bench/peer.h"
 #include "cohort/bench/study.h"
 #include "cohort/data/source.h"
-#include "cohort/job/option_rules.h"
+#include "cohort/job/settings/option_rules.h"
 
 namespace cohort {
 namespace {

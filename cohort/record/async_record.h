@@ -16,7 +16,9 @@ struct AsyncRecord {
     double speed = kUnknown;                    ///< 1: the median of those that are asked for.
     int64_t pushes = 0, samples = 0;            ///< Applied.
     int64_t dropped = 0, lost = 0, deaths = 0;  ///< Pushes that were too late, and tickets that died with it.
+    int64_t left = 0;                           ///< Times that it said that it leaves.
     double computing_seconds = 0, waiting_seconds = 0, moving_seconds = 0;
+    double pushing_seconds = 0;  ///< The part of moving that brings its pushes to the server.
 
     void describe(auto& fields) {
       fields.count("worker", worker);
@@ -26,15 +28,17 @@ struct AsyncRecord {
       fields.count("dropped", dropped);
       fields.count("lost", lost);
       fields.count("deaths", deaths);
+      fields.count("left", left);
       fields.number("computing_seconds", computing_seconds);
       fields.number("waiting_seconds", waiting_seconds);
       fields.number("moving_seconds", moving_seconds);
+      fields.number("pushing_seconds", pushing_seconds);
     }
   };
   int64_t step = 0;
-  std::string sync, remedy, clock;  ///< As --layout, --remedy and --virtual have them.
+  std::string sync, compress, remedy, clock;  ///< As --layout, --remedy and --virtual have them.
   double virtual_seconds = kUnknown, samples_per_virtual_second = kUnknown;
-  int64_t pushes = 0, samples = 0, dropped = 0, lost = 0, deaths = 0;
+  int64_t pushes = 0, samples = 0, dropped = 0, lost = 0, deaths = 0, left = 0;
   int64_t bytes_to_workers = 0, bytes_to_server = 0, bytes_in_flight_of_worker = 0;
   double staleness_median = kUnknown, staleness_tail = kUnknown;  ///< In pushes.
   double mean_late_steps = kUnknown, most_late_steps = kUnknown;
@@ -44,6 +48,7 @@ struct AsyncRecord {
   void describe(auto& fields) {
     fields.count("step", step);
     fields.text("sync", sync);
+    fields.text_if_any("compress", compress);
     fields.text_if_any("remedy", remedy);
     fields.text_if_any("virtual", clock);
     fields.number("virtual_seconds", virtual_seconds);
@@ -53,6 +58,7 @@ struct AsyncRecord {
     fields.count("dropped", dropped);
     fields.count("lost", lost);
     fields.count("deaths", deaths);
+    fields.count("left", left);
     fields.count("bytes_to_workers", bytes_to_workers);
     fields.count("bytes_to_server", bytes_to_server);
     fields.count("bytes_in_flight_of_worker", bytes_in_flight_of_worker);

@@ -2,6 +2,7 @@
 // What a run records at its end, however it ends.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -68,31 +69,6 @@ struct RanksRecord {
   void describe(auto& fields) { fields.required_list("ranks", ranks); }
 };
 
-/// Whether compressing gradients would pay.
-struct AdviceRecord {
-  static constexpr char kEvent[] = "exchange_advice";
-  struct Row {
-    std::string compress;
-    double predicted_step_seconds = kUnknown;
-    int64_t sent_bytes = 0;
-    double compress_seconds = kUnknown;
-
-    void describe(auto& fields) {
-      fields.text("compress", compress);
-      fields.number("predicted_step_seconds", predicted_step_seconds);
-      fields.count("sent_bytes", sent_bytes);
-      fields.number("compress_seconds", compress_seconds);
-    }
-  };
-  std::string sentence;   ///< What to do, in one line, with the numbers that say why.
-  std::vector<Row> rows;  ///< "none" first.
-
-  void describe(auto& fields) {
-    fields.text("sentence", sentence);
-    fields.list("rows", rows);
-  }
-};
-
 struct ConfusionRecord {
   static constexpr char kEvent[] = "confusion";
   int64_t step = 0;
@@ -103,6 +79,34 @@ struct ConfusionRecord {
     fields.count("step", step);
     fields.texts("classes", classes);
     fields.count_rows("counts", counts);
+  }
+};
+
+/// A sample that was taken for another class, as a picture.
+struct MistakeRecord {
+  int64_t sample = 0;             ///< Its place among the validation samples.
+  std::string label, predicted;   ///< Names of classes.
+  double probability = kUnknown;  ///< That the model gave to `predicted`.
+  std::string png;                ///< In base64.
+
+  void describe(auto& fields) {
+    fields.count("sample", sample);
+    fields.text("class", label);
+    fields.text("predicted", predicted);
+    fields.number("probability", probability);
+    fields.text("png", png);
+  }
+};
+
+/// Of the last evaluation: where the model was most sure, and wrong.
+struct MistakesRecord {
+  static constexpr char kEvent[] = "mistakes";
+  int64_t step = 0;
+  std::vector<MistakeRecord> pictures;  ///< The surest first.
+
+  void describe(auto& fields) {
+    fields.count("step", step);
+    fields.required_list("pictures", pictures);
   }
 };
 
@@ -131,6 +135,12 @@ struct DoneRecord {
   std::optional<int64_t> skipped_steps;  ///< Of fp16, for gradients that overflowed.
   std::optional<double> noise_scale;     ///< None where it was not asked for.
   double virtual_seconds = kUnknown;     ///< On the clock of --virtual.
+  std::string reason;                    ///< Why it ended: "steps", "goal" or "patience"; "" in older files.
+  std::optional<int64_t> best_step;      ///< Of the saved steps the one with the lowest validation loss; none where none was evaluated.
+  double best_val_loss = kUnknown;
+  std::optional<int64_t> test_samples;  ///< Of the test set; none where it was not evaluated.
+  double test_loss = kUnknown, test_error = kUnknown;
+  std::map<std::string, double> metrics, test_metrics;  ///< Those that were asked for, by name.
 
   void describe(auto& fields) {
     fields.count("step", step);
@@ -146,6 +156,14 @@ struct DoneRecord {
     fields.count("skipped_steps", skipped_steps);
     fields.number("noise_scale", noise_scale);
     fields.number_if_known("virtual_seconds", virtual_seconds);
+    fields.text_if_any("reason", reason);
+    fields.count("best_step", best_step);
+    fields.number_if_known("best_val_loss", best_val_loss);
+    fields.named_numbers_if_any("metrics", metrics);
+    fields.count("test_samples", test_samples);
+    fields.number_if_known("test_loss", test_loss);
+    fields.number_if_known("test_error", test_error);
+    fields.named_numbers_if_any("test_metrics", test_metrics);
   }
 };
 
@@ -167,12 +185,14 @@ struct FailureRecord {
   static constexpr char kEvent[] = "failed";
   std::optional<int64_t> exit_code;
   std::string cause, ended, run;
+  std::string reason;  ///< "diverged", "killed" or "failed"; "" in older files.
 
   void describe(auto& fields) {
     fields.count("exit_code", exit_code);
     fields.text("cause", cause);
     fields.text("ended", ended);
     fields.text("run", run);
+    fields.text_if_any("reason", reason);
   }
 };
 

@@ -132,6 +132,20 @@ std::vector<std::vector<int64_t>> JsonLine::count_rows(const char* key) const {
   return out;
 }
 
+std::map<std::string, double> JsonLine::named_numbers(const char* key) const {
+  std::map<std::string, double> out;
+  const Json* named = object(key);
+  if (!named) return out;
+  for (const auto& [name, value] : named->items()) {
+    if (!value.is_number() && !value.is_null()) refuse(key, "numbers or null", &value);
+    const bool is_name =
+        !name.empty() && name.size() <= 100 && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_") == std::string::npos;
+    if (!is_name) fail(ErrorCode::kBadInput, where_, ": '", key, "': a name is of a-z, 0-9, - and _, found ", quote_text(name));
+    out[name] = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+  }
+  return out;
+}
+
 std::string JsonLine::json(const char* key) const {
   const Json* value = find(key);
   return value ? value->dump() : "";

@@ -3,6 +3,7 @@
 // found.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,8 @@ class JsonLine {
   std::vector<double> numbers(const char* key) const;
   std::vector<int64_t> counts(const char* key) const;
   std::vector<std::vector<int64_t>> count_rows(const char* key) const;
+  /// Of an object of numbers (null is NaN) whose names can be those of files; empty where the key is missing or null.
+  std::map<std::string, double> named_numbers(const char* key) const;
   /// Any value, as JSON; "" where the key is missing or null.
   std::string json(const char* key) const;
   const std::string& where() const { return where_; }

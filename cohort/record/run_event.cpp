@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,9 @@ class FieldWriter {
     if (!std::isnan(value)) number(key, value);
   }
   void numbers(const char* key, const std::vector<double>& values) { object_[key] = values; }
+  void named_numbers_if_any(const char* key, const std::map<std::string, double>& values) {
+    for (const auto& [name, value] : values) object_[key][name] = finite_json(value);
+  }
   void text(const char* key, const std::string& value) { object_[key] = value; }
   void text_if_any(const char* key, const std::string& value) {
     if (!value.empty()) object_[key] = value;
@@ -85,6 +89,7 @@ class FieldReader {
   }
   void number_if_known(const char* key, double& value) { number(key, value); }
   void numbers(const char* key, std::vector<double>& values) { values = line_.numbers(key); }
+  void named_numbers_if_any(const char* key, std::map<std::string, double>& values) { values = line_.named_numbers(key); }
   void text(const char* key, std::string& value) { value = line_.text(key); }
   void text_if_any(const char* key, std::string& value) { text(key, value); }
   void texts(const char* key, std::vector<std::string>& values) { values = line_.texts(key); }

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "cohort/base/text/json_fwd.h"
+#include "cohort/record/advice_records.h"
 #include "cohort/record/async_record.h"
 #include "cohort/record/end_records.h"
 #include "cohort/record/forecast_record.h"
@@ -15,9 +16,10 @@
 
 namespace cohort {
 
-using RunEvent = std::variant<StartRecord, ResumeRecord, ChangeRecord, ForecastRecord, PipelineRecord, StepRecord, EvalRecord, NoiseRecord,
-                              SharesRecord, CheckpointRecord, CheckpointFailedRecord, MissingLinesRecord, RanksRecord, AdviceRecord,
-                              WasteRecord, AsyncRecord, ConfusionRecord, SampleRecord, DoneRecord, InterruptedRecord, FailureRecord>;
+using RunEvent =
+    std::variant<StartRecord, ResumeRecord, ChangeRecord, ForecastRecord, PipelineRecord, StepRecord, EvalRecord, NoiseRecord, SharesRecord,
+                 CheckpointRecord, CheckpointFailedRecord, MissingLinesRecord, RanksRecord, AdviceRecord, SyncAdviceRecord, WasteRecord,
+                 AsyncRecord, ConfusionRecord, MistakesRecord, SampleRecord, DoneRecord, InterruptedRecord, FailureRecord>;
 
 /// {"event": its name, its keys}.
 Json to_json(const RunEvent& event);

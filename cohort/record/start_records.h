@@ -52,9 +52,13 @@ struct StartRecord {
   std::optional<int64_t> global_batch, steps;
   std::optional<OptimizerRecord> optimizer;
   std::string backend, launcher, version, torch, host, started;
+  std::string command, commit;                    ///< As it was typed, and of the git working tree around; "" where unknown.
+  std::string resume_with, reproduce_with;        ///< Commands that go on with the run, and that make it again.
   std::vector<std::string> devices;               ///< One a rank; empty where all are on the CPU.
   std::string device_backend;                     ///< "" where tensors on devices have no exchange of their own.
-  std::string loss;                               ///< "own": the model's; "": the cross-entropy.
+  std::string loss;                               ///< "own": the model's; "mse": of a regression; "": the cross-entropy.
+  std::optional<int64_t> skipped_samples;         ///< That --skip-bad left out, where it did,
+  std::vector<std::string> skipped;               ///< and why, of the first of them.
   std::optional<DivisionRecord> tensor_parallel;  ///< None without tp.
 
   void describe(auto& fields) {
@@ -74,9 +78,15 @@ struct StartRecord {
     fields.text("torch", torch);
     fields.text("host", host);
     fields.text("started", started);
+    fields.text_if_any("command", command);
+    fields.text_if_any("commit", commit);
+    fields.text_if_any("resume_with", resume_with);
+    fields.text_if_any("reproduce_with", reproduce_with);
     fields.texts_if_any("devices", devices);
     fields.text_if_any("device_backend", device_backend);
     fields.text_if_any("loss", loss);
+    fields.count("skipped_samples", skipped_samples);
+    fields.texts_if_any("skipped", skipped);
     fields.object("tensor_parallel", tensor_parallel);
   }
 };

@@ -2,6 +2,7 @@
 // What a run records while it trains.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -37,14 +38,16 @@ struct EvalRecord {
   static constexpr char kEvent[] = "eval";
   int64_t step = 0;
   double val_loss = kUnknown;
-  double val_error = kUnknown;        ///< A fraction.
-  double virtual_seconds = kUnknown;  ///< On the clock of --virtual.
+  double val_error = kUnknown;            ///< A fraction.
+  double virtual_seconds = kUnknown;      ///< On the clock of --virtual.
+  std::map<std::string, double> metrics;  ///< Those that were asked for, by name.
 
   void describe(auto& fields) {
     fields.count("step", step);
     fields.number("val_loss", val_loss);
     fields.number("val_error", val_error);
     fields.number_if_known("virtual_seconds", virtual_seconds);
+    fields.named_numbers_if_any("metrics", metrics);
   }
 };
 

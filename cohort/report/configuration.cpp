@@ -35,6 +35,9 @@ std::string configuration_section(const RunRecord& run, const Summary& summary) 
     if (summary.planned_steps) add("planned steps", count_text(summary.planned_steps));
     add("Cohort", start.version);
     add("LibTorch", start.torch);
+    add("command", start.command);
+    add("git commit", start.commit);
+    add("the same once more", start.reproduce_with);
   }
   for (const ChangeRecord& change : run.changes)
     facts.push_back({"changed after step " + with_commas(change.step), change.setting + " " + change.from + " \u2192 " + change.to});

@@ -98,11 +98,30 @@ std::string loss_chart(const RunRecord& run) {
 
 std::string error_chart(const RunRecord& run, const Summary& summary) {
   LineChart chart = base_chart(run, "error", summary.is_text ? "Next byte wrong" : "Validation error");
-  const Curve curve = curve_of(run.evals, &EvalRecord::val_error, 100);
-  chart.unit = "%";
-  chart.series.push_back({"validation", "c-val", curve, false, true, percent_text(last_value(curve) / 100)});
-  chart.description = change("Percent", curve);
+  const Curve curve = curve_of(run.evals, &EvalRecord::val_error, summary.is_regression ? 1 : 100);
+  if (!summary.is_regression) chart.unit = "%";
+  chart.series.push_back({"validation", "c-val", curve, false, true,
+                          summary.is_regression ? significant(last_value(curve), 3) : percent_text(last_value(curve) / 100)});
+  chart.description = change(summary.is_regression ? "In deviations of the targets" : "Percent", curve);
   return line_chart(chart);
+}
+
+/// One a metric that was asked for by name.
+std::string metric_charts(const RunRecord& run) {
+  std::string charts;
+  int number = 0;
+  if (run.evals.empty()) return charts;
+  for (const auto& [name, last] : run.evals.back().metrics) {
+    LineChart chart = base_chart(run, concat("metric-", ++number), name);
+    Curve curve;
+    for (const EvalRecord& eval : run.evals)
+      if (const auto found = eval.metrics.find(name); found != eval.metrics.end())
+        curve.push_back({static_cast<double>(eval.step), found->second});
+    chart.series.push_back({"validation", "c-val", curve, false, true, significant(last_value(curve), 3)});
+    chart.description = change(name, curve);
+    charts += line_chart(chart);
+  }
+  return charts;
 }
 
 std::string speed_chart(const RunRecord& run) {
@@ -146,7 +165,7 @@ std::string curves_section(const RunRecord& run, const Summary& summary) {
   if (num_lost > 0)
     intro += concat(intro.empty() ? "" : " ", "The loss of ", plural(num_lost, "step"), " was not finite: the curve has a gap there.");
   if (run.evals.empty() && !run.steps.empty()) intro += std::string(intro.empty() ? "" : " ") + "No evaluation was recorded.";
-  const std::string small = error_chart(run, summary) + speed_chart(run) + rate_chart(run) + norm_chart(run);
+  const std::string small = error_chart(run, summary) + metric_charts(run) + speed_chart(run) + rate_chart(run) + norm_chart(run);
   const std::string content = loss_chart(run) + (small.empty() ? "" : element("div", {{"class", "charts"}}, small) + "\n");
   return content == "" ? "" : section("training", "Training", intro, content);
 }

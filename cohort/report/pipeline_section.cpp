@@ -76,7 +76,7 @@ std::string pipeline_section(const RunRecord& run, const Summary& summary) {
       "Times of stages are those of one micro-batch.";
   std::string chart;
   if (is_plain_svg(pipeline.chart_svg))
-    chart = element("div", {{"class", "scroll"}, {"tabindex", "0"}, {"role", "region"}, {"aria-label", "The schedule, simulated"}},
+    chart = element("div", {{"class", "scroll timeline"}, {"tabindex", "0"}, {"role", "region"}, {"aria-label", "The schedule, simulated"}},
                     pipeline.chart_svg) +
             "\n";
   return section("pipeline", "Pipeline", intro, comparison(run, summary) + chart + stage_table(pipeline));

@@ -1,5 +1,6 @@
 #include "cohort/report/report.h"
 
+#include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/report/draw/page.h"
 #include "cohort/report/draw/sections.h"
@@ -9,7 +10,8 @@
 namespace cohort::report {
 namespace {
 
-std::string state_label(RunState state) {
+std::string state_label(RunState state, bool is_live) {
+  if (is_live && state == RunState::kOpen) return "<span class=\"state open\">training</span>";
   switch (state) {
     case RunState::kDone:
       return "<span class=\"state done\">finished</span>";
@@ -33,28 +35,38 @@ std::string keep_phrases_whole(const std::string& text) {
   return out;
 }
 
-std::string header(const RunRecord& run, const Summary& summary) {
+std::string header(const RunRecord& run, const Summary& summary, bool is_live) {
   const Headline line = headline(run, summary);
-  std::string out = "<header>\n<div class=\"top\"><span class=\"brand\">Cohort</span>" + state_label(run.state);
+  std::string out = "<header>\n<div class=\"top\"><span class=\"brand\">Cohort</span>" + state_label(run.state, is_live);
   if (run.start && !run.start->started.empty()) out += "<span>started " + escape_html(run.start->started) + "</span>";
   out += "</div>\n<h1><span class=\"what\">" + escape_html(line.what) + "</span> " + escape_html(line.result);
   if (!line.rest.empty()) out += " <span class=\"rest\">" + escape_html(keep_phrases_whole(line.rest)) + "</span>";
   out += "</h1>\n";
-  if (const std::string notice = state_notice(run, summary); !notice.empty())
+  if (const std::string notice = is_live && run.state == RunState::kOpen ? "" : state_notice(run, summary); !notice.empty())
     out += "<p class=\"banner\">" + escape_html(notice) + "</p>\n";
   return out + tiles(key_figures(run, summary)) + "</header>\n";
+}
+
+/// `begin`: the tag of the main part.
+std::string main_part(const RunRecord& run, const Summary& summary, const std::string& begin, bool is_live) {
+  return begin + "\n" + header(run, summary, is_live) + curves_section(run, summary) + async_section(run) + noise_section(run) +
+         sample_section(run) + confusion_section(run) + mistakes_section(run) + step_time_section(run, summary) +
+         forecast_section(run, summary) + pipeline_section(run, summary) + parts_section(run, summary) + workers_section(run, summary) +
+         configuration_section(run, summary) +
+         "<footer>Written by <code>cohort report</code> from metrics.jsonl and config.toml.</footer>\n</main>\n";
 }
 
 }  // namespace
 
 std::string report_page(const RunRecord& run) {
   const Summary summary = summarize(run);
-  const std::string body = "<main>\n" + header(run, summary) + curves_section(run, summary) + async_section(run) + noise_section(run) +
-                           sample_section(run) + confusion_section(run) + step_time_section(run, summary) + forecast_section(run, summary) +
-                           pipeline_section(run, summary) + parts_section(run, summary) + workers_section(run, summary) +
-                           configuration_section(run, summary) +
-                           "<footer>Written by <code>cohort report</code> from metrics.jsonl and config.toml.</footer>\n</main>\n";
-  return document(headline(run, summary).text(), body);
+  return document(headline(run, summary).text(), main_part(run, summary, "<main>", /*is_live=*/false));
+}
+
+std::string live_page(const RunRecord& run, int64_t version, const std::string& script) {
+  const Summary summary = summarize(run);
+  return document(headline(run, summary).text(), main_part(run, summary, concat("<main data-version=\"", version, "\">"), /*is_live=*/true),
+                  script);
 }
 
 }  // namespace cohort::report

@@ -10,6 +10,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/random.h"
+#include "cohort/base/text/base64.h"
 #include "cohort/report/draw/sections.h"
 #include "cohort/report/summary.h"
 #include "cohort/testing/text.h"
@@ -305,6 +306,43 @@ TEST_CASE("report: damaged files end in an Error or a page, never in anything el
   CHECK(num_pages + num_errors == 300);
   CHECK(num_pages > 10);
   CHECK(num_errors > 10);
+}
+
+TEST_CASE("report: pictures that were surely taken for another class; nothing but small PNGs gets into the page") {
+  const std::string png = to_base64(std::string_view("\x89PNG\r\n\x1a\nrest", 12)), gif = to_base64("GIF89a and more");
+  Run run;
+  run.start("cnn", "fashion-mnist").steps(1, 3);
+  run.line(concat(
+      R"({"event":"mistakes","step":3,"pictures":[{"sample":1234,"class":"Shirt <b>","predicted":"Coat","probability":0.987,"png":")", png,
+      R"("},{"sample":2,"class":"a","predicted":"x1","probability":1,"png":")", gif,
+      R"("},{"sample":3,"class":"a","predicted":"x2","probability":1,"png":"\"><script>"},{"sample":4,"class":"a",)",
+      R"("predicted":"x3","probability":1,"png":")", to_base64("\x89PNG\r\n\x1a\n" + std::string(100'000, 'x')), R"("}]})"));
+  run.write();
+  const std::string page = report_page(read_run(run.folder / ""));
+  CHECK(page.find("src=\"data:image/png;base64," + png + "\"") != std::string::npos);
+  CHECK(page.find("alt=\"Shirt &lt;b&gt; taken for Coat\"") != std::string::npos);
+  CHECK(page.find("98.7") != std::string::npos);
+  CHECK(page.find("sample 1,234") != std::string::npos);
+  for (const char* left_out : {"x1", "x2", "x3", "<script>\"", "GIF"}) CHECK(page.find(concat(">", left_out)) == std::string::npos);
+  // Without one that can be shown there is no section; a run that goes on undoes what came before.
+  Run none;
+  none.start("cnn", "fashion-mnist").steps(1, 3).line(R"({"event":"mistakes","step":3,"pictures":[]})");
+  none.write();
+  CHECK(report_page(read_run(none.folder / "")).find("Surely wrong") == std::string::npos);
+}
+
+TEST_CASE("report: the test set has a tile of its own") {
+  const auto tiles_of = [](const std::string& done) {
+    Run run;
+    run.start("cnn", "fashion-mnist").steps(1, 3).line(done);
+    run.write();
+    return report_page(read_run(run.folder / ""));
+  };
+  CHECK(tiles_of(R"({"event":"done","step":3,"val_error":0.1,"test_samples":10000,"test_loss":0.3,"test_error":0.125})")
+            .find("<dt>Test accuracy</dt><dd>87.5 %</dd><dd class=\"note\">10,000 samples</dd>") != std::string::npos);
+  CHECK(tiles_of(R"({"event":"done","step":3,"val_error":0.1,"test_samples":1,"test_loss":0.3})")
+            .find("<dt>Test loss</dt><dd>0.300</dd><dd class=\"note\">1 sample</dd>") != std::string::npos);
+  CHECK(tiles_of(R"({"event":"done","step":3,"val_error":0.1})").find("<dt>Test") == std::string::npos);
 }
 
 }  // namespace

@@ -58,6 +58,7 @@ void take(RunRecord& run, StartRecord start) {
   run.pipeline.reset();
   run.forecast.reset();
   run.async.reset();
+  run.sync_advice.reset();
 }
 
 void take(RunRecord& run, ResumeRecord resume) {
@@ -97,11 +98,15 @@ void take(RunRecord& run, RanksRecord ranks) { run.ranks = std::move(ranks.ranks
 
 void take(RunRecord& run, AdviceRecord advice) { run.exchange_advice = std::move(advice.sentence); }
 
+void take(RunRecord& run, SyncAdviceRecord advice) { run.sync_advice = std::move(advice); }
+
 void take(RunRecord& run, WasteRecord waste) { run.waste = std::move(waste); }
 
 void take(RunRecord& run, AsyncRecord async) { run.async = std::move(async); }
 
 void take(RunRecord& run, ConfusionRecord confusion) { run.confusion = std::move(confusion); }
+
+void take(RunRecord& run, MistakesRecord mistakes) { run.mistakes = std::move(mistakes); }
 
 void take(RunRecord& run, SampleRecord sample) { run.sample = std::move(sample); }
 
@@ -122,7 +127,7 @@ void take(RunRecord& /*run*/, const SharesRecord& /*shares*/) {}
 void take(RunRecord& /*run*/, const CheckpointFailedRecord& /*failed*/) {}
 
 /// A parse error is held back until another line follows: only then was it not the last one.
-void read_metrics(const std::string& path, RunRecord& run) {
+void read_metrics(const std::string& path, const std::atomic<bool>* gives_up, RunRecord& run) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error))
     fail(ErrorCode::kBadInput, path, ": no such file; a run folder has the metrics.jsonl that `cohort train` writes");
@@ -131,6 +136,7 @@ void read_metrics(const std::string& path, RunRecord& run) {
   std::optional<Error> broken;
   std::string text;
   for (int64_t number = 1; std::getline(file, text); ++number) {
+    if (gives_up && *gives_up) return;
     if (trim(text).empty()) continue;
     if (broken) throw *broken;
     const std::string where = concat(path, ":", number);
@@ -148,10 +154,10 @@ void read_metrics(const std::string& path, RunRecord& run) {
 
 }  // namespace
 
-RunRecord read_run(const std::string& run) {
+RunRecord read_run(const std::string& run, const std::atomic<bool>* gives_up) {
   RunRecord record;
   record.folder = run;
-  read_metrics(run + "/metrics.jsonl", record);
+  read_metrics(run + "/metrics.jsonl", gives_up, record);
   if (std::error_code error; std::filesystem::exists(run + "/config.toml", error)) record.config = read_config_values(run + "/config.toml");
   return record;
 }

@@ -122,6 +122,23 @@ std::string waste_markup(const RunRecord& run) {
   return element("p", {}, escape_html(waste.sentence + ".")) + "\n" + table(list, "Waiting for the slowest worker");
 }
 
+/// Each way of waiting for one another, and which suits these workers.
+std::string sync_markup(const RunRecord& run) {
+  if (!run.sync_advice) return "";
+  Table list;
+  list.columns = {{"sync", false}, {"samples a second", true}, {"steps late", true}, {"samples to a goal", true}, {"time to it", true}};
+  const auto range = [](double low, double high) {
+    const std::string from = significant(low, 2), to = significant(high, 2);
+    return from == to ? from : from + " to " + to;
+  };
+  for (const SyncAdviceRecord::Row& row : run.sync_advice->rows)
+    list.rows.push_back({escape_html(row.options.empty() ? row.sync : row.sync + ", " + row.options),
+                         significant(row.samples_per_second, 3), significant(row.mean_late_steps, 2),
+                         range(row.samples_low, row.samples_high), range(row.time_low, row.time_high)});
+  return element("p", {}, escape_html(run.sync_advice->sentence + ".")) + "\n" +
+         table(list, "Ways of waiting for one another, beside sync=step");
+}
+
 /// Weights, gradients and optimizer state, by the formula of the layout. None for what a file makes up that no machine holds.
 std::optional<int64_t> predicted_bytes(const RankRecord& rank) {
   int64_t sum = 0;
@@ -150,7 +167,7 @@ std::string step_time_section(const RunRecord& run, const Summary& summary) {
     content = bar(rows, sum, "Time of a step", "stack total") + "\n" + table(phases, "Time of a step");
   }
   const std::string advice = run.exchange_advice.empty() ? "" : element("p", {}, escape_html(run.exchange_advice)) + "\n";
-  return section("step-time", "Where the time of a step goes", intro, content + workers + waste_markup(run) + advice);
+  return section("step-time", "Where the time of a step goes", intro, content + workers + waste_markup(run) + advice + sync_markup(run));
 }
 
 std::string workers_section(const RunRecord& run, const Summary& summary) {

@@ -20,7 +20,8 @@ void summarize_start(const RunRecord& run, Summary& summary) {
   if (summary.model.empty()) summary.model = "a model";
   summary.data = start.data.empty() ? config_value(run, "data") : start.data;
   summary.is_text = run.sample.has_value() || summary.data.starts_with("text:");
-  summary.has_own_loss = start.loss == "own";
+  summary.has_own_loss = !start.loss.empty();
+  summary.is_regression = start.loss == "mse";
   summary.num_workers = start.world_size;
   summary.planned_steps = start.steps;
   if (!summary.planned_steps) {
@@ -89,12 +90,31 @@ std::string value_note(const Summary& summary, double best, double last, int64_t
   return summary.last_eval_step < summary.last_step ? "at step " + with_commas(summary.last_eval_step) : "";
 }
 
+void add_test_tile(const RunRecord& run, const Summary& summary, std::vector<Tile>& list) {
+  if (!run.done || run.done->test_samples.value_or(0) == 0) return;
+  const std::string note = plural(*run.done->test_samples, "sample");
+  if (!std::isfinite(run.done->test_error)) {
+    if (std::isfinite(run.done->test_loss)) list.push_back({"Test loss", significant(run.done->test_loss, 3), note});
+  } else if (summary.is_regression) {
+    list.push_back({"Test error", significant(run.done->test_error, 3), note});
+  } else {
+    list.push_back({"Test accuracy", percent_text(1 - run.done->test_error), note});
+  }
+}
+
 void add_result_tiles(const RunRecord& run, const Summary& summary, std::vector<Tile>& list) {
-  if (!summary.is_text && std::isfinite(summary.val_error)) {
+  if (summary.is_regression && std::isfinite(summary.val_error)) {
+    list.push_back({"Validation error", significant(summary.val_error, 3),
+                    summary.best_val_error < summary.val_error
+                        ? value_note(summary, summary.best_val_error, summary.val_error, summary.best_val_error_step,
+                                     significant(summary.best_val_error, 3))
+                        : "root mean square, in deviations"});
+  } else if (!summary.is_text && std::isfinite(summary.val_error)) {
     list.push_back({"Validation accuracy", percent_text(1 - summary.val_error),
                     value_note(summary, summary.best_val_error, summary.val_error, summary.best_val_error_step,
                                percent_text(1 - summary.best_val_error))});
   }
+  add_test_tile(run, summary, list);
   if (summary.is_text && !summary.has_own_loss && std::isfinite(summary.val_loss)) {
     list.push_back({"Bits per byte", significant(bits(summary.val_loss), 3),
                     value_note(summary, summary.best_val_loss, summary.val_loss, summary.best_val_loss_step,
@@ -149,7 +169,9 @@ Headline headline(const RunRecord& run, const Summary& summary) {
     line.result = "no step was recorded";
     return line;
   }
-  if (!summary.is_text && std::isfinite(summary.val_error)) line.result = percent_text(1 - summary.val_error) + " validation accuracy";
+  if (summary.is_regression && std::isfinite(summary.val_error))
+    line.result = "validation error " + significant(summary.val_error, 3) + " of a deviation";
+  else if (!summary.is_text && std::isfinite(summary.val_error)) line.result = percent_text(1 - summary.val_error) + " validation accuracy";
   else if (summary.is_text && !summary.has_own_loss && std::isfinite(summary.val_loss))
     line.result = significant(bits(summary.val_loss), 3) + " bits per byte";
   else if (std::isfinite(summary.val_loss)) line.result = "validation loss " + significant(summary.val_loss, 3);
@@ -184,7 +206,8 @@ std::string state_notice(const RunRecord& run, const Summary& summary) {
   if (const std::string missing = missing_notice(run); !missing.empty()) text += " " + missing;
   if (run.checkpoints.empty()) return text;
   return text + " Its newest checkpoint is of step " + with_commas(run.checkpoints.back().step) +
-         "; cohort train --resume with the same --run goes on from there.";
+         (run.start && !run.start->resume_with.empty() ? "; go on with: " + run.start->resume_with
+                                                       : "; cohort train --resume with the same --run goes on from there.");
 }
 
 std::vector<Tile> key_figures(const RunRecord& run, const Summary& summary) {

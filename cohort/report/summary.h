@@ -13,8 +13,9 @@ namespace cohort::report {
 
 struct Summary {
   std::string model, data;
-  bool is_text = false;       ///< Bytes of text.
-  bool has_own_loss = false;  ///< Else val_loss is the cross-entropy: for text nats a byte.
+  bool is_text = false;  ///< Bytes of text.
+  bool is_regression = false;
+  bool has_own_loss = false;  ///< Or another one by name; else val_loss is the cross-entropy: for text nats a byte.
   bool has_steps = false;
   int64_t num_workers = 1;
   int64_t last_step = 0;

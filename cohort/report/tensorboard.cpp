@@ -1,10 +1,14 @@
-// TensorBoard event files, scalars only.
+// TensorBoard event files.
 //
 // A file is a row of TFRecords:  uint64 length | uint32 masked crc of those 8 bytes | payload | uint32 masked crc of the payload,
 // little-endian. A masked crc is the CRC-32C rotated right by 15 bits plus 0xa282ead8, so that the crc of data that holds crcs stays
 // useful. A payload is the protobuf message `Event` (tensorflow/core/util/event.proto), of which we write
 //   1 wall_time: double, 2 step: int64, 3 file_version: string ("brain.Event:2", in the first record only), 5 summary: Summary
-// where Summary has 1 value: Value, and Value has 1 tag: string, 2 simple_value: float. As in proto3, a step of 0 is left out.
+// where Summary has 1 value: Value, and Value has 1 tag: string, and one of 2 simple_value: float, 4 image: Image, 8 tensor: TensorProto
+// (with 9 metadata: SummaryMetadata). As in proto3, a step of 0 is left out. An Image has 1 height, 2 width, 3 colorspace (1 gray, 3 RGB),
+// 4 the bytes of the PNG. The page HPARAMS reads metadata of a plug-in (tensorboard/plugins/hparams/plugin_data.proto): 1 plugin_data with
+// 1 plugin_name, 2 content = HParamsPluginData, of which 3 session_start_info has 1 hparams: map<string, google.protobuf.Value>, 5
+// start_time_secs, and 4 session_end_info 1 status (1 success, 2 failure), 2 end_time_secs.
 
 #include "cohort/report/tensorboard.h"
 
@@ -45,9 +49,50 @@ void append_bytes(std::string& out, int field, std::string_view bytes) {
   out += bytes;
 }
 
-void append_wall_time(std::string& out, double seconds) {
-  append_key(out, 1, kFixed64);
-  append_little_endian(out, std::bit_cast<uint64_t>(seconds));
+void append_number(std::string& out, int field, uint64_t value) {
+  append_key(out, field, kVarint);
+  append_varint(out, value);
+}
+
+void append_double(std::string& out, int field, double value) {
+  append_key(out, field, kFixed64);
+  append_little_endian(out, std::bit_cast<uint64_t>(value));
+}
+
+void append_wall_time(std::string& out, double seconds) { append_double(out, 1, seconds); }
+
+uint32_t big_endian(std::string_view bytes) {
+  uint32_t value = 0;
+  for (const char byte : bytes) value = value << 8 | static_cast<unsigned char>(byte);
+  return value;
+}
+
+/// `value`: the fields of the Value beside its tag.
+std::string summary_event(std::string_view tag, int64_t step, const std::string& value, double wall_seconds) {
+  std::string summary_value, summary, event;
+  append_bytes(summary_value, 1, tag);
+  append_bytes(summary, 1, summary_value + value);
+  append_wall_time(event, wall_seconds);
+  if (step != 0) append_number(event, 2, static_cast<uint64_t>(step));
+  append_bytes(event, 5, summary);
+  return event;
+}
+
+/// A Value whose metadata hold HParamsPluginData with `session` as its field `field`. Its tensor, {0}, says nothing.
+std::string session_event(std::string_view tag, int field, const std::string& session, double wall_seconds) {
+  std::string data, plugin, metadata, dimension, shape, tensor, value;
+  append_bytes(data, field, session);
+  append_bytes(plugin, 1, "hparams");
+  append_bytes(plugin, 2, data);
+  append_bytes(metadata, 1, plugin);
+  append_number(dimension, 1, 1);
+  append_bytes(shape, 2, dimension);
+  append_number(tensor, 1, 1);  // DT_FLOAT
+  append_bytes(tensor, 2, shape);
+  append_bytes(tensor, 5, std::string(4, '\0'));
+  append_bytes(value, 9, metadata);
+  append_bytes(value, 8, tensor);
+  return summary_event(tag, 0, value, wall_seconds);
 }
 
 uint32_t masked_crc(std::string_view data) { return std::rotr(crc32c(data), 15) + 0xa282ead8u; }
@@ -77,21 +122,50 @@ std::string tensorboard_version_event(double wall_seconds) {
 }
 
 std::string tensorboard_scalar_event(std::string_view tag, int64_t step, float value, double wall_seconds) {
-  std::string summary_value;
-  append_bytes(summary_value, 1, tag);
-  append_key(summary_value, 2, kFixed32);
-  append_little_endian(summary_value, std::bit_cast<uint32_t>(value));
-  std::string summary;
-  append_bytes(summary, 1, summary_value);
+  std::string simple_value;
+  append_key(simple_value, 2, kFixed32);
+  append_little_endian(simple_value, std::bit_cast<uint32_t>(value));
+  return summary_event(tag, step, simple_value, wall_seconds);
+}
 
-  std::string event;
-  append_wall_time(event, wall_seconds);
-  if (step != 0) {
-    append_key(event, 2, kVarint);
-    append_varint(event, static_cast<uint64_t>(step));
+std::string tensorboard_picture_event(std::string_view tag, int64_t step, std::string_view png, double wall_seconds) {
+  constexpr std::string_view kBegin("\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR", 16);
+  constexpr unsigned char kGray = 0, kRgb = 2;
+  // Width, height, bits, kind of colour.
+  if (!png.starts_with(kBegin) || png.size() < 26) return "";
+  const auto kind = static_cast<unsigned char>(png[25]);
+  if (kind != kGray && kind != kRgb) return "";
+  std::string image;
+  append_number(image, 1, big_endian(png.substr(20, 4)));
+  append_number(image, 2, big_endian(png.substr(16, 4)));
+  append_number(image, 3, kind == kGray ? 1 : 3);
+  append_bytes(image, 4, png);
+  std::string value;
+  append_bytes(value, 4, image);
+  return summary_event(tag, step, value, wall_seconds);
+}
+
+std::string tensorboard_session_start_event(const std::vector<SessionSetting>& parameters, double wall_seconds) {
+  std::string session;
+  for (const SessionSetting& parameter : parameters) {
+    std::string value;
+    if (const auto* const number = std::get_if<double>(&parameter.value)) append_double(value, 2, *number);
+    else if (const auto* const flag = std::get_if<bool>(&parameter.value)) append_number(value, 4, *flag ? 1 : 0);
+    else append_bytes(value, 3, std::get<std::string>(parameter.value));
+    std::string entry;
+    append_bytes(entry, 1, parameter.name);
+    append_bytes(entry, 2, value);
+    append_bytes(session, 1, entry);
   }
-  append_bytes(event, 5, summary);
-  return event;
+  append_double(session, 5, wall_seconds);
+  return session_event("_hparams_/session_start_info", 3, session, wall_seconds);
+}
+
+std::string tensorboard_session_end_event(bool succeeded, double wall_seconds) {
+  std::string session;
+  append_number(session, 1, succeeded ? 1 : 2);
+  append_double(session, 2, wall_seconds);
+  return session_event("_hparams_/session_end_info", 4, session, wall_seconds);
 }
 
 TensorBoardWriter::TensorBoardWriter(const std::string& folder) {
@@ -115,7 +189,21 @@ TensorBoardWriter::~TensorBoardWriter() {
 }
 
 void TensorBoardWriter::scalar(const std::string& tag, int64_t step, double value, double wall_seconds) {
-  buffer_ += tfrecord(tensorboard_scalar_event(tag, step, static_cast<float>(value), wall_seconds));
+  add(tensorboard_scalar_event(tag, step, static_cast<float>(value), wall_seconds));
+}
+
+void TensorBoardWriter::picture(const std::string& tag, int64_t step, std::string_view png, double wall_seconds) {
+  if (const std::string event = tensorboard_picture_event(tag, step, png, wall_seconds); !event.empty()) add(event);
+}
+
+void TensorBoardWriter::begin_session(const std::vector<SessionSetting>& parameters, double wall_seconds) {
+  add(tensorboard_session_start_event(parameters, wall_seconds));
+}
+
+void TensorBoardWriter::end_session(bool succeeded, double wall_seconds) { add(tensorboard_session_end_event(succeeded, wall_seconds)); }
+
+void TensorBoardWriter::add(std::string_view event) {
+  buffer_ += tfrecord(event);
   if (buffer_.size() >= kFlushBytes) flush();
 }
 

@@ -2,9 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <string>
+#include <string_view>
 
 #include "cohort/report/crc32c.h"
 
@@ -85,6 +88,91 @@ TEST_CASE("tensorboard: a file is records whose lengths and checksums hold, the 
     ++num_records;
   }
   CHECK(num_records == 2002);
+}
+
+/// A message of protobuf as its fields: numbers, and the bytes of what has a length. Of a field that comes several times, all.
+struct Message {
+  std::multimap<int, std::string> bytes;
+  std::multimap<int, uint64_t> numbers;
+
+  explicit Message(std::string_view text) {
+    size_t at = 0;
+    const auto varint = [&] {
+      uint64_t value = 0;
+      for (int shift = 0;; shift += 7) {
+        const auto byte = static_cast<unsigned char>(text[at++]);
+        value |= static_cast<uint64_t>(byte & 0x7f) << shift;
+        if (byte < 0x80) return value;
+      }
+    };
+    while (at < text.size()) {
+      const uint64_t key = varint();
+      const int field = static_cast<int>(key >> 3);
+      if ((key & 7) == 0) {
+        numbers.emplace(field, varint());
+      } else if ((key & 7) == 2) {
+        const uint64_t size = varint();
+        REQUIRE(size <= text.size() - at);
+        bytes.emplace(field, text.substr(at, size));
+        at += size;
+      } else {
+        const int size = (key & 7) == 1 ? 8 : 4;
+        numbers.emplace(field, little_endian(std::string(text), at, size));
+        at += static_cast<size_t>(size);
+      }
+    }
+  }
+  Message at(int field) const { return Message(text(field)); }
+  std::string text(int field) const {
+    REQUIRE(bytes.count(field) == 1);
+    return bytes.find(field)->second;
+  }
+  uint64_t number(int field) const {
+    REQUIRE(numbers.count(field) == 1);
+    return numbers.find(field)->second;
+  }
+};
+
+TEST_CASE("tensorboard: settings and the end of a session, as the page HPARAMS reads them") {
+  const Message event(tensorboard_session_start_event({{"lr", 0.5}, {"resume", true}, {"model", std::string("cnn")}}, 12.0));
+  const Message value = event.at(5).at(1);
+  CHECK(value.text(1) == "_hparams_/session_start_info");
+  CHECK(value.at(8).number(1) == 1);  // A tensor, without which the event is thrown away.
+  const Message plugin = value.at(9).at(1);
+  CHECK(plugin.text(1) == "hparams");
+  const Message session = plugin.at(2).at(3);
+  CHECK(std::bit_cast<double>(session.number(5)) == 12.0);
+  std::map<std::string, Message> entries;
+  for (auto [at, end] = session.bytes.equal_range(1); at != end; ++at) {
+    const Message entry(at->second);
+    entries.emplace(entry.text(1), entry.at(2));
+  }
+  CHECK(entries.size() == 3);
+  CHECK(std::bit_cast<double>(entries.at("lr").number(2)) == 0.5);
+  CHECK(entries.at("resume").number(4) == 1);
+  CHECK(entries.at("model").text(3) == "cnn");
+  const Message ended = Message(tensorboard_session_end_event(true, 13.0)).at(5).at(1);
+  CHECK(ended.text(1) == "_hparams_/session_end_info");
+  CHECK(ended.at(9).at(1).at(2).at(4).number(1) == 1);
+  CHECK(Message(tensorboard_session_end_event(false, 13.0)).at(5).at(1).at(9).at(1).at(2).at(4).number(1) == 2);
+}
+
+TEST_CASE("tensorboard: a picture, with its size and kind from the PNG; what is none is left out") {
+  const std::string begin("\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\1\2\0\0\0\7\x08", 25);
+  for (const auto& [kind, channels] : {std::pair('\0', 1), std::pair('\2', 3)}) {
+    const std::string png = begin + kind + "rest";
+    const Message event(tensorboard_picture_event("p", 7, png, 1.5));
+    CHECK(event.number(2) == 7);
+    const Message value = event.at(5).at(1), image = value.at(4);
+    CHECK(value.text(1) == "p");
+    CHECK(image.number(1) == 7);    // Height
+    CHECK(image.number(2) == 258);  // Width
+    CHECK(image.number(3) == static_cast<uint64_t>(channels));
+    CHECK(image.text(4) == png);
+  }
+  CHECK(tensorboard_picture_event("p", 7, begin + '\3' + "rest", 1.5).empty());  // A palette.
+  CHECK(tensorboard_picture_event("p", 7, begin, 1.5).empty());
+  CHECK(tensorboard_picture_event("p", 7, "GIF89a", 1.5).empty());
 }
 
 TEST_CASE("tensorboard: a folder that cannot be made is one clear line") {

@@ -18,6 +18,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
+#include "cohort/plan/sync/sync_advice.h"
 
 namespace cohort {
 namespace {
@@ -105,9 +106,18 @@ double number_of(const Json& line, const char* key) {
   return value.is_number() ? value.get<double>() : kInfinite;
 }
 
+/// The mode that the advice after a run with sync=step takes, of those that were measured; empty where it gave none.
+std::string advised_of(const std::map<std::string, const SyncCell*>& modes) {
+  std::vector<SyncAdviceRecord::Row> measured = modes.at("step")->advised;
+  std::erase_if(measured, [&](const SyncAdviceRecord::Row& row) { return !modes.contains(row.sync); });
+  return measured.empty() ? "" : best_row(measured).sync;
+}
+
 std::tuple<std::string, std::string, int64_t> case_of(const SyncCell& cell) { return {cell.workload, cell.condition, cell.seed}; }
 
 }  // namespace
+
+std::string SyncCell::mode() const { return concat(sync, compress.empty() ? "" : "/" + compress, remedy.empty() ? "" : "+" + remedy); }
 
 const std::vector<std::string>& sync_workloads() {
   static const std::vector<std::string> kNames = [] {
@@ -134,10 +144,11 @@ void check_sync_condition(const std::string& name) {
 SyncCell measure_sync(const std::string& name, const std::string& condition, const std::string& mode, int num_workers, int64_t steps,
                       int64_t seed) {
   const Workload& its = workload_of(name);
-  const size_t plus = mode.find('+');
+  const size_t plus = mode.find('+'), slash = std::min(mode.find('/'), plus);
   SyncCell cell{.workload = name,
                 .condition = condition,
-                .sync = mode.substr(0, plus),
+                .sync = mode.substr(0, slash),
+                .compress = slash == plus ? "" : mode.substr(slash + 1, plus - slash - 1),
                 .remedy = plus == std::string::npos ? "" : mode.substr(plus + 1),
                 .num_workers = num_workers,
                 .seed = seed,
@@ -171,7 +182,7 @@ SyncCell measure_sync(const std::string& name, const std::string& condition, con
                                     "--seed",
                                     concat(seed),
                                     "--layout",
-                                    "sync=" + cell.sync,
+                                    concat("sync=", cell.sync, slash == plus ? "" : ",compress=" + cell.compress),
                                     "--virtual",
                                     clock_of(condition, num_workers),
                                     "--run",
@@ -189,6 +200,9 @@ SyncCell measure_sync(const std::string& name, const std::string& condition, con
       cell.samples_per_second = number_of(line, "samples_per_virtual_second");
       cell.staleness_median = number_of(line, "staleness_median");
       cell.staleness_tail = number_of(line, "staleness_tail");
+    } else if (event == "sync_advice") {
+      for (const Json& row : line.value("rows", Json::array()))
+        if (!row.contains("options")) cell.advised.push_back({.sync = row.value("sync", ""), .time_high = number_of(row, "time_high")});
     } else if (event == "eval") {
       cell.val_loss = number_of(line, "val_loss");
       cell.val_error = number_of(line, "val_error");
@@ -202,7 +216,8 @@ SyncCell measure_sync(const std::string& name, const std::string& condition, con
 
 std::vector<SyncSentence> sync_sentences(const std::vector<SyncCell>& cells) {
   std::map<std::tuple<std::string, std::string, int64_t>, std::map<std::string, const SyncCell*>> all;  // By case and mode.
-  for (const SyncCell& cell : cells) all[case_of(cell)][cell.remedy.empty() ? cell.sync : cell.sync + "+"] = &cell;
+  for (const SyncCell& cell : cells)
+    all[case_of(cell)][concat(cell.sync, cell.compress.empty() ? "" : "/", cell.remedy.empty() ? "" : "+")] = &cell;
   const auto with_both = [&](const std::string& a, const std::string& b, const std::function<bool(const SyncCell&, const SyncCell&)>& holds,
                              std::string sentence, const std::string& only = "") {
     SyncSentence out{.sentence = std::move(sentence)};
@@ -253,6 +268,18 @@ std::vector<SyncSentence> sync_sentences(const std::vector<SyncCell>& cells) {
     stable.holds += width("async") > width("step") ? 1 : 0;
   }
   out.insert(out.begin() + 1, {slowest, stable});
+  SyncSentence advice{.sentence = "the advice of train was right: no other mode was sooner at the goal by a tenth"};
+  for (const auto& [key, modes] : all) {
+    if (!modes.contains("step") || modes.size() < 2) continue;
+    const std::string advised = advised_of(modes);
+    if (advised.empty()) continue;
+    double soonest = kInfinite;
+    for (const auto& [mode, cell] : modes) soonest = std::min(soonest, cell->seconds_to_goal);
+    if (soonest == kInfinite) continue;
+    ++advice.of;
+    advice.holds += modes.at(advised)->seconds_to_goal <= 1.1 * soonest ? 1 : 0;
+  }
+  out.push_back(advice);
   return out;
 }
 

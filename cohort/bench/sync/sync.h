@@ -6,18 +6,22 @@
 #include <string>
 #include <vector>
 
+#include "cohort/record/advice_records.h"
+
 namespace cohort {
 
 /// One cell of the table: a mode under a condition.
 struct SyncCell {
   std::string workload, condition;
-  std::string sync, remedy;  ///< As --layout and --remedy have them.
+  std::string sync, compress, remedy;  ///< As --layout and --remedy have them; "": none.
+  std::string mode() const;            ///< "async/int8+rate:0.5".
   int num_workers = 1;
   int64_t seed = 1;
   double samples_per_second = 0;                    ///< Of the virtual clock,
   double seconds_to_goal = 0, samples_to_goal = 0;  ///< infinite: not reached.
   double val_loss = 0, val_error = 0;               ///< At the end, after as many samples as every mode.
   double staleness_median = 0, staleness_tail = 0;  ///< In pushes: half and 99 % of them are at most so late.
+  std::vector<SyncAdviceRecord::Row> advised;       ///< Of the advice that the run ended with, sync and time_high alone; step first.
 };
 
 /// fc, cnn, transformer.
@@ -29,8 +33,8 @@ const std::vector<std::string>& sync_conditions();
 void check_sync_workload(const std::string& name);
 void check_sync_condition(const std::string& name);
 
-/// A whole training, in a process of this program's own. `mode`: a sync, or SYNC+REMEDY. `steps`: 0: the workload's. The Error that it ends
-/// with.
+/// A whole training, in a process of this program's own. `mode`: SYNC, SYNC/COMPRESS, either with +REMEDY behind. `steps`: 0: the
+/// workload's. The Error that it ends with.
 SyncCell measure_sync(const std::string& workload, const std::string& condition, const std::string& mode, int num_workers, int64_t steps,
                       int64_t seed);
 

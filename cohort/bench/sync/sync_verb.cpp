@@ -23,6 +23,7 @@ void print_json(const SyncCell& cell) {
                            {"workload", cell.workload},
                            {"condition", cell.condition},
                            {"sync", cell.sync},
+                           {"compress", cell.compress},
                            {"remedy", cell.remedy},
                            {"seed", cell.seed},
                            {"samples_per_second", cell.samples_per_second},
@@ -41,7 +42,7 @@ void print_json(const SyncCell& cell) {
 void check_modes(const std::vector<std::string>& modes) {
   const std::vector<std::string> known = {"step", "async", "stale", "queue", "local", "diloco"};
   for (const std::string& mode : modes) {
-    const std::string name = mode.substr(0, mode.find_first_of(":+"));
+    const std::string name = mode.substr(0, mode.find_first_of(":/+"));
     if (std::find(known.begin(), known.end(), name) == known.end())
       fail(ErrorCode::kBadInput, "bench sync: --modes: no '", mode, "'", did_you_mean(name, known), "; there are: ", kModes);
   }
@@ -71,7 +72,7 @@ void print_row(const std::vector<SyncCell>& seeds) {
   const SyncCell& any = seeds.front();
   const double to_goal = middle(&SyncCell::seconds_to_goal);
   std::printf("%-12s %-7s %-22s %8.0f %11s %9s %9.4f %7.2f %% %5.0f %5.0f\n", any.workload.c_str(), any.condition.c_str(),
-              (any.remedy.empty() ? any.sync : any.sync + "+" + any.remedy).c_str(), middle(&SyncCell::samples_per_second),
+              any.mode().c_str(), middle(&SyncCell::samples_per_second),
               std::isfinite(to_goal) ? concat(std::round(100 * to_goal) / 100, " s").c_str() : "never",
               std::isfinite(to_goal) ? concat(std::llround(middle(&SyncCell::samples_to_goal))).c_str() : "-", middle(&SyncCell::val_loss),
               100 * middle(&SyncCell::val_error), middle(&SyncCell::staleness_median), middle(&SyncCell::staleness_tail));
@@ -81,7 +82,7 @@ void print_row(const std::vector<SyncCell>& seeds) {
 }  // namespace
 
 std::vector<VerbOption> bench_sync_options() {
-  return {{"modes", "LIST", concat("sync: modes, with a remedy as async+rate:0.5 (default ", kModes, ")")},
+  return {{"modes", "LIST", concat("sync: modes, compressed as async/int8, with a remedy as async+rate:0.5 (default ", kModes, ")")},
           {"conditions", "LIST", "sync: " + join(sync_conditions(), ", ") + " (default: all)"},
           {"seeds", "N", "sync: trainings of each mode under each condition (default 3)"}};
 }

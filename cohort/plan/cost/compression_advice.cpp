@@ -21,6 +21,28 @@ std::string human_bits(double bytes_per_second) {
   return concat(value < 9.95 ? std::round(value * 10) / 10 : std::round(value), giga ? " Gbit/s" : " Mbit/s");
 }
 
+/// Of a compression that is in use: beside the step without it, and beside what else there is.
+std::string sentence_in_use(const StepMeasurement& step, const LinkEstimate& link, const std::vector<AdviceRecord::Row>& rows) {
+  const double without = rows.front().predicted_step_seconds;
+  const AdviceRecord::Row* best = nullptr;
+  for (const AdviceRecord::Row& row : rows)
+    if (row.compress != "none" && row.compress != step.compress && is_mild(row.compress) &&
+        (!best || row.predicted_step_seconds < best->predicted_step_seconds))
+      best = &row;
+  const std::string place = link.bytes_per_second > 0 ? concat(" on this link (", human_bits(link.bytes_per_second), ")") : "";
+  const std::string now = human_seconds(step.step_seconds), predicted = human_seconds(without);
+  if (without < kWorthwhile * step.step_seconds)
+    return concat("compress=", step.compress, " does not pay", place, ": predicted step ", predicted, " without it, against ", now, " now");
+  std::string out =
+      step.step_seconds < kWorthwhile * without
+          ? concat("compress=", step.compress, " pays", place, ": ", now, " a step, against a predicted ", predicted, " without it")
+          : concat("compress=", step.compress, " changes little", place, ": ", now, " a step, a predicted ", predicted,
+                   " without it and without its rounding");
+  if (best && best->predicted_step_seconds < kWorthwhile * step.step_seconds)
+    out += concat("; predicted with ", best->compress, " ", human_seconds(best->predicted_step_seconds));
+  return out;
+}
+
 const AdviceRecord::Row* best_of(const std::vector<AdviceRecord::Row>& rows, bool mild) {
   const AdviceRecord::Row* best = nullptr;
   for (const AdviceRecord::Row& row : rows) {
@@ -37,6 +59,7 @@ std::string sentence_for(const StepMeasurement& step, const LinkEstimate& link, 
   const std::string place = concat(" would pay on this link (", human_bits(link.bytes_per_second), "): predicted step ");
   const std::string now = concat(" against ", human_seconds(step.step_seconds), " now"), loss = ", at some loss of convergence speed";
   if (link.bytes_per_second <= 0) return "compression does not pay here: one rank exchanges nothing";
+  if (step.compress != "none") return sentence_in_use(step, link, rows);
   if (better(mild, step.step_seconds)) {
     const bool both = better(strong, mild->predicted_step_seconds);
     return concat("compress=", mild->compress, place, seconds(mild), now,
@@ -56,13 +79,17 @@ std::string sentence_for(const StepMeasurement& step, const LinkEstimate& link, 
 AdviceRecord advise(const StepMeasurement& step, const LinkEstimate& link, const std::vector<CompressionCost>& costs) {
   if (costs.empty() || costs.front().compress != "none") fail(ErrorCode::kBadInput, "advice on compression: the first row must be none");
   const auto on_link = [&](const CompressionCost& cost) { return link.seconds(cost.exchange.sent_bytes, cost.exchange.num_exchanges); };
-  const double uncompressed = on_link(costs.front());
-  const double hidden = std::max(0.0, uncompressed - step.exposed_seconds), waiting = std::max(0.0, step.exposed_seconds - uncompressed);
+  const auto now = std::find_if(costs.begin(), costs.end(), [&](const CompressionCost& cost) { return cost.compress == step.compress; });
+  if (now == costs.end()) fail(ErrorCode::kBadInput, "advice on compression: no row is of compress=", step.compress, ", which is in use");
+  const double shown = std::max(0.0, step.exposed_seconds - now->compress_seconds), on_link_now = on_link(*now);
+  const double hidden = std::max(0.0, on_link_now - shown), waiting = std::max(0.0, shown - on_link_now);
   AdviceRecord advice;
   for (const CompressionCost& cost : costs)
-    advice.rows.push_back(
-        {cost.compress, step.step_seconds - step.exposed_seconds + waiting + cost.compress_seconds + std::max(0.0, on_link(cost) - hidden),
-         cost.exchange.sent_bytes, cost.compress_seconds});
+    advice.rows.push_back({cost.compress,
+                           cost.compress == step.compress ? step.step_seconds
+                                                          : step.step_seconds - step.exposed_seconds + waiting + cost.compress_seconds +
+                                                                std::max(0.0, on_link(cost) - hidden),
+                           cost.exchange.sent_bytes, cost.compress_seconds});
   advice.sentence = sentence_for(step, link, advice.rows);
   return advice;
 }

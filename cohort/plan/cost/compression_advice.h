@@ -5,21 +5,24 @@
 // the link for the bytes and exchanges of compression c, k(c) the time to compress and decompress on this machine. What hides now, h =
 // max(0, t(none) - E), hides then too; what shows beyond the link's time, w = max(0, E - t(none)), is waiting for slower ranks and stays:
 //   step(c) = S - E + w + k(c) + max(0, t(c) - h)          step(none) = S
-// Compression takes the processor that computes, so k(c) is added in full. Torch-free; it is
-// measured by train/measured/exchange_advice.h.
+// Compression takes the processor that computes, so k(c) is added in full. Where the step was measured with a compression n, its k(n) is
+// part of what shows, and the rest follows alike: e = max(0, E - k(n)), h = max(0, t(n) - e), w = max(0, e - t(n)), and
+//   step(c) = S - E + w + k(c) + max(0, t(c) - h)          step(n) = S
+// Torch-free; it is measured by train/measured/advice/exchange_advice.h.
 
 #include <string>
 #include <vector>
 
 #include "cohort/base/export.h"
 #include "cohort/plan/cost/link_estimate.h"
-#include "cohort/record/end_records.h"
+#include "cohort/record/advice_records.h"
 
 namespace cohort {
 
 struct StepMeasurement {
-  double step_seconds = 0;     ///< Without compression.
-  double exposed_seconds = 0;  ///< Of it: time that the step waited for the exchange of gradients.
+  double step_seconds = 0;
+  double exposed_seconds = 0;     ///< Of it: time that the step waited for the exchange of gradients.
+  std::string compress = "none";  ///< That it was measured with.
 };
 
 /// What one compression would cost a rank in each step.
@@ -29,7 +32,7 @@ struct CompressionCost {
   ExchangeCost exchange;        ///< Of all buckets.
 };
 
-/// `costs` begins with "none". Arithmetic only.
+/// `costs` begins with "none" and has the compression in use. Arithmetic only. Error(kBadInput) otherwise.
 AdviceRecord advise(const StepMeasurement& step, const LinkEstimate& link, const std::vector<CompressionCost>& costs);
 
 }  // namespace cohort

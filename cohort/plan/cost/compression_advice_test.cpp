@@ -52,6 +52,21 @@ TEST_CASE("advice: waiting for slower ranks is not the link's and stays") {
   CHECK(advice.sentence.find("does not pay") != std::string::npos);
 }
 
+TEST_CASE("advice: of a compression in use, what the step would take without it") {
+  // The step of the first case with int8: what was predicted there, taken for a measurement, leads back to the step without.
+  const LinkEstimate link{1e-3, 12.5e6};
+  const double with_int8 = 0.416 + 0.002 + (0.2624 + 0.002 - 0.05);
+  const AdviceRecord pays = advise({with_int8, with_int8 - 0.416, "int8"}, link, costs());
+  CHECK(predicted(pays, "int8") == with_int8);
+  CHECK(predicted(pays, "none") == doctest::Approx(1.40));
+  CHECK(pays.sentence == "compress=int8 pays on this link (100 Mbit/s): 632.4 ms a step, against a predicted 1.4 s without it");
+  const AdviceRecord not_here = advise({20e-3, 4e-3, "int8"}, {1e-6, 15e9}, costs());
+  CHECK(predicted(not_here, "none") == doctest::Approx(20e-3 - 4e-3 + 2e-3 - 2.2e-4 - 2e-6 + 8.6e-4 + 2e-6).epsilon(1e-3));
+  CHECK(not_here.sentence.starts_with("compress=int8 does not pay on this link (120 Gbit/s): predicted step 18"));
+  CHECK(advise({32e-3, 2e-3, "int8"}, {1e-3, 8e9}, costs()).sentence.starts_with("compress=int8 changes little"));
+  CHECK_THROWS_AS(advise({1, 0.5, "topk:0.5"}, link, costs()), Error);
+}
+
 TEST_CASE("advice: where only strong compression pays, that is said; one rank needs none") {
   const std::vector<CompressionCost> slow_int8 = {{"none", 0, {1000000, 1}}, {"int8", 1.0, {250000, 1}}, {"powersgd:4", 0.1, {1000, 2}}};
   CHECK(advise({1.5, 1.0}, {0, 1e6}, slow_int8).sentence ==

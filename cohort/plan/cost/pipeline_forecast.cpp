@@ -9,6 +9,7 @@
 #include "cohort/plan/cost/scheduler.h"
 #include "cohort/plan/cost/stage_graph.h"
 #include "cohort/schedule/simulate.h"
+#include "cohort/schedule/timeline_svg.h"
 
 namespace cohort {
 namespace {
@@ -92,7 +93,7 @@ PipelineRecord forecast_pipeline(const Profile& profile, const Layout& layout, c
   const Timeline timeline = simulate(schedule_of(layout, cut, stages), costs_of(forecast.stages, cut, profile));
   forecast.predicted_step_seconds = timeline.makespan;
   forecast.predicted_bubble = timeline.bubble;
-  forecast.chart_svg = timeline_svg(timeline);
+  forecast.chart_svg = timeline_svg_of_seconds(timeline);
   return forecast;
 }
 

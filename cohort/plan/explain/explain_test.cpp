@@ -153,6 +153,8 @@ TEST_CASE("explain: keys that the changed cluster cannot hold are named, and lin
     CHECK(change.sentence.find("not searched: ") != std::string::npos);
   }
   CHECK(found);
+  request.least_workers = 2;  // Fewer have a machine of their own.
+  for (const WhatIf& change : what_if(request, answer, 5, nullptr)) CHECK(change.change != "half the devices");
 }
 
 TEST_CASE("explain: a search that is stopped says nothing half searched") {

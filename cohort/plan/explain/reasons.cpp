@@ -84,11 +84,29 @@ std::string objective_text(Objective objective, double value) {
   return concat(human_seconds(value), objective == Objective::kThroughput ? " a sample" : "");
 }
 
+/// Why stages differ in size; empty where devices do not differ in speed.
+std::string why_stages_differ(const SearchRequest& request, const RankedPlan& plan) {
+  constexpr size_t kMostWorkers = 8;  // The table has them all.
+  const Layout& layout = plan.candidate.layout;
+  if (layout.pp < 2 || !first_devices(request.problem.cluster, layout.num_ranks()).is_mixed()) return "";
+  std::vector<std::string> parts;
+  for (const WorkerForecast& its : plan.forecast.workers) {
+    if (parts.size() == kMostWorkers) {
+      parts.emplace_back("...");
+      break;
+    }
+    parts.push_back(concat("worker ", parts.size(), " ('", its.device, "') ", its.layers.size(),
+                           its.layers.size() == 1 ? " layer, " : " layers, ", human_seconds(its.forward_seconds + its.backward_seconds)));
+  }
+  return "devices are not equally fast, so layers are dealt out by their seconds on each: " + join(parts, "; ");
+}
+
 std::vector<std::string> reasons_of(const SearchRequest& request, const PlanAnswer& answer) {
   const Layout& layout = answer.best.candidate.layout;
   std::vector<std::string> reasons = {certificate(request, answer), where_time_goes(answer.best.forecast),
                                       where_memory_goes(answer.best.forecast)};
   if (const auto uneven = uneven_forecast(request.problem, answer.best)) reasons.push_back(sentence_of(*uneven));
+  if (std::string stages = why_stages_differ(request, answer.best); !stages.empty()) reasons.push_back(std::move(stages));
   const int devices = request.num_workers > 0 ? std::min(request.num_workers, request.problem.cluster.num_devices())
                                               : request.problem.cluster.num_devices();
   if (layout.num_ranks() < devices)

@@ -90,12 +90,24 @@ TEST_CASE("uneven: equal shares that are asked for are told of; equal workers ar
 TEST_CASE("uneven: a pipeline gives the slow rank fewer layers") {
   SearchRequest request = request_of(2, 3, 32);
   request.fixed = {{"dp", "1"}, {"pp", "2"}, {"tp", "1"}};
-  const RankedPlan best = search_plan(request, nullptr, nullptr).best;
+  const PlanAnswer answer = search_plan(request, nullptr, nullptr);
+  const RankedPlan& best = answer.best;
   REQUIRE(best.forecast.workers.size() == 2);
   CHECK(best.forecast.workers[0].device == "fast");
   CHECK(best.forecast.workers[0].layers.size() == 6);
   CHECK(best.forecast.workers[1].layers.size() == 2);
   CHECK(!uneven_forecast(request.problem, best));
+  const auto says_why = [](const SearchRequest& asked, const PlanAnswer& answer) {
+    const std::vector<std::string> reasons = reasons_of(asked, answer);
+    return std::any_of(reasons.begin(), reasons.end(), [](const std::string& reason) {
+      return reason.find("dealt out by their seconds on each: worker 0 ('fast') 6 layers, ") != std::string::npos &&
+             reason.find("; worker 1 ('slow') 2 layers, ") != std::string::npos;
+    });
+  };
+  CHECK(says_why(request, answer));
+  SearchRequest alike = request_of(2, 1, 32);
+  alike.fixed = request.fixed;
+  CHECK(!says_why(alike, search_plan(alike, nullptr, nullptr)));
 }
 
 }  // namespace

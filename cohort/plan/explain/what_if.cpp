@@ -59,7 +59,8 @@ std::vector<Change> changes_of(const SearchRequest& request) {
   add("2 GiB more memory a device", [](SearchRequest& r) { scale_memory(r.problem, 1, 2 * kGiB); });
   add("twice the memory", [](SearchRequest& r) { scale_memory(r.problem, 2, 0); });
   const int devices = request.num_workers > 0 ? std::min(request.num_workers, cluster.num_devices()) : cluster.num_devices();
-  if (devices > 1) add("half the devices", [&](SearchRequest& r) { r.num_workers = devices / 2; });
+  // Where each number of workers was measured, the fewer have a machine of their own.
+  if (devices / 2 >= request.least_workers) add("half the devices", [&](SearchRequest& r) { r.num_workers = devices / 2; });
   add("twice the devices", [&](SearchRequest& r) {
     if (2 * devices > cluster.num_devices())
       for (HostGroup& group : r.problem.cluster.hosts) (group.num_hosts > 1 || many_hosts ? group.num_hosts : group.devices_per_host) *= 2;

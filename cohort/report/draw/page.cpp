@@ -82,13 +82,13 @@ std::string definitions(const std::vector<std::pair<std::string, std::string>>& 
   return "<dl class=\"definitions\">" + out + "</dl>\n";
 }
 
-std::string document(const std::string& title, const std::string& body) {
+std::string document(const std::string& title, const std::string& body, const std::string& script) {
   return "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
          "<meta name=\"color-scheme\" content=\"light dark\">\n"
          "<link rel=\"icon\" href=\"data:,\">\n<title>" +
          escape_html(title) + "</title>\n<style>" + report_style() + "</style>\n</head>\n<body>\n" + body + "<script>" + report_script() +
-         "</script>\n</body>\n</html>\n";
+         script + "</script>\n</body>\n</html>\n";
 }
 
 }  // namespace cohort::report

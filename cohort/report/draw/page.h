@@ -42,7 +42,7 @@ std::string table(const Table& table, const std::string& label);
 /// Names and values, in as many columns as fit. Plain text; an empty value is shown as an en dash.
 std::string definitions(const std::vector<std::pair<std::string, std::string>>& list);
 
-/// The whole document: head with style, `body`, script.
-std::string document(const std::string& title, const std::string& body);
+/// The whole document: head with style, `body`, the script of the read-outs and one more.
+std::string document(const std::string& title, const std::string& body, const std::string& script = "");
 
 }  // namespace cohort::report

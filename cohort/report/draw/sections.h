@@ -15,6 +15,8 @@ Curve smoothed_loss(const RunRecord& run);
 
 /// The whole document.
 std::string report_page(const RunRecord& run);
+/// The same of a run that is going on, with the script that brings newer versions of it.
+std::string live_page(const RunRecord& run, int64_t version, const std::string& script);
 
 std::string curves_section(const RunRecord& run, const Summary& summary);
 /// The gradient noise scale over the steps, where it was measured.
@@ -32,6 +34,8 @@ std::string forecast_section(const RunRecord& run, const Summary& summary);
 /// The stages of a pipeline and its schedule as a chart, the forecast beside the measurement.
 std::string pipeline_section(const RunRecord& run, const Summary& summary);
 std::string confusion_section(const RunRecord& run);
+/// Pictures that were surely taken for another class.
+std::string mistakes_section(const RunRecord& run);
 std::string sample_section(const RunRecord& run);
 std::string configuration_section(const RunRecord& run, const Summary& summary);
 

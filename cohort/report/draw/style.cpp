@@ -10,12 +10,14 @@ const char* report_style() {  // NOLINT(readability-function-size): one literal
 :root{color-scheme:light dark;
 --ground:#fbfbf9;--ink:#1a2025;--soft:#5a656e;--rule:#dfe3e6;--grid:#e9ecee;--raised:#fff;
 --train:#2a66b0;--val:#c2541b;--rate:#7a55b8;--speed:#19766c;--norm:#7b6a16;
+--run1:#2a66b0;--run2:#c2541b;--run3:#19766c;--run4:#7a55b8;--run5:#a3246a;--run6:#7b6a16;--run7:#3a8bbd;--run8:#5c4033;--run9:#5a656e;--run10:#3f7d20;
 --data:#1d8a7e;--compute:#2f6fbd;--exchange:#c9721a;--optimizer:#8560c0;--other:#87929b;
 --right:42 102 176;--wrong:194 84 27;--on-heat:#fff;--shade:rgb(20 30 40/.16);
 --good:#1f7a44;--warn:#a4510d;--warn-ground:#fdf3e7}
 @media screen and (prefers-color-scheme:dark){:root{
 --ground:#14181b;--ink:#e7eaec;--soft:#9ba7b0;--rule:#30373d;--grid:#252b30;--raised:#1d2226;
 --train:#6fb1f2;--val:#f2985f;--rate:#b999f0;--speed:#52c4b5;--norm:#cdb85a;
+--run1:#6fb1f2;--run2:#f2985f;--run3:#52c4b5;--run4:#b999f0;--run5:#ee7fb8;--run6:#cdb85a;--run7:#8fd3f0;--run8:#c8a58c;--run9:#9ba7b0;--run10:#93cf6b;
 --data:#45b5a7;--compute:#5b9fe6;--exchange:#e59a4a;--optimizer:#aa88e2;--other:#7c8790;
 --right:58 116 190;--wrong:196 92 42;--on-heat:#fff;--shade:rgb(0 0 0/.6);
 --good:#63c48c;--warn:#f0ab66;--warn-ground:#2b2219}}
@@ -68,6 +70,7 @@ figcaption{display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;align-items:baseline}
 font-size:.8125rem;line-height:1.45;white-space:nowrap;font-variant-numeric:tabular-nums}
 .note-below{font-size:.8125rem;color:var(--soft)}
 .c-train{--c:var(--train)}.c-val{--c:var(--val)}.c-rate{--c:var(--rate)}.c-speed{--c:var(--speed)}.c-norm{--c:var(--norm)}
+.c-run1{--c:var(--run1)}.c-run2{--c:var(--run2)}.c-run3{--c:var(--run3)}.c-run4{--c:var(--run4)}.c-run5{--c:var(--run5)}.c-run6{--c:var(--run6)}.c-run7{--c:var(--run7)}.c-run8{--c:var(--run8)}.c-run9{--c:var(--run9)}.c-run10{--c:var(--run10)}
 .c-data{--c:var(--data)}.c-compute{--c:var(--compute)}.c-exchange{--c:var(--exchange)}.c-optimizer{--c:var(--optimizer)}.c-other{--c:var(--other)}
 .stack{display:block;width:100%;height:1.125rem;border-radius:4px}
 .stack.total{height:2.25rem;margin:1.5rem 0 1.25rem;border-radius:6px}
@@ -82,6 +85,8 @@ linear-gradient(90deg,var(--shade),transparent) 0 0/.75rem 100% no-repeat,linear
 table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums}
 .scroll>table{min-width:min(100%,34rem)}
 .scroll>svg{display:block;min-width:40rem}
+.timeline>svg{min-width:60rem}
+.workers+p{margin-top:1.25rem}
 .names{display:block;white-space:normal;min-width:14rem;max-width:36rem;overflow-wrap:anywhere}
 th,td{padding:.45rem 1.25rem .45rem 0;text-align:left;font-weight:400;border-bottom:1px solid var(--rule);white-space:nowrap;vertical-align:baseline}
 thead th{color:var(--soft);font-size:.8125rem}
@@ -105,6 +110,12 @@ td.about{white-space:normal;color:var(--soft)}
 .recall .name{max-width:10rem;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
 .recall svg{display:block;width:100%;height:.5rem;border-radius:3px}
 .recall .track{fill:var(--grid)}.recall .bar{fill:var(--train)}
+.mistakes{display:grid;grid-template-columns:repeat(auto-fill,minmax(7.5rem,1fr));gap:1.5rem 1.25rem;margin-top:1.25rem}
+.mistakes figure{margin:0;min-width:0}
+.mistakes img{display:block;width:6rem;height:6rem;object-fit:contain;object-position:0 0;image-rendering:pixelated}
+.mistakes figcaption{display:block;margin-top:.4rem;font-size:.8125rem;line-height:1.4;overflow-wrap:anywhere}
+.mistakes b{font-weight:620}
+.mistakes small{display:block;color:var(--soft);font-size:.8125rem}
 .sample{margin-top:1.25rem;padding:1.1rem 1.25rem;border:1px solid var(--rule);border-radius:8px;background:var(--raised);
 font:.875rem/1.6 ui-monospace,SFMono-Regular,Menlo,Consolas,"Liberation Mono",monospace;white-space:pre-wrap;overflow-wrap:anywhere;unicode-bidi:isolate}
 .sample b{color:var(--train);font-weight:620}
@@ -133,6 +144,7 @@ tr,.tile,.sample{break-inside:avoid}
 const char* report_script() {
   return R"js(
 "use strict";
+function addReadouts() {
 for (const plot of document.querySelectorAll(".plot")) {
   const svg = plot.querySelector("svg"), d = svg.dataset, logarithmic = d.log === "1";
   const x0 = +d.x0, x1 = +d.x1, y0 = +d.y0, y1 = +d.y1;
@@ -168,6 +180,8 @@ for (const plot of document.querySelectorAll(".plot")) {
     if (px + 10 + box.offsetWidth > plot.clientWidth) box.style.left = Math.max(0, px - 10 - box.offsetWidth) + "px";
   });
 }
+}
+addReadouts();
 )js";
 }
 

@@ -11,6 +11,7 @@
 #include "cohort/report/draw/svg.h"
 #include "cohort/report/plan/goal_section.h"
 #include "cohort/report/study/study_chart.h"
+#include "cohort/schedule/timeline_svg.h"
 
 namespace cohort::report {
 namespace {
@@ -91,10 +92,12 @@ std::string timeline_section(const Plan& plan) {
                            std::max(1, drawn.layout.accumulate) * kDrawnMicroBatches;
   }
   const StepForecast forecast = forecast_step(problem, drawn, /*with_timeline=*/true);
-  return section("timeline", "The pipeline's step",
-                 drawn.layout.microbatches < all ? concat("Of ", all, " micro-batches the first ", kDrawnMicroBatches, ".")
-                                                 : concat("All ", all, " micro-batches."),
-                 timeline_svg(forecast.timeline));
+  return section(
+      "timeline", "The pipeline's step",
+      drawn.layout.microbatches < all ? concat("Of ", all, " micro-batches the first ", kDrawnMicroBatches, ".")
+                                      : concat("All ", all, " micro-batches."),
+      element("div", {{"class", "scroll timeline"}, {"tabindex", "0"}, {"role", "region"}, {"aria-label", "The step, simulated"}},
+              timeline_svg_of_seconds(forecast.timeline)));
 }
 
 std::string bar(double share, const std::string& what) {

@@ -134,6 +134,11 @@ TEST_CASE("study csv: a row a point, columns of all fields, exact numbers, quote
         "Steps,\"a, \"\"b\"\"\nc\",1,1010,900,inf,1,\n"
         "Steps,\"a, \"\"b\"\"\nc\",4,0.3333333333333333,,,4,COMPLETE\n");
   CHECK(plot_csv({}) == "panel,series,x,y,low,high\n");
+  // What a spreadsheet would compute is text there; a negative number is none of that.
+  chart.series[0].name = "=1+cmd|' /C calc'!A0";
+  chart.series[0].marks.resize(1);
+  chart.series[0].marks[0].fields = {text_field("status", "-0.5"), text_field("note", "@SUM(A1)")};
+  CHECK(plot_csv({chart}) == "panel,series,x,y,low,high,status,note\nSteps,'=1+cmd|' /C calc'!A0,1,1010,900,inf,-0.5,'@SUM(A1)\n");
 }
 
 TEST_CASE("number field: whole numbers for people, every digit for the table") {

@@ -13,7 +13,14 @@ namespace {
 
 constexpr std::string_view kColumns = "panel,series,x,y,low,high";
 
-std::string cell(const std::string& text) {
+/// Text that a spreadsheet would take for a formula gets an apostrophe in front: names come from files of others.
+std::string harmless(const std::string& text) {
+  const bool is_formula = !text.empty() && std::string_view("=+-@\t\r").find(text.front()) != std::string_view::npos && !parse_number(text);
+  return is_formula ? "'" + text : text;
+}
+
+std::string cell(const std::string& any_text) {
+  const std::string text = harmless(any_text);
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string out = "\"";
   for (const char character : text) {

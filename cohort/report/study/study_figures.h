@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/report/study/study_budgets.h"
 #include "cohort/report/study/study_chart.h"
 #include "cohort/study/analysis/fits.h"
 #include "cohort/study/analysis/steps_to_result.h"
@@ -62,8 +63,9 @@ struct NamedStudy {
 std::vector<Figure> figures_of_studies(const std::vector<NamedStudy>& studies, const std::optional<study::GoalSpec>& goal);
 Figure figure_label_smoothing(const study::StudyData& study, const study::GoalSpec& goal);  ///< 7
 Figure figure_parameters(const study::StudyData& study, const study::Analysis& analysis);   ///< 8
-/// 9 at a budget of steps and (fig10_scatter_epochs) of epochs: those that the batch size in the middle needs twice.
-std::vector<Figure> figures_scatter(const study::StudyData& study, const study::Analysis& analysis);
+/// 9 at a budget of steps and (fig10_scatter_epochs) of epochs: the first of each that was named, else those that the batch size in the
+/// middle needs twice.
+std::vector<Figure> figures_scatter(const study::StudyData& study, const study::Analysis& analysis, const StudyBudgets& asked = {});
 struct AnalysedStudy {
   const study::StudyData* study = nullptr;
   std::string name;
@@ -71,7 +73,7 @@ struct AnalysedStudy {
 };
 /// 10: the same at a few batch sizes of several studies, such as models, each within its own budget of steps. No panels for one study.
 Figure figure_scatter_studies(const std::vector<AnalysedStudy>& studies);
-Figure figure_budgets(const study::StudyData& study, const study::GoalSpec& goal);  ///< 11
-Figure figure_worth(const study::Worth& worth, const study::GoalSpec& goal);        ///< Time to the goal.
+Figure figure_budgets(const study::StudyData& study, const study::GoalSpec& goal, const StudyBudgets& asked = {});  ///< 11
+Figure figure_worth(const study::Worth& worth, const study::GoalSpec& goal);                                        ///< Time to the goal.
 
 }  // namespace cohort::report

@@ -91,12 +91,14 @@ void finish(StudyChart& chart, const Sums& sums, study::Metric metric) {
     chart.y.scale = PlotAxis::Scale::kLog10;
 }
 
-StudyChart by_steps(const StudyData& study, study::Metric metric) {
+StudyChart by_steps(const StudyData& study, study::Metric metric, const std::vector<int64_t>& asked) {
   StudyChart chart = chart_of("fig11-steps", std::string("Best ") + study::name_of(metric) + " within a number of steps", metric);
   int64_t most = 0;
   for (const BatchStudy& batch : study.batches) most = std::max(most, train_steps_of(batch));
   Sums sums;
-  for (const double budget : round_budgets(kLeastSteps, static_cast<double>(most))) {
+  std::vector<double> budgets(asked.begin(), asked.end());
+  if (budgets.empty()) budgets = round_budgets(kLeastSteps, static_cast<double>(most));
+  for (const double budget : budgets) {
     const auto steps = static_cast<int64_t>(budget);
     PlotSeries series = series_of(study, metric, study::best_at_steps(study, metric, steps), sums);
     if (series.marks.empty()) continue;
@@ -107,7 +109,7 @@ StudyChart by_steps(const StudyData& study, study::Metric metric) {
   return chart;
 }
 
-StudyChart by_epochs(const StudyData& study, study::Metric metric) {
+StudyChart by_epochs(const StudyData& study, study::Metric metric, const std::vector<double>& asked) {
   StudyChart chart = chart_of("fig11-epochs", std::string("Best ") + study::name_of(metric) + " within a number of epochs", metric);
   const auto num_samples = static_cast<double>(study.num_train_samples);
   double most = 0, least = 0;
@@ -117,7 +119,7 @@ StudyChart by_epochs(const StudyData& study, study::Metric metric) {
     least = std::max(least, kLeastSteps * samples / num_samples);  // So many that the largest batch makes a few steps too.
   }
   Sums sums;
-  for (const double epochs : round_budgets(std::min(least, most), most)) {
+  for (const double epochs : asked.empty() ? round_budgets(std::min(least, most), most) : asked) {
     PlotSeries series = series_of(study, metric, study::best_at_epochs(study, metric, epochs), sums);
     if (series.marks.empty()) continue;
     series.name = coordinate(epochs, 6) + (epochs == 1 ? " epoch" : " epochs");
@@ -129,17 +131,17 @@ StudyChart by_epochs(const StudyData& study, study::Metric metric) {
 
 }  // namespace
 
-Figure figure_budgets(const StudyData& study, const study::GoalSpec& goal) {
+Figure figure_budgets(const StudyData& study, const study::GoalSpec& goal, const StudyBudgets& asked) {
   Figure figure{
       .id = "fig11_budgets",
       .heading = "Best value at a fixed budget",
       .intro =
           "The same trials asked the other way round: what can be had for a number of steps, or of passes over the data? A budget of "
           "steps favours large batches, one of epochs small ones."};
-  StudyChart steps = by_steps(study, goal.metric);
+  StudyChart steps = by_steps(study, goal.metric, asked.steps);
   if (!steps.series.empty()) figure.panels.push_back(std::move(steps));
   if (study.num_train_samples <= 0) return figure;
-  StudyChart epochs = by_epochs(study, goal.metric);
+  StudyChart epochs = by_epochs(study, goal.metric, asked.epochs);
   if (!epochs.series.empty()) figure.panels.push_back(std::move(epochs));
   return figure;
 }

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/report/draw/format.h"
 #include "cohort/report/study/study_figures.h"
@@ -25,16 +26,32 @@ constexpr Kind kKinds[] = {
     {kOptimizer, "fig4_optimizers", "Optimizers",
      "One data set and model, several optimizers. Where momentum helps, it does so by following the dashed line further."},
     {kDataset, "fig5_datasets", "Data sets", "One model and optimizer on several data sets, each with its own goal."},
-    {kSamples, "fig6_data_sizes", "Data sizes", "One workload trained on more and on fewer samples."},
+    {kSamples, "fig6_data_sizes", "Data sizes", "One workload trained on more and on fewer samples, or on a part of the classes."},
     {kSeed, "fig1_repeats", "Repeated studies",
      "The same workload studied again with other points, weights and data order: what differs here is chance."},
 };
 
+/// How the name of a data set ends that is a part of another: with its number of samples (mnist_6875), or as the paper's halves do. ""
+/// where it is none.
+std::string subset_suffix(const StudyData& study) {
+  for (const std::string& suffix : {concat('_', study.num_train_samples), std::string("_half_images"), std::string("_half_classes")})
+    if (study.dataset.size() > suffix.size() && study.dataset.ends_with(suffix)) return suffix;
+  return "";
+}
+
+std::string whole_data_set(const StudyData& study) { return study.dataset.substr(0, study.dataset.size() - subset_suffix(study).size()); }
+
+std::string samples_text(const StudyData& study) {
+  if (study.num_train_samples > 0) return count_text(study.num_train_samples) + " samples";
+  std::string half = subset_suffix(study);
+  std::replace(half.begin(), half.end(), '_', ' ');
+  return trim(half);
+}
+
 std::array<std::string, kNumThings> things_of(const NamedStudy& named) {
   const StudyData& study = *named.study;
-  return {study.model,   study.optimizer,
-          study.dataset, study.num_train_samples > 0 ? count_text(study.num_train_samples) + " samples" : "",
-          named.name,    study.dataset + ", " + study.model + ", " + study.optimizer};
+  return {study.model,         study.optimizer, study.dataset,
+          samples_text(study), named.name,      study.dataset + ", " + study.model + ", " + study.optimizer};
 }
 
 /// Studies of several data sets have no goal in common.
@@ -49,6 +66,7 @@ std::vector<std::vector<NamedStudy>> groups_by(const std::vector<NamedStudy>& st
     key[kSeed].clear();
     key[kAll].clear();
     if (thing == kDataset) key[kSamples].clear();
+    if (thing == kSamples) key[kDataset] = whole_data_set(*named.study);
     groups[key].push_back(named);
   }
   std::vector<std::vector<NamedStudy>> out;
@@ -149,7 +167,8 @@ StudyChart normalised_panel(const std::vector<Curve>& curves, double batch, cons
 /// "mnist, base: val_error<0.1": what the members of a group share.
 std::string title_of(const std::vector<NamedStudy>& group, const std::vector<Curve>& curves, Thing thing) {
   if (thing == kAll) return "Steps to each study's goal";
-  const auto shared = things_of(group.front());
+  auto shared = things_of(group.front());
+  if (thing == kSamples) shared[kDataset] = whole_data_set(*group.front().study);
   std::vector<std::string> parts;
   for (const Thing other : {kDataset, kModel, kOptimizer}) {
     if (other != thing && !shared[other].empty()) parts.push_back(shared[other]);

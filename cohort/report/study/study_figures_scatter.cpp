@@ -133,19 +133,21 @@ std::vector<int64_t> common_sizes(const std::vector<AnalysedStudy>& studies) {
 
 }  // namespace
 
-std::vector<Figure> figures_scatter(const StudyData& study, const study::Analysis& analysis) {
+std::vector<Figure> figures_scatter(const StudyData& study, const study::Analysis& analysis, const StudyBudgets& asked) {
   const std::optional<Budget> budget = budget_of(analysis);
   if (!budget) return {};
-  const auto& [middle, budget_steps] = *budget;
-  const double budget_samples = budget_steps * static_cast<double>(middle.batch_size);
-  const double epochs =
-      study.num_train_samples > 0 ? round_digits(budget_samples / static_cast<double>(study.num_train_samples), 2, true) : 0;
+  const study::StepsToResult& middle = budget->middle;
+  const double budget_steps = asked.steps.empty() ? budget->steps : static_cast<double>(asked.steps.front());
+  const double budget_samples = budget->steps * static_cast<double>(middle.batch_size);
+  double epochs = study.num_train_samples > 0 ? round_digits(budget_samples / static_cast<double>(study.num_train_samples), 2, true) : 0;
+  if (epochs > 0 && !asked.epochs.empty()) epochs = asked.epochs.front();
   const Plane plane{is_searched(study, "momentum"), analysis.goal};
   const std::string what = plane.has_momentum ? "learning rate and momentum" : "learning rate";
   Figure by_steps{.id = "fig9_scatter_steps",
                   .heading = "Trials within a budget of steps",
                   .intro = "The " + what + " of every trial, and whether it reached " + analysis.goal.text() + " within " +
-                           plain_number(budget_steps) + " steps: as many as batch size " + count_text(middle.batch_size) + " needs twice.",
+                           plain_number(budget_steps) + " steps" +
+                           (asked.steps.empty() ? ": as many as batch size " + count_text(middle.batch_size) + " needs twice." : "."),
                   .shares_legend = true};
   Figure by_epochs{.id = "fig10_scatter_epochs",
                    .heading = "Trials within a budget of epochs",

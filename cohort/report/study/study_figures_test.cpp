@@ -123,6 +123,16 @@ TEST_CASE("figures 3 to 6: studies are grouped by the one thing in which they di
   CHECK(ids(figures_of_studies({{&base, "a"}, {&dataset, "b"}}, {})) == std::vector<std::string>{"fig5_datasets"});
   CHECK(ids(figures_of_studies({{&base, "a"}, {&size, "b"}}, {})) == std::vector<std::string>{"fig6_data_sizes"});
   CHECK(ids(figures_of_studies({{&base, "a"}, {&base, "b"}}, {})) == std::vector<std::string>{"fig1_repeats"});
+  // A part of a data set has a name of its own in the paper's archive.
+  StudyData part = size, halves = base;
+  part.dataset += "_1000", halves.dataset += "_half_classes", halves.num_train_samples = 0;
+  const std::vector<Figure> sizes = figures_of_studies({{&base, "a"}, {&part, "b"}, {&halves, "c"}}, {});
+  const auto figure6 = std::find_if(sizes.begin(), sizes.end(), [](const Figure& figure) { return figure.id == "fig6_data_sizes"; });
+  REQUIRE(figure6 != sizes.end());
+  CHECK(figure6->panels[0].series.size() == 3);
+  CHECK(find_series(figure6->panels[0], "1,000 samples") != nullptr);
+  CHECK(find_series(figure6->panels[0], "half classes") != nullptr);
+  CHECK(figure6->panels[0].title.starts_with(base.dataset + ", "));
   CHECK(ids(figures_of_studies({{&model, "a"}, {&optimizer, "b"}}, {})) == std::vector<std::string>{"fig3_studies"});
   CHECK(ids(figures_of_studies({{&base, "a"}, {&model, "b"}, {&optimizer, "c"}}, {})) ==
         std::vector<std::string>{"fig3_models", "fig4_optimizers"});
@@ -295,6 +305,12 @@ TEST_CASE("figure 11: only batch sizes whose budget reaches so far, censored one
   }
   CHECK(num_hollow > 0);
   CHECK(censored.panels[0].note.find("not valid") != std::string::npos);
+  const Figure asked = figure_budgets(study, kGoal, {.steps = {40, 70}, .epochs = {1.5}});
+  REQUIRE(asked.panels.size() == 2);
+  REQUIRE(asked.panels[0].series.size() == 2);
+  CHECK(asked.panels[0].series[1].name == "70 steps");
+  REQUIRE(asked.panels[1].series.size() == 1);
+  CHECK(asked.panels[1].series[0].name == "1.5 epochs");
   StudyData unknown = study;
   unknown.num_train_samples = 0;
   CHECK(figure_budgets(unknown, kGoal).panels.size() == 1);

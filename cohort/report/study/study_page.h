@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/report/study/study_budgets.h"
 #include "cohort/study/analysis/fits.h"
 #include "cohort/study/analysis/self_checks.h"
 #include "cohort/study/analysis/worth.h"
@@ -31,6 +32,7 @@ struct StudyReportOptions {
   std::vector<ReportedStudy> studies;   ///< The page begins with the first; the others are laid over it and follow it. At least one.
   std::optional<study::GoalSpec> goal;  ///< Default: each study's first; where it has none, one that every batch size reaches.
   double reference_batch = 0;           ///< Linear scaling is taken from here; 0: the smallest.
+  StudyBudgets budgets;                 ///< Of figures 9 to 11.
   int num_resamples = 1000;             ///< Of the bootstrap.
   std::vector<study::StepTime> times;   ///< Measured; may be empty.
   std::vector<NoiseScaleNote> noise_scales;

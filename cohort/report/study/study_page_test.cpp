@@ -72,6 +72,9 @@ TEST_CASE("study page: every figure with its CSV, marks that say their trial, no
   }
   CHECK(page.report.plots.size() == 7);
   CHECK(contains(html, "<section id=\"worth\">"));
+  // What to do stands first, in the largest letters.
+  CHECK(std::regex_search(html, std::regex("<h1><span class=\"what\">[^<]*</span> [0-9]+ workers?, batch [0-9,]+: [^<]* to [^<]* "
+                                           "<span class=\"rest\">Perfect scaling")));
   CHECK(contains(html, "Gradient noise scale 300 at step 100"));
   CHECK(contains(html, "Raw data: 3.0 MiB"));
   CHECK(contains(html, "3.0 MiB"));

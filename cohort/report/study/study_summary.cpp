@@ -224,6 +224,12 @@ std::vector<std::string> noise_sentences(const std::vector<NoiseScaleNote>& note
   return out;
 }
 
+const study::WorthRow* best_worth(const study::Worth& worth) {
+  for (const study::WorthRow& row : worth.rows)
+    if (row.num_workers == worth.num_worth_having) return &row;
+  return worth.rows.empty() ? nullptr : &worth.rows.front();
+}
+
 std::string worth_text(const StudyReport& report) {
   const study::Worth& worth = report.worth;
   if (worth.rows.empty()) return "";
@@ -241,10 +247,7 @@ std::string worth_text(const StudyReport& report) {
                         : row.next_gain > 0 ? percent_text(row.next_gain, 0)
                                             : "nothing, it is slower"});
   }
-  const study::WorthRow* best = &worth.rows.front();
-  for (const study::WorthRow& row : worth.rows) {
-    if (row.num_workers == worth.num_worth_having) best = &row;
-  }
+  const study::WorthRow* const best = best_worth(worth);
   std::string sentence = plural(worth.num_worth_having, "worker") + (worth.num_worth_having == 1 ? " is" : " are") +
                          " worth having on this machine, with batch size " + count_text(best->best.batch_size) + ": " +
                          seconds_text(best->best.seconds) + " to " + report.analysis.goal.text();

@@ -18,6 +18,8 @@ std::string steps_table(const study::StudyData& study, const StudyReport& report
 std::vector<std::string> work_sentences(const study::StudyData& study);
 /// Beside the fitted critical batch sizes, without a verdict; none without notes. Plain text.
 std::vector<std::string> noise_sentences(const std::vector<NoiseScaleNote>& notes, const study::Analysis& analysis);
+/// The number of workers that is worth having, with its best batch size; null where nothing was measured.
+const study::WorthRow* best_worth(const study::Worth& worth);
 /// Table of the best batch size for each number of workers, and its sentence; "" where nothing was measured. Markup.
 std::string worth_text(const StudyReport& report);
 /// The spec's [search] with spaces widened where best trials touch a bound; "" where none does.

@@ -7,6 +7,9 @@
 //   4. The start of "no further gain" has its own rounds, with half as many draws, and its percentiles are corrected for bias: its rule
 //      compares with the least of several minima. As many draws as trials repeat each minimum in 63 of 100 rounds, which hides how far a
 //      single one may be off; a minimum drawn again is larger, never smaller, which shifts what the rule finds.
+//   5. A point that the checks do not believe (steps-rise) is also taken at the most and at the least steps that its
+//      neighbours allow. Where the regimes end at other batch sizes then, none is named; else they stand, with the rounds of all three
+//      curves in their intervals.
 // Source: Efron 1979 (bootstrap, percentiles), 1981 (bias correction); Bickel, Goetze, van Zwet 1997 (fewer draws than trials where the
 // plain bootstrap fails, as for extremes). We do not scale the error back to all draws: the intervals are wider for it. Trials, not
 // residuals, are drawn: the luck of the search is the largest error, and it shows only there. What it cannot show: how much smaller the
@@ -15,6 +18,9 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
+#include <string_view>
+#include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
@@ -29,6 +35,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr Law kLaws[] = {Law::kHyperbola, Law::kKnee, Law::kLogLinear};
 
 constexpr double kTail = 0.025, kHalf = 0.5;
+constexpr std::string_view kRise = "steps-rise";
 
 using Interval = std::pair<double, double>;
 
@@ -64,6 +71,39 @@ Interval bias_corrected_shares(const std::vector<double>& values, double estimat
   return {normal_share(shift - width), normal_share(shift + width)};
 }
 
+/// Batch sizes whose steps the checks do not believe.
+std::set<double> doubted_points(const std::vector<Flag>& checks) {
+  std::set<double> doubted;
+  for (const Flag& flag : checks)
+    if (flag.refuses && flag.rule == kRise) doubted.insert(static_cast<double>(flag.batch_size));
+  return doubted;
+}
+
+/// The curve as it may be where the doubted points are searched as well as the others. At most: no more steps than a smaller batch size, no
+/// more samples than a larger one. At least: the line of perfect scaling from the smaller ones, and no fewer steps than a larger one has.
+std::vector<std::vector<StepsPoint>> curves_without_doubt(std::span<const StepsPoint> points, const std::set<double>& doubted) {
+  if (doubted.empty()) return {};
+  std::vector<StepsPoint> most(points.begin(), points.end());
+  for (StepsPoint& point : most) {
+    if (!doubted.contains(point.batch_size)) continue;
+    for (const StepsPoint& other : points)
+      point.steps =
+          std::min(point.steps, other.batch_size <= point.batch_size ? other.steps : other.steps * other.batch_size / point.batch_size);
+  }
+  std::vector<StepsPoint> least = most;
+  for (size_t i = 0; i < least.size(); ++i) {
+    StepsPoint& point = least[i];
+    if (!doubted.contains(point.batch_size)) continue;
+    double line = kInfinity, floor = 0;
+    for (const StepsPoint& other : most) {
+      if (other.batch_size < point.batch_size) line = std::min(line, other.steps * other.batch_size / point.batch_size);
+      else if (other.batch_size > point.batch_size && !doubted.contains(other.batch_size)) floor = std::max(floor, other.steps);
+    }
+    point.steps = std::min(most[i].steps, std::max(line, floor));
+  }
+  return {most, least};
+}
+
 struct Rounds {
   std::vector<double> critical;
   std::vector<std::vector<double>> parameters;  ///< [parameter][round].
@@ -72,7 +112,9 @@ struct Rounds {
 /// Everything that is made anew each round.
 class Bootstrap {
  public:
-  Bootstrap(Analysis& analysis, double reference_batch) : analysis_(analysis), reference_batch_(reference_batch) {
+  /// `doubted`: regimes are made with these points as they are and as they might be, so that intervals hold both.
+  Bootstrap(Analysis& analysis, double reference_batch, std::set<double> doubted)
+      : analysis_(analysis), reference_batch_(reference_batch), doubted_(std::move(doubted)) {
     for (const Fit& fit : analysis.fits)
       rounds_.push_back({.critical = {}, .parameters = std::vector<std::vector<double>>(fit.parameters.size())});
   }
@@ -80,7 +122,11 @@ class Bootstrap {
   /// `half_drawn`: the points of the same round with half as many draws.
   void add(std::span<const StepsPoint> points, std::span<const StepsPoint> half_drawn) {
     ++num_rounds_;
-    if (!half_drawn.empty()) flat_.push_back(find_regimes(half_drawn).flat_from.value_or(kInfinity));
+    if (!half_drawn.empty()) {
+      flat_.push_back(find_regimes(half_drawn).flat_from.value_or(kInfinity));
+      for (const std::vector<StepsPoint>& curve : curves_without_doubt(half_drawn, doubted_))
+        flat_.push_back(find_regimes(curve).flat_from.value_or(kInfinity));
+    }
     for (size_t i = 0; i < rounds_.size(); ++i) {
       // As many points as the law needs; batch sizes are distinct here.
       if (points.size() <= rounds_[i].parameters.size()) continue;
@@ -88,16 +134,19 @@ class Bootstrap {
       rounds_[i].critical.push_back(fit.critical_batch_size);
       for (size_t p = 0; p < fit.parameters.size(); ++p) rounds_[i].parameters[p].push_back(fit.parameters[p].second);
     }
-    if (!points.empty()) perfect_.push_back(*find_regimes(points).perfect_to);
+    if (points.empty()) return;
+    perfect_.push_back(*find_regimes(points).perfect_to);
+    for (const std::vector<StepsPoint>& curve : curves_without_doubt(points, doubted_)) perfect_.push_back(*find_regimes(curve).perfect_to);
   }
 
   void finish() {
     for (size_t i = 0; i < rounds_.size(); ++i) set_intervals(analysis_.fits[i], rounds_[i]);
     Regimes& regimes = analysis_.regimes;
     if (!regimes.perfect_to) return;
-    regimes.perfect_interval = percentiles(perfect_, *regimes.perfect_to, num_rounds_);
+    const int num_curves = doubted_.empty() ? num_rounds_ : 3 * num_rounds_;
+    regimes.perfect_interval = percentiles(perfect_, *regimes.perfect_to, num_curves);
     const double flat_from = regimes.flat_from.value_or(kInfinity);
-    regimes.flat_interval = percentiles(flat_, flat_from, num_rounds_, bias_corrected_shares(flat_, flat_from));
+    regimes.flat_interval = percentiles(flat_, flat_from, num_curves, bias_corrected_shares(flat_, flat_from));
   }
 
  private:
@@ -114,6 +163,7 @@ class Bootstrap {
 
   Analysis& analysis_;
   double reference_batch_;
+  std::set<double> doubted_;
   int num_rounds_ = 0;
   std::vector<Rounds> rounds_;  ///< One a fit.
   std::vector<double> perfect_, flat_;
@@ -148,8 +198,31 @@ std::vector<Fit> fit_all(std::span<const StepsPoint> points, double reference_ba
   return fits;
 }
 
-void apply_checks(Analysis& analysis, std::vector<Flag> checks) {
+std::string ends_text(const Regimes& regimes) {
+  return concat("perfect scaling to ", *regimes.perfect_to, ", ",
+                regimes.flat_from ? concat("no further gain from ", *regimes.flat_from) : std::string("steps that fall to the end"));
+}
+
+/// A doubted point refuses the regimes only where they end elsewhere without the doubt.
+void weigh_doubts(std::span<const StepsPoint> points, const Regimes& regimes, std::vector<Flag>& checks) {
+  const std::set<double> doubted = doubted_points(checks);
+  if (doubted.empty() || !regimes.perfect_to) return;
+  std::optional<Regimes> other;  // That ends elsewhere.
+  for (const std::vector<StepsPoint>& curve : curves_without_doubt(points, doubted)) {
+    const Regimes found = find_regimes(curve);
+    if (found.perfect_to != regimes.perfect_to || found.flat_from != regimes.flat_from) other = found;
+  }
+  for (Flag& flag : checks) {
+    if (!flag.refuses || flag.rule != kRise) continue;
+    flag.refuses = other.has_value();
+    if (!other) flag.advice += "; regimes end where they are, whatever comes of it";
+    else flag.advice += concat("; as measured there is ", ends_text(regimes), ", and otherwise it may be ", ends_text(*other));
+  }
+}
+
+void apply_checks(Analysis& analysis, std::span<const StepsPoint> points, std::vector<Flag> checks) {
   Regimes& regimes = analysis.regimes;
+  weigh_doubts(points, regimes, checks);
   analysis.checks = std::move(checks);
   for (const Flag& flag : analysis.checks) {
     regimes.flags.push_back(flag.text());
@@ -170,13 +243,15 @@ Analysis analyse(const StudyData& study, const GoalSpec& goal, const AnalysisOpt
   const double reference = options.reference_batch > 0 || points.empty() ? options.reference_batch : points.front().batch_size;
   analysis.fits = fit_all(points, reference);
   analysis.regimes = find_regimes(points);
-  apply_checks(analysis, self_checks(study, goal, analysis.steps));
+  std::vector<Flag> checks = self_checks(study, goal, analysis.steps);
+  const std::set<double> doubted = doubted_points(checks);
+  apply_checks(analysis, points, std::move(checks));
 
   std::vector<Search> searches;
   for (const BatchStudy& batch : study.batches)
     if (Search search = {static_cast<double>(batch.batch_size), steps_of_kept_trials(batch, goal)}; !search.steps.empty())
       searches.push_back(std::move(search));
-  Bootstrap bootstrap(analysis, reference);
+  Bootstrap bootstrap(analysis, reference, doubted);
   for (int round = 0; round < options.num_resamples; ++round)
     bootstrap.add(draw(searches, options.seed, round, 1), draw(searches, options.seed, round, kHalf));
   bootstrap.finish();
@@ -194,7 +269,7 @@ Analysis analyse_table(std::span<const StepsPoint> points, double reference_batc
   for (const auto& [batch_size, steps] : least) analysis.steps.push_back({.batch_size = batch_size, .steps = steps});
   analysis.fits = fit_all(points, reference_batch);
   analysis.regimes = find_regimes(points);
-  apply_checks(analysis, check_curve(analysis.steps));
+  apply_checks(analysis, points, check_curve(analysis.steps));
   return analysis;
 }
 

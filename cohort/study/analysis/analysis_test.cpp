@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/study/analysis/fits.h"
@@ -20,6 +21,33 @@ const Fit& fit_of(const Analysis& analysis, Law law) {
 
 bool holds(const std::optional<std::pair<double, double>>& interval, double value) {
   return interval && interval->first <= value && value <= interval->second;
+}
+
+TEST_CASE("analysis: a point that is not believed refuses the regimes only where they hang on it") {
+  // Perfect to 64, flat from 256: at 1024 steps rise by a third, which moves neither end.
+  const std::vector<StepsPoint> curve = {{16, 1600}, {32, 800}, {64, 410}, {128, 260}, {256, 200}, {512, 190}, {1024, 253}, {2048, 188}};
+  const Analysis risen = analyse_table(curve);
+  CHECK_FALSE(risen.regimes.refused);
+  CHECK(risen.regimes.perfect_to == 64);
+  CHECK(risen.regimes.flat_from == 256);
+  REQUIRE(risen.regimes.flags.size() == 1);
+  CHECK(risen.regimes.flags[0].find("at 1024") != std::string::npos);
+  CHECK(risen.regimes.flags[0].find("regimes end where they are, whatever comes of it") != std::string::npos);
+  // At the end of the curve nothing bounds what a better search would find there.
+  const Analysis cut = analyse_table(std::span(curve).first(7));
+  CHECK(cut.regimes.refused);
+  REQUIRE(cut.regimes.flags.size() == 1);
+  CHECK(cut.regimes.flags[0].find("at batch size 1024") != std::string::npos);
+  // The same at 256 hides where it begins to be flat.
+  std::vector<StepsPoint> other = curve;
+  other[4].steps = 330, other[6].steps = 189;
+  const Analysis hidden = analyse_table(other);
+  CHECK(hidden.regimes.refused);
+  CHECK_FALSE(hidden.regimes.flat_from);
+  REQUIRE(hidden.regimes.flags.size() == 1);
+  CAPTURE(hidden.regimes.flags[0]);
+  CHECK(hidden.regimes.flags[0].find("at batch size 256") != std::string::npos);
+  CHECK(hidden.regimes.flags[0].find("no further gain from 512, and otherwise it may be") != std::string::npos);
 }
 
 TEST_CASE("analysis: steps, fits and regimes of a study, with intervals") {

@@ -105,7 +105,21 @@ int64_t num_trials_of_paper(const StudyData& study) {
 }
 
 int64_t num_train_samples_of_paper(const std::string& dataset) {
-  return dataset == "mnist" || dataset == "fashion_mnist" ? 55'000 : dataset == "lm1b" ? 30'301'028 : 0;
+  static const std::map<std::string, int64_t> sizes = {{"mnist", 55'000},
+                                                       {"mnist_6875", 6'875},
+                                                       {"mnist_13750", 13'750},
+                                                       {"mnist_27500", 27'500},
+                                                       {"mnist_solution_quality", 55'000},
+                                                       {"fashion_mnist_solution_quality", 55'000},
+                                                       {"imagenet_half_images", 640'583},
+                                                       {"mnist_55000", 55'000},
+                                                       {"fashion_mnist", 55'000},
+                                                       {"cifar_10", 45'000},
+                                                       {"imagenet", 1'281'167},
+                                                       {"open_images_v4", 4'526'492},
+                                                       {"lm1b", 30'301'028}};
+  const auto found = sizes.find(dataset);
+  return found == sizes.end() ? 0 : found->second;
 }
 
 /// The key "cohort", which says what the layout has no place for.

@@ -29,6 +29,7 @@ struct StudySpec {
   int64_t context = 64, val_samples = 0;  ///< As in train.
   int64_t train_samples = 0;              ///< > 0: only the first N samples train (subsets of the data).
   double weight_decay = 0;
+  std::string label_smoothing_over = "all";  ///< As in train.
   // [study]
   std::vector<GoalSpec> goals;     ///< At least one. Censoring watches the strictest of each metric.
   std::vector<BatchSpec> batches;  ///< Sizes rise.

@@ -1,6 +1,7 @@
 // What decides a trial's result, as one line of JSON, and what differs between two such lines.
 
 #include <algorithm>
+#include <map>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
@@ -55,7 +56,13 @@ void compare_batches(const Json& before, const Json& now, std::vector<std::strin
 
 std::vector<std::string> compare(const Json& before, const Json& now) {
   std::vector<std::string> differences;
+  // Stores that know nothing of a key have what it was before there was one.
+  static const std::map<std::string, std::string> later = {{"label_smoothing_over", "all"}, {"batches_at_the_end_of_an_epoch", "cut"}};
+  for (const auto& [key, first] : later)
+    if (const std::string was = before.value(key, first), is = now.value(key, first); was != is)
+      differences.push_back(concat(key, " was ", was, " and is ", is));
   for (const auto& [key, was] : before.items()) {
+    if (later.contains(key)) continue;
     if (key == "batches") compare_batches(was, now.at(key), differences);
     else if (key == "goals") {
       for (const Json& goal : was)
@@ -85,6 +92,9 @@ std::string fingerprint(const StudySpec& spec) {
                {"censoring", spec.censor},
                {"margin", spec.censor_margin},
                {"halving", spec.halving}};
+  if (!spec.is_noisy_quadratic()) json["batches_at_the_end_of_an_epoch"] = "run on";
+  if (spec.label_smoothing_over != "all")
+    json["label_smoothing_over"] = spec.label_smoothing_over;  // So stores that know nothing of it fit.
   json["goals"] = Json::array();
   for (const GoalSpec& goal : spec.goals) json["goals"].push_back(goal.text());
   json["batches"] = Json::object();

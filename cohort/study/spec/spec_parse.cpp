@@ -81,6 +81,8 @@ void read_workload(const TomlTable& table, const std::string& file, StudySpec& s
   spec.val_samples = table.whole("val_samples", spec.val_samples, 0, kMaxSamples);
   spec.train_samples = table.whole("train_samples", spec.train_samples, 0, kMaxSamples);
   spec.weight_decay = table.number("weight_decay", spec.weight_decay, 0, 1e3);
+  if (table.has("label_smoothing_over"))
+    spec.label_smoothing_over = choose<std::string>(table, "label_smoothing_over", {{"all", "all"}, {"others", "others"}}, "all");
   spec.synthetic = table.text("synthetic", "");
   if (!spec.synthetic.empty()) {
     if (!spec.synthetic.starts_with("synthetic:"))
@@ -229,7 +231,7 @@ StudySpec read_tables(const TomlTable& root, const std::string& file) {
   StudySpec spec;
   spec.unknown = root.texts("unknown");
   read_workload(root.table("workload", {"name", "data", "synthetic", "model", "optimizer", "dataset_name", "model_name", "context",
-                                        "val_samples", "train_samples", "weight_decay"}),
+                                        "val_samples", "train_samples", "weight_decay", "label_smoothing_over"}),
                 file, spec);
   read_study(root.table("study", {"goals", "batch_sizes", "trials", "steps", "seed", "evaluation_ratio", "evaluate_train",
                                   "max_draws_factor", "diverged_above"}),

@@ -80,6 +80,14 @@ TEST_CASE("spec: every key is read") {
   CHECK(spec.context == 32);
   CHECK(spec.val_samples == 500);
   CHECK(spec.train_samples == 1000);
+  CHECK(spec.label_smoothing_over == "all");
+  const StudySpec others =
+      parse_spec(replaced(kSpec, "train_samples = 1000\n", "train_samples = 1000\nlabel_smoothing_over = \"others\"\n"), "my.toml");
+  CHECK(others.label_smoothing_over == "others");
+  CHECK(parse_spec(to_toml(others), "again.toml").label_smoothing_over == "others");
+  check_refused("train_samples = 1000\n", "label_smoothing_over = \"other\"\n", "did you mean 'others'?");
+  CHECK(explain_difference(fingerprint(spec), fingerprint(others)) == "label_smoothing_over was all and is others");
+  CHECK(explain_difference(fingerprint(others), fingerprint(spec)) == "label_smoothing_over was others and is all");
   REQUIRE(spec.goals.size() == 2);
   CHECK(spec.goals[0].text() == "val_error<0.14");
   CHECK(spec.goals[1].text() == "val_loss<0.4");

@@ -1,0 +1,56 @@
+#pragma once
+// How workers had better wait for one another here: each way's pace on the virtual clock beside what lateness costs in samples. Torch-free;
+// the clock is driven by train/virtual_time/clock_only.h.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cohort/base/export.h"
+#include "cohort/job/sync_mode.h"
+#include "cohort/job/virtual_spec.h"
+#include "cohort/plan/cost/link_estimate.h"
+#include "cohort/record/advice_records.h"
+
+namespace cohort {
+
+/// What a ticket of a worker that waits for nobody costs beside computing and bytes, in real workers: three messages and their wake-ups.
+inline constexpr double kTicketSeconds = 3e-4;
+
+/// What decides the pace of a training of replicas.
+struct SyncConditions {
+  VirtualSpec clock;  ///< Speeds, pauses and link; compute_seconds are those of a worker's equal share of a step at speed 1.
+  int64_t global_batch = 0, granularity = 1;
+  int64_t pull_bytes = 0, push_bytes = 0;  ///< Of a whole model, and of its gradients.
+  double ticket_seconds = 0;               ///< kTicketSeconds, of workers that are real; 0: as the virtual clock has it.
+  double step_seconds = 0;                 ///< Measured with sync=step, or forecast: exchanges hide behind backward there. 0: the clock's.
+};
+
+/// How fast one rank computed its share, over the steps of a run.
+struct ComputeTimes {
+  double median_seconds = 0;                 ///< Of a step.
+  double all_seconds = 0;                    ///< Of all steps together.
+  double num_pauses = 0, pause_seconds = 0;  ///< Steps that took over 1.5 times the median, and what they took beyond it.
+};
+ComputeTimes compute_times(const std::vector<double>& seconds_of_steps);
+
+/// The clock that such ranks, with equal shares, are workers of: who is a tenth slower than the fastest is slow=; steps that stand out, at
+/// least three of them, are pauses=. A link that was not measured has no latency and no end.
+VirtualSpec clock_of(const std::vector<ComputeTimes>& ranks, const LinkEstimate& link);
+
+struct SyncPace {
+  double samples_per_second = 0;
+  double mean_late_steps = 0;  ///< Between a worker's pull and its push, in steps.
+};
+
+/// Of rows that begin with step: the one whose upper end of the time is the least, and below another's by more than noise
+/// (plan/explain/explain.h). Never empty.
+COHORT_PROGRAM_API const SyncAdviceRecord::Row& best_row(const std::vector<SyncAdviceRecord::Row>& rows);
+
+/// Every way that goes with these conditions, the soonest at a goal, and why, in a sentence. `pace_of`: of a sync on these conditions.
+/// `now`: the sync in use; empty: none yet.
+SyncAdviceRecord advise_sync(const SyncConditions& conditions, const std::string& now,
+                             const std::function<SyncPace(const SyncMode&, const SyncConditions&)>& pace_of);
+
+}  // namespace cohort
