@@ -8,6 +8,7 @@
 // The first test trains until nearly all unseen pictures are right; the second compares 2 workers with one process, tensor by tensor.
 //
 // Test: own_model train --model branches --data synthetic:1x16x16,classes=4,samples=1024 --workers 2 --lr 0.05 --steps 60 --json --run run | grep '"val_error":0.0'
+// Test: own_model train --model branches --data synthetic:1x16x16,classes=4,samples=256 --workers 2 --metrics sure,f1 --goal 'sure>0.1' --steps 20 --eval-every 5 --json --run run2 | grep '"reason":"goal"'
 // Test: own_model verify --model branches:width=6 --data synthetic:3x12x12,classes=4,samples=256 --workers 2 --steps 3 --global-batch 30
 #include <torch/torch.h>
 
@@ -53,5 +54,10 @@ std::shared_ptr<LayerGraph> branches(const cohort::ModelOptions& options) {
 }  // namespace
 
 COHORT_MODEL("branches", branches);
+
+/// --metrics sure: the probability that the right class gets, on average.
+COHORT_METRIC("sure", [](const at::Tensor& scores, const at::Tensor& target) {
+  return torch::softmax(scores, 1).gather(1, target.unsqueeze(1)).squeeze(1);
+});
 
 int main(int argc, char** argv) { return cohort::run_cli(argc, argv); }

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 torch_requirement=torch==2.13.0
-build_packages=(g++ make cmake ninja-build python3-venv libgloo-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev zlib1g-dev libxxhash-dev libsqlite3-dev libssl-dev libzmq3-dev doctest-dev)
+build_packages=(g++ make cmake ninja-build python3-venv libgloo-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev zlib1g-dev libjpeg62-turbo-dev libpng-dev libxxhash-dev libsqlite3-dev libssl-dev libzmq3-dev libcpp-httplib-dev doctest-dev)
 build_folder=build/release
 torch_job_kib=$((1792 * 1024))  # What one compiler job of files that include LibTorch takes at its peak.
 

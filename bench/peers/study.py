@@ -34,9 +34,13 @@ def load(folder):
 
 
 def batches(num_samples, batch):
-    """A new order every epoch; the last batch of one is smaller."""
+    """A new order every epoch; batches are whole, and run on from one into the next."""
+    left = torch.empty(0, dtype=torch.long)
     while True:
-        yield from torch.randperm(num_samples).split(batch)
+        left = torch.cat([left, torch.randperm(num_samples)])
+        whole = len(left) // batch * batch
+        yield from left[:whole].split(batch)
+        left = left[whole:]
 
 
 def evaluation_steps(ratio, steps):

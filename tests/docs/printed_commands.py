@@ -28,8 +28,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/multi_process"))
 from support import COHORT, Folder, check, skip  # noqa: E402
 
-SHORTER = {"steps", "epochs", "trials", "rounds", "sizes", "batch-sizes", "batch", "faults", "val-samples"}   # How much, never how.
-HELP_SHORT = """train --steps 3/100 --epochs 0.01 --val-samples 500; verify --steps 2; bench step --rounds 1 --steps 5; bench collectives --rounds 1 --sizes 4,64KiB;
+SHORTER = {"steps", "epochs", "trials", "rounds", "sizes", "batch-sizes", "batch", "faults", "val-samples", "test-samples"}   # How much, never how.
+HELP_SHORT = """train --steps 3/100 --epochs 0.01 --val-samples 500 --test-samples 200; compress distill --steps 3; verify --steps 2; bench step --rounds 1 --steps 5; bench collectives --rounds 1 --sizes 4,64KiB;
     bench handover --rounds 1 --sizes 4,64KiB; bench messages --rounds 1; bench pipeline --rounds 1 --steps 5; bench study --rounds 1 --steps 20; study run --trials 3 --batch-sizes 256"""
 LANGUAGES_THAT_RUN = {"sh", "bash", "shell", "console"}
 COMMAND = re.compile(r"^(cohort |mpirun |mpiexec |torchrun |srun |\./scripts/|build/)")
@@ -66,7 +66,7 @@ def shortened(command, short):
                 number = re.fullmatch(r"[0-9.]+", given[1])
                 value = str(max(1, int(given[1]) // int(divisor))) if divisor and number else value
                 command = command if number and float(given[1]) < float(value) else command[:given.start(1)] + value + command[given.end(1):]
-            elif name == "val-samples" and re.search(r"--(study|resume)\b|synthetic:|text:|config.toml", command):
+            elif name in ("val-samples", "test-samples") and re.search(r"--(study|resume)\b|synthetic:|text:|config.toml", command):
                 continue    # Theirs, or few anyway.
             elif name != "faults" and not re.search(r"--(faults|barrier)\b", command) and not (name == "epochs" and "steps" in options) and not (name == "steps" and re.search(r"\s--epochs[ =]", command)):
                 command = f"{command[:verb.end()]} --{name} {value}{command[verb.end():]}"

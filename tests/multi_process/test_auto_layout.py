@@ -134,7 +134,8 @@ def test_a_measured_profile_is_kept_and_used_again():
         first = run_ok(asked, timeout=300)[0]
         kept = json.loads(profile.read_text())
         check([cluster["hosts"][0]["devices_per_host"] for cluster in kept["measured_on"]] == [1, 2], kept["measured_on"])
-        check({point["device"] for point in kept["points"]} == {"rank-of-1", "rank-of-2"}, "devices")
+        devices = {point["device"] for point in kept["points"]}  # A rank that a busy machine made slower has one of its own, "rank-of-2-speed-2".
+        check({device.split("-speed-")[0] for device in devices} == {"rank-of-1", "rank-of-2"}, devices)
         changed = profile.stat().st_mtime_ns
         again = run_ok(asked)[0]
         check(profile.stat().st_mtime_ns == changed and again["layout"] == first["layout"], (first["layout"], again["layout"]))

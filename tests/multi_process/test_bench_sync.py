@@ -21,14 +21,17 @@ def test_cells_and_sentences():
     check(by["link", "step", ""]["samples_per_second"] < by["link", "local:4", ""]["samples_per_second"], "local steps send less")
     check(all(cell["val_loss"] > 0 for cell in cells), "losses")
     sentences = [line for line in lines if line["event"] == "sentence"]
-    check(len(sentences) == 7 and all(0 <= line["holds"] <= line["of"] and line["of"] > 0 for line in sentences), f"{sentences}")
+    check(len(sentences) == 8 and all(0 <= line["holds"] <= line["of"] and line["of"] > 0 for line in sentences), f"{sentences}")
     check(next(line for line in sentences if "more samples a second" in line["sentence"])["holds"] >= 1, f"{sentences}")
     again = lines_of("--modes", "async", "--conditions", "slow")
+    coded = lines_of("--modes", "async/int8,async/int8+rate:0.5", "--conditions", "link")
+    check([(cell["sync"], cell["compress"], cell["remedy"]) for cell in coded[:2]] == [("async", "int8", ""), ("async", "int8", "rate:0.5")], f"{coded}")
+    check(coded[0]["samples_per_second"] > by["link", "async", ""]["samples_per_second"], f"compressed pushes take as long: {coded[0]}")
     check(again[0] == by["slow", "async", ""], f"other numbers the second time: {again[0]}")
 
 
 def test_what_is_refused():
-    for arguments, words in ((["--modes", "step,asink"], "did you mean"), (["--modes", "async:1"], "is none of"), (["--modes", "step,step"], "twice"), (["--modes", "async+rat:1"], "rate"), (["--modes", "step+rate:0.5"], "--remedy"), (["--conditions", "evn"], "did you mean"), (["--conditions", "even,evne"], "did you mean"),
+    for arguments, words in ((["--modes", "step,asink"], "did you mean"), (["--modes", "async:1"], "is none of"), (["--modes", "step,step"], "twice"), (["--modes", "async+rat:1"], "rate"), (["--modes", "queue/int8"], "use sync=async"), (["--modes", "async/int9"], "did you mean"), (["--modes", "async/"], "no such compression"), (["--modes", "step+rate:0.5"], "--remedy"), (["--conditions", "evn"], "did you mean"), (["--conditions", "even,evne"], "did you mean"),
                              (["--workers", 1], "waits for nobody"), (["--rounds", 2], "rounds"), (["--steps", 7, "--modes", "local:4"], "--steps 7")):
         code, out, err = run([*SHORT, "--conditions", "even", *arguments] if "--conditions" not in arguments else [*SHORT, *arguments])
         check(code == 2 and words in err and err.count("\n") == 1 and not out, f"{arguments}: {code} {out}{err}")

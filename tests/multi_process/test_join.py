@@ -41,6 +41,7 @@ def test_a_worker_joins_works_and_leaves():
         process, where = begin(folder, "j", "--workers", 2)
         joiner = start(["join", where, "--threads", 1], env=SECRET)
         read_until(joiner, "joined as worker 2")
+        check(re.search(r"first push [\d.]+ m?s after it asked to join$", read_until(joiner, "first push")[-1].strip()), "its first push is not said")
         time.sleep(0.5)
         joiner.kill()
         finish(joiner)
@@ -64,6 +65,29 @@ def test_a_worker_joins_works_and_leaves():
         process.send_signal(signal.SIGINT)
         finish(process), finish(other)
         check(len(record(folder / "j", "async")["workers"]) == 5, "five workers in all")
+
+
+def test_a_worker_that_is_told_to_stop_leaves():
+    """After the ticket that it has: nothing is lost, and nobody has died. With the next number another comes."""
+    with Folder() as folder:
+        process, where = begin(folder, "l", "--workers", 1)
+        for number, how in ((1, signal.SIGINT), (2, signal.SIGTERM)):
+            joiner = start(["join", where, "--threads", 1], env=SECRET)
+            read_until(joiner, f"joined as worker {number}")
+            read_until(joiner, "first push")
+            joiner.send_signal(how)
+            code, _, said = finish(joiner)
+            check(code == 130 and re.search(r"left the training; [1-9]\d* push(es)? of it w", said), f"{code} {said}")
+            lines = read_until(process, f"worker {number} has left after")
+            check(not any("lost" in line for line in lines) and "goes on with 1 worker" in lines[-1], f"{lines}")
+        before = steps_in(folder / "l")
+        wait_for(lambda: steps_in(folder / "l") > before + 2, "the training goes on")
+        process.send_signal(signal.SIGINT)
+        code, _, err = finish(process)
+        account = record(folder / "l", "async")
+        check(code == 130 and "; 2 left" in err, f"{code} {err}")
+        check([worker["left"] for worker in account["workers"]] == [0, 1, 1] and account["deaths"] == account["lost"] == 0 and account["left"] == 2, f"{account}")
+        check(account["samples"] == samples_of(folder / "l", steps_in(folder / "l")), f"{account}")
 
 
 def test_each_sample_counts_once_whoever_comes():
@@ -104,10 +128,12 @@ def test_a_joiner_that_fails_is_lost_and_the_training_goes_on():
         ended = 0
         for kib in range(330_000, 600_000, 15_000):  # Somewhere there it has its model and not the memory to compute.
             joiner = subprocess.run(["bash", "-c", f"ulimit -v {kib}; exec {COHORT} join {where} --threads 1 & sleep 1.2; kill -KILL $!"], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=SECRET)
-            ended += "can not go on" in joiner.stderr
+            # Else it ended before rank 0 had work for it, or was killed before it could tell.
+            ended += all(words in joiner.stderr for words in ("first push", "can not go on", "No such process"))
             check("#0" not in joiner.stderr and joiner.stderr.count("\n") < 8, joiner.stderr)
             if ended:
                 break
+        time.sleep(3 if ended else 0)  # What it said at last is read by a thread that other processes keep waiting.
         before = steps_in(folder / "f")
         wait_for(lambda: steps_in(folder / "f") > before + 2 or process.poll() is not None, "the training goes on")
         process.send_signal(signal.SIGINT)
@@ -135,8 +161,16 @@ def test_who_may_not_join_is_told_why_in_one_line():
             code, out, err = run(["join", *arguments], env=environment)
             check(code == expected and words in err and len([line for line in err.splitlines() if "asking" not in line]) == 1 and not out, f"{arguments}: {code} {out}{err}")
         check(process.poll() is None, "that ended the training")
+        # Who was turned away was never there.
+        joiner = start(["join", where, "--threads", 1], env=SECRET)
+        read_until(joiner, "joined as worker 1")
+        check("worker 1 joins" in read_until(process, "joins")[-1], "the first who comes in is worker 1")
+        read_until(joiner, "first push")
         process.send_signal(signal.SIGINT)
-        check(finish(process)[0] == 130, "the training did not go on")
+        code, _, err = finish(process)
+        check(code == 130, "the training did not go on")
+        finish(joiner)
+        check(len(record(folder / "w", "async")["workers"]) == 2, "two workers")
     for options, environment, words in (
         (["--layout", "sync=async", "--listen", "127.0.0.1:0"], no_secret, "needs a secret"),
         (["--layout", "sync=async", "--listen", "127.0.0.1"], SECRET, "HOST:PORT"),

@@ -49,6 +49,7 @@ def test_a_resumed_training_is_the_same():
     for layout, more in (("dp=2,sync=diloco:4,compress=int8", ["--optimizer", "adam", "--lr", 0.01]),
                          ("dp=2,pp=2,microbatches=2,sync=local:4", ["--optimizer", "momentum", "--clip-norm", 0.5]),
                          ("dp=2,tp=2,sync=diloco:2", ["--optimizer", "momentum"]),
+                         ("dp=2,sync=diloco:8:3,compress=fp16", ["--optimizer", "momentum"]),
                          ("dp=3,sync=local:4,shares=3:1:2", ["--optimizer", "momentum", "--precision", "bf16", "--accumulate", 2])):
         with Folder() as folder:
             common = ["train", *PLAIN, *more, *QUIET, "--layout", layout]
@@ -57,11 +58,29 @@ def test_a_resumed_training_is_the_same():
             run_ok(["train", "--run", folder / "parts", "--resume", "--steps", 16])
             straight, parts = state(folder / "straight", 16), state(folder / "parts", 16)
             check(any("worker-1/optimizer/" in name for _, name in straight), f"{layout}: {list(straight)}")
+            check(any("worker-1/weights/" in name for _, name in straight) == (":8:3" in layout), f"{layout}: {list(straight)}")
             check(any("outer/optimizer/" in name for _, name in straight) == ("diloco" in layout), f"{layout}: {list(straight)}")
             check(straight == parts, f"{layout}: {[key for key in straight if straight[key] != parts.get(key)]}")
             # Workers have momenta of their own, and one set of weights.
             momenta = {tensor[2] for (_, name), tensor in straight.items() if name.endswith("/optimizer/hidden1.weight/momentum") and "worker" in name}
             check("adam" in more or not momenta or len(momenta) > 1, f"{layout}: all workers have the same momentum")
+
+
+def test_fragments_do_not_change_with_what_looks_at_them():
+    """What is evaluated and saved is what was exchanged last, so how often that is done changes nothing; one fragment is none."""
+    with Folder() as folder:
+        found = {}
+        for name, layout, more in (("often", "dp=2,sync=local:4:4", ["--eval-every", 4, "--checkpoint-every", 4]), ("once", "dp=2,sync=local:4:4", ["--eval-every", 16]),
+                                   ("one", "dp=2,sync=local:4:1", ["--eval-every", 16]), ("none", "dp=2,sync=local:4", ["--eval-every", 16])):
+            lines = run_ok(["train", *PLAIN, "--optimizer", "momentum", "--steps", 16, *QUIET, "--layout", layout, *more, "--run", folder / name])
+            found[name] = (state(folder / name, 16), [line["val_loss"] for line in lines if line["event"] == "eval"][-1], [line["loss"] for line in lines if line["event"] == "step"])
+        check(found["often"] == found["once"], "an evaluation or a checkpoint changed the training")
+        check(found["one"] == found["none"], "local:4:1 is not local:4")
+        check(found["once"][2] != found["none"][2], "fragments make no difference")
+        own = [tensor for (_, name), tensor in found["once"][0].items() if name.endswith("/weights/hidden1.weight")]
+        whole = next(tensor for (_, name), tensor in found["once"][0].items() if name == "model/hidden1.weight")
+        check(len(own) == 2 and own[0] != own[1] and whole not in own, "workers have weights of their own at the end of a round")
+        check(exported(folder / "once", folder)["hidden1.weight"][2] == whole[2], "what is exported is what was evaluated")
 
 
 def test_checkpoints_go_to_and_from_other_layouts():
@@ -70,7 +89,7 @@ def test_checkpoints_go_to_and_from_other_layouts():
         run_ok([*common, "--steps", 8, "--layout", "dp=2,sync=diloco:4", "--run", folder / "run"])
         means = "had each an optimizer's state of its own"
         for steps, layout, says in ((12, "dp=3,sync=local:2", True), (13, "single", True), (14, "dp=2", False), (16, "dp=2,sync=diloco:2", False), (18, "dp=2,sync=local:2", False),
-                                    (19, "dp=2,zero=2", True)):
+                                    (19, "dp=2,zero=2", True), (24, "dp=3,sync=local:4:2", False), (28, "dp=2,sync=diloco:4:4", True), (32, "single", True)):
             code, out, err = run(["train", "--run", folder / "run", "--resume", "--layout", layout, "--steps", steps])
             check(code == 0, f"{layout}: {code} {err}")
             check((means in err) == says, f"{layout}: {err}")
@@ -133,10 +152,11 @@ def test_what_does_not_go_together_is_refused():
                                 ([*local, "--outer-lr", 0.5], "it acts with sync=diloco:H, and sync is local:4"), (["--outer-momentum", 0.5], "it acts with sync=diloco:H"),
                                 (["--layout", "dp=2,zero=1,sync=local:4"], "zero=0"), (["--layout", "dp=2,sync=diloco:4,compress=topk:0.1"], "compress=fp16, bf16 or int8"),
                                 ([*local, "--shares", "auto"], "give numbers"), ([*local, "--precision", "fp16"], "--precision bf16"), ([*local, "--sync-batch-norm"], "norm=ghost"),
-                                ([*local, "--noise-scale", 2], "sync=step"), (["--layout", "dp=2,sync=local:0"], "H from 1"), (["--layout", "dp=2,sync=queue,zero=1"], "sync=queue with zero=1")):
+                                ([*local, "--noise-scale", 2], "sync=step"), (["--layout", "dp=2,sync=local:0"], "H and Q from 1"), (["--layout", "dp=2,sync=local:2:3"], "use 2 or fewer"), (["--layout", "dp=2,pp=2,sync=local:4:2"], "use dp alone"),
+                                (["--layout", "dp=2,tp=2,sync=diloco:4:2"], "use dp alone"), (["--layout", "dp=2,sync=queue,zero=1"], "sync=queue with zero=1")):
         code, _, err = run(["train", *PLAIN, *arguments])
         check(code == 2 and sentence in err and len(err.splitlines()) == 1, f"{arguments}: {code} {err}")
-    for arguments, sentence in ((["--layout", "dp=2,sync=local:2"], "another training by design"), (["--layout", "dp=2,sync=diloco:1"], "--outer-lr 1"),
+    for arguments, sentence in ((["--layout", "dp=2,sync=local:2"], "another training by design"), (["--layout", "dp=2,sync=diloco:2:2", "--outer-lr", 1, "--outer-momentum", 0], "another training by design"), (["--layout", "dp=2,sync=diloco:1"], "--outer-lr 1"),
                                 (["--layout", "dp=2,sync=local:1", "--optimizer", "adam"], "--optimizer sgd"), (["--layout", "dp=2,sync=local:1", "--clip-norm", 1], "leave --clip-norm out")):
         code, _, err = run(["verify", *CNN, *arguments])
         check(code == 2 and sentence in err, f"{arguments}: {code} {err}")

@@ -1,6 +1,9 @@
 """Every `cohort train` line that plan and the ladder print is one that train takes, as it stands: it is run, with a run folder and two steps more."""
 import json
+import os
 import shlex
+import subprocess
+import sys
 
 from support import Folder, check, main, run, steps_in
 
@@ -42,6 +45,17 @@ def test_lines_of_plans():
             found = lines_of(out)
             check(len(found) == 1, f"{arguments}: {found}\n{out}")
             trains(found[0], folder, f"p{number}")
+
+
+def test_other_programs_that_are_busy_are_said():
+    spinners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in os.sched_getaffinity(0)]
+    try:
+        code, _, err = run(["plan", *FC, "--workers", 2, "--precision", "fp32", "--no-what-if"], timeout=300)
+    finally:
+        for spinner in spinners:
+            spinner.kill()
+            spinner.wait()
+    check(code == 0 and "other programs kept" in err and "measure again when it is idle" in err, f"{code}: {err}")
 
 
 def test_lines_and_options_of_the_ladder():

@@ -27,10 +27,10 @@ def test_lines_and_files():
         names = {path.name for path in (folder / "run").iterdir()}
         check({"config.toml", "metrics.jsonl", "metrics.csv", "checkpoints", "events", "report.html"} <= names, names)
         kept = sorted(path.name for path in (folder / "run/checkpoints").iterdir())
-        check(kept == ["latest", "step-000000030", "step-000000040"], kept)
+        check(kept == ["best", "latest", "step-000000030", "step-000000040"], kept)
         check((folder / "run/checkpoints/latest").resolve().name == "step-000000040", "latest")
         check("<html" in (folder / "run/report.html").read_text(), "report")
-        info = json.loads(run_ok(["checkpoint", "info", folder / "run"]))
+        info = run_ok(["checkpoint", "info", folder / "run", "--json"])[0]
         check("verify" and json.loads(run_ok(["checkpoint", "verify", folder / "run"]))["ok"] is True, info)
 
 
@@ -224,6 +224,28 @@ def test_an_export_opens_in_python():
         if result.returncode == 77:
             skip(result.stderr)
         check(result.returncode == 0 and '"embedding.token.weight"' in result.stdout and '"output.weight"' in result.stdout, result.stdout + result.stderr)
+
+
+def test_a_loss_that_is_not_finite_names_the_first_tensor():
+    wild = ["train", "--model", "fc:hidden=32,layers=3", "--data", "synthetic:1x8x8,classes=4,samples=512", "--global-batch", 32, "--lr", "1e6", "--steps", 100, "--quiet"]
+    with Folder() as folder:
+        for name, how, names in (("dp", ["--workers", 2], "the first tensor that is not finite: "), ("async", ["--virtual", "workers=3,compute=0.01", "--layout", "sync=async"], "the output of layer '"),
+                                 ("pp", ["--workers", 2, "--layout", "pp=2"], "all weights of this rank are finite"), ("zero", ["--workers", 2, "--layout", "zero=3"], "is not finite")):
+            code, out, err = run([*wild, *how, "--run", folder / name])
+            check(code == 1 and "is not finite (nan)" in err and names in err, f"{how}: {code}\n{err}")
+
+
+def test_a_run_says_whether_its_compression_pays():
+    with Folder() as folder:
+        for compress in ("int8", "topk:0.1"):
+            run_ok(["train", *TINY, "--workers", 2, "--steps", 20, "--layout", f"compress={compress}", "--run", folder / compress[:4]])
+            lines = [json.loads(line) for line in (folder / compress[:4] / "metrics.jsonl").read_text().splitlines()]
+            advice = [line for line in lines if line["event"] == "exchange_advice"]
+            check(len(advice) == 1 and advice[0]["sentence"].startswith(f"compress={compress} "), advice)
+            rows = {row["compress"]: row["predicted_step_seconds"] for row in advice[0]["rows"]}
+            done = [line for line in lines if line["event"] == "done"][0]
+            check(rows[compress] == done["measured_step_seconds"] and rows["none"] > 0, (rows, done))
+            check(advice[0]["sentence"].split(":")[0] in (folder / compress[:4] / "report.html").read_text(), "the report says it")
 
 
 def test_help_begins_with_examples():

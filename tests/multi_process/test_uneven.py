@@ -55,6 +55,7 @@ def test_a_plan_measures_slow_workers_and_gives_them_less():
         host = kept["measured_on"][-1]["hosts"][0]
         check(len(set(host["devices"])) == 2 and {"rank-of-2", host["devices"][1]} <= {point["device"] for point in kept["points"]}, host)
         uneven = plan["uneven"]
+        check(plan["sync"]["sync"] == "step" and plan["sync"]["options"] == "--shares auto" and any("--shares auto" in reason for reason in plan["reasons"]), plan["sync"])
         check(uneven["predicted_equal_waste"] > 0.1 and uneven["predicted_equal_step_seconds"] >= plan["predicted_step_seconds"], uneven)
         if "shares" in plan["layout"]:  # Where others take the cores while it measures, costs may be such that equal ones win.
             first, second = (int(share) for share in plan["layout"]["shares"].split(":"))

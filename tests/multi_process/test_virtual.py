@@ -57,8 +57,9 @@ def test_workers_that_wait_are_ranks_bit_by_bit():
             run_ok(["train", *TINY, "--quiet", "--run", folder / name, "--steps", 20, *how])
         check(exported(folder / "real", folder) == exported(folder / "virtual", folder), "sync=step of 3 virtual workers is not that of 3 ranks")
         check(abs(record(folder / "virtual", "done")["virtual_seconds"] - 20 * 0.03) < 0.03, "the slowest sets the pace")
-        for sync, more in (("local:4", ["--optimizer", "adamw", "--clip-norm", 0.5]), ("diloco:4", ["--optimizer", "momentum", "--outer-lr", 0.5])):
+        for sync, more in (("local:4", ["--optimizer", "adamw", "--clip-norm", 0.5]), ("diloco:4", ["--optimizer", "momentum", "--outer-lr", 0.5]), ("local:8:3", ["--optimizer", "momentum"])):
             for name, how in (("real", ["--workers", 2]), ("virtual", ["--virtual", "workers=2,compute=0.01,slow=1:3"])):
+                shutil.rmtree(folder / f"{name}-{sync[:5]}", ignore_errors=True)
                 run_ok(["train", *TINY, "--quiet", "--run", folder / f"{name}-{sync[:5]}", "--steps", 24, "--eval-every", 8, "--layout", f"sync={sync}", *more, *how])
             real, virtual = (exported(folder / f"{name}-{sync[:5]}", folder) for name in ("real", "virtual"))
             check(largest_difference(real, virtual) < 1e-6, f"sync={sync} of 2 virtual workers is not that of 2 ranks: {largest_difference(real, virtual)}")
@@ -70,6 +71,28 @@ def test_workers_that_wait_are_ranks_bit_by_bit():
             real, virtual = (exported(folder / f"{name}-{sync[:5]}", folder) for name in ("real", "virtual"))
             difference = largest_difference(real, virtual)  # Of shares that are no power of two: rounding.
             check(difference < 1e-6, f"{difference} {sync}: ranks go on otherwise from what virtual workers saved")
+
+
+def test_the_advice_of_the_clock_is_what_the_clock_measures():
+    """The pace without gradients is that of the training itself; what it proposes follows the conditions."""
+    clock = "workers=4,speed=lognormal:0.4,compute=0.02,link=1ms:50Mbit,pauses=2:0.3"
+    with Folder() as folder:
+        paces = {}
+        for sync in ("step", "async", "stale:2", "local:4"):
+            run_ok(["train", *TINY, "--quiet", "--seed", 1, "--steps", 400, "--layout", f"sync={sync}", "--virtual", clock, "--run", folder / sync[:5]])
+            paces[sync] = record(folder / sync[:5], "async")["samples_per_virtual_second"]
+        for sync in paces:
+            advice = record(folder / sync[:5], "sync_advice")
+            rows = {row["sync"]: row for row in advice["rows"] if "options" not in row}
+            check(set(paces) <= set(rows), f"rows of {sorted(rows)}")
+            for other, pace in paces.items():
+                check(abs(rows[other]["samples_per_second"] / pace - 1) < 0.1, f"after {sync}: {other} {rows[other]['samples_per_second']}, measured {pace}")
+        lines = {}
+        for name, clock in (("even", "workers=4,compute=0.02"), ("slow", "workers=4,compute=0.02,slow=3:4"), ("link", "workers=4,compute=0.001,link=5ms:1Mbit")):
+            run_ok(["train", *TINY, "--quiet", "--steps", 40, "--layout", "sync=step", "--virtual", clock, "--run", folder / name])
+            advice = record(folder / name, "sync_advice")
+            lines[name] = (advice["sync"], advice.get("options", ""))
+        check(lines == {"even": ("step", ""), "slow": ("step", "--shares auto"), "link": ("local:16", "")}, str(lines))
 
 
 def test_workers_that_die_in_a_round_are_not_waited_for():
@@ -102,7 +125,7 @@ def test_nobody_ahead_is_the_step_with_sgd():
 
 def test_the_same_bits_each_time():
     with Folder() as folder:
-        for sync, more in (("async", ["--remedy", "compensate"]), ("stale:1", ["--remedy", "drop:0.5"]), ("queue", [])):  # A resumed one: the next test.
+        for sync, more in (("async", ["--remedy", "compensate"]), ("stale:1,compress=int8", ["--remedy", "drop:0.5"]), ("queue", [])):  # A resumed one: the next test.
             options = ["--steps", 15, "--virtual", ROUGH, "--layout", f"sync={sync}", *more]
             runs = [train(folder, f"{sync[:5]}-{i}", *options, *(["--seed", 2] if i == 2 else [])) for i in range(3 if sync == "async" else 2)]
             check(runs[0] == runs[1] and curve(folder / f"{sync[:5]}-0") == curve(folder / f"{sync[:5]}-1"), f"{sync}: two runs differ")
@@ -112,7 +135,7 @@ def test_the_same_bits_each_time():
 def test_a_killed_run_goes_on_as_if_nothing_had_been():
     """SIGKILL in the middle; tickets, work in flight, events and accounts come back from the checkpoint."""
     with Folder() as folder:
-        for sync, more in (("async", ["--remedy", "lookahead"]), ("stale:2", ["--remedy", "compensate", "--optimizer", "adam"]), ("queue", []), ("step", []), ("diloco:3", ["--eval-every", 21, "--optimizer", "adam"])):
+        for sync, more in (("async", ["--remedy", "lookahead"]), ("stale:2", ["--remedy", "compensate", "--optimizer", "adam"]), ("async,compress=int8", ["--remedy", "drop:0.5"]), ("queue", []), ("step", []), ("diloco:3:2", ["--eval-every", 21, "--optimizer", "adam"])):
             options = ["--steps", 60, "--checkpoint-every", 9, "--eval-every", 20, "--keep-checkpoints", 2, "--virtual", ROUGH, "--layout", f"sync={sync}", *more]
             whole = train(folder, "whole", *options)
             process = start(["train", *TINY, "--quiet", "--run", folder / "killed", *options])
@@ -144,6 +167,22 @@ def test_each_sample_counts_once_and_the_accounts_add_up():
                 slow, others = accounts["workers"][2], [w["samples"] for w in accounts["workers"] if w["worker"] != 2]
                 check(slow["samples"] < min(others), "the slow one does least, and holds up nobody")
             check("Workers that do not wait" in (folder / name / "report.html").read_text(), "the report has its section")
+
+
+def test_compressed_pushes_are_fewer_bytes_on_the_link():
+    """Where nothing but the way to the server takes time, a step takes as long as its bytes say."""
+    with Folder() as folder:
+        common = ["--model", "fc:hidden=256", "--steps", 30, "--virtual", "workers=4,compute=1e-9,link=0:1Mbit"]
+        found = {}
+        for compress in ("none", "fp16", "int8"):
+            train(folder, compress, *common, "--layout", f"sync=async,compress={compress}")
+            found[compress] = record(folder / compress, "async")
+        whole = found["none"]
+        check("compress" not in whole and whole["bytes_to_server"] == whole["bytes_to_workers"], f"{whole}")
+        for compress, part in (("fp16", 0.5), ("int8", 0.255)):
+            check(found[compress]["bytes_to_workers"] == whole["bytes_to_workers"], "versions travel whole")
+            check(abs(found[compress]["bytes_to_server"] / whole["bytes_to_server"] - part) < 0.02, f"{compress}: {found[compress]['bytes_to_server']} of {whole['bytes_to_server']}")
+            check(found[compress]["virtual_seconds"] < whole["virtual_seconds"], "no faster")
 
 
 def test_a_run_goes_on_under_other_syncs_and_without_the_clock():
@@ -184,6 +223,9 @@ def test_what_is_malformed_or_does_not_act_is_refused_in_one_line():
                 ([*virtual, "--memory-limit", "1000000000"], "--memory-limit 1000000000 with --virtual"),
                 ([*virtual, "--inject", "kill:0:1"], "--inject kill:0:1 with --virtual"),
                 ([*virtual, "--layout", "sync=queue", "--remedy", "staleness"], "sync is queue"),
+                ([*virtual, "--layout", "sync=queue,compress=int8"], "use sync=async"),
+                ([*virtual, "--layout", "sync=local:3,compress=int8"], "also with --virtual"),
+                ([*virtual, "--layout", "compress=int8"], "with dp=2 or more"),
                 ([*virtual, "--layout", "sync=async", "--remedy", "prayer"], "no remedy 'prayer'"),
                 ([*virtual, "--layout", "sync=async", "--remedy", "drop"], "expected drop:STEPS"),
                 ([*virtual, "--layout", "sync=async", "--remedy", "lookahead:1"], "takes no number"),

@@ -1,5 +1,12 @@
 """What `cohort verify` is run over: layouts x options x models. test_model_parallel.py runs a part of it at every change; `scripts/verify-matrix` runs all of it and
 writes docs/verify_matrix.md."""
+import atexit
+import functools
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
 
 IMAGES = ["--data", "synthetic:1x16x16,classes=5,samples=200", "--global-batch", "24"]
 TEXT = ["--data", "synthetic:text,samples=120", "--context", "16", "--global-batch", "24"]
@@ -72,16 +79,40 @@ OPTIONS = {
     # An average of weights after every step of plain SGD is the step by the average gradient, but for rounding.
     "local:1": ("sync=local:1", ["--optimizer", "sgd", "--lr", "0.2"], 2),
     "diloco:1": ("sync=diloco:1", ["--optimizer", "sgd", "--lr", "0.2", "--outer-lr", "1", "--outer-momentum", "0"], 2),
+    # A server that waits for all shares of a step, or for all models, does what the exchange of gradients does.
+    "stale:0": ("sync=stale:0", ["--optimizer", "sgd", "--lr", "0.2"], 2),
+    "local:1, quorum of all": ("sync=local:1:quorum={n}", ["--optimizer", "sgd", "--lr", "0.2"], 2),
+    "augment": ("", ["--augment", "crop,flip"], 2),
+    "freeze": ("", ["--freeze", "{frozen}"], 2),
+    "teacher": ("", ["--teacher", "{teacher}"], 2),
+    "hint": ("", ["--teacher", "{teacher}", "--hint", "{hint}"], 2),
+    "hint zero=3": ("zero=3", ["--teacher", "{teacher}", "--hint", "{hint}"], 2),
+    # Two prunings in two steps.
+    "prune": ("", ["--prune", "weight:0.5", "--prune-until", "1"], 2),
+    "prune zero=1": ("zero=1", ["--prune", "weight:0.5", "--prune-until", "1"], 2),
+    "prune zero=2": ("zero=2", ["--prune", "weight:0.5", "--prune-until", "1"], 2),
+    "prune zero=3": ("zero=3", ["--prune", "weight:0.5", "--prune-until", "1"], 2),
+    "prune 2:4": ("zero=3", ["--prune", "2:4", "--prune-until", "1"], 2),
+    "quantize-aware 8": ("", ["--quantize-aware", "8"], 2),
+    "quantize-aware 8 zero=1": ("zero=1", ["--quantize-aware", "8"], 2),
+    "quantize-aware 8 zero=2": ("zero=2", ["--quantize-aware", "8"], 2),
+    "quantize-aware 8 zero=3": ("zero=3", ["--quantize-aware", "8"], 2),
+    "quantize-aware 4": ("recompute=all", ["--quantize-aware", "4:8"], 2),
 }
 # What needs no other model to be seen.
-MODELS_OF = {"local:1": ("cnn", "transformer"), "diloco:1": ("cnn", "transformer")}
+MODELS_OF = {"local:1": ("cnn", "transformer"), "diloco:1": ("cnn", "transformer"), "stale:0": ("cnn", "transformer"), "local:1, quorum of all": ("cnn",), "augment": ("cnn", "resnet8"),
+             "freeze": ("cnn", "transformer"), "teacher": ("cnn", "transformer"), "hint": ("cnn", "transformer"), "hint zero=3": ("cnn",),
+             **{option: ("cnn", "transformer") for option in ("quantize-aware 8", "quantize-aware 8 zero=1", "quantize-aware 8 zero=2", "quantize-aware 8 zero=3")},
+             "quantize-aware 4": ("lstm", "transformer"),
+             **{option: ("cnn", "transformer") for option in ("prune", "prune zero=1", "prune zero=2", "prune zero=3", "prune 2:4")}}
 # Where weights or batch norm are exchanged between replicas a bound decides, and not the bits.
-WITHIN_A_BOUND = ("sync batch norm", "local:1", "diloco:1")
+WITHIN_A_BOUND = ("sync batch norm", "local:1", "diloco:1", "stale:0", "local:1, quorum of all")
 
 
 def is_refused(model, option, name):
     """Whether the program refuses it, with a sentence. What it should refuse stands in test_verify.py."""
-    return (option in ("smoothing", "sync batch norm") and "tp=" in name      # The loss over divided classes is not smoothed; batch norm is divided by channels.
+    return ((option in ("smoothing", "sync batch norm") or option.startswith(("prune", "quantize"))) and "tp=" in name      # The loss over divided classes is not smoothed; batch norm is divided by channels; pruning seeks, and rounding has its scales, in whole rows.
+            or option.startswith("hint") and ("tp=" in name or "pp=" in name)  # The loss needs what whole layers gave.
             or "tp=3" in name and model != "lstm"                             # Nothing of these models divides by 3.
             or "sequence" in name and model != "transformer"                  # They have no positions.
             or num_stages(name) > NUM_LAYERS.get(model, 100))
@@ -93,8 +124,22 @@ def cases(model, option, with_refused=False):
     for name, layout in LAYOUTS.items():
         if added.startswith(("zero", "sync")) and "dp" not in name:
             continue  # ZeRO divides over the data axis; local steps exchange over it.
+        if added.startswith("sync=stale") or "quorum" in added:
+            if layout.startswith("dp=") and "," not in layout:  # Their workers have whole models.
+                yield name, f"{layout},{added.format(n=layout[3:])}"
+            continue
         if with_refused or not is_refused(model, option, name):
             yield name, layout.format(m=micro_batches) + ("," + added if added else "")
+
+
+@functools.lru_cache(None)
+def teacher_of(model):
+    """A run of the model itself, from other weights."""
+    folder = tempfile.mkdtemp(prefix="cohort-teacher-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    program = os.environ.get("COHORT_BIN", pathlib.Path(__file__).resolve().parents[2] / "build/release/bin/cohort")
+    subprocess.run([program, "train", *MODELS[model], "--seed", "2", "--steps", "4", "--threads", "1", "--quiet", "--run", f"{folder}/run"], check=True, capture_output=True)
+    return f"{folder}/run"
 
 
 def command(model, option):
@@ -103,7 +148,8 @@ def command(model, option):
         return None
     if option not in OPTIONS_OF.get(model, OPTIONS) or model not in MODELS_OF.get(option, MODELS):
         return None
-    arguments = [*MODELS[model], *OPTIONS[option][1], "--steps", "2"]
+    fill = {"hint": {"cnn": "conv2:conv2,conv1:conv2"}.get(model, "block2:block3"), "frozen": {"cnn": "conv1"}.get(model, "embedding"), "teacher": teacher_of(model) if "{teacher}" in OPTIONS[option][1] else ""}
+    arguments = [*MODELS[model], *(word.format(**fill) for word in OPTIONS[option][1]), "--steps", "2"]
     if (option, model) in CHANGED_MODELS:
         arguments[1] = CHANGED_MODELS[option, model]
     return arguments
