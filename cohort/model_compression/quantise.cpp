@@ -1,7 +1,8 @@
 // Post-training quantisation (Krishnamoorthi 2018; Jacob et al. 2018), of a run as it is:
 //
 //   1. scales of activations from real samples of the training part (static)
-//   2. each layer that a kernel knows alone in int8: how much the loss on those samples rises is its sensitivity
+//   2. each layer alone: in int8 where a kernel knows it, else with weights kept in few bits; how much the loss on those samples rises is
+//      its sensitivity
 //   3. all of them together, on the validation data; while the error rose by more than is allowed, the most sensitive one goes back to
 //   floats
 //   4. bytes, and seconds of a forward beside the original's; then the file
@@ -63,8 +64,8 @@ class Quantisation {
                              .original = {},
                              .compressed = {},
                              .layers = {}};
+    check();
     LayerSet chosen = candidates();
-    check_not_empty(chosen);
     measure_sensitivity(chosen);
     tell("validation data");
     const Evaluation original = evaluate_restored(original_, *original_model_, validation_).found;
@@ -92,14 +93,15 @@ class Quantisation {
     return result;
   }
 
-  void check() const { check_not_empty(candidates()); }
+  void check() const {
+    const LayerSet chosen = candidates();
+    if (std::none_of(chosen.begin(), chosen.end(), [&](size_t layer) { return is_weight_only() || computes_in_int8(layer); }))
+      fail(ErrorCode::kBadInput, source_.model->title(), " has no layer that --scheme ", request_.scheme,
+           " knows: ", is_weight_only() ? "it has no matrix and no kernel" : "give --scheme weight-only (or, with qat, --bits 4)");
+  }
 
  private:
-  void check_not_empty(const LayerSet& chosen) const {
-    if (chosen.empty())
-      fail(ErrorCode::kBadInput, source_.model->title(), " has no layer that --scheme ", request_.scheme, " knows: ",
-           request_.scheme == "weight-only" ? "it has no matrix and no kernel" : "give --scheme weight-only (or, with qat, --bits 4)");
-  }
+  bool is_weight_only() const { return request_.scheme == "weight-only"; }
 
   void tell(const std::string& what) const {
     if (progress_) progress_(what);
@@ -114,24 +116,31 @@ class Quantisation {
   }
 
   LayerSet candidates() const {
-    using Does = LayerFacts::Does;
     LayerSet found;
-    for (size_t i = 0; i < source_.facts.size(); ++i) {
-      const LayerFacts& facts = source_.facts[i];
-      const bool is_product = facts.does == Does::kProduct || facts.does == Does::kBlock;
-      const bool has_scales = facts.does == Does::kConvolution || facts.does == Does::kProduct
-                                  ? scales_.outputs.size() > i && scales_.of(source_.model->layers()[i].inputs[0]) &&
-                                        scales_.of(static_cast<int>(facts.last(i)))
-                                  : facts.does == Does::kBlock;
-      if (request_.scheme == "weight-only" ? facts.has_weights : request_.scheme == "dynamic" ? is_product : has_scales) found.insert(i);
-    }
+    for (size_t i = 0; i < source_.facts.size(); ++i)
+      if (source_.facts[i].has_weights) found.insert(i);
     return found;
   }
 
+  /// By a kernel of the scheme; else its weights are kept as codes and it computes in floats.
+  bool computes_in_int8(size_t index) const {
+    using Does = LayerFacts::Does;
+    const LayerFacts& facts = source_.facts[index];
+    if (is_weight_only()) return false;
+    if (facts.does == Does::kBlock) return true;
+    if (request_.scheme == "dynamic") return facts.does == Does::kProduct;
+    return (facts.does == Does::kConvolution || facts.does == Does::kProduct) && scales_.outputs.size() > index &&
+           scales_.of(source_.model->layers()[index].inputs[0]) && scales_.of(static_cast<int>(facts.last(index)));
+  }
+
   CompressedParts parts_of(const LayerSet& chosen) const {
-    if (request_.scheme == "static") return static_parts(source_, scales_, chosen);
-    if (request_.scheme == "dynamic") return dynamic_parts(source_, chosen);
-    return coded_parts(source_, chosen, request_.bits, request_.bits == 4 ? request_.group : 0);
+    LayerSet computed, coded;
+    for (const size_t layer : chosen) (computes_in_int8(layer) ? computed : coded).insert(layer);
+    CompressedParts parts = request_.scheme == "static" ? static_parts(source_, scales_, computed) : dynamic_parts(source_, computed);
+    CompressedParts weights = coded_parts(source_, coded, request_.bits, request_.bits == 4 ? request_.group : 0);
+    parts.form.tensors.merge(weights.form.tensors);
+    parts.tensors.merge(weights.tensors);
+    return parts;
   }
 
   double calibration_loss(LayerGraph& model) const { return evaluate_restored(file_, model, *calibration_).found.loss; }
@@ -177,22 +186,24 @@ class Quantisation {
     return "";
   }
 
+  /// Of a layer whose weights alone are codes, where the scheme would have had more.
+  std::string why_floats(const LayerFacts& facts) const {
+    if (is_weight_only()) return "";
+    if (!facts.why_float.empty()) return ": " + facts.why_float;
+    return request_.scheme == "dynamic" ? ": LibTorch has no dynamic int8 kernel for conv2d" : ": not all of its numbers were finite";
+  }
+
   std::string done_to(size_t index, const LayerSet& chosen, const CompressedParts& parts) const {
     using Form = CompressedLayer::Form;
     const LayerFacts& facts = source_.facts[index];
     const std::string& name = source_.model->layers()[index].name;
-    if (request_.scheme == "weight-only")
-      return chosen.contains(index)           ? concat("weights int", request_.bits, ", computes in floats")
-             : loss_increase_.contains(index) ? "floats: too sensitive"
-                                              : "as it was";
+    if (chosen.contains(index) && !computes_in_int8(index))
+      return concat("weights int", request_.bits, ", computes in floats", why_floats(facts));
+    if (loss_increase_.contains(index) && !chosen.contains(index)) return "floats: too sensitive";
+    if (is_weight_only()) return "as it was";
     const auto how =
         std::find_if(parts.form.layers.begin(), parts.form.layers.end(), [&](const CompressedLayer& layer) { return layer.name == name; });
-    if (how == parts.form.layers.end())
-      return facts.does == LayerFacts::Does::kConvolution && request_.scheme == "dynamic"
-                 ? "floats: LibTorch has no dynamic int8 kernel for conv2d"
-             : !facts.why_float.empty()                                  ? "floats: " + facts.why_float
-             : loss_increase_.contains(index) && !chosen.contains(index) ? "floats: too sensitive"
-                                                                         : "floats";
+    if (how == parts.form.layers.end()) return "floats";
     switch (how->form) {
       case Form::kStatic:
       case Form::kSum: {

@@ -95,7 +95,8 @@ def test_transformers_and_lstms():
             check(len(text) > 20, text)
         train(folder / "lstm", "--model", "lstm:width=16,hidden=24", *TEXT[2:])
         last, layers = quantized(folder / "lstm", folder / "l.safetensors", "--scheme", "dynamic")
-        check(layers["lstm"]["done"] == "floats: no int8 kernel for a layer of kind lstm" and layers["output"]["done"] == "int8 dynamic", layers)
+        check(layers["lstm"]["done"] == "weights int8, computes in floats: no int8 kernel for a layer of kind lstm" and layers["output"]["done"] == "int8 dynamic", layers)
+        check(layers["lstm"]["bytes"] * 3 <= layers["lstm"]["original_bytes"], layers)
         last, layers = quantized(folder / "lstm", folder / "l.safetensors", "--scheme", "weight-only")
         check(layers["lstm"]["bytes"] * 3 <= layers["lstm"]["original_bytes"], layers)
 

@@ -78,10 +78,10 @@ Tensors tensors_of_others(const LayerGraph& model) {
   return out;
 }
 
-Places places_of(torch::nn::Module& layer, const QuantiseAware& how, const Tensors& of_others) {
+Places places_of(torch::nn::Module& layer, const Tensors& of_others) {
   Places places;
   for (const auto& module : layer.modules())
-    if (!add_product(*module, places) && how.bits != 8) add_kept(*module, places);
+    if (!add_product(*module, places)) add_kept(*module, places);
   std::erase_if(places, [&](const at::Tensor* place) { return of_others.contains(place->unsafeGetTensorImpl()); });
   return places;
 }
@@ -117,22 +117,6 @@ LayerGraph::Function rounded(const LayerGraph::Layer& layer, Places places, bool
   };
 }
 
-/// Why a matrix of this model stays as it is.
-std::string why_left(const LayerGraph& model, const at::Tensor& tensor, const Tensors& of_others) {
-  if (of_others.contains(tensor.unsafeGetTensorImpl())) return "of a module of another kind";
-  Places kept;
-  for (const auto& module : model.modules(/*include_self=*/false)) {
-    const size_t before = kept.size();
-    add_kept(*module, kept);
-    for (size_t i = before; i < kept.size(); ++i)
-      if (kept[i]->is_same(tensor))
-        return dynamic_cast<torch::nn::EmbeddingImpl*>(module.get()) || dynamic_cast<torch::nn::EmbeddingBagImpl*>(module.get())
-                   ? "an embedding"
-                   : "a recurrent layer, which has no int8 kernel";
-  }
-  return "not a product or convolution";
-}
-
 }  // namespace
 
 RoundedModel round_while_training(LayerGraph& model, const QuantiseAware& how) {
@@ -142,7 +126,7 @@ RoundedModel round_while_training(LayerGraph& model, const QuantiseAware& how) {
   for (size_t i = 0; i < model.layers().size(); ++i) {
     const LayerGraph::Layer& layer = model.layers()[i];
     if (!layer.module) continue;
-    Places places = places_of(*layer.module, how, of_others);
+    Places places = places_of(*layer.module, of_others);
     if (places.empty()) continue;
     for (const at::Tensor* const place : places) found.insert(place->unsafeGetTensorImpl());
     const bool with_input = how.bits == 8 && is_product(*layer.module);
@@ -152,7 +136,7 @@ RoundedModel round_while_training(LayerGraph& model, const QuantiseAware& how) {
   for (const auto& [name, tensor] : distinct_parameters(model)) {
     if (tensor.dim() < 2 || name.substr(name.rfind('.') + 1).find("weight") == std::string::npos) continue;
     if (found.contains(tensor.unsafeGetTensorImpl())) out.tensors.push_back(name);
-    else out.left.push_back(concat(name, " (", why_left(model, tensor, of_others), ")"));
+    else out.left.push_back(name + " (of a module of another kind)");
   }
   if (out.tensors.empty())
     fail(ErrorCode::kBadInput, name_settings("--quantize-aware: "), model.title(), " has no weight to round",

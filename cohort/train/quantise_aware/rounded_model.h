@@ -11,7 +11,7 @@ namespace cohort {
 
 struct RoundedModel {
   std::vector<std::string> tensors;     ///< Weights that are rounded,
-  std::vector<std::string> left;        ///< "embedding.weight (an embedding)": matrices and kernels that are not,
+  std::vector<std::string> left;        ///< "token.weight (of a module of another kind)": matrices and kernels that are not,
   std::vector<std::string> with_input;  ///< and layers whose inputs are rounded too.
 };
 
