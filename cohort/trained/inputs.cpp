@@ -88,6 +88,9 @@ bool InputStream::next(NamedInput& input) {
 }
 
 InputStream::Source InputStream::open(const std::string& word) {
+  constexpr int kFirstOfGzip = 0x1f;  // No text begins so.
+  if (word == kStandardInput && standard_input_.peek() == kFirstOfGzip)
+    fail(ErrorCode::kBadInput, "stdin: is compressed with gzip, and lines are expected; put 'gzip -dc |' in front");
   switch (description_.input) {
     case DataDescription::Input::kText:
       if (word == kStandardInput) return lines([this](const std::string& line, const std::string&) { return text(line); });

@@ -155,6 +155,18 @@ void make_folders(const fs::path& path) {
   if (error) fail_errno(ErrorCode::kFailed, "create", path.string(), error.value());
 }
 
+/// The highest folder of a path that is not there; empty where all of it is.
+fs::path first_missing(fs::path path) {
+  fs::path missing;
+  for (std::error_code error; !fs::exists(path, error) && path.has_relative_path(); path = path.parent_path()) missing = path;
+  return missing;
+}
+
+/// From `path` up to `last`, as far as nothing is in them.
+void remove_empty_folders(fs::path path, const fs::path& last) {
+  for (std::error_code error; fs::remove(path, error) && path != last;) path = path.parent_path();
+}
+
 void write_experiment(const fs::path& folder, const std::string& id, const std::string& name, int64_t now) {
   if (fs::exists(folder / "meta.yaml")) return;
   make_folders(folder);
@@ -179,8 +191,14 @@ std::string export_to_mlflow(const std::string& run_folder, const std::string& d
   const char* const login = std::getenv("USER");
   const std::string user = login ? login : "";
   const fs::path folder = root / id / run_id, temporary = root / id / concat(".", run_id, ".", ::getpid());
-  write_experiment(root / id, id, experiment, began);
+  const fs::path first_made = first_missing(root / id);
+  const auto take_back = [&] {
+    std::error_code ignored;
+    fs::remove_all(temporary, ignored);
+    if (!first_made.empty()) remove_empty_folders(root / id, first_made);
+  };
   try {
+    write_experiment(root / id, id, experiment, began);
     for (const char* part : {"params", "metrics", "tags", "artifacts"}) make_folders(temporary / part);
     write_texts(temporary / "params", parameters_of(run));
     write_texts(temporary / "tags", tags_of(run, name, user));
@@ -197,12 +215,10 @@ std::string export_to_mlflow(const std::string& run_folder, const std::string& d
     fs::remove_all(folder);
     fs::rename(temporary, folder);
   } catch (const fs::filesystem_error& error) {
-    std::error_code ignored;
-    fs::remove_all(temporary, ignored);
+    take_back();
     fail(ErrorCode::kFailed, "cannot write ", folder.string(), ": ", error.code().message());
   } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(temporary, ignored);
+    take_back();
     throw;
   }
   return folder.string();
