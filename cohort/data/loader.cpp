@@ -71,6 +71,7 @@ struct Loader::State {
     source->read(indices, out.batch);
     options.augmentation.apply(out.batch, indices, step);
     out.samples = std::move(indices);
+    if (options.answer) out.answers = options.answer(out);
     return out;
   }
 

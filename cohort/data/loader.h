@@ -2,6 +2,7 @@
 // Reads batches ahead of training on one background thread.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "cohort/data/source.h"
 
 namespace cohort {
+
+struct LoadedBatch;
 
 struct LoaderOptions {
   int64_t global_batch = 1;
@@ -24,6 +27,8 @@ struct LoaderOptions {
   bool all_in_turn = false;     ///< The pieces of all ranks, one rank after the other, instead of `rank`'s.
   std::vector<double> weights;  ///< One a rank, see shares_of_batch; empty: equal shares.
   Augmentation augmentation = {};
+  /// Not empty: asked on the background thread about each batch that was read. What it throws is thrown by next().
+  std::function<std::vector<float>(LoadedBatch& batch)> answer = {};
 };
 
 /// What next() hands out: this rank's share of the global batch of `step`.
@@ -35,6 +40,7 @@ struct LoadedBatch {
   std::vector<Share> pieces;
   Batch batch;
   std::vector<int64_t> samples;  ///< Their indices in the data, in that order.
+  std::vector<float> answers;    ///< LoaderOptions::answer's.
   double waited_seconds = 0;     ///< How long next() had to wait: the data part of a step's time.
 
   int64_t num_local_samples() const { return batch.num_samples; }

@@ -166,6 +166,28 @@ TEST_CASE("loader: an exception of the source comes after the batches before it,
   for (int i = 0; i < 2; ++i) CHECK(error_of([&] { loader.next(); }) == "the disk is gone");
 }
 
+TEST_CASE("loader: who answers is asked about each batch ahead of the consumer, and what it throws comes after the batches before") {
+  const auto source = std::make_shared<CountingSource>(40);
+  std::atomic<int> asked{0};
+  const auto answer = [&](LoadedBatch& batch) {
+    if (batch.step == 5) fail(ErrorCode::kFailed, "no answer");
+    ++asked;
+    std::vector<float> out;
+    for (const int64_t sample : batch.samples) out.push_back(2 * static_cast<float>(sample));
+    return out;
+  };
+  Loader loader(source, {.global_batch = 10, .seed = 4, .rank = 1, .num_ranks = 2, .read_ahead = 3, .answer = answer});
+  for (int i = 0; i < 2000 && asked < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(asked == 3);
+  for (int64_t step = 0; step < 5; ++step) {
+    LoadedBatch got = loader.next();
+    REQUIRE(got.answers.size() == got.samples.size());
+    for (size_t i = 0; i < got.samples.size(); ++i) REQUIRE(got.answers[i] == 2 * static_cast<float>(got.samples[i]));
+    loader.recycle(std::move(got.batch));
+  }
+  CHECK(error_of([&] { loader.next(); }, ErrorCode::kFailed) == "no answer");
+}
+
 TEST_CASE("loader: memory that is given back is used again") {
   const auto source = std::make_shared<CountingSource>(100);
   Loader loader(source, {.global_batch = 10, .end_step = 20});

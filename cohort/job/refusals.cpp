@@ -219,7 +219,7 @@ std::vector<Refusal> refusals_of_rounding() {
 
 bool has_hints(const Situation& s) { return !s.config.hint.empty(); }
 
-std::vector<Refusal> refusals_of_hints() {
+std::vector<Refusal> refusals_of_teacher() {
   return {
       {"`--hint` with `pp`, `tp` or `recompute`",
        "the loss needs what whole layers gave, where it is computed: use dp, or zero=1 to 3, without recompute",
@@ -231,6 +231,12 @@ std::vector<Refusal> refusals_of_hints() {
        "their workers learn from kept scores: use sync=step, local:H or diloco:H",
        [](const Situation& s) {
          return setting(has_hints(s) && (is_served(s) || is_virtual(s)), "hint", s.config.hint,
+                        is_virtual(s) ? name_settings("--virtual") : sync_key(s));
+       }},
+      {"`--teacher-answers beside` with `sync=async`, `stale`, `queue`, `hogwild`, a quorum or `--virtual`",
+       "who takes a share of a step is only known when it is taken: use cached, or live",
+       [](const Situation& s) {
+         return setting(s.config.teacher_answers == "beside" && (is_served(s) || is_virtual(s)), "teacher-answers", "beside",
                         is_virtual(s) ? name_settings("--virtual") : sync_key(s));
        }},
   };
@@ -294,7 +300,7 @@ const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> kTable = [] {
     std::vector<Refusal> all = refusals_of_served();
     for (const auto& more :
-         {refusals_of_all(), refusals_of_local_steps(), refusals_of_pruning(), refusals_of_rounding(), refusals_of_hints()})
+         {refusals_of_all(), refusals_of_local_steps(), refusals_of_pruning(), refusals_of_rounding(), refusals_of_teacher()})
       all.insert(all.end(), more.begin(), more.end());
     return all;
   }();

@@ -100,7 +100,9 @@ std::vector<Asked> asked() {
           {39, with(&Config::hint, std::string("a:b")), {.pp = 2}},
           {39, with(&Config::hint, std::string("a:b")), {.dp = 2, .recompute = "all"}},
           {40, with(&Config::hint, std::string("a:b")), {.dp = 2, .sync = "async"}},
-          {40, virtually(&Config::hint, std::string("a:b")), {}}};
+          {40, virtually(&Config::hint, std::string("a:b")), {}},
+          {41, with(&Config::teacher_answers, std::string("beside")), {.dp = 2, .sync = "async"}},
+          {41, virtually(&Config::teacher_answers, std::string("beside")), {}}};
 }
 
 TEST_CASE("refusals: every row refuses what it names, with values and what to do, and nothing that a run can do") {

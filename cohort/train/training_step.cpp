@@ -1,6 +1,7 @@
 #include "cohort/train/training_step.h"
 
 #include <ATen/core/Generator.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <torch/utils.h>
@@ -63,9 +64,14 @@ int64_t TrainingStep::samples_of_update(const LoadedBatch& batch) const {
   return round_ ? batch.num_local_samples() : batch.global_samples;
 }
 
-TrainingStep::Rows TrainingStep::rows_of(const BatchTensors& whole, const LoadedBatch& loaded, int64_t offset, int64_t count) {
-  return {whole.input.narrow(0, offset, count), whole.target.narrow(0, offset, count),
-          std::span(loaded.samples).subspan(static_cast<size_t>(offset), static_cast<size_t>(count))};
+TrainingStep::Rows TrainingStep::rows_of(const BatchTensors& whole, LoadedBatch& loaded, int64_t offset, int64_t count) {
+  Rows rows{whole.input.narrow(0, offset, count),
+            whole.target.narrow(0, offset, count),
+            std::span(loaded.samples).subspan(static_cast<size_t>(offset), static_cast<size_t>(count)),
+            {}};
+  const int64_t scores = loaded.answers.empty() ? 0 : std::ssize(loaded.answers) / loaded.num_local_samples();
+  if (scores > 0) rows.answers = at::from_blob(loaded.answers.data() + offset * scores, {count, scores});
+  return rows;
 }
 
 at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const Rows& rows, int64_t all_samples) const {
@@ -88,7 +94,7 @@ at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const Rows& row
   }
   if (options_.teacher)
     mean = options_.teacher->add_to(mean, divided ? gather_from_ranks(logits, logits.dim() - 1, part_.tensor()) : logits, rows.samples,
-                                    rows.input);
+                                    rows.input, rows.answers);
   check_has_gradient(model_, logits, mean);
   return mean * (static_cast<double>(count) / static_cast<double>(all_samples));
 }

@@ -85,8 +85,9 @@ class TrainingStep {
   struct Rows {
     at::Tensor input, target;
     std::span<const int64_t> samples;  ///< Their indices in the data.
+    at::Tensor answers;                ///< A teacher's that worked beside; else undefined.
   };
-  static Rows rows_of(const BatchTensors& whole, const LoadedBatch& loaded, int64_t offset, int64_t count);
+  static Rows rows_of(const BatchTensors& whole, LoadedBatch& loaded, int64_t offset, int64_t count);
   /// The part of the step's loss that these samples are, not scaled.
   at::Tensor share_of_loss(const at::Tensor& output, const Rows& rows, int64_t all_samples) const;
   int64_t samples_of_update(const LoadedBatch& batch) const;

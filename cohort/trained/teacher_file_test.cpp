@@ -1,19 +1,24 @@
 // Teachers: what --teacher names, and how its answers reach a student.
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/randn.h>
 #include <doctest/doctest.h>
 
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "cohort/base/cores.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/data/describe/description_json.h"
+#include "cohort/data/loader.h"
 #include "cohort/models/loss/distillation.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/parameters.h"
@@ -145,6 +150,39 @@ TEST_CASE("teacher's answers: kept ones are those that it gives, and are made on
   CHECK(at::equal(TeacherAnswers({.config = none, .data = data}).add_to(usual, output, samples, given.input), usual));
 }
 
+TEST_CASE("teacher's answers: beside they are those of live to the last bit, piece by piece") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "t.safetensors";
+  write_teacher(path, 7, description());
+  const DataSet data = small_data();
+  const Config config = config_of(path, "beside"), asked = config_of(path, "live");
+  const TeacherAnswers beside({.config = config, .data = data}), live({.config = asked, .data = data});
+  CHECK(beside.is_beside());
+  CHECK(std::string(beside.how()) == "beside");
+  CHECK(!live.is_beside());
+  CHECK(beside.sentence().find("asked for beside the student, some steps ahead: --teacher-answers says so") != std::string::npos);
+  Loader loader(data.train, {.global_batch = 21, .seed = 3, .pieces = 4, .end_step = 3, .answer = [&](LoadedBatch& batch) {
+                               return beside.beside(batch, data.train->shape());
+                             }});
+  for (int step = 0; step < 3; ++step) {
+    LoadedBatch got = loader.next();
+    const BatchTensors whole = as_tensors(got.batch, data.train->shape());
+    const int64_t scores = std::ssize(got.answers) / got.num_local_samples();
+    REQUIRE(scores == 3);
+    int64_t first = 0;
+    for (const Share& piece : got.pieces) {
+      const at::Tensor given = at::from_blob(got.answers.data() + first * scores, {piece.size(), scores});
+      const at::Tensor input = whole.input.narrow(0, first, piece.size());
+      const std::span<const int64_t> samples =
+          std::span(got.samples).subspan(static_cast<size_t>(first), static_cast<size_t>(piece.size()));
+      CHECK(at::equal(given, live.of(samples, input)));
+      const at::Tensor output = at::randn({piece.size(), 3}), usual = at::randn({});
+      CHECK(at::equal(beside.add_to(usual, output, samples, input, given), live.add_to(usual, output, samples, input)));
+      first += piece.size();
+    }
+  }
+}
+
 TEST_CASE("teacher's answers: a choice is measured, and a run that is long enough keeps them") {
   const TemporaryFolder folder;
   const CacheIn cache(folder / "cache");
@@ -164,6 +202,18 @@ TEST_CASE("teacher's answers: a choice is measured, and a run that is long enoug
   const TeacherAnswers of_changed({.config = changed, .data = data, .samples_of_run = 1'000'000, .group = &alone});
   CHECK(!of_changed.is_cached());
   CHECK(of_changed.sentence().find("--augment changes the pictures") != std::string::npos);
+
+  // Beside the student where each of the processes leaves a core for each thread of its teacher, and a student takes as long as it does.
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  for (const int processes : {1, 1000}) {
+    const TeacherAnswers chosen(
+        {.config = changed, .data = data, .samples_of_run = 4, .size = processes, .student_seconds = 1, .group = &alone});
+    CHECK(chosen.is_beside() == (num_usable_cores() >= 2 * processes));
+  }
+  const TeacherAnswers without({.config = changed, .data = data, .samples_of_run = 4, .has_loader = false, .group = &alone});
+  CHECK(!without.is_beside());
+  at::set_num_threads(threads);
 }
 
 TEST_CASE("teacher: what cannot teach is refused, with the option in front") {
@@ -180,6 +230,9 @@ TEST_CASE("teacher: what cannot teach is refused, with the option in front") {
   Config config = config_of(path, "cached");
   config.augment = "flip";
   CHECK(error(config, small_data()).find("use live") != std::string::npos);
+  config = config_of(path, "beside");
+  config.hint = "a:b";
+  CHECK(error(config, small_data()).find("--teacher-answers beside with --hint a:b: ") != std::string::npos);
   // No cache takes files: XDG_CACHE_HOME of tests is /dev/null.
   CHECK(error_of([&] {
           const Config cached = config_of(path, "cached");

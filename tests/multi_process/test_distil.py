@@ -46,10 +46,15 @@ def test_any_layout_learns_the_same_from_a_teacher():
                                          ["--workers", "2", "--layout", "tp=2"], ["--workers", "2", "--layout", "pp=2,schedule=zb-v,microbatches=2"], ["--accumulate", "4"],
                                          ["--workers", "2", "--shares", "3:1"], ["--workers", "2", "--layout", "sync=stale:0"],
                                          ["--layout", "sync=stale:0", "--virtual", "workers=3,compute=1"])):
-            for how in ("cached", "live") if "pp=2,microbatches=2" in layout or "tp=2" in layout else (("cached", "live")[number % 2],):
+            hows = ("cached", "live") if any("stale" in word for word in layout) else ("cached", "live", "beside")
+            for how in hows if "pp=2,microbatches=2" in layout or "tp=2" in layout else (hows[number % len(hows)],):
                 source = (folder / "teacher", folder / "teacher/checkpoints/latest", folder / "teacher.safetensors")[number % 3]
                 found = losses(trained(folder / f"{how}{number}", *taught, *layout, "--teacher", source, "--teacher-answers", how))
                 near(found, wanted, (layout, how))
+        # A teacher beside its student says the same to the last bit, of pictures that change too.
+        for number, options in enumerate((["--accumulate", "3"], ["--augment", "crop,flip"])):
+            each = [losses(trained(folder / f"{how}-same{number}", *taught, *options, "--teacher-answers", how)) for how in ("live", "beside")]
+            check(each[0] == each[1] and (number == 0 or each[0] != wanted), (options, each))
         for layout in (["--workers", "2", "--layout", "sync=local:2"], ["--workers", "2", "--layout", "sync=diloco:2"], ["--workers", "2", "--layout", "sync=async"], ["--workers", "2", "--layout", "sync=hogwild"]):
             trained(folder / ("l" + layout[-1].replace(":", "")), *taught, *layout)
         check(contents(folder / "teacher") == before, "the teacher is as it was")
@@ -80,7 +85,7 @@ def test_bytes_of_text_and_the_choice():
         wanted = losses(trained(folder / "alone", *student, "--teacher-answers", "live"))
         near(losses(trained(folder / "cached", *student, "--workers", 2, "--teacher-answers", "cached")), wanted, "cached")
         # All of them are there by now, so they are read; where they are not, a long run keeps them and a short one does not.
-        for steps, cache, said in ((4, None, "all of them are there"), (1, "empty", "asked in every step, for that is sooner done"), (400, "empty", "kept in ")):
+        for steps, cache, said in ((4, None, "all of them are there"), (1, "empty", "for that is sooner done than to keep them"), (400, "empty", "kept in ")):
             environment = {**os.environ, **({"XDG_CACHE_HOME": str(folder / cache)} if cache else {})}
             code, _, err = run(["train", *student[:-1], steps, "--eval-every", steps, "--run", folder / f"auto{steps}"], env=environment)
             told = [line for line in err.splitlines() if "teacher: " in line]
@@ -114,7 +119,8 @@ def test_hints_from_layers():
         refused([*base, "--hint", "conv3:conv2"], "no layer", "conv3", "did you mean")
         refused([*base, "--hint", "conv2:conv3"], "the teacher's layers", "conv3")
         refused([*base, "--hint", "hidden:conv2"], "must have positions")
-        refused([*base, *hint, "--teacher-answers", "cached"], "use live")
+        for how in ("cached", "beside"):
+            refused([*base, *hint, "--teacher-answers", how], f"--teacher-answers {how} with --hint", "use live")
         refused([*base, *hint, "--workers", "2", "--layout", "pp=2"], "--hint conv2:conv2,conv1:conv2 with pp is not supported")
         refused([*base, *hint, "--workers", "2", "--layout", "sync=async"], "sync=async is not supported")
         refused([*base[:-2], "--run", folder / "bad", "--hint-weight", "2"], "--hint-weight", "add --hint")
@@ -145,7 +151,8 @@ def test_verify_has_a_teacher():
     with Folder() as folder:
         trained(folder / "teacher", *TEACHER, "--steps", 4)
         run_ok(["verify", *STUDENT, "--layouts", "dp=2;zero=2;pp=2,microbatches=2;tp=2", "--steps", 3, "--teacher", folder / "teacher", "--json"])
-        run_ok(["verify", *STUDENT, "--layouts", "dp=2", "--steps", 2, "--teacher", folder / "teacher", "--teacher-answers", "cached", "--json"])
+        for how in ("cached", "beside"):
+            run_ok(["verify", *STUDENT, "--layouts", "dp=2;pp=2,microbatches=2", "--steps", 2, "--teacher", folder / "teacher", "--teacher-answers", how, "--json"])
 
 
 def test_distill_makes_a_file():
@@ -193,6 +200,7 @@ def test_what_is_bad_is_one_line():
                 refused([*train, "--teacher", folder / "teacher", option, value], option)
             refused([*train, "--teacher", folder / "teacher", "--teacher-answers", "cached", "--augment", "flip"], "--teacher-answers cached", "--augment")
             refused([*train, "--temperature", "2"], "--temperature 2", "--teacher")
+        refused([*train, "--teacher", folder / "teacher", "--teacher-answers", "beside", "--layout", "sync=async"], "--teacher-answers beside with sync=async is not supported", "use cached, or live")
         refused(["train", "--model", "fc:hidden=4", "--data", f"csv:{folder / 'a.csv'},target=y,task=regression", "--global-batch", "8", *new, "--teacher", folder / "teacher"], "--teacher ", "numbers to predict")
         check(not (folder / "new").exists(), "a refused run leaves no folder")
         # Weights that are damaged are found where they are read.

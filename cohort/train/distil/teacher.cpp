@@ -45,9 +45,9 @@ void check_teacher(const Config& config, const DataSet& data) {
   if (config.teacher_answers == "cached" && config.augment != "none")
     fail(ErrorCode::kBadInput, name_settings("--teacher-answers cached with --augment "), config.augment,
          ": a picture is another one in every step, so no answer to it can be kept; use live");
-  if (config.teacher_answers == "cached" && !config.hint.empty())
-    fail(ErrorCode::kBadInput, name_settings("--teacher-answers cached with --hint "), config.hint,
-         ": only scores are kept, and what layers give is asked for in every step; use live");
+  if ((config.teacher_answers == "cached" || config.teacher_answers == "beside") && !config.hint.empty())
+    fail(ErrorCode::kBadInput, name_settings("--teacher-answers "), config.teacher_answers, name_settings(" with --hint "), config.hint,
+         ": scores alone come so, and what layers give is asked for in every step; use live");
   const int64_t bytes = data.train->num_samples() * scores_of_sample(shape) * static_cast<int64_t>(sizeof(float));
   if (config.teacher_answers == "cached" && bytes > kMostKeptBytes)
     fail(ErrorCode::kBadInput, name_settings("--teacher-answers cached: "), with_commas(data.train->num_samples()), " samples with ",

@@ -1,5 +1,6 @@
 #include "cohort/train/distil/teacher_answers.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "cohort/base/clock.h"
+#include "cohort/base/cores.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/writable_place.h"
@@ -25,6 +27,22 @@ namespace cohort {
 namespace {
 
 constexpr int64_t kSamplesAtOnce = 256;  // Of a forward that fills the file.
+// How the sentence that all ranks agree on goes on after "its answers are".
+constexpr const char *kKept = "kept", *kAskedLive = "asked in every step", *kAskedBeside = "asked for beside the student, some steps ahead";
+
+/// {samples, scores}, as one forward gives them.
+at::Tensor checked_scores(Teacher& teacher, const at::Tensor& input, int64_t count, int64_t scores) {
+  const at::Tensor given = teacher.scores(input);
+  if (given.numel() != count * scores)
+    fail(ErrorCode::kBadInput, name_settings("--teacher"), ": its output for ", count, " samples is ", given.numel(), " numbers, and ",
+         count * scores, " scores of classes were expected");
+  return given.reshape({count, scores});
+}
+
+void copy_scores(const at::Tensor& scores, float* out) {
+  const at::Tensor here = scores.cpu().contiguous();
+  std::memcpy(out, here.const_data_ptr<float>(), here.nbytes());
+}
 
 /// {count, scores} of samples [first, first + count), in forwards of kSamplesAtOnce, whose bounds do not depend on who asks.
 void ask(Teacher& teacher, const DataSource& source, int64_t first, int64_t count, int64_t scores, float* out) {
@@ -33,12 +51,8 @@ void ask(Teacher& teacher, const DataSource& source, int64_t first, int64_t coun
     std::vector<int64_t> indices(static_cast<size_t>(std::min(kSamplesAtOnce, count - done)));
     std::iota(indices.begin(), indices.end(), first + done);
     source.read(indices, batch);
-    const at::Tensor given = teacher.scores(as_tensors(batch, source.shape()).input).cpu().contiguous();
-    const int64_t wanted = static_cast<int64_t>(indices.size()) * scores;
-    if (given.numel() != wanted)
-      fail(ErrorCode::kBadInput, name_settings("--teacher"), ": its output for ", indices.size(), " samples is ", given.numel(),
-           " numbers, and ", wanted, " scores of classes were expected");
-    std::memcpy(out + done * scores, given.const_data_ptr<float>(), static_cast<size_t>(wanted) * sizeof(float));
+    const at::Tensor input = as_tensors(batch, source.shape()).input;
+    copy_scores(checked_scores(teacher, input, std::ssize(indices), scores), out + done * scores);
   }
 }
 
@@ -72,43 +86,52 @@ TeacherAnswers::TeacherAnswers(const TeacherRequest& request)
   teacher_.reset();
 }
 
+/// Why answers cannot be kept, however --teacher-answers has it; empty where they can.
+std::string TeacherAnswers::why_not_kept(const TeacherRequest& request, const std::string& base, int64_t bytes) const {
+  if (hints_) return name_settings("--hint looks into its layers");
+  if (request.config.augment != "none") return name_settings("--augment changes the pictures");
+  if (bytes > kMostKeptBytes)
+    return concat("answers to all samples would be ", human_bytes(bytes), ", and at most ", human_bytes(kMostKeptBytes), " are kept");
+  if (base.empty()) return "the user's cache has no place: neither XDG_CACHE_HOME nor HOME is there";
+  return is_writable_folder(base) ? "" : base + " takes no files";
+}
+
 /// Whether answers are kept: then kept_ is there.
 bool TeacherAnswers::decide(const TeacherRequest& request) {
-  const Config& config = request.config;
+  const std::string& how = request.config.teacher_answers;
+  const bool is_auto = how == "auto";
   AnswersKey key{fingerprint_, "", request.data.train->num_samples(), scores_};
   const std::string base = default_answers_folder();
-  std::string why_live;
-  if (hints_) why_live = name_settings("--hint looks into its layers");
-  else if (config.teacher_answers == "live") why_live = name_settings("--teacher-answers says so");
-  else if (config.augment != "none") why_live = name_settings("--augment changes the pictures");
-  else if (key.bytes() > kMostKeptBytes)
-    why_live =
-        concat("answers to all samples would be ", human_bytes(key.bytes()), ", and at most ", human_bytes(kMostKeptBytes), " are kept");
-  else if (base.empty() || !is_writable_folder(base))
-    why_live = concat(base.empty() ? "the user's cache" : base,
-                      base.empty() ? " has no place: neither XDG_CACHE_HOME nor HOME is there" : " takes no files");
-  if (config.teacher_answers == "cached" && !why_live.empty())
-    fail(ErrorCode::kBadInput, name_settings("--teacher-answers cached: "), why_live, name_settings("; set XDG_CACHE_HOME, or use live"));
-  if (why_live.empty()) key.data = data_fingerprint(request.data);
-  if (why_live.empty()) kept_ = std::make_unique<KeptAnswers>(base, key);
+  const std::string says_so = name_settings("--teacher-answers says so");
+  const std::string cannot = why_not_kept(request, base, key.bytes());
+  if (how == "cached" && !cannot.empty())
+    fail(ErrorCode::kBadInput, name_settings("--teacher-answers cached: "), cannot, name_settings("; set XDG_CACHE_HOME, or use live"));
+  const int cores_wanted = 2 * request.size * at::get_num_threads();
+  const bool can_be_beside = is_auto && !hints_ && request.has_loader && num_usable_cores() >= cores_wanted;
+  if (cannot.empty() && (is_auto || how == "cached")) {
+    key.data = data_fingerprint(request.data);
+    kept_ = std::make_unique<KeptAnswers>(base, key);
+  }
   if (kept_ && request.place == 0)
     for (const std::string& sentence : kept_->damaged()) log_warning(sentence);
-  const std::string kept_in = kept_ ? concat("kept in ", kept_->folder(), " (", human_bytes(key.bytes()), ")") : "";
-  if (!why_live.empty()) sentence_ = concat("asked in every step: ", why_live);
-  else if (config.teacher_answers == "cached") sentence_ = concat(kept_in, name_settings(": --teacher-answers says so"));
+  const std::string kept_in = kept_ ? concat(kKept, " in ", kept_->folder(), " (", human_bytes(key.bytes()), ")") : "";
+  const std::string asked = how == "beside" || can_be_beside ? kAskedBeside : kAskedLive;
+  if (!is_auto) sentence_ = concat(kept_ ? kept_in : asked, ": ", says_so);
+  else if (!kept_) sentence_ = concat(asked, ": ", cannot, can_be_beside ? ", and cores are left for it" : "");
   else if (kept_->num_missing() == 0) sentence_ = concat(kept_in, ": all of them are there");
   else if (!request.group) sentence_ = concat(kept_in, ": they are few enough");
-  else if (request.group->rank() == 0) sentence_ = measure(request) ? kept_in + sentence_ : "asked in every step" + sentence_;
-  // Another host may have another cache; all do as rank 0 does.
+  else if (request.group->rank() == 0) sentence_ = measure(request, can_be_beside) ? kept_in + sentence_ : asked + sentence_;
+  // Another host may have another cache, and other cores; all do as rank 0 does.
   sentence_ = agreed(request, sentence_, "where the teacher's answers come from");
-  if (!sentence_.starts_with("kept in ")) kept_.reset();
-  else if (!kept_) fail(ErrorCode::kBadInput, name_settings("--teacher-answers: rank 0 keeps them, and here "), why_live, "; use live");
+  if (!sentence_.starts_with(kKept)) kept_.reset();
+  else if (!kept_) fail(ErrorCode::kBadInput, name_settings("--teacher-answers: rank 0 keeps them, and here "), cannot, "; use live");
+  is_beside_ = sentence_.starts_with(kAskedBeside);
   sentence_ = concat("teacher: ", teacher_->title(), "; its answers are ", sentence_);
   return kept_ != nullptr;
 }
 
 /// Whether keeping them is sooner done; why, in sentence_.
-bool TeacherAnswers::measure(const TeacherRequest& request) {
+bool TeacherAnswers::measure(const TeacherRequest& request, bool can_be_beside) {
   constexpr int64_t kBatch = 16;  // Other ranks wait meanwhile.
   constexpr int kRounds = 3;
   const DataSource& source = *request.data.train;
@@ -132,33 +155,42 @@ bool TeacherAnswers::measure(const TeacherRequest& request) {
   const double answer = median(asking), read = median(reading);
   const auto of_run = static_cast<double>(request.samples_of_run) / request.pipelines;
   const double first = static_cast<double>(kept_->num_missing()) * answer / request.size;
-  const double cached = first + of_run * read, live = of_run * answer;
-  const bool keeps = cached <= live;
+  const double cached = first + of_run * read;
+  const double asked = of_run * (can_be_beside ? std::max(answer - request.student_seconds, 0.0) : answer);
+  const bool keeps = cached <= asked;
   sentence_ =
-      concat(keeps ? ", for that is sooner done: " : ", for that is sooner done than to keep them: ", human_seconds(keeps ? cached : live),
-             " against ", human_seconds(keeps ? live : cached), " (", human_seconds(answer), " to ask and ", human_seconds(read),
-             " to read, a sample)");
+      concat(keeps ? ", for that is sooner done: " : ", for that is sooner done than to keep them: ", human_seconds(keeps ? cached : asked),
+             " against ", human_seconds(keeps ? asked : cached), " (", human_seconds(answer), " to ask and ", human_seconds(read),
+             " to read, a sample",
+             can_be_beside ? concat("; beside the student's ", human_seconds(request.student_seconds), " where it is asked") : "", ")");
   return keeps;
 }
 
 at::Tensor TeacherAnswers::of(std::span<const int64_t> samples, const at::Tensor& input) const {
   const auto count = static_cast<int64_t>(samples.size());
-  if (!kept_) {
-    const at::Tensor scores = teacher_->scores(input);
-    if (scores.numel() != count * scores_)
-      fail(ErrorCode::kBadInput, name_settings("--teacher"), ": its output for ", count, " samples is ", scores.numel(), " numbers, and ",
-           count * scores_, " scores of classes were expected");
-    return scores.reshape({count, scores_});
-  }
+  if (!kept_) return checked_scores(*teacher_, input, count, scores_);
   at::Tensor scores = at::empty({count, scores_}, at::kFloat);
   for (int64_t i = 0; i < count; ++i) kept_->read(samples[static_cast<size_t>(i)], scores.mutable_data_ptr<float>() + i * scores_);
   return scores.to(input.device());
 }
 
+std::vector<float> TeacherAnswers::beside(LoadedBatch& batch, const DataShape& shape) const {
+  std::vector<float> scores(static_cast<size_t>(batch.num_local_samples() * scores_));
+  if (alpha_ == 0) return scores;  // Nothing reads them.
+  const at::Tensor input = as_tensors(batch.batch, shape).input;
+  int64_t first = 0;
+  for (const Share& piece : batch.pieces) {
+    if (piece.size() == 0) continue;
+    copy_scores(checked_scores(*teacher_, input.narrow(0, first, piece.size()), piece.size(), scores_), scores.data() + first * scores_);
+    first += piece.size();
+  }
+  return scores;
+}
+
 at::Tensor TeacherAnswers::add_to(const at::Tensor& usual, const at::Tensor& output, std::span<const int64_t> samples,
-                                  const at::Tensor& input) const {
+                                  const at::Tensor& input, const at::Tensor& given) const {
   if (alpha_ == 0 && !hints_) return usual;
-  const at::Tensor scores = of(samples, input).reshape({-1, classes_});
+  const at::Tensor scores = (given.defined() ? given.to(input.device()) : of(samples, input)).reshape({-1, classes_});
   at::Tensor loss = alpha_ == 0 ? usual : usual * (1 - alpha_) + soft_target_loss(output, scores, temperature_) * alpha_;
   if (!hints_) return loss;
   const std::vector<at::Tensor> mine = hints_->take(), of_teacher = teacher_->watched();

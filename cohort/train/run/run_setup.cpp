@@ -2,25 +2,30 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/grad_mode.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/log.h"
+#include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/shm/memory_count.h"
 #include "cohort/data/describe/description_json.h"
 #include "cohort/data/sampler.h"
 #include "cohort/job/fault.h"
+#include "cohort/job/settings/option_rules.h"
 #include "cohort/job/training/training_defaults.h"
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
 #include "cohort/plan/cost/end_memory.h"
+#include "cohort/train/batch_tensors.h"
 #include "cohort/train/device.h"
 #include "cohort/train/quantise_aware/rounded_model.h"
 #include "cohort/train/run/check_run.h"
@@ -71,6 +76,27 @@ PruningSchedule pruning_schedule(const Config& config, int64_t total_steps) {
 
 std::string pruning_sentence(const RunSetup& run) {
   return run.prunable ? describe_pruning(run.config.prune, *run.prunable, pruning_schedule(run.config, run.total_steps)) : "";
+}
+
+/// Of a step, for one sample, roughly: a backward takes two forwards. The model is whole, and stays as it is.
+double student_seconds(LayerGraph& model, const DataSource& source, c10::Device device) {
+  constexpr int64_t kSamples = 16;
+  constexpr int kRounds = 3, kForwardsOfStep = 3;
+  const at::NoGradGuard no_grad;
+  std::vector<int64_t> samples(static_cast<size_t>(std::min(kSamples, source.num_samples())));
+  std::iota(samples.begin(), samples.end(), 0);
+  Batch batch;
+  source.read(samples, batch);
+  const at::Tensor input = as_tensors(batch, source.shape()).input.to(device);
+  model.eval();
+  std::vector<double> seconds;
+  for (int round = 0; round <= kRounds; ++round) {
+    const double begin = steady_seconds();
+    model.forward(input);
+    if (round > 0) seconds.push_back(steady_seconds() - begin);  // The first one warms up.
+  }
+  model.train();
+  return kForwardsOfStep * median(seconds) / static_cast<double>(samples.size());
 }
 
 }  // namespace
@@ -128,6 +154,8 @@ void RunSetup::make_model() {
   if (!config.hint.empty()) hints = std::make_unique<StudentHints>(*model, config.hint, *data.train);
   if (options.alter_model) altered = options.alter_model(*model);
   model->to(device);
+  if (!config.teacher.empty() && config.teacher_answers == "auto" && !hints && world.rank == 0)
+    seconds_of_student = student_seconds(*model, *data.train, device);
   if (options.reports) check_goal(job, *model, *data.validation);
   parallel = parallelize(*model, job, data, group, {.fault = options.fault, .checks_pieces = options.reports});
   if (options.in_turn) in_turn = std::make_unique<InTurn>(*model, *options.in_turn, altered.borrowed, altered.order);
@@ -141,10 +169,12 @@ void RunSetup::make_teacher() {
                              .pipelines = parallel.part->num_pipelines(),
                              .place = world.local_rank,
                              .size = world.local_size,
+                             .has_loader = !is_served(job.config, job.layout) && config.virtual_time.empty(),
+                             .student_seconds = seconds_of_student,
                              .group = options.num_served > 0 ? nullptr : &group,
                              .hints = hints.get()});
   if (!teacher) return;
-  config.teacher_answers = teacher->is_cached() ? "cached" : "live";  // So that it goes on as it began.
+  config.teacher_answers = teacher->how();  // So that it goes on as it began.
   if (const PipelineRunner* const pipeline = parallel.part->pipeline(); pipeline && !pipeline->has_last_stage()) teacher->forget();
 }
 
@@ -181,7 +211,9 @@ LoaderOptions RunSetup::loader_options(int64_t first_step) const {
           .end_step = total_steps,
           .all_in_turn = in_turn != nullptr,
           .weights = job.shares.of(num_pipelines(lockstep_layout())),
-          .augmentation = Augmentation(config.augment, data.train->shape(), config.seed)};
+          .augmentation = Augmentation(config.augment, data.train->shape(), config.seed),
+          .answer = teacher && teacher->is_beside() ? [this](LoadedBatch& batch) { return teacher->beside(batch, data.train->shape()); }
+                                                    : std::function<std::vector<float>(LoadedBatch&)>()};
 }
 
 EvaluationOptions RunSetup::evaluation_options() {

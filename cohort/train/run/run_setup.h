@@ -72,6 +72,7 @@ struct RunSetup {
   std::unique_ptr<NoiseMeter> noise;        ///< Null where the noise scale is not asked for.
   StepTrace trace;                          ///< Of its last steps, where the run reports.
   std::unique_ptr<StudentHints> hints;      ///< Null where no layers are compared.
+  double seconds_of_student = 0;            ///< Rank 0's, where it is for a measurement to say how its teacher answers.
   std::unique_ptr<TeacherAnswers> teacher;  ///< Null where there is none.
   std::unique_ptr<Pruner> pruner;           ///< Null where nothing is pruned.
   std::unique_ptr<TrainingStep> step;

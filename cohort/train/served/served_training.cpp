@@ -147,7 +147,8 @@ void work_for(const Job& job, const DataSet& data, const Part& part, const Meeti
                                                                    .samples_of_run = total_steps * config.global_batch,
                                                                    .pipelines = part.num_shares,
                                                                    .place = part.worker,
-                                                                   .size = part.num_shares});
+                                                                   .size = part.num_shares,
+                                                                   .has_loader = false});
   TicketWork ticket_work(job, *data.train, *model, teacher.get());
   const std::unique_ptr<WorkerSide> side = make_worker_side(*model, job);
   ServedWorker served(*side, ticket_source(*side, tickets, ticket_work, job, total_steps),
