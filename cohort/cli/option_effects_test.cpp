@@ -223,6 +223,7 @@ std::vector<Case> setting_cases() {
       {"hint-weight", "0.1", {alone, taught}, {looked_at + " --hint conv2:conv1"}, weights},
       {"prune", "weight:0.5", {}, {alone, two, two + " --layout zero=3", alone + " --layout pp=2"}, weights},
       {"prune", "2:4", {}, {alone}, weights},
+      {"prune", "weight:0.5:uniform", {}, {alone}, weights},
       {"prune-until", "0.1", {alone}, {alone + " --prune weight:0.5"}, weights},
       {"quantize-aware",
        "8",

@@ -170,9 +170,10 @@ std::vector<Setting> settings_of_workers() {
                            parse_hints),
       number_setting(what, "hint-weight", "W", "--hint: weight of the part of the loss that compares layers (default 1)",
                      &Config::hint_weight, 0, 1e6),
-      checked_text_setting(what, "prune", "HOW",
-                           "the smallest weights become zero while it trains: weight:0.9 (that part of every matrix), 2:4, or none",
-                           &Config::prune, parse_pruning),
+      checked_text_setting(
+          what, "prune", "HOW",
+          "the smallest weights become zero while it trains: weight:0.9 (that part of all; :uniform of each matrix), 2:4, or none",
+          &Config::prune, parse_pruning),
       number_setting(what, "prune-until", "X", "part of the steps after which no more weights are pruned (default 0.7)",
                      &Config::prune_until, 0.01, 1),
       checked_text_setting(what, "quantize-aware", "BITS",

@@ -17,7 +17,7 @@ constexpr int64_t kNumPrunings = 50;
 
 std::optional<Pruning> parse_pruning(const std::string& text) {
   if (text.empty() || text == "none") return {};
-  if (text == "2:4") return Pruning{Pruning::Granularity::kTwoOfFour, 0.5};
+  if (text == "2:4") return Pruning{Pruning::Granularity::kTwoOfFour, 0.5, true};
   const size_t colon = text.find(':');
   const std::string granularity = text.substr(0, colon);
   if (granularity == "channel")
@@ -26,11 +26,17 @@ std::optional<Pruning> parse_pruning(const std::string& text) {
   if (granularity != "weight")
     fail(ErrorCode::kBadInput, name_settings("--prune "), quote_text(text), did_you_mean(granularity, {"weight", "2:4", "none"}),
          ": expected weight:SPARSITY such as weight:0.9, 2:4 or none");
-  const std::optional<double> value = colon == std::string::npos ? std::nullopt : parse_number(text.substr(colon + 1));
+  const std::string suffix = ":uniform";
+  const bool is_uniform = text.ends_with(suffix);
+  const std::string number =
+      colon == std::string::npos ? "" : text.substr(colon + 1, text.size() - colon - 1 - (is_uniform ? suffix.size() : 0));
+  const std::optional<double> value = parse_number(number);
   if (!value || !(*value > 0 && *value < 1))
     fail(ErrorCode::kBadInput, name_settings("--prune "), quote_text(text),
-         ": the sparsity is the part of the weights that becomes zero, above 0 and below 1, as in weight:0.9");
-  return Pruning{Pruning::Granularity::kWeight, *value};
+         ": the sparsity is the part of the weights that becomes zero, above 0 and below 1, as in weight:0.9, or weight:0.9:uniform for "
+         "that "
+         "part of each matrix");
+  return Pruning{Pruning::Granularity::kWeight, *value, is_uniform};
 }
 
 PruningSchedule::PruningSchedule(const Pruning& pruning, double until, bool has_trained_weights, int64_t total_steps)

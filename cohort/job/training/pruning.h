@@ -14,10 +14,11 @@ struct Pruning {
     kTwoOfFour,  ///< The two smallest of every four consecutive columns of a row.
   };
   Granularity granularity = Granularity::kWeight;
-  double sparsity = 0;  ///< Part of the weights that is zero at the end, above 0 and below 1; 0.5 for two of four.
+  double sparsity = 0;      ///< Part of the weights that is zero at the end, above 0 and below 1; 0.5 for two of four.
+  bool is_uniform = false;  ///< Of kWeight: that part of each tensor, and not of all together.
 };
 
-/// "weight:0.9" or "2:4"; "" and "none": nothing. Error(kBadInput), which names --prune, for anything else.
+/// "weight:0.9", "weight:0.9:uniform" or "2:4"; "" and "none": nothing. Error(kBadInput), which names --prune, for anything else.
 std::optional<Pruning> parse_pruning(const std::string& text);
 
 /// The gradual schedule of Zhu and Gupta 2017 (arXiv 1710.01878), equation 1: s(t) = s_f (1 - (1 - (t - begin) / (end - begin))^3).

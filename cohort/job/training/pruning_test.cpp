@@ -14,10 +14,32 @@ TEST_CASE("what --prune takes, and what it refuses by name") {
   CHECK(!parse_pruning("none"));
   CHECK(parse_pruning("weight:0.9")->sparsity == 0.9);
   CHECK(parse_pruning("weight:0.9")->granularity == Pruning::Granularity::kWeight);
+  CHECK(!parse_pruning("weight:0.9")->is_uniform);
+  CHECK(parse_pruning("weight:0.25:uniform")->sparsity == 0.25);
+  CHECK(parse_pruning("weight:0.25:uniform")->is_uniform);
   CHECK(parse_pruning("2:4")->sparsity == 0.5);
   CHECK(parse_pruning("2:4")->granularity == Pruning::Granularity::kTwoOfFour);
-  for (const char* text : {"weight", "weight:", "weight:0", "weight:1", "weight:1.5", "weight:-0.1", "weight:nan", "weight:inf", "weight:a",
-                           "weight:0.9:2", "wieght:0.9", "0.9", "2:8", "1:4", "channel:0.5", ":", "weight:0.9 "}) {
+  for (const char* text : {"weight",
+                           "weight:",
+                           "weight:0",
+                           "weight:1",
+                           "weight:1.5",
+                           "weight:-0.1",
+                           "weight:nan",
+                           "weight:inf",
+                           "weight:a",
+                           "weight:0.9:2",
+                           "weight:uniform",
+                           "weight::uniform",
+                           "weight:0.9:uniform:uniform",
+                           "2:4:uniform",
+                           "wieght:0.9",
+                           "0.9",
+                           "2:8",
+                           "1:4",
+                           "channel:0.5",
+                           ":",
+                           "weight:0.9 "}) {
     CAPTURE(text);
     CHECK_THROWS_WITH_AS(parse_pruning(text), doctest::Contains("--prune"), Error);
   }

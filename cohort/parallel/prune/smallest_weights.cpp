@@ -97,11 +97,11 @@ class Select {
     if (group_ && two_of_four_) meet_neighbours();
   }
 
-  std::vector<at::Tensor> keep(double sparsity) {
+  std::vector<at::Tensor> keep() {
     states_.clear();
     for (const DividedTensor& tensor : tensors_) {
       const int64_t most = two_of_four_ ? tensor.num_elements / 2 : tensor.num_elements;
-      states_.push_back({.left = std::min<int64_t>(most, std::llround(sparsity * static_cast<double>(tensor.num_elements)))});
+      states_.push_back({.left = std::min<int64_t>(most, std::llround(tensor.sparsity * static_cast<double>(tensor.num_elements)))});
     }
     for (int shift = 8 * static_cast<int>(sizeof(Bits)) - 8; shift >= 0; shift -= 8) round(shift);
     share_ties();
@@ -228,8 +228,7 @@ class Select {
 
 }  // namespace
 
-std::vector<at::Tensor> keep_all_but_smallest(const std::vector<DividedTensor>& tensors, Pruning::Granularity granularity, double sparsity,
-                                              Group* group) {
+std::vector<at::Tensor> keep_all_but_smallest(const std::vector<DividedTensor>& tensors, Pruning::Granularity granularity, Group* group) {
   if (tensors.empty()) return {};
   if (group && group->size() == 1) group = nullptr;
   // A rank that has nothing of any tensor takes part as the others do: only a model of doubles alone has another number of rounds.
@@ -249,10 +248,10 @@ std::vector<at::Tensor> keep_all_but_smallest(const std::vector<DividedTensor>& 
     std::vector<DividedTensor> doubles = tensors;
     for (DividedTensor& tensor : doubles)
       if (tensor.own.defined()) tensor.own = tensor.own.to(at::kDouble);
-    return Select<double>(doubles, granularity, group).keep(sparsity);
+    return Select<double>(doubles, granularity, group).keep();
   }
-  if (any_double) return Select<double>(tensors, granularity, group).keep(sparsity);
-  return Select<float>(tensors, granularity, group).keep(sparsity);
+  if (any_double) return Select<double>(tensors, granularity, group).keep();
+  return Select<float>(tensors, granularity, group).keep();
 }
 
 }  // namespace cohort

@@ -65,8 +65,8 @@ TEST_CASE("the smallest weights are those that sorting finds, ties by their plac
     for (const Granularity granularity : {Granularity::kWeight, Granularity::kTwoOfFour})
       for (const double sparsity : {0.001, 0.3, 0.5, 0.9, 0.999}) {
         std::vector<DividedTensor> tensors;
-        for (const at::Tensor& weights : some_weights(type)) tensors.push_back({"w", weights.numel(), weights, 0});
-        const std::vector<at::Tensor> keep = keep_all_but_smallest(tensors, granularity, sparsity, nullptr);
+        for (const at::Tensor& weights : some_weights(type)) tensors.push_back({"w", weights.numel(), weights, 0, sparsity});
+        const std::vector<at::Tensor> keep = keep_all_but_smallest(tensors, granularity, nullptr);
         for (size_t i = 0; i < tensors.size(); ++i) {
           CAPTURE(i);
           CAPTURE(sparsity);
@@ -99,9 +99,9 @@ TEST_CASE("ranks that divide tensors in any way find the same ones") {
       const auto rank = static_cast<size_t>(group.rank());
       for (size_t i = 0; i < whole.size(); ++i) {
         const int64_t begin = cuts[i][rank], count = cuts[i][rank + 1] - begin;
-        mine.push_back({"w", whole[i].numel(), count > 0 ? whole[i].narrow(0, begin, count) : at::Tensor(), begin});
+        mine.push_back({"w", whole[i].numel(), count > 0 ? whole[i].narrow(0, begin, count) : at::Tensor(), begin, sparsity});
       }
-      found[rank] = keep_all_but_smallest(mine, granularity, sparsity, &group);
+      found[rank] = keep_all_but_smallest(mine, granularity, &group);
     });
     for (size_t i = 0; i < whole.size(); ++i) {
       CAPTURE(round);

@@ -49,7 +49,7 @@ PrunableModel prunable_tensors(const LayerGraph& model, Pruning::Granularity gra
     } else if (granularity == Pruning::Granularity::kTwoOfFour && columns % 4 != 0) {
       out.left.push_back(concat(name, " (", columns, " columns, no multiple of 4)"));
     } else {
-      out.tensors.push_back({name, tensor.numel()});
+      out.tensors.push_back({name, tensor.numel(), tensor.sizes().vec()});
     }
   }
   if (out.tensors.empty())

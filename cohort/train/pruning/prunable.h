@@ -13,6 +13,7 @@ namespace cohort {
 struct PrunableTensor {
   std::string name;
   int64_t num_elements = 0;
+  std::vector<int64_t> shape;
 };
 
 struct PrunableModel {

@@ -1,8 +1,8 @@
 // Magnitude pruning while a model trains (Zhu and Gupta 2017, "To prune, or not to prune", arXiv 1710.01878), under any layout whose ranks
 // know which weights they update. In a step that prunes, between the exchange of gradients and the update:
 //
-//   1. the weights that are the smallest of their tensor are chosen, by their values before this update, to the schedule's sparsity;
-//      ranks that divide a tensor find them together (parallel/prune/smallest_weights.cpp)
+//   1. the weights that are the smallest of their tensor are chosen, by their values before this update, so that all together have the
+//      schedule's sparsity (layer_sparsity.cpp); ranks that divide a tensor find them together (parallel/prune/smallest_weights.cpp)
 //   2. each rank updates what it owns, as ever, and what is pruned, with its momentum, is zero behind it (parallel/prune/update_pruned.h)
 //   3. weights are gathered and read by others after that, so nobody ever sees a pruned weight
 //
@@ -19,6 +19,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/parallel/prune/smallest_weights.h"
+#include "cohort/train/pruning/layer_sparsity.h"
 
 namespace cohort {
 
@@ -33,7 +34,9 @@ Pruner::Pruner(const Pruning& pruning, const PruningSchedule& schedule, const Pr
   std::map<std::string, bool> is_here;
   for (const NamedTensor& parameter : distinct_parameters(part)) is_here[parameter.name] = true;
   for (const PrunableTensor& tensor : prunable.tensors) {
+    shapes_.push_back(tensor.shape);
     if (!is_here.contains(tensor.name)) continue;
+    places_.push_back(shapes_.size() - 1);
     tensors_.push_back(tensor);
     segments_.push_back(segments.contains(tensor.name) ? segments[tensor.name] : -1);
   }
@@ -50,9 +53,12 @@ void Pruner::begin_update(int64_t number) {
 
 void Pruner::choose(double sparsity) {
   ShardOptimizer& optimizer = *strategy_.optimizer();
+  std::vector<double> sparsities(shapes_.size(), sparsity);
+  if (pruning_.granularity == Pruning::Granularity::kWeight && !pruning_.is_uniform) sparsities = layer_sparsities(shapes_, sparsity);
   std::vector<DividedTensor> divided;
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    DividedTensor tensor{.name = tensors_[i].name, .num_elements = tensors_[i].num_elements, .own = {}, .begin = 0};
+    DividedTensor tensor{
+        .name = tensors_[i].name, .num_elements = tensors_[i].num_elements, .own = {}, .begin = 0, .sparsity = sparsities[places_[i]]};
     if (segments_[i] >= 0) {
       const Segment& segment = optimizer.segment(static_cast<size_t>(segments_[i]));
       tensor.own = segment.weights.cpu();
@@ -61,7 +67,7 @@ void Pruner::choose(double sparsity) {
     divided.push_back(std::move(tensor));
   }
   const std::vector<at::Tensor> keep =
-      keep_all_but_smallest(divided, pruning_.granularity, sparsity, strategy_.divides_optimizer() ? &group_ : nullptr);
+      keep_all_but_smallest(divided, pruning_.granularity, strategy_.divides_optimizer() ? &group_ : nullptr);
   for (size_t i = 0; i < keep.size(); ++i) {
     if (segments_[i] < 0 || !keep[i].defined()) continue;
     const auto segment = static_cast<size_t>(segments_[i]);
