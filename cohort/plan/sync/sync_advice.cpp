@@ -60,23 +60,28 @@ std::string name_of(const SyncAdviceRecord::Row& row) {
   return concat("sync=", row.sync, row.options.empty() ? "" : " with " + row.options);
 }
 
-/// "1.9 to 2.8 times as many samples a second, ..." beside step.
-std::string numbers_of(const SyncAdviceRecord::Row& row, const SyncAdviceRecord::Row& step) {
-  const std::string faster = two_digits(row.samples_per_second / step.samples_per_second) + " times as many samples a second";
-  if (row.samples_high <= 1) return faster + ", and the same training";
-  return concat(faster, ", and ", two_digits(row.samples_low), " to ", two_digits(row.samples_high), " times as many to a goal");
-}
-
 std::string times_of(const SyncAdviceRecord::Row& row) {
   const std::string low = two_digits(row.time_low), high = two_digits(row.time_high);
   return low == high ? low : low + " to " + high;
 }
 
-std::string trial_line(const SyncAdviceRecord& advice, const std::string& sync) {
-  return concat(name_settings("to see it with this model, train it with --virtual "), advice.clock, name_settings(" --layout sync="), sync,
-                ", and with sync=step");
+/// "sync=async makes 1.9 times the samples a second and needs 1.2 to 1.6 times as many, so a goal takes 0.6 to 0.8 of the time of
+/// sync=step".
+std::string compared(const SyncAdviceRecord::Row& row, const SyncAdviceRecord::Row& step) {
+  const std::string speed = two_digits(row.samples_per_second / step.samples_per_second);
+  return concat(name_of(row), " makes ", speed, " times the samples a second",
+                row.samples_high <= 1
+                    ? std::string(" in the same training")
+                    : concat(" and needs ", two_digits(row.samples_low), " to ", two_digits(row.samples_high), " times as many"),
+                ", so a goal takes ", times_of(row), " times as long as with sync=step");
 }
 
+std::string trial_line(const SyncAdviceRecord& advice, const std::string& sync) {
+  return concat("; to try it on this model, train it twice", name_settings(" with --virtual "), advice.clock,
+                name_settings(": with --layout sync="), sync, " and sync=step");
+}
+
+/// What to do, what it rests on, and where a trial may say otherwise how to make it.
 std::string sentence_for(const SyncAdviceRecord& advice, const std::string& now) {
   const SyncAdviceRecord::Row& step = advice.rows.front();
   const SyncAdviceRecord::Row *best = nullptr, *hope = nullptr;
@@ -84,21 +89,20 @@ std::string sentence_for(const SyncAdviceRecord& advice, const std::string& now)
     if (row.sync == advice.sync && row.options == advice.options) best = &row;
     if (&row != &step && row.samples_high > 1 && (!hope || row.time_low < hope->time_low)) hope = &row;
   }
-  const auto maybe = [&]() -> std::string {
-    if (!hope || hope->time_low > kWorthTrying * best->time_low || hope->sync == now) return "";
-    return concat("; sync=", hope->sync, " may be sooner still (", times_of(*hope),
-                  " times the time of step): ", trial_line(advice, hope->sync));
-  };
+  const bool is_step_now = now.empty() || now == "step";
   if (best == &step) {
-    const std::string rest = hope ? concat(name_of(*hope), " makes ", numbers_of(*hope, step)) : "nothing else goes";
-    const std::string keep = now.empty() || now == "step" ? "sync=step is right here" : "sync=step would be sooner at a goal here";
-    if (!hope || hope->time_low > kWorthTrying) return concat(keep, ": ", rest, ", ", times_of(*hope), " times the time");
-    return concat(now.empty() || now == "step" ? "sync=step, unless a trial says otherwise" : "sync=step is the safe choice here", ": ",
-                  rest, ", ", times_of(*hope), " times the time; ", trial_line(advice, hope->sync));
+    const bool is_close = hope && hope->time_low <= kWorthTrying;
+    const char* const what = is_close
+                                 ? (is_step_now ? "keep sync=step, unless a trial says otherwise: " : "sync=step is the safe choice here: ")
+                                 : (is_step_now ? "sync=step is right here: " : "sync=step would be sooner at a goal here: ");
+    return concat(what, hope ? compared(*hope, step) : "nothing else goes", is_close ? trial_line(advice, hope->sync) : "");
   }
   const bool is_in_use = best->sync == now && best->options.empty();
-  return concat(name_of(*best), is_in_use ? " is right here: " : " would be sooner at a goal here: ", numbers_of(*best, step), ", ",
-                times_of(*best), " times the time of sync=step", maybe());
+  std::string sentence = concat(name_of(*best), is_in_use ? " is right here: it" : " would be sooner at a goal here: it",
+                                compared(*best, step).substr(name_of(*best).size()));
+  if (hope && hope->time_low <= kWorthTrying * best->time_low && hope->sync != now)
+    sentence += concat("; sync=", hope->sync, " may be sooner still, at ", times_of(*hope), trial_line(advice, hope->sync));
+  return sentence;
 }
 
 }  // namespace

@@ -53,9 +53,10 @@ TEST_CASE("one worker that is always slower: the same training with shares by sp
       slow, "step", paces({{"shares", 4900}, {"step", 1569}, {"async", 4830}, {"stale:2", 4668}, {"local:4", 1592}, {"local:16", 1600}}));
   CHECK(advice.sync == "step");
   CHECK(advice.options == name_settings("--shares auto"));
-  CHECK(advice.sentence ==
-        "sync=step with " + name_settings("--shares auto") +
-            " would be sooner at a goal here: 3.1 times as many samples a second, and the same training, 0.32 times the time of sync=step");
+  CHECK(advice.sentence == "sync=step with " + name_settings("--shares auto") +
+                               " would be sooner at a goal here: it makes 3.1 times the samples a second in the same training, so a goal "
+                               "takes 0.32 times as long "
+                               "as with sync=step");
 }
 
 TEST_CASE("shares by speed: what a measured step took beside the slowest worker's computing stays") {
@@ -73,12 +74,14 @@ TEST_CASE("a slow link: local steps; pauses: a trial decides") {
   const SyncAdviceRecord link =
       advise_sync(four_workers(), "step", paces({{"step", 1018}, {"async", 483}, {"stale:2", 483}, {"local:4", 2736}, {"local:16", 3200}}));
   CHECK(link.sync == "local:4");
-  CHECK(link.sentence.find("sync=local:4 would be sooner at a goal here: 2.7 times as many samples a second, and 1.1 to 1.5 times as many "
-                           "to a goal, 0.42 to 0.54 times the time of sync=step") == 0);
+  CHECK(
+      link.sentence.find("sync=local:4 would be sooner at a goal here: it makes 2.7 times the samples a second and needs 1.1 to 1.5 times "
+                         "as many, so a goal takes 0.42 to 0.54 times as long as with sync=step") == 0);
   const SyncAdviceRecord pauses = advise_sync(
       four_workers(), "step", paces({{"step", 2116}, {"async", 4048}, {"stale:2", 2447}, {"local:4", 2265}, {"local:16", 2900}}));
   CHECK(pauses.sync == "step");
-  CHECK(pauses.sentence.find("sync=step, unless a trial says otherwise: sync=async makes 1.9 times as many samples a second") == 0);
+  CHECK(pauses.sentence.find("keep sync=step, unless a trial says otherwise: sync=async makes 1.9 times the samples a second and needs ") ==
+        0);
   CHECK(pauses.sentence.find("workers=4,link=100us:10Gbit,compute=0.02") != std::string::npos);
 }
 
