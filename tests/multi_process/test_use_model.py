@@ -1,5 +1,6 @@
 """Using what was trained: evaluate says what the training said, whatever the layout was; exported files are used alike in C++ and Python; answers and text; every
 bad input is refused in one line and prints nothing."""
+import gzip
 import json
 import os
 import pathlib
@@ -314,6 +315,8 @@ def test_predict_pictures_and_text():
         asked = subprocess.run([COHORT, "predict", folder / "text", "-", "--json"], input="ab\n" + "a" * 30 + "\n", capture_output=True, text=True)
         check([json.loads(line) for line in asked.stdout.splitlines()] == answers, asked)
         refused(["predict", folder / "text", "-", "-"], "given twice")
+        asked = subprocess.run([COHORT, "predict", folder / "text", "-"], input=gzip.compress(b"ab\n"), capture_output=True)
+        check(asked.returncode == 2 and not asked.stdout and b"compressed with gzip" in asked.stderr and asked.stderr.count(b"\n") == 1, asked)
 
 
 def test_predict_rows_and_tensors():

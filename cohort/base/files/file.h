@@ -34,7 +34,7 @@ class UniqueDescriptor {
   int descriptor_ = -1;
 };
 
-/// Throws Error(code) "cannot <action> <path>: <text of errno_value>".
+/// Throws Error(code) "cannot <action> <path>: <text of errno_value>"; kBadInput for a name that is too long.
 [[noreturn]] void fail_errno(ErrorCode code, const std::string& action, const std::string& path, int errno_value);
 
 /// open(2) with O_CLOEXEC, repeated on EINTR. Error(kBadInput) when it fails for reading, Error(kFailed) when it fails for writing.

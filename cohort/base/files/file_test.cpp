@@ -68,6 +68,13 @@ TEST_CASE("read_small_file bounds what it reads and refuses what is no file") {
   CHECK(read_small_file(folder / "empty", 0).empty());
 }
 
+TEST_CASE("a name that is too long is bad input, for writing too") {
+  const TemporaryFolder folder;
+  const std::string name = folder / std::string(300, 'a');
+  for (const int flags : {O_RDONLY, O_WRONLY | O_CREAT})
+    CHECK(error_of([&] { open_file(name, flags); }, ErrorCode::kBadInput).find("too long") != std::string::npos);
+}
+
 TEST_CASE("write_file_atomically replaces and leaves no temporary name") {
   TemporaryFolder folder;
   write_file_atomically(folder / "a", "one");
