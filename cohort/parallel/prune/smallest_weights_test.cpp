@@ -118,7 +118,7 @@ TEST_CASE("what is zero already is pruned first, and two of four leaves two of e
   torch::manual_seed(8);
   const at::Tensor weights = at::randn({400}), before = by_sorting(weights, Granularity::kTwoOfFour, 0.3);
   const at::Tensor pruned = weights * before;
-  const at::Tensor after = keep_all_but_smallest({{"w", 400, pruned, 0}}, Granularity::kTwoOfFour, 0.5, nullptr).front();
+  const at::Tensor after = keep_all_but_smallest({{"w", 400, pruned, 0, 0.5}}, Granularity::kTwoOfFour, nullptr).front();
   CHECK((after <= before).all().item<bool>());
   CHECK(after.view({100, 4}).sum(1).eq(2).all().item<bool>());
 }
