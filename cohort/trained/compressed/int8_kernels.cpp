@@ -2,12 +2,15 @@
 // engine that is set while they are packed ("x86": oneDNN where the CPU has VNNI and a convolution is of the kind that it is quicker for,
 // else FBGEMM); the packed weight knows its kernel from then on. The engine ONEDNN by itself is not used: its dynamic product ends the
 // process in 2.13. With oneDNN a packed convolution keeps what its first call was made of, the ReLU too: a kernel is of one layer, whose
-// ReLU never changes.
+// ReLU never changes. Inputs of another size it makes anew in every call, which costs 40 us: as much as a small layer. So a layer packs its
+// weights again for another size, and keeps kMostKernels of them.
 
 #include "cohort/trained/compressed/int8_kernels.h"
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/cpu/Utils.h>
 #include <ATen/ops/_make_per_channel_quantized_tensor.h>
 #include <ATen/ops/quantize_per_tensor.h>
 #include <ATen/ops/zeros.h>
@@ -21,6 +24,8 @@
 
 namespace cohort {
 namespace {
+
+constexpr size_t kMostKernels = 3;  // Of one layer: for a batch, its rest, and single inputs.
 
 /// The quickest engine here that has all kernels; none where this LibTorch was built without.
 std::optional<at::QEngine> int8_engine() {
@@ -75,6 +80,15 @@ std::optional<at::Tensor> given(const at::Tensor& bias) { return bias.defined() 
 
 c10::List<int64_t> list_of(at::IntArrayRef values) { return c10::List<int64_t>(values); }
 
+using PackedConv2d = c10::intrusive_ptr<ConvPackedParamsBase<2>>;
+
+PackedConv2d pack_conv2d(const at::Tensor& weight, const std::optional<at::Tensor>& bias, const c10::List<int64_t>& stride,
+                         const c10::List<int64_t>& padding, const c10::List<int64_t>& dilation, int64_t groups) {
+  using Pack = PackedConv2d(at::Tensor, std::optional<at::Tensor>, c10::List<int64_t>, c10::List<int64_t>, c10::List<int64_t>, int64_t);
+  const EngineGuard engine;
+  return int8_operator<Pack>("quantized::conv2d_prepack").call(weight, bias, stride, padding, dilation, groups);
+}
+
 }  // namespace
 
 bool has_int8_kernels() { return int8_engine().has_value(); }
@@ -114,21 +128,42 @@ at::Tensor Int8Linear::forward_dynamic(const at::Tensor& input) const {
 }
 
 Int8Conv2d::Int8Conv2d(const Codes& weight, const at::Tensor& bias, const torch::nn::Conv2dImpl& conv) : torch::nn::Module("Int8Conv2d") {
-  using Pack = c10::intrusive_ptr<ConvPackedParamsBase<2>>(at::Tensor, std::optional<at::Tensor>, c10::List<int64_t>, c10::List<int64_t>,
-                                                           c10::List<int64_t>, int64_t);
   if (!has_int8_kernel(conv)) fail(ErrorCode::kBadInput, "a convolution that pads otherwise than with zeros has no int8 kernel");
   const auto& options = conv.options;
   const auto& padding = std::get<torch::ExpandingArray<2>>(options.padding());
-  const EngineGuard engine;
-  packed_ = int8_operator<Pack>("quantized::conv2d_prepack")
-                .call(int8_weight(weight), given(bias), list_of(*options.stride()), list_of(*padding), list_of(*options.dilation()),
-                      options.groups());
+  kernels_.push_back({{},
+                      0,
+                      pack_conv2d(int8_weight(weight), given(bias), list_of(*options.stride()), list_of(*padding),
+                                  list_of(*options.dilation()), options.groups())});
+}
+
+const Int8Conv2d::Packed& Int8Conv2d::packed_for(const at::Tensor& input) const {
+  const int threads = at::get_num_threads();
+  const auto fits = [&](const Kernel& kernel) { return kernel.threads == threads && input.sizes() == kernel.sizes; };
+  const auto found = std::find_if(kernels_.begin(), kernels_.end(), fits);
+  if (found == kernels_.end()) {
+    Kernel made{input.sizes().vec(), threads, kernels_.front().packed};
+    const bool is_first = kernels_.front().sizes.empty();
+    if (is_first || !at::cpu::is_avx512_vnni_supported()) {
+      kernels_.clear();  // FBGEMM has one for all sizes.
+    } else {
+      const auto [weight, bias] = made.packed->unpack();
+      made.packed =
+          pack_conv2d(weight, bias, made.packed->stride(), made.packed->padding(), made.packed->dilation(), made.packed->groups());
+      if (kernels_.size() == kMostKernels) kernels_.pop_back();
+    }
+    kernels_.insert(kernels_.begin(), std::move(made));
+  } else {
+    std::rotate(kernels_.begin(), found, found + 1);
+  }
+  return kernels_.front().packed;
 }
 
 at::Tensor Int8Conv2d::forward_static(const at::Tensor& input, const CompressedLayer& how) const {
   const at::Tensor codes = to_int8(input, how.input);
-  return how.relu ? packed_->apply_relu(codes, how.output.scale, how.output.zero_point)
-                  : packed_->apply(codes, how.output.scale, how.output.zero_point);
+  const Packed& packed = packed_for(codes);
+  return how.relu ? packed->apply_relu(codes, how.output.scale, how.output.zero_point)
+                  : packed->apply(codes, how.output.scale, how.output.zero_point);
 }
 
 bool has_int8_kernel(const torch::nn::Conv2dImpl& conv) {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "cohort/trained/compressed/coded_tensor.h"
 
@@ -50,7 +51,16 @@ class Int8Conv2d : public torch::nn::Module {
   at::Tensor forward_static(const at::Tensor& input, const CompressedLayer& how) const;
 
  private:
-  c10::intrusive_ptr<ConvPackedParamsBase<2>> packed_;
+  using Packed = c10::intrusive_ptr<ConvPackedParamsBase<2>>;
+  const Packed& packed_for(const at::Tensor& input) const;
+
+  /// Of inputs of one size, and a number of threads; the newest first, never empty.
+  struct Kernel {
+    std::vector<int64_t> sizes;
+    int threads;
+    Packed packed;
+  };
+  mutable std::vector<Kernel> kernels_;
 };
 
 /// Whether Int8Conv2d does what `conv` does: it pads with zeros, by a number of pixels that its options say.

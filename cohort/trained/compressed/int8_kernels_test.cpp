@@ -4,6 +4,7 @@
 #include "cohort/trained/compressed/int8_kernels.h"
 
 #include <ATen/ops/conv2d.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/randn.h>
 #include <doctest/doctest.h>
@@ -99,6 +100,20 @@ TEST_CASE("a convolution of codes, with stride, padding, dilation and groups") {
       check_codes(kernel.forward_static(input, how), exact, how);
     }
   }
+}
+
+TEST_CASE("a convolution gives each input what a kernel of its own gives, whatever sizes came before") {
+  torch::manual_seed(9);
+  const Exact layer({6, 4, 3, 3});
+  const torch::nn::Conv2dImpl conv(torch::nn::Conv2dOptions(4, 6, 3).padding(1));
+  const CompressedLayer how{.name = "c", .form = CompressedLayer::Form::kStatic, .input = {0.05, 60}, .output = {0.3, 64}};
+  const Int8Conv2d kernel(layer.codes, layer.bias, conv);
+  for (const int64_t samples : {1, 64, 1, 64, 7, 3, 2, 1, 64, 64})
+    for (const int64_t size : {8, 5}) {
+      const at::Tensor input = at::randn({samples, 4, size, size});
+      const Int8Conv2d own(layer.codes, layer.bias, conv);
+      CHECK(at::equal(kernel.forward_static(input, how).int_repr(), own.forward_static(input, how).int_repr()));
+    }
 }
 
 TEST_CASE("convolutions that have no kernel are told apart") {
