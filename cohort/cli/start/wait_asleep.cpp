@@ -1,9 +1,10 @@
 // OpenMP's threads spin for milliseconds at the end of each parallel loop. Where one of them shares its core with another program it is
 // late by a time slice, while the others spin: a step of a CNN on two cores beside one busy program took 1.3 times as long as with
 // threads that sleep, and alone the same (bench/busy_core.py). libgomp reads its variables when it is loaded, and it is loaded before
-// main(), so only a new process image can change them.
+// main(), so only a new process image can change them. While that one is loaded it has no handlers: Ctrl-C is held back until it has.
 #include "cohort/cli/start/wait_asleep.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +22,7 @@ namespace cohort {
 namespace {
 
 constexpr const char* kVariable = "OMP_WAIT_POLICY";
+constexpr const char *kHeldBack = "held back", *kAsItWas = "1";  // Values of kThreadsSleepVariable: Ctrl-C while the program starts again.
 constexpr std::chrono::milliseconds kBetweenLooks{3};
 constexpr int kNumLooks = 5;
 
@@ -43,6 +45,15 @@ int64_t number_behind(const std::string& option, int argc, char** argv) {
   return number;
 }
 
+/// Returns whether it was not so before.
+bool set_interrupts(int how) {
+  sigset_t interrupt, before;
+  sigemptyset(&interrupt);
+  sigaddset(&interrupt, SIGINT);
+  ::sigprocmask(how, &interrupt, &before);
+  return (sigismember(&before, SIGINT) == 1) != (how == SIG_BLOCK);
+}
+
 bool has_word(const std::string& word, int argc, char** argv) { return std::find(argv, argv + argc, word) != argv + argc; }
 
 }  // namespace
@@ -59,6 +70,10 @@ int num_running_elsewhere() {
 
 void wait_asleep_where_cores_are_taken(int argc, char** argv) {
   constexpr std::array<const char*, 8> kVerbs = {"train", "verify", "study", "plan", "evaluate", "predict", "sample", "compress"};
+  if (const char* const again = std::getenv(kThreadsSleepVariable); again && std::string(again) == kHeldBack) {
+    ::setenv(kThreadsSleepVariable, kAsItWas, 1);
+    set_interrupts(SIG_UNBLOCK);
+  }
   const std::string verb = argc > 1 ? argv[1] : "";
   if (std::find(kVerbs.begin(), kVerbs.end(), verb) == kVerbs.end()) return;
   for (const char* const name : {kVariable, "GOMP_SPINCOUNT", "KMP_BLOCKTIME"})
@@ -72,8 +87,10 @@ void wait_asleep_where_cores_are_taken(int argc, char** argv) {
   const int64_t threads = asked > 0 ? asked : std::max<int64_t>(1, num_usable_cores() / ranks);
   if (threads == 1 || num_running_elsewhere() + threads * ranks <= ::sysconf(_SC_NPROCESSORS_ONLN)) return;
   ::setenv(kVariable, "passive", 1);
-  ::setenv(kThreadsSleepVariable, "1", 1);  // So that a training tells of it.
+  const bool holds_back = set_interrupts(SIG_BLOCK);
+  ::setenv(kThreadsSleepVariable, holds_back ? kHeldBack : kAsItWas, 1);  // So that a training tells of it.
   ::execv("/proc/self/exe", argv);
+  if (holds_back) set_interrupts(SIG_UNBLOCK);
   ::unsetenv(kVariable);
   ::unsetenv(kThreadsSleepVariable);
 }

@@ -159,9 +159,11 @@ bool TeacherAnswers::measure(const TeacherRequest& request, bool can_be_beside) 
   const double asked = of_run * (can_be_beside ? std::max(answer - request.student_seconds, 0.0) : answer);
   const bool keeps = cached <= asked;
   sentence_ =
-      concat(keeps ? ", for that is sooner done: " : ", for that is sooner done than to keep them: ", human_seconds(keeps ? cached : asked),
-             " against ", human_seconds(keeps ? asked : cached), " (", human_seconds(answer), " to ask and ", human_seconds(read),
-             " to read, a sample",
+      concat(keeps           ? ", for that is sooner done: "
+             : can_be_beside ? ", for that costs the training less than to keep them: "
+                             : ", for that is sooner done than to keep them: ",
+             human_seconds(keeps ? cached : asked), " against ", human_seconds(keeps ? asked : cached), " (", human_seconds(answer),
+             " to ask and ", human_seconds(read), " to read, a sample",
              can_be_beside ? concat("; beside the student's ", human_seconds(request.student_seconds), " where it is asked") : "", ")");
   return keeps;
 }
