@@ -31,6 +31,7 @@ struct Comparison {
 std::string times(double original, double compressed, const Comparison& words) {
   if (!(compressed > 0 && original > 0)) return "";
   const double factor = original / compressed;
+  if (std::abs(factor - 1) < 0.005) return "the same";
   return factor >= 0.995 ? concat(with_digits("%.2f", factor), " x ", words.better)
                          : concat(with_digits("%.2f", 1 / factor), " x ", words.worse);
 }

@@ -10,6 +10,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/safetensors.h"
+#include "cohort/base/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/images/idx.h"
 #include "cohort/data/images/image_source.h"
@@ -115,10 +116,14 @@ InputStream::Source InputStream::lines(const std::function<Source(const std::str
   return [this, source_of_line, current, number](NamedInput& input) {
     std::string line;
     while (!*current || !(*current)(input)) {
+      int64_t first_empty = 0;
       do {
         if (!read_line(standard_input_, line)) return false;
         ++*number;
+        if (line.empty() && first_empty == 0) first_empty = *number;
       } while (line.empty());
+      if (first_empty > 0)
+        log_warning(concat("stdin:", first_empty, " is an empty line, which gets no answer; the others keep their numbers"));
       *current = source_of_line(line, concat("stdin:", *number));
     }
     return true;

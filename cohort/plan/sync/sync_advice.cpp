@@ -51,8 +51,9 @@ SyncConditions with_shares(SyncConditions conditions) {
   return conditions;
 }
 
-std::string two_digits(double number) {
-  const double scale = number >= 10 ? 1 : number >= 0.995 ? 10 : 100;
+/// To hundredths, so that the factors of a product can be seen to be those.
+std::string hundredths(double number) {
+  const double scale = number >= 99.5 ? 1 : 100;
   return concat(std::round(scale * number) / scale);
 }
 
@@ -61,19 +62,19 @@ std::string name_of(const SyncAdviceRecord::Row& row) {
 }
 
 std::string times_of(const SyncAdviceRecord::Row& row) {
-  const std::string low = two_digits(row.time_low), high = two_digits(row.time_high);
+  const std::string low = hundredths(row.time_low), high = hundredths(row.time_high);
   return low == high ? low : low + " to " + high;
 }
 
 /// "sync=async makes 1.9 times the samples a second and needs 1.2 to 1.6 times as many, so a goal takes 0.6 to 0.8 of the time of
 /// sync=step".
 std::string compared(const SyncAdviceRecord::Row& row, const SyncAdviceRecord::Row& step) {
-  const std::string speed = two_digits(row.samples_per_second / step.samples_per_second);
+  const std::string speed = hundredths(row.samples_per_second / step.samples_per_second);
   return concat(name_of(row), " makes ", speed, " times the samples a second",
                 row.samples_high <= 1
                     ? std::string(" in the same training")
-                    : concat(" and needs ", two_digits(row.samples_low), " to ", two_digits(row.samples_high), " times as many"),
-                ", so a goal takes ", times_of(row), " times as long as with sync=step");
+                    : concat(" and needs ", hundredths(row.samples_low), " to ", hundredths(row.samples_high), " times as many"),
+                ", so a goal takes ", times_of(row), " times as long as with ", row.sync == "step" ? "equal shares" : "sync=step");
 }
 
 std::string trial_line(const SyncAdviceRecord& advice, const std::string& sync) {

@@ -102,12 +102,15 @@ bool TeacherAnswers::decide(const TeacherRequest& request) {
   const bool is_auto = how == "auto";
   AnswersKey key{fingerprint_, "", request.data.train->num_samples(), scores_};
   const std::string base = default_answers_folder();
-  const std::string says_so = name_settings("--teacher-answers says so");
+  const int cores_wanted = 2 * request.size * at::get_num_threads();
+  const bool has_cores = num_usable_cores() >= cores_wanted;
+  const std::string says_so =
+      concat(request.config.resume ? "the run began so" : name_settings("--teacher-answers says so"),
+             how == "beside" && !has_cores ? concat("; it shares the student's cores, for there are not ", cores_wanted, " of them") : "");
   const std::string cannot = why_not_kept(request, base, key.bytes());
   if (how == "cached" && !cannot.empty())
     fail(ErrorCode::kBadInput, name_settings("--teacher-answers cached: "), cannot, name_settings("; set XDG_CACHE_HOME, or use live"));
-  const int cores_wanted = 2 * request.size * at::get_num_threads();
-  const bool can_be_beside = is_auto && !hints_ && request.has_loader && num_usable_cores() >= cores_wanted;
+  const bool can_be_beside = is_auto && !hints_ && request.has_loader && has_cores;
   if (cannot.empty() && (is_auto || how == "cached")) {
     key.data = data_fingerprint(request.data);
     kept_ = std::make_unique<KeptAnswers>(base, key);
@@ -158,13 +161,13 @@ bool TeacherAnswers::measure(const TeacherRequest& request, bool can_be_beside) 
   const double cached = first + of_run * read;
   const double asked = of_run * (can_be_beside ? std::max(answer - request.student_seconds, 0.0) : answer);
   const bool keeps = cached <= asked;
-  sentence_ =
-      concat(keeps           ? ", for that is sooner done: "
-             : can_be_beside ? ", for that costs the training less than to keep them: "
-                             : ", for that is sooner done than to keep them: ",
-             human_seconds(keeps ? cached : asked), " against ", human_seconds(keeps ? asked : cached), " (", human_seconds(answer),
-             " to ask and ", human_seconds(read), " to read, a sample",
-             can_be_beside ? concat("; beside the student's ", human_seconds(request.student_seconds), " where it is asked") : "", ")");
+  const std::string each = concat(" (a sample: ", human_seconds(answer), " to ask",
+                                  can_be_beside ? concat(" beside the student's ", human_seconds(request.student_seconds)) : "", ", ",
+                                  human_seconds(read), " to read)");
+  const std::string of_kept = human_seconds(cached), of_asked = human_seconds(asked);
+  if (keeps) sentence_ = concat(", for that is sooner done: ", of_kept, " against ", of_asked, each);
+  else if (can_be_beside) sentence_ = concat(", for that adds ", of_asked, " to the training, and to keep them ", of_kept, each);
+  else sentence_ = concat(", for that is sooner done than to keep them: ", of_asked, " against ", of_kept, each);
   return keeps;
 }
 

@@ -2,11 +2,15 @@
 
 #include <torch/nn/modules/embedding.h>
 
+#include <algorithm>
+#include <cmath>
+#include <optional>
 #include <set>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/parallel/parameters.h"
+#include "cohort/train/pruning/layer_sparsity.h"
 
 namespace cohort {
 namespace {
@@ -60,9 +64,20 @@ PrunableModel prunable_tensors(const LayerGraph& model, Pruning::Granularity gra
 
 std::string describe_pruning(const std::string& how, const PrunableModel& model, const PruningSchedule& schedule) {
   std::string text =
-      concat("prune ", how, ": ", model.tensors.size(), model.tensors.size() == 1 ? " tensor, " : " tensors, ",
+      concat("prune ", how, ": of ", model.tensors.size(), model.tensors.size() == 1 ? " tensor" : " tensors", " with ",
              with_commas(model.num_elements()), " of ", with_commas(model.num_parameters), " parameters, from step ", schedule.begin() + 1,
              " to ", schedule.end() + 1, schedule.interval() == 1 ? std::string() : concat(", every ", schedule.interval(), " steps"));
+  const std::optional<Pruning> pruning = parse_pruning(how);
+  if (pruning && pruning->granularity == Pruning::Granularity::kWeight && !pruning->is_uniform && model.tensors.size() > 1) {
+    std::vector<std::vector<int64_t>> shapes;
+    for (const PrunableTensor& tensor : model.tensors) shapes.push_back(tensor.shape);
+    const std::vector<double> parts = layer_sparsities(shapes, pruning->sparsity);
+    const auto [least, most] = std::minmax_element(parts.begin(), parts.end());
+    const auto part_of = [&](const auto& part) {
+      return concat(std::round(1000 * *part) / 10, " % of ", model.tensors[static_cast<size_t>(part - parts.begin())].name);
+    };
+    text += concat("; by their shapes from ", part_of(least), " to ", part_of(most));
+  }
   if (!model.left.empty()) text += "; left: " + join(model.left, ", ");
   return text;
 }

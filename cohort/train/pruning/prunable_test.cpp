@@ -37,6 +37,18 @@ TEST_CASE("matrices and kernels are pruned, but for the first convolution, embed
   for (const std::string& name : found("vgg11:width=4,hidden=16,norm=batch", kPictures)) CHECK(name.find("norm") == std::string::npos);
 }
 
+TEST_CASE("what a training says of its pruning: what may become zero, and which matrix bears most and least of it") {
+  const PrunableModel found = prunable_tensors(*build_model("cnn:conv1=4,conv2=8,hidden=16", kPictures, 1), Granularity::kWeight);
+  const auto said = [&](const char* how) {
+    const Pruning pruning = *parse_pruning(how);
+    return describe_pruning(how, found, PruningSchedule(pruning, 0.7, false, 100));
+  };
+  const std::string shared = said("weight:0.9");
+  CHECK(shared.find("prune weight:0.9: of 3 tensors with 2,016 of ") == 0);
+  CHECK(shared.find("; by their shapes from 0 % of output.weight to ") != std::string::npos);
+  CHECK(said("weight:0.9:uniform").find("by their shapes") == std::string::npos);
+}
+
 TEST_CASE("two of four leaves rows that do not divide, and says so; what is frozen is left") {
   const auto model = build_model("cnn:conv1=3,conv2=8,hidden=16", kPictures, 1);
   const PrunableModel found = prunable_tensors(*model, Granularity::kTwoOfFour);

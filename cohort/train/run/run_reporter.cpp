@@ -381,7 +381,7 @@ void RunReporter::end(TrainResult& result) {
 std::string RunReporter::result_sentence(const TrainResult& result) const {
   const bool is_regression = run_.data.train->shape().regression;
   const auto quality = [&](double error) {
-    return is_regression ? concat("error ", error, " of a deviation") : concat("accuracy ", 100 * (1 - error), " %");
+    return is_regression ? concat("error ", error, " of a deviation") : concat("accuracy ", std::round(1e4 * (1 - error)) / 100, " %");
   };
   std::string text = concat("validation loss ", result.val_loss);
   if (last_evaluation_.has_error()) text += ", " + quality(result.val_error);
