@@ -7,9 +7,11 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <set>
 #include <string_view>
+#include <system_error>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
@@ -339,6 +341,11 @@ int run_one_of(const std::vector<Verb>& verbs, int argc, char** argv) {
     if (*error.what() == 0) return static_cast<int>(error.code());  // Ranks have said it.
     print_error(error);
     return static_cast<int>(error.code());
+  } catch (const std::filesystem::filesystem_error& error) {
+    const bool is_bad_name = error.code() == std::errc::filename_too_long;
+    const int code = static_cast<int>(is_bad_name ? ErrorCode::kBadInput : ErrorCode::kFailed);
+    log_failure(code, concat("cannot use ", error.path1().string(), ": ", error.code().message()));
+    return code;
   } catch (const std::exception& error) {
     std::string text = error.what();
     text = text.substr(0, text.find("\nException raised from"));

@@ -158,7 +158,6 @@ TEST_CASE("teacher's answers: beside they are those of live to the last bit, pie
   const Config config = config_of(path, "beside"), asked = config_of(path, "live");
   const TeacherAnswers beside({.config = config, .data = data}), live({.config = asked, .data = data});
   CHECK(beside.is_beside());
-  CHECK(std::string(beside.how()) == "beside");
   CHECK(!live.is_beside());
   CHECK(beside.sentence().find("asked for beside the student, some steps ahead: --teacher-answers says so") != std::string::npos);
   Loader loader(data.train, {.global_batch = 21, .seed = 3, .pieces = 4, .end_step = 3, .answer = [&](LoadedBatch& batch) {
@@ -193,7 +192,7 @@ TEST_CASE("teacher's answers: a choice is measured, and a run that is long enoug
   Group alone;
   const TeacherAnswers short_run({.config = config, .data = data, .samples_of_run = 4, .group = &alone});
   CHECK(!short_run.is_cached());
-  CHECK(short_run.sentence().find("to keep them: ") != std::string::npos);
+  CHECK(short_run.sentence().find("to keep them") != std::string::npos);
   const TeacherAnswers long_run({.config = config, .data = data, .samples_of_run = 1'000'000, .group = &alone});
   CHECK(long_run.is_cached());
   CHECK(long_run.sentence().find("for that is sooner done: ") != std::string::npos);
@@ -210,6 +209,10 @@ TEST_CASE("teacher's answers: a choice is measured, and a run that is long enoug
     const TeacherAnswers chosen(
         {.config = changed, .data = data, .samples_of_run = 4, .size = processes, .student_seconds = 1, .group = &alone});
     CHECK(chosen.is_beside() == (num_usable_cores() >= 2 * processes));
+    const Config as_before = config_of(path, "asked");  // What a run that began so has in its configuration.
+    const TeacherAnswers resumed({.config = as_before, .data = data, .size = processes, .group = &alone});
+    CHECK(!resumed.is_cached());
+    CHECK(resumed.is_beside() == chosen.is_beside());
   }
   const TeacherAnswers without({.config = changed, .data = data, .samples_of_run = 4, .has_loader = false, .group = &alone});
   CHECK(!without.is_beside());

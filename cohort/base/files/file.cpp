@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -106,6 +107,11 @@ std::string read_small_file(const std::string& path, size_t max_bytes) {
 
 void check_replaceable_file(const std::string& path) {
   struct stat status{};
+  // It is written under a longer name first.
+  const size_t slash = path.rfind('/'), length = slash == std::string::npos ? path.size() : path.size() - slash - 1;
+  const size_t most = NAME_MAX - temporary_name("").size();
+  if (length > most)
+    fail(ErrorCode::kBadInput, "cannot write ", path, ": its name has ", length, " letters, and at most ", most, " are possible");
   // A folder stays as it is: `rename` refuses it.
   if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
     fail(ErrorCode::kBadInput, "cannot write ", path, ": it is ",

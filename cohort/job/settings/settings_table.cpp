@@ -161,10 +161,10 @@ std::vector<Setting> settings_of_workers() {
                      1000),
       number_setting(what, "alpha", "A", "--teacher: weight of the part of the loss that is against it (default 0.9)", &Config::alpha, 0,
                      1),
-      text_setting(
-          what, "teacher-answers", "HOW",
-          "--teacher: cached (kept in the user's cache), live (asked in every step), beside (on cores of its own), or auto (measured)",
-          &Config::teacher_answers, {"auto", "cached", "live", "beside"}),
+      text_setting(what, "teacher-answers", "HOW",
+                   "--teacher: cached (kept in the user's cache), live (asked in every step), beside (on cores of its own), asked (one of "
+                   "these two), or auto",
+                   &Config::teacher_answers, {"auto", "cached", "live", "beside", "asked"}),
       checked_text_setting(what, "hint", "STUDENT:TEACHER,..",
                            "--teacher: layers of both that are to look at the same places, as conv2:conv2, or none", &Config::hint,
                            parse_hints),

@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <system_error>
 #include <utility>
@@ -167,6 +168,19 @@ void remove_empty_folders(fs::path path, const fs::path& last) {
   for (std::error_code error; fs::remove(path, error) && path != last;) path = path.parent_path();
 }
 
+/// Another report of the same run may put its own there between the two calls.
+void replace_folder(const fs::path& from, const fs::path& to) {
+  constexpr int kMostTries = 100;
+  for (int i = 1;; ++i) {
+    fs::remove_all(to);
+    std::error_code error;
+    fs::rename(from, to, error);
+    if (!error) return;
+    if (i == kMostTries || (error != std::errc::directory_not_empty && error != std::errc::file_exists))
+      throw fs::filesystem_error("rename", from, to, error);
+  }
+}
+
 void write_experiment(const fs::path& folder, const std::string& id, const std::string& name, int64_t now) {
   if (fs::exists(folder / "meta.yaml")) return;
   make_folders(folder);
@@ -195,6 +209,8 @@ std::string export_to_mlflow(const std::string& run_folder, const std::string& d
   const auto take_back = [&] {
     std::error_code ignored;
     fs::remove_all(temporary, ignored);
+    const bool is_alone = std::distance(fs::directory_iterator(root / id, ignored), fs::directory_iterator()) == 1;
+    if (!first_made.empty() && is_alone) fs::remove(root / id / "meta.yaml", ignored);
     if (!first_made.empty()) remove_empty_folders(root / id, first_made);
   };
   try {
@@ -212,8 +228,7 @@ std::string export_to_mlflow(const std::string& run_folder, const std::string& d
                                  "\nrun_name: ", quoted(name), "\nrun_uuid: ", quoted(run_id),
                                  "\nsource_name: ''\nsource_type: 4\nsource_version: ''\nstart_time: ", began,
                                  "\nstatus: ", status_of(run.state), "\ntags: []\nuser_id: ", quoted(user), "\n"));
-    fs::remove_all(folder);
-    fs::rename(temporary, folder);
+    replace_folder(temporary, folder);
   } catch (const fs::filesystem_error& error) {
     take_back();
     fail(ErrorCode::kFailed, "cannot write ", folder.string(), ": ", error.code().message());

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/isfinite.h>
 
 #include <algorithm>
 #include <cstring>
@@ -26,16 +27,19 @@
 namespace cohort {
 namespace {
 
+constexpr double kDisturbs = 0.2;        // What a teacher beside costs its student, in parts of its own time: memory and caches are shared.
 constexpr int64_t kSamplesAtOnce = 256;  // Of a forward that fills the file.
 // How the sentence that all ranks agree on goes on after "its answers are".
 constexpr const char *kKept = "kept", *kAskedLive = "asked in every step", *kAskedBeside = "asked for beside the student, some steps ahead";
 
 /// {samples, scores}, as one forward gives them.
 at::Tensor checked_scores(Teacher& teacher, const at::Tensor& input, int64_t count, int64_t scores) {
-  const at::Tensor given = teacher.scores(input);
+  at::Tensor given = teacher.scores(input);
   if (given.numel() != count * scores)
     fail(ErrorCode::kBadInput, name_settings("--teacher"), ": its output for ", count, " samples is ", given.numel(), " numbers, and ",
          count * scores, " scores of classes were expected");
+  if (!at::isfinite(given).all().item<bool>())
+    fail(ErrorCode::kBadInput, name_settings("--teacher"), " gives a score that is not finite; look at it with cohort evaluate");
   return given.reshape({count, scores});
 }
 
@@ -99,7 +103,7 @@ std::string TeacherAnswers::why_not_kept(const TeacherRequest& request, const st
 /// Whether answers are kept: then kept_ is there.
 bool TeacherAnswers::decide(const TeacherRequest& request) {
   const std::string& how = request.config.teacher_answers;
-  const bool is_auto = how == "auto";
+  const bool is_auto = how == "auto", may_be_beside = is_auto || how == "asked";
   AnswersKey key{fingerprint_, "", request.data.train->num_samples(), scores_};
   const std::string base = default_answers_folder();
   const int cores_wanted = 2 * request.size * at::get_num_threads();
@@ -110,7 +114,7 @@ bool TeacherAnswers::decide(const TeacherRequest& request) {
   const std::string cannot = why_not_kept(request, base, key.bytes());
   if (how == "cached" && !cannot.empty())
     fail(ErrorCode::kBadInput, name_settings("--teacher-answers cached: "), cannot, name_settings("; set XDG_CACHE_HOME, or use live"));
-  const bool can_be_beside = is_auto && !hints_ && request.has_loader && has_cores;
+  const bool can_be_beside = may_be_beside && !hints_ && request.has_loader && has_cores;
   if (cannot.empty() && (is_auto || how == "cached")) {
     key.data = data_fingerprint(request.data);
     kept_ = std::make_unique<KeptAnswers>(base, key);
@@ -119,7 +123,7 @@ bool TeacherAnswers::decide(const TeacherRequest& request) {
     for (const std::string& sentence : kept_->damaged()) log_warning(sentence);
   const std::string kept_in = kept_ ? concat(kKept, " in ", kept_->folder(), " (", human_bytes(key.bytes()), ")") : "";
   const std::string asked = how == "beside" || can_be_beside ? kAskedBeside : kAskedLive;
-  if (!is_auto) sentence_ = concat(kept_ ? kept_in : asked, ": ", says_so);
+  if (!is_auto) sentence_ = concat(kept_ ? kept_in : asked, ": ", says_so, can_be_beside ? ", and cores are left for it" : "");
   else if (!kept_) sentence_ = concat(asked, ": ", cannot, can_be_beside ? ", and cores are left for it" : "");
   else if (kept_->num_missing() == 0) sentence_ = concat(kept_in, ": all of them are there");
   else if (!request.group) sentence_ = concat(kept_in, ": they are few enough");
@@ -159,7 +163,7 @@ bool TeacherAnswers::measure(const TeacherRequest& request, bool can_be_beside) 
   const auto of_run = static_cast<double>(request.samples_of_run) / request.pipelines;
   const double first = static_cast<double>(kept_->num_missing()) * answer / request.size;
   const double cached = first + of_run * read;
-  const double asked = of_run * (can_be_beside ? std::max(answer - request.student_seconds, 0.0) : answer);
+  const double asked = of_run * (can_be_beside ? std::max(answer - request.student_seconds, 0.0) + kDisturbs * answer : answer);
   const bool keeps = cached <= asked;
   const std::string each = concat(" (a sample: ", human_seconds(answer), " to ask",
                                   can_be_beside ? concat(" beside the student's ", human_seconds(request.student_seconds)) : "", ", ",
@@ -180,6 +184,7 @@ at::Tensor TeacherAnswers::of(std::span<const int64_t> samples, const at::Tensor
 }
 
 std::vector<float> TeacherAnswers::beside(LoadedBatch& batch, const DataShape& shape) const {
+  at::init_num_threads();  // Those of the student: this is another thread.
   std::vector<float> scores(static_cast<size_t>(batch.num_local_samples() * scores_));
   if (alpha_ == 0) return scores;  // Nothing reads them.
   const at::Tensor input = as_tensors(batch.batch, shape).input;

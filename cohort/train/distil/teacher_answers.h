@@ -13,7 +13,9 @@
 //
 //   cached   missing samples x answer / processes of this host + samples of the run x read / pipelines
 //   live     samples of the run x answer / pipelines
-//   beside   samples of the run x (answer - student's step, at least 0) / pipelines
+//   beside   samples of the run x (answer - student's step, at least 0, + kDisturbs x answer) / pipelines
+//
+// A run keeps in its configuration what auto came to: cached, or asked, which is beside where cores are left and else live.
 
 #include <ATen/core/Tensor.h>
 
@@ -57,8 +59,6 @@ class TeacherAnswers {
   bool is_cached() const { return kept_ != nullptr; }
   /// A teacher is here that works beside the student.
   bool is_beside() const { return teacher_ && is_beside_; }
-  /// How, as --teacher-answers has it.
-  const char* how() const { return kept_ ? "cached" : is_beside_ ? "beside" : "live"; }
   /// "cnn, step 500 of runs/big: its answers are ... because ...".
   const std::string& sentence() const { return sentence_; }
   /// This process computes no loss: a teacher that would be asked in every step goes, with its memory.

@@ -174,7 +174,7 @@ void RunSetup::make_teacher() {
                              .group = options.num_served > 0 ? nullptr : &group,
                              .hints = hints.get()});
   if (!teacher) return;
-  config.teacher_answers = teacher->how();  // So that it goes on as it began.
+  if (config.teacher_answers == "auto") config.teacher_answers = teacher->is_cached() ? "cached" : "asked";  // So it goes on as it began.
   if (const PipelineRunner* const pipeline = parallel.part->pipeline(); pipeline && !pipeline->has_last_stage()) teacher->forget();
 }
 
