@@ -63,7 +63,7 @@ def test_how_a_run_ended_and_what_is_refused():
         check(yaml_of(next((folder / "mlruns").glob("*/*/meta.yaml")))["status"] == 4, "a run that failed")
         (folder / "file").write_text("x")
         for arguments, words in [([folder / "killed", "--mlflow", folder / "file"], "is no folder"), ([folder / "none", "--mlflow", folder / "x"], "no such file"),
-                                 ([folder / "killed", "--mlflow", folder / "x", "--out", folder / "a.html"], "not both")]:
+                                 ([folder / "killed", "--mlflow", folder / "x", "--out", folder / "a.html"], "not both"), ([folder / "killed", "--mlflow", folder / ("x" * 300)], "File name too long")]:
             code, out, err = run(["report", *arguments])
             check(code == 2 and out == "" and err.count("\n") == 1 and words in err, (arguments, err))
         check(not (folder / "x").exists(), "something was written")

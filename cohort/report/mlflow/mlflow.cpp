@@ -231,7 +231,7 @@ std::string export_to_mlflow(const std::string& run_folder, const std::string& d
     replace_folder(temporary, folder);
   } catch (const fs::filesystem_error& error) {
     take_back();
-    fail(ErrorCode::kFailed, "cannot write ", folder.string(), ": ", error.code().message());
+    fail_errno(ErrorCode::kFailed, "write", folder.string(), error.code().value());
   } catch (...) {
     take_back();
     throw;
