@@ -15,7 +15,7 @@ struct Pruning {
   };
   Granularity granularity = Granularity::kWeight;
   double sparsity = 0;      ///< Part of the weights that is zero at the end, above 0 and below 1; 0.5 for two of four.
-  bool is_uniform = false;  ///< Of kWeight: that part of each tensor, and not of all together.
+  bool is_uniform = false;  ///< That part of each tensor, as 2:4 has it by its nature, and not of all together.
 };
 
 /// "weight:0.9", "weight:0.9:uniform" or "2:4"; "" and "none": nothing. Error(kBadInput), which names --prune, for anything else.

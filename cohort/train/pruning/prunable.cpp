@@ -1,5 +1,6 @@
 #include "cohort/train/pruning/prunable.h"
 
+#include <c10/util/accumulate.h>
 #include <torch/nn/modules/embedding.h>
 
 #include <algorithm>
@@ -24,10 +25,19 @@ int64_t columns_of(const at::Tensor& tensor) { return tensor.size(0) == 0 ? 0 : 
 
 }  // namespace
 
+int64_t PrunableTensor::num_elements() const { return c10::multiply_integers(shape); }
+
 int64_t PrunableModel::num_elements() const {
   int64_t sum = 0;
-  for (const PrunableTensor& tensor : tensors) sum += tensor.num_elements;
+  for (const PrunableTensor& tensor : tensors) sum += tensor.num_elements();
   return sum;
+}
+
+std::vector<double> PrunableModel::sparsities(const Pruning& pruning, double sparsity) const {
+  if (pruning.is_uniform) return std::vector<double>(tensors.size(), sparsity);
+  std::vector<std::vector<int64_t>> shapes;
+  for (const PrunableTensor& tensor : tensors) shapes.push_back(tensor.shape);
+  return layer_sparsities(shapes, sparsity);
 }
 
 PrunableModel prunable_tensors(const LayerGraph& model, Pruning::Granularity granularity) {
@@ -53,7 +63,7 @@ PrunableModel prunable_tensors(const LayerGraph& model, Pruning::Granularity gra
     } else if (granularity == Pruning::Granularity::kTwoOfFour && columns % 4 != 0) {
       out.left.push_back(concat(name, " (", columns, " columns, no multiple of 4)"));
     } else {
-      out.tensors.push_back({name, tensor.numel(), tensor.sizes().vec()});
+      out.tensors.push_back({name, tensor.sizes().vec()});
     }
   }
   if (out.tensors.empty())
@@ -68,10 +78,8 @@ std::string describe_pruning(const std::string& how, const PrunableModel& model,
              with_commas(model.num_elements()), " of ", with_commas(model.num_parameters), " parameters, from step ", schedule.begin() + 1,
              " to ", schedule.end() + 1, schedule.interval() == 1 ? std::string() : concat(", every ", schedule.interval(), " steps"));
   const std::optional<Pruning> pruning = parse_pruning(how);
-  if (pruning && pruning->granularity == Pruning::Granularity::kWeight && !pruning->is_uniform && model.tensors.size() > 1) {
-    std::vector<std::vector<int64_t>> shapes;
-    for (const PrunableTensor& tensor : model.tensors) shapes.push_back(tensor.shape);
-    const std::vector<double> parts = layer_sparsities(shapes, pruning->sparsity);
+  if (pruning && !pruning->is_uniform && model.tensors.size() > 1) {
+    const std::vector<double> parts = model.sparsities(*pruning, pruning->sparsity);
     const auto [least, most] = std::minmax_element(parts.begin(), parts.end());
     const auto part_of = [&](const auto& part) {
       return concat(std::round(1000 * *part) / 10, " % of ", model.tensors[static_cast<size_t>(part - parts.begin())].name);

@@ -12,8 +12,9 @@ namespace cohort {
 
 struct PrunableTensor {
   std::string name;
-  int64_t num_elements = 0;
   std::vector<int64_t> shape;
+
+  int64_t num_elements() const;
 };
 
 struct PrunableModel {
@@ -22,6 +23,8 @@ struct PrunableModel {
   int64_t num_parameters = 0;     ///< Of the whole model.
 
   int64_t num_elements() const;
+  /// Part of each tensor that is to be zero where `sparsity` of all is: by their shapes (layer_sparsity.h), or the same of each.
+  std::vector<double> sparsities(const Pruning& pruning, double sparsity) const;
 };
 
 /// The trained matrices and kernels: parameters of two dimensions or more whose name has "weight" in it, but for those of embeddings, for

@@ -19,13 +19,12 @@
 #include "cohort/base/fail.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/parallel/prune/smallest_weights.h"
-#include "cohort/train/pruning/layer_sparsity.h"
 
 namespace cohort {
 
 Pruner::Pruner(const Pruning& pruning, const PruningSchedule& schedule, const PrunableModel& prunable, const LayerGraph& part,
                Strategy& strategy, Group group)
-    : pruning_(pruning), schedule_(schedule), strategy_(strategy), group_(std::move(group)) {
+    : pruning_(pruning), schedule_(schedule), prunable_(prunable), strategy_(strategy), group_(std::move(group)) {
   const ShardOptimizer* const optimizer = strategy.optimizer();
   if (!optimizer)
     fail(ErrorCode::kBadInput, name_settings("--prune: this layout's workers update weights that others update too; use sync=step"));
@@ -33,12 +32,11 @@ Pruner::Pruner(const Pruning& pruning, const PruningSchedule& schedule, const Pr
   for (size_t i = 0; i < optimizer->size(); ++i) segments[optimizer->segment(i).parameter] = static_cast<int64_t>(i);
   std::map<std::string, bool> is_here;
   for (const NamedTensor& parameter : distinct_parameters(part)) is_here[parameter.name] = true;
-  for (const PrunableTensor& tensor : prunable.tensors) {
-    shapes_.push_back(tensor.shape);
-    if (!is_here.contains(tensor.name)) continue;
-    places_.push_back(shapes_.size() - 1);
-    tensors_.push_back(tensor);
-    segments_.push_back(segments.contains(tensor.name) ? segments[tensor.name] : -1);
+  for (size_t place = 0; place < prunable.tensors.size(); ++place) {
+    const std::string& name = prunable.tensors[place].name;
+    if (!is_here.contains(name)) continue;
+    places_.push_back(place);
+    segments_.push_back(segments.contains(name) ? segments[name] : -1);
   }
 }
 
@@ -53,12 +51,12 @@ void Pruner::begin_update(int64_t number) {
 
 void Pruner::choose(double sparsity) {
   ShardOptimizer& optimizer = *strategy_.optimizer();
-  std::vector<double> sparsities(shapes_.size(), sparsity);
-  if (pruning_.granularity == Pruning::Granularity::kWeight && !pruning_.is_uniform) sparsities = layer_sparsities(shapes_, sparsity);
+  const std::vector<double> sparsities = prunable_.sparsities(pruning_, sparsity);
   std::vector<DividedTensor> divided;
-  for (size_t i = 0; i < tensors_.size(); ++i) {
+  for (size_t i = 0; i < places_.size(); ++i) {
+    const PrunableTensor& whole = prunable_.tensors[places_[i]];
     DividedTensor tensor{
-        .name = tensors_[i].name, .num_elements = tensors_[i].num_elements, .own = {}, .begin = 0, .sparsity = sparsities[places_[i]]};
+        .name = whole.name, .num_elements = whole.num_elements(), .own = {}, .begin = 0, .sparsity = sparsities[places_[i]]};
     if (segments_[i] >= 0) {
       const Segment& segment = optimizer.segment(static_cast<size_t>(segments_[i]));
       tensor.own = segment.weights.cpu();

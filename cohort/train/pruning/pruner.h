@@ -29,10 +29,9 @@ class Pruner {
 
   Pruning pruning_;
   PruningSchedule schedule_;
-  std::vector<std::vector<int64_t>> shapes_;  ///< Of the whole model's tensors.
-  std::vector<PrunableTensor> tensors_;       ///< Of this rank's part,
-  std::vector<size_t> places_;                ///< each with its place in shapes_.
-  std::vector<int64_t> segments_;             ///< One a tensor: its segment of the optimizer, or -1.
+  const PrunableModel& prunable_;
+  std::vector<size_t> places_;     ///< In prunable_: tensors of this rank's part.
+  std::vector<int64_t> segments_;  ///< One a place: its segment of the optimizer, or -1.
   Strategy& strategy_;
   Group group_;
   bool keeps_zeros_ = false, chose_ = false;
