@@ -13,7 +13,7 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/instruction_count.h"
 #include "cohort/base/statistics.h"
-#include "cohort/model_compression/samples.h"
+#include "cohort/train/batch_tensors.h"
 #include "cohort/trained/restore.h"
 #include "cohort/trained/trained_data.h"
 

@@ -26,6 +26,7 @@
 #include "cohort/model_compression/compression_checks.h"
 #include "cohort/model_compression/measured_model.h"
 #include "cohort/model_compression/samples.h"
+#include "cohort/train/batch_tensors.h"
 #include "cohort/trained/compressed/int8_kernels.h"
 #include "cohort/trained/evaluate_trained.h"
 #include "cohort/trained/exported.h"

@@ -1,11 +1,9 @@
 #include "cohort/model_compression/samples.h"
 
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/train/batch_tensors.h"
 
 namespace cohort {
 namespace {
@@ -34,14 +32,6 @@ std::shared_ptr<const DataSource> spread_samples(const DataSource& source, int64
   const int64_t num_samples = std::min(count, source.num_samples());
   if (num_samples < 1) fail(ErrorCode::kBadInput, "the data have no sample to calibrate with");
   return std::make_shared<SpreadSamples>(source, num_samples);
-}
-
-at::Tensor input_batch(const DataSource& source, int64_t first, int64_t count) {
-  std::vector<int64_t> indices(static_cast<size_t>(std::max<int64_t>(0, std::min(count, source.num_samples() - first))));
-  std::iota(indices.begin(), indices.end(), first);
-  Batch batch;
-  source.read(indices, batch);
-  return as_tensors(batch, source.shape()).input.clone();
 }
 
 }  // namespace cohort

@@ -5,6 +5,10 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
 #include "cohort/base/fail.h"
 #include "cohort/models/model_errors.h"
 
@@ -34,6 +38,14 @@ BatchTensors as_tensors(Batch& batch, const DataShape& shape) {
   if (shape.targets_per_sample() > 1 || shape.kind == DataShape::Kind::kText) target_sizes.push_back(shape.targets_per_sample());
   tensors.target = at::from_blob(batch.targets.data(), target_sizes, at::kLong);
   return tensors;
+}
+
+at::Tensor input_batch(const DataSource& source, int64_t first, int64_t count) {
+  std::vector<int64_t> indices(static_cast<size_t>(std::max<int64_t>(0, std::min(count, source.num_samples() - first))));
+  std::iota(indices.begin(), indices.end(), first);
+  Batch batch;
+  source.read(indices, batch);
+  return as_tensors(batch, source.shape()).input.clone();
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target, bool sum, double label_smoothing, const std::string& title) {

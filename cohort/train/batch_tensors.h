@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string>
 
 #include "cohort/base/export.h"
@@ -18,6 +19,9 @@ struct BatchTensors {
 
 /// Wraps the batch's memory without a copy; the batch must outlive the tensors.
 BatchTensors as_tensors(Batch& batch, const DataShape& shape);
+
+/// Samples [first, first + count) of `source`, or as many as there are, as a model takes them; memory of its own.
+at::Tensor input_batch(const DataSource& source, int64_t first, int64_t count);
 
 /// Cross-entropy of logits {..., classes} and targets {...}: the mean over all targets, or their sum. With `label_smoothing` e each target
 /// is 1 - e of its class and e spread evenly over all classes (Szegedy et al. 2016, section 7). Error(kBadInput) where they do not fit, of

@@ -20,19 +20,12 @@ std::vector<std::string> names_of(const std::vector<HintPair>& pairs, std::strin
 
 }  // namespace
 
-at::Tensor first_input(const DataSource& source) {
-  Batch batch;
-  const int64_t first = 0;
-  source.read({&first, 1}, batch);
-  return as_tensors(batch, source.shape()).input.clone();  // It lies in the batch.
-}
-
 StudentHints::StudentHints(LayerGraph& model, const std::string& hint, const DataSource& train)
     : pairs_(parse_hints(hint)), taps_(model, names_of(pairs_, &HintPair::student), name_settings("--hint")) {
   const at::NoGradGuard no_grad;
   const bool was_training = model.is_training();
   model.eval();  // Statistics and dropout stay as they are.
-  model.forward(first_input(train));
+  model.forward(input_batch(train, 0, 1));
   model.train(was_training);
   for (const at::Tensor& output : take()) sizes_.push_back(output.sizes().vec());
 }

@@ -33,7 +33,4 @@ class StudentHints {
   std::vector<std::vector<int64_t>> sizes_;  ///< For one sample.
 };
 
-/// Of one sample, as a model gets it.
-at::Tensor first_input(const DataSource& source);
-
 }  // namespace cohort

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <vector>
 
 #include "cohort/base/clock.h"
@@ -50,13 +49,9 @@ void copy_scores(const at::Tensor& scores, float* out) {
 
 /// {count, scores} of samples [first, first + count), in forwards of kSamplesAtOnce, whose bounds do not depend on who asks.
 void ask(Teacher& teacher, const DataSource& source, int64_t first, int64_t count, int64_t scores, float* out) {
-  Batch batch;
   for (int64_t done = 0; done < count; done += kSamplesAtOnce) {
-    std::vector<int64_t> indices(static_cast<size_t>(std::min(kSamplesAtOnce, count - done)));
-    std::iota(indices.begin(), indices.end(), first + done);
-    source.read(indices, batch);
-    const at::Tensor input = as_tensors(batch, source.shape()).input;
-    copy_scores(checked_scores(teacher, input, std::ssize(indices), scores), out + done * scores);
+    const int64_t now = std::min(kSamplesAtOnce, count - done);
+    copy_scores(checked_scores(teacher, input_batch(source, first + done, now), now, scores), out + done * scores);
   }
 }
 
@@ -80,7 +75,7 @@ TeacherAnswers::TeacherAnswers(const TeacherRequest& request)
   if (request.group) check_same_text(*request.group, fingerprint_, "the teacher's fingerprint", "bring the same file to every host");
   if (hints_) {
     teacher_->watch(hints_->teacher_layers());
-    teacher_->scores(first_input(*request.data.train));
+    teacher_->scores(input_batch(*request.data.train, 0, 1));
     hints_->check(teacher_->watched());
   }
   if (!decide(request)) return;

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include "cohort/base/clock.h"
@@ -83,11 +82,7 @@ double student_seconds(LayerGraph& model, const DataSource& source, c10::Device 
   constexpr int64_t kSamples = 16;
   constexpr int kRounds = 3, kForwardsOfStep = 3;
   const at::NoGradGuard no_grad;
-  std::vector<int64_t> samples(static_cast<size_t>(std::min(kSamples, source.num_samples())));
-  std::iota(samples.begin(), samples.end(), 0);
-  Batch batch;
-  source.read(samples, batch);
-  const at::Tensor input = as_tensors(batch, source.shape()).input.to(device);
+  const at::Tensor input = input_batch(source, 0, kSamples).to(device);
   model.eval();
   std::vector<double> seconds;
   for (int round = 0; round <= kRounds; ++round) {
@@ -96,7 +91,7 @@ double student_seconds(LayerGraph& model, const DataSource& source, c10::Device 
     if (round > 0) seconds.push_back(steady_seconds() - begin);  // The first one warms up.
   }
   model.train();
-  return kForwardsOfStep * median(seconds) / static_cast<double>(samples.size());
+  return kForwardsOfStep * median(seconds) / static_cast<double>(input.size(0));
 }
 
 }  // namespace
