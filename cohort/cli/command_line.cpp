@@ -11,9 +11,9 @@
 #include <memory>
 #include <set>
 #include <string_view>
-#include <system_error>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/files/file.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/help/help_page.h"
@@ -342,8 +342,7 @@ int run_one_of(const std::vector<Verb>& verbs, int argc, char** argv) {
     print_error(error);
     return static_cast<int>(error.code());
   } catch (const std::filesystem::filesystem_error& error) {
-    const bool is_bad_name = error.code() == std::errc::filename_too_long;
-    const int code = static_cast<int>(is_bad_name ? ErrorCode::kBadInput : ErrorCode::kFailed);
+    const int code = static_cast<int>(code_of_errno(ErrorCode::kFailed, error.code().value()));
     log_failure(code, concat("cannot use ", error.path1().string(), ": ", error.code().message()));
     return code;
   } catch (const std::exception& error) {

@@ -34,7 +34,9 @@ class UniqueDescriptor {
   int descriptor_ = -1;
 };
 
-/// Throws Error(code) "cannot <action> <path>: <text of errno_value>"; kBadInput for a name that is too long.
+/// kBadInput for a name that is too long, which is who gave it, whatever was to be done with it; else `code`.
+ErrorCode code_of_errno(ErrorCode code, int errno_value);
+/// Throws Error(code) "cannot <action> <path>: <text of errno_value>", with code_of_errno().
 [[noreturn]] void fail_errno(ErrorCode code, const std::string& action, const std::string& path, int errno_value);
 
 /// open(2) with O_CLOEXEC, repeated on EINTR. Error(kBadInput) when it fails for reading, Error(kFailed) when it fails for writing.
