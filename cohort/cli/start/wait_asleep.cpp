@@ -45,13 +45,13 @@ int64_t number_behind(const std::string& option, int argc, char** argv) {
   return number;
 }
 
-/// Returns whether it was not so before.
+/// Returns whether Ctrl-C was blocked before.
 bool set_interrupts(int how) {
   sigset_t interrupt, before;
   sigemptyset(&interrupt);
   sigaddset(&interrupt, SIGINT);
   ::sigprocmask(how, &interrupt, &before);
-  return (sigismember(&before, SIGINT) == 1) != (how == SIG_BLOCK);
+  return sigismember(&before, SIGINT) == 1;
 }
 
 bool has_word(const std::string& word, int argc, char** argv) { return std::find(argv, argv + argc, word) != argv + argc; }
@@ -87,7 +87,7 @@ void wait_asleep_where_cores_are_taken(int argc, char** argv) {
   const int64_t threads = asked > 0 ? asked : std::max<int64_t>(1, num_usable_cores() / ranks);
   if (threads == 1 || num_running_elsewhere() + threads * ranks <= ::sysconf(_SC_NPROCESSORS_ONLN)) return;
   ::setenv(kVariable, "passive", 1);
-  const bool holds_back = set_interrupts(SIG_BLOCK);
+  const bool holds_back = !set_interrupts(SIG_BLOCK);
   ::setenv(kThreadsSleepVariable, holds_back ? kHeldBack : kAsItWas, 1);  // So that a training tells of it.
   ::execv("/proc/self/exe", argv);
   if (holds_back) set_interrupts(SIG_UNBLOCK);

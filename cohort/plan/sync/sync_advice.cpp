@@ -66,8 +66,8 @@ std::string times_of(const SyncAdviceRecord::Row& row) {
   return low == high ? low : low + " to " + high;
 }
 
-/// "sync=async makes 1.9 times the samples a second and needs 1.2 to 1.6 times as many, so a goal takes 0.6 to 0.8 of the time of
-/// sync=step".
+/// "sync=async makes 1.9 times the samples a second and needs 1.2 to 1.6 times as many, so a goal takes 0.6 to 0.8 times as long
+/// as with sync=step".
 std::string compared(const SyncAdviceRecord::Row& row, const SyncAdviceRecord::Row& step) {
   const std::string speed = hundredths(row.samples_per_second / step.samples_per_second);
   return concat(name_of(row), " makes ", speed, " times the samples a second",
