@@ -14,12 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void damage(const std::string& path) {
-  std::string content = read_small_file(path, 1 << 20);
-  content.back() = static_cast<char>(content.back() ^ 1);
-  write_file_atomically(path, content);
-}
-
 TEST_CASE("chosen: the newest, the best, or a step, of a run, its checkpoints or a link") {
   TemporaryFolder space("cohort", memory_folder());
   fs::create_directory(space / "run");

@@ -2,6 +2,7 @@
 // For the tests of this room: a small training state in two shards whose values name their step, and file systems that record or fail.
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +23,14 @@ namespace cohort::testing {
 
 /// Where files are cheap: thousands of small ones are made, and a disk would take a millisecond for each.
 inline std::string memory_folder() { return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : ""; }
+
+/// Changes the last bit of a file, in its place.
+inline void damage(const std::string& path) {
+  std::string content = read_small_file(path, 1 << 20);
+  content.back() = static_cast<char>(content.back() ^ 1);
+  const UniqueDescriptor file = open_file(path, O_WRONLY | O_TRUNC);
+  write_all(file.get(), content.data(), content.size(), path);
+}
 
 /// The text of the Error that `action` throws, "no error" where it throws none.
 template <typename Action>

@@ -21,13 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void damage(const std::string& path) {
-  std::string content = read_small_file(path, 1 << 20);
-  content[content.size() - 1] = static_cast<char>(content[content.size() - 1] ^ 1);
-  const UniqueDescriptor file = open_file(path, O_WRONLY | O_TRUNC);
-  write_all(file.get(), content.data(), content.size(), path);
-}
-
 }  // namespace
 
 TEST_CASE("info describes the newest valid checkpoint from a run, its checkpoints or one step") {

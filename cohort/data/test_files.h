@@ -9,9 +9,12 @@
 #include <fstream>
 #include <functional>
 #include <initializer_list>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "cohort/base/files/file.h"
+#include "cohort/data/source.h"
 #include "cohort/testing/errors.h"
 
 namespace cohort::testing {
@@ -35,6 +38,15 @@ class TempFolder {
  private:
   TemporaryFolder folder_{"cohort-data"};
 };
+
+/// Every sample, in order.
+inline Batch all_of(const DataSource& source) {
+  std::vector<int64_t> indices(static_cast<size_t>(source.num_samples()));
+  std::iota(indices.begin(), indices.end(), 0);
+  Batch batch;
+  source.read(indices, batch);
+  return batch;
+}
 
 inline std::string gzip(const std::string& content) {
   z_stream stream{};

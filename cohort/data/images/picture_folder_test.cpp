@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -29,14 +28,6 @@ void write_classes(const TempFolder& folder, const std::string& prefix, int each
     folder.write(prefix + "dog/" + std::to_string(100 + i) + ".png", grey(100 + i, width));
     folder.write(prefix + "cat/" + std::to_string(100 + i) + ".png", grey(i, width));
   }
-}
-
-Batch all_of(const DataSource& source) {
-  std::vector<int64_t> indices(static_cast<size_t>(source.num_samples()));
-  std::iota(indices.begin(), indices.end(), 0);
-  Batch batch;
-  source.read(indices, batch);
-  return batch;
 }
 
 std::string refusal_of(const std::string& argument, const DataOptions& options = {}) {

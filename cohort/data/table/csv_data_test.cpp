@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -19,14 +18,6 @@ using namespace cohort;
 using namespace cohort::testing;
 
 namespace {
-
-Batch all_of(const DataSource& source) {
-  std::vector<int64_t> indices(static_cast<size_t>(source.num_samples()));
-  std::iota(indices.begin(), indices.end(), 0);
-  Batch batch;
-  source.read(indices, batch);
-  return batch;
-}
 
 /// Rows i = 0 .. n - 1: area i, town a, b or c, price 2 i + 1.
 std::string houses(int n) {

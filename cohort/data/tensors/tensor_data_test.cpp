@@ -40,13 +40,6 @@ std::vector<T> counting(size_t count, T begin = 0) {
   return out;
 }
 
-Batch all_of(const DataSource& source) {
-  const std::vector<int64_t> indices = counting<int64_t>(static_cast<size_t>(source.num_samples()));
-  Batch batch;
-  source.read(indices, batch);
-  return batch;
-}
-
 }  // namespace
 
 TEST_CASE("npy: types, shapes and every refusal") {
