@@ -85,6 +85,7 @@ OPTIONS = {
     "augment": ("", ["--augment", "crop,flip"], 2),
     "freeze": ("", ["--freeze", "{frozen}"], 2),
     "teacher": ("", ["--teacher", "{teacher}"], 2),
+    "teacher beside": ("", ["--teacher", "{teacher}", "--teacher-answers", "beside"], 2),
     "hint": ("", ["--teacher", "{teacher}", "--hint", "{hint}"], 2),
     "hint zero=3": ("zero=3", ["--teacher", "{teacher}", "--hint", "{hint}"], 2),
     # Two prunings in two steps.
@@ -92,6 +93,7 @@ OPTIONS = {
     "prune zero=1": ("zero=1", ["--prune", "weight:0.5", "--prune-until", "1"], 2),
     "prune zero=2": ("zero=2", ["--prune", "weight:0.5", "--prune-until", "1"], 2),
     "prune zero=3": ("zero=3", ["--prune", "weight:0.5", "--prune-until", "1"], 2),
+    "prune evenly": ("zero=3", ["--prune", "weight:0.5:uniform", "--prune-until", "1"], 2),
     "prune 2:4": ("zero=3", ["--prune", "2:4", "--prune-until", "1"], 2),
     "quantize-aware 8": ("", ["--quantize-aware", "8"], 2),
     "quantize-aware 8 zero=1": ("zero=1", ["--quantize-aware", "8"], 2),
@@ -101,10 +103,10 @@ OPTIONS = {
 }
 # What needs no other model to be seen.
 MODELS_OF = {"local:1": ("cnn", "transformer"), "diloco:1": ("cnn", "transformer"), "stale:0": ("cnn", "transformer"), "local:1, quorum of all": ("cnn",), "augment": ("cnn", "resnet8"),
-             "freeze": ("cnn", "transformer"), "teacher": ("cnn", "transformer"), "hint": ("cnn", "transformer"), "hint zero=3": ("cnn",),
+             "freeze": ("cnn", "transformer"), "teacher": ("cnn", "transformer"), "teacher beside": ("cnn", "transformer"), "hint": ("cnn", "transformer"), "hint zero=3": ("cnn",),
              **{option: ("cnn", "transformer") for option in ("quantize-aware 8", "quantize-aware 8 zero=1", "quantize-aware 8 zero=2", "quantize-aware 8 zero=3")},
              "quantize-aware 4": ("lstm", "transformer"),
-             **{option: ("cnn", "transformer") for option in ("prune", "prune zero=1", "prune zero=2", "prune zero=3", "prune 2:4")}}
+             **{option: ("cnn", "transformer") for option in ("prune", "prune zero=1", "prune zero=2", "prune zero=3", "prune evenly", "prune 2:4")}}
 # Where weights or batch norm are exchanged between replicas a bound decides, and not the bits.
 WITHIN_A_BOUND = ("sync batch norm", "local:1", "diloco:1", "stale:0", "local:1, quorum of all")
 
