@@ -30,7 +30,8 @@ std::vector<Asked> asked() {
     config.virtual_time = "workers=2";
     return config;
   };
-  Config nccl, noisy;
+  Config nccl, noisy, compensated;
+  compensated.remedy = "compensate", compensated.clip_norm = 1;
   nccl.backend = "nccl";
   noisy.noise_scale = 5, noisy.sync_batch_norm = true;
   Layout uneven{.pp = 2, .order = "pp-dp-tp", .stages = {{{"a"}, 0, 2}, {{"b"}, 1, 1}}};
@@ -102,7 +103,9 @@ std::vector<Asked> asked() {
           {40, with(&Config::hint, std::string("a:b")), {.dp = 2, .sync = "async"}},
           {40, virtually(&Config::hint, std::string("a:b")), {}},
           {41, with(&Config::teacher_answers, std::string("beside")), {.dp = 2, .sync = "async"}},
-          {41, virtually(&Config::teacher_answers, std::string("beside")), {}}};
+          {41, virtually(&Config::teacher_answers, std::string("beside")), {}},
+          {42, {}, {.dp = 2, .sync = "async:servers=3"}},
+          {43, compensated, {.dp = 2, .sync = "stale:2:servers=2"}}};
 }
 
 TEST_CASE("refusals: every row refuses what it names, with values and what to do, and nothing that a run can do") {
@@ -120,9 +123,10 @@ TEST_CASE("refusals: every row refuses what it names, with values and what to do
   for (const Layout& layout :
        {Layout{}, Layout{.dp = 2, .zero = 3}, Layout{.dp = 2, .compress = "topk:0.01"}, Layout{.dp = 2, .pp = 2, .tp = 2, .zero = 2},
         Layout{.dp = 2, .shares = "2:1"}, Layout{.dp = 2, .pp = 2, .tp = 2, .sync = "diloco:8"},
-        Layout{.dp = 2, .sync = "async", .compress = "fp16"}, Layout{.dp = 4, .sync = "hogwild"},
-        Layout{.dp = 2, .sync = "diloco:8:4", .compress = "fp16"}, Layout{.dp = 2, .sync = "stale:1", .compress = "int8"},
-        Layout{.dp = 2, .sync = "local:8", .compress = "int8"}, Layout{.dp = 2, .sync = "local:8", .shares = "3:1"}})
+        Layout{.dp = 2, .sync = "async", .compress = "fp16"}, Layout{.dp = 2, .sync = "async:servers=2"},
+        Layout{.dp = 4, .sync = "hogwild"}, Layout{.dp = 2, .sync = "diloco:8:4", .compress = "fp16"},
+        Layout{.dp = 2, .sync = "stale:1", .compress = "int8"}, Layout{.dp = 2, .sync = "local:8", .compress = "int8"},
+        Layout{.dp = 2, .sync = "local:8", .shares = "3:1"}})
     CHECK(!refusal_of(layout));
 }
 

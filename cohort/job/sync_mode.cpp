@@ -18,10 +18,23 @@ struct Named {
 };
 constexpr Named kModes[] = {{"step", SyncKind::kStep, -1},  {"async", SyncKind::kAsync, -1},  {"stale", SyncKind::kStale, 0},
                             {"local", SyncKind::kLocal, 1}, {"diloco", SyncKind::kDiloco, 1}, {"hogwild", SyncKind::kHogwild, -1}};
-constexpr int64_t kMostFragments = 1 << 16, kMostQuorum = 1 << 20;
+constexpr int64_t kMostFragments = 1 << 16, kMostQuorum = 1 << 20, kMostServers = 1 << 16;
 constexpr double kMostGraceSeconds = 86400;
 
 bool has_rounds(SyncKind kind) { return kind == SyncKind::kLocal || kind == SyncKind::kDiloco; }
+
+/// What follows after "async" and "stale:K", in any order; false where it is not understood.
+bool parse_late(const std::vector<std::string>& words, SyncMode& mode) {
+  bool has_servers = false;
+  for (const std::string& word : words) {
+    const auto number = word.starts_with("servers=") ? parse_integer(word.substr(word.find('=') + 1)) : std::nullopt;
+    if (word == "overlap" && !mode.overlaps) mode.overlaps = true;
+    else if (number && *number >= 1 && *number <= kMostServers && !has_servers)
+      mode.servers = static_cast<int>(*number), has_servers = true;
+    else return false;
+  }
+  return true;
+}
 
 /// What follows after "local:" and "diloco:"; none where it is not understood.
 std::optional<SyncMode> parse_rounds(SyncKind kind, const std::string& text) {
@@ -64,49 +77,56 @@ void check_rounds(const SyncMode& mode, const std::string& text) {
 }  // namespace
 
 SyncMode parse_sync(const std::string& text) {
-  if (const std::string end = ":overlap"; text.ends_with(end)) {
-    SyncMode mode = parse_sync(text.substr(0, text.size() - end.size()));
-    mode.overlaps = has_late_gradients(mode) && !mode.overlaps;
-    if (mode.overlaps) return mode;
-  }
   for (const bool newest : {false, true})
     for (const bool replaces : {false, true})
       if (const SyncMode mode{.kind = SyncKind::kQueue, .newest = newest, .replaces = replaces}; text == to_text(mode)) return mode;
-  const size_t colon = text.find(':');
-  const std::string name = text.substr(0, colon);
-  for (const Named& mode : kModes) {
-    if (name != mode.name || (colon == std::string::npos) != (mode.least < 0)) continue;
-    if (has_rounds(mode.kind)) {
-      const auto rounds = parse_rounds(mode.kind, text.substr(colon + 1));
+  const std::vector<std::string> words = split(text, ':');
+  for (const Named& named : kModes) {
+    const size_t num_numbers = named.least < 0 ? 0 : 1;
+    if (words.size() < 1 + num_numbers || words[0] != named.name) continue;
+    if (has_rounds(named.kind)) {
+      const auto rounds = parse_rounds(named.kind, text.substr(words[0].size() + 1));
       if (!rounds) continue;
       check_rounds(*rounds, text);
       return *rounds;
     }
-    const auto number = mode.least < 0 ? std::optional<int64_t>(0) : parse_integer(text.substr(colon + 1));
-    if (number && *number >= mode.least) return {.kind = mode.kind, .number = *number};
+    const auto number = num_numbers == 0 ? std::optional<int64_t>(0) : parse_integer(words[1]);
+    if (!number || *number < named.least) continue;
+    SyncMode mode{.kind = named.kind, .number = *number};
+    const std::vector<std::string> rest(words.begin() + 1 + static_cast<std::ptrdiff_t>(num_numbers), words.end());
+    if (rest.empty() || (has_late_gradients(mode) && parse_late(rest, mode))) return mode;
   }
   fail(ErrorCode::kBadInput, name_settings("--layout: sync="), text,
-       " is none of: step async[:overlap] stale:K[:overlap] local:H local:H:F local:H:quorum=Q[:grace=SECONDS] diloco:H diloco:H:F "
-       "diloco:H:quorum=Q[:grace=SECONDS] queue queue:newest queue:replace queue:newest:replace hogwild (K from 0, H and Q from 1, F from "
-       "1 to H)");
+       " is none of: step async[:servers=S][:overlap] stale:K[:servers=S][:overlap] local:H local:H:F local:H:quorum=Q[:grace=SECONDS] "
+       "diloco:H diloco:H:F "
+       "diloco:H:quorum=Q[:grace=SECONDS] queue queue:newest queue:replace queue:newest:replace hogwild (K from 0, H, Q and S from 1, F "
+       "from 1 to H)");
 }
 
 std::string to_text(const SyncMode& mode) {
   if (mode.kind == SyncKind::kQueue) return concat("queue", mode.newest ? ":newest" : "", mode.replaces ? ":replace" : "");
   for (const Named& one : kModes) {
     if (one.kind != mode.kind) continue;
-    if (one.least < 0) return concat(one.name, mode.overlaps ? ":overlap" : "");
-    return concat(one.name, ":", mode.number, mode.fragments > 1 ? concat(":", mode.fragments) : "",
+    return concat(one.name, one.least < 0 ? "" : concat(":", mode.number), mode.fragments > 1 ? concat(":", mode.fragments) : "",
                   mode.quorum > 0 ? concat(":quorum=", mode.quorum) : "",
-                  mode.grace_seconds > 0 ? concat(":grace=", mode.grace_seconds) : "", mode.overlaps ? ":overlap" : "");
+                  mode.grace_seconds > 0 ? concat(":grace=", mode.grace_seconds) : "",
+                  mode.servers > 1 ? concat(":servers=", mode.servers) : "", mode.overlaps ? ":overlap" : "");
   }
   return "step";
 }
 
 bool has_late_gradients(const SyncMode& mode) { return mode.kind == SyncKind::kAsync || mode.kind == SyncKind::kStale; }
 
+bool is_in_order(const SyncMode& mode) { return mode.kind == SyncKind::kStale && mode.number == 0; }
+
 bool has_server(const SyncMode& mode) {
   return has_late_gradients(mode) || mode.kind == SyncKind::kQueue || mode.kind == SyncKind::kHogwild || mode.quorum > 0;
+}
+
+std::vector<int> ranks_of_servers(const SyncMode& mode, int num_ranks) {
+  std::vector<int> ranks;
+  for (int64_t server = 0; server < mode.servers; ++server) ranks.push_back(static_cast<int>(server * num_ranks / mode.servers));
+  return ranks;
 }
 
 bool is_local(const SyncMode& mode) { return has_rounds(mode.kind) && mode.quorum == 0; }

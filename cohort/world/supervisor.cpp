@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <utility>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
@@ -41,7 +42,8 @@ int64_t num_oom_kills() {
   return counter_in_file("/proc/vmstat", "oom_kill");
 }
 
-Supervisor::Supervisor(const StatusPage& status, Limits limits) : status_(status), limits_(limits), oom_kills_before_(num_oom_kills()) {
+Supervisor::Supervisor(const StatusPage& status, Limits limits)
+    : status_(status), limits_(std::move(limits)), oom_kills_before_(num_oom_kills()) {
   sigemptyset(&signals_);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&signals_, signal);
   // Under nohup a terminal that goes away is to change nothing; a signal that is blocked would come in spite of being ignored.
@@ -87,10 +89,15 @@ void Supervisor::kill_all() {
 
 /// A worker that is gone and may be.
 bool Supervisor::is_lost(const Rank& rank) const {
-  return limits_.workers_may_be_lost && rank.rank != 0 && rank.ended && WIFSIGNALED(rank.wait_status);
+  const std::vector<int>& needed = limits_.needed_ranks;
+  if (needed.empty() || !rank.ended || !WIFSIGNALED(rank.wait_status)) return false;
+  // Where rank 0 came to its end well, nobody is needed any more.
+  const bool all_done = rank.rank != 0 && ranks_[0].ended && ranks_[0].wait_status == 0;
+  return all_done || std::find(needed.begin(), needed.end(), rank.rank) == needed.end();
 }
 
 void Supervisor::tell_losses() {
+  if (server_has_ended()) return;
   for (Rank& rank : ranks_) {
     if (!is_lost(rank) || rank.killed_by_us || interrupted_ || rank.loss_is_told) continue;
     rank.loss_is_told = true;
@@ -99,7 +106,7 @@ void Supervisor::tell_losses() {
 }
 
 bool Supervisor::server_has_ended() const {
-  return limits_.workers_may_be_lost &&
+  return !limits_.needed_ranks.empty() &&
          std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.rank == 0 && rank.ended; });
 }
 

@@ -16,8 +16,8 @@ class Supervisor {
  public:
   struct Limits {
     double grace_seconds, stop_seconds;
-    bool workers_may_be_lost = false;  ///< All ranks but 0 may be killed, and the job goes on; it ends with rank 0.
-    bool counts_steps = true;          ///< Else what is said of a rank's end names no step, as with a rank that has never reported one.
+    std::vector<int> needed_ranks;  ///< Not empty: all ranks but these may be killed, and the job goes on; it ends with rank 0.
+    bool counts_steps = true;       ///< Else what is said of a rank's end names no step, as with a rank that has never reported one.
   };
   Supervisor(const StatusPage& status, Limits limits);
   ~Supervisor();

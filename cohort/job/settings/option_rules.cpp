@@ -33,9 +33,11 @@ std::string sync_now(const Situation& s) { return concat("sync is ", s.layout.sy
 bool remedy_acts(const Situation& s) {
   const SyncMode sync = parse_sync(s.layout.sync);
   if (s.config.remedy == "heloco") return sync.kind == SyncKind::kDiloco && sync.quorum > 0 && s.config.outer_momentum > 0;
-  return has_stale_gradients(s) && s.layout.sync != "stale:0" && (s.config.remedy != "lookahead" || has_momentum(s));
+  return has_stale_gradients(s) && !is_in_order(parse_sync(s.layout.sync)) && (s.config.remedy != "lookahead" || has_momentum(s));
 }
-std::string remedy_now(const Situation& s) { return has_stale_gradients(s) && s.layout.sync != "stale:0" ? optimizer_now(s) : sync_now(s); }
+std::string remedy_now(const Situation& s) {
+  return has_stale_gradients(s) && !is_in_order(parse_sync(s.layout.sync)) ? optimizer_now(s) : sync_now(s);
+}
 
 bool decays(const Situation& s) { return s.config.schedule_lr != "constant"; }
 std::string schedule_now(const Situation& s) { return value_of(s, "schedule-lr"); }
