@@ -6,6 +6,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
 
 namespace cohort {
 namespace {
@@ -48,6 +49,19 @@ void Accounts::push(int worker, const Ticket& ticket, const PushOutcome& outcome
   ++staleness_[outcome.staleness];
   late_steps_ += outcome.late_steps;
   most_late_steps_ = std::max(most_late_steps_, outcome.late_steps);
+}
+
+void Accounts::spent(int worker, const AsyncRecord::Worker& more) {
+  AsyncRecord::Worker& own = of(worker);
+  own.computing_seconds += more.computing_seconds;
+  own.waiting_seconds += more.waiting_seconds;
+  own.moving_seconds += more.moving_seconds;
+  own.pushing_seconds += more.pushing_seconds;
+}
+
+std::string Accounts::pushes_text(int worker) {
+  const int64_t pushes = of(worker).pushes;
+  return concat(with_commas(pushes), pushes == 1 ? " push" : " pushes");
 }
 
 void Accounts::moved(int64_t to_workers, int64_t to_server) {

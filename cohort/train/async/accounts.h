@@ -23,6 +23,9 @@ class Accounts {
   /// A push that came, applied or dropped.
   void push(int worker, const Ticket& ticket, const PushOutcome& outcome);
   void moved(int64_t to_workers, int64_t to_server);
+  /// The seconds of `more`.
+  void spent(int worker, const AsyncRecord::Worker& more);
+  std::string pushes_text(int worker);  ///< "1,234 pushes"
 
   /// Of all so far; the caller adds what it is the record of.
   AsyncRecord record() const;

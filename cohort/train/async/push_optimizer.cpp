@@ -57,15 +57,22 @@ PushOptimizer::PushOptimizer(const UpdateRule& rule, const std::vector<NamedTens
   }
 }
 
+double sum_of_squares(const std::vector<at::Tensor>& gradients) {
+  double squares = 0;
+  for (const at::Tensor& gradient : gradients) {
+    if (!gradient.defined()) continue;
+    const at::Tensor whole = gradient.contiguous();
+    squares += squared_norm(whole.data_ptr(), whole.numel(), whole.scalar_type());
+  }
+  return squares;
+}
+
 double PushOptimizer::apply(const PushNumbers& numbers, const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& gradients) {
   at::NoGradGuard no_grad;
   double factor = 1 / numbers.weight;  // Gradients are those of the mean times the weight.
   StepOutcome judged;
   if (numbers.clip_norm > 0) {
-    double squares = 0;
-    for (const at::Tensor& gradient : gradients)
-      if (gradient.defined()) squares += squared_norm(gradient.data_ptr(), gradient.numel(), gradient.scalar_type());
-    judged = judge_gradient(squares, {.clip_norm = numbers.clip_norm}, &factor);
+    judged = judge_gradient(numbers.squares >= 0 ? numbers.squares : sum_of_squares(gradients), {.clip_norm = numbers.clip_norm}, &factor);
   }
   const PushRule push = rule_of_push(rule_, numbers.weight);
   for (size_t i = 0; i < weights.size(); ++i) {

@@ -91,7 +91,8 @@ SyncPace pace_of_workers(const SyncMode& mode, const SyncConditions& conditions,
                                 return conditions.clock.compute_seconds * static_cast<double>(ticket.num_samples()) / full_ticket +
                                        conditions.ticket_seconds;
                               },
-                          .most_ahead = mode.kind == SyncKind::kStale ? mode.number : -1});
+                          .most_ahead = mode.kind == SyncKind::kStale ? mode.number : -1,
+                          .num_servers = mode.servers});
   workers.begin();
   while (!tickets.all_finished()) workers.act();
   const AsyncRecord record = accounts.record();
@@ -119,8 +120,7 @@ SyncPace clock_only_pace(const SyncMode& mode, const SyncConditions& conditions)
   if (share_of_rank(options.global_batch, workers - 1, workers, options.granularity).size() == 0)
     fail(ErrorCode::kBadInput, workers, " workers: a step of ", options.global_batch, " samples leaves some of them without");
   if (mode.kind == SyncKind::kStep || is_local(mode)) return pace_of_rounds(conditions, between, options);
-  if (mode.kind == SyncKind::kQueue || mode == SyncMode{.kind = SyncKind::kStale})
-    fail(ErrorCode::kBadInput, "sync=", to_text(mode), ": its pace is not simulated");
+  if (mode.kind == SyncKind::kQueue || is_in_order(mode)) fail(ErrorCode::kBadInput, "sync=", to_text(mode), ": its pace is not simulated");
   return pace_of_workers(mode, conditions, options);
 }
 
