@@ -10,12 +10,15 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/text/json_fwd.h"
 #include "cohort/data/tickets.h"
 #include "cohort/train/async/accounts.h"
 #include "cohort/train/async/async_mode.h"
 #include "cohort/train/async/local_server.h"
 #include "cohort/train/async/round_gate.h"
+#include "cohort/train/served/pushes_on_the_way.h"
 #include "cohort/train/served/served_words.h"
+#include "cohort/train/served/server_team.h"
 #include "cohort/train/served/worker_slot.h"
 #include "cohort/world/messages/message_server.h"
 
@@ -43,6 +46,9 @@ struct ServerParts {
   std::function<bool(int worker)> may_come;  ///< Whether one of which nothing was heard may be on its way.
   LocalServer* rounds = nullptr;             ///< Not null: the mode; pushes are merged, those of a quorum and more at a time,
   RoundGate gate{1, 0};                      ///< when this says so.
+  ServerTeam* team = nullptr;                ///< Not null: other servers have parts of the model.
+  /// What one of them had when team->show(number) was called.
+  std::function<void(int server, int64_t number, const Json& state, const std::string& data)> shown;
 };
 
 /// One thread at a time.
@@ -56,38 +62,40 @@ class ModelServer {
   /// Tells all workers that it is over, and why; "" for a training that came to its end. Waits until they have left, a while.
   void end(const std::string& why);
   /// Gives out no tickets while on; those that wait get theirs afterwards.
-  void hold(bool on);
+  void hold(bool on) {
+    holds_ = on;
+    serve_waiting();
+  }
+  /// The last step is over: what comes from now on is not applied, while other servers are still to show what they have.
+  void close() { holds_ = is_closed_ = true; }
 
  private:
-  struct Pushed {
-    PeerId peer = 0;
-    int worker = 0;
-    Work work;
-    double computing_seconds = 0;
-  };
   void hear(PeerId peer, const std::string& name, const PeerMessage& message);
   void tell_what_to_join(PeerId peer);
   void give_number(PeerId peer, const std::string& name);
   void welcome(PeerId peer, const Json& said);
+  void hear_server(int server, const Json& said, const PeerMessage& message, const std::string& where);
   void take_push(PeerId peer, const Json& said, const std::string& data, const std::string& where);
-  void gather(const Pushed& pushed);
-  void gather_round(Pushed pushed);
+  void hand_in(PushedWork pushed);
+  void hand_in_if(std::optional<PushedWork> whole);
+  void gather(const PushedWork& pushed);
+  void gather_round(PushedWork pushed);
   void end_round_if_due();
   bool has_pushed(int worker) const;
   bool others_come() const;
-  void apply(Pushed pushed);
+  void apply(PushedWork pushed);
   struct Gone {
     int worker = 0;
     bool had_ticket = false;
   };
   std::optional<Gone> forget(PeerId peer);
+  void forget_order(int64_t order);
   void lose(const PeerEvent& event);
   void lose(PeerId peer, const std::string& why);
   void tell_lost(const Gone& gone, const std::string& why);
   void replace(PeerId peer, const std::string& name);
   void let_go(PeerId peer);
   void serve_waiting();
-  std::string pushes_of(int worker);
   std::string num_workers_here() const;
   bool others_may_come() const;
   void send_work(PeerId peer, const Ticket& ticket);
@@ -103,12 +111,19 @@ class ModelServer {
   std::map<PeerId, Slot> slots_;
   std::multimap<PeerId, Work> works_;     // What each has in hand.
   std::vector<PeerId> waiting_;           // Who is free, in the order in which they asked.
-  std::vector<Pushed> gathered_;          // With stale:0, of the step that is not finished; with a quorum, of the exchange that is to come.
+  std::vector<PushedWork> gathered_;      // With stale:0, of the step that is not finished; with a quorum, of the exchange that is to come.
   std::set<int> have_come_;               // Ever.
   std::set<int> lost_;                    // Workers that are not here any more.
   std::map<std::string, int> returning_;  // By name, whose new connection has not said yet which worker it is.
+  std::map<PeerId, int> promised_;        // Numbers of those who join, by the connection over which they got them.
   int num_numbers_;                       // Given to workers.
-  bool holds_ = false;
+  bool holds_ = false, is_closed_ = false;
+
+  // With a team:
+  std::map<PeerId, int> servers_;
+  PushesOnTheWay on_the_way_;
+  std::set<PeerId> leaving_;  // Workers that leave when they have nothing there any more.
+  int64_t num_orders_ = 0;
 };
 
 }  // namespace cohort

@@ -29,10 +29,12 @@
 #include "cohort/job/training/training_defaults.h"
 #include "cohort/train/async/async_training.h"
 #include "cohort/train/async/packed_tensors.h"
+#include "cohort/train/async/server_parts.h"
 #include "cohort/train/run/check_run.h"
 #include "cohort/train/run/initial_model.h"
 #include "cohort/train/run/run_folder.h"
 #include "cohort/train/run/run_setup.h"
+#include "cohort/train/served/part_server.h"
 #include "cohort/train/served/served_run.h"
 #include "cohort/train/served/served_worker.h"
 #include "cohort/train/served/ticket_source.h"
@@ -60,11 +62,15 @@ std::string configuration_of(const Config& config) {
 /// What a worker may have in hand at a time: one to compute, and with `overlap` one whose weights travel meanwhile.
 int most_in_hand(const Job& job) { return parse_sync(job.layout.sync).overlaps ? 2 : 1; }
 
-/// `pulled`: what a message may carry. All of one is queued where it travels while something is computed.
+int num_servers(const Job& job) { return parse_sync(job.layout.sync).servers; }
+
+/// `pulled`: what a message may carry; of servers that divide the model one carries optimizer state as well. All of one is queued where it
+/// travels while something is computed.
 MessageLimits limits_for(const std::vector<at::Tensor>& pulled, const Job& job) {
   const double timeout_seconds = job.config.timeout;
   MessageLimits limits{.max_strangers = kMostStrangers, .silence_seconds = timeout_seconds, .heartbeat_seconds = kHeartbeatSeconds};
-  const size_t bytes = static_cast<size_t>(packed_bytes(pulled)) + (size_t{1} << 20);
+  const size_t times = num_servers(job) > 1 ? 2 + job.rule.slots().size() : 1;
+  const size_t bytes = times * static_cast<size_t>(packed_bytes(pulled)) + (size_t{1} << 20);
   limits.max_message_bytes = std::max(limits.max_message_bytes, bytes);
   limits.max_waiting_bytes = std::max(limits.max_waiting_bytes, 2 * bytes);
   if (most_in_hand(job) > 1) limits.num_queued_pieces = std::max(limits.num_queued_pieces, 2 * bytes / kPieceBytes + 2);
@@ -78,8 +84,31 @@ struct Meeting {
   std::string endpoint, secret, name;
 };
 
-MessageClient client_of(const Meeting& meeting, const MessageLimits& limits) {
-  return MessageClient(meeting.endpoint, meeting.secret, {.name = meeting.name, .server_name = kServerName, .limits = limits});
+MessageClient client_of(const Meeting& meeting, const MessageLimits& limits, const std::string& server_name = kServerName) {
+  return MessageClient(meeting.endpoint, meeting.secret, {.name = meeting.name, .server_name = server_name, .limits = limits});
+}
+
+/// How a worker of that name talks to the servers that divide the model, where there are several.
+auto clients_of_servers(const std::string& own_name, const MessageLimits& limits) {
+  return [own_name, limits](const ServerPlace& place, int server) {
+    return client_of({place.endpoint, place.secret, own_name}, limits, concat("server ", server, " of the model"));
+  };
+}
+
+std::string key_of_server(int server) { return concat(kEndpointKey, "/", server); }
+
+/// On every rank, before any waits for another.
+void check_parts(const Job& job, const DataSet& data) {
+  if (num_servers(job) == 1) return;
+  const InitialModel initial = initial_model_without_weights(with_defaults(job.config), data.train->shape());
+  check_servers(ServedModel(*initial.model).trained, num_servers(job), job.layout.sync);
+}
+
+/// 0: this rank is none, or the first one, which is rank 0's in any case.
+int server_of_rank(const Job& job, const World& world) {
+  const std::vector<int> ranks = ranks_of_servers(parse_sync(job.layout.sync), world.size);
+  const auto found = std::find(ranks.begin(), ranks.end(), world.rank);
+  return found == ranks.end() ? 0 : static_cast<int>(found - ranks.begin());
 }
 
 std::string host_name() {
@@ -99,7 +128,16 @@ std::optional<MessageListener> listener_of(const Config& config) {
   return listener;
 }
 
-TrainResult serve_all(const Job& job, const DataSet& data, const World& world, ServerMeeting meeting, const TrainOptions& options) {
+/// Where those who join from other hosts can come to this rank as well; null where there are none.
+std::optional<MessageListener> listener_of_server(const Config& config, const World& world) {
+  if (config.listen.empty()) return std::nullopt;
+  const std::string host =
+      world.local_size == world.size ? parse_host_and_port(config.listen, name_settings("--listen")).host : address_of_this_host(world);
+  return MessageListener(job_token(), host);
+}
+
+TrainResult serve_all(const Job& job, const DataSet& data, const World& world, ServerMeeting meeting, ServedRun::Team team,
+                      const TrainOptions& options) {
   Job own = job;
   own.layout.dp = 1;
   World alone = world;
@@ -120,9 +158,11 @@ TrainResult serve_all(const Job& job, const DataSet& data, const World& world, S
   begin_run(run);
   RunReporter reporter(run, saver);
   const MessageLimits limits = limits_for(served.served(), job);
+  team.limits = limits;
+  team.client_of = clients_of_servers("rank 0", limits);
   MessageServer server(std::move(*meeting.listener), limits);
   return served.train(std::move(server), client_of({meeting.endpoint, meeting.secret, "rank 0"}, limits), configuration_of(job.config),
-                      saver, reporter);
+                      team, saver, reporter);
 }
 
 /// Which worker of a training this is.
@@ -151,18 +191,44 @@ void work_for(const Job& job, const DataSet& data, const Part& part, const Meeti
                                                                    .has_loader = false});
   TicketWork ticket_work(job, *data.train, *model, teacher.get());
   const std::unique_ptr<WorkerSide> side = make_worker_side(*model, job);
-  ServedWorker served(*side, ticket_source(*side, tickets, ticket_work, job, total_steps),
-                      client_of(meeting, limits_for(side->pulled(), job)),
-                      {.worker = part.worker,
-                       .hello = part.configuration,
-                       .injection = injection_for_rank(job.faults, part.worker),
-                       .timeout_seconds = config.timeout,
-                       .most_in_hand = most_in_hand(job),
-                       .pushed = pushed,
-                       .leaves = leaves});
+  const MessageLimits limits = limits_for(side->pulled(), job);
+  ServedWorkerOptions how{.worker = part.worker,
+                          .hello = part.configuration,
+                          .injection = injection_for_rank(job.faults, part.worker),
+                          .timeout_seconds = config.timeout,
+                          .most_in_hand = most_in_hand(job),
+                          .pushed = pushed,
+                          .leaves = leaves};
+  if (num_servers(job) > 1) {
+    how.servers = servers_of(ServedModel(*model).trained, num_servers(job));
+    how.client_of = clients_of_servers(meeting.name, limits);
+  }
+  ServedWorker served(*side, ticket_source(*side, tickets, ticket_work, job, total_steps), client_of(meeting, limits), std::move(how));
   const std::string why = served.run();
   if (!why.empty()) fail(ErrorCode::kEnvironment, "the training was ended: ", why);
 }
+
+/// A server of a part of the model, beside this rank's work.
+struct ServingRank {
+  ServingRank(const Job& job, const DataSet& data, int server, MessageListener listener, const Meeting& first)
+      : config(with_defaults(job.config)), module(initial_model_without_weights(config, data.train->shape()).model) {
+    const SyncMode sync = parse_sync(job.layout.sync);
+    GradientServerOptions options = gradient_server_options(config, job, sync.servers);
+    options.part.server = server;
+    model.emplace(*module, options);
+    const MessageLimits limits = limits_for(ServedModel(*module).tensors(), job);
+    part.emplace(*model, std::move(listener), client_of({first.endpoint, first.secret, concat("server ", server)}, limits),
+                 PartServerOptions{.server = server,
+                                   .gives_slots = !sync.overlaps,
+                                   .keeps_pushes = is_in_order(sync),
+                                   .limits = limits,
+                                   .timeout_seconds = config.timeout});
+  }
+  const Config config;
+  const std::shared_ptr<LayerGraph> module;
+  std::optional<GradientServer> model;
+  std::optional<PartServer> part;
+};
 
 void work_as_rank(const Job& job, const DataSet& data, const World& world, const Meeting& meeting) {
   at::set_num_threads(threads_of_rank(with_defaults(job.config), world));
@@ -176,9 +242,8 @@ void work_as_rank(const Job& job, const DataSet& data, const World& world, const
   });
 }
 
-/// What the training says to one that wants to join and is no worker yet; none where it is over.
-std::optional<Json> answer_to(const char* what, const Meeting& meeting, const JoinRequest& request) {
-  MessageClient client = client_of(meeting, {.silence_seconds = request.timeout_seconds});
+/// What the training says, over `client`, to one that wants to join and is no worker yet; none where it is over.
+std::optional<Json> answer_to(const char* what, MessageClient& client, const JoinRequest& request) {
   client.connect(request.timeout_seconds);
   client.send({.text = Json{{"is", what}}.dump()});
   const std::optional<PeerMessage> answer = client.receive(request.timeout_seconds);
@@ -192,11 +257,32 @@ std::optional<Json> answer_to(const char* what, const Meeting& meeting, const Jo
 }  // namespace
 
 TrainResult train_served(const Job& job, const DataSet& data, const World& world, const TrainOptions& options) {
+  check_parts(job, data);
   const auto store = next_group_store(world, job.config.timeout);
   std::optional<MessageListener> own = world.rank == 0 ? listener_of(job.config) : std::nullopt;
-  ServerMeeting meeting = meet_server(world, *store, kEndpointKey, job.config.timeout, std::move(own));
-  if (world.rank == 0) return serve_all(job, data, world, std::move(meeting), options);
-  work_as_rank(job, data, world, {meeting.endpoint, meeting.secret, concat("rank ", world.rank)});
+  const std::vector<int> ranks = ranks_of_servers(parse_sync(job.layout.sync), world.size);
+  const auto meet = [&](int server, std::optional<MessageListener> listener) {
+    return meet_server(world, *store, key_of_server(server), job.config.timeout, std::move(listener), ranks[static_cast<size_t>(server)]);
+  };
+  const int server = server_of_rank(job, world);
+  ServerMeeting as_server;
+  if (server > 0) as_server = meet(server, listener_of_server(job.config, world));  // Before it waits for rank 0, which waits for it.
+  ServerMeeting meeting = meet(0, std::move(own));
+  if (world.rank == 0) {
+    ServedRun::Team team;
+    for (int other = 1; other < num_servers(job); ++other) {
+      const ServerMeeting place = meet(other, std::nullopt);
+      team.places.push_back({place.endpoint, place.secret});
+      team.ranks.push_back(ranks[static_cast<size_t>(other)]);
+    }
+    return serve_all(job, data, world, std::move(meeting), std::move(team), options);
+  }
+  const Meeting first{meeting.endpoint, meeting.secret, concat("rank ", world.rank)};
+  std::optional<ServingRank> serving;
+  if (server > 0) serving.emplace(job, data, server, std::move(*as_server.listener), first);
+  work_as_rank(job, data, world, first);
+  if (!serving) return {};
+  if (const std::exception_ptr failure = serving->part->join()) std::rethrow_exception(failure);
   return {};
 }
 
@@ -213,8 +299,11 @@ int64_t join_training(const JoinRequest& request, const std::function<DataSet(co
                   .secret = token,
                   .name = concat("process ", ::getpid(), " of ", host_name())};
   log_info(concat("asking ", request.address, " for at most ", request.timeout_seconds, " s"));
-  const std::optional<Json> what = answer_to("joins", meeting, request);
+  const auto door = [&] { return client_of(meeting, {.silence_seconds = request.timeout_seconds}); };
+  MessageClient asking = door();
+  const std::optional<Json> what = answer_to("joins", asking, request);
   if (!what) return 0;  // Over before it began.
+  asking.close();
   const Joining joining = joining_from(*what, request.address);
   Config config;
   read_config_text(joining.configuration, "the configuration of " + request.address, config);
@@ -224,7 +313,8 @@ int64_t join_training(const JoinRequest& request, const std::function<DataSet(co
     fail(ErrorCode::kBadInput, "join: ", config.data, " here are other data than those of the training (fingerprint ", mine, ", there ",
          joining.fingerprint, name_settings("); name the same with --data"));
   at::set_num_threads(request.threads > 0 ? request.threads : config.threads > 0 ? config.threads : num_usable_cores());
-  const std::optional<Json> number = answer_to("ready", meeting, request);
+  MessageClient entering = door();  // Open until it works: were it lost before, the training would not know.
+  const std::optional<Json> number = answer_to("ready", entering, request);
   if (!number) return 0;
   const int worker = numbered_from(*number, request.address).worker;
   meeting.name = concat("worker ", worker);
@@ -233,7 +323,9 @@ int64_t join_training(const JoinRequest& request, const std::function<DataSet(co
   try {
     catch_first_stop_signal();  // It leaves after the ticket that it has; the second ends it.
     const auto pushed = [&](int64_t) {
-      if (num_pushes++ == 0) log_info(concat("first push ", human_seconds(steady_seconds() - began), " after it asked to join"));
+      if (num_pushes++ > 0) return;
+      log_info(concat("first push ", human_seconds(steady_seconds() - began), " after it asked to join"));
+      entering.close();
     };
     work_for(resolve(config, joining.num_shares), data, {worker, joining.num_shares, joining.configuration}, meeting, pushed,
              stop_requested);

@@ -20,6 +20,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/secrets.h"
 #include "cohort/base/text/text.h"
+#include "cohort/train/async/packed_tensors.h"
 
 namespace cohort {
 namespace {
@@ -86,6 +87,19 @@ WorkerSlot WorkerSlot::find(const std::string& address, const std::vector<at::Te
   auto memory = std::make_shared<Memory>(std::move(file), bytes);
   if (!memory->base || std::memcmp(memory->base, parts[1].data(), parts[1].size()) != 0) return {};
   return {std::move(memory), address, down, up};
+}
+
+std::vector<at::Tensor> handed_over(const WorkerSlot* slot, std::vector<at::Tensor> empty, const std::string& data,
+                                    const std::vector<size_t>& missing, size_t num_optional, const std::string& where) {
+  std::vector<at::Tensor> tensors = slot ? slot->up() : std::move(empty);
+  for (const size_t at : missing) {
+    if (at >= num_optional)
+      fail(ErrorCode::kBadInput, where, ": tensor ", at, " is missing, of ", tensors.size(), " of which the first ", num_optional,
+           " may be");
+    tensors[at] = at::Tensor();
+  }
+  if (!slot) unpack(data, tensors);
+  return tensors;
 }
 
 void copy_tensors(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
