@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Workers that exchange seldom, or wait for nobody, beside workers that agree in every step: throughput, bytes on the link, time to a goal, and what the training reaches after as many samples.
 
-    bench/local_steps.py [--modes step,local:8,local:8:4,local:8:quorum=2,diloco:8,async] [--cells even,slow,100,1000] [--model cnn:width=0.25] [--data fashion-mnist] [--goal val_error:0.25] [--steps 320] [--eval-every 32] [--seeds 3] [--json]
+    bench/local_steps.py [--modes step,local:8,local:8:4,local:8:quorum=2,diloco:8,async] [--cells even,slow,100,1000] [--model cnn:width=0.25] [--data fashion-mnist] [--goal val_error:0.25] [--hosts 2] [--slow 1] [--steps 320] [--eval-every 32] [--seeds 3] [--json]
 
-Cells: `even` is two workers on this machine; `slow`: the second takes four times as long; a number: two hosts (network name spaces of this machine; root needed) joined by a link of so many Mbit/s, limited by `tc`. All modes of a seed
+Cells: `even` is two workers on this machine; `slow`: the second takes four times as long; a number: two hosts, or `--hosts`, with a rank each (network name spaces of this machine; root needed), each with a link of so many Mbit/s, limited by `tc`; `--slow F` has each rank take F times as long for its computing, asleep, so that many hosts can be one machine. All modes of a seed
 run one after the other, and ratios to the first mode are of the same seed. Throughput is of all steps but those up to the first line of metrics (the first exchange); seconds to the goal are those of the steps up to the first evaluation
 that reaches it, without evaluations; megabytes a step are what host 1 sent, the meeting included. Medians of the seeds.
 """
@@ -40,17 +40,19 @@ def seconds_to_goal(lines, goal):
 def train(cell, options, mode, seed, folder):
     run_folder = folder / f"{mode.replace(':', '-')}-{seed}"
     arguments = ["--model", options.model, "--data", options.data, "--val-samples", 2000, "--global-batch", options.global_batch, "--optimizer", options.optimizer, "--lr", options.lr, "--steps", options.steps,
-                 "--eval-every", options.eval_every, "--checkpoint-every", "end", "--seed", seed, "--threads", 1, "--layout", f"dp=2,sync={mode}", "--quiet", "--json", "--run", run_folder]
+                 "--eval-every", options.eval_every, "--checkpoint-every", "end", "--seed", seed, "--threads", 1, "--layout", f"dp={options.hosts if cell.isdigit() else 2},sync={mode}", "--quiet", "--json", "--run", run_folder]
     if cell == "slow":
         arguments += ["--inject", "slow:1:4"]
+    if cell.isdigit() and options.slow > 1:
+        arguments += ["--inject", ",".join(f"slow:{rank}:{options.slow}" for rank in range(options.hosts))]
     sent = None
     if cell.isdigit():
         program = folder / "apart"
         program.write_text(APART)
         program.chmod(0o755)
         test_hosts.COHORT = str(program)
-        with Hosts(2, megabits=int(cell)) as hosts:
-            lines = lines_of(hosts.train([0, 1], arguments))
+        with Hosts(options.hosts, megabits=int(cell)) as hosts:
+            lines = lines_of(hosts.train(list(range(options.hosts)), arguments))
             sent = hosts.sent_bytes(1)
     else:
         lines = run_ok(["train", *arguments], timeout=900)
@@ -70,7 +72,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("modes", "step,local:8,local:8:4,local:8:quorum=2,diloco:8,async"), ("cells", "even,slow,100,1000"), ("model", "cnn:width=0.25"), ("data", "fashion-mnist"), ("optimizer", "momentum"), ("lr", "0.03"), ("goal", "val_error:0.25")):
         parser.add_argument(f"--{name}", default=default)
-    for name, default in (("global-batch", 128), ("steps", 320), ("eval-every", 32), ("seeds", 3)):
+    for name, default in (("hosts", 2), ("slow", 1), ("global-batch", 128), ("steps", 320), ("eval-every", 32), ("seeds", 3)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

@@ -90,6 +90,21 @@ def test_a_worker_that_is_told_to_stop_leaves():
         check(account["samples"] == samples_of(folder / "l", steps_in(folder / "l")), f"{account}")
 
 
+def test_a_joiner_that_dies_on_its_way_is_named():
+    """From when it has its number, whether it has come in by then or not."""
+    with Folder() as folder:
+        process, where = begin(folder, "w", "--workers", 1)
+        for number in range(1, 9):
+            joiner = start(["join", where, "--threads", 1], env=SECRET)
+            read_until(joiner, f"joined as worker {number}")
+            joiner.kill()
+            read_until(process, f"worker {number} is lost after")
+            finish(joiner)
+        process.send_signal(signal.SIGINT)
+        code, _, err = finish(process)
+        check(code == 130 and [worker["deaths"] for worker in record(folder / "w", "async")["workers"]] == [0, *[1] * 8], f"{code} {err}")
+
+
 def test_each_sample_counts_once_whoever_comes():
     for sync in ("queue", "stale:3"):
         with Folder() as folder:

@@ -85,13 +85,14 @@ def is_whole(run):
     run_ok(["checkpoint", "verify", run])
 
 
-def kill_served(sync, *options):
+def kill_served(sync, *options, serving=(0,)):
+    """`serving`: the ranks that may not be lost."""
     with Folder() as folder:
         mode, at_work = Mode(folder, sync, *options), []
 
         def judge(code, killed, err, run):
-            if 0 in killed:
-                check(code == 4, f"{sync}: rank 0 was killed, and exit code {code}: {err}")
+            if set(serving) & set(killed):
+                check(code == 4, f"{sync}: ranks {killed} were killed, and exit code {code}: {err}")
                 goes_on(run)
             else:
                 check(code == 0, f"{sync}: workers {killed} were killed, and exit code {code}: {err}")
@@ -99,7 +100,7 @@ def kill_served(sync, *options):
             if (run / "checkpoints" / "latest").exists():
                 account = record(run, "async")
                 check(account["samples"] == samples_of(run, STEPS) == sum(worker["samples"] for worker in account["workers"]), f"{sync}: {killed}: {account}")
-                at_work.append(account["deaths"] > 0 or 0 in killed)
+                at_work.append(account["deaths"] > 0 or set(serving) & set(killed))
         mode.kill(lambda generator: generator.choice(([1], [2], [1, 2], [2, 1], [0])), judge)
         check(any(at_work), f"{sync}: no kill hit at work")
 
@@ -124,6 +125,10 @@ def test_kills_with_compressed_pushes():
 
 def test_kills_with_stale():
     kill_served("stale:2")
+
+
+def test_kills_with_several_servers():
+    kill_served("async:servers=2", serving=(0, 1))
 
 
 def test_kills_with_queue():
