@@ -1,6 +1,7 @@
 """train --serve: the report of a run in a browser while it trains, over real sockets."""
 import http.client
 import json
+import os
 import queue
 import re
 import signal
@@ -73,6 +74,18 @@ class Events:
         while event := self.next():
             found.append(event)
         return found
+
+
+def port_of_nobody():
+    """Below those that a kernel hands out, so that no connection of another program takes it between two uses."""
+    for port in range(20000 + os.getpid() % 10000, 32000):
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
+    raise AssertionError("no port is free")
 
 
 def is_closed(port):
@@ -181,7 +194,7 @@ def test_clients_that_are_slow_or_large_hold_nobody_up():
 
 def test_two_runs_at_once_and_ports():
     with Folder() as folder:
-        one = Training([*TINY, *LONG, "--serve", "--run", folder / "one"])
+        one = Training([*TINY, *LONG, "--serve", port_of_nobody(), "--run", folder / "one"])
         two = Training([*TINY, *LONG, "--serve", "--run", folder / "two"])
         check(one.port != two.port and one.token != two.token, "two runs share a port or a token")
         wait_for(lambda: one.get("/")[0] == 200 and two.get("/")[0] == 200, "both pages")
