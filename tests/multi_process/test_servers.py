@@ -115,6 +115,18 @@ def test_each_host_serves_a_part():
         check(account["samples"] == samples_of(folder / "o", 20) and account["lost"] == 0, f"{account}")
 
 
+def test_a_host_that_listens_at_all_its_addresses_is_joined_from_another():
+    with Folder() as folder, Hosts(2) as hosts:
+        def on(host, *arguments):
+            return subprocess.Popen(["ip", "netns", "exec", hosts.names[host], COHORT, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=SECRET, start_new_session=True)
+        process = on(0, "train", *TINY, "--quiet", "--run", folder / "j", "--steps", 1000000, "--workers", 2, "--layout", "sync=async:servers=2", "--inject", "slow:0:8,slow:1:8", "--listen", "0.0.0.0:0")
+        joiner = on(1, "join", "10.77.0.1:" + listening(process).rsplit(":", 1)[1], "--threads", 1)
+        read_until(joiner, "first push")
+        os.kill(process.pid, signal.SIGINT)  # `ip netns exec` becomes the program.
+        check(finish(process)[0] == 130, "the training was not interrupted")
+        finish(joiner)
+
+
 def test_under_mpirun():
     with Folder() as folder:
         for launcher in filter(shutil.which, ("mpirun.openmpi", "mpirun.mpich")):

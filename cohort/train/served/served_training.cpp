@@ -88,10 +88,19 @@ MessageClient client_of(const Meeting& meeting, const MessageLimits& limits, con
   return MessageClient(meeting.endpoint, meeting.secret, {.name = meeting.name, .server_name = server_name, .limits = limits});
 }
 
-/// How a worker of that name talks to the servers that divide the model, where there are several.
-auto clients_of_servers(const std::string& own_name, const MessageLimits& limits) {
-  return [own_name, limits](const ServerPlace& place, int server) {
-    return client_of({place.endpoint, place.secret, own_name}, limits, concat("server ", server, " of the model"));
+/// Of a server that listens at any address of its host: at that where rank 0, which is on the same host then, was reached.
+std::string reachable(const std::string& endpoint, const std::string& endpoint_of_first) {
+  for (const char* any : {"tcp://0.0.0.0:", "tcp://[::]:"})
+    if (endpoint.starts_with(any))
+      return endpoint_of_first.substr(0, endpoint_of_first.rfind(':')) + endpoint.substr(endpoint.rfind(':'));
+  return endpoint;
+}
+
+/// How a worker that talks to rank 0 as `first` says talks to the servers that divide the model, where there are several.
+auto clients_of_servers(const Meeting& first, const MessageLimits& limits) {
+  return [first, limits](const ServerPlace& place, int server) {
+    return client_of({reachable(place.endpoint, first.endpoint), place.secret, first.name}, limits,
+                     concat("server ", server, " of the model"));
   };
 }
 
@@ -159,10 +168,10 @@ TrainResult serve_all(const Job& job, const DataSet& data, const World& world, S
   RunReporter reporter(run, saver);
   const MessageLimits limits = limits_for(served.served(), job);
   team.limits = limits;
-  team.client_of = clients_of_servers("rank 0", limits);
+  const Meeting own_meeting{meeting.endpoint, meeting.secret, "rank 0"};
+  team.client_of = clients_of_servers(own_meeting, limits);
   MessageServer server(std::move(*meeting.listener), limits);
-  return served.train(std::move(server), client_of({meeting.endpoint, meeting.secret, "rank 0"}, limits), configuration_of(job.config),
-                      team, saver, reporter);
+  return served.train(std::move(server), client_of(own_meeting, limits), configuration_of(job.config), team, saver, reporter);
 }
 
 /// Which worker of a training this is.
@@ -201,7 +210,7 @@ void work_for(const Job& job, const DataSet& data, const Part& part, const Meeti
                           .leaves = leaves};
   if (num_servers(job) > 1) {
     how.servers = servers_of(ServedModel(*model).trained, num_servers(job));
-    how.client_of = clients_of_servers(meeting.name, limits);
+    how.client_of = clients_of_servers(meeting, limits);
   }
   ServedWorker served(*side, ticket_source(*side, tickets, ticket_work, job, total_steps), client_of(meeting, limits), std::move(how));
   const std::string why = served.run();
