@@ -5,7 +5,11 @@
 // n samples, t positions (the context). The state starts at zero in each sample. The paper's size is hidden=2048; the defaults are what
 // a small CPU trains. Where we differ: bytes instead of word pieces.
 
+#include "cohort/models/lstm.h"
+
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/lstm.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/rnn.h>
@@ -16,11 +20,39 @@
 #include "cohort/models/families.h"
 #include "cohort/models/parts.h"
 
+namespace cohort {
+
+/// Autocast hands an LSTM to oneDNN whatever the processor has; which of its kernels there are, only a call tells.
+static bool runs_in_autocast(at::ScalarType type) {
+  const at::NoGradGuard no_gradients;
+  const bool was_enabled = at::autocast::is_autocast_enabled(at::kCPU);
+  const at::ScalarType type_before = at::autocast::get_autocast_dtype(at::kCPU);
+  at::autocast::set_autocast_dtype(at::kCPU, type);
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  bool runs = true;
+  try {
+    const at::Tensor state = at::zeros({1, 1, 1});
+    at::lstm(state, {state, state}, {at::zeros({4, 1}), at::zeros({4, 1}), at::zeros({4}), at::zeros({4})}, true, 1, 0.0, true, false,
+             true);
+  } catch (const std::exception&) {
+    runs = false;
+  }
+  at::autocast::set_autocast_enabled(at::kCPU, was_enabled);
+  at::autocast::set_autocast_dtype(at::kCPU, type_before);
+  return runs;
+}
+
+bool cpu_has_lstm_in(at::ScalarType type) {
+  static const bool has_bf16 = runs_in_autocast(at::kBFloat16);
+  return type == at::kBFloat16 ? has_bf16 : type != at::kHalf;
+}
+
+}  // namespace cohort
+
 namespace cohort::families {
 
-/// Under fp16 autocast on a CPU it stays in fp32: LibTorch has no kernel for it there.
 static at::Tensor run_lstm(torch::nn::LSTMImpl& lstm, const at::Tensor& input) {
-  if (!input.is_cpu() || !at::autocast::is_autocast_enabled(at::kCPU) || at::autocast::get_autocast_dtype(at::kCPU) != at::kHalf)
+  if (!input.is_cpu() || !at::autocast::is_autocast_enabled(at::kCPU) || cpu_has_lstm_in(at::autocast::get_autocast_dtype(at::kCPU)))
     return std::get<0>(lstm.forward(input));
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   return std::get<0>(lstm.forward(input.to(at::kFloat)));

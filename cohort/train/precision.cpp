@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "cohort/base/fail.h"
+#include "cohort/models/lstm.h"
 
 namespace cohort {
 
@@ -21,7 +22,9 @@ static bool processor_has(const std::string& feature) {
   return true;
 }
 
-std::string precision_warning(Precision precision, c10::DeviceType device) {
+std::string precision_warning(Precision precision, c10::DeviceType device, bool has_lstm) {
+  if (precision == Precision::kBf16 && device == c10::DeviceType::CPU && has_lstm && !cpu_has_lstm_in(at::kBFloat16))
+    return "this processor has no kernel for an LSTM in bf16 (it needs AVX-512): that layer computes in fp32";
   if (precision != Precision::kFp16 || device != c10::DeviceType::CPU) return "";
 #if defined(__x86_64__)
   if (processor_has("avx512_fp16") || processor_has("amx_fp16")) return "";

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "cohort/base/fail.h"
+#include "cohort/models/lstm.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/testing/thread_ranks.h"
@@ -24,6 +25,9 @@ TEST_CASE("names") {
   CHECK_FALSE(needs_loss_scale(Precision::kBf16));
   CHECK(precision_warning(Precision::kBf16, at::kCPU) == "");
   CHECK(precision_warning(Precision::kFp16, at::kCUDA) == "");
+  CHECK(precision_warning(Precision::kBf16, at::kCUDA, true) == "");
+  CHECK((precision_warning(Precision::kBf16, at::kCPU, true) == "") == cpu_has_lstm_in(at::kBFloat16));
+  CHECK_FALSE(cpu_has_lstm_in(at::kHalf));
 }
 
 TEST_CASE("a scope sets the type of products and restores what was there, also by an exception and when nested") {

@@ -1,6 +1,8 @@
 """Pipelines, tensor parallelism and meshes give the training that one process gives (a part of the matrix of scripts/verify-matrix), are refused with a sentence where
 they do not go together, leave checkpoints that any other layout reads, and fit into less memory."""
 import json
+import os
+import pathlib
 
 from support import Folder, check, main, run, run_ok
 from verify_matrix import IMAGES, MODELS, OPTIONS, TEXT, WITHIN_A_BOUND, cases, command
@@ -34,6 +36,15 @@ def test_resnet8():
 
 def test_lstm():
     verify_part("lstm")
+
+
+def test_an_lstm_in_bf16_on_a_processor_without_a_kernel_for_it():
+    arguments = [*MODELS["lstm"], "--precision", "bf16", "--steps", "2"]
+    run_ok(["verify", *arguments, "--layouts", "dp=2;pp=3,microbatches=2;tp=2", "--json"], env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"})
+    for isa, is_said in (("AVX2", True), ("AVX512_CORE", "avx512bw" not in pathlib.Path("/proc/cpuinfo").read_text())):
+        with Folder() as folder:
+            code, _, err = run(["train", *arguments, "--run", folder / "run"], env={**os.environ, "ONEDNN_MAX_CPU_ISA": isa})
+            check(code == 0 and ("no kernel for an LSTM in bf16" in err) == is_said, f"{isa}: {code} {err}")
 
 
 def test_transformer():

@@ -65,7 +65,10 @@ void warn_of_run(const RunSetup& run) {
     log_warning(concat(
         "this model's batch norm keeps groups of ", granularity, " samples together, so a step has ", made, " pieces and not ", pieces,
         name_settings("; use a larger --global-batch, or another norm (norm=group, none, norm=ghost with a smaller ghost=N)")));
-  for (const std::string& warning : {small_batch_warning(*run.model, statistic), precision_warning(run.job.precision, run.device.type())})
+  const bool has_lstm = std::any_of(run.model->layers().begin(), run.model->layers().end(),
+                                    [](const LayerGraph::Layer& layer) { return layer.kind == "lstm"; });
+  for (const std::string& warning :
+       {small_batch_warning(*run.model, statistic), precision_warning(run.job.precision, run.device.type(), has_lstm)})
     if (!warning.empty()) log_warning(warning);
 }
 
