@@ -71,6 +71,8 @@ StudySpec spec_of(const Arguments& arguments) {
       fail(ErrorCode::kBadInput, arguments.positional[1], " names no made-up data (synthetic = \"synthetic:SHAPE,...\" in [workload])");
     // Sizes of the real data mean nothing there.
     if (!spec.is_noisy_quadratic()) spec.data = spec.synthetic, spec.val_samples = spec.train_samples = 0;
+    if (spec.evaluate_test) log_info("evaluate_test is left out: made-up data have no test samples");
+    spec.evaluate_test = false;
   }
   study::check_spec(spec);
   return spec;

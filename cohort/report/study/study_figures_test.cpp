@@ -316,6 +316,43 @@ TEST_CASE("figure 11: only batch sizes whose budget reaches so far, censored one
   CHECK(figure_budgets(unknown, kGoal).panels.size() == 1);
 }
 
+TEST_CASE("figure 11: the test split at the best validation, only where it was measured") {
+  StudyData study = made_up_study(MadeUp{});
+  for (study::BatchStudy& batch : study.batches)
+    for (Trial& trial : batch.trials) {
+      double least = 2;
+      for (study::Measurement& one : trial.measurements) {
+        if (!(one.values[study::kValError] < least)) continue;
+        least = one.values[study::kValError];
+        one.values[study::kTestError] = least + 0.25;
+      }
+    }
+  const Figure figure = figure_budgets(study, kGoal);
+  REQUIRE(figure.panels.size() == 4);
+  CHECK(figure.panels[0].id == "fig11-steps");
+  CHECK(figure.panels[2].id == "fig11-test-steps");
+  CHECK(figure.panels[3].title == "test_error at the best val_error within a number of epochs");
+  for (const size_t panel : {0, 1}) {
+    REQUIRE(figure.panels[panel].series.size() == figure.panels[panel + 2].series.size());
+    for (size_t i = 0; i < figure.panels[panel].series.size(); ++i) {
+      const auto &best = figure.panels[panel].series[i].marks, &tested = figure.panels[panel + 2].series[i].marks;
+      REQUIRE(best.size() == tested.size());
+      for (size_t mark = 0; mark < best.size(); ++mark) {
+        CHECK(tested[mark].y == best[mark].y + 0.25);
+        CHECK(field(tested[mark], "trial") == field(best[mark], "trial"));
+        CHECK(field(tested[mark], "val_error") == field(best[mark], "val_error"));
+      }
+    }
+  }
+  // One batch size of an archive without it: left out of these panels, which say so.
+  for (Trial& trial : study.batches[1].trials)
+    for (study::Measurement& one : trial.measurements) one.values[study::kTestError] = std::nan("");
+  const Figure partly = figure_budgets(study, kGoal);
+  REQUIRE(partly.panels.size() == 4);
+  CHECK(partly.panels[2].note.find("the test split was not measured there") != std::string::npos);
+  CHECK(partly.panels[0].note.find("not measured") == std::string::npos);
+}
+
 TEST_CASE("automatic goal: what five trials of every batch size reach, but hardly more") {
   StudyData study = made_up_study();
   study.goals.clear();

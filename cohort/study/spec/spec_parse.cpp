@@ -168,6 +168,9 @@ void read_study(const TomlTable& table, StudySpec& spec) {
   spec.seed = static_cast<uint64_t>(table.whole("seed", static_cast<int64_t>(spec.seed), 0, 9'000'000'000'000'000));
   spec.evaluation_ratio = table.number("evaluation_ratio", spec.evaluation_ratio, 1, 10);
   spec.evaluate_train = table.flag("evaluate_train", spec.evaluate_train);
+  spec.evaluate_test = table.flag("evaluate_test", spec.evaluate_test);
+  if (spec.evaluate_test && spec.is_noisy_quadratic())
+    table.fail_at("evaluate_test", "the noisy quadratic has one loss, and no samples to test it on; leave evaluate_test out");
   spec.max_draws_factor = table.whole("max_draws_factor", spec.max_draws_factor, 1, 1000);
   spec.diverged_above = table.number("diverged_above", spec.diverged_above, 1e-300, kLargest);
   read_goals(table, spec);
@@ -234,7 +237,7 @@ StudySpec read_tables(const TomlTable& root, const std::string& file) {
                                         "val_samples", "train_samples", "weight_decay", "label_smoothing_over"}),
                 file, spec);
   read_study(root.table("study", {"goals", "batch_sizes", "trials", "steps", "seed", "evaluation_ratio", "evaluate_train",
-                                  "max_draws_factor", "diverged_above"}),
+                                  "evaluate_test", "max_draws_factor", "diverged_above"}),
              spec);
   const TomlTable censoring = root.table("censoring", {"enabled", "margin", "halving"});
   spec.censor = censoring.flag("enabled", spec.censor);

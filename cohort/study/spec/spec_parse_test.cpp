@@ -88,6 +88,12 @@ TEST_CASE("spec: every key is read") {
   check_refused("train_samples = 1000\n", "label_smoothing_over = \"other\"\n", "did you mean 'others'?");
   CHECK(explain_difference(fingerprint(spec), fingerprint(others)) == "label_smoothing_over was all and is others");
   CHECK(explain_difference(fingerprint(others), fingerprint(spec)) == "label_smoothing_over was others and is all");
+  CHECK_FALSE(spec.evaluate_test);
+  const StudySpec tested = parse_spec(replaced(kSpec, "evaluate_train = true", "evaluate_train = true\nevaluate_test = true"), "my.toml");
+  CHECK(tested.evaluate_test);
+  CHECK(parse_spec(to_toml(tested), "again.toml").evaluate_test);
+  CHECK(explain_difference(fingerprint(spec), fingerprint(tested)) == "evaluate_test was false and is true");
+  CHECK(explain_difference(fingerprint(tested), fingerprint(spec)) == "evaluate_test was true and is false");
   REQUIRE(spec.goals.size() == 2);
   CHECK(spec.goals[0].text() == "val_error<0.14");
   CHECK(spec.goals[1].text() == "val_loss<0.4");
@@ -146,6 +152,12 @@ value = 0.25
   CHECK(spec.seed == 1);
 }
 
+TEST_CASE("spec: the noisy quadratic has no test split") {
+  CHECK_THROWS_WITH_AS(parse_spec("[workload]\ndata = \"noisy-quadratic\"\noptimizer = \"sgd\"\n[study]\nevaluate_test = true\n", "my.toml"),
+                       "my.toml:5: [study] evaluate_test: the noisy quadratic has one loss, and no samples to test it on; leave evaluate_test out",
+                       Error);
+}
+
 TEST_CASE("spec: wrong keys, types and values name file and line") {
   check_refused("seed = 9", "sed = 9", "my.toml:16: [study] unknown key sed (did you mean 'seed'?)");
   check_refused("[machine]", "[machines]", "unknown key machines (did you mean 'machine'?)");
@@ -177,6 +189,7 @@ TEST_CASE("spec: wrong keys, types and values name file and line") {
   check_refused("diverged_above = 100", "diverged_above = -1", "diverged_above");
   check_refused("seed = 9", "seed = 99999999999999999999", "my.toml:16: ");
   check_refused("seed = 9", "seed = -9", "from 0 to");
+  check_refused("evaluate_train = true", "evaluate_test = 1", "true or false, found 1");
   check_refused("evaluate_train = true", "evaluate_train = 1", "true or false, found 1");
   check_refused("enabled = false", "enabled = \"no\"", "true or false, found \"no\"");
   check_refused("margin = 2", "margin = 0.5", "from 1 to");

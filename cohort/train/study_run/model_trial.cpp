@@ -1,6 +1,8 @@
 // A trial from its first to its last step. Steps: (1) build the model from the order's seed and adopt its weights; (2) go on from the
 // snapshot, where there is one: its measurements are given to the watch again; (3) until the budget: compute (trial_step.h), judge the loss
 // before it is applied, update, and at the steps of the grid evaluate and ask the watch how far the trial is wanted.
+// Where the study looks at the test split, it does so at the evaluations that are better than all before in their trial, by loss or by error:
+// of those is any that a best value within a budget may be at, whatever the goal; the others cost nothing.
 //
 // A team. Every rank sees the same summed loss and the same sums of an evaluation, so all judge alike; what rank 0 alone knows (the watch's
 // answer, the snapshot) it broadcasts, one small exchange an evaluation. A step costs one all-reduce.
@@ -45,9 +47,18 @@ std::string describe_trial(const study::StudySpec& spec, const TrialOrder& order
       << " batch=" << order.batch_size << " id=" << order.id << " seed=" << order.seed << " batches=run-on ratio=" << spec.evaluation_ratio
       << " evaluate_train=" << spec.evaluate_train << " max_microbatch=" << spec.max_microbatch
       << " weight_decay=" << schedule.rule.weight_decay << " decay=" << schedule.learning_rate.decay_steps;
+  if (spec.evaluate_test) out << " evaluate_test=1";
   if (schedule.label_smoothing_over != "all") out << " label_smoothing_over=" << schedule.label_smoothing_over;
   for (const auto& [name, value] : order.parameters) out << ' ' << name << '=' << value;
   return out.str();
+}
+
+bool is_better_than_all(const Measurement& measurement, const std::vector<Measurement>& before) {
+  const auto is_best = [&](study::Metric metric) {
+    return std::none_of(before.begin(), before.end(),
+                        [&](const Measurement& one) { return one.values[metric] <= measurement.values[metric]; });
+  };
+  return is_best(study::kValLoss) || is_best(study::kValError);
 }
 
 class ModelRunner : public study::TrialRunner {
@@ -79,6 +90,7 @@ class ModelRunner : public study::TrialRunner {
   void begin(const TrialSchedule& schedule, int64_t batch_size, uint64_t seed);
   void restore(Running& running);
   Measurement measure_model(int64_t step);
+  void measure_test(Measurement& measurement);
   int64_t tell(Running& running, size_t first);
   void evaluate_at(Running& running, int64_t step);
   void train_step(Running& running);
@@ -141,6 +153,12 @@ Measurement ModelRunner::measure_model(int64_t step) {
   return measurement;
 }
 
+void ModelRunner::measure_test(Measurement& measurement) {
+  const TrialEvaluation test = evaluate_trial(step_.model(), evaluation_chain_.get(), *data_->test, data_->test->num_samples(), team_);
+  measurement.values[study::kTestLoss] = test.loss;
+  measurement.values[study::kTestError] = test.error;
+}
+
 /// Gives the watch the measurements from `first` on. Returns the step at which the trial is to stop, or -1.
 int64_t ModelRunner::tell(Running& running, size_t first) {
   int64_t stop_at = -1;
@@ -156,11 +174,13 @@ int64_t ModelRunner::tell(Running& running, size_t first) {
 }
 
 void ModelRunner::evaluate_at(Running& running, int64_t step) {
-  const Measurement measurement = measure_model(step);
+  Measurement measurement = measure_model(step);
   if (!std::isfinite(measurement.values[study::kValLoss])) {
     running.ended = {TrialStatus::kInfeasible, step};
     return;
   }
+  // Of what a snapshot held the first rank alone knows more than the step.
+  if (data_->test && from_first(is_better_than_all(measurement, running.progress.measurements)) != 0) measure_test(measurement);
   running.progress.measurements.push_back(measurement);
   tell(running, running.progress.measurements.size() - 1);
 }
@@ -232,7 +252,8 @@ study::TrialRunner::Cost ModelRunner::measure(int64_t batch_size) {
   for (int64_t i = 0; i < count; ++i) steps.push_back(step());
   for (int i = 0; i < kEvaluations; ++i) {
     const auto start = Clock::now();
-    measure_model(0);
+    Measurement measurement = measure_model(0);
+    if (data_->test) measure_test(measurement);  // As though each were the best so far: a forecast has no fewer seconds than a study takes.
     evaluations.push_back(seconds_since(start));
   }
   return {median(steps), median(evaluations)};
@@ -247,7 +268,7 @@ std::unique_ptr<study::TrialRunner> make_model_runner(const study::StudySpec& sp
 
 std::unique_ptr<study::TrialRunner> make_model_runner(const study::StudySpec& spec, const DataSet& data, const Group& team,
                                                       const ModelRunnerOptions& options) {
-  return make_model_runner(spec, std::make_shared<const TrialData>(data, spec.train_samples), team, options);
+  return make_model_runner(spec, std::make_shared<const TrialData>(data, trial_data_options(spec)), team, options);
 }
 
 }  // namespace cohort

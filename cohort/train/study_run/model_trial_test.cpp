@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -328,6 +329,54 @@ TEST_CASE("divergence, censoring, refusals") {
       if (error.code() == ErrorCode::kBadInput) return;
     }
     FAIL("a batch of 2 is not for 3 ranks");
+  });
+}
+
+bool is_better_than_before(const std::vector<study::Measurement>& all, size_t i) {
+  const auto is_least = [&](study::Metric metric) {
+    return std::all_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(i),
+                       [&](const study::Measurement& one) { return one.values[metric] > all[i].values[metric]; });
+  };
+  return is_least(study::kValLoss) || is_least(study::kValError);
+}
+
+TEST_CASE("the test split is looked at where validation is better than ever before, on any team and after a snapshot") {
+  const TemporaryFolder folder;
+  study::StudySpec spec = tiny_spec(kFc);
+  CHECK_THROWS_WITH_AS(TrialData(data_of(spec), {.with_test = true}), doctest::Contains("has no test samples; leave evaluate_test out"),
+                       Error);
+  DataSet data = data_of(spec);
+  data.test = data.validation;  // So what it finds there is known.
+  study::TrialOrder order = tiny_order(1.5, 6, 20);
+  const std::vector<double> without = run_trial(*make_model_runner(spec, data, Group()), order).val_losses();
+  spec.evaluate_test = true;
+  const auto check = [&](const std::vector<study::Measurement>& all) {
+    size_t num_tested = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const auto& values = all[i].values;
+      INFO("step ", all[i].step);
+      CHECK(std::isnan(values[study::kTestLoss]) != is_better_than_before(all, i));
+      CHECK(std::isnan(values[study::kTestError]) == std::isnan(values[study::kTestLoss]));
+      if (std::isnan(values[study::kTestLoss])) continue;
+      ++num_tested;
+      CHECK(values[study::kTestLoss] == values[study::kValLoss]);
+      CHECK(values[study::kTestError] == values[study::kValError]);
+    }
+    CHECK(num_tested > 1);
+    CHECK(num_tested < all.size());
+  };
+  const HeardTrial heard = run_trial(*make_model_runner(spec, data, Group()), order);
+  CHECK(heard.val_losses() == without);
+  check(heard.measurements);
+  order.snapshot = folder / "snapshot";
+  int calls = 0;
+  run_trial(*make_model_runner(spec, data, Group(), {.stop = [&] { return ++calls == 7; }}), order);
+  REQUIRE(std::filesystem::exists(order.snapshot));
+  run_thread_ranks(2, [&](Group& team) {
+    const HeardTrial resumed = run_trial(*make_model_runner(spec, data, team), order);
+    if (team.rank() != 0) return;
+    CHECK(largest_difference(resumed.val_losses(), without) < 2e-6);
+    check(resumed.measurements);
   });
 }
 

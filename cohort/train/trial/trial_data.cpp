@@ -114,8 +114,16 @@ void TrialBatch::view(const TrialSamples& samples, int64_t begin, int64_t end) {
   target_ = at::from_blob(const_cast<int64_t*>(samples.targets_.data()) + begin, {end - begin}, at::kLong);
 }
 
-TrialData::TrialData(const DataSet& data, int64_t train_samples, int64_t max_resident_bytes)
-    : train(data.train, train_samples, max_resident_bytes), validation(data.validation, 0, max_resident_bytes) {}
+TrialData::TrialData(const DataSet& data, const TrialDataOptions& options)
+    : train(data.train, options.train_samples, options.max_resident_bytes), validation(data.validation, 0, options.max_resident_bytes) {
+  if (!options.with_test) return;
+  if (!data.test) fail(ErrorCode::kBadInput, "evaluate_test: ", data.name, " has no test samples; leave evaluate_test out");
+  test.emplace(data.test, 0, options.max_resident_bytes);
+}
+
+TrialDataOptions trial_data_options(const study::StudySpec& spec) {
+  return {.train_samples = spec.train_samples, .with_test = spec.evaluate_test};
+}
 
 std::shared_ptr<LayerGraph> build_trial_model(const study::StudySpec& spec, const DataShape& shape, uint64_t seed) {
   std::shared_ptr<LayerGraph> model = build_model(spec.model, shape, seed);

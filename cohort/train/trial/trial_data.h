@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -55,13 +56,21 @@ class TrialBatch {
   at::Tensor input_, target_;   // What is shown of either.
 };
 
-/// What the trials of a study train and validate on. Make it before ranks are forked: they share its pages.
-struct COHORT_PROGRAM_API TrialData {
-  /// `train_samples` > 0: only the first N train. Error(kBadInput) where there are fewer.
-  explicit TrialData(const DataSet& data, int64_t train_samples = 0, int64_t max_resident_bytes = kMaxResidentBytes);
-  static constexpr int64_t kMaxResidentBytes = INT64_C(4) << 30;
-  TrialSamples train, validation;
+struct TrialDataOptions {
+  int64_t train_samples = 0;  ///< > 0: only the first N train.
+  bool with_test = false;
+  int64_t max_resident_bytes = INT64_C(4) << 30;
 };
+
+/// What the trials of a study train, validate and, where it is asked for, test on. Make it before ranks are forked: they share its pages.
+struct COHORT_PROGRAM_API TrialData {
+  /// Error(kBadInput) where there are fewer samples, or none to test on.
+  explicit TrialData(const DataSet& data, const TrialDataOptions& options = {});
+  TrialSamples train, validation;
+  std::optional<TrialSamples> test;
+};
+
+TrialDataOptions trial_data_options(const study::StudySpec& spec);
 
 /// The model of a study's trials. Error(kBadInput) as build_model() has it, and for one with a loss of its own: a study measures the
 /// cross-entropy.

@@ -42,11 +42,11 @@ TEST_CASE("a batch is what the source gives") {
 }
 
 TEST_CASE("the first samples alone") {
-  CHECK(TrialData(pictures(), 7).train.num_samples() == 7);
-  CHECK(TrialData(pictures(), 7).validation.num_samples() == 10);
+  CHECK(TrialData(pictures(), {.train_samples = 7}).train.num_samples() == 7);
+  CHECK(TrialData(pictures(), {.train_samples = 7}).validation.num_samples() == 10);
   CHECK(TrialData(pictures()).train.num_samples() == 50);
-  CHECK_THROWS_AS(TrialData(pictures(), 51), Error);
-  CHECK_THROWS_AS(TrialData(pictures(), -1), Error);
+  CHECK_THROWS_AS(TrialData(pictures(), {.train_samples = 51}), Error);
+  CHECK_THROWS_AS(TrialData(pictures(), {.train_samples = -1}), Error);
 }
 
 TEST_CASE("a trial's learning rate") {
