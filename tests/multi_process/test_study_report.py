@@ -3,6 +3,7 @@ import csv
 import html.parser
 import json
 import os
+import random
 import shutil
 import subprocess
 
@@ -71,6 +72,40 @@ def test_store_and_archive_give_the_same_points():
         run_ok(["study", "report", folder / "archive", "--goal", "val_loss<0.6", "--out", folder / "again" / "page.html"])
         again = [row for row in rows_of(folder / "again" / "plots" / "fig1_steps.csv") if row[1].startswith("measured")]
         check([row[2:4] for row in again] == [row[2:4] for row in points], (points, again))
+
+
+def test_the_test_split_is_measured_at_the_best_validation():
+    with Folder() as folder:
+        draw = random.Random(1)
+        rows = [[draw.gauss(0, 1) for _ in range(4)] for _ in range(400)]
+        (folder / "rows.csv").write_text("a,b,c,d,kind\n" + "".join(f"{a},{b},{c},{d},{'up' if a + b * c + draw.gauss(0, 0.5) > 0 else 'down'}\n" for a, b, c, d in rows))
+        spec = SPEC.replace("noisy-quadratic:dimensions=50", f"csv:{folder}/rows.csv,target=kind,val=0.25,test=0.25").replace('"sgd"', '"sgd"\nmodel = "fc:hidden=8,layers=1"').replace("val_loss<0.6", "val_error<0.3").replace("[1, 4, 16, 64]", "[4, 16, 64]")
+        spec = spec.replace("steps = 4000", "steps = 60").replace("[search]", "[censoring]\nenabled = false\n[search]")
+        (folder / "s.toml").write_text(spec)
+
+        def into(name):
+            return ["study", "run", folder / "s.toml", "--out", folder / name, "--workers", "2", "--quiet"]
+        run_ok(into("without"))
+        (folder / "s.toml").write_text(spec.replace("trials = 8", "trials = 8\nevaluate_test = true"))
+        run_ok(into("study"))
+        code, _, err = run(into("without"))
+        check(code == 2 and "evaluate_test was false and is true" in err, err)
+        run_ok(["study", "export", folder / "study", "--out", folder / "archive"])
+        measured = [row for file in (folder / "archive").rglob("*.csv") if "step" in (rows := rows_of(file))[0] for row in [dict(zip(rows[0], row)) for row in rows[1:]]]
+        tested = [row for row in measured if row.get("test/classification_error")]
+        check(0 < len(tested) < len(measured), f"{len(tested)} of {len(measured)}")
+        for place, page in ((folder / "study", folder / "study" / "report.html"), (folder / "archive", folder / "again" / "page.html")):
+            run_ok(["study", "report", place, "--goal", "val_error<0.3", "--no-times", "--quiet", "--out", page])
+            figure = [dict(zip(rows_of(page.parent / "plots" / "fig11_budgets.csv")[0], row)) for row in rows_of(page.parent / "plots" / "fig11_budgets.csv")[1:]]
+            drawn = [row for row in figure if row["panel"] == "fig11-test-steps"]
+            check(drawn and all(row["y"] == row["test_error"] and 0 < float(row["y"]) < 1 for row in drawn), figure)
+            check(len({row["panel"] for row in figure}) >= 2 and any(row["test_error"] != row["val_error"] for row in drawn), figure)
+        run_ok(["study", "report", folder / "without", "--no-times", "--quiet"])
+        check("fig11-test" not in (folder / "without" / "plots" / "fig11_budgets.csv").read_text(), "a test split that nobody measured is drawn")
+        # Data without one.
+        (folder / "s.toml").write_text(spec.replace("trials = 8", "trials = 8\nevaluate_test = true").replace(",test=0.25", ""))
+        code, _, err = run(into("none"))
+        check(code == 2 and "has no test samples; leave evaluate_test out" in err and err.count("\n") == 1 and not (folder / "none").exists(), err)
 
 
 def test_several_studies_are_laid_over_each_other():
