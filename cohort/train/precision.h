@@ -13,8 +13,8 @@
 
 namespace cohort {
 
-/// What a user should know before training so on `device`: "" or a sentence (fp16 on a processor without arithmetic for it; LSTM layers, for
-/// which it may have no kernel).
+/// What a user should know before training so on `device`: "" or a sentence (fp16 on a processor without arithmetic for it; LSTM layers,
+/// for which it may have no kernel).
 std::string precision_warning(Precision precision, c10::DeviceType device, bool has_lstm = false);
 
 /// While it lives, operators of this thread run in `precision` on `device` where autocast lists them (matrix products, convolutions,

@@ -77,9 +77,10 @@ def test_store_and_archive_give_the_same_points():
 def test_the_test_split_is_measured_at_the_best_validation():
     with Folder() as folder:
         draw = random.Random(1)
-        rows = [[draw.gauss(0, 1) for _ in range(4)] for _ in range(400)]
-        (folder / "rows.csv").write_text("a,b,c,d,kind\n" + "".join(f"{a},{b},{c},{d},{'up' if a + b * c + draw.gauss(0, 0.5) > 0 else 'down'}\n" for a, b, c, d in rows))
-        spec = SPEC.replace("noisy-quadratic:dimensions=50", f"csv:{folder}/rows.csv,target=kind,val=0.25,test=0.25").replace('"sgd"', '"sgd"\nmodel = "fc:hidden=8,layers=1"').replace("val_loss<0.6", "val_error<0.3").replace("[1, 4, 16, 64]", "[4, 16, 64]")
+        for name, count in (("rows", 300), ("test", 100)):
+            rows = [[draw.gauss(0, 1) for _ in range(4)] for _ in range(count)]
+            (folder / f"{name}.csv").write_text("a,b,c,d,kind\n" + "".join(f"{a},{b},{c},{d},{'up' if a + b * c + draw.gauss(0, 0.5) > 0 else 'down'}\n" for a, b, c, d in rows))
+        spec = SPEC.replace("noisy-quadratic:dimensions=50", f"csv:{folder}/rows.csv,target=kind,test={folder}/test.csv").replace('"sgd"', '"sgd"\nmodel = "fc:hidden=8,layers=1"').replace("val_loss<0.6", "val_error<0.3").replace("[1, 4, 16, 64]", "[4, 16, 64]")
         spec = spec.replace("steps = 4000", "steps = 60").replace("[search]", "[censoring]\nenabled = false\n[search]")
         (folder / "s.toml").write_text(spec)
 
@@ -97,13 +98,13 @@ def test_the_test_split_is_measured_at_the_best_validation():
         for place, page in ((folder / "study", folder / "study" / "report.html"), (folder / "archive", folder / "again" / "page.html")):
             run_ok(["study", "report", place, "--goal", "val_error<0.3", "--no-times", "--quiet", "--out", page])
             figure = [dict(zip(rows_of(page.parent / "plots" / "fig11_budgets.csv")[0], row)) for row in rows_of(page.parent / "plots" / "fig11_budgets.csv")[1:]]
-            drawn = [row for row in figure if row["panel"] == "fig11-test-steps"]
+            drawn = [row for row in figure if row["panel"] == "test_error at the best val_error within a number of steps"]
             check(drawn and all(row["y"] == row["test_error"] and 0 < float(row["y"]) < 1 for row in drawn), figure)
             check(len({row["panel"] for row in figure}) >= 2 and any(row["test_error"] != row["val_error"] for row in drawn), figure)
         run_ok(["study", "report", folder / "without", "--no-times", "--quiet"])
-        check("fig11-test" not in (folder / "without" / "plots" / "fig11_budgets.csv").read_text(), "a test split that nobody measured is drawn")
+        check("test_error" not in (folder / "without" / "plots" / "fig11_budgets.csv").read_text(), "a test split that nobody measured is drawn")
         # Data without one.
-        (folder / "s.toml").write_text(spec.replace("trials = 8", "trials = 8\nevaluate_test = true").replace(",test=0.25", ""))
+        (folder / "s.toml").write_text(spec.replace("trials = 8", "trials = 8\nevaluate_test = true").replace(f",test={folder}/test.csv", ""))
         code, _, err = run(into("none"))
         check(code == 2 and "has no test samples; leave evaluate_test out" in err and err.count("\n") == 1 and not (folder / "none").exists(), err)
 

@@ -57,10 +57,14 @@ struct Shown {
 /// Of the test split; none for a metric that is not of the validation split.
 std::optional<study::Metric> out_of_sample(study::Metric metric) {
   switch (metric) {
-    case study::kValLoss: return study::kTestLoss;
-    case study::kValError: return study::kTestError;
-    case study::kValPrecision: return study::kTestPrecision;
-    default: return std::nullopt;
+    case study::kValLoss:
+      return study::kTestLoss;
+    case study::kValError:
+      return study::kTestError;
+    case study::kValPrecision:
+      return study::kTestPrecision;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -84,10 +88,8 @@ PlotSeries series_of(const StudyData& study, const Shown& shown, const std::vect
       ++sums.num_unmeasured;
       continue;
     }
-    Mark mark{.x = static_cast<double>(best.batch_size),
-              .y = value,
-              .hollow = best.num_stopped > 0,
-              .fields = trial_fields(*batch, *trial)};
+    Mark mark{
+        .x = static_cast<double>(best.batch_size), .y = value, .hollow = best.num_stopped > 0, .fields = trial_fields(*batch, *trial)};
     mark.fields.push_back(number_field(study::name_of(shown.best), *best.value));
     if (shown.is_other()) mark.fields.push_back(number_field(study::name_of(shown.drawn), value));
     mark.fields.push_back(number_field("at step", static_cast<double>(best.step)));

@@ -57,9 +57,8 @@ void compare_batches(const Json& before, const Json& now, std::vector<std::strin
 std::vector<std::string> compare(const Json& before, const Json& now) {
   std::vector<std::string> differences;
   // Stores that know nothing of a key have what it was before there was one.
-  static const std::map<std::string, std::string> later = {{"label_smoothing_over", "all"},
-                                                          {"batches_at_the_end_of_an_epoch", "cut"},
-                                                          {"evaluate_test", "false"}};
+  static const std::map<std::string, std::string> later = {
+      {"label_smoothing_over", "all"}, {"batches_at_the_end_of_an_epoch", "cut"}, {"evaluate_test", "false"}};
   for (const auto& [key, first] : later)
     if (const std::string was = before.value(key, first), is = now.value(key, first); was != is)
       differences.push_back(concat(key, " was ", was, " and is ", is));

@@ -236,8 +236,8 @@ StudySpec read_tables(const TomlTable& root, const std::string& file) {
   read_workload(root.table("workload", {"name", "data", "synthetic", "model", "optimizer", "dataset_name", "model_name", "context",
                                         "val_samples", "train_samples", "weight_decay", "label_smoothing_over"}),
                 file, spec);
-  read_study(root.table("study", {"goals", "batch_sizes", "trials", "steps", "seed", "evaluation_ratio", "evaluate_train",
-                                  "evaluate_test", "max_draws_factor", "diverged_above"}),
+  read_study(root.table("study", {"goals", "batch_sizes", "trials", "steps", "seed", "evaluation_ratio", "evaluate_train", "evaluate_test",
+                                  "max_draws_factor", "diverged_above"}),
              spec);
   const TomlTable censoring = root.table("censoring", {"enabled", "margin", "halving"});
   spec.censor = censoring.flag("enabled", spec.censor);

@@ -153,9 +153,9 @@ value = 0.25
 }
 
 TEST_CASE("spec: the noisy quadratic has no test split") {
-  CHECK_THROWS_WITH_AS(parse_spec("[workload]\ndata = \"noisy-quadratic\"\noptimizer = \"sgd\"\n[study]\nevaluate_test = true\n", "my.toml"),
-                       "my.toml:5: [study] evaluate_test: the noisy quadratic has one loss, and no samples to test it on; leave evaluate_test out",
-                       Error);
+  CHECK_THROWS_WITH_AS(
+      parse_spec("[workload]\ndata = \"noisy-quadratic\"\noptimizer = \"sgd\"\n[study]\nevaluate_test = true\n[search]\n", "my.toml"),
+      "my.toml:5: [study] evaluate_test: the noisy quadratic has one loss, and no samples to test it on; leave evaluate_test out", Error);
 }
 
 TEST_CASE("spec: wrong keys, types and values name file and line") {

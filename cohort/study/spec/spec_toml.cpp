@@ -86,8 +86,8 @@ std::string study_text(const StudySpec& spec) {
                 "\nbatch_sizes = ", sizes, "\ntrials = ", per_batch(spec.batches, &BatchSpec::num_trials),
                 "\nsteps = ", per_batch(spec.batches, &BatchSpec::train_steps), "\nseed = ", spec.seed,
                 "\nevaluation_ratio = ", number_text(spec.evaluation_ratio), "\nevaluate_train = ", spec.evaluate_train ? "true" : "false",
-                "\nevaluate_test = ", spec.evaluate_test ? "true" : "false",
-                "\nmax_draws_factor = ", spec.max_draws_factor, "\ndiverged_above = ", number_text(spec.diverged_above), "\n");
+                "\nevaluate_test = ", spec.evaluate_test ? "true" : "false", "\nmax_draws_factor = ", spec.max_draws_factor,
+                "\ndiverged_above = ", number_text(spec.diverged_above), "\n");
 }
 
 }  // namespace

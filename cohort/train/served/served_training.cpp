@@ -91,8 +91,7 @@ MessageClient client_of(const Meeting& meeting, const MessageLimits& limits, con
 /// Of a server that listens at any address of its host: at that where rank 0, which is on the same host then, was reached.
 std::string reachable(const std::string& endpoint, const std::string& endpoint_of_first) {
   for (const char* any : {"tcp://0.0.0.0:", "tcp://[::]:"})
-    if (endpoint.starts_with(any))
-      return endpoint_of_first.substr(0, endpoint_of_first.rfind(':')) + endpoint.substr(endpoint.rfind(':'));
+    if (endpoint.starts_with(any)) return endpoint_of_first.substr(0, endpoint_of_first.rfind(':')) + endpoint.substr(endpoint.rfind(':'));
   return endpoint;
 }
 

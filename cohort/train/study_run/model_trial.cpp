@@ -1,8 +1,8 @@
 // A trial from its first to its last step. Steps: (1) build the model from the order's seed and adopt its weights; (2) go on from the
 // snapshot, where there is one: its measurements are given to the watch again; (3) until the budget: compute (trial_step.h), judge the loss
 // before it is applied, update, and at the steps of the grid evaluate and ask the watch how far the trial is wanted.
-// Where the study looks at the test split, it does so at the evaluations that are better than all before in their trial, by loss or by error:
-// of those is any that a best value within a budget may be at, whatever the goal; the others cost nothing.
+// Where the study looks at the test split, it does so at the evaluations that are better than all before in their trial, by loss or by
+// error: of those is any that a best value within a budget may be at, whatever the goal; the others cost nothing.
 //
 // A team. Every rank sees the same summed loss and the same sums of an evaluation, so all judge alike; what rank 0 alone knows (the watch's
 // answer, the snapshot) it broadcasts, one small exchange an evaluation. A step costs one all-reduce.
