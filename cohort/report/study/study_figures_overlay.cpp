@@ -86,13 +86,27 @@ struct Curve {
   PlotSeries series;
 };
 
-/// The goal of a group: what was asked for (where it is measured), else the first study's (so that all answer the same question), else each
-/// one's own.
+/// The first goal of the first study that every study has; where there is none, its first one.
+GoalSpec goal_in_common(const std::vector<NamedStudy>& group) {
+  const std::vector<GoalSpec>& goals = group.front().study->goals;
+  for (const GoalSpec& goal : goals) {
+    const bool is_common = std::all_of(group.begin(), group.end(), [&](const NamedStudy& named) {
+      const std::vector<GoalSpec>& its = named.study->goals;
+      return std::any_of(its.begin(), its.end(), [&](const GoalSpec& other) { return other.text() == goal.text(); });
+    });
+    if (is_common) return goal;
+  }
+  return goals.front();
+}
+
+/// The goal of a group: what was asked for (where it is measured), else one for all (so that they answer the same question), but for data
+/// sets, which have each their own.
 std::optional<GoalSpec> goal_for(const StudyData& study, const std::vector<NamedStudy>& group, Thing thing,
                                  const std::optional<GoalSpec>& asked) {
   if (asked && study::may_answer(study, *asked)) return asked;
   const StudyData& owner = has_own_goals(thing) ? study : *group.front().study;
-  return owner.goals.empty() ? automatic_goal(owner) : owner.goals.front();
+  if (owner.goals.empty()) return automatic_goal(owner);
+  return has_own_goals(thing) ? owner.goals.front() : goal_in_common(group);
 }
 
 std::vector<Curve> curves_of(const std::vector<NamedStudy>& group, Thing thing, const std::optional<GoalSpec>& asked) {

@@ -166,6 +166,16 @@ TEST_CASE("figures 3 to 6: one that differs from the others in several things is
   CHECK(find_series(with_slow[1].panels[0], "fashion-mnist, slow, momentum, val_error<0.3") != nullptr);
 }
 
+TEST_CASE("figures 3 to 6: a group answers the first question that all of it have") {
+  StudyData first = made_up_study(MadeUp{}), other = first;
+  first.goals = {{study::kValError, 0.1}, {study::kValError, 0.15}, {study::kValError, 0.2}};
+  other.model = "cnn";
+  other.goals = {{study::kValError, 0.2}, {study::kValError, 0.15}};
+  CHECK(figures_of_studies({{&first, "a"}, {&other, "b"}}, {})[0].panels[0].title.ends_with("val_error<0.15"));
+  other.goals = {{study::kValError, 0.3}};
+  CHECK(figures_of_studies({{&first, "a"}, {&other, "b"}}, {})[0].panels[0].title.ends_with("val_error<0.1"));
+}
+
 TEST_CASE("figures 3 to 6: normalised to the smallest batch size that all have") {
   MadeUp what;
   const StudyData first = made_up_study(what);

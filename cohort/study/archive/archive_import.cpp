@@ -14,6 +14,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/study/archive/archive.h"
 #include "cohort/study/archive/archive_names.h"
+#include "cohort/study/archive/published.h"
 #include "cohort/study/spec/parameter_configs.h"
 #include "cohort/study/store/measurements_csv.h"
 
@@ -97,31 +98,6 @@ bool search(const std::string& folder, int depth, size_t& num_seen, const std::f
   return true;
 }
 
-/// What the paper says of its own workloads and the archive does not.
-int64_t num_trials_of_paper(const StudyData& study) {
-  const bool has_50 = study.dataset == "common_crawl" || (study.dataset == "lm1b" && study.model == "lstm") ||
-                      (study.dataset == "lm1b" && study.model == "transformer_shallow" && study.optimizer == "sgd");
-  return has_50 ? 50 : 100;
-}
-
-int64_t num_train_samples_of_paper(const std::string& dataset) {
-  static const std::map<std::string, int64_t> sizes = {{"mnist", 55'000},
-                                                       {"mnist_6875", 6'875},
-                                                       {"mnist_13750", 13'750},
-                                                       {"mnist_27500", 27'500},
-                                                       {"mnist_solution_quality", 55'000},
-                                                       {"fashion_mnist_solution_quality", 55'000},
-                                                       {"imagenet_half_images", 640'583},
-                                                       {"mnist_55000", 55'000},
-                                                       {"fashion_mnist", 55'000},
-                                                       {"cifar_10", 45'000},
-                                                       {"imagenet", 1'281'167},
-                                                       {"open_images_v4", 4'526'492},
-                                                       {"lm1b", 30'301'028}};
-  const auto found = sizes.find(dataset);
-  return found == sizes.end() ? 0 : found->second;
-}
-
 /// The key "cohort", which says what the layout has no place for.
 void read_own_keys(const Json& json, const std::string& path, StudyData& study, BatchStudy& batch) {
   if (!json.is_object()) fail(ErrorCode::kBadInput, path, ": \"cohort\" is not an object");
@@ -173,9 +149,17 @@ bool same_workload(const StudyData& a, const StudyData& b) {
   return a.dataset == b.dataset && a.model == b.model && a.optimizer == b.optimizer;
 }
 
-}  // namespace
+bool is_reached(const StudyData& study, const GoalSpec& goal) {
+  for (const BatchStudy& batch : study.batches)
+    for (const Trial& trial : batch.trials) {
+      if (trial.status != TrialStatus::kComplete && trial.status != TrialStatus::kCensored) continue;
+      for (const Measurement& measurement : trial.measurements)
+        if (goal.reached(measurement)) return true;
+    }
+  return false;
+}
 
-StudyData import_batch(const std::string& batch_folder) {
+StudyData read_batch(const std::string& batch_folder, bool& has_own_keys) {
   const std::string path = batch_folder + "/study.json";
   const Json json = object_of(path);
   StudyData study{.dataset = text_of(json, path, "dataset"),
@@ -191,9 +175,12 @@ StudyData import_batch(const std::string& batch_folder) {
   if (configs_json == json.end()) fail(ErrorCode::kBadInput, path, ": \"parameter_configs\" is missing");
   const ParameterConfigs configs = parse_parameter_configs(*configs_json, path);
   batch.space = configs.space;
-  batch.num_trials = num_trials_of_paper(study);
-  study.num_train_samples = num_train_samples_of_paper(study.dataset);
-  if (const auto own = json.find("cohort"); own != json.end()) read_own_keys(*own, path, study, batch);
+  batch.num_trials = published_num_trials(study);
+  study.num_train_samples = published_num_train_samples(study.dataset);
+  const auto own = json.find("cohort");
+  has_own_keys = own != json.end();
+  if (has_own_keys) read_own_keys(*own, path, study, batch);
+  else study.goals = published_goals(study.dataset, study.model);
   std::set<int64_t> ids;
   for (const std::string& name : folders_in(batch_folder)) {
     const auto id = parse_integer(name);
@@ -202,6 +189,13 @@ StudyData import_batch(const std::string& batch_folder) {
     batch.trials.push_back(import_trial(batch_folder + "/" + name, *id, configs));
   }
   return study;
+}
+
+}  // namespace
+
+StudyData import_batch(const std::string& batch_folder) {
+  bool has_own_keys = false;
+  return read_batch(batch_folder, has_own_keys);
 }
 
 std::vector<ArchivedWorkload> find_workloads(const std::string& folder) {
@@ -222,8 +216,9 @@ std::vector<ArchivedWorkload> find_workloads(const std::string& folder) {
 
 StudyData import_workload(const ArchivedWorkload& workload) {
   StudyData study;
+  bool has_own_keys = false;
   for (const std::string& folder : workload.batch_folders) {
-    StudyData part = import_batch(folder);
+    StudyData part = read_batch(folder, has_own_keys);
     if (study.batches.empty()) {
       study = std::move(part);
       continue;
@@ -241,6 +236,8 @@ StudyData import_workload(const ArchivedWorkload& workload) {
   for (size_t i = 1; i < study.batches.size(); ++i)
     if (study.batches[i - 1].batch_size == study.batches[i].batch_size)
       fail(ErrorCode::kBadInput, workload.folder, ": batch size ", study.batches[i].batch_size, " is there twice");
+  // A published goal that nothing here gets to is that of other studies with the same names.
+  if (!has_own_keys) std::erase_if(study.goals, [&](const GoalSpec& goal) { return !is_reached(study, goal); });
   return study;
 }
 
