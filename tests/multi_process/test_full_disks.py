@@ -11,6 +11,7 @@ import sys
 import time
 
 from support import Folder, TINY, check, finish, main, run, run_ok, skip, start, steps_in, wait_for
+from test_study import MODEL, num_stored, stored, write
 
 SHORT = ["train", *TINY, "--quiet"]
 LARGE = ["--model", "fc:hidden=4096"]  # A checkpoint of 2.3 MB.
@@ -199,6 +200,23 @@ def disk_at_the_end():
     filler.unlink()
 
 
+def disk_of_a_study():
+    disk = small_disk()
+    spec = write(disk, MODEL, steps=1500)
+    where = ["study", "run", spec, "--workers", 2, "--quiet", "--out"]
+    process = start([*where, disk / "study"])
+    wait_for(lambda: (disk / "study" / "study.db").exists() and num_stored(disk / "study") >= 2, "trials")
+    filler = fill(disk)
+    code, _, err = finish(process, timeout=60)
+    check(code == 1 and len(err.splitlines()) == 1 and "study.db" in err and ("disk is full" in err or FULL in err), f"{code} {err}")
+    left = stored(disk / "study")
+    filler.unlink()
+    run_ok([*where, disk / "study"])
+    run_ok([*where, disk / "whole"])
+    check(stored(disk / "study") == stored(disk / "whole"), "what was stored after the disk was full is something else")
+    check(len(left) >= 2 and all(trial in stored(disk / "whole") for trial in left), "what was stored before the disk was full is something else")
+
+
 def test_full_for_good():
     on_small_disk(disk_for_good)
 
@@ -213,6 +231,10 @@ def test_full_when_a_save_is_due():
 
 def test_full_at_the_end():
     on_small_disk(disk_at_the_end)
+
+
+def test_full_while_a_study_runs():
+    on_small_disk(disk_of_a_study)
 
 
 def test_a_limit_of_file_sizes_is_a_full_disk():

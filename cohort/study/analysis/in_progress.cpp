@@ -34,6 +34,18 @@ Trial read_trial(const std::string& path) {
   return trial_from_json(parse_strict_ordered_json(read_small_file(path, kMaxFileBytes), {.path = path}), path);
 }
 
+/// None, and a warning, where the file is damaged: that costs one trial, not the study.
+std::optional<Trial> whole_trial(const std::string& path, int64_t id) {
+  try {
+    Trial trial = read_trial(path);
+    if (trial.id != id) fail(ErrorCode::kBadInput, path, ": holds trial ", trial.id, ", and its name says ", id);
+    return trial;
+  } catch (const Error& error) {
+    log_warning(concat("the trial ", path, " can not be used: ", error.what(), "; it is run again"));
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 InProgress::InProgress(const std::string& study_folder) : folder_(study_folder + "/in_progress") {
@@ -69,12 +81,14 @@ void InProgress::restore(const std::function<bool(int64_t, int64_t, int64_t)>& w
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) paths.push_back(entry.path());
   for (const std::filesystem::path& path : paths) {
     const std::optional<Name> name = parse_name(path);
+    std::error_code ignored;
     if (!name || !wanted(name->batch_size, name->id, name->train_steps)) {
-      std::error_code ignored;
       std::filesystem::remove(path, ignored);
       continue;
     }
-    if (name->is_trial) kept(name->batch_size, read_trial(path.string()));
+    if (!name->is_trial) continue;
+    if (const std::optional<Trial> trial = whole_trial(path.string(), name->id)) kept(name->batch_size, *trial);
+    else std::filesystem::remove(path, ignored);
   }
 }
 

@@ -21,7 +21,8 @@ class InProgress {
   void keep(int64_t batch_size, int64_t train_steps, const Trial& trial);
   Trial read(int64_t batch_size, int64_t id, int64_t train_steps) const;
   void remove(int64_t batch_size, int64_t id, int64_t train_steps);
-  /// Every kept trial for which `wanted`; all other files are removed (but snapshots for which it is true).
+  /// Every kept trial for which `wanted`; all other files are removed (but snapshots for which it is true), with a warning those that are
+  /// damaged.
   void restore(const std::function<bool(int64_t batch_size, int64_t id, int64_t train_steps)>& wanted,
                const std::function<void(int64_t batch_size, const Trial&)>& kept);
   /// Removes the folder with all that is in it: the study is done.

@@ -104,6 +104,7 @@ void ModelServer::give_number(PeerId peer, const std::string& name) {
   const int number = num_numbers_++;
   log_info(concat("worker ", number, " joins: ", name));
   promised_[peer] = number;
+  parts_.accounts.of(number);  // A worker of this training from now on, also where it ends before the first push.
   server_.send(peer, {.text = to_json(Numbered{number}).dump()});
 }
 
