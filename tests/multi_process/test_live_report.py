@@ -11,7 +11,8 @@ import time
 
 from support import TINY, Folder, check, main, run, run_ok, start, wait_for
 
-LONG = ["--steps", "1000000", "--checkpoint-every", "end", "--quiet", "--threads", "1"]
+# Slow steps, so that a page of them is soon made on any machine.
+LONG = ["--steps", "1000000", "--checkpoint-every", "end", "--quiet", "--threads", "1", "--inject", "slow:0:5"]
 ADDRESS = re.compile(r"live report: http://127\.0\.0\.1:(\d+)/\?token=([0-9a-f]{32}) ")
 
 
