@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cohort/base/random.h"
+#include "cohort/report/study/study_chart.h"
 #include "cohort/study/data.h"
 #include "cohort/study/spec/metaparameter.h"
 
@@ -84,6 +85,13 @@ inline study::StudyData made_up_study(const MadeUp& what = {}) {
     data.batches.push_back(std::move(batch));
   }
   return data;
+}
+
+inline std::string field(const Mark& mark, const std::string& name) {
+  for (const Field& one : mark.fields) {
+    if (one.name == name) return one.exact;
+  }
+  return "";
 }
 
 }  // namespace cohort::report

@@ -1,5 +1,4 @@
 #include "cohort/study/archive/archive.h"
-#include "cohort/study/archive/published.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -211,28 +210,6 @@ TEST_CASE("archive: what is written is what the authors' loader reads") {
   }
   const std::string csv = read_small_file(batch + "/1/measurements.csv", 1 << 20);
   CHECK(csv.starts_with("step,train/cross_entropy_error,val/cross_entropy_error,val/classification_error,test/average_precision\n0,"));
-}
-
-TEST_CASE("archive: the published workloads have their published goals, where a trial that counts gets to them") {
-  const TestFolder folder;
-  const std::string root = make_foreign_archive(folder);
-  const std::string trial = root + "/subsets/imagenet/resnet_50/nesterov_momentum/256/1/";
-  put(trial + "measurements.csv", std::string(kHeader) + "1000,,,6.8,0.29,,\n");
-  const auto texts = [](const std::vector<GoalSpec>& goals) {
-    std::string out;
-    for (const GoalSpec& goal : goals) out += goal.text() + " ";
-    return out;
-  };
-  CHECK(texts(import_archive(root).at(0).goals) == "val_error<0.3 val_error<0.35 ");
-  put(trial + "measurements.csv", std::string(kHeader) + "1000,,,6.8,0.4,,\n");
-  CHECK(texts(import_archive(root).at(0).goals).empty());  // 0.25 of a trial that diverged is none.
-  CHECK(texts(published_goals("mnist", "simple_cnn_wide")) == "val_error<0.01 val_error<0.03 ");
-  CHECK(texts(published_goals("mnist", "fc_64_64_64")) == "val_error<0.03 ");
-  CHECK(texts(published_goals("mnist_27500", "simple_cnn_base")) == "val_error<0.02 ");
-  CHECK(texts(published_goals("open_images_v4", "resnet_50")) == "val_precision>0.31 ");
-  CHECK(texts(published_goals("lm1b", "transformer_base")) == "val_loss<3.9 val_loss<4.2 ");
-  CHECK(texts(published_goals("lm1b", "transformer_wide")) == "val_loss<4.2 ");
-  CHECK(texts(published_goals("lm1b_bytes", "lstm")).empty());
 }
 
 TEST_CASE("archive: one that others wrote is read") {

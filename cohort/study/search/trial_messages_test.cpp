@@ -97,7 +97,11 @@ TEST_CASE("files of trials that ended: kept, read, and removed when no one wants
   files.remove(8, 3, 100);
   CHECK_THROWS_AS(files.read(8, 3, 100), Error);
   write_file_atomically(folder / "in_progress/8_9_100.trial", "{\"id\":");
-  CHECK_THROWS_AS(files.restore([](int64_t, int64_t, int64_t) { return true; }, [](int64_t, const Trial&) {}), Error);
+  kept.clear();
+  files.restore([](int64_t, int64_t, int64_t) { return true; },
+                [&](int64_t batch_size, const Trial& trial) { kept.insert({batch_size, trial.id}); });
+  CHECK(kept == std::set<std::pair<int64_t, int64_t>>{{8, 4}});
+  CHECK_FALSE(std::filesystem::exists(folder / "in_progress/8_9_100.trial"));
   files.remove_all();
   CHECK_FALSE(std::filesystem::exists(folder / "in_progress"));
 }
