@@ -52,8 +52,8 @@ class Mode:
             os.close(descriptor)
         check(not list(self.temporary.iterdir()), f"files left behind: {list(self.temporary.iterdir())}")
         for port in re.findall(r"cohort join 127\.0\.0\.1:(\d+)", err):
-            with socket.socket() as again:
-                again.bind(("127.0.0.1", int(port)))
+            with socket.socket() as caller:
+                check(caller.connect_ex(("127.0.0.1", int(port))) != 0, f"somebody still listens at port {port}")
         return code, set(victims) & {int(rank) for rank in re.findall(r"rank (\d+) \(pid \d+\) was killed by signal 9 \(SIGKILL\)", err)}, err, run
 
     def kill(self, choose, judge):
