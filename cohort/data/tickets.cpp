@@ -144,6 +144,11 @@ int64_t Tickets::lose(int worker) {
   return lost;
 }
 
+void Tickets::give_all_back() {
+  for (const auto& [key, worker] : open_) returned_.insert(key);
+  open_.clear();
+}
+
 Json Tickets::state() const {
   Json open = Json::array(), returned = Json::array();
   for (const auto& [key, worker] : open_) open.push_back({key.first, key.second, worker});

@@ -52,6 +52,8 @@ class Tickets {
   void give_back(const Ticket& ticket);
   /// Gives back all that `worker` has; returns how many.
   int64_t lose(int worker);
+  /// All that anybody has.
+  void give_all_back();
 
   bool all_finished() const { return open_.empty() && returned_.empty() && next_step_ >= options_.end_step; }
   int64_t num_open() const { return static_cast<int64_t>(open_.size()); }

@@ -152,6 +152,12 @@ TEST_CASE("tickets of several steps: each sample once an epoch too, and each wor
   CHECK(tickets.take(0)->step == 8);
   CHECK(tickets.lose(0) == 2);
   CHECK(tickets.take(2)->step == 0);
+  REQUIRE(tickets.num_open() > 1);
+  const int64_t done = tickets.samples_done();
+  tickets.give_all_back();
+  CHECK(tickets.num_open() == 0);
+  CHECK(tickets.samples_done() == done);
+  CHECK(tickets.take(7)->step == 0);
 }
 
 TEST_CASE("tickets: a damaged state is refused in one line") {

@@ -37,7 +37,7 @@ def start(arguments, **options):
     return subprocess.Popen([COHORT, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options)
 
 
-def finish(process, timeout=120):
+def finish(process, timeout=240):
     """Waits; returns (exit code, stdout, stderr). Nothing of its session may be left."""
     try:
         out, err = process.communicate(timeout=timeout)
@@ -48,7 +48,7 @@ def finish(process, timeout=120):
     return process.returncode, out, err
 
 
-def run(arguments, timeout=120, **options):
+def run(arguments, timeout=240, **options):
     return finish(start(arguments, **options), timeout)
 
 

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import time
 
-from support import COHORT, Folder, TINY as TINY_MODEL, check, finish, main, run, start, steps_in, wait_for
+from support import COHORT, Folder, TINY as TINY_MODEL, check, finish, main, run, run_ok, start, steps_in, wait_for
 from test_async import record, samples_of
 from test_hosts import Hosts, TOKEN
 
@@ -118,6 +118,20 @@ def test_each_sample_counts_once_whoever_comes():
                 check(code == 0, f"{code} {said}")
             account = record(folder / "c", "async")
             check(account["samples"] == samples_of(folder / "c", 400) == sum(worker["samples"] for worker in account["workers"]), f"{account}")
+
+
+def test_a_training_that_somebody_had_joined_is_resumed_without_them():
+    with Folder() as folder:
+        process, where = begin(folder, "g", "--workers", 2)
+        joiner = start(["join", where, "--threads", 1], env=SECRET)
+        read_until(joiner, "first push")
+        process.send_signal(signal.SIGINT)
+        check(finish(process)[0] == 130, "the training was not interrupted")
+        finish(joiner)
+        step = record(folder / "g", "checkpoint")["step"]
+        run_ok(["train", "--run", folder / "g", "--resume", "--quiet", "--listen", "", "--steps", step + 20])
+        account = record(folder / "g", "async")
+        check(account["samples"] == samples_of(folder / "g", step + 20), f"{account}")
 
 
 def test_the_end_of_the_training_is_the_end_of_who_joined():

@@ -284,7 +284,7 @@ std::vector<FlatPiece> ServedRun::saved_pieces() const {
 std::vector<FlatPiece> ServedRun::loaded_pieces() {
   std::vector<FlatPiece> pieces = async_.load(key());
   add_optimizer(pieces);
-  for (int worker = 0; worker < num_workers_; ++worker) async_.tickets.lose(worker);  // What they had in hand is done again.
+  async_.tickets.give_all_back();  // What workers had in hand is done again, also that of those who had joined.
   if (const std::string& compress = run_.job.layout.compress; compress != "none" && run_.reports_here())
     log_info(concat("compress=", compress, ": what the workers had left out of their pushes went with them; all begin at zero again"));
   return pieces;

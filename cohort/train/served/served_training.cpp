@@ -266,7 +266,11 @@ std::optional<Json> answer_to(const char* what, MessageClient& client, const Joi
 
 TrainResult train_served(const Job& job, const DataSet& data, const World& world, const TrainOptions& options) {
   check_parts(job, data);
-  const auto store = next_group_store(world, job.config.timeout);
+  return train_served(job, data, world, next_group_store(world, job.config.timeout), options);
+}
+
+TrainResult train_served(const Job& job, const DataSet& data, const World& world, const c10::intrusive_ptr<c10d::Store>& store,
+                         const TrainOptions& options) {
   std::optional<MessageListener> own = world.rank == 0 ? listener_of(job.config) : std::nullopt;
   const std::vector<int> ranks = ranks_of_servers(parse_sync(job.layout.sync), world.size);
   const auto meet = [&](int server, std::optional<MessageListener> listener) {
