@@ -12,6 +12,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/study/analysis/steps_to_result.h"
 #include "cohort/study/archive/archive.h"
 #include "cohort/study/archive/archive_names.h"
 #include "cohort/study/archive/published.h"
@@ -149,14 +150,10 @@ bool same_workload(const StudyData& a, const StudyData& b) {
   return a.dataset == b.dataset && a.model == b.model && a.optimizer == b.optimizer;
 }
 
+/// By a trial that counts.
 bool is_reached(const StudyData& study, const GoalSpec& goal) {
-  for (const BatchStudy& batch : study.batches)
-    for (const Trial& trial : batch.trials) {
-      if (trial.status != TrialStatus::kComplete && trial.status != TrialStatus::kCensored) continue;
-      for (const Measurement& measurement : trial.measurements)
-        if (goal.reached(measurement)) return true;
-    }
-  return false;
+  const std::vector<StepsToResult> results = steps_to_result(study, goal);
+  return std::any_of(results.begin(), results.end(), [](const StepsToResult& result) { return result.steps.has_value(); });
 }
 
 StudyData read_batch(const std::string& batch_folder, bool& has_own_keys) {
@@ -218,9 +215,11 @@ StudyData import_workload(const ArchivedWorkload& workload) {
   StudyData study;
   bool has_own_keys = false;
   for (const std::string& folder : workload.batch_folders) {
-    StudyData part = read_batch(folder, has_own_keys);
+    bool has_keys = false;
+    StudyData part = read_batch(folder, has_keys);
     if (study.batches.empty()) {
       study = std::move(part);
+      has_own_keys = has_keys;  // Whose goals are the study's.
       continue;
     }
     if (!same_workload(study, part))
