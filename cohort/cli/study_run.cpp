@@ -70,7 +70,7 @@ StudySpec spec_of(const Arguments& arguments) {
     if (spec.synthetic.empty() && !spec.is_noisy_quadratic())
       fail(ErrorCode::kBadInput, arguments.positional[1], " names no made-up data (synthetic = \"synthetic:SHAPE,...\" in [workload])");
     // Sizes of the real data mean nothing there.
-    if (!spec.is_noisy_quadratic()) spec.data = spec.synthetic, spec.val_samples = spec.train_samples = 0;
+    if (!spec.is_noisy_quadratic()) spec.data = spec.synthetic, spec.image_size = spec.val_samples = spec.train_samples = 0;
     if (spec.evaluate_test) log_info("evaluate_test is left out: made-up data have no test samples");
     spec.evaluate_test = false;
   }

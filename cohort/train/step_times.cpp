@@ -123,7 +123,8 @@ std::vector<StepTime> measure_step_times(const StudySpec& spec, const std::vecto
     fail(ErrorCode::kBadInput, "step times for ", most, " workers on ", num_usable_cores(),
          " cores: workers that share a core say nothing about a machine that has more; ask for at most ", num_usable_cores());
   const std::string source = options.synthetic ? spec.synthetic : spec.data;
-  const DataSet data = open_data(source, {.context = spec.context, .validation_samples = spec.val_samples});
+  const DataSet data = open_data(
+      source, {.context = spec.context, .image_size = options.synthetic ? 0 : spec.image_size, .validation_samples = spec.val_samples});
   const std::vector<int> numbers = numbers_of_workers(most);
   const double num_cells = static_cast<double>(numbers.size() * batch_sizes.size());
   const double seconds = std::min(options.cell_seconds, options.total_seconds / num_cells) / kRounds;

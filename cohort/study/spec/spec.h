@@ -27,6 +27,7 @@ struct StudySpec {
   std::string optimizer;                  ///< sgd, momentum, nesterov, adam, adamw.
   std::string dataset_name, model_name;   ///< Folder names in an archive; made from data and model where not given.
   int64_t context = 64, val_samples = 0;  ///< As in train.
+  int64_t image_size = 0;                 ///< As in train: pictures of files are read so many pixels wide and high; 0: as they are.
   int64_t train_samples = 0;              ///< > 0: only the first N samples train (subsets of the data).
   double weight_decay = 0;
   std::string label_smoothing_over = "all";  ///< As in train.

@@ -58,7 +58,7 @@ std::vector<std::string> compare(const Json& before, const Json& now) {
   std::vector<std::string> differences;
   // Stores that know nothing of a key have what it was before there was one.
   static const std::map<std::string, std::string> later = {
-      {"label_smoothing_over", "all"}, {"batches_at_the_end_of_an_epoch", "cut"}, {"evaluate_test", "false"}};
+      {"label_smoothing_over", "all"}, {"batches_at_the_end_of_an_epoch", "cut"}, {"evaluate_test", "false"}, {"image_size", "0"}};
   for (const auto& [key, first] : later)
     if (const std::string was = before.value(key, first), is = now.value(key, first); was != is)
       differences.push_back(concat(key, " was ", was, " and is ", is));
@@ -96,6 +96,7 @@ std::string fingerprint(const StudySpec& spec) {
   if (!spec.is_noisy_quadratic()) json["batches_at_the_end_of_an_epoch"] = "run on";
   if (spec.label_smoothing_over != "all")
     json["label_smoothing_over"] = spec.label_smoothing_over;  // So stores that know nothing of it fit.
+  if (spec.image_size > 0) json["image_size"] = std::to_string(spec.image_size);
   if (spec.evaluate_test) json["evaluate_test"] = "true";
   json["goals"] = Json::array();
   for (const GoalSpec& goal : spec.goals) json["goals"].push_back(goal.text());

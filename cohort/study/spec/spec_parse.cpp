@@ -80,6 +80,11 @@ void read_workload(const TomlTable& table, const std::string& file, StudySpec& s
   spec.context = table.whole("context", spec.context, 1, 1 << 20);
   spec.val_samples = table.whole("val_samples", spec.val_samples, 0, kMaxSamples);
   spec.train_samples = table.whole("train_samples", spec.train_samples, 0, kMaxSamples);
+  spec.image_size = table.whole("image_size", spec.image_size, 0, 4096);
+  const auto is_of = [&](const char* kind) { return spec.data.starts_with(kind); };
+  if (spec.image_size > 0 &&
+      (spec.is_noisy_quadratic() || is_of("synthetic:") || is_of("text:") || is_of("csv:") || is_of("npy:") || is_of("safetensors:")))
+    table.fail_at("image_size", "is for pictures of files, and data is ", quote_text(spec.data), "; leave it out");
   spec.weight_decay = table.number("weight_decay", spec.weight_decay, 0, 1e3);
   if (table.has("label_smoothing_over"))
     spec.label_smoothing_over = choose<std::string>(table, "label_smoothing_over", {{"all", "all"}, {"others", "others"}}, "all");
@@ -234,7 +239,7 @@ StudySpec read_tables(const TomlTable& root, const std::string& file) {
   StudySpec spec;
   spec.unknown = root.texts("unknown");
   read_workload(root.table("workload", {"name", "data", "synthetic", "model", "optimizer", "dataset_name", "model_name", "context",
-                                        "val_samples", "train_samples", "weight_decay", "label_smoothing_over"}),
+                                        "image_size", "val_samples", "train_samples", "weight_decay", "label_smoothing_over"}),
                 file, spec);
   read_study(root.table("study", {"goals", "batch_sizes", "trials", "steps", "seed", "evaluation_ratio", "evaluate_train", "evaluate_test",
                                   "max_draws_factor", "diverged_above"}),

@@ -75,7 +75,8 @@ std::string workload_text(const StudySpec& spec) {
   if (!spec.synthetic.empty()) out += "synthetic = " + toml_string(spec.synthetic) + "\n";
   if (!spec.model.empty()) out += "model = " + toml_string(spec.model) + "\n";
   return concat(out, "optimizer = ", toml_string(spec.optimizer), "\ndataset_name = ", toml_string(spec.dataset_name),
-                "\nmodel_name = ", toml_string(spec.model_name), "\ncontext = ", spec.context, "\nval_samples = ", spec.val_samples,
+                "\nmodel_name = ", toml_string(spec.model_name), "\ncontext = ", spec.context,
+                spec.image_size == 0 ? "" : concat("\nimage_size = ", spec.image_size), "\nval_samples = ", spec.val_samples,
                 "\ntrain_samples = ", spec.train_samples, "\nweight_decay = ", number_text(spec.weight_decay),
                 spec.label_smoothing_over == "all" ? "" : "\nlabel_smoothing_over = " + toml_string(spec.label_smoothing_over), "\n");
 }

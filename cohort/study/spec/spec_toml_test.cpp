@@ -67,7 +67,7 @@ TEST_CASE("spec: defaults and the rest of the tables read back too") {
   StudySpec spec = parsed();
   spec.censor = false, spec.halving = true, spec.censor_margin = 1.5, spec.max_batch_per_worker = 3, spec.max_microbatch = 7;
   spec.seed = 77, spec.max_draws_factor = 3, spec.diverged_above = 12.5, spec.evaluate_train = true;
-  spec.train_samples = 5, spec.val_samples = 6, spec.context = 16, spec.weight_decay = 1e-4;
+  spec.image_size = 14, spec.train_samples = 5, spec.val_samples = 6, spec.context = 16, spec.weight_decay = 1e-4;
   const StudySpec again = parse_spec(to_toml(spec), "again.toml");
   CHECK_FALSE(again.censor);
   CHECK(again.halving);
@@ -108,6 +108,7 @@ TEST_CASE("fingerprint: anything else that changed is named") {
   named("margin was 1.0 and is 2.0", [](StudySpec& spec) { spec.censor_margin = 2; });
   named("censoring was true and is false", [](StudySpec& spec) { spec.censor = false; });
   named("weight_decay was", [](StudySpec& spec) { spec.weight_decay = 0.5; });
+  named("image_size was 0 and is 14", [](StudySpec& spec) { spec.image_size = 14; });
   named("train_samples was", [](StudySpec& spec) { spec.train_samples = 5; });
   named("val_samples was", [](StudySpec& spec) { spec.val_samples = 5; });
   named("diverged_above was", [](StudySpec& spec) { spec.diverged_above = 5; });

@@ -47,6 +47,7 @@ std::string describe_trial(const study::StudySpec& spec, const TrialOrder& order
       << " batch=" << order.batch_size << " id=" << order.id << " seed=" << order.seed << " batches=run-on ratio=" << spec.evaluation_ratio
       << " evaluate_train=" << spec.evaluate_train << " max_microbatch=" << spec.max_microbatch
       << " weight_decay=" << schedule.rule.weight_decay << " decay=" << schedule.learning_rate.decay_steps;
+  if (spec.image_size > 0) out << " image_size=" << spec.image_size;
   if (spec.evaluate_test) out << " evaluate_test=1";
   if (schedule.label_smoothing_over != "all") out << " label_smoothing_over=" << schedule.label_smoothing_over;
   for (const auto& [name, value] : order.parameters) out << ' ' << name << '=' << value;

@@ -91,7 +91,8 @@ class CoordinatorThread {
 StudyWorkload open_study_workload(const study::StudySpec& spec) {
   if (spec.is_noisy_quadratic()) return {};
   // Not the study's seed: made-up data is the same for every seed of a study.
-  const DataSet data = open_data(spec.data, {.context = spec.context, .validation_samples = spec.val_samples});
+  const DataSet data =
+      open_data(spec.data, {.context = spec.context, .image_size = spec.image_size, .validation_samples = spec.val_samples});
   auto samples = std::make_shared<const TrialData>(data, trial_data_options(spec));
   const int64_t num_train_samples = samples->train.num_samples();
   return {std::move(samples), num_train_samples};
