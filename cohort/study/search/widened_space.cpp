@@ -60,7 +60,7 @@ std::optional<double> value_of(const Trial& trial, const std::string& name) {
 
 /// Metaparameters that have no values above 1 by nature; some may be 1.
 bool stays_below_one(const std::string& name) {
-  static const std::set<std::string> names = {"momentum", "beta1", "beta2", "label_smoothing"};
+  static const std::set<std::string> names = {"momentum", "beta1", "beta2", "label_smoothing", "average_decay"};
   return names.contains(name);
 }
 bool stays_at_most_one(const std::string& name) {

@@ -41,8 +41,9 @@ constexpr ParameterRule kRules[] = {
     {"decay_fraction", false, 0, 1, true, true, "", 2},
     {"end_factor", false, 0, 1, true, true, "", 3},
     {"warmup_steps", true, 0, kMany, true, true, "", 6},
+    {"average_decay", false, 0, 1, true, false, "", 9},
 };
-constexpr int kNumDimensions = 9;
+constexpr int kNumDimensions = 10;
 
 const ParameterRule& rule_of(const std::string& name) {
   for (const ParameterRule& rule : kRules)
@@ -93,6 +94,8 @@ void check_trial_parameter(const StudySpec& spec, const Metaparameter& parameter
          join(optimizers, " and "));
   if (spec.is_noisy_quadratic() && parameter.name == "label_smoothing")
     fail(ErrorCode::kBadInput, rule.name, ": the noisy quadratic model has no classes, so there are no targets to smooth");
+  if (spec.is_noisy_quadratic() && parameter.name == "average_decay")
+    fail(ErrorCode::kBadInput, rule.name, ": the noisy quadratic model has an expected loss and no weights to average");
   check_metaparameter(parameter);
   check_values(parameter, rule);
 }

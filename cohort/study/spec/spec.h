@@ -54,7 +54,8 @@ struct StudySpec {
 
 /// Names that a trial knows: learning_rate (always searched or fixed), momentum, beta1, beta2, epsilon, weight_decay, label_smoothing,
 /// decay_steps (linear decay to learning_rate x end_factor over that number of steps; absent or 0: constant), decay_fraction (the same as a
-/// part of the budget), end_factor, warmup_steps.
+/// part of the budget), end_factor, warmup_steps, average_decay (evaluations are of the weights' exponential moving average; 0: of the
+/// weights).
 const std::vector<std::string>& trial_parameters();
 
 bool is_whole_parameter(const std::string& name);  ///< Counts steps. Error(kBadInput) for an unknown name.

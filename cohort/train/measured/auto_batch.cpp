@@ -129,6 +129,7 @@ void require_workload(const StudySpec& spec, Settings& settings) {
   settings.require("optimizer", spec.optimizer);
   if (is_text_data(spec.data).value_or(true)) settings.require("context", std::to_string(spec.context));
   settings.require("val-samples", std::to_string(spec.val_samples));
+  if (spec.image_size > 0) settings.require("image-size", std::to_string(spec.image_size));
 }
 
 /// That a trial may have.
@@ -197,6 +198,11 @@ StudySpec read_study_spec(const std::string& folder) {
   if (spec.train_samples > 0)
     fail(ErrorCode::kBadInput, name_settings("--study "), folder, ": made with the first ", spec.train_samples,
          name_settings(" samples of its data, which `train` can not do; leave --study out"));
+  for (const BatchSpec& batch : spec.batches)
+    for (const study::Metaparameter& parameter : batch.space)
+      if (parameter.name == "average_decay")
+        fail(ErrorCode::kBadInput, name_settings("--study "), folder,
+             name_settings(": its trials were evaluated with averages of their weights, which `train` does not keep; leave --study out"));
   return spec;
 }
 

@@ -138,6 +138,21 @@ void ModelRunner::restore(Running& running) {
   for (TrialWeights::Segment& segment : weights.segments()) segment.num_updates = from_first(segment.num_updates);
 }
 
+/// While it lives the model has the average of its weights, where that is what is evaluated.
+class AverageInPlace {
+ public:
+  explicit AverageInPlace(TrialWeights& weights) : weights_(weights) { swap(); }
+  ~AverageInPlace() { swap(); }
+  AverageInPlace(const AverageInPlace&) = delete;
+  AverageInPlace& operator=(const AverageInPlace&) = delete;
+
+ private:
+  void swap() {
+    if (weights_.has_average()) weights_.swap_average();
+  }
+  TrialWeights& weights_;
+};
+
 Measurement ModelRunner::measure_model(int64_t step) {
   Measurement measurement;
   measurement.step = step;
@@ -175,6 +190,7 @@ int64_t ModelRunner::tell(Running& running, size_t first) {
 }
 
 void ModelRunner::evaluate_at(Running& running, int64_t step) {
+  const AverageInPlace average(step_.weights());
   Measurement measurement = measure_model(step);
   if (!std::isfinite(measurement.values[study::kValLoss])) {
     running.ended = {TrialStatus::kInfeasible, step};

@@ -44,6 +44,7 @@ TrialSchedule trial_schedule(const study::StudySpec& spec, const study::Paramete
   rule.weight_decay = read.number("weight_decay", spec.weight_decay, 0, kLargest);
   trial.label_smoothing = read.number("label_smoothing", 0, 0, 1);
   trial.label_smoothing_over = spec.label_smoothing_over;
+  trial.average_decay = read.number("average_decay", 0, 0, 1, true);
   LearningRate& rate = trial.learning_rate;
   rate.rate = read.number("learning_rate", 0, 0, kLargest);
   if (rate.rate == 0) fail(ErrorCode::kBadInput, "trial parameter learning_rate: expected a positive number, found none");

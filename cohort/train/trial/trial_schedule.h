@@ -16,6 +16,7 @@ struct TrialSchedule {
   LearningRate learning_rate;
   double label_smoothing = 0;
   std::string label_smoothing_over = "all";  ///< As in train.
+  double average_decay = 0;                  ///< Of the average of the weights that is evaluated; 0: the weights are.
 };
 
 /// Names are study::trial_parameters(). decay_fraction is a part of `train_steps`; decay_steps rules where both are given. Error(kBadInput)

@@ -53,7 +53,7 @@ void TrialStep::begin(std::shared_ptr<LayerGraph> model, const TrialSchedule& sc
   schedule_.label_smoothing =
       label_smoothing_over_all(schedule.label_smoothing, schedule.label_smoothing_over, data_.train.shape().num_classes);
   seed_ = seed;
-  weights_.adopt(*model_, schedule.rule);
+  weights_.adopt(*model_, schedule.rule, schedule.average_decay);
   buffers_.clear();
   for (NamedTensor& buffer : distinct_buffers(*model_))
     if (buffer.tensor.scalar_type() == at::kFloat && buffer.tensor.numel() > 0) buffers_.push_back(std::move(buffer));
@@ -198,7 +198,10 @@ TrialStep::Result TrialStep::compute(int64_t number, bool wish_stop) {
 void TrialStep::update(int64_t number) {
   const at::NoGradGuard no_grad;
   const double learning_rate = schedule_.learning_rate.at(number, 0);
-  if (chain_) return weights_.update_all(learning_rate, flat_.const_data_ptr<float>());
+  if (chain_) {
+    weights_.update_all(learning_rate, flat_.const_data_ptr<float>());
+    return weights_.update_average();
+  }
   const float* const flat = team_.size() > 1 ? flat_.const_data_ptr<float>() : nullptr;
   const float* mark = flat ? flat + weights_.size() + kNumControls : nullptr;
   for (TrialWeights::Segment& segment : weights_.segments()) {
@@ -210,6 +213,7 @@ void TrialStep::update(int64_t number) {
       segment.parameter.mutable_grad().reset();
     }
   }
+  weights_.update_average();
 }
 
 }  // namespace cohort
