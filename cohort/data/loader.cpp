@@ -40,7 +40,10 @@ void check_weights(const std::vector<double>& weights, int num_ranks) {
 
 struct Loader::State {
   State(std::shared_ptr<const DataSource> data, const LoaderOptions& chosen)
-      : source(std::move(data)), options(chosen), sampler(source->num_samples(), options.global_batch, options.seed) {
+      : source(std::move(data)),
+        options(chosen),
+        sampler(source->num_samples(), options.global_batch, options.seed, /*shuffle=*/true, Sampler::Batches::kWithinEpochs,
+                options.stages) {
     weights[options.first_step] = chosen.weights.empty() ? std::vector<double>(static_cast<size_t>(chosen.num_ranks), 1.0) : chosen.weights;
     check_weights(weights.begin()->second, chosen.num_ranks);
   }
@@ -58,8 +61,9 @@ struct Loader::State {
     out.step = step;
     out.global_samples = sampler.batch_at(step);
     const int first = options.all_in_turn ? 0 : options.rank, end = options.all_in_turn ? options.num_ranks : options.rank + 1;
+    const int num_pieces = options.pieces * static_cast<int>(batch_factor_at(options.stages, step));
     for (int rank = first; rank < end; ++rank) {
-      const std::vector<Share> pieces = pieces_of_rank(out.global_samples, rank, rank_weights, options.pieces, options.granularity);
+      const std::vector<Share> pieces = pieces_of_rank(out.global_samples, rank, rank_weights, num_pieces, options.granularity);
       out.pieces.insert(out.pieces.end(), pieces.begin(), pieces.end());
     }
     std::vector<int64_t> indices;

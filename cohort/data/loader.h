@@ -16,11 +16,12 @@ struct LoadedBatch;
 
 struct LoaderOptions {
   int64_t global_batch = 1;
+  std::vector<BatchStage> stages = {};  ///< How it grows.
   uint64_t seed = 0;
   int rank = 0;                 ///< This rank's place on the data axis,
   int num_ranks = 1;            ///< and the size of that axis.
   int64_t granularity = 1;      ///< See share_of_rank.
-  int pieces = 1;               ///< Micro-steps of a step (gradient accumulation), see pieces_of_rank;
+  int pieces = 1;               ///< Micro-steps of a step (gradient accumulation), see pieces_of_rank; of a grown one as many times more.
   int64_t first_step = 0;       ///< > 0 when a run is resumed.
   int64_t end_step = 0;         ///< No step at or after this one is read; 0: no end.
   int read_ahead = 2;           ///< Batches kept ready.

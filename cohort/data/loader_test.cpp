@@ -95,6 +95,31 @@ TEST_CASE("loader: micro-steps and weights as pieces_of_rank has them, samples i
   }
 }
 
+TEST_CASE("loader: a grown step has as many times more micro-steps of the same size") {
+  const auto source = std::make_shared<CountingSource>(100);
+  const std::vector<BatchStage> stages = {{2, 3}, {4, 1}};
+  for (int rank = 0; rank < 2; ++rank) {
+    Loader loader(source, {.global_batch = 8, .stages = stages, .seed = 4, .rank = rank, .num_ranks = 2, .pieces = 2});
+    Sampler sampler(100, 8, 4, true, Sampler::Batches::kWithinEpochs, stages);
+    for (int64_t step = 0; step < 6; ++step) {
+      const LoadedBatch got = loader.next();
+      const bool has_grown = step == 2 || step == 3;
+      REQUIRE(got.global_samples == (has_grown ? 24 : 8));
+      REQUIRE(std::ssize(got.pieces) == (has_grown ? 6 : 2));
+      for (size_t k = 0; k < got.pieces.size(); ++k) {  // Each micro-step is 4 samples, 2 a rank.
+        REQUIRE(got.pieces[k].begin == static_cast<int64_t>(4 * k) + 2 * rank);
+        REQUIRE(got.pieces[k].size() == 2);
+      }
+      std::vector<int64_t> expected;
+      for (const Share& piece : got.pieces) {
+        const std::vector<int64_t> samples = sampler.samples(step, piece);
+        expected.insert(expected.end(), samples.begin(), samples.end());
+      }
+      REQUIRE(got.batch.targets == expected);
+    }
+  }
+}
+
 TEST_CASE("loader: weights that change hold from their step on, whatever was read ahead") {
   const auto source = std::make_shared<CountingSource>(1000);
   for (const bool reader_is_ahead : {true, false}) {

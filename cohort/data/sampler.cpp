@@ -113,20 +113,60 @@ std::vector<Share> pieces_of_rank(int64_t batch, int rank, const std::vector<dou
   return out;
 }
 
-Sampler::Sampler(int64_t num_samples, int64_t global_batch, uint64_t seed, bool shuffle, Batches batches)
+Sampler::Sampler(int64_t num_samples, int64_t global_batch, uint64_t seed, bool shuffle, Batches batches,
+                 const std::vector<BatchStage>& stages)
     : num_samples_(num_samples), global_batch_(global_batch), seed_(seed), shuffle_(shuffle), batches_(batches) {
   if (num_samples < 1 || num_samples > kMaxSamples) {
     fail(ErrorCode::kBadInput, "number of samples: expected 1 to ", kMaxSamples, ", found ", num_samples);
   }
   if (global_batch < 1) fail(ErrorCode::kBadInput, "global batch: expected at least 1, found ", global_batch);
   steps_per_epoch_ = (num_samples - 1) / global_batch + 1;
+  stages_.push_back({0, global_batch, 0, 0});
+  if (!stages.empty() && batches == Batches::kRunOn) fail(ErrorCode::kFailed, "batches that grow end with an epoch");
+  for (const BatchStage& stage : stages) {
+    if (stage.factor < 1 || stage.factor > num_samples / global_batch)
+      fail(ErrorCode::kBadInput, stage.factor, " times a global batch of ", global_batch, " is more than the ", num_samples, " samples");
+    const Place place = place_of(stage.first_step);
+    stages_.push_back({stage.first_step, stage.factor * global_batch, place.epoch, place.offset});
+  }
+}
+
+Sampler::Place Sampler::place_of(int64_t step) const {
+  if (step < 0) fail(ErrorCode::kBadInput, "step: expected at least 0, found ", step);
+  const auto after =
+      std::upper_bound(stages_.begin(), stages_.end(), step, [](int64_t wanted, const Stage& stage) { return wanted < stage.first_step; });
+  const Stage& stage = *std::prev(after);
+  const auto steps_of = [&](int64_t samples) { return (samples - 1) / stage.batch + 1; };
+  int64_t epoch = stage.epoch, offset = stage.offset, steps = step - stage.first_step;
+  if (const int64_t of_begun_epoch = steps_of(num_samples_ - offset); steps >= of_begun_epoch) {
+    steps -= of_begun_epoch;
+    epoch += 1 + steps / steps_of(num_samples_);
+    steps %= steps_of(num_samples_);
+    offset = 0;
+  }
+  offset += steps * stage.batch;
+  return {epoch, offset, std::min(stage.batch, num_samples_ - offset)};
 }
 
 int64_t Sampler::batch_at(int64_t step) const {
+  if (batches_ == Batches::kWithinEpochs) return place_of(step).batch;
   if (step < 0) fail(ErrorCode::kBadInput, "step: expected at least 0, found ", step);
-  if (batches_ == Batches::kRunOn) return std::min(global_batch_, num_samples_);
-  const int64_t step_of_epoch = step % steps_per_epoch_;
-  return step_of_epoch + 1 < steps_per_epoch_ ? global_batch_ : num_samples_ - step_of_epoch * global_batch_;
+  return std::min(global_batch_, num_samples_);
+}
+
+int64_t Sampler::samples_before(int64_t step) const {
+  if (batches_ == Batches::kRunOn) return step * batch_at(step);
+  const Place place = place_of(step);
+  return place.epoch * num_samples_ + place.offset;
+}
+
+int64_t Sampler::steps_until(int64_t samples) const {
+  int64_t low = 0, high = 1;
+  while (samples_before(high) < samples) low = high, high *= 2;
+  while (low < high)
+    if (const int64_t middle = low + (high - low) / 2; samples_before(middle) < samples) low = middle + 1;
+    else high = middle;
+  return high;
 }
 
 std::vector<int64_t> Sampler::samples(int64_t step, Share share) {
@@ -137,7 +177,8 @@ std::vector<int64_t> Sampler::samples(int64_t step, Share share) {
   std::vector<int64_t> out(static_cast<size_t>(share.size()));
   if (out.empty()) return out;
   if (batches_ == Batches::kWithinEpochs) {
-    copy(step / steps_per_epoch_, step % steps_per_epoch_ * global_batch_ + share.begin, share.size(), out.data());
+    const Place place = place_of(step);
+    copy(place.epoch, place.offset + share.begin, share.size(), out.data());
     return out;
   }
   const Wide begin = static_cast<Wide>(static_cast<uint64_t>(step)) * static_cast<uint64_t>(batch) + static_cast<uint64_t>(share.begin);

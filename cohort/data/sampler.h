@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cohort/base/export.h"
+#include "cohort/data/batch_schedule.h"
 
 namespace cohort {
 
@@ -40,17 +41,30 @@ class COHORT_API Sampler {
     kWithinEpochs,  ///< The last step of an epoch is smaller where global_batch does not divide.
     kRunOn,         ///< Every step has global_batch samples (of fewer, all), and an epoch may end within one, as in tf.data and the paper.
   };
-  /// Every epoch is a fresh permutation of [0, num_samples) by `seed`. num_samples is 1 to 2^31 - 1, global_batch at least 1:
-  /// Error(kBadInput) otherwise.
-  Sampler(int64_t num_samples, int64_t global_batch, uint64_t seed, bool shuffle = true, Batches batches = Batches::kWithinEpochs);
+  /// Every epoch is a fresh permutation of [0, num_samples) by `seed`. num_samples is 1 to 2^31 - 1, global_batch at least 1, and at most
+  /// num_samples times the largest factor of `stages`, which go with kWithinEpochs alone: Error(kBadInput) otherwise.
+  Sampler(int64_t num_samples, int64_t global_batch, uint64_t seed, bool shuffle = true, Batches batches = Batches::kWithinEpochs,
+          const std::vector<BatchStage>& stages = {});
 
-  int64_t steps_per_epoch() const { return steps_per_epoch_; }  ///< Rounded up.
+  int64_t steps_per_epoch() const { return steps_per_epoch_; }  ///< Of the first stage; rounded up.
+  /// How many samples the steps before `step` had.
+  int64_t samples_before(int64_t step) const;
+  /// The first step after which that many samples were trained on.
+  int64_t steps_until(int64_t samples) const;
   /// Number of samples in `step` (counted from 0 over all epochs).
   int64_t batch_at(int64_t step) const;
   /// Sample indices at positions [share.begin, share.end) of `step`.
   std::vector<int64_t> samples(int64_t step, Share share);
 
  private:
+  /// Steps of one size, of kWithinEpochs: where in the data the first of them begins.
+  struct Stage {
+    int64_t first_step, batch, epoch, offset;
+  };
+  struct Place {
+    int64_t epoch, offset, batch;
+  };
+  Place place_of(int64_t step) const;
   const std::vector<int32_t>& order_of(int64_t epoch);
   /// `count` samples of one epoch, from its `first` on.
   void copy(int64_t epoch, int64_t first, int64_t count, int64_t* out);
@@ -59,6 +73,7 @@ class COHORT_API Sampler {
   uint64_t seed_;
   bool shuffle_;
   Batches batches_;
+  std::vector<Stage> stages_;
   int64_t cached_epoch_ = -1;
   std::vector<int32_t> order_;
 };

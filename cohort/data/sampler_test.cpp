@@ -237,6 +237,36 @@ TEST_CASE("sampler: each sample comes to each place equally often") {
   }
 }
 
+TEST_CASE("sampler: a batch that grows goes on where the smaller one was, and each epoch is still every sample once") {
+  Sampler sampler(103, 10, 7, true, Sampler::Batches::kWithinEpochs, {{3, 4}, {6, 1}, {40, 10}});
+  std::vector<int64_t> sizes, all;
+  for (int64_t step = 0; step < 60; ++step) {
+    CHECK(sampler.samples_before(step) == std::ssize(all));
+    const std::vector<int64_t> samples = whole_step(sampler, step);
+    sizes.push_back(std::ssize(samples));
+    all.insert(all.end(), samples.begin(), samples.end());
+    CHECK(sampler.steps_until(std::ssize(all)) == step + 1);
+    CHECK(sampler.steps_until(std::ssize(all) - 1) == step + 1);
+    Sampler fresh(103, 10, 7, true, Sampler::Batches::kWithinEpochs, {{3, 4}, {6, 1}, {40, 10}});
+    CHECK(whole_step(fresh, step) == samples);  // A resumed run asks for any step.
+  }
+  // Three of 10, then 73 are left of the first epoch: 40 and 33; a whole 40; from step 6 on 10 again, 63 of the second epoch.
+  CHECK(std::vector(sizes.begin(), sizes.begin() + 13) == std::vector<int64_t>{10, 10, 10, 40, 33, 40, 10, 10, 10, 10, 10, 10, 3});
+  CHECK(sizes[40] == 72);  // What is left of an epoch, though 100 were asked for.
+  CHECK(sizes[41] == 100);
+  CHECK(sizes[42] == 3);
+  Sampler plain(103, 10, 7);
+  for (int64_t epoch = 0; (epoch + 1) * 103 <= std::ssize(all); ++epoch) {
+    std::vector<int64_t> expected;
+    for (int64_t step = 0; step < 11; ++step) {
+      const std::vector<int64_t> samples = whole_step(plain, epoch * 11 + step);
+      expected.insert(expected.end(), samples.begin(), samples.end());
+    }
+    CHECK(std::vector(all.begin() + epoch * 103, all.begin() + (epoch + 1) * 103) == expected);
+  }
+  CHECK(mentions(error_of([] { Sampler(103, 10, 7, true, Sampler::Batches::kWithinEpochs, {{3, 11}}); }), "11 times a global batch of 10"));
+}
+
 TEST_CASE("sampler: without shuffling, and with a batch larger than the data") {
   Sampler plain(10, 4, 0, false);
   CHECK(whole_step(plain, 1) == std::vector<int64_t>{4, 5, 6, 7});

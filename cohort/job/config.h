@@ -42,6 +42,7 @@ struct Config {
   std::string device = "cpu";  ///< Of all ranks, or one a rank: devices.h.
   int threads = 0;             ///< Compute threads a rank; 0: cores / local ranks.
   int64_t global_batch = 128;  ///< 0: auto, from `study`; train() never sees it.
+  std::string batch_schedule;  ///< As parse_batch_schedule reads it.
   std::string study;           ///< Folder of the batch-size study to take batch and metaparameters from; train() never sees it.
   int64_t steps = 0;
   double epochs = 0;  ///< Used where steps is 0; both 0: one epoch.

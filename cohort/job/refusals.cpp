@@ -315,13 +315,26 @@ std::vector<Refusal> refusals_of_local_steps() {
   };
 }
 
+bool batch_grows(const Situation& s) { return !s.config.batch_schedule.empty(); }
+
+std::vector<Refusal> refusals_of_growing_batches() {
+  return {
+      {"`--batch-schedule` with `sync=async`, `stale`, `queue`, `hogwild`, a quorum or `--virtual`",
+       "how late a push may be is counted in batches of one size: use sync=step, local:H or diloco:H, or --schedule-lr linear",
+       [](const Situation& s) {
+         return setting(batch_grows(s) && (is_served(s) || is_virtual(s)), "batch-schedule", s.config.batch_schedule,
+                        is_virtual(s) ? name_settings("--virtual") : sync_key(s));
+       }},
+  };
+}
+
 }  // namespace
 
 const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> kTable = [] {
     std::vector<Refusal> all = refusals_of_served();
     for (const auto& more : {refusals_of_all(), refusals_of_local_steps(), refusals_of_pruning(), refusals_of_rounding(),
-                             refusals_of_teacher(), refusals_of_several_servers()})
+                             refusals_of_teacher(), refusals_of_several_servers(), refusals_of_growing_batches()})
       all.insert(all.end(), more.begin(), more.end());
     return all;
   }();

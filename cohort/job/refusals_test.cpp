@@ -105,7 +105,10 @@ std::vector<Asked> asked() {
           {41, with(&Config::teacher_answers, std::string("beside")), {.dp = 2, .sync = "async"}},
           {41, virtually(&Config::teacher_answers, std::string("beside")), {}},
           {42, {}, {.dp = 2, .sync = "async:servers=3"}},
-          {43, compensated, {.dp = 2, .sync = "stale:2:servers=2"}}};
+          {43, compensated, {.dp = 2, .sync = "stale:2:servers=2"}},
+          {44, with(&Config::batch_schedule, std::string("5:2")), {.dp = 2, .sync = "stale:2"}},
+          {44, with(&Config::batch_schedule, std::string("5:2")), {.dp = 2, .sync = "local:4:quorum=2"}},
+          {44, virtually(&Config::batch_schedule, std::string("5:2")), {.sync = "async"}}};
 }
 
 TEST_CASE("refusals: every row refuses what it names, with values and what to do, and nothing that a run can do") {

@@ -11,6 +11,7 @@
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/base/text/toml_text.h"
+#include "cohort/data/batch_schedule.h"
 #include "cohort/job/config.h"
 #include "cohort/job/devices.h"
 #include "cohort/job/training/hint.h"
@@ -139,10 +140,11 @@ std::vector<Setting> settings_of_workers() {
   const std::string what = "What is trained", how = "How it is split";
   return {
       text_setting(what, "model", "NAME[:k=v,..]", "model and its sizes; `cohort doctor` lists the names", &Config::model),
-      text_setting(what, "data", "SPEC",
-                   "fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, text:FILE-OR-DIR, folder:DIR, csv:FILE,target=COLUMN, npy:DIR, "
-                   "safetensors:FILE, synthetic:SHAPE",
-                   &Config::data),
+      text_setting(
+          what, "data", "SPEC",
+          "fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, text:FILE-OR-DIR[,vocabulary=FILE], folder:DIR, csv:FILE,target=COLUMN, npy:DIR, "
+          "safetensors:FILE, synthetic:SHAPE",
+          &Config::data),
       number_setting(what, "context", "BYTES", "input bytes of one text sample", &Config::context, 1, 1e6),
       number_setting(what, "image-size", "N", "pictures of files are read N x N large (0: as they are)", &Config::image_size, 0, 4096),
       number_setting(what, "val-samples", "N", "samples kept for validation (0: the data set's rule)", &Config::val_samples, 0, 2e9),
@@ -213,6 +215,9 @@ std::vector<Setting> settings_of_steps() {
       or_auto(number_setting(step, "global-batch", "B", "samples of one optimizer step, over all ranks; auto: as --study has it",
                              &Config::global_batch, 1, 1e9),
               &Config::global_batch, int64_t{0}),
+      checked_text_setting(step, "batch-schedule", "STEP:FACTOR,..",
+                           "the batch grows: 600:4,900:16 is 4 times --global-batch after 600 steps, 16 times after 900",
+                           &Config::batch_schedule, parse_batch_schedule),
       text_setting(step, "study", "DIR",
                    "a study with its report: its best trial's metaparameters, and with --global-batch auto its batch size", &Config::study),
       number_setting(step, "accumulate", "N", "micro-steps between exchanges", &Config::accumulate, 1, 1e6),

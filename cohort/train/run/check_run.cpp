@@ -90,7 +90,7 @@ void check_exchanges(const Job& job) {
 void check_patience(const Job& job, int64_t steps, int64_t num_samples) {
   const Config& config = job.config;
   if (config.patience == 0) return;
-  const int64_t epoch = up_to_exchange(job, Sampler(num_samples, config.global_batch, config.seed).steps_per_epoch());
+  const int64_t epoch = up_to_exchange(job, sampler_of_run(config, num_samples).steps_per_epoch());
   const int64_t every = config.eval_every > 0 ? config.eval_every : epoch, evaluations = (steps + every - 1) / every;
   if (config.patience >= evaluations)
     fail(ErrorCode::kBadInput, name_settings("--patience "), config.patience, " would do nothing here: the run has ", evaluations,
@@ -116,11 +116,31 @@ void check_quorum(const Job& job) {
 double epochs_of(const Config& config) { return config.epochs > 0 ? config.epochs : 1; }
 
 int64_t steps_of_epochs(const Config& config, int64_t num_samples) {
-  const int64_t steps_per_epoch = Sampler(num_samples, config.global_batch, config.seed).steps_per_epoch();
-  return static_cast<int64_t>(std::ceil(epochs_of(config) * static_cast<double>(steps_per_epoch)));
+  const Sampler sampler = sampler_of_run(config, num_samples);
+  if (!config.batch_schedule.empty())
+    return sampler.steps_until(static_cast<int64_t>(std::ceil(epochs_of(config) * static_cast<double>(num_samples))));
+  return static_cast<int64_t>(std::ceil(epochs_of(config) * static_cast<double>(sampler.steps_per_epoch())));
+}
+
+/// One that is too large, or never comes.
+void check_batch_schedule(const Config& config, int64_t num_samples) {
+  const std::vector<BatchStage> stages = parse_batch_schedule(config.batch_schedule);
+  if (const int64_t factor = largest_batch_factor(stages); factor > num_samples / config.global_batch)
+    fail(ErrorCode::kBadInput, name_settings("--batch-schedule "), config.batch_schedule, ": ", factor,
+         name_settings(" times --global-batch "), config.global_batch, ", and the data has ", num_samples,
+         " training samples, of which a batch takes each at most once; the largest factor is ", num_samples / config.global_batch);
 }
 
 }  // namespace
+
+Sampler sampler_of_run(const Config& config, int64_t num_samples) {
+  return {num_samples,
+          config.global_batch,
+          config.seed,
+          /*shuffle=*/true,
+          Sampler::Batches::kWithinEpochs,
+          parse_batch_schedule(config.batch_schedule)};
+}
 
 int64_t up_to_exchange(const Job& job, int64_t steps) {
   const int64_t every = steps_of_round(parse_sync(job.layout.sync));
@@ -147,12 +167,17 @@ void check_data(const Job& job, const DataSet& data) {
   if (config.global_batch > num_samples)
     fail(ErrorCode::kBadInput, name_settings("--global-batch "), config.global_batch, ": the data has ", num_samples,
          name_settings(" training samples, and a batch takes each at most once; use --global-batch "), num_samples, " or less");
+  check_batch_schedule(config, num_samples);
   const DataShape& shape = data.train->shape();
   const int64_t sample_bytes = shape.input_elements() * (shape.kind == DataShape::Kind::kText ? 8 : 4);
   if (config.memory_limit > 0 && config.memory_limit < sample_bytes)
     fail(ErrorCode::kBadInput, name_settings("--memory-limit "), config.memory_limit, ": one sample of the data is a tensor of ",
          sample_bytes, " bytes, so nothing trains in less; the limit is in bytes, as 2000000000 for 2 GB");
   const int64_t steps = steps_of_run(job, num_samples);
+  if (const std::vector<BatchStage> stages = parse_batch_schedule(config.batch_schedule);
+      !stages.empty() && stages.back().first_step >= steps)
+    fail(ErrorCode::kBadInput, name_settings("--batch-schedule "), config.batch_schedule, ": the batch would grow after ",
+         stages.back().first_step, " steps, and the run has ", steps, name_settings("; use a smaller step, or more --steps"));
   if (config.noise_scale > steps)
     fail(ErrorCode::kBadInput, name_settings("--noise-scale "), config.noise_scale, " measures once in ", config.noise_scale,
          " steps, and the run has ", steps, name_settings(", so it would measure nothing; use --noise-scale "), steps,

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "cohort/data/sampler.h"
 #include "cohort/data/source.h"
 #include "cohort/job/job.h"
 #include "cohort/models/layer_graph.h"
@@ -25,6 +26,8 @@ void check_batch_norm(const Config& config, bool has_some);
 /// Error(kBadInput) for a goal of the error of a model whose output is no scores of classes; runs such a model once.
 void check_goal(const Job& job, LayerGraph& model, const DataSource& validation);
 
+/// Which samples each step of a run has; of its sizes alone where nobody asks for indices.
+Sampler sampler_of_run(const Config& config, int64_t num_samples);
 /// Optimizer steps that the job asks for; of epochs, up to the next exchange of workers that train by themselves in between.
 int64_t steps_of_run(const Job& job, int64_t num_samples);
 /// Where epochs alone would be fewer steps than steps_of_run(); else "".

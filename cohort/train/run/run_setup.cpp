@@ -163,7 +163,7 @@ void RunSetup::make_model() {
 void RunSetup::make_teacher() {
   teacher = teacher_answers({.config = config,
                              .data = data,
-                             .samples_of_run = total_steps * config.global_batch,
+                             .samples_of_run = sampler_of_run(config, data.train->num_samples()).samples_before(total_steps),
                              .pipelines = parallel.part->num_pipelines(),
                              .place = world.local_rank,
                              .size = world.local_size,
@@ -200,6 +200,7 @@ void RunSetup::make_step() {
 
 LoaderOptions RunSetup::loader_options(int64_t first_step) const {
   return {.global_batch = config.global_batch,
+          .stages = parse_batch_schedule(config.batch_schedule),
           .seed = config.seed,
           .rank = parallel.part->pipeline_index(),
           .num_ranks = in_turn ? in_turn->num_shares() : parallel.part->num_pipelines(),
@@ -237,7 +238,7 @@ void begin_run(RunSetup& run) {
   if (run.reports_here()) write_run_config(run.config);
   if (run.reports_here()) write_file_atomically(run.config.run + "/" + kDataFile, to_json(run.data.train->describe()).dump(1) + "\n");
   if (run.config.eval_every == 0) {
-    const int64_t epoch = Sampler(run.data.train->num_samples(), run.config.global_batch, run.config.seed).steps_per_epoch();
+    const int64_t epoch = sampler_of_run(run.config, run.data.train->num_samples()).steps_per_epoch();
     run.config.eval_every = std::min(up_to_exchange(run.job, epoch), std::max<int64_t>(1, run.total_steps));
   }
   if (run.reports_here())

@@ -15,29 +15,26 @@
 #include "cohort/base/text/json.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/comm/together.h"
-#include "cohort/data/sampler.h"
+#include "cohort/data/batch_schedule.h"
 #include "cohort/job/sync_mode.h"
 #include "cohort/job/virtual_spec.h"
+#include "cohort/train/run/check_run.h"
 #include "cohort/train/run/checkpoint_pieces.h"
 #include "cohort/train/run/state_sources.h"
 
 namespace cohort {
 namespace {
 
-/// The last step of an epoch takes what is left.
-int64_t samples_before(int64_t step, const Config& config, int64_t num_samples) {
-  const int64_t steps_per_epoch = Sampler(num_samples, config.global_batch, config.seed).steps_per_epoch();
-  return step / steps_per_epoch * num_samples + step % steps_per_epoch * config.global_batch;
-}
-
 std::string checkpoints_folder(const Config& config) { return config.run + "/checkpoints"; }
 
-/// What a checkpoint must agree in with the run that goes on from it, beside the tensors.
-Json identity(const Config& config, const DataIdentity& data) {
+/// What a checkpoint after `step` must agree in with the run that goes on from it, beside the tensors. How the batch grows later may
+/// change.
+Json identity(const Config& config, const DataIdentity& data, int64_t step) {
   Json out{{"model", config.model},
            {"optimizer", config.optimizer},
            {"train_samples", data.train_samples},
            {"global_batch", config.global_batch},
+           {"batch_schedule", batch_schedule_text(parse_batch_schedule(config.batch_schedule), step)},
            {"seed", config.seed}};
   if (!data.fingerprint.empty()) out["data"] = data.fingerprint;
   if (!data.teacher.empty()) out["teacher"] = data.teacher;
@@ -47,8 +44,8 @@ Json identity(const Config& config, const DataIdentity& data) {
 /// Refuses what would be another training. Checkpoints from before the fingerprint have none.
 void check_identity(const Json& then, const Json& now, const std::string& path, const std::string& data) {
   for (const auto& [key, value] : now.items()) {
-    if (then.value(key, Json()) == value) continue;
-    if (key == "teacher" && !then.contains(key)) continue;  // It has one from now on.
+    if (then.value(key, key == "batch_schedule" ? Json("") : Json()) == value) continue;  // Older ones know of none.
+    if (key == "teacher" && !then.contains(key)) continue;                                // It has one from now on.
     if (key == "teacher")
       fail(ErrorCode::kBadInput, name_settings("--resume: "), path, " learnt from a teacher with other weights than there are now where ",
            name_settings("--teacher"), " points (fingerprint ", then[key].dump(), ", now ", value.dump(),
@@ -63,7 +60,9 @@ void check_identity(const Json& then, const Json& now, const std::string& path, 
       fail(ErrorCode::kBadInput, name_settings("--resume: "), path, " was trained on other data than ", data, " is now (fingerprint ",
            then[key].dump(), ", now ", value.dump(),
            name_settings("); give the same --data, --context, --image-size and --val-samples, or start a new run in another --run folder"));
-    const auto text = [](const Json& what) { return what.is_string() ? what.get<std::string>() : what.dump(); };
+    const auto text = [](const Json& what) {
+      return what.is_null() || what == "" ? "none" : what.is_string() ? what.get<std::string>() : what.dump();
+    };
     if (key == "train_samples")
       fail(ErrorCode::kBadInput, name_settings("--resume: "), path, " was trained on ", text(then.value(key, Json())), " samples, and ",
            data, " now gives ", text(value),
@@ -118,8 +117,8 @@ Json RunState::describe(int64_t step, const Json& extra) const {
   Json aliases = Json::object();
   for (const auto& [alias, name] : places_.aliases) aliases[alias] = name;
   return Json{{"step", step},
-              {"identity", identity(config_, data_)},
-              {"samples_seen", samples_before(step, config_, data_.train_samples)},
+              {"identity", identity(config_, data_, step)},
+              {"samples_seen", sampler_of_run(config_, data_.train_samples).samples_before(step)},
               {"layout", to_json(layout_)},
               {"world_size", group_.size()},
               {"aliases", aliases},
@@ -152,7 +151,9 @@ std::string RunState::newest_checkpoint() const {
   if (!checkpoint)
     fail(ErrorCode::kBadInput, name_settings("--resume: no valid checkpoint in "), checkpoints_folder(config_),
          name_settings(", so there is nothing to go on from; start anew in another --run folder, or remove this one"));
-  check_identity(checkpoint->state().value("identity", Json::object()), identity(config_, data_), checkpoint->path(), config_.data);
+  const Json& state = checkpoint->state();
+  check_identity(state.value("identity", Json::object()), identity(config_, data_, state.value("step", int64_t{0})), checkpoint->path(),
+                 config_.data);
   return checkpoint->path();
 }
 
