@@ -108,7 +108,9 @@ std::string help_page(const Verb& verb, const std::string& action, int width) {
   const std::vector<std::string> examples = examples_of(verb, action);
   if (!examples.empty()) page = "Examples:\n  " + join(examples, "\n  ") + "\n\n";
   page += wrapped(verb.summary, 0, width);
-  const std::string words = verb.positional_help.empty() ? "" : verb.takes_file ? " [config.toml]" : action.empty() ? " [WORDS]" : "";
+  const bool takes_words = action.empty() || std::any_of(verb.actions.begin(), verb.actions.end(),
+                                                         [&](const VerbAction& one) { return one.name == action && one.most_words > 0; });
+  const std::string words = verb.positional_help.empty() ? "" : verb.takes_file ? " [config.toml]" : takes_words ? " [WORDS]" : "";
   page += "\n" + wrapped("Usage: " + name + words + " [OPTIONS]", 0, width);
   if (!verb.positional_help.empty()) page += wrapped((verb.takes_file ? "config.toml: " : "WORDS: ") + verb.positional_help, 2, width);
   if (action.empty() && verb.actions.size() > 1) page += wrapped("cohort " + verb.name + " ACTION -h says what an action reads.", 2, width);
