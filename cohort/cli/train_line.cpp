@@ -71,7 +71,7 @@ std::string train_line(const Arguments& arguments, const ModelProfile& profile, 
     add("data", workload.data.empty() ? "DATA" : shell_quoted(workload.data));
     if (workload.model.empty()) behind.push_back(concat("MODEL is the model whose layers '", profile.model, "' describes"));
     if (workload.data.empty()) behind.emplace_back("DATA is what you train on: text:FILE, fashion-mnist, ... (cohort train -h)");
-    if (!workload.vocabulary.empty() && workload.vocabulary != "256")
+    if (!workload.vocabulary.empty() && workload.vocabulary != "256" && workload.data.find(",vocabulary=") == std::string::npos)
       behind.push_back(concat("the vocabulary of ", workload.vocabulary, " is the data's to say: text is read as 256 bytes"));
   } else {
     add("study", shell_quoted(config.study));

@@ -84,6 +84,7 @@ Verb report_verb();
 Verb simulate_verb();
 Verb plan_verb();
 Verb study_verb();
+Verb vocabulary_verb();
 Verb completion_verb();
 Verb manual_verb();
 

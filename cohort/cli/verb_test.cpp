@@ -17,8 +17,9 @@ namespace cohort {
 namespace {
 
 std::vector<Verb> all_verbs() {
-  return {train_verb(),      evaluate_verb(), predict_verb(), sample_verb(),   compress_verb(), verify_verb(), launch_verb(), join_verb(),
-          checkpoint_verb(), report_verb(),   bench_verb(),   simulate_verb(), plan_verb(),     study_verb(),  doctor_verb()};
+  return {train_verb(),  evaluate_verb(), predict_verb(),    sample_verb(), compress_verb(), verify_verb(),
+          launch_verb(), join_verb(),     checkpoint_verb(), report_verb(), bench_verb(),    simulate_verb(),
+          plan_verb(),   study_verb(),    vocabulary_verb(), doctor_verb()};
 }
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {

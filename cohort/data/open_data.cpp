@@ -36,7 +36,7 @@ constexpr Opener kOpeners[] = {
     {"fashion-mnist", "DIR", true, open_fashion_mnist},
     {"mnist", "DIR", false, open_mnist},
     {"cifar10", "DIR", false, open_cifar10},
-    {"text", "FILE-OR-DIR", false, open_text},
+    {"text", "FILE-OR-DIR[,vocabulary=FILE]", false, open_text},
     {"folder", "DIR", false, open_picture_folder},
     {"csv", "FILE,target=COLUMN", false, open_csv},
     {"npy", "DIR", false, open_npy},

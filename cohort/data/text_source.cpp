@@ -45,8 +45,33 @@ void collect(const fs::path& folder, std::vector<fs::path>& files, std::vector<f
   }
 }
 
-/// All `paths` one after the other. Sizes are taken before anything is read.
-ByteBuffer read_all(const std::string& what, const std::vector<std::string>& paths) {
+constexpr const char* kVocabularyKey = ",vocabulary=";
+
+/// Copies samples of `context` tokens, and their targets.
+void copy_samples(const auto* text, int64_t context, std::span<const int64_t> indices, int64_t num_samples, Batch& batch) {
+  for (size_t i = 0; i < indices.size(); ++i) {
+    check_index(indices[i], num_samples);
+    const auto* const in = text + indices[i] * context;
+    const int64_t at = static_cast<int64_t>(i) * context;
+    std::copy_n(in, context, batch.tokens.data() + at);
+    std::copy_n(in + 1, context, batch.targets.data() + at);
+  }
+}
+
+/// Where the part for validation begins, of `size` bytes or pieces. Each part needs one more than its samples: the last target.
+int64_t begin_of_validation(const std::string& path, int64_t size, const char* unit, const DataOptions& options) {
+  const int64_t context = options.context, needed = 2 * (context + 1);
+  if (size < needed) {
+    fail(ErrorCode::kBadInput, path, " has ", size, ' ', unit, " of text: expected at least ", needed, " (a sample of ", context, ' ', unit,
+         " and its last target, both to train on and for validation)");
+  }
+  return size - (num_validation_samples(path, (size - 2) / context, options) * context + 1);
+}
+
+}  // namespace
+
+/// Sizes are taken before anything is read.
+ByteBuffer read_text(const std::string& what, const std::vector<std::string>& paths) {
   int64_t total = 0;
   std::vector<int64_t> sizes;
   for (const std::string& path : paths) {
@@ -64,8 +89,6 @@ ByteBuffer read_all(const std::string& what, const std::vector<std::string>& pat
   return text;
 }
 
-}  // namespace
-
 TextSource::TextSource(std::shared_ptr<const ByteBuffer> text, int64_t begin, int64_t end, int64_t context)
     : text_(std::move(text)),
       begin_(begin),
@@ -73,15 +96,36 @@ TextSource::TextSource(std::shared_ptr<const ByteBuffer> text, int64_t begin, in
       shape_{DataShape::Kind::kText, {context}, 256, {}} {}
 
 void TextSource::read(std::span<const int64_t> indices, Batch& batch) const {
-  const int64_t context = shape_.input[0];
-  resize_batch(batch, shape_, static_cast<int64_t>(indices.size()));
-  for (size_t i = 0; i < indices.size(); ++i) {
-    check_index(indices[i], num_samples_);
-    const uint8_t* in = text_->data() + begin_ + indices[i] * context;
-    const int64_t at = static_cast<int64_t>(i) * context;
-    std::copy_n(in, context, batch.tokens.data() + at);
-    std::copy_n(in + 1, context, batch.targets.data() + at);
-  }
+  resize_batch(batch, shape_, std::ssize(indices));
+  copy_samples(text_->data() + begin_, shape_.input[0], indices, num_samples_, batch);
+}
+
+PieceSource::PieceSource(std::shared_ptr<const std::vector<Token>> text, std::shared_ptr<const Vocabulary> vocabulary, int64_t begin,
+                         int64_t end, int64_t context)
+    : text_(std::move(text)),
+      vocabulary_(std::move(vocabulary)),
+      begin_(begin),
+      num_samples_((end - begin - 1) / context),
+      shape_{DataShape::Kind::kText, {context}, vocabulary_->size(), {}} {}
+
+void PieceSource::read(std::span<const int64_t> indices, Batch& batch) const {
+  resize_batch(batch, shape_, std::ssize(indices));
+  copy_samples(text_->data() + begin_, shape_.input[0], indices, num_samples_, batch);
+}
+
+DataDescription PieceSource::describe() const {
+  DataDescription description = DataSource::describe();
+  description.vocabulary = vocabulary_;
+  return description;
+}
+
+TextSpecification parse_text_specification(const std::string& argument) {
+  const size_t at = argument.rfind(kVocabularyKey);
+  if (at == std::string::npos) return {argument, ""};
+  TextSpecification text{argument.substr(0, at), argument.substr(at + std::string(kVocabularyKey).size())};
+  if (text.path.empty() || text.vocabulary.empty())
+    fail(ErrorCode::kBadInput, "data 'text:", argument, "': expected text:FILE-OR-DIR,vocabulary=FILE");
+  return text;
 }
 
 std::vector<std::string> text_files(const std::string& path) {
@@ -106,21 +150,28 @@ std::vector<std::string> text_files(const std::string& path) {
   return names;
 }
 
-DataSet open_text(const std::string& path, const DataOptions& options) {
+DataSet open_text(const std::string& argument, const DataOptions& options) {
   const int64_t context = options.context;
-  if (context < 1 || context > kMaxContext) fail(ErrorCode::kBadInput, "context: expected 1 to ", kMaxContext, " bytes, found ", context);
-  const auto text = std::make_shared<const ByteBuffer>(read_all(path, text_files(path)));
-  // Each part needs one byte more than its samples: the last target.
-  const int64_t needed = 2 * (context + 1);
-  if (text->size() < needed) {
-    fail(ErrorCode::kBadInput, path, " has ", text->size(), " bytes of text: expected at least ", needed, " (a sample of ", context,
-         " bytes and its last target, both to train on and for validation)");
-  }
-  const int64_t num_validation = num_validation_samples(path, (text->size() - 2) / context, options);
-  const int64_t cut = text->size() - (num_validation * context + 1);
+  const TextSpecification asked = parse_text_specification(argument);
+  const char* const unit = asked.vocabulary.empty() ? "bytes" : "pieces";
+  if (context < 1 || context > kMaxContext)
+    fail(ErrorCode::kBadInput, "context: expected 1 to ", kMaxContext, ' ', unit, ", found ", context);
+  std::shared_ptr<const Vocabulary> vocabulary;
+  if (!asked.vocabulary.empty()) vocabulary = std::make_shared<const Vocabulary>(read_vocabulary(asked.vocabulary));
+  const auto text = std::make_shared<const ByteBuffer>(read_text(asked.path, text_files(asked.path)));
   DataSet data;
-  data.train = std::make_shared<TextSource>(text, 0, cut, context);
-  data.validation = std::make_shared<TextSource>(text, cut, text->size(), context);
+  if (!vocabulary) {
+    const int64_t cut = begin_of_validation(asked.path, text->size(), unit, options);
+    data.train = std::make_shared<TextSource>(text, 0, cut, context);
+    data.validation = std::make_shared<TextSource>(text, cut, text->size(), context);
+    return data;
+  }
+  std::vector<Token> pieces;
+  TextEncoder(*vocabulary).encode({reinterpret_cast<const char*>(text->data()), static_cast<size_t>(text->size())}, pieces);
+  const auto tokens = std::make_shared<const std::vector<Token>>(std::move(pieces));
+  const int64_t size = std::ssize(*tokens), cut = begin_of_validation(asked.path, size, unit, options);
+  data.train = std::make_shared<PieceSource>(tokens, vocabulary, 0, cut, context);
+  data.validation = std::make_shared<PieceSource>(tokens, vocabulary, cut, size, context);
   return data;
 }
 

@@ -214,49 +214,59 @@ std::string first_text(const DataSource& source, size_t num_bytes) {
   const int64_t first = 0;
   Batch batch;
   source.read({&first, 1}, batch);
+  if (const auto vocabulary = source.describe().vocabulary) return vocabulary->decode(batch.tokens).substr(0, num_bytes);
   std::string text;
   for (size_t i = 0; i < std::min(batch.tokens.size(), num_bytes); ++i) text += static_cast<char>(batch.tokens[i]);
   return text;
 }
 
-/// The byte that random number `number` of the seed draws. `scores`: 256 of them.
-static int64_t draw_byte(const at::Tensor& scores, const TextSampling& how, int64_t number) {
+/// The byte or piece that random number `number` of the seed draws, by its score.
+static int64_t draw_token(const at::Tensor& scores, const TextSampling& how, int64_t number) {
   const at::Tensor sorted = scores.cpu().to(at::kDouble).contiguous();
   const double* const score = sorted.data_ptr<double>();
-  std::vector<int64_t> bytes(static_cast<size_t>(sorted.numel()));
-  std::iota(bytes.begin(), bytes.end(), 0);
-  if (how.temperature == 0) return *std::max_element(bytes.begin(), bytes.end(), [&](int64_t a, int64_t b) { return score[a] < score[b]; });
+  std::vector<int64_t> tokens(static_cast<size_t>(sorted.numel()));
+  std::iota(tokens.begin(), tokens.end(), 0);
+  if (how.temperature == 0)
+    return *std::max_element(tokens.begin(), tokens.end(), [&](int64_t a, int64_t b) { return score[a] < score[b]; });
   if (how.top_k > 0 && how.top_k < sorted.numel()) {
-    std::stable_sort(bytes.begin(), bytes.end(), [&](int64_t a, int64_t b) { return score[a] > score[b]; });
-    bytes.resize(static_cast<size_t>(how.top_k));
-    std::sort(bytes.begin(), bytes.end());
+    std::stable_sort(tokens.begin(), tokens.end(), [&](int64_t a, int64_t b) { return score[a] > score[b]; });
+    tokens.resize(static_cast<size_t>(how.top_k));
+    std::sort(tokens.begin(), tokens.end());
   }
-  const at::Tensor odds = at::softmax(sorted.index_select(0, at::tensor(bytes)) / how.temperature, -1).contiguous();
+  const at::Tensor odds = at::softmax(sorted.index_select(0, at::tensor(tokens)) / how.temperature, -1).contiguous();
   const double* const p = odds.data_ptr<double>();
   double left = unit_interval(random_bits(how.seed, number));
   size_t place = 0;
-  while (place + 1 < bytes.size() && left >= p[place]) left -= p[place++];
-  return bytes[place];
+  while (place + 1 < tokens.size() && left >= p[place]) left -= p[place++];
+  return tokens[place];
 }
 
 std::optional<std::string> sample_text(LayerGraph& model, const DataShape& shape, const std::string& prompt, const TextSampling& how) {
   at::NoGradGuard no_grad;
   const EvalMode mode(model);
   const int64_t context = shape.input.at(0);
-  std::string text = prompt.empty() ? "\n" : prompt;
-  const size_t prompt_bytes = text.size();
-  for (int64_t n = 0; n < how.num_bytes; ++n) {
-    // Models have a fixed context: the window holds the last bytes, and the position after them is asked.
-    const int64_t length = std::min<int64_t>(context, static_cast<int64_t>(text.size()));
+  const std::string begin = prompt.empty() ? "\n" : prompt;
+  std::vector<Token> tokens;
+  if (how.vocabulary) TextEncoder(*how.vocabulary).encode(begin, tokens);
+  else
+    for (const char byte : begin) tokens.push_back(static_cast<unsigned char>(byte));
+  std::string text;
+  for (int64_t n = 0; std::ssize(text) < how.num_bytes; ++n) {
+    // Models have a fixed context: the window holds the last tokens, and the position after them is asked.
+    const int64_t length = std::min(context, std::ssize(tokens));
     at::Tensor window = at::zeros({1, context}, at::kLong);
-    for (int64_t i = 0; i < length; ++i)
-      window.data_ptr<int64_t>()[i] = static_cast<unsigned char>(text[text.size() - static_cast<size_t>(length - i)]);
+    std::copy_n(tokens.end() - length, length, window.data_ptr<int64_t>());
     const at::Tensor scores = model.forward(window.to(device_of(model)));
     if (!is_scores(scores, window, shape.vocabulary()) || scores.dim() != 3) return std::nullopt;
-    text += static_cast<char>(draw_byte(scores[0][length - 1], how, n));
-    if (how.written) how.written(text.back());
+    tokens.push_back(static_cast<Token>(draw_token(scores[0][length - 1], how, n)));
+    const std::string bytes = how.vocabulary ? how.vocabulary->bytes_of(tokens.back()) : std::string(1, static_cast<char>(tokens.back()));
+    for (const char byte : bytes) {
+      if (std::ssize(text) == how.num_bytes) break;
+      text += byte;
+      if (how.written) how.written(byte);
+    }
   }
-  return text.substr(prompt_bytes);
+  return text;
 }
 
 }  // namespace cohort

@@ -35,15 +35,16 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, c
 /// known.
 bool gives_scores(LayerGraph& model, const DataSource& source);
 
-/// The first bytes of a source of text, at most `num_bytes`.
+/// The first bytes of a source of text, at most `num_bytes`, or those of its first pieces.
 std::string first_text(const DataSource& source, size_t num_bytes);
 
 struct TextSampling {
   int64_t num_bytes = 400;
   double temperature = 0.8;  ///< Scores are divided by it; 0: always the likeliest byte.
-  int64_t top_k = 0;         ///< Only the likeliest so many bytes are drawn from, of two alike the smaller; 0: all.
+  int64_t top_k = 0;         ///< Only the likeliest so many bytes (or pieces) are drawn from, of two alike the smaller; 0: all.
   uint64_t seed = 1;
-  std::function<void(char)> written = {};  ///< Is given each byte once it is drawn.
+  std::function<void(char)> written = {};                  ///< Is given each byte once it is drawn.
+  std::shared_ptr<const Vocabulary> vocabulary = nullptr;  ///< Of a model of pieces; of the last one the bytes up to num_bytes.
 };
 /// The bytes that follow `prompt` (empty: a line feed) when each next one is drawn from the model's distribution; deterministic by seed.
 /// For models of text of `shape`, whose context it sees: the last bytes. None where the output is no scores of the next byte.

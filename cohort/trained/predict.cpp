@@ -89,6 +89,7 @@ std::vector<Prediction> Predictor::predict(const std::vector<NamedInput>& inputs
 std::string class_name(const DataDescription& description, int64_t label) {
   if (static_cast<size_t>(label) < description.class_names.size()) return description.class_names[static_cast<size_t>(label)];
   if (!is_text(description)) return std::to_string(label);
+  if (description.vocabulary) return printable(description.vocabulary->bytes_of(static_cast<Token>(label)));
   if (label > 32 && label < 127) return std::string(1, static_cast<char>(label));
   if (label == 32) return " ";
   char out[8];

@@ -12,7 +12,7 @@
 namespace cohort {
 
 struct LikelyClass {
-  int64_t label = -1;  ///< Of text the next byte.
+  int64_t label = -1;  ///< Of text the next byte or piece.
   double probability = 0;
 };
 
@@ -39,7 +39,7 @@ class Predictor {
   std::unique_ptr<State> state_;
 };
 
-/// A class by its name, else its number; a byte as it is where it can be shown, else \xNN.
+/// A class by its name, else its number; a byte, or a piece, as it is where it can be shown, else \xNN.
 std::string class_name(const DataDescription& description, int64_t label);
 
 }  // namespace cohort

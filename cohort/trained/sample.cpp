@@ -21,7 +21,8 @@ std::string sample_trained(const TrainedFile& file, const DataDescription& train
                                                        .temperature = request.temperature,
                                                        .top_k = request.top_k,
                                                        .seed = request.seed,
-                                                       .written = request.written});
+                                                       .written = request.written,
+                                                       .vocabulary = trained.vocabulary});
   if (!text)
     fail(ErrorCode::kBadInput, "sample: the output of ", model->title(), " is no scores of the next byte ({samples, context, ",
          trained.num_outputs, "}), so it writes no text");

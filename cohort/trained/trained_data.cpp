@@ -136,14 +136,17 @@ void check_same_kind(const DataDescription& trained, const DataSet& data) {
   const DataShape wanted = shape_of(trained), found = data.train->shape();
   const auto kind = [](const DataShape& shape) {
     return concat(shape.kind == DataShape::Kind::kText ? "text of " : "", shape_text(shape.input),
-                  shape.kind == DataShape::Kind::kText ? " bytes"
-                  : shape.regression                   ? concat(", ", shape.num_classes, " numbers to predict")
+                  shape.kind == DataShape::Kind::kText ? shape.vocabulary() == 256 ? " bytes" : concat(" pieces of ", shape.vocabulary())
+                  : shape.regression ? concat(", ", shape.num_classes, " numbers to predict")
                                                        : concat(", ", shape.num_classes, " classes"));
   };
   if (wanted.kind != found.kind || wanted.input != found.input || wanted.num_classes != found.num_classes ||
       wanted.regression != found.regression)
     fail(ErrorCode::kBadInput, data.name, " has samples of ", kind(found), ", and the model was trained on ", kind(wanted),
          "; give data of that kind");
+  if (trained.vocabulary && given.vocabulary && trained.vocabulary->merges() != given.vocabulary->merges())
+    fail(ErrorCode::kBadInput, data.name,
+         " has other pieces of words than the training, though as many; give the vocabulary of the training");
   for (size_t label = 0; label < std::min(trained.class_names.size(), given.class_names.size()); ++label)
     if (trained.class_names[label] != given.class_names[label])
       fail(ErrorCode::kBadInput, data.name, ": its class ", label, " is ", name_of_class(given, label), ", and that of the training was ",

@@ -249,7 +249,7 @@ def test_a_run_says_whether_its_compression_pays():
 
 
 def test_help_begins_with_examples():
-    for verb in ("train", "verify", "launch", "doctor", "checkpoint", "report", "bench"):
+    for verb in ("train", "verify", "launch", "doctor", "checkpoint", "report", "vocabulary", "bench"):
         out = run_ok([verb, "-h"])
         check(out.startswith("Examples:\n  cohort " if verb != "doctor" else "Examples:\n"), out[:200])
     check("fashion-mnist" in run_ok(["-h"]), "overview")

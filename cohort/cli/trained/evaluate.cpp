@@ -54,7 +54,8 @@ int run_evaluate(const Arguments& arguments) {
   std::printf("loss %.6g", found.loss);
   if (trained.regression && found.has_error()) std::printf(", error %.4g of a deviation of the training's targets", found.error);
   else if (found.has_error()) std::printf(", error %.4g %%, accuracy %.4g %%", 100 * found.error, 100 * (1 - found.error));
-  if (trained.input == DataDescription::Input::kText && !has_own_loss) std::printf(", %.4g bits a byte", found.loss / std::log(2.0));
+  if (trained.input == DataDescription::Input::kText && !has_own_loss)
+    std::printf(", %.4g bits a %s", found.loss / std::log(2.0), trained.vocabulary ? "piece" : "byte");
   for (const auto& [name, value] : found.metrics) std::printf(", %s %.4g", name.c_str(), value);
   std::printf("\n");
   if (classes.empty()) return 0;

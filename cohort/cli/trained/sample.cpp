@@ -26,7 +26,7 @@ int run_sample(const Arguments& arguments) {
   SampleRequest request{.prompt = arguments.config.prompt,
                         .num_bytes = arguments.integer_option("bytes", 400, 1, 10'000'000),
                         .temperature = number_option(arguments, "temperature", 0.8, 0, 1000),
-                        .top_k = arguments.integer_option("top-k", 0, 0, 256),
+                        .top_k = arguments.integer_option("top-k", 0, 0, kMostTokens),
                         .seed = arguments.config.seed,
                         .threads = arguments.config.threads};
   if (request.temperature == 0)
@@ -67,7 +67,7 @@ Verb sample_verb() {
       .most_words = 1,
       .options = {{"bytes", "N", "how many bytes are written (default 400)"},
                   {"temperature", "T", "below 1 likelier bytes come oftener; 0: always the likeliest (default 0.8)"},
-                  {"top-k", "K", "only the K likeliest bytes are drawn from (0, the default: all)"},
+                  {"top-k", "K", "only the K likeliest bytes (or pieces) are drawn from (0, the default: all)"},
                   checkpoint_option()},
       .run = run_sample};
 }

@@ -4,10 +4,12 @@
 // that a trained model can be asked where its data are not. Raw inputs are encoded by encode_input.h.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cohort/base/export.h"
+#include "cohort/data/vocabulary/vocabulary.h"
 
 namespace cohort {
 
@@ -33,7 +35,7 @@ struct DataDescription {
   enum class Input {
     kPicture,  ///< {channels, height, width} floats.
     kRow,      ///< {numbers} floats: the columns one after the other.
-    kText,     ///< {context} bytes.
+    kText,     ///< {context} bytes, or pieces of `vocabulary`.
     kTensor,   ///< Floats of any shape.
   };
   Input input = Input::kTensor;
@@ -47,6 +49,7 @@ struct DataDescription {
   std::vector<double> mean = {}, deviation = {};
   bool resized = false;  ///< A picture of any size is resized to `shape`, as --image-size had it; else its size must be that.
   std::vector<DataColumn> columns = {};
+  std::shared_ptr<const Vocabulary> vocabulary = nullptr;  ///< Of text in pieces; null: text is bytes.
 };
 
 /// "2 columns of numbers (area, rooms), 1 of categories (town: 3 values)" with the first names of each; "" where there are no columns.

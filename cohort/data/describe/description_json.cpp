@@ -127,7 +127,21 @@ Json to_json(const DataDescription& description) {
   json["resized"] = description.resized;
   json["columns"] = Json::array();
   for (const DataColumn& column : description.columns) json["columns"].push_back(to_json(column));
+  if (description.vocabulary)
+    for (const Vocabulary::Merge& merge : description.vocabulary->merges()) json["vocabulary"].push_back({merge.first, merge.second});
   return json;
+}
+
+/// Of text in pieces.
+std::shared_ptr<const Vocabulary> vocabulary_of(const Fields& fields, const std::string& what) {
+  if (!fields.has("vocabulary")) return nullptr;
+  std::vector<Vocabulary::Merge> merges;
+  for (const Json& item : fields.array("vocabulary", static_cast<size_t>(kMostTokens))) {
+    const auto is_token = [&](size_t place) { return item[place].is_number_unsigned() && item[place].get<uint64_t>() < kMostTokens; };
+    if (!item.is_array() || item.size() != 2 || !is_token(0) || !is_token(1)) fields.refuse("expected pairs of pieces in \"vocabulary\"");
+    merges.emplace_back(item[0].get<Token>(), item[1].get<Token>());
+  }
+  return std::make_shared<const Vocabulary>(std::move(merges), what + ": \"vocabulary\"");
 }
 
 DataDescription description_from_json(const Json& json, const std::string& what) {
@@ -149,6 +163,9 @@ DataDescription description_from_json(const Json& json, const std::string& what)
   for (const double value : fields.numbers("deviation")) made.deviation.push_back(fields.deviation_value(value, "deviation"));
   made.resized = fields.flag("resized");
   for (const Json& item : fields.array("columns", kMostNames)) made.columns.push_back(column_of(item, what));
+  made.vocabulary = vocabulary_of(fields, what);
+  if (made.vocabulary && (made.input != Input::kText || made.vocabulary->size() != made.num_outputs))
+    fields.refuse("a \"vocabulary\" of ", made.vocabulary->size(), " pieces and ", made.num_outputs, " \"outputs\"");
   check_sizes(made, fields);
   return made;
 }

@@ -72,6 +72,14 @@ EncodedInput encode_text(const DataDescription& description, std::string_view te
   check_kind(description, Input::kText, "text", what);
   if (text.empty()) fail(ErrorCode::kBadInput, what, " is empty: expected at least one byte of text");
   const auto context = static_cast<size_t>(description.shape.at(0));
+  if (description.vocabulary) {
+    std::vector<Token> pieces;
+    TextEncoder(*description.vocabulary).encode(text, pieces);
+    EncodedInput out;
+    out.tokens.assign(pieces.end() - static_cast<std::ptrdiff_t>(std::min(pieces.size(), context)), pieces.end());
+    out.tokens.resize(context);
+    return out;
+  }
   if (text.size() > context) text.remove_prefix(text.size() - context);
   EncodedInput out;
   out.tokens.resize(context);

@@ -20,6 +20,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/model/model_specification.h"
+#include "cohort/data/text_source.h"
 #include "cohort/plan/analytic/families.h"
 #include "cohort/plan/product_rate.h"
 
@@ -37,7 +38,13 @@ DataShape shape_of(const std::string& data, bool is_text, int64_t context, int64
     return DataShape{DataShape::Kind::kImage, {channels, side, side}, 10, {}};
   };
   if (data.empty()) return is_text ? text() : pictures(1, 28);
-  if (name == "text" || data == "synthetic:text" || data.starts_with("synthetic:text,")) return text();
+  if (name == "text") {
+    const std::string vocabulary = parse_text_specification(data.substr(std::min(data.size(), name.size() + 1))).vocabulary;
+    DataShape shape = text();
+    if (!vocabulary.empty()) shape.num_classes = read_vocabulary(vocabulary).size();
+    return shape;
+  }
+  if (data == "synthetic:text" || data.starts_with("synthetic:text,")) return text();
   if (name == "fashion-mnist" || name == "mnist") return pictures(1, 28);
   if (name == "cifar10") return pictures(3, 32);
   if (name != "synthetic")

@@ -41,7 +41,7 @@ std::string guessing_sentence(const DataSource& validation, double val_error) {
   if (share == 1 || val_error < kAsBad * (1 - share)) return "";
   const auto answer = static_cast<size_t>(most->first);
   const std::string name = answer < shape.class_names.size()      ? shape.class_names[answer]
-                           : shape.kind == DataShape::Kind::kText ? concat("byte ", answer)
+                           : shape.kind == DataShape::Kind::kText ? concat(shape.vocabulary() == 256 ? "byte " : "piece ", answer)
                                                                   : concat("class ", answer);
   return concat("an accuracy of ", std::round(1000 * (1 - val_error)) / 10, " % is no better than always answering ", name,
                 ", which is right for ", std::round(1000 * share) / 10, " % of the validation samples", advice());

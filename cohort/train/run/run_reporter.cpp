@@ -320,7 +320,9 @@ void RunReporter::write_trace() {
 
 void RunReporter::write_text_sample(int64_t step, LayerGraph& model) {
   const std::string prompt = run_.config.prompt.empty() ? first_text(*run_.data.validation, 32) : run_.config.prompt;
-  const auto text = sample_text(model, run_.data.train->shape(), prompt, {.num_bytes = run_.config.sample_bytes, .seed = run_.config.seed});
+  const auto text =
+      sample_text(model, run_.data.train->shape(), prompt,
+                  {.num_bytes = run_.config.sample_bytes, .seed = run_.config.seed, .vocabulary = run_.data.train->describe().vocabulary});
   if (!text)
     return log_info(
         name_settings("the output of the model is no scores of the next byte, so it writes no text (--sample-bytes 0 does not ask)"));
