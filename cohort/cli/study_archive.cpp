@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
+#include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/writable_place.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/study.h"
+#include "cohort/study/analysis/course.h"
 #include "cohort/study/archive/archive.h"
 #include "cohort/study/store/store.h"
 
@@ -32,7 +35,7 @@ struct Counts {
     censored = count(TrialStatus::kCensored);
     infeasible = count(TrialStatus::kInfeasible);
     incomplete = count(TrialStatus::kIncomplete);
-    for (const Trial& trial : batch.trials) measurements += static_cast<int64_t>(trial.measurements.size());
+    for (const Trial& trial : batch.trials) measurements += study::num_measurements(trial);
   }
 };
 
@@ -71,12 +74,12 @@ void print_heading(const StudyData& study, bool is_json) {
               "measurements");
 }
 
-/// One batch size in memory at a time.
-void check_workload(const ArchivedWorkload& workload, bool is_json) {
+/// No measurement stays in memory. Returns the folder of each batch size.
+std::map<int64_t, std::string> check_workload(const ArchivedWorkload& workload, bool is_json) {
   std::string name;
-  std::vector<int64_t> sizes;
+  std::map<int64_t, std::string> sizes;
   for (const std::string& folder : workload.batch_folders) {
-    const StudyData part = study::import_batch(folder);
+    const StudyData part = study::import_batch(folder, {.all = false});
     const std::string part_name = concat(part.dataset, '/', part.model, '/', part.optimizer);
     if (name.empty()) {
       print_warnings(part.warnings, is_json);
@@ -86,11 +89,10 @@ void check_workload(const ArchivedWorkload& workload, bool is_json) {
     }
     name = part_name;
     const int64_t size = part.batches.front().batch_size;
-    if (std::find(sizes.begin(), sizes.end(), size) != sizes.end())
-      fail(ErrorCode::kBadInput, workload.folder, ": batch size ", size, " is there twice");
-    sizes.push_back(size);
+    if (!sizes.emplace(size, folder).second) fail(ErrorCode::kBadInput, workload.folder, ": batch size ", size, " is there twice");
     print_batch(part, part.batches.front(), "batch", is_json);
   }
+  return sizes;
 }
 
 }  // namespace
@@ -120,8 +122,11 @@ int study_import(const Arguments& arguments) {
          workloads.front().folder, " or another of them");
   if (!out.empty()) check_writable_folder(out);
   for (const ArchivedWorkload& workload : workloads) {
-    check_workload(workload, is_json);
-    if (!out.empty()) study::Store::create(out, study::import_workload(workload));
+    const std::map<int64_t, std::string> folders = check_workload(workload, is_json);
+    if (out.empty()) continue;
+    // Its goals are those that are reached: asked of records, while the store takes one batch size whole after the other.
+    const StudyData records = study::import_workload(workload, study::keep_for_goals({workload}, {}));
+    study::Store::create(out, records, [&](int64_t size) { return std::move(study::import_batch(folders.at(size)).batches.front()); });
   }
   if (is_json) return 0;
   if (out.empty()) std::printf("%zu workloads, all of it readable\n", workloads.size());

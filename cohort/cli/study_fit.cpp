@@ -55,7 +55,7 @@ Answer answer_table(const Question& question) {
 }
 
 Answer answer_study(const Question& question) {
-  const study::StudyData data = study::read_study(question.path);
+  const study::StudyData data = study::read_study_for_goal(question.path, question.goal);
   if (!question.goal && data.goals.empty())
     fail(ErrorCode::kBadInput, question.path, " says no goal (an archive has none): give --goal, such as --goal 'val_error<0.1'");
   const study::GoalSpec goal = question.goal ? *question.goal : data.goals.front();

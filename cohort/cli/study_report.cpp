@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 
 #include "cohort/base/fail.h"
@@ -65,13 +66,13 @@ std::vector<report::NoiseScaleNote> noise_scales_of(const study::Store& store, c
 }
 
 /// The store is closed again before anything forks.
-void read_store(const std::string& folder, Found& found) {
+report::ReportedStudy read_store(const std::string& folder, bool is_first, Found& found) {
   const study::Store store = study::Store::open_readonly(folder);
-  const bool is_first = found.studies.empty();
-  found.studies.push_back({store.read(), folder});
-  if (!is_first) return;
-  found.first_spec = spec_of(store);
-  found.noise_scales = noise_scales_of(store, folder);
+  if (is_first) {
+    found.first_spec = spec_of(store);
+    found.noise_scales = noise_scales_of(store, folder);
+  }
+  return {store.read(), folder};
 }
 
 /// --noise-run RUN: kept with the study, so that later reports have it too.
@@ -84,23 +85,41 @@ void keep_noise_run(const Arguments& arguments) {
   study::Store::open_existing(folder).set_note("noise_scale", note);
 }
 
-Found read_folders(const Arguments& arguments) {
-  Found found;
+/// Of an archive only those measurements are kept that the report can ask for; `keep` says which.
+std::vector<report::ReportedStudy> read_archive(const std::vector<study::ArchivedWorkload>& workloads, const study::Keep& keep) {
+  std::vector<report::ReportedStudy> studies;
+  for (const study::ArchivedWorkload& workload : workloads) {
+    StudyData data = study::import_workload(workload, keep);
+    std::string name = join({data.dataset, data.model, data.optimizer}, "/");
+    studies.push_back({std::move(data), std::move(name)});
+  }
+  return studies;
+}
+
+/// Stores first: studies that are laid over each other are asked for each other's goals, and archives keep what answers them.
+Found read_folders(const Arguments& arguments, std::vector<study::GoalSpec> goals) {
   if (arguments.positional.size() < 2) fail(ErrorCode::kBadInput, "study report: give a study's folder: cohort study report DIR...");
   keep_noise_run(arguments);
-  for (size_t i = 1; i < arguments.positional.size(); ++i) {
-    const std::string& folder = arguments.positional[i];
-    if (i == 1) found.first_folder = folder, found.first_is_store = is_store(folder);
-    if (is_store(folder)) {
-      read_store(folder, found);
-    } else if (study::is_archive(folder)) {
-      for (StudyData& data : study::import_archive(folder)) {
-        std::string name = join({data.dataset, data.model, data.optimizer}, "/");
-        found.studies.push_back({std::move(data), std::move(name)});
-      }
+  const std::vector<std::string> folders(arguments.positional.begin() + 1, arguments.positional.end());
+  Found found = {.first_folder = folders.front(), .first_is_store = is_store(folders.front())};
+  std::vector<std::vector<report::ReportedStudy>> studies(folders.size());
+  std::vector<std::vector<study::ArchivedWorkload>> archives(folders.size());
+  std::vector<study::ArchivedWorkload> workloads;
+  for (size_t i = 0; i < folders.size(); ++i) {
+    if (is_store(folders[i])) {
+      studies[i].push_back(read_store(folders[i], i == 0, found));
+      goals.insert(goals.end(), studies[i][0].data.goals.begin(), studies[i][0].data.goals.end());
+    } else if (study::is_archive(folders[i])) {
+      archives[i] = study::find_workloads(folders[i]);
+      workloads.insert(workloads.end(), archives[i].begin(), archives[i].end());
     } else {
-      fail(ErrorCode::kBadInput, folder, ": neither a study (study.db) nor an archive of studies (study.json)");
+      fail(ErrorCode::kBadInput, folders[i], ": neither a study (study.db) nor an archive of studies (study.json)");
     }
+  }
+  const study::Keep keep = study::keep_for_goals(workloads, goals);
+  for (size_t i = 0; i < folders.size(); ++i) {
+    if (!archives[i].empty()) studies[i] = read_archive(archives[i], keep);
+    std::move(studies[i].begin(), studies[i].end(), std::back_inserter(found.studies));
   }
   if (found.studies.empty()) fail(ErrorCode::kBadInput, found.first_folder, ": the archive holds no study");
   for (const report::ReportedStudy& study : found.studies)
@@ -287,6 +306,20 @@ report::StudyBudgets budgets_of(const Arguments& arguments, const study::StudyDa
   return budgets;
 }
 
+/// --goals GOAL,GOAL,...: lines beside that of --goal, so of its metric.
+std::vector<study::GoalSpec> further_goals(const Arguments& arguments, const std::optional<study::GoalSpec>& goal) {
+  std::vector<study::GoalSpec> goals;
+  if (!arguments.options.contains("goals")) return goals;
+  if (!goal) fail(ErrorCode::kBadInput, "study report: --goals are those of figure 2 beside the goal: give --goal too");
+  for (const std::string& part : split(arguments.option("goals", ""), ',')) {
+    goals.push_back(study::parse_goal_spec(trim(part)));
+    if (goals.back().metric == goal->metric) continue;
+    fail(ErrorCode::kBadInput, "study report: --goals ", goals.back().text(), " stands beside ", goal->text(),
+         " in one plot: give goals on ", study::name_of(goal->metric));
+  }
+  return goals;
+}
+
 }  // namespace
 
 void print_warnings(const std::vector<std::string>& warnings, bool is_json) {
@@ -299,7 +332,10 @@ void print_warnings(const std::vector<std::string>& warnings, bool is_json) {
 int study_report(const Arguments& arguments) {
   report::StudyReportOptions options{.reference_batch = reference_batch(arguments)};
   if (arguments.options.contains("goal")) options.goal = study::parse_goal_spec(arguments.option("goal", ""));
-  Found found = read_folders(arguments);
+  options.goals = further_goals(arguments, options.goal);
+  std::vector<study::GoalSpec> goals = options.goals;
+  if (options.goal) goals.push_back(*options.goal);
+  Found found = read_folders(arguments, goals);
   options.budgets = budgets_of(arguments, found.studies.front().data);
   options.path = arguments.option("out", found.first_folder + "/report.html");
   if (fs::is_directory(options.path))

@@ -2,8 +2,10 @@
 // The noun of this room: all that a study measured, as the store or an archive holds it. Plots, fits and checks are made from it alone.
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +39,20 @@ enum class TrialStatus { kComplete, kCensored, kInfeasible, kIncomplete };
 const char* name_of(TrialStatus status);  ///< "COMPLETE", "CENSORED", ...
 TrialStatus parse_trial_status(const std::string& name);
 
+using MetricSet = std::bitset<kNumMetrics>;
+
+/// What all measurements of a trial were, where only some are in memory (archive/kept_measurements.h). Asked through analysis/course.h.
+struct WholeCourse {
+  struct Place {
+    int64_t number = 0;       ///< How many there are after step 0, up to and with this one.
+    int64_t step_before = 0;  ///< Of the one before; 0 where there is none.
+  };
+  int64_t num_measurements = 0;
+  MetricSet measured;         ///< Those with a value at any of them.
+  MetricSet kept;             ///< Those whose records are all in memory.
+  std::vector<Place> places;  ///< One a measurement in memory.
+};
+
 struct Trial {
   int64_t id = 0;  ///< Within its batch size: the index of its point, from 0 (an archive may count from 1).
   Parameters parameters;
@@ -44,6 +60,7 @@ struct Trial {
   int64_t steps = 0;                      ///< Trained; where it diverged, for kInfeasible.
   double seconds = 0;                     ///< Of all workers and sessions together: processor time that it held; 0 where unknown.
   std::vector<Measurement> measurements;  ///< Steps rise.
+  std::optional<WholeCourse> whole;       ///< Where `measurements` are not all that there are.
 };
 
 /// The search at one batch size.

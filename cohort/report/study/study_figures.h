@@ -48,19 +48,23 @@ double round_digits(double value, int digits, bool upwards);
 std::optional<study::GoalSpec> automatic_goal(const study::StudyData& study);
 /// The goal, the study's other goals of its metric, and easier and harder ones that at least half of the batch sizes reach; at most six,
 /// easiest first.
-std::vector<study::GoalSpec> several_goals(const study::StudyData& study, const study::GoalSpec& goal);
+/// `asked`, where it is not empty, are those beside the goal.
+std::vector<study::GoalSpec> several_goals(const study::StudyData& study, const study::GoalSpec& goal,
+                                           const std::vector<study::GoalSpec>& asked = {});
 
 // --- Figures.
 
-Figure figure_steps(const study::StudyData& study, const study::Analysis& analysis);  ///< 1
-Figure figure_goals(const study::StudyData& study, const study::GoalSpec& goal);      ///< 2
+Figure figure_steps(const study::StudyData& study, const study::Analysis& analysis);                                              ///< 1
+Figure figure_goals(const study::StudyData& study, const study::GoalSpec& goal, const std::vector<study::GoalSpec>& asked = {});  ///< 2
 /// 3 to 6: groups of studies that differ in one thing, and studies that differ in nothing but their seed; where that leaves one out, all
-/// studies over each other too. `goal` where one was asked for and is measured; else the group's first study's, or each one's own.
+/// studies over each other too. `goal` where one was asked for and is measured; else the group's first study's, or each one's own. Relative
+/// to `reference_batch` where every curve has a point there; else (a note says so), and where it is 0, to the smallest that all have.
 struct NamedStudy {
   const study::StudyData* study = nullptr;
   std::string name;  ///< For studies whose workloads have the same names: the folder.
 };
-std::vector<Figure> figures_of_studies(const std::vector<NamedStudy>& studies, const std::optional<study::GoalSpec>& goal);
+std::vector<Figure> figures_of_studies(const std::vector<NamedStudy>& studies, const std::optional<study::GoalSpec>& goal,
+                                       double reference_batch = 0);
 Figure figure_label_smoothing(const study::StudyData& study, const study::GoalSpec& goal);  ///< 7
 Figure figure_parameters(const study::StudyData& study, const study::Analysis& analysis);   ///< 8
 /// 9 at a budget of steps and (fig10_scatter_epochs) of epochs: the first of each that was named, else those that the batch size in the

@@ -135,14 +135,17 @@ std::vector<Curve> curves_of(const std::vector<NamedStudy>& group, Thing thing, 
   return curves;
 }
 
-/// The smallest batch size at which every curve has a point.
-std::optional<double> common_batch(const std::vector<Curve>& curves) {
-  for (const Mark& mark : curves.front().series.marks) {
-    const bool is_common = std::all_of(curves.begin(), curves.end(), [&](const Curve& curve) {
-      return std::any_of(curve.series.marks.begin(), curve.series.marks.end(), [&](const Mark& other) { return other.x == mark.x; });
-    });
-    if (is_common) return mark.x;
-  }
+bool all_have_point(const std::vector<Curve>& curves, double batch) {
+  return std::all_of(curves.begin(), curves.end(), [&](const Curve& curve) {
+    return std::any_of(curve.series.marks.begin(), curve.series.marks.end(), [&](const Mark& mark) { return mark.x == batch; });
+  });
+}
+
+/// The one that was asked for, else the smallest batch size, at which every curve has a point.
+std::optional<double> common_batch(const std::vector<Curve>& curves, double asked) {
+  if (asked > 0 && all_have_point(curves, asked)) return asked;
+  for (const Mark& mark : curves.front().series.marks)
+    if (all_have_point(curves, mark.x)) return mark.x;
   return std::nullopt;
 }
 
@@ -192,24 +195,29 @@ std::string title_of(const std::vector<NamedStudy>& group, const std::vector<Cur
 
 /// Adds the studies that it draws to `shown`.
 void add_panels(Figure& figure, const std::vector<NamedStudy>& group, const Kind& kind, const std::optional<GoalSpec>& asked,
-                std::set<const StudyData*>& shown) {
+                double reference_batch, std::set<const StudyData*>& shown) {
   const std::vector<Curve> curves = curves_of(group, kind.thing, asked);
   if (curves.size() < 2) return;
   for (const Curve& curve : curves) shown.insert(curve.study);
   const std::string id = figure.id + "-" + std::to_string(figure.panels.size());
   figure.panels.push_back(raw_panel(curves, id, title_of(group, curves, kind.thing)));
-  if (const auto batch = common_batch(curves)) figure.panels.push_back(normalised_panel(curves, *batch, id + "-relative"));
+  const auto batch = common_batch(curves, reference_batch);
+  if (!batch) return;
+  figure.panels.push_back(normalised_panel(curves, *batch, id + "-relative"));
+  if (reference_batch > 0 && *batch != reference_batch)
+    figure.panels.back().note = "Not every curve has a point at batch size " + plain_number(reference_batch) + ".";
 }
 
 }  // namespace
 
-std::vector<Figure> figures_of_studies(const std::vector<NamedStudy>& studies, const std::optional<GoalSpec>& goal) {
+std::vector<Figure> figures_of_studies(const std::vector<NamedStudy>& studies, const std::optional<GoalSpec>& goal,
+                                       double reference_batch) {
   std::vector<Figure> figures;
   if (studies.size() < 2) return figures;
   std::set<const StudyData*> shown;
   for (const Kind& kind : kKinds) {
     Figure figure{.id = kind.id, .heading = kind.heading, .intro = kind.intro};
-    for (const auto& group : groups_by(studies, kind.thing)) add_panels(figure, group, kind, goal, shown);
+    for (const auto& group : groups_by(studies, kind.thing)) add_panels(figure, group, kind, goal, reference_batch, shown);
     if (!figure.panels.empty()) figures.push_back(std::move(figure));
   }
   // One that differs from every other in several things is in no group: it is to be seen beside them all.
@@ -218,7 +226,7 @@ std::vector<Figure> figures_of_studies(const std::vector<NamedStudy>& studies, c
   Figure all{.id = "fig3_studies",
              .heading = "Studies laid over each other",
              .intro = "All studies; some differ from every other in more than one thing. Each has its own goal."};
-  add_panels(all, studies, {kAll, "", "", ""}, goal, shown);
+  add_panels(all, studies, {kAll, "", "", ""}, goal, reference_batch, shown);
   if (!all.panels.empty()) figures.push_back(std::move(all));
   return figures;
 }

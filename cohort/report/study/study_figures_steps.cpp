@@ -108,7 +108,7 @@ Figure figure_steps(const StudyData& study, const Analysis& analysis) {
   return figure;
 }
 
-Figure figure_goals(const StudyData& study, const GoalSpec& goal) {
+Figure figure_goals(const StudyData& study, const GoalSpec& goal, const std::vector<GoalSpec>& asked) {
   Figure figure{
       .id = "fig2_goals",
       .heading = "Several goals",
@@ -117,9 +117,12 @@ Figure figure_goals(const StudyData& study, const GoalSpec& goal) {
           "batch size says how much the result depends on the goal."};
   StudyChart chart = steps_chart("fig2", "Steps against batch size at several goals");
   int look = 0;
-  for (const GoalSpec& one : several_goals(study, goal)) {
+  for (const GoalSpec& one : several_goals(study, goal, asked)) {
     PlotSeries series = measured(study, study::steps_to_result(study, one), one);
-    if (series.marks.empty()) continue;
+    if (series.marks.empty()) {
+      if (!asked.empty()) chart.note += "No trial of any batch size reached " + one.text() + ". ";
+      continue;
+    }
     series.name = one.text();
     series.look = look++;
     series.kind = PlotSeries::Kind::kJoined;
@@ -128,7 +131,7 @@ Figure figure_goals(const StudyData& study, const GoalSpec& goal) {
   }
   if (chart.series.empty()) return figure;
   chart.description = plural(static_cast<int64_t>(chart.series.size()), "goal") + ", easiest first.";
-  if (any_hollow(chart)) chart.note = kHollowNote;
+  if (any_hollow(chart)) chart.note += kHollowNote;
   figure.panels.push_back(std::move(chart));
   return figure;
 }

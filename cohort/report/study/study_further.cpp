@@ -57,19 +57,20 @@ StudyReport analyse_reported(const ReportedStudy& study, const std::optional<Goa
   return report;
 }
 
-std::vector<Figure> own_figures(const StudyData& study, const StudyReport& report, const StudyBudgets& budgets) {
+std::vector<Figure> own_figures(const StudyData& study, const StudyReport& report, const StudyReportOptions& options) {
   if (!report.has_goal) return {};
   const GoalSpec& goal = report.analysis.goal;
-  std::vector<Figure> figures = {figure_steps(study, report.analysis), figure_goals(study, goal), figure_label_smoothing(study, goal),
-                                 figure_parameters(study, report.analysis)};
-  for (Figure& figure : figures_scatter(study, report.analysis, budgets)) figures.push_back(std::move(figure));
-  figures.push_back(figure_budgets(study, goal, budgets));
+  std::vector<Figure> figures = {figure_steps(study, report.analysis), figure_goals(study, goal, options.goals),
+                                 figure_label_smoothing(study, goal), figure_parameters(study, report.analysis)};
+  for (Figure& figure : figures_scatter(study, report.analysis, options.budgets)) figures.push_back(std::move(figure));
+  figures.push_back(figure_budgets(study, goal, options.budgets));
   std::erase_if(figures, [](const Figure& figure) { return figure.panels.empty(); });
   return figures;
 }
 
-std::vector<Figure> further_figures(const ReportedStudy& study, const StudyReport& report, size_t number, const StudyBudgets& budgets) {
-  std::vector<Figure> figures = own_figures(study.data, report, budgets);
+std::vector<Figure> further_figures(const ReportedStudy& study, const StudyReport& report, size_t number,
+                                    const StudyReportOptions& options) {
+  std::vector<Figure> figures = own_figures(study.data, report, options);
   for (Figure& figure : figures) {
     figure.id += suffix_of(study, number);
     figure.heading += ": " + label_of(study);

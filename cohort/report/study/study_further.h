@@ -24,9 +24,10 @@ std::string suffix_of(const ReportedStudy& study, size_t number);
 StudyReport analyse_reported(const ReportedStudy& study, const std::optional<study::GoalSpec>& asked, const StudyReportOptions& options);
 
 /// Figures 1, 2, 7, 8, 9 and 11; those with nothing to show are left out.
-std::vector<Figure> own_figures(const study::StudyData& study, const StudyReport& report, const StudyBudgets& budgets);
+std::vector<Figure> own_figures(const study::StudyData& study, const StudyReport& report, const StudyReportOptions& options);
 /// The same for the study that is the report's `number`-th (from 2), with headings, section ids and plot ids that name it.
-std::vector<Figure> further_figures(const ReportedStudy& study, const StudyReport& report, size_t number, const StudyBudgets& budgets);
+std::vector<Figure> further_figures(const ReportedStudy& study, const StudyReport& report, size_t number,
+                                    const StudyReportOptions& options);
 
 /// What a reader must know: studies that can not answer the goal asked for, and those without figures of their own.
 std::vector<std::string> warnings_of_several(const StudyReportOptions& options, const StudyReport& report);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "cohort/report/study/study_figures.h"
+#include "cohort/study/analysis/course.h"
 
 namespace cohort::report {
 namespace {
@@ -98,6 +99,7 @@ bool is_searched(const StudyData& study, const std::string& parameter) {
 }
 
 std::optional<study::Measurement> best_measurement(const Trial& trial, study::Metric metric, int64_t last_step) {
+  study::check_kept(trial, metric);
   std::optional<study::Measurement> best;
   for (const study::Measurement& measurement : trial.measurements) {
     if (measurement.step > last_step) break;
@@ -135,8 +137,17 @@ std::optional<GoalSpec> automatic_goal(const StudyData& study) {
   return std::nullopt;
 }
 
-std::vector<GoalSpec> several_goals(const StudyData& study, const GoalSpec& goal) {
+std::vector<GoalSpec> several_goals(const StudyData& study, const GoalSpec& goal, const std::vector<GoalSpec>& asked) {
   std::vector<GoalSpec> goals = {goal};
+  const auto easiest_first = [&] {
+    std::sort(goals.begin(), goals.end(), [&](const GoalSpec& a, const GoalSpec& b) { return is_better(b.value, a.value, goal.metric); });
+  };
+  if (!asked.empty()) {
+    for (const GoalSpec& one : asked)
+      if (one.metric == goal.metric && one.value != goal.value) goals.push_back(one);
+    easiest_first();
+    return goals;
+  }
   const auto add = [&](const GoalSpec& other, double least_distance) {
     if (goals.size() >= kMaxGoals || other.metric != goal.metric) return;
     for (const GoalSpec& one : goals) {
@@ -151,7 +162,7 @@ std::vector<GoalSpec> several_goals(const StudyData& study, const GoalSpec& goal
     other.value = round_digits(higher ? goal.value / factor : goal.value * factor, 3, !higher);
     add(other, 0.02);
   }
-  std::sort(goals.begin(), goals.end(), [&](const GoalSpec& a, const GoalSpec& b) { return is_better(b.value, a.value, goal.metric); });
+  easiest_first();
   return goals;
 }
 

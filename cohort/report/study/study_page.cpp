@@ -106,7 +106,7 @@ std::vector<Figure> joint_figures(const StudyReportOptions& options, const Study
     const StudyReport& one = i == 0 ? report : report.others[i - 1];
     if (one.has_goal) analysed.push_back({&study.data, label_of(study), &one.analysis});
   }
-  std::vector<Figure> figures = figures_of_studies(named, options.goal);
+  std::vector<Figure> figures = figures_of_studies(named, options.goal, options.reference_batch);
   figures.push_back(figure_scatter_studies(analysed));
   std::erase_if(figures, [](const Figure& figure) { return figure.panels.empty(); });
   return figures;
@@ -120,14 +120,14 @@ struct Figures {
 
   Figures(const StudyReportOptions& options, const StudyReport& report) {
     const ReportedStudy& study = options.studies.front();
-    first = own_figures(study.data, report, options.budgets);
+    first = own_figures(study.data, report, options);
     if (options.studies.size() > 1) {
       for (Figure& figure : first) figure.heading += ": " + label_of(study);
     }
     worth = figure_worth(report.worth, report.analysis.goal);
     joint = joint_figures(options, report);
     for (size_t i = 0; i < report.others.size(); ++i)
-      others.push_back(further_figures(options.studies[i + 1], report.others[i], i + 2, options.budgets));
+      others.push_back(further_figures(options.studies[i + 1], report.others[i], i + 2, options));
   }
 
   std::vector<const Figure*> all() const {

@@ -31,7 +31,8 @@ struct StudyReportOptions {
   std::string path;                     ///< The page; CSVs go into plots/ beside it.
   std::vector<ReportedStudy> studies;   ///< The page begins with the first; the others are laid over it and follow it. At least one.
   std::optional<study::GoalSpec> goal;  ///< Default: each study's first; where it has none, one that every batch size reaches.
-  double reference_batch = 0;           ///< Linear scaling is taken from here; 0: the smallest.
+  std::vector<study::GoalSpec> goals;   ///< Of figure 2, beside the goal; empty: chosen.
+  double reference_batch = 0;           ///< Linear scaling is taken from here, and relative panels are relative to it; 0: the smallest.
   StudyBudgets budgets;                 ///< Of figures 9 to 11.
   int num_resamples = 1000;             ///< Of the bootstrap.
   std::vector<study::StepTime> times;   ///< Measured; may be empty.

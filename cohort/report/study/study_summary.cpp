@@ -7,6 +7,7 @@
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/page.h"
 #include "cohort/report/study/study_figures.h"
+#include "cohort/study/analysis/course.h"
 #include "cohort/study/spec/spec.h"
 
 namespace cohort::report {
@@ -181,7 +182,7 @@ std::vector<std::string> work_sentences(const StudyData& study) {
     for (const Trial& trial : batch.trials) {
       ++num_trials;
       num_infeasible += trial.status == study::TrialStatus::kInfeasible;
-      num_measurements += static_cast<int64_t>(trial.measurements.size());
+      num_measurements += study::num_measurements(trial);
       steps += static_cast<double>(trial.steps);
       samples += static_cast<double>(trial.steps) * size;
       seconds += trial.seconds;

@@ -1,22 +1,17 @@
 #include "cohort/study/analysis/measured_metrics.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/study/analysis/course.h"
 
 namespace cohort::study {
 
 std::vector<Metric> measured_metrics(const StudyData& study) {
-  std::array<bool, kNumMetrics> is_measured{};
-  for (const BatchStudy& batch : study.batches) {
-    for (const Trial& trial : batch.trials) {
-      for (const Measurement& measurement : trial.measurements) {
-        for (size_t metric = 0; metric < kNumMetrics; ++metric) is_measured[metric] |= !std::isnan(measurement.values[metric]);
-      }
-    }
-  }
+  MetricSet is_measured;
+  for (const BatchStudy& batch : study.batches)
+    for (const Trial& trial : batch.trials) is_measured |= measured_in(trial);
   std::vector<Metric> metrics;
   for (size_t metric = 0; metric < kNumMetrics; ++metric)
     if (is_measured[metric]) metrics.push_back(static_cast<Metric>(metric));

@@ -7,6 +7,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/study/analysis/course.h"
 #include "cohort/study/search/widened_space.h"
 
 namespace cohort::study {
@@ -217,9 +218,7 @@ class BatchChecks {
     }
     const auto best =
         std::find_if(batch_.trials.begin(), batch_.trials.end(), [&](const Trial& trial) { return trial.id == steps_.trial_id; });
-    const auto num_evaluations = std::count_if(best->measurements.begin(), best->measurements.end(), [&](const Measurement& measurement) {
-      return measurement.step > 0 && measurement.step <= *steps_.steps;
-    });
+    const int64_t num_evaluations = study::num_evaluations(*best, *steps_.steps);
     const double cell = static_cast<double>(*steps_.steps - steps_.step_before) / static_cast<double>(*steps_.steps);
     if (num_evaluations >= kFewEvaluations && cell <= kWideCell) return;
     add("coarse", false,

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "cohort/base/fail.h"
+#include "cohort/study/analysis/course.h"
 
 namespace cohort::study {
 namespace {
@@ -29,14 +30,6 @@ class Stopped {
   int64_t train_steps_ = 0;  ///< Complete trials below it were stopped; 0: none was.
 };
 
-/// The evaluated step before `step`, 0 where there is none.
-int64_t step_before(const Trial& trial, int64_t step) {
-  int64_t before = 0;
-  for (const Measurement& measurement : trial.measurements)
-    if (measurement.step < step) before = measurement.step;
-  return before;
-}
-
 const Trial& trial_of(const BatchStudy& batch, int64_t id) {
   return *std::find_if(batch.trials.begin(), batch.trials.end(), [id](const Trial& trial) { return trial.id == id; });
 }
@@ -55,6 +48,7 @@ BestAtBudget best_of(const BatchStudy& batch, Metric metric, double budget_steps
   const Stopped was_stopped(batch);
   for (const size_t index : kept_trials(batch)) {
     const Trial& trial = batch.trials[index];
+    check_kept(trial, metric);
     if (was_stopped(trial) && static_cast<double>(last_step(trial)) < std::floor(budget_steps)) ++best.num_stopped;
     for (const Measurement& measurement : trial.measurements) {
       const double value = measurement.values[metric];
@@ -81,6 +75,7 @@ std::vector<size_t> kept_trials(const BatchStudy& batch) {
 }
 
 std::optional<int64_t> steps_of_trial(const Trial& trial, const GoalSpec& goal) {
+  check_kept(trial, goal.metric);
   for (const Measurement& measurement : trial.measurements)
     if (goal.reached(measurement)) return measurement.step;
   return std::nullopt;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/study/archive/kept_measurements.h"
 #include "cohort/study/data.h"
 
 namespace cohort::study {
@@ -15,8 +16,8 @@ namespace cohort::study {
 std::string export_archive(const StudyData& study, const std::string& folder);
 
 /// `folder` is the root, a group of data sets, a data set, a model, an optimizer, or one batch size: every workload found below.
-/// Error(kBadInput) with file and line for what is not what it should be. All of it at once in memory: some 80 bytes a measurement.
-std::vector<StudyData> import_archive(const std::string& folder);
+/// Error(kBadInput) with file and line for what is not what it should be. In memory: what `keep` says, 80 bytes a measurement.
+std::vector<StudyData> import_archive(const std::string& folder, const Keep& keep = {});
 /// Whether there is a study.json at or up to five folders below `folder`.
 bool is_archive(const std::string& folder);
 
@@ -26,8 +27,12 @@ struct ArchivedWorkload {
   std::vector<std::string> batch_folders;  ///< Sorted by batch size where names are numbers.
 };
 std::vector<ArchivedWorkload> find_workloads(const std::string& folder);
-StudyData import_workload(const ArchivedWorkload& workload);
+StudyData import_workload(const ArchivedWorkload& workload, const Keep& keep = {});
 /// One batch size: a study with one batch.
-StudyData import_batch(const std::string& batch_folder);
+StudyData import_batch(const std::string& batch_folder, const Keep& keep = {});
+
+/// What answers every question of reports and fits: records of the validation metrics (of which goals are chosen where there is none), of
+/// the metrics of `goals`, and of the goals that the workloads have of their own.
+Keep keep_for_goals(const std::vector<ArchivedWorkload>& workloads, const std::vector<GoalSpec>& goals);
 
 }  // namespace cohort::study

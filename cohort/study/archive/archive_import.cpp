@@ -15,6 +15,7 @@
 #include "cohort/study/analysis/steps_to_result.h"
 #include "cohort/study/archive/archive.h"
 #include "cohort/study/archive/archive_names.h"
+#include "cohort/study/archive/kept_measurements.h"
 #include "cohort/study/archive/published.h"
 #include "cohort/study/spec/parameter_configs.h"
 #include "cohort/study/store/measurements_csv.h"
@@ -121,6 +122,34 @@ void read_own_keys(const Json& json, const std::string& path, StudyData& study, 
   }
 }
 
+void read_measurements(const std::string& path, const Keep& keep, Trial& trial) {
+  const std::string text = read_small_file(path, kMostCsvBytes);
+  if (keep.all) {
+    trial.measurements = parse_csv(text, path);
+    return;
+  }
+  RecordKeeper records(keep.metrics);
+  const auto take = [&](const Measurement& measurement) { records.add(measurement); };
+  if (!read_rising_csv(text, path, take)) {
+    records = RecordKeeper(keep.metrics);
+    for (const Measurement& measurement : parse_csv(text, path)) records.add(measurement);
+  }
+  records.put_into(trial);
+}
+
+/// Of a trial that does not count only that it diverged is ever asked for, and how it got there; of one that was left, nothing.
+bool is_asked(const Trial& trial, int64_t num_counted, const BatchStudy& batch) {
+  switch (trial.status) {
+    case TrialStatus::kInfeasible:
+      return true;
+    case TrialStatus::kIncomplete:
+      return false;
+    default:
+      return num_counted < batch.num_trials;
+  }
+}
+
+/// All but its measurements.
 Trial import_trial(const std::string& folder, int64_t id, const ParameterConfigs& configs) {
   const std::string path = folder + "/metadata.json";
   const Json json = object_of(path);
@@ -141,8 +170,6 @@ Trial import_trial(const std::string& folder, int64_t id, const ParameterConfigs
   const auto parameters = json.find("parameters");
   if (parameters == json.end()) fail(ErrorCode::kBadInput, path, ": \"parameters\" is missing");
   trial.parameters = parse_parameters(*parameters, configs, path);
-  const std::string csv = folder + "/measurements.csv";
-  trial.measurements = parse_csv(read_small_file(csv, kMostCsvBytes), csv);
   return trial;
 }
 
@@ -156,7 +183,7 @@ bool is_reached(const StudyData& study, const GoalSpec& goal) {
   return std::any_of(results.begin(), results.end(), [](const StepsToResult& result) { return result.steps.has_value(); });
 }
 
-StudyData read_batch(const std::string& batch_folder, bool& has_own_keys) {
+StudyData read_batch(const std::string& batch_folder, const Keep& keep, bool& has_own_keys) {
   const std::string path = batch_folder + "/study.json";
   const Json json = object_of(path);
   StudyData study{.dataset = text_of(json, path, "dataset"),
@@ -179,20 +206,50 @@ StudyData read_batch(const std::string& batch_folder, bool& has_own_keys) {
   if (has_own_keys) read_own_keys(*own, path, study, batch);
   else study.goals = published_goals(study.dataset, study.model);
   std::set<int64_t> ids;
+  int64_t num_counted = 0;
   for (const std::string& name : folders_in(batch_folder)) {
     const auto id = parse_integer(name);
     if (!id || *id < 0) fail(ErrorCode::kBadInput, batch_folder, '/', printable(name), ": a trial's folder has a whole number as its name");
     if (!ids.insert(*id).second) fail(ErrorCode::kBadInput, batch_folder, '/', name, ": trial ", *id, " is there twice");
-    batch.trials.push_back(import_trial(batch_folder + "/" + name, *id, configs));
+    const std::string folder = batch_folder + "/" + name;
+    Trial& trial = batch.trials.emplace_back(import_trial(folder, *id, configs));
+    const bool is_kept = keep.all || is_asked(trial, num_counted, batch);  // Ids rise.
+    read_measurements(folder + "/measurements.csv", is_kept ? keep : Keep{.all = false}, trial);
+    num_counted += trial.status == TrialStatus::kComplete || trial.status == TrialStatus::kCensored;
   }
   return study;
 }
 
+/// Those of the key "cohort".
+std::vector<GoalSpec> written_goals(const std::string& path) {
+  const Json json = object_of(path);
+  StudyData study;
+  BatchStudy batch;
+  if (const auto own = json.find("cohort"); own != json.end()) read_own_keys(*own, path, study, batch);
+  return study.goals;
+}
+
 }  // namespace
 
-StudyData import_batch(const std::string& batch_folder) {
+StudyData import_batch(const std::string& batch_folder, const Keep& keep) {
   bool has_own_keys = false;
-  return read_batch(batch_folder, has_own_keys);
+  return read_batch(batch_folder, keep, has_own_keys);
+}
+
+Keep keep_for_goals(const std::vector<ArchivedWorkload>& workloads, const std::vector<GoalSpec>& goals) {
+  Keep keep = {.all = false};
+  for (const Metric metric : {kValError, kValPrecision, kValLoss}) keep.metrics.set(metric);
+  for (const GoalSpec& goal : goals) keep.metrics.set(goal.metric);
+  for (const ArchivedWorkload& workload : workloads) {
+    for (const std::string& folder : workload.batch_folders) {
+      try {
+        for (const GoalSpec& goal : written_goals(folder + "/study.json")) keep.metrics.set(goal.metric);
+      } catch (const Error&) {
+        continue;  // Said in its turn, when all of it is read.
+      }
+    }
+  }
+  return keep;
 }
 
 std::vector<ArchivedWorkload> find_workloads(const std::string& folder) {
@@ -211,12 +268,12 @@ std::vector<ArchivedWorkload> find_workloads(const std::string& folder) {
   return workloads;
 }
 
-StudyData import_workload(const ArchivedWorkload& workload) {
+StudyData import_workload(const ArchivedWorkload& workload, const Keep& keep) {
   StudyData study;
   bool has_own_keys = false;
   for (const std::string& folder : workload.batch_folders) {
     bool has_keys = false;
-    StudyData part = read_batch(folder, has_keys);
+    StudyData part = read_batch(folder, keep, has_keys);
     if (study.batches.empty()) {
       study = std::move(part);
       has_own_keys = has_keys;  // Whose goals are the study's.
@@ -240,9 +297,9 @@ StudyData import_workload(const ArchivedWorkload& workload) {
   return study;
 }
 
-std::vector<StudyData> import_archive(const std::string& folder) {
+std::vector<StudyData> import_archive(const std::string& folder, const Keep& keep) {
   std::vector<StudyData> studies;
-  for (const ArchivedWorkload& workload : find_workloads(folder)) studies.push_back(import_workload(workload));
+  for (const ArchivedWorkload& workload : find_workloads(folder)) studies.push_back(import_workload(workload, keep));
   return studies;
 }
 

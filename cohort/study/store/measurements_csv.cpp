@@ -72,6 +72,7 @@ std::vector<int> parse_header(std::string_view line, const std::string& path) {
   return columns;
 }
 
+/// Says what is wrong with a line, or reads what parse_plain_line does not.
 Measurement parse_line(std::string_view line, const std::vector<int>& columns, const std::string& where) {
   const size_t num_fields = static_cast<size_t>(std::count(line.begin(), line.end(), ',')) + 1;
   if (num_fields != columns.size()) fail(ErrorCode::kBadInput, where, ": ", num_fields, " fields, but the header has ", columns.size());
@@ -90,6 +91,45 @@ Measurement parse_line(std::string_view line, const std::vector<int>& columns, c
     }
   }
   return measurement;
+}
+
+/// The usual line: as many fields as columns, each empty or a finite number. False for any other one.
+bool parse_plain_line(std::string_view line, const std::vector<int>& columns, Measurement& measurement) {
+  const char *at = line.data(), *const end = at + line.size();
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (i > 0 && (at == end || *at++ != ',')) return false;
+    if (columns[i] == kUnknownColumn) {
+      at = std::find(at, end, ',');
+      continue;
+    }
+    double value = std::numeric_limits<double>::quiet_NaN();
+    if (at != end && *at != ',') {
+      const auto [behind, error] = std::from_chars(at, end, value);
+      if (error != std::errc() || !std::isfinite(value)) return false;
+      at = behind;
+    }
+    if (columns[i] != kStepColumn) {
+      measurement.values[columns[i]] = value;
+    } else {
+      if (!(value >= 0 && value <= kLargestStep && value == std::floor(value))) return false;
+      measurement.step = static_cast<int64_t>(value);
+    }
+  }
+  return at == end;
+}
+
+/// Calls `take` with every line's measurement and number, until it returns false.
+template <typename Take>
+bool for_each_line(std::string_view text, const std::string& path, const Take& take) {
+  const std::vector<int> columns = parse_header(take_line(text), path);
+  for (size_t number = 2; !text.empty(); ++number) {
+    const std::string_view line = take_line(text);
+    if (line.empty() && text.empty()) break;  // A blank last line does no harm.
+    Measurement measurement;
+    if (!parse_plain_line(line, columns, measurement)) measurement = parse_line(line, columns, concat(path, ':', number));
+    if (!take(measurement, number)) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -111,18 +151,26 @@ std::string to_csv(const std::vector<Measurement>& measurements, const std::vect
   return out;
 }
 
+bool read_rising_csv(std::string_view text, const std::string& path, const std::function<void(const Measurement&)>& take) {
+  int64_t last_step = -1;
+  return for_each_line(text, path, [&](const Measurement& measurement, size_t) {
+    if (measurement.step <= last_step) return false;
+    last_step = measurement.step;
+    take(measurement);
+    return true;
+  });
+}
+
 std::vector<Measurement> parse_csv(std::string_view text, const std::string& path) {
-  const std::vector<int> columns = parse_header(take_line(text), path);
   struct Row {
     Measurement measurement;
     size_t line;
   };
   std::vector<Row> rows;
-  for (size_t number = 2; !text.empty(); ++number) {
-    const std::string_view line = take_line(text);
-    if (line.empty() && text.empty()) break;  // A blank last line does no harm.
-    rows.push_back({parse_line(line, columns, concat(path, ':', number)), number});
-  }
+  for_each_line(text, path, [&](const Measurement& measurement, size_t number) {
+    rows.push_back({measurement, number});
+    return true;
+  });
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.measurement.step < b.measurement.step; });
   std::vector<Measurement> measurements;
   measurements.reserve(rows.size());

@@ -16,7 +16,6 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/study/archive/archive.h"
 #include "cohort/study/spec/parameter_configs.h"
 #include "cohort/study/store/sqlite.h"
 #include "cohort/study/store/store_schema.h"
@@ -284,6 +283,10 @@ Store Store::open_existing(const std::string& folder) {
 }
 
 void Store::create(const std::string& folder, const StudyData& study) {
+  create(folder, study, [&](int64_t batch_size) { return *find_batch(study, batch_size); });
+}
+
+void Store::create(const std::string& folder, const StudyData& study, const std::function<BatchStudy(int64_t batch_size)>& batch_with_all) {
   std::unique_ptr<State> state = State::open_writer(folder);
   if (value_of(state->database, kStudyValue, "dataset")) fail(ErrorCode::kBadInput, folder, " holds a study already; give a new folder");
   Transaction transaction(state->database, Transaction::Kind::kWrite);
@@ -292,7 +295,8 @@ void Store::create(const std::string& folder, const StudyData& study) {
   set_value(state->database, "optimizer", study.optimizer);
   set_value(state->database, "seed", concat(study.seed));
   set_value(state->database, "goals", goals_text(study.goals));
-  for (const BatchStudy& batch : study.batches) {
+  for (const BatchStudy& in_memory : study.batches) {
+    const BatchStudy batch = batch_with_all(in_memory.batch_size);
     set_batch(state->database, batch);
     state->spaces[batch.batch_size] = batch.space;
     for (const Trial& trial : batch.trials) state->insert(batch.batch_size, trial);
@@ -366,16 +370,5 @@ void Store::set_note(const std::string& name, const std::string& text) {
 }
 
 std::optional<std::string> Store::note(const std::string& name) const { return value_of(state_->database, kNoteValue, name); }
-
-StudyData read_study(const std::string& folder) {
-  if (::access((folder + kFileName).c_str(), F_OK) == 0) return Store::open_readonly(folder).read();
-  if (::access(folder.c_str(), F_OK) != 0) fail(ErrorCode::kBadInput, folder, ": there is no such folder");
-  if (!is_archive(folder))
-    fail(ErrorCode::kBadInput, folder, " holds no study: neither study.db nor an archive's study.json in it or below it");
-  const std::vector<ArchivedWorkload> workloads = find_workloads(folder);
-  if (workloads.size() > 1)
-    fail(ErrorCode::kBadInput, folder, " holds ", workloads.size(), " workloads; give one, such as ", workloads.front().folder);
-  return import_workload(workloads.front());
-}
 
 }  // namespace cohort::study

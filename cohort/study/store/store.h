@@ -2,6 +2,7 @@
 // A study on disk: DIR/study.db, one SQLite file that a kill at any instant leaves whole. Tables: docs/formats/study.md.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +31,9 @@ class Store {
   /// A new store with all of a study that came from elsewhere (an archive). It has no spec: it can be read, and notes be set, but no run
   /// goes on with it. Error(kBadInput) where DIR holds a study.
   static void create(const std::string& folder, const StudyData& study);
+  /// Where not all of it is in memory: `batch_with_all` gives each batch size again, with all measurements.
+  static void create(const std::string& folder, const StudyData& study,
+                     const std::function<BatchStudy(int64_t batch_size)>& batch_with_all);
 
   Store(Store&&) noexcept;
   ~Store();
@@ -58,5 +62,8 @@ class Store {
 
 /// DIR as StudyData: a folder with study.db, or an archive's with one workload (archive.h). Error(kBadInput) where it is neither.
 StudyData read_study(const std::string& folder);
+/// The same where only results are asked for, to `goal` or to the study's own goals: of an archive no more is kept in memory than these
+/// need (keep_for_goals).
+StudyData read_study_for_goal(const std::string& folder, const std::optional<GoalSpec>& goal);
 
 }  // namespace cohort::study
