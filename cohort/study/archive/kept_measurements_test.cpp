@@ -168,10 +168,17 @@ TEST_CASE("kept measurements: an archive is read so, lines in any order, and err
   const std::string root = folder / "archive";
   export_archive(study, root);
   const std::string csv = root + "/any/any/sgd/16/1/measurements.csv";
-  std::string text = read_small_file(csv, 1 << 20), header = text.substr(0, text.find('\n') + 1);
-  std::string rest = text.substr(header.size());
-  const size_t half = rest.find('\n', rest.size() / 2) + 1;
-  write_file_atomically(csv, header + rest.substr(half) + rest.substr(0, half));
+  const std::string text = read_small_file(csv, 1 << 20), header = text.substr(0, text.find('\n') + 1);
+  int num_shuffled = 0;
+  for (int id = 0; id < 25; ++id) {
+    const std::string path = concat(root, "/any/any/sgd/16/", id, "/measurements.csv");
+    const std::string rest = read_small_file(path, 1 << 20).substr(header.size());
+    const size_t half = rest.find('\n', rest.size() / 2) + 1;
+    if (half == 0 || half == rest.size()) continue;
+    write_file_atomically(path, header + rest.substr(half) + rest.substr(0, half));
+    ++num_shuffled;
+  }
+  REQUIRE(num_shuffled > 10);
   const Keep keep = keep_for_goals(find_workloads(root), {{kTestError, 0.1}});
   CHECK(keep.metrics.count() == 5);  // Validation, the study's own goal, and what is asked.
   const StudyData all = import_archive(root).at(0), kept = import_archive(root, keep).at(0);
