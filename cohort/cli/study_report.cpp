@@ -16,6 +16,7 @@
 #include "cohort/cli/study.h"
 #include "cohort/report/noise_run.h"
 #include "cohort/report/study/study_page.h"
+#include "cohort/study/analysis/measured_metrics.h"
 #include "cohort/study/archive/archive.h"
 #include "cohort/study/store/store.h"
 #include "cohort/train/step_times.h"
@@ -85,17 +86,6 @@ void keep_noise_run(const Arguments& arguments) {
   study::Store::open_existing(folder).set_note("noise_scale", note);
 }
 
-/// Of an archive only those measurements are kept that the report can ask for; `keep` says which.
-std::vector<report::ReportedStudy> read_archive(const std::vector<study::ArchivedWorkload>& workloads, const study::Keep& keep) {
-  std::vector<report::ReportedStudy> studies;
-  for (const study::ArchivedWorkload& workload : workloads) {
-    StudyData data = study::import_workload(workload, keep);
-    std::string name = join({data.dataset, data.model, data.optimizer}, "/");
-    studies.push_back({std::move(data), std::move(name)});
-  }
-  return studies;
-}
-
 /// Stores first: studies that are laid over each other are asked for each other's goals, and archives keep what answers them.
 Found read_folders(const Arguments& arguments, std::vector<study::GoalSpec> goals) {
   if (arguments.positional.size() < 2) fail(ErrorCode::kBadInput, "study report: give a study's folder: cohort study report DIR...");
@@ -103,23 +93,31 @@ Found read_folders(const Arguments& arguments, std::vector<study::GoalSpec> goal
   const std::vector<std::string> folders(arguments.positional.begin() + 1, arguments.positional.end());
   Found found = {.first_folder = folders.front(), .first_is_store = is_store(folders.front())};
   std::vector<std::vector<report::ReportedStudy>> studies(folders.size());
-  std::vector<std::vector<study::ArchivedWorkload>> archives(folders.size());
+  std::vector<size_t> num_workloads(folders.size());
   std::vector<study::ArchivedWorkload> workloads;
+  bool may_choose = false;
   for (size_t i = 0; i < folders.size(); ++i) {
     if (is_store(folders[i])) {
       studies[i].push_back(read_store(folders[i], i == 0, found));
-      goals.insert(goals.end(), studies[i][0].data.goals.begin(), studies[i][0].data.goals.end());
+      const std::vector<study::GoalSpec>& own = studies[i][0].data.goals;
+      goals.insert(goals.end(), own.begin(), own.end());
+      may_choose |= own.empty() || !study::may_answer(studies[i][0].data, own.front());
     } else if (study::is_archive(folders[i])) {
-      archives[i] = study::find_workloads(folders[i]);
-      workloads.insert(workloads.end(), archives[i].begin(), archives[i].end());
+      const std::vector<study::ArchivedWorkload> found_here = study::find_workloads(folders[i]);
+      num_workloads[i] = found_here.size();
+      workloads.insert(workloads.end(), found_here.begin(), found_here.end());
     } else {
       fail(ErrorCode::kBadInput, folders[i], ": neither a study (study.db) nor an archive of studies (study.json)");
     }
   }
-  const study::Keep keep = study::keep_for_goals(workloads, goals);
+  std::vector<StudyData> imported = study::import_for_goals(workloads, goals, may_choose);
+  auto next = imported.begin();
   for (size_t i = 0; i < folders.size(); ++i) {
-    if (!archives[i].empty()) studies[i] = read_archive(archives[i], keep);
     std::move(studies[i].begin(), studies[i].end(), std::back_inserter(found.studies));
+    for (size_t k = 0; k < num_workloads[i]; ++k, ++next) {
+      std::string name = join({next->dataset, next->model, next->optimizer}, "/");
+      found.studies.push_back({std::move(*next), std::move(name)});
+    }
   }
   if (found.studies.empty()) fail(ErrorCode::kBadInput, found.first_folder, ": the archive holds no study");
   for (const report::ReportedStudy& study : found.studies)

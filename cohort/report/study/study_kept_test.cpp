@@ -36,8 +36,9 @@ std::map<std::string, std::string> report_of(const std::string& archive, bool ke
   const TemporaryFolder folder;
   std::vector<study::GoalSpec> goals = options.goals;
   if (options.goal) goals.push_back(*options.goal);
-  const study::Keep keep = keeps_all ? study::Keep{} : study::keep_for_goals(study::find_workloads(archive), goals);
-  for (study::StudyData& data : study::import_archive(archive, keep)) {
+  std::vector<study::StudyData> studies =
+      keeps_all ? study::import_archive(archive) : study::import_for_goals(study::find_workloads(archive), goals, false);
+  for (study::StudyData& data : studies) {
     std::string name = data.dataset + "/" + data.model + "/" + data.optimizer;
     options.studies.push_back({std::move(data), std::move(name)});
   }

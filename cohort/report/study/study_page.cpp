@@ -112,11 +112,10 @@ std::vector<Figure> joint_figures(const StudyReportOptions& options, const Study
   return figures;
 }
 
-/// All figures of the page, in the order of its sections.
+/// The figures of the first study, and of all together; those of the others are made when they are shown, one study in memory at a time.
 struct Figures {
   std::vector<Figure> first, joint;
   Figure worth;
-  std::vector<std::vector<Figure>> others;  ///< [study - 1].
 
   Figures(const StudyReportOptions& options, const StudyReport& report) {
     const ReportedStudy& study = options.studies.front();
@@ -126,17 +125,12 @@ struct Figures {
     }
     worth = figure_worth(report.worth, report.analysis.goal);
     joint = joint_figures(options, report);
-    for (size_t i = 0; i < report.others.size(); ++i)
-      others.push_back(further_figures(options.studies[i + 1], report.others[i], i + 2, options));
   }
 
   std::vector<const Figure*> all() const {
     std::vector<const Figure*> out = {&worth};
     for (const Figure& figure : first) out.push_back(&figure);
     for (const Figure& figure : joint) out.push_back(&figure);
-    for (const std::vector<Figure>& study : others) {
-      for (const Figure& figure : study) out.push_back(&figure);
-    }
     std::erase_if(out, [](const Figure* figure) { return figure->panels.empty(); });
     return out;
   }
@@ -153,7 +147,8 @@ std::string further_sections(const ReportedStudy& study, const StudyReport& repo
   return out;
 }
 
-std::string body(const StudyReportOptions& options, const StudyReport& report, const Figures& figures) {
+std::string body(const StudyReportOptions& options, const StudyReport& report, const Figures& figures,
+                 const std::vector<std::string>& others) {
   const StudyData& study = options.studies.front().data;
   std::string out = mark_shapes() + "<main>\n" + header(study, report);
   out += section("summary", "What came out", "", prose(paragraphs(report.sentences)));
@@ -176,8 +171,7 @@ std::string body(const StudyReportOptions& options, const StudyReport& report, c
     out += section("noise", "Gradient noise scale", "", prose(paragraphs(sentences)));
   for (const Figure& figure : figures.joint) out += figure_section(figure);
   add_first(false);
-  for (size_t i = 0; i < report.others.size(); ++i)
-    out += further_sections(options.studies[i + 1], report.others[i], figures.others[i], i + 2);
+  for (const std::string& sections : others) out += sections;
   return out + data_section(options) +
          "<footer>Written by <code>cohort study report</code> from the raw data of the study.</footer>\n</main>\n";
 }
@@ -207,13 +201,21 @@ StudyReport write_study_report(const StudyReportOptions& options) {
   for (std::string& warning : report::warnings_of_several(options, report)) report.warnings.push_back(std::move(warning));
   const report::Figures figures(options, report);
   report::make_folder(folder);
-  for (const report::Figure* figure : figures.all()) {
-    report.plots.push_back(folder + "/" + figure->id + ".csv");
-    write_file_atomically(report.plots.back(), report::plot_csv(figure->panels));
+  const auto write = [&](const report::Figure& figure) {
+    report.plots.push_back(folder + "/" + figure.id + ".csv");
+    write_file_atomically(report.plots.back(), report::plot_csv(figure.panels));
+  };
+  for (const report::Figure* figure : figures.all()) write(*figure);
+  std::vector<std::string> others;
+  for (size_t i = 0; i < report.others.size(); ++i) {
+    const ReportedStudy& study = options.studies[i + 1];
+    const auto its = report::further_figures(study, report.others[i], i + 2, options);
+    for (const report::Figure& figure : its) write(figure);
+    others.push_back(report::further_sections(study, report.others[i], its, i + 2));
   }
   report::remove_old_plots(folder, report.plots);
   const std::string title = report::headline(report) + ": " + report::workload_name(options.studies.front().data);
-  write_file_atomically(options.path, report::study_document(title, report::body(options, report, figures)));
+  write_file_atomically(options.path, report::study_document(title, report::body(options, report, figures, others)));
   return report;
 }
 

@@ -31,8 +31,14 @@ StudyData import_workload(const ArchivedWorkload& workload, const Keep& keep = {
 /// One batch size: a study with one batch.
 StudyData import_batch(const std::string& batch_folder, const Keep& keep = {});
 
-/// What answers every question of reports and fits: records of the validation metrics (of which goals are chosen where there is none), of
-/// the metrics of `goals`, and of the goals that the workloads have of their own.
-Keep keep_for_goals(const std::vector<ArchivedWorkload>& workloads, const std::vector<GoalSpec>& goals);
+/// What answers every question of reports and fits: records of the metrics of `goals` and of the goals that the workloads have or may have;
+/// where a goal may have to be chosen, of all validation metrics.
+Keep keep_for_goals(const std::vector<ArchivedWorkload>& workloads, const std::vector<GoalSpec>& goals, bool may_choose = true);
+
+/// All workloads for a report that asks for `goals`, for their own, and for those of workloads of the same data set or parts of it, since
+/// these are laid over each other. `may_choose`: studies beside them have no goal. Where one here has none, its data set's workloads are
+/// read once more, with what the choice needs.
+std::vector<StudyData> import_for_goals(const std::vector<ArchivedWorkload>& workloads, const std::vector<GoalSpec>& goals,
+                                        bool may_choose);
 
 }  // namespace cohort::study

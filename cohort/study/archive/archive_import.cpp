@@ -12,6 +12,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/study/analysis/measured_metrics.h"
 #include "cohort/study/analysis/steps_to_result.h"
 #include "cohort/study/archive/archive.h"
 #include "cohort/study/archive/archive_names.h"
@@ -220,13 +221,26 @@ StudyData read_batch(const std::string& batch_folder, const Keep& keep, bool& ha
   return study;
 }
 
-/// Those of the key "cohort".
-std::vector<GoalSpec> written_goals(const std::string& path) {
+/// Those of the key "cohort", else the published ones, whether they are reached or not.
+std::vector<GoalSpec> possible_goals(const std::string& path) {
   const Json json = object_of(path);
   StudyData study;
   BatchStudy batch;
-  if (const auto own = json.find("cohort"); own != json.end()) read_own_keys(*own, path, study, batch);
+  const auto own = json.find("cohort");
+  if (own == json.end()) return published_goals(text_of(json, path, "dataset"), text_of(json, path, "model"));
+  read_own_keys(*own, path, study, batch);
   return study.goals;
+}
+
+/// Where a data set's name has an underscore, what stands before it: a part of a data set has the same (mnist, mnist_6875).
+std::string family_of(const ArchivedWorkload& workload) {
+  const std::string path = workload.batch_folders.front() + "/study.json";
+  try {
+    const std::string dataset = text_of(object_of(path), path, "dataset");
+    return dataset.substr(0, dataset.find('_'));
+  } catch (const Error&) {
+    return "";  // Said in its turn, when all of it is read.
+  }
 }
 
 }  // namespace
@@ -236,14 +250,15 @@ StudyData import_batch(const std::string& batch_folder, const Keep& keep) {
   return read_batch(batch_folder, keep, has_own_keys);
 }
 
-Keep keep_for_goals(const std::vector<ArchivedWorkload>& workloads, const std::vector<GoalSpec>& goals) {
+Keep keep_for_goals(const std::vector<ArchivedWorkload>& workloads, const std::vector<GoalSpec>& goals, bool may_choose) {
   Keep keep = {.all = false};
-  for (const Metric metric : {kValError, kValPrecision, kValLoss}) keep.metrics.set(metric);
+  if (may_choose)
+    for (const Metric metric : {kValError, kValPrecision, kValLoss}) keep.metrics.set(metric);
   for (const GoalSpec& goal : goals) keep.metrics.set(goal.metric);
   for (const ArchivedWorkload& workload : workloads) {
     for (const std::string& folder : workload.batch_folders) {
       try {
-        for (const GoalSpec& goal : written_goals(folder + "/study.json")) keep.metrics.set(goal.metric);
+        for (const GoalSpec& goal : possible_goals(folder + "/study.json")) keep.metrics.set(goal.metric);
       } catch (const Error&) {
         continue;  // Said in its turn, when all of it is read.
       }
@@ -300,6 +315,25 @@ StudyData import_workload(const ArchivedWorkload& workload, const Keep& keep) {
 std::vector<StudyData> import_archive(const std::string& folder, const Keep& keep) {
   std::vector<StudyData> studies;
   for (const ArchivedWorkload& workload : find_workloads(folder)) studies.push_back(import_workload(workload, keep));
+  return studies;
+}
+
+std::vector<StudyData> import_for_goals(const std::vector<ArchivedWorkload>& workloads, const std::vector<GoalSpec>& goals,
+                                        bool may_choose) {
+  std::map<std::string, std::vector<ArchivedWorkload>> families;
+  std::vector<std::string> names;
+  for (const ArchivedWorkload& workload : workloads) families[names.emplace_back(family_of(workload))].push_back(workload);
+  std::map<std::string, Keep> keeps;
+  for (const auto& [name, members] : families) keeps[name] = keep_for_goals(members, goals, may_choose);
+  std::vector<StudyData> studies;
+  std::set<std::string> chosen;  // Families in which a goal has to be chosen.
+  for (size_t i = 0; i < workloads.size(); ++i) {
+    studies.push_back(import_workload(workloads[i], keeps[names[i]]));
+    const StudyData& study = studies.back();
+    if (study.goals.empty() || !may_answer(study, study.goals.front())) chosen.insert(names[i]);
+  }
+  for (size_t i = 0; i < workloads.size() && !may_choose; ++i)
+    if (chosen.contains(names[i])) studies[i] = import_workload(workloads[i], keep_for_goals(families[names[i]], goals, true));
   return studies;
 }
 
