@@ -30,7 +30,7 @@ void add_samples(const DataSource& source, ValueHash& hash) {
     hash.add(batch.values);
     hash.add(batch.tokens);
     hash.add(batch.targets);
-    if (source.shape().regression) hash.add(batch.numbers);
+    if (source.shape().has_numbers()) hash.add(batch.numbers);
     indices.clear();
   }
 }

@@ -33,8 +33,9 @@ class CheckedSource : public DataSource {
     const bool is_text = data.kind == DataShape::Kind::kText;
     check("samples", batch.num_samples, samples);
     check(is_text ? "tokens" : "values", is_text ? std::ssize(batch.tokens) : std::ssize(batch.values), inputs);
-    check(data.regression ? "numbers" : "targets", data.regression ? std::ssize(batch.numbers) : std::ssize(batch.targets), targets);
+    check(data.has_numbers() ? "numbers" : "targets", data.has_numbers() ? std::ssize(batch.numbers) : std::ssize(batch.targets), targets);
     check_range("target", batch.targets, data.num_classes);
+    if (data.labels) check_labels(batch.numbers);
     if (is_text) check_range("token", batch.tokens, data.vocabulary());
   }
 
@@ -50,6 +51,10 @@ class CheckedSource : public DataSource {
       fail(ErrorCode::kBadInput, "data ", name_, ": read() gave the ", what, " ", *wrong, ", expected 0 to ", end - 1,
            " (num_classes - 1)");
   }
+  void check_labels(const std::vector<float>& numbers) const {
+    const auto wrong = std::find_if(numbers.begin(), numbers.end(), [](float number) { return number != 0 && number != 1; });
+    if (wrong != numbers.end()) fail(ErrorCode::kBadInput, "data ", name_, ": read() gave the label ", *wrong, ", expected 0 or 1");
+  }
 
   std::string name_;
   std::shared_ptr<const DataSource> source_;
@@ -64,8 +69,11 @@ void check_shape(const std::string& name, const char* part, const DataSource* so
   if (shape.input.empty() || shape.num_classes < 1)
     fail(ErrorCode::kBadInput, "data ", name, ": its shape for ", part, " has ", shape.input.size(), " sizes and ", shape.num_classes,
          " classes: expected at least one of each");
+  if (shape.labels && (shape.regression || shape.kind == DataShape::Kind::kText))
+    fail(ErrorCode::kBadInput, "data ", name, ": its shape for ", part, " has labels and is ", shape.regression ? "a regression" : "text",
+         " too: expected one of the two");
   if (shape.kind != first.kind || shape.input != first.input || shape.num_classes != first.num_classes ||
-      shape.regression != first.regression)
+      shape.regression != first.regression || shape.labels != first.labels)
     fail(ErrorCode::kBadInput, "data ", name, ": samples for ", part, " have another shape than those for training");
 }
 

@@ -44,6 +44,31 @@ DataSet points(const std::string& argument, const DataOptions& options) {
 
 COHORT_DATA("test-points", points);
 
+/// Two labels, of which each sample has one.
+class Labels : public DataSource {
+ public:
+  Labels(bool is_wrong, bool is_both) : is_wrong_(is_wrong) { shape_.regression = is_both; }
+  const DataShape& shape() const override { return shape_; }
+  int64_t num_samples() const override { return 4; }
+  void read(std::span<const int64_t> indices, Batch& batch) const override {
+    batch = {
+        .num_samples = std::ssize(indices), .values = std::vector<float>(2 * indices.size()), .tokens = {}, .targets = {}, .numbers = {}};
+    for (const int64_t index : indices) {
+      const auto odd = static_cast<float>(index % 2);
+      batch.numbers.insert(batch.numbers.end(), {odd, is_wrong_ ? 0.5F : 1 - odd});
+    }
+  }
+
+ private:
+  DataShape shape_{.input = {2}, .num_classes = 2, .labels = true};
+  bool is_wrong_;
+};
+
+COHORT_DATA("test-labels", [](const std::string& argument, const DataOptions&) {
+  const auto source = std::make_shared<Labels>(argument == "wrong", argument == "both");
+  return DataSet{.name = {}, .train = source, .validation = source};
+});
+
 Batch read_two(const DataSet& data) {
   const int64_t indices[] = {0, 1};
   Batch batch;
@@ -60,6 +85,12 @@ TEST_CASE("registered data: opened by name, described by its shape") {
   CHECK(read_two(data).targets == std::vector<int64_t>{0, 1});
   CHECK(data.train->describe().shape == std::vector<int64_t>{2});
   CHECK(mentions(error_of([] { open_data("test-point"); }), "(did you mean 'test-points'?)"));
+}
+
+TEST_CASE("registered data: labels are 0 and 1, and are not of text or numbers") {
+  CHECK(mentions(error_of([] { read_two(open_data("test-labels:wrong")); }), "read() gave the label 0.5, expected 0 or 1"));
+  CHECK(read_two(open_data("test-labels:")).numbers == std::vector<float>{0, 1, 1, 0});
+  CHECK(mentions(error_of([] { open_data("test-labels:both"); }), "has labels and is a regression too"));
 }
 
 TEST_CASE("registered data: what a factory or a source gives wrong is said, not read past its end") {

@@ -9,7 +9,7 @@ int64_t DataShape::input_elements() const {
 }
 
 int64_t DataShape::targets_per_sample() const {
-  if (regression) return num_classes;
+  if (has_numbers()) return num_classes;
   return kind == Kind::kText ? input_elements() : 1;
 }
 
@@ -24,6 +24,7 @@ DataDescription DataSource::describe() const {
   description.input = data.kind == DataShape::Kind::kText ? DataDescription::Input::kText : DataDescription::Input::kTensor;
   description.shape = data.input;
   description.regression = data.regression;
+  description.labels = data.labels;
   description.num_outputs = data.num_classes;
   description.class_names = data.class_names;
   if (data.regression) description.targets.resize(static_cast<size_t>(data.num_classes));

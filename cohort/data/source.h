@@ -18,13 +18,17 @@ struct COHORT_API DataShape {
   enum class Kind { kImage, kText };  ///< kImage: floats, of pictures, rows of a table or tensors.
   Kind kind = Kind::kImage;
   std::vector<int64_t> input;            ///< Of one sample: {channels, height, width}, {numbers of a row}, or {context} for text.
-  int64_t num_classes = 0;               ///< Scores that a model gives: labels, 256 for bytes of text; of a regression how many numbers.
-  std::vector<std::string> class_names;  ///< Empty where the data has no names.
+  int64_t num_classes = 0;               ///< Scores that a model gives: classes, labels, 256 for bytes of text; how many numbers.
+  std::vector<std::string> class_names;  ///< Of classes or labels; empty where the data has no names.
   bool regression = false;               ///< Targets are numbers, and the loss is the mean squared error.
+  /// Any number of labels is right for a sample: targets are a 0 or 1 for each, and the loss is the binary cross-entropy.
+  bool labels = false;
 
   int64_t input_elements() const;                     ///< Product of `input`.
   int64_t vocabulary() const { return num_classes; }  ///< The same number under the name that it has for text.
-  /// 1 for a label, context for text (each position predicts the next byte), num_classes for a regression.
+  /// Targets are floats (Batch::numbers), num_classes a sample, not indices of classes.
+  bool has_numbers() const { return regression || labels; }
+  /// 1 for a class, context for text (each position predicts the next byte), num_classes for numbers.
   int64_t targets_per_sample() const;
 };
 
@@ -34,8 +38,8 @@ struct Batch {
   int64_t num_samples = 0;
   std::vector<float> values;     ///< num_samples x input_elements
   std::vector<int64_t> tokens;   ///< num_samples x context
-  std::vector<int64_t> targets;  ///< num_samples x targets_per_sample; of a regression empty,
-  std::vector<float> numbers;    ///< for they are here.
+  std::vector<int64_t> targets;  ///< num_samples x targets_per_sample; where DataShape::has_numbers() empty,
+  std::vector<float> numbers;    ///< for they are here: of labels 0 and 1.
 };
 
 /// A fixed, ordered set of samples. Immutable after construction, so any number of threads may read.

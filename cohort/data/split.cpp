@@ -51,8 +51,8 @@ void resize_batch(Batch& batch, const DataShape& shape, int64_t num_samples) {
   batch.values.resize(text ? 0 : elements);
   batch.tokens.resize(text ? elements : 0);
   const size_t targets = static_cast<size_t>(num_samples * shape.targets_per_sample());
-  batch.targets.resize(shape.regression ? 0 : targets);
-  batch.numbers.resize(shape.regression ? targets : 0);
+  batch.targets.resize(shape.has_numbers() ? 0 : targets);
+  batch.numbers.resize(shape.has_numbers() ? targets : 0);
 }
 
 void check_index(int64_t index, int64_t num_samples) {

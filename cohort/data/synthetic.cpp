@@ -5,12 +5,17 @@
 // variance 1), where g is the sum of four uniform bytes, centred and scaled to variance 1: near a normal distribution (Irwin-Hall), in
 // integer arithmetic, two a hash.
 //
+// Labels. Each has such a pattern, and sample i has each with probability 1/4, drawn from (seed, i, label). Its value is that of a class
+// with the sum of the patterns that it has, over the root of their number, in place of the sign: a score that reads one pattern finds one
+// label.
+//
 // Text. A Markov chain of order 2 over 27 symbols (letters and the blank): after the pair (a, b) come four candidates, drawn from (seed, a,
 // b), with probabilities 1/2, 1/4, 1/8 and 1/8. Who knows the chain has a loss of at most 1.75 bits (1.213 nats) a byte. Sample i is a
 // chain of its own.
 
 #include "cohort/data/synthetic.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <map>
@@ -25,7 +30,7 @@
 namespace cohort {
 namespace {
 
-enum Stream : uint64_t { kPatternStream = 1, kNoiseStream, kChainStream, kTextStream };
+enum Stream : uint64_t { kPatternStream = 1, kNoiseStream, kChainStream, kTextStream, kLabelStream };
 
 constexpr int64_t kMaxElements = 1 << 22, kMaxClasses = 1 << 16, kMaxContext = 1 << 20;
 constexpr double kMaxNoise = 1000;
@@ -57,9 +62,13 @@ class SyntheticImages : public DataSource {
     float* out = batch.values.data();
     for (size_t i = 0; i < indices.size(); ++i, out += elements) {
       check_index(indices[i], num_samples());
-      const int64_t sample = begin_ + indices[i], label = sample % shape_.num_classes;
-      batch.targets[i] = label;
-      draw_signs(label, signs);
+      const int64_t sample = begin_ + indices[i];
+      if (shape_.labels) {
+        draw_labels(sample, batch.numbers.data() + static_cast<int64_t>(i) * shape_.num_classes, signs);
+      } else {
+        batch.targets[i] = sample % shape_.num_classes;
+        draw_signs(batch.targets[i], signs);
+      }
       const uint64_t key = random_bits(seed_, kNoiseStream, sample);
       for (int64_t at = 0; at < elements; at += 2) {
         const uint64_t bits = mix64(key + static_cast<uint64_t>(at));
@@ -91,6 +100,21 @@ class SyntheticImages : public DataSource {
       if (block % 64 == 0) bits = mix64(key + block);
       signs[block] = bits & 1 ? sign_scale_ : -sign_scale_;
     }
+  }
+
+  /// `labels`: num_classes of them. `signs`: the sum of the patterns of those that it has, with the variance of one.
+  void draw_labels(int64_t sample, float* labels, std::vector<float>& signs) const {
+    std::fill(signs.begin(), signs.end(), 0.0F);
+    std::vector<float> pattern(signs.size());
+    int64_t count = 0;
+    for (int64_t label = 0; label < shape_.num_classes; ++label) {
+      labels[label] = random_bits(seed_, kLabelStream, sample, label) >> 62 == 0 ? 1.0F : 0.0F;
+      if (labels[label] == 0) continue;
+      ++count;
+      draw_signs(label, pattern);
+      for (size_t block = 0; block < signs.size(); ++block) signs[block] += pattern[block];
+    }
+    for (float& sign : signs) sign /= std::sqrt(static_cast<float>(std::max<int64_t>(1, count)));
   }
 
   float value_at(int64_t at, const std::vector<float>& signs, uint32_t bits) const {
@@ -152,6 +176,7 @@ struct Settings {
   std::string shape;
   int64_t num_classes = 10, num_samples = 10000;
   double noise = 1.0;
+  bool labels = false;
 };
 
 int64_t parse_setting(const std::string& what, const std::string& key, const std::string& value, int64_t minimum, int64_t maximum) {
@@ -168,15 +193,20 @@ Settings parse_settings(const std::string& what, const std::string& specificatio
   if (!parts.empty()) settings.shape = parts[0];
   const bool text = settings.shape == "text";
   const std::vector<std::string> known =
-      text ? std::vector<std::string>{"samples"} : std::vector<std::string>{"classes", "samples", "noise"};
+      text ? std::vector<std::string>{"samples"} : std::vector<std::string>{"classes", "labels", "samples", "noise"};
+  bool has_classes = false;
   for (size_t i = 1; i < parts.size(); ++i) {
     const size_t equals = parts[i].find('=');
     if (equals == std::string::npos) fail(ErrorCode::kBadInput, what, ": expected key=value after the shape, found '", parts[i], "'");
     const std::string key = parts[i].substr(0, equals), value = parts[i].substr(equals + 1);
     if (key == "samples") {
       settings.num_samples = parse_setting(what, key, value, 2, kMaxSamples);
-    } else if (key == "classes" && !text) {
-      settings.num_classes = parse_setting(what, key, value, 2, kMaxClasses);
+    } else if ((key == "classes" || key == "labels") && !text) {
+      const bool is_labels = key == "labels";
+      if (is_labels ? has_classes : settings.labels)
+        fail(ErrorCode::kBadInput, what, ": a sample has one of classes=N or any of labels=N; give one of the two");
+      has_classes = !is_labels, settings.labels = is_labels;
+      settings.num_classes = parse_setting(what, key, value, is_labels ? 1 : 2, kMaxClasses);
     } else if (key == "noise" && !text) {
       const auto number = parse_number(value);
       if (!number || *number < 0 || *number > kMaxNoise) {
@@ -224,7 +254,7 @@ DataSet open_synthetic(const std::string& specification, const DataOptions& opti
     data.validation = std::make_shared<SyntheticText>(options.context, options.seed, cut, end);
     return data;
   }
-  const DataShape shape{DataShape::Kind::kImage, parse_shape(what, settings.shape), settings.num_classes, {}};
+  const DataShape shape{DataShape::Kind::kImage, parse_shape(what, settings.shape), settings.num_classes, {}, false, settings.labels};
   const int64_t cut = end - num_validation_samples(what, end, options);
   data.train = std::make_shared<SyntheticImages>(shape, settings.noise, options.seed, 0, cut);
   data.validation = std::make_shared<SyntheticImages>(shape, settings.noise, options.seed, cut, end);

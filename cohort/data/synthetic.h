@@ -7,8 +7,8 @@
 
 namespace cohort {
 
-/// `SHAPE[,classes=10][,samples=10000][,noise=1.0]`, SHAPE as 784, 3x32x32 (channels, height, width) or text. Sample i is a function of
-/// (options.seed, i) alone. Wrong specification: Error(kBadInput).
+/// `SHAPE[,classes=10 or labels=N][,samples=10000][,noise=1.0]`, SHAPE as 784, 3x32x32 (channels, height, width) or text. Sample i is a
+/// function of (options.seed, i) alone. Wrong specification: Error(kBadInput).
 DataSet open_synthetic(const std::string& specification, const DataOptions& options);
 
 }  // namespace cohort

@@ -65,7 +65,7 @@ TEST_CASE("synthetic: shapes, classes, samples") {
 }
 
 TEST_CASE("synthetic: a sample is a function of seed and index alone") {
-  for (const char* specification : {"33,samples=100", "2x5x6,samples=100", "text,samples=100"}) {
+  for (const char* specification : {"33,samples=100", "2x5x6,samples=100", "2x5x6,labels=5,samples=100", "text,samples=100"}) {
     const DataSet data = open_synthetic(specification, {.context = 8, .seed = 5}),
                   again = open_synthetic(specification, {.context = 8, .seed = 5});
     const DataSet other = open_synthetic(specification, {.context = 8, .seed = 6});
@@ -78,6 +78,7 @@ TEST_CASE("synthetic: a sample is a function of seed and index alone") {
     CHECK(same(all.values, one.values, 61));
     CHECK(same(all.tokens, one.tokens, 61));
     CHECK(same(all.targets, one.targets, 61));
+    CHECK(same(all.numbers, one.numbers, 61));
     other.train->read(std::vector<int64_t>{61}, one);
     CHECK_FALSE((same(all.values, one.values, 61) && same(all.tokens, one.tokens, 61)));
     // The split moves no sample: the first of validation is the one after the last of train.
@@ -123,6 +124,42 @@ TEST_CASE("synthetic: pictures can be learnt, up to a point that noise sets") {
   CHECK(hard < 0.5);
 }
 
+TEST_CASE("synthetic: a quarter of the samples has each label, and a label's pattern tells who has it") {
+  const DataSet data = open_synthetic("2x16x16,labels=4,samples=2000,noise=0.5", {.seed = 2});
+  CHECK(data.train->shape().labels);
+  CHECK(data.train->shape().num_classes == 4);
+  const Batch batch = read_all(*data.train);
+  CHECK(batch.targets.empty());
+  REQUIRE(batch.numbers.size() == 4 * 1800);
+  double squares = 0;
+  for (const float value : batch.values) squares += static_cast<double>(value) * value;
+  // Those without a label, (3/4)^4 of all, have noise alone, a fifth of the variance.
+  CHECK(squares / static_cast<double>(batch.values.size()) == doctest::Approx(1 - std::pow(0.75, 4) * 0.8).epsilon(0.05));
+  for (size_t label = 0; label < 4; ++label) {
+    double count = 0;
+    std::vector<double> with(512), without(512);
+    for (size_t i = 0; i < 1800; ++i) {
+      const bool has_it = batch.numbers[4 * i + label] == 1;
+      count += has_it;
+      for (size_t at = 0; at < 512; ++at) (has_it ? with : without)[at] += static_cast<double>(batch.values[512 * i + at]);
+    }
+    CHECK(count / 1800 == doctest::Approx(0.25).epsilon(0.12));
+    int64_t right = 0;
+    double threshold = 0;
+    std::vector<double> pattern(512);
+    for (size_t at = 0; at < 512; ++at) {
+      const double high = with[at] / count, low = without[at] / (1800 - count);
+      pattern[at] = high - low, threshold += pattern[at] * (high + low) / 2;
+    }
+    for (size_t i = 0; i < 1800; ++i) {
+      double score = -threshold;
+      for (size_t at = 0; at < 512; ++at) score += pattern[at] * static_cast<double>(batch.values[512 * i + at]);
+      right += (score > 0) == (batch.numbers[4 * i + label] == 1);
+    }
+    CHECK(right > 1600);
+  }
+}
+
 TEST_CASE("synthetic: text is a chain of order 2 with at most four successors") {
   const DataSet data = open_synthetic("text,samples=2000", {.context = 32, .seed = 1});
   const Batch batch = read_all(*data.train);
@@ -161,5 +198,8 @@ TEST_CASE("synthetic: wrong specifications") {
   CHECK(mentions(refusal("784,noise=-1"), "noise: expected a number from 0 to 1000"));
   CHECK(mentions(refusal("784,noise=nan"), "noise: expected a number"));
   CHECK(mentions(refusal("text,classes=3"), "unknown setting 'classes'"));
+  CHECK(mentions(refusal("7,classes=3,labels=4"), "a sample has one of classes=N or any of labels=N; give one of the two"));
+  CHECK(mentions(refusal("7,labels=4,classes=3"), "give one of the two"));
+  CHECK(mentions(refusal("text,labels=4"), "unknown setting 'labels'"));
   CHECK(mentions(error_of([] { open_synthetic("text", {.context = 0}); }), "context: expected 1 to"));
 }

@@ -41,7 +41,8 @@ struct DataDescription {
   Input input = Input::kTensor;
   std::vector<int64_t> shape = {};            ///< Of one sample, as the model gets it; see DataShape::input.
   bool regression = false;                    ///< The model gives numbers (`targets`); else a score for each class or byte.
-  int64_t num_outputs = 0;                    ///< Classes, values of a byte (256), or numbers of a regression.
+  bool labels = false;                        ///< The scores are of labels, of which any number is right; see DataShape::labels.
+  int64_t num_outputs = 0;                    ///< Classes, labels, values of a byte (256), or numbers of a regression.
   std::vector<std::string> class_names = {};  ///< By index; empty where the data have none.
   std::vector<DataTarget> targets = {};       ///< Of a regression: num_outputs of them.
   /// Value x of channel c (of a picture, in units of the interval [0, 1] that its darkest and lightest value span) becomes

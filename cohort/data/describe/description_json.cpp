@@ -97,6 +97,7 @@ void check_sizes(const DataDescription& made, const Fields& fields) {
   if (made.num_outputs < 1) fields.refuse("\"outputs\" is 0");
   if (!made.class_names.empty() && std::ssize(made.class_names) != made.num_outputs)
     fields.refuse(made.class_names.size(), " \"classes\" and ", made.num_outputs, " \"outputs\"");
+  if (made.labels && made.input == Input::kText) fields.refuse("text has no labels");
   if (made.regression && std::ssize(made.targets) != made.num_outputs)
     fields.refuse(made.targets.size(), " \"targets\" and ", made.num_outputs, " \"outputs\"");
   if (made.mean.size() != made.deviation.size()) fields.refuse("\"mean\" and \"deviation\" differ in length");
@@ -116,7 +117,7 @@ Json to_json(const DataDescription& description) {
   for (const auto& [input, name] : kInputs)
     if (input == description.input) json["input"] = name;
   json["shape"] = description.shape;
-  json["task"] = description.regression ? "regression" : "classification";
+  json["task"] = description.regression ? "regression" : description.labels ? "labels" : "classification";
   json["outputs"] = description.num_outputs;
   json["classes"] = description.class_names;
   json["targets"] = Json::array();
@@ -151,8 +152,9 @@ DataDescription description_from_json(const Json& json, const std::string& what)
   made.shape = fields.naturals("shape", kMostDimensions);
   const std::string& task = fields.text("task");
   made.regression = task == "regression";
-  if (!made.regression && task != "classification")
-    fields.refuse("expected classification or regression in \"task\", found ", quote_text(task));
+  made.labels = task == "labels";
+  if (!made.regression && !made.labels && task != "classification")
+    fields.refuse("expected classification, regression or labels in \"task\", found ", quote_text(task));
   made.num_outputs = fields.natural("outputs");
   made.class_names = fields.texts("classes");
   for (const Json& item : fields.array("targets", kMostNames)) {

@@ -49,13 +49,16 @@ TEST_CASE("columns_text: how each column was taken") {
 }
 
 TEST_CASE("description: as JSON and back it is the same, to the last bit of every number") {
-  for (const DataDescription& made : {table(), picture()}) {
+  DataDescription labels = picture();
+  labels.labels = true;
+  for (const DataDescription& made : {table(), picture(), labels}) {
     const std::string text = to_json(made).dump(2);
     const DataDescription again = description_from_json(parse_strict_ordered_json(text, {.path = "x"}), "x");
     CHECK(to_json(again).dump(2) == text);
     CHECK(again.columns.size() == made.columns.size());
     if (!made.columns.empty()) CHECK(again.columns[0].mean == made.columns[0].mean);
     CHECK(again.mean == made.mean);
+    CHECK(again.labels == made.labels);
   }
 }
 

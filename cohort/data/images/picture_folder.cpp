@@ -22,6 +22,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/data/data_settings.h"
 #include "cohort/data/images/image_source.h"
+#include "cohort/data/images/picture_labels.h"
 #include "cohort/data/images/picture_source.h"
 #include "cohort/data/in_threads.h"
 #include "cohort/data/split.h"
@@ -37,6 +38,7 @@ constexpr int kMostThreads = 8;
 /// Files of train, then of val, then of test; what is bad is left out of all that follows.
 struct Found {
   PictureList list;
+  std::vector<uint8_t> has_label;                   // Where a table says so: of each file as many as there are names.
   int64_t end_of_train = 0, end_of_validation = 0;  // The latter is the former where the seed decides.
   bool has_validation = false, has_test = false;
 };
@@ -87,6 +89,23 @@ Found find_pictures(const std::string& folder, const DataDescription* kept) {
   if (found.has_validation) add_part(path_in(folder, "val"), found);
   found.end_of_validation = std::ssize(found.list.files);
   if (found.has_test) add_part(path_in(folder, "test"), found);
+  return found;
+}
+
+/// Pictures and labels of tables.
+Found find_labelled(const DataSettings& settings, const DataOptions& options, SkippedData& skipped) {
+  LabelledPictures pictures;
+  if (options.kept && options.kept->labels) pictures.names = options.kept->class_names;
+  const auto read = [&](const char* key) {
+    if (settings.has(key)) read_picture_labels(settings.text(key), settings.path(), options.skip_bad, skipped, pictures);
+    return std::ssize(pictures.files);
+  };
+  Found found{.has_validation = settings.has("val"), .has_test = settings.has("test")};
+  found.end_of_train = read("labels");
+  found.end_of_validation = read("val");
+  read("test");
+  found.list = {std::move(pictures.names), std::move(pictures.files)};
+  found.has_label = std::move(pictures.has_label);
   return found;
 }
 
@@ -156,11 +175,14 @@ std::vector<int64_t> good_ones(const std::vector<bool>& is_bad, int64_t begin, i
 }
 
 SplitSamples split_of(const DataSettings& settings, const DataOptions& options, const Found& found, const std::vector<bool>& is_bad) {
-  const uint64_t seed = seed_of_split(settings, options, found.has_validation, path_in(settings.path(), "val"));
+  const bool is_table = settings.has("labels");
+  const std::string train = is_table ? settings.text("labels") : path_in(settings.path(), "train"),
+                    val = is_table ? "val=" + settings.text("val") : path_in(settings.path(), "val");
+  const uint64_t seed = seed_of_split(settings, options, found.has_validation, val);
   SplitSamples split{good_ones(is_bad, 0, found.end_of_train), good_ones(is_bad, found.end_of_train, found.end_of_validation)};
   if (found.has_validation) {
     if (split.train.empty() || split.validation.empty())
-      fail(ErrorCode::kBadInput, settings.path(), split.train.empty() ? "/train" : "/val", " has no picture that can be read");
+      fail(ErrorCode::kBadInput, split.train.empty() ? train : val, " has no picture that can be read");
     return split;
   }
   const std::vector<int64_t> all = std::move(split.train);
@@ -178,15 +200,21 @@ bool is_of_form(const DataDescription* kept, const PictureForm& form) {
 }  // namespace
 
 DataSet open_picture_folder(const std::string& argument, const DataOptions& options) {
-  const DataSettings settings("folder", argument, {"seed", "channels", "memory"});
-  Found found = find_pictures(settings.path(), options.kept.get());
+  const DataSettings settings("folder", argument, {"seed", "channels", "memory", "labels", "val", "test"});
+  for (const char* key : {"val", "test"})
+    if (settings.has(key) && !settings.has("labels"))
+      fail(ErrorCode::kBadInput, "data ", settings.what(), ": ", key, "=", settings.text(key),
+           " is a table beside that of labels=FILE.csv; of class folders it is DIR/", key);
+  DataSet data;
+  Found found =
+      settings.has("labels") ? find_labelled(settings, options, data.skipped) : find_pictures(settings.path(), options.kept.get());
   const std::vector<std::string> class_names = found.list.class_names;
   const int all_threads = std::min(kMostThreads, num_usable_cores());
-  DataSet data;
   Pass pass(all_threads, options.skip_bad, data.skipped);
   auto store = std::make_shared<PictureStore>();
   store->num_threads = options.threads > 0 ? options.threads : all_threads;
   store->files = std::move(found.list.files);
+  store->has_label = std::move(found.has_label);
   std::vector<bool> is_bad(store->files.size());
   store->form = form_of(settings, options, store->files, pass, is_bad);
   const int64_t bytes = store->form.size.num_bytes();
@@ -206,6 +234,7 @@ DataSet open_picture_folder(const std::string& argument, const DataOptions& opti
   SplitSamples split = split_of(settings, options, found, is_bad);
   DataDescription description{.input = DataDescription::Input::kPicture,
                               .shape = {store->form.size.channels, store->form.size.height, store->form.size.width},
+                              .labels = settings.has("labels"),
                               .num_outputs = std::ssize(class_names),
                               .class_names = class_names,
                               .resized = store->form.resized};
@@ -223,7 +252,9 @@ DataSet open_picture_folder(const std::string& argument, const DataOptions& opti
   data.validation = std::make_shared<PictureSource>(store, description, std::move(split.validation));
   if (found.has_test) {
     std::vector<int64_t> test = good_ones(is_bad, found.end_of_validation, std::ssize(store->files));
-    if (test.empty()) fail(ErrorCode::kBadInput, path_in(settings.path(), "test"), " has no picture that can be read");
+    if (test.empty())
+      fail(ErrorCode::kBadInput, settings.has("test") ? settings.text("test") : path_in(settings.path(), "test"),
+           " has no picture that can be read");
     data.test = std::make_shared<PictureSource>(store, description, std::move(test));
   }
   return data;

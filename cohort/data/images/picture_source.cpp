@@ -1,5 +1,6 @@
 #include "cohort/data/images/picture_source.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cohort/base/fail.h"
@@ -27,7 +28,7 @@ Picture shaped_picture(std::span<const uint8_t> file, const std::string& what, c
 PictureSource::PictureSource(std::shared_ptr<const PictureStore> store, DataDescription description, std::vector<int64_t> samples)
     : store_(std::move(store)),
       description_(std::move(description)),
-      shape_{DataShape::Kind::kImage, description_.shape, description_.num_outputs, description_.class_names},
+      shape_{DataShape::Kind::kImage, description_.shape, description_.num_outputs, description_.class_names, false, description_.labels},
       samples_(std::move(samples)) {
   for (size_t c = 0; c < description_.mean.size(); ++c)
     tables_.push_back(normalised_bytes(description_.mean[c], description_.deviation[c]));
@@ -48,7 +49,9 @@ void PictureSource::read(std::span<const int64_t> indices, Batch& batch) const {
     float* out = batch.values.data() + i * elements;
     for (const auto& table : tables_)
       for (int64_t at = 0; at < plane; ++at) *out++ = table[*in++];
-    batch.targets[static_cast<size_t>(i)] = store_->files[static_cast<size_t>(file)].label;
+    const int64_t labels = shape_.num_classes;
+    if (shape_.labels) std::copy_n(store_->has_label.data() + file * labels, labels, batch.numbers.data() + i * labels);
+    else batch.targets[static_cast<size_t>(i)] = store_->files[static_cast<size_t>(file)].label;
   };
   in_threads(store_->decoded.size() == 0 ? store_->num_threads : 1, std::ssize(indices), take);
 }

@@ -26,6 +26,7 @@ Picture shaped_picture(std::span<const uint8_t> file, const std::string& what, c
 /// The pictures that train, validation and test share.
 struct PictureStore {
   std::vector<PictureFile> files;
+  std::vector<uint8_t> has_label;  ///< {files, labels}: 0 or 1; none where each file has one class.
   PictureForm form;
   ByteBuffer decoded;  ///< Of each file form.size.num_bytes(); none: files are decoded each time they are read.
   int num_threads = 1;

@@ -14,7 +14,6 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -23,6 +22,7 @@
 #include "cohort/data/byte_buffer.h"
 #include "cohort/data/data_settings.h"
 #include "cohort/data/split.h"
+#include "cohort/data/table/csv_columns.h"
 #include "cohort/data/table/csv_reader.h"
 #include "cohort/data/table/table.h"
 
@@ -39,85 +39,25 @@ char separator_of(const DataSettings& settings) {
   return name == "comma" ? ',' : name == "tab" ? '\t' : ';';
 }
 
-/// Where one column has what separates others elsewhere.
-std::string separator_hint(const std::vector<std::string>& header) {
-  if (header.size() != 1) return "";
-  for (const auto& [character, name] : {std::pair(';', "semicolon"), std::pair('\t', "tab"), std::pair(',', "comma")})
-    if (header.front().find(character) != std::string::npos) return concat("; is it separator=", name, "?");
-  return "";
-}
-
-/// The columns of the first file: which of its fields are read, and as what.
-class Columns {
- public:
-  Columns(const DataSettings& settings, const CsvReader& reader) : path_(reader.path()), header_(reader.header()) {
-    if (!settings.has("target"))
-      fail(ErrorCode::kBadInput, "data ", settings.what(),
-           ": which column is to be predicted? Add target=COLUMN; columns: ", join(header_, ", "));
-    target_ = position(settings.text("target"));
-    for (const std::string& name : settings.names("drop")) dropped_.push_back(position(name));
-    std::vector<size_t> categories;
-    for (const std::string& name : settings.names("category")) categories.push_back(position(name));
-    for (size_t at = 0; at < header_.size(); ++at) {
-      const bool is_dropped = contains(dropped_, at), is_category = contains(categories, at);
-      if (is_dropped && (at == target_ || is_category))
-        fail(ErrorCode::kBadInput, "data ", settings.what(), ": column '", printable(header_[at]), "' is dropped and also ",
-             at == target_ ? "the target" : "a category");
-      if (is_dropped) continue;
-      fields_.push_back(at);
-      kinds_.push_back(is_category ? std::optional(true) : std::nullopt);
-    }
-    if (fields_.size() < 2) fail(ErrorCode::kBadInput, "data ", settings.what(), ": there is no column beside the target to learn from");
-  }
-
-  /// False once nothing is left to learn.
-  bool learn_kinds(const TableRow& row) {
-    bool is_open = false;
-    for (size_t i = 0; i < fields_.size(); ++i) {
-      const std::string& field = row.fields[fields_[i]];
-      if (!kinds_[i] && !field.empty()) kinds_[i] = !parse_number(field);
-      is_open = is_open || !kinds_[i];
-    }
-    return is_open;
-  }
-
-  /// With their kinds, in the order of fields(); the target is one of them.
-  std::vector<DataColumn> columns(bool one_hot) const {
-    std::vector<DataColumn> out;
-    for (size_t i = 0; i < fields_.size(); ++i) {
-      if (!kinds_[i])
-        fail(ErrorCode::kBadInput, path_, ": column '", printable(header_[fields_[i]]),
-             "' is empty in every row; leave it out with drop=", printable(header_[fields_[i]]));
-      out.push_back({.name = header_[fields_[i]], .is_category = *kinds_[i], .one_hot = one_hot});
-    }
-    return out;
-  }
-  const std::vector<size_t>& fields() const { return fields_; }
-  /// Its place among them.
-  size_t target() const { return static_cast<size_t>(std::find(fields_.begin(), fields_.end(), target_) - fields_.begin()); }
-
- private:
-  size_t position(const std::string& name) const {
-    const auto found = std::find(header_.begin(), header_.end(), name);
-    if (found == header_.end())
-      fail(ErrorCode::kBadInput, path_, ": there is no column '", printable(name), "'", did_you_mean(name, header_),
-           "; columns: ", printable(join(header_, ", ")), separator_hint(header_));
-    return static_cast<size_t>(found - header_.begin());
-  }
-  static bool contains(const std::vector<size_t>& list, size_t at) { return std::find(list.begin(), list.end(), at) != list.end(); }
-
-  std::string path_;
-  std::vector<std::string> header_;
-  size_t target_ = 0;
-  std::vector<size_t> dropped_, fields_;
-  std::vector<std::optional<bool>> kinds_;  // Of each field: whether it is a category.
+/// What is read of a file, and where it stands there; the targets are some of the columns.
+struct ReadColumns {
+  std::vector<DataColumn> columns;
+  std::vector<size_t> fields, targets;
+  TableTask task = TableTask::kClassification;
 };
 
-/// Rows of one or more files under the same columns; the target's cells stand among the others until the end.
+/// Rows of one or more files under the same columns; the targets' cells stand among the others until the end.
 class Rows {
  public:
-  Rows(std::vector<DataColumn> columns, size_t target, bool skip_bad, SkippedData* skipped)
-      : columns_(std::move(columns)), target_(target), skip_bad_(skip_bad), skipped_(skipped), numbers_of_(columns_.size()) {
+  Rows(const ReadColumns& read, bool skip_bad, SkippedData* skipped)
+      : columns_(read.columns),
+        targets_(read.targets),
+        task_(read.task),
+        skip_bad_(skip_bad),
+        skipped_(skipped),
+        is_target_(columns_.size()),
+        numbers_of_(columns_.size()) {
+    for (const size_t target : targets_) is_target_[target] = true;
     for (size_t i = 0; i < columns_.size(); ++i)
       for (const std::string& value : columns_[i].values) numbers_of_[i].emplace(value, numbers_of_[i].size());
   }
@@ -155,19 +95,30 @@ class Rows {
   int64_t num_rows() const { return num_rows_; }
   const std::vector<DataColumn>& columns() const { return columns_; }
 
-  /// Takes the rows out; column `target` is the table's target.
-  Table table(size_t target) {
+  /// Whether a target differs between rows.
+  bool has_something_to_learn() const {
+    return std::any_of(targets_.begin(), targets_.end(), [&](size_t target) {
+      for (size_t at = target; at < cells_.size(); at += columns_.size())
+        if (cells_[at] != cells_[target]) return true;
+      return false;
+    });
+  }
+
+  /// Takes the rows out.
+  Table table() {
+    const size_t width = columns_.size();
     Table out;
-    out.targets.reserve(static_cast<size_t>(num_rows_));
+    out.targets.reserve(static_cast<size_t>(num_rows_) * targets_.size());
     size_t kept = 0;
-    for (size_t at = 0; at < cells_.size(); ++at) {
-      if (at % columns_.size() == target) out.targets.push_back(cells_[at]);
-      else cells_[kept++] = cells_[at];
+    for (size_t row = 0; row < cells_.size(); row += width) {
+      for (const size_t target : targets_) out.targets.push_back(cells_[row + target]);
+      for (size_t i = 0; i < width; ++i)
+        if (!is_target_[i]) cells_[kept++] = cells_[row + i];
     }
     cells_.resize(kept);
     out.cells = std::move(cells_);
-    out.columns = columns_;
-    out.columns.erase(out.columns.begin() + static_cast<std::ptrdiff_t>(target));
+    for (size_t i = 0; i < width; ++i)
+      if (!is_target_[i]) out.columns.push_back(columns_[i]);
     return out;
   }
 
@@ -175,8 +126,9 @@ class Rows {
   /// Error text, or "".
   std::string cell_of(size_t i, const std::string& field, bool learns, double& cell) {
     DataColumn& column = columns_[i];
+    if (is_target_[i] && task_ == TableTask::kLabels) return read_label(column, field, cell);
     if (!column.is_category) return read_cell(column, field, cell);
-    if (i == target_ && field.empty()) return concat(printable(column.name), " is empty, and it is the target");
+    if (is_target_[i] && field.empty()) return concat(printable(column.name), " is empty, and it is the target");
     const auto [found, is_new] = numbers_of_[i].try_emplace(field, column.values.size());
     cell = static_cast<double>(found->second);
     if (!is_new) return "";
@@ -189,6 +141,12 @@ class Rows {
     if (!learns) return read_cell(column, field, cell);
     fail(ErrorCode::kBadInput, "column '", printable(column.name), "' is a category of more than ", most,
          " values; leave it out with drop=", printable(column.name), column.one_hot ? ", or number its values with encode=index" : "");
+  }
+
+  static std::string read_label(const DataColumn& column, const std::string& field, double& cell) {
+    if (read_cell(column, field, cell).empty() && (cell == 0 || cell == 1)) return "";
+    return concat(printable(column.name), field.empty() ? " is empty" : " is '" + printable(field) + "'",
+                  ", expected 0 or 1, as of a label");
   }
 
   std::vector<double> sort_values_of(size_t i) {
@@ -220,9 +178,11 @@ class Rows {
   }
 
   std::vector<DataColumn> columns_;
-  size_t target_;
+  std::vector<size_t> targets_;
+  TableTask task_;
   bool skip_bad_;
   SkippedData* skipped_;
+  std::vector<bool> is_target_;
   std::vector<std::map<std::string, size_t>> numbers_of_;  // Of each category: value to index.
   std::vector<double> cells_;
   int64_t num_rows_ = 0;
@@ -241,52 +201,40 @@ std::vector<size_t> fields_in(const CsvReader& reader, const std::vector<DataCol
   return fields;
 }
 
-/// Numbers become categories or the other way round only where the settings say so.
-bool is_regression(const DataSettings& settings, DataColumn& target) {
-  const std::string task = settings.one_of("task", {"regression", "classification"}, "");
-  if (!target.is_category && task.empty())
-    fail(ErrorCode::kBadInput, "data ", settings.what(), ": the target ", printable(target.name),
-         " is a column of numbers: add task=regression, or task=classification where each number is a class");
-  if (target.is_category && task == "regression")
-    fail(ErrorCode::kBadInput, "data ", settings.what(), ": task=regression needs a target of numbers, and ", printable(target.name),
-         " is a category");
-  if (task != "regression") target.is_category = true;
-  target.one_hot = false;
-  return task == "regression";
-}
-
-/// What is read of a file, and where it stands there; the target is one of the columns.
-struct ReadColumns {
-  std::vector<DataColumn> columns;
-  std::vector<size_t> fields;
-  size_t target = 0;
-  bool regression = false;
-};
-
 ReadColumns learnt_columns(const DataSettings& settings, char separator) {
   CsvReader reader(settings.path(), separator);
-  Columns columns(settings, reader);
+  CsvColumns columns(settings, reader);
   TableRow row;
   while (reader.next(row) && (!row.fault.empty() || columns.learn_kinds(row))) {
   }
   ReadColumns read{columns.columns(settings.one_of("encode", {"onehot", "index"}, "onehot") == "onehot"), columns.fields(),
-                   columns.target(), false};
-  read.regression = is_regression(settings, read.columns[read.target]);
+                   columns.targets(), TableTask::kLabels};
+  if (!has_labels(settings)) read.task = task_of_target(settings, read.columns[read.targets[0]]);
   return read;
 }
 
 /// Those of a trained model, with the values that it knows.
 ReadColumns known_columns(const DataSettings& settings, char separator, const DataDescription& kept) {
   const CsvReader reader(settings.path(), separator);
-  if (!settings.has("target") && !kept.regression)
+  const TableTask task = kept.regression ? TableTask::kRegression : kept.labels ? TableTask::kLabels : TableTask::kClassification;
+  if (has_labels(settings) != kept.labels && settings.has("task"))
+    fail(ErrorCode::kBadInput, "data ", settings.what(), ": task=", settings.text("task"), ", and the model was trained on ",
+         kept.labels ? "labels" : "no labels", "; leave it out");
+  if (!settings.has("target") && task == TableTask::kClassification)
     fail(ErrorCode::kBadInput, "data ", settings.what(),
          ": which column has the classes? Add target=COLUMN; columns: ", printable(join(reader.header(), ", ")));
-  ReadColumns read{kept.columns, {}, kept.columns.size(), kept.regression};
-  DataColumn target{.name = settings.has("target") ? settings.text("target") : kept.targets.at(0).name};
-  target.is_category = !kept.regression;
-  target.values = kept.class_names;
-  target.one_hot = false;
-  read.columns.push_back(std::move(target));
+  std::vector<std::string> names{settings.text("target")};
+  if (kept.labels) names = settings.has("target") ? settings.names("target") : kept.class_names;
+  else if (!settings.has("target")) names = {kept.targets.at(0).name};
+  if (kept.labels && std::ssize(names) != kept.num_outputs)
+    fail(ErrorCode::kBadInput, "data ", settings.what(), ": target=", settings.text("target"), " names ", names.size(),
+         names.size() == 1 ? " label" : " labels", ", and the model was trained on ", kept.num_outputs);
+  ReadColumns read{kept.columns, {}, {}, task};
+  for (const std::string& name : names) {
+    read.targets.push_back(read.columns.size());
+    read.columns.push_back({.name = name, .is_category = task == TableTask::kClassification, .one_hot = false});
+    if (task == TableTask::kClassification) read.columns.back().values = kept.class_names;
+  }
   read.fields = fields_in(reader, read.columns, "the model was trained on");
   return read;
 }
@@ -300,10 +248,11 @@ MeanAndDeviation statistics_of(const std::string& column, const std::vector<int6
 }
 
 /// What the model gets, normalised by `train`'s rows.
-DataDescription describe(const Table& table, const DataColumn& target, bool regression, const std::vector<int64_t>& train) {
+DataDescription describe(const Table& table, const std::vector<DataColumn>& targets, TableTask task, const std::vector<int64_t>& train) {
   DataDescription made;
   made.input = DataDescription::Input::kRow;
-  made.regression = regression;
+  made.regression = task == TableTask::kRegression;
+  made.labels = task == TableTask::kLabels;
   made.columns = table.columns;
   const size_t width = table.columns.size();
   int64_t numbers = 0;
@@ -318,11 +267,12 @@ DataDescription describe(const Table& table, const DataColumn& target, bool regr
   if (numbers > kMaxWidth)
     fail(ErrorCode::kBadInput, "the columns make ", numbers, " numbers a row, more than ", kMaxWidth, "; use encode=index, or drop=");
   made.shape = {numbers};
-  if (!regression) {
-    made.num_outputs = std::ssize(target.values);
-    made.class_names = target.values;
-    return made;
-  }
+  const DataColumn& target = targets.front();
+  if (made.labels)
+    for (const DataColumn& label : targets) made.class_names.push_back(label.name);
+  else made.class_names = target.values;
+  made.num_outputs = std::ssize(made.class_names);
+  if (!made.regression) return made;
   const MeanAndDeviation found = statistics_of(target.name, train, [&](int64_t row) { return table.targets[static_cast<size_t>(row)]; });
   made.num_outputs = 1;
   made.targets = {{target.name, found.mean, found.deviation}};
@@ -342,10 +292,8 @@ DataSet open_csv(const std::string& argument, const DataOptions& options) {
   const char separator = separator_of(settings);
   const DataDescription* const kept = options.kept && options.kept->input == DataDescription::Input::kRow ? options.kept.get() : nullptr;
   const ReadColumns columns = kept ? known_columns(settings, separator, *kept) : learnt_columns(settings, separator);
-  const size_t target = columns.target;
-  const bool regression = columns.regression;
   DataSet data;
-  Rows rows(columns.columns, target, options.skip_bad, &data.skipped);
+  Rows rows(columns, options.skip_bad, &data.skipped);
   CsvReader again(settings.path(), separator);
   rows.read(again, columns.fields, /*learns=*/!kept);
   if (!kept) rows.sort_values();
@@ -353,7 +301,7 @@ DataSet open_csv(const std::string& argument, const DataOptions& options) {
   if (of_first == 0)
     fail(ErrorCode::kBadInput, settings.path(), " has no rows", data.skipped.count == 0 ? "" : " that can be read",
          ": expected at least one after the header");
-  if (!kept && !regression && rows.columns()[target].values.size() < 2)
+  if (!kept && columns.task != TableTask::kRegression && !rows.has_something_to_learn())
     fail(ErrorCode::kBadInput, settings.path(), ": every row has the same ", printable(settings.text("target")),
          ", so there is nothing to learn");
   std::vector<int64_t> end_of{of_first};
@@ -369,9 +317,10 @@ DataSet open_csv(const std::string& argument, const DataOptions& options) {
   const uint64_t seed = seed_of_split(settings, options, settings.has("val"), "val=" + settings.text("val"));
   SplitSamples split{range(0, of_first), range(of_first, end_of[1])};
   if (!settings.has("val")) split = split_by_seed(settings.path(), of_first, options, seed);
-  const DataColumn target_column = rows.columns()[target];
-  const auto table = std::make_shared<const Table>(rows.table(target));
-  const DataDescription description = kept ? *kept : describe(*table, target_column, regression, split.train);
+  std::vector<DataColumn> targets;
+  for (const size_t target : columns.targets) targets.push_back(rows.columns()[target]);
+  const auto table = std::make_shared<const Table>(rows.table());
+  const DataDescription description = kept ? *kept : describe(*table, targets, columns.task, split.train);
   data.train = std::make_shared<TableSource>(table, description, std::move(split.train));
   data.validation = std::make_shared<TableSource>(table, description, std::move(split.validation));
   if (settings.has("test")) data.test = std::make_shared<TableSource>(table, description, range(end_of[1], end_of[2]));

@@ -162,6 +162,42 @@ TEST_CASE("csv data: what is wrong with a row is said with its line, or it is le
                  "too large to be summed"));
 }
 
+TEST_CASE("csv data: labels are columns of 0 and 1, in the order in which the target names them") {
+  TempFolder folder;
+  const std::string path = folder.write("l.csv", "sun,a,rain,b\n1,0.5,0,x\n0,1,1,y\n1,2,1,x\n0,3,0,y\n");
+  const std::string val = folder.write("v.csv", "b,rain,sun,a\nx,1.0,0,2\n");
+  const DataSet data = open_csv(path + ",target=rain+sun,task=labels,val=" + val, {});
+  const DataShape& shape = data.train->shape();
+  CHECK(shape.labels);
+  CHECK(!shape.regression);
+  CHECK(shape.num_classes == 2);
+  CHECK(shape.class_names == std::vector<std::string>{"rain", "sun"});
+  CHECK(shape.input == std::vector<int64_t>{3});
+  const Batch train = all_of(*data.train);
+  CHECK(train.numbers == std::vector<float>{0, 1, 1, 0, 1, 1, 0, 0});
+  CHECK(train.targets.empty());
+  CHECK(train.values[1] == 1);  // Town x of the first row, behind the number.
+  CHECK(all_of(*data.validation).numbers == std::vector<float>{1, 0});
+  // A trained model finds its labels by name, and others where the settings name as many.
+  const auto kept = std::make_shared<const DataDescription>(data.train->describe());
+  CHECK(all_of(*open_csv(path + ",val=" + val, {.kept = kept}).train).numbers == train.numbers);
+  CHECK(all_of(*open_csv(path + ",target=sun+rain,val=" + val, {.kept = kept}).train).numbers ==
+        std::vector<float>{1, 0, 0, 1, 1, 1, 0, 0});
+  const auto refusal = [&](const std::string& more, DataOptions options = {}) { return error_of([&] { open_csv(path + more, options); }); };
+  CHECK(mentions(refusal(",target=sun", {.kept = kept}), "target=sun names 1 label, and the model was trained on 2"));
+  CHECK(mentions(refusal(",target=sun,task=regression", {.kept = kept}),
+                 "task=regression, and the model was trained on labels; leave it out"));
+  CHECK(mentions(refusal(",target=sun+rain"), "there is no column 'sun+rain'; several columns of 0 and 1 are task=labels"));
+  CHECK(mentions(refusal(",target=sun+sun,task=labels"), "target= names 'sun' twice"));
+  CHECK(mentions(refusal(",target=sun,task=labels,category=sun"), "is a label, 0 or 1, and also a category"));
+  CHECK(mentions(refusal(",target=sun+a,task=labels"), "l.csv:2: a is '0.5', expected 0 or 1, as of a label"));
+  CHECK(mentions(refusal(",target=sun+b,task=labels"), "l.csv:2: b is 'x', expected 0 or 1, as of a label"));
+  const std::string slips = folder.write("s.csv", "a,y\n1,1\n2,x\n3,0\n4,\n5,2\n");
+  CHECK(open_csv(slips + ",target=y,task=labels,seed=1", {.skip_bad = true}).skipped.count == 3);
+  CHECK(mentions(error_of([&] { open_csv(folder.write("o.csv", "a,y,z\n1,1,0\n2,1,0\n") + ",target=y+z,task=labels", {}); }),
+                 "every row has the same y+z"));
+}
+
 TEST_CASE("mutation: a table that is damaged is refused with one line, or becomes finite samples") {
   TempFolder folder;
   const std::string whole = houses(12);

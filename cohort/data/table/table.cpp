@@ -50,7 +50,8 @@ MeanAndDeviation mean_and_deviation(const std::vector<int64_t>& rows, const std:
 TableSource::TableSource(std::shared_ptr<const Table> table, DataDescription description, std::vector<int64_t> rows)
     : table_(std::move(table)),
       description_(std::move(description)),
-      shape_{DataShape::Kind::kImage, description_.shape, description_.num_outputs, description_.class_names, description_.regression},
+      shape_{DataShape::Kind::kImage,  description_.shape,      description_.num_outputs,
+             description_.class_names, description_.regression, description_.labels},
       rows_(std::move(rows)) {}
 
 void TableSource::read(std::span<const int64_t> indices, Batch& batch) const {
@@ -64,6 +65,11 @@ void TableSource::read(std::span<const int64_t> indices, Batch& batch) const {
     for (const DataColumn& column : columns) {
       write_cell(column, *cell++, out);
       out += column.width();
+    }
+    if (description_.labels) {
+      const auto num_labels = static_cast<size_t>(description_.num_outputs);
+      std::copy_n(table_->targets.data() + row * num_labels, num_labels, batch.numbers.data() + i * num_labels);
+      continue;
     }
     const double target = table_->targets[row];
     if (description_.regression)

@@ -12,13 +12,11 @@
 
 namespace cohort {
 
-/// Rows x columns that the model reads; a category is the index of its value. One target a row.
+/// Rows x columns that the model reads; a category is the index of its value.
 struct Table {
   std::vector<DataColumn> columns;
   std::vector<double> cells;
-  std::vector<double> targets;  ///< A class's index, or the number.
-
-  int64_t num_rows() const { return std::ssize(targets); }
+  std::vector<double> targets;  ///< A class's index, or the number, of each row; or its labels, as many as the description has.
 };
 
 /// A field as what it is in its column: the number, or the index of its value. Error text where it is neither, else "".

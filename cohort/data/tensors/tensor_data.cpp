@@ -85,7 +85,8 @@ class TensorSource : public DataSource {
   TensorSource(std::shared_ptr<const Part> part, DataDescription description, std::vector<int64_t> samples)
       : part_(std::move(part)),
         description_(std::move(description)),
-        shape_{DataShape::Kind::kImage, description_.shape, description_.num_outputs, description_.class_names, description_.regression},
+        shape_{DataShape::Kind::kImage,  description_.shape,      description_.num_outputs,
+               description_.class_names, description_.regression, description_.labels},
         samples_(std::move(samples)) {}
 
   const DataShape& shape() const override { return shape_; }
@@ -108,7 +109,9 @@ class TensorSource : public DataSource {
         for (int64_t at = group * (elements / groups); at < (group + 1) * (elements / groups); ++at)
           *out++ = static_cast<float>((part_->x.at(sample, at) * unit - mean) / deviation);
       }
-      if (!shape_.regression) batch.targets[i] = static_cast<int64_t>(part_->y.at(sample, 0));
+      if (!shape_.has_numbers()) batch.targets[i] = static_cast<int64_t>(part_->y.at(sample, 0));
+      for (int64_t k = 0; shape_.labels && k < outputs; ++k)
+        batch.numbers[i * static_cast<size_t>(outputs) + static_cast<size_t>(k)] = static_cast<float>(part_->y.at(sample, k));
       for (int64_t k = 0; shape_.regression && k < outputs; ++k) {
         const DataTarget& target = description_.targets[static_cast<size_t>(k)];
         batch.numbers[i * static_cast<size_t>(outputs) + static_cast<size_t>(k)] =
@@ -141,7 +144,20 @@ DataTarget statistics_of(const Array& array, const std::vector<int64_t>& samples
   return out;
 }
 
-/// Samples of a part whose numbers are all finite and whose class exists.
+/// Why the targets of a sample are none; "" where they are.
+std::string fault_of_targets(const Array& y, int64_t sample, const DataDescription& description) {
+  if (description.regression) return "";
+  for (int64_t k = 0; k < y.per_sample; ++k) {
+    const double target = y.at(sample, k);
+    if (description.labels && target != 0 && target != 1)
+      return concat(y.name, ": sample ", sample, " has ", target, " for label ", k, ", expected 0 or 1");
+    if (!description.labels && !(target >= 0 && target < static_cast<double>(description.num_outputs)))
+      return concat(y.name, ": sample ", sample, " has the class ", target, ", expected 0 to ", description.num_outputs - 1);
+  }
+  return "";
+}
+
+/// Samples of a part whose numbers are all finite and whose targets are some.
 std::vector<int64_t> good_samples(const Part& part, const DataDescription& description, const DataOptions& options, SkippedData& skipped) {
   std::vector<int64_t> good;
   for (int64_t sample = 0; sample < part.x.num_samples(); ++sample) {
@@ -149,9 +165,7 @@ std::vector<int64_t> good_samples(const Part& part, const DataDescription& descr
     for (const Array* array : {&part.x, &part.y})
       for (int64_t at = 0; at < array->per_sample && fault.empty() && !is_whole(array->dtype); ++at)
         if (!std::isfinite(array->at(sample, at))) fault = concat(array->name, ": sample ", sample, " is not finite at element ", at);
-    if (!description.regression && fault.empty())
-      if (const double label = part.y.at(sample, 0); !(label >= 0 && label < static_cast<double>(description.num_outputs)))
-        fault = concat(part.y.name, ": sample ", sample, " has the class ", label, ", expected 0 to ", description.num_outputs - 1);
+    if (fault.empty()) fault = fault_of_targets(part.y, sample, description);
     if (fault.empty()) {
       good.push_back(sample);
     } else if (options.skip_bad) {
@@ -172,20 +186,25 @@ DataDescription form_of(const DataSettings& settings, const Part& part) {
   const bool is_picture = part.x.dtype == DType::kU8 && made.shape.size() == 3 && (made.shape[0] == 1 || made.shape[0] == 3);
   made.input = is_picture ? DataDescription::Input::kPicture : DataDescription::Input::kTensor;
   const bool whole = is_whole(part.y.dtype);
-  const std::string task = settings.one_of("task", {"classification", "regression"}, "");
+  const std::string task = settings.one_of("task", {"classification", "regression", "labels"}, "");
+  made.labels = task == "labels";
   made.regression = task.empty() ? !whole : task == "regression";
-  if (!made.regression && !whole)
+  if (!made.regression && !made.labels && !whole)
     fail(ErrorCode::kBadInput, "data ", settings.what(), ": task=classification needs whole numbers, and ", part.y.name, " holds ",
          dtype_name(part.y.dtype));
   made.num_outputs = part.y.per_sample;
-  if (made.regression) {
+  if (made.regression || made.labels) {
     if (settings.has("classes"))
-      fail(ErrorCode::kBadInput, "data ", settings.what(), ": classes= is of a classification, and ", part.y.name,
-           " holds numbers to predict");
+      fail(ErrorCode::kBadInput, "data ", settings.what(), ": classes= is of a classification, and ", part.y.name, " holds ",
+           made.labels ? "labels" : "numbers to predict");
+    if (made.labels && made.num_outputs > kMaxClasses)
+      fail(ErrorCode::kBadInput, part.y.name, " has the shape ", shape_text(part.y.shape), ": expected at most ", kMaxClasses,
+           " labels a sample");
     return made;
   }
   if (made.num_outputs != 1)
-    fail(ErrorCode::kBadInput, part.y.name, " has the shape ", shape_text(part.y.shape), ": expected one class a sample");
+    fail(ErrorCode::kBadInput, part.y.name, " has the shape ", shape_text(part.y.shape),
+         ": expected one class a sample; columns of 0 and 1 are task=labels");
   double largest = 0;
   for (int64_t sample = 0; sample < part.y.num_samples(); ++sample) largest = std::max(largest, part.y.at(sample, 0));
   if (largest >= kMaxClasses)
@@ -200,7 +219,7 @@ void add_statistics(DataDescription& made, const DataSettings& settings, const P
   const std::string how = settings.one_of("normalise", {"channel", "all", "none"}, by_channel ? "channel" : "all");
   const int64_t groups = how == "none" ? 0 : how == "all" ? 1 : made.shape[0], elements = part.x.per_sample;
   const bool knows = kept && kept->shape == made.shape && std::ssize(kept->mean) == groups && kept->regression == made.regression &&
-                     kept->num_outputs == made.num_outputs && kept->input == made.input;
+                     kept->labels == made.labels && kept->num_outputs == made.num_outputs && kept->input == made.input;
   if (knows) {
     made.mean = kept->mean, made.deviation = kept->deviation, made.targets = kept->targets;
     return;

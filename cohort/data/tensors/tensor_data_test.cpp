@@ -132,6 +132,43 @@ TEST_CASE("tensor data: what does not fit is refused by file and sample, or left
   CHECK(mentions(refusal(), "y.npy: sample 1 has the class -1, expected 0 to 1"));
 }
 
+TEST_CASE("tensor data: labels are rows of 0 and 1 of any type") {
+  TempFolder folder;
+  folder.write("x.npy", npy<float>("<f4", "(4, 1)", {1, 2, 3, 4}));
+  const std::vector<float> expected{1, 0, 0, 0, 1, 1, 1, 1};
+  const auto refusal = [&](const std::string& more) { return error_of([&] { open_npy(folder.path() + more, {}); }); };
+  const auto numbers = [&] {
+    const DataSet data = open_npy(folder.path() + ",task=labels,seed=1", {.validation_samples = 1});
+    CHECK(data.train->shape().labels);
+    CHECK(data.train->shape().num_classes == 2);
+    // In the order of the samples, by their inputs.
+    std::vector<float> out(8);
+    for (const DataSource* part : {data.train.get(), data.validation.get()}) {
+      const Batch batch = all_of(*part);
+      const DataDescription description = part->describe();
+      for (size_t i = 0; i < batch.values.size(); ++i) {
+        const auto sample =
+            static_cast<size_t>(std::lround(static_cast<double>(batch.values[i]) * description.deviation[0] + description.mean[0] - 1));
+        std::copy_n(batch.numbers.begin() + 2 * static_cast<std::ptrdiff_t>(i), 2, out.begin() + 2 * static_cast<std::ptrdiff_t>(sample));
+      }
+    }
+    return out;
+  };
+  folder.write("y.npy", npy<uint8_t>("|b1", "(4, 2)", {1, 0, 0, 0, 1, 1, 1, 1}));
+  CHECK(numbers() == expected);
+  folder.write("y.npy", npy<int64_t>("<i8", "(4, 2)", {1, 0, 0, 0, 1, 1, 1, 1}));
+  CHECK(numbers() == expected);
+  CHECK(mentions(refusal(""), "expected one class a sample; columns of 0 and 1 are task=labels"));
+  CHECK(mentions(refusal(",task=labels,classes=2"), "classes= is of a classification, and "));
+  folder.write("y.npy", npy<float>("<f4", "(4, 2)", {1, 0, 0, 0, 1, 1, 1, 1}));
+  CHECK(numbers() == expected);
+  folder.write("y.npy", npy<float>("<f4", "(4, 2)", {1, 0, 0, 0, 1, 0.5F, 1, 1}));
+  CHECK(mentions(refusal(",task=labels"), "y.npy: sample 2 has 0.5 for label 1, expected 0 or 1"));
+  folder.write("y.npy", npy<uint8_t>("|u1", "(4, 2)", {1, 0, 0, 0, 1, 2, 1, 1}));
+  CHECK(mentions(refusal(",task=labels"), "y.npy: sample 2 has 2 for label 1, expected 0 or 1"));
+  CHECK(open_npy(folder.path() + ",task=labels", {.skip_bad = true}).skipped.count == 1);
+}
+
 TEST_CASE("mutation: an array that is damaged is refused with one line, or becomes samples") {
   TempFolder folder;
   const std::string x = npy("<f4", "(6, 2)", counting<float>(12)), y = npy<int64_t>("<i8", "(6,)", {0, 1, 0, 1, 0, 1});
