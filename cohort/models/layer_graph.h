@@ -91,7 +91,7 @@ class COHORT_API LayerGraph : public torch::nn::Module {
     loss_name_ = loss ? std::move(name) : "";
     loss_ = std::move(loss);
   }
-  /// "own", "mse" where the data is a regression, or "": the cross-entropy.
+  /// "own", "mse" where the data is a regression, "binary" where it has labels, or "": the cross-entropy.
   const std::string& loss_name() const { return loss_name_; }
 
   /// Granularity of a model whose batch may not be divided at all (batch norm over the whole batch).

@@ -10,6 +10,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/data/model/model_specification.h"
 #include "cohort/models/families.h"
+#include "cohort/models/loss/binary_cross_entropy.h"
 #include "cohort/models/loss/mean_squared_error.h"
 #include "cohort/models/model_errors.h"
 
@@ -88,6 +89,7 @@ std::shared_ptr<LayerGraph> build_model(const std::string& specification, const 
   if (!model.graph || model.graph->layers().empty()) fail(ErrorCode::kBadInput, "model ", parsed.name, ": its factory made no layers");
   model.graph->set_title("model " + parsed.name);
   if (data.regression && !model.graph->loss()) model.graph->set_loss(mean_squared_error, "mse");
+  if (data.labels && !model.graph->loss()) model.graph->set_loss(binary_cross_entropy, "binary");
   return std::move(model.graph);
 }
 

@@ -7,6 +7,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/strict_json.h"
+#include "cohort/models/loss/binary_cross_entropy.h"
 #include "cohort/models/loss/mean_squared_error.h"
 #include "cohort/models/model_errors.h"
 
@@ -35,6 +36,8 @@ void set_named_loss(LayerGraph& model, const std::string& name, const DataShape&
          " has a loss of its own; leave it out");
   if (data.regression && name != "mse")
     fail(ErrorCode::kBadInput, name_settings("--loss "), name, " is for classes, and these data have numbers to predict; use mse");
+  if (data.labels && name != "binary")
+    fail(ErrorCode::kBadInput, name_settings("--loss "), name, " is not for labels, of which a sample has any number; use binary");
   const int64_t num_classes = data.num_classes;
   if (name == "mse" && !data.regression) {
     model.set_loss(
@@ -45,6 +48,8 @@ void set_named_loss(LayerGraph& model, const std::string& name, const DataShape&
         name);
   } else if (name == "mse") {
     model.set_loss(mean_squared_error, name);
+  } else if (data.labels) {
+    model.set_loss(binary_cross_entropy, name);
   } else if (name == "binary") {
     model.set_loss(
         [num_classes](const at::Tensor& output, const at::Tensor& target) {

@@ -5,7 +5,8 @@
 //   cross-entropy   of a softmax over the classes; for classes the one that is meant where nothing is said
 //   mse             squared error: of a regression the one that is meant where nothing is said; of classes, of the scores against 1 for the
 //                   right class and 0 for the others (Hui and Belkin 2021, "Evaluation of neural architectures trained with square loss")
-//   binary          of classes: each score is a yes or no of its own, cross-entropy of a sigmoid, mean over the classes
+//   binary          each score is a yes or no of its own, cross-entropy of a sigmoid, mean over the scores; of labels the one that is meant
+//                   where nothing is said
 
 #include <string>
 

@@ -1,5 +1,7 @@
 #include "cohort/models/loss/named_losses.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
@@ -15,6 +17,7 @@ using namespace cohort;
 namespace {
 
 const DataShape kClasses{.input = {4}, .num_classes = 3};
+const DataShape kLabels{.input = {4}, .num_classes = 3, .labels = true};
 const DataShape kNumbers{.input = {4}, .num_classes = 1, .regression = true};
 
 std::shared_ptr<LayerGraph> model_on(const DataShape& data, const std::string& loss) {
@@ -40,6 +43,11 @@ TEST_CASE("named losses: each is its formula, by hand") {
   CHECK(!model_on(kClasses, "cross-entropy")->loss());
   CHECK(!model_on(kClasses, "auto")->loss());
   CHECK(model_on(kNumbers, "mse")->loss_name() == "mse");
+  const at::Tensor labels = target.unsqueeze(1).eq(at::arange(3)).to(at::kFloat);
+  for (const char* name : {"auto", "binary"}) {
+    CHECK(model_on(kLabels, name)->loss()(scores, labels).item<double>() == doctest::Approx(logs / 15).epsilon(1e-5));
+    CHECK(model_on(kLabels, name)->loss_name() == "binary");
+  }
 }
 
 TEST_CASE("named losses: parts of a batch, weighted by their samples, add up to the whole; rows of text are targets each") {
@@ -57,6 +65,9 @@ TEST_CASE("named losses: parts of a batch, weighted by their samples, add up to 
 TEST_CASE("named losses: what does not go together is refused") {
   CHECK(error_of([] { model_on(kClasses, "hinge"); }) == "--loss \"hinge\" is none of: auto, cross-entropy, mse, binary");
   CHECK(error_of([] { model_on(kNumbers, "binary"); }).find("numbers to predict; use mse") != std::string::npos);
+  for (const char* name : {"mse", "cross-entropy"})
+    CHECK(error_of([&] { model_on(kLabels, name); }).find("is not for labels, of which a sample has any number; use binary") !=
+          std::string::npos);
   const std::shared_ptr<LayerGraph> own = build_model("fc:hidden=4", kClasses, 1);
   own->set_loss([](const at::Tensor& output, const at::Tensor&) { return output.mean(); });
   CHECK(error_of([&] { set_named_loss(*own, "mse", kClasses); }).find("has a loss of its own") != std::string::npos);

@@ -22,7 +22,7 @@
 namespace cohort {
 namespace {
 
-enum class Kind { kClasses, kNumbers };
+enum class Kind { kClasses, kNumbers, kLabels };
 
 struct Known {
   Kind kind;
@@ -144,17 +144,27 @@ std::vector<std::string> names_for(Kind kind) {
   return names;
 }
 
+/// What there is for data of that kind.
+std::string list_for(Kind kind) {
+  const std::vector<std::string> names = names_for(kind);
+  return names.empty() ? "; for these data there is none but what COHORT_METRIC registers"
+                       : "; for these data there are: " + join(names, " ");
+}
+
 NamedMetric named_metric(const std::string& name, const DataShape& data) {
-  const Kind kind = data.regression ? Kind::kNumbers : Kind::kClasses;
+  const Kind kind = data.regression ? Kind::kNumbers : data.labels ? Kind::kLabels : Kind::kClasses;
   const auto known = known_metrics().find(name);
   const auto own = own_metrics().find(name);
   if (known == known_metrics().end() && own == own_metrics().end())
     fail(ErrorCode::kBadInput, name_settings("--metrics "), quote_text(name), " is no metric", did_you_mean(name, names_for(kind)),
-         "; for these data there are: ", join(names_for(kind), " "));
+         list_for(kind));
   if (own == own_metrics().end() && known->second.kind != kind)
-    fail(ErrorCode::kBadInput, name_settings("--metrics "), name, " is of ",
-         data.regression ? "classes, and these data have numbers to predict" : "numbers, and these data have classes",
-         "; for these data there are: ", join(names_for(kind), " "));
+    fail(ErrorCode::kBadInput, name_settings("--metrics "), name,
+         known->second.kind == Kind::kNumbers ? " is of numbers" : " is of classes", ", and these data have ",
+         data.regression ? "numbers to predict"
+         : data.labels   ? "labels"
+                         : "classes",
+         list_for(kind));
   NamedMetric metric = own != own_metrics().end() ? own_metric(name, own->second) : known->second.make(data.num_classes);
   metric.name = name;
   return metric;

@@ -25,8 +25,8 @@ namespace cohort {
 struct NamedMetric {
   std::string name;
   int64_t num_sums = 0;
-  /// Adds a chunk to `sums`. Scores {targets, classes}, or of a regression numbers {targets}, and the targets {targets}: float32 or int64
-  /// in host memory.
+  /// Adds a chunk to `sums`. Scores {targets, classes}, or of a regression numbers and of labels scores {targets}, and the targets
+  /// {targets}: float32 or int64 in host memory.
   std::function<void(const at::Tensor& output, const at::Tensor& target, double* sums)> add;
   std::function<double(const double* sums)> value;  ///< NaN where it is not defined.
 };

@@ -11,8 +11,8 @@
 namespace cohort {
 
 /// What a metric of one's own gives of a chunk: a number for each target, in the order of these; the metric is their mean over all. Called
-/// with scores {targets, classes}, or of a regression numbers {targets}, float32, and the targets {targets}, int64 or float32, in host
-/// memory; by one thread a process.
+/// with scores {targets, classes}, or of a regression numbers {targets} and of labels scores {targets}, sample after sample, float32, and
+/// the targets {targets}, int64 or float32, in host memory; by one thread a process.
 using MetricFunction = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>;
 
 /// Registers `name`; Error(kBadInput) when it is taken, or is no name. Call before run_cli(); not thread-safe.
