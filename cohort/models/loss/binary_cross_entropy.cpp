@@ -13,7 +13,9 @@ at::Tensor binary_cross_entropy(const at::Tensor& output, const at::Tensor& targ
     fail(ErrorCode::kBadInput, "the binary cross-entropy got the output ", describe_form(output), " and the targets ",
          describe_form(target),
          "; let the last layer give one score for each label of a sample (COHORT_MODEL: options.data().num_classes)");
-  return at::binary_cross_entropy_with_logits(output.to(at::kFloat).reshape_as(target), target, {}, {}, at::Reduction::Mean);
+  // A model in double stays in it: `verify` tells by its gradients whether dividing a batch matters.
+  const at::ScalarType type = output.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return at::binary_cross_entropy_with_logits(output.to(type).reshape_as(target), target.to(type), {}, {}, at::Reduction::Mean);
 }
 
 }  // namespace cohort

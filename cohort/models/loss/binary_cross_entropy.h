@@ -16,7 +16,8 @@
 
 namespace cohort {
 
-/// One number, fp32. Both of as many numbers, the target's floating-point. Error(kBadInput) where they are not.
+/// One number, fp32, or double of an output in double. Both of as many numbers, the target's floating-point. Error(kBadInput) where they
+/// are not.
 at::Tensor binary_cross_entropy(const at::Tensor& output, const at::Tensor& target);
 
 }  // namespace cohort
