@@ -120,13 +120,14 @@ void check_space(const StudySpec& spec, const SearchSpace& space) {
 void check_goal(const StudySpec& spec, const GoalSpec& goal) {
   std::vector<std::string> measured = {"val_loss"};
   if (!spec.is_noisy_quadratic()) {
-    measured.emplace_back("val_error");
-    if (spec.evaluate_train) measured.insert(measured.end(), {"train_loss", "train_error"});
+    measured.insert(measured.end(), {"val_error", "val_precision"});
+    if (spec.evaluate_train) measured.insert(measured.end(), {"train_loss", "train_error", "train_precision"});
   }
   if (!contains(measured, name_of(goal.metric))) {
     fail(ErrorCode::kBadInput, "goal ", goal.text(), ": this study does not measure ", name_of(goal.metric),
          "; measured: ", join(measured, " "),
-         spec.evaluate_train || spec.is_noisy_quadratic() ? "" : " (with evaluate_train = true also train_loss train_error)");
+         spec.evaluate_train || spec.is_noisy_quadratic() ? ""
+                                                          : " (with evaluate_train = true also train_loss train_error train_precision)");
   }
   if (!std::isfinite(goal.value)) fail(ErrorCode::kBadInput, "goal ", goal.text(), ": the value is not finite");
 }

@@ -37,7 +37,7 @@ struct StudySpec {
   uint64_t seed = 1;  ///< Of the points; trial i starts from weights and data order of (seed, i), the same at every batch size.
   double evaluation_ratio = 1.05;  ///< Next evaluated step = ceil(ratio x step), at least step + 1.
   bool evaluate_train = false;     ///< Also on as many training samples as there are for validation.
-  bool evaluate_test = false;      ///< Also on the test split, wherever val_loss or val_error is better than ever before in the trial.
+  bool evaluate_test = false;      ///< Also on the test split, wherever a metric of validation is better than ever before in the trial.
   int64_t max_draws_factor = 10;   ///< Points drawn at most: this x trials (a space in which everything diverges must end).
   double diverged_above = 1e4;     ///< A training loss (nats) above this, or one that is not finite, ends a trial as infeasible.
   // [censoring]

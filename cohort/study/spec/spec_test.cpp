@@ -116,11 +116,13 @@ TEST_CASE("spec: what contradicts itself is refused with a sentence") {
   refused(spec, "both fixed in [workload] and searched");
   spec = spec_of("sgd", {rate});
   spec.goals = {{kTrainLoss, 0.5}};
-  refused(spec, "does not measure train_loss; measured: val_loss val_error (with evaluate_train = true");
+  refused(spec, "does not measure train_loss; measured: val_loss val_error val_precision (with evaluate_train = true");
   spec.evaluate_train = true;
   CHECK(error_of(spec) == "");
-  spec.goals = {{kValPrecision, 0.5}};
-  refused(spec, "does not measure val_precision");
+  spec.goals = {{kValPrecision, 0.5}, {kTrainPrecision, 0.5}};  // Whether the data have labels is known once they are open.
+  CHECK(error_of(spec) == "");
+  spec.goals = {{kTestPrecision, 0.5}};
+  refused(spec, "does not measure test_precision");
   spec.goals = {};
   refused(spec, "at least one goal");
   spec = spec_of("sgd", {rate});

@@ -1,8 +1,8 @@
 // A trial from its first to its last step. Steps: (1) build the model from the order's seed and adopt its weights; (2) go on from the
 // snapshot, where there is one: its measurements are given to the watch again; (3) until the budget: compute (trial_step.h), judge the loss
 // before it is applied, update, and at the steps of the grid evaluate and ask the watch how far the trial is wanted.
-// Where the study looks at the test split, it does so at the evaluations that are better than all before in their trial, by loss or by
-// error: of those is any that a best value within a budget may be at, whatever the goal; the others cost nothing.
+// Where the study looks at the test split, it does so at the evaluations that are better than all before in their trial, by loss, error or
+// precision: of those is any that a best value within a budget may be at, whatever the goal; the others cost nothing.
 //
 // A team. Every rank sees the same summed loss and the same sums of an evaluation, so all judge alike; what rank 0 alone knows (the watch's
 // answer, the snapshot) it broadcasts, one small exchange an evaluation. A step costs one all-reduce.
@@ -56,10 +56,12 @@ std::string describe_trial(const study::StudySpec& spec, const TrialOrder& order
 
 bool is_better_than_all(const Measurement& measurement, const std::vector<Measurement>& before) {
   const auto is_best = [&](study::Metric metric) {
-    return std::none_of(before.begin(), before.end(),
-                        [&](const Measurement& one) { return one.values[metric] <= measurement.values[metric]; });
+    const double sign = higher_is_better(metric) ? -1 : 1;
+    return !std::isnan(measurement.values[metric]) && std::none_of(before.begin(), before.end(), [&](const Measurement& one) {
+      return sign * one.values[metric] <= sign * measurement.values[metric];
+    });
   };
-  return is_best(study::kValLoss) || is_best(study::kValError);
+  return is_best(study::kValLoss) || is_best(study::kValError) || is_best(study::kValPrecision);
 }
 
 class ModelRunner : public study::TrialRunner {
@@ -160,11 +162,13 @@ Measurement ModelRunner::measure_model(int64_t step) {
   const TrialEvaluation validation = evaluate_trial(step_.model(), evaluation_chain_.get(), data_->validation, num_validation, team_);
   measurement.values[study::kValLoss] = validation.loss;
   measurement.values[study::kValError] = validation.error;
+  measurement.values[study::kValPrecision] = validation.precision;
   if (spec_.evaluate_train) {
     const TrialEvaluation train =
         evaluate_trial(step_.model(), evaluation_chain_.get(), data_->train, std::min(num_validation, data_->train.num_samples()), team_);
     measurement.values[study::kTrainLoss] = train.loss;
     measurement.values[study::kTrainError] = train.error;
+    measurement.values[study::kTrainPrecision] = train.precision;
   }
   return measurement;
 }
@@ -173,6 +177,7 @@ void ModelRunner::measure_test(Measurement& measurement) {
   const TrialEvaluation test = evaluate_trial(step_.model(), evaluation_chain_.get(), *data_->test, data_->test->num_samples(), team_);
   measurement.values[study::kTestLoss] = test.loss;
   measurement.values[study::kTestError] = test.error;
+  measurement.values[study::kTestPrecision] = test.precision;
 }
 
 /// Gives the watch the measurements from `first` on. Returns the step at which the trial is to stop, or -1.

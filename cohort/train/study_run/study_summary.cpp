@@ -35,16 +35,20 @@ std::string halving_warning() {
 }
 
 std::string trial_line(int64_t batch_size, const study::Trial& trial) {
-  double best = std::nan("");
-  for (const study::Measurement& measurement : trial.measurements) best = std::fmin(best, measurement.values[study::kValError]);
-  const Json line{{"event", "trial"},
-                  {"batch_size", batch_size},
-                  {"trial", trial.id},
-                  {"status", name_of(trial.status)},
-                  {"steps", trial.steps},
-                  {"seconds", finite_json(trial.seconds)},
-                  {"parameters", trial.parameters},
-                  {"best_val_error", finite_json(best)}};
+  double best = std::nan(""), best_precision = std::nan("");
+  for (const study::Measurement& measurement : trial.measurements) {
+    best = std::fmin(best, measurement.values[study::kValError]);
+    best_precision = std::fmax(best_precision, measurement.values[study::kValPrecision]);
+  }
+  Json line{{"event", "trial"},
+            {"batch_size", batch_size},
+            {"trial", trial.id},
+            {"status", name_of(trial.status)},
+            {"steps", trial.steps},
+            {"seconds", finite_json(trial.seconds)},
+            {"parameters", trial.parameters},
+            {"best_val_error", finite_json(best)}};
+  if (std::isfinite(best_precision)) line["best_val_precision"] = best_precision;
   return line.dump();
 }
 

@@ -114,7 +114,7 @@ const TrialWeights::Segment* segment_of(const TrialWeights& weights, const at::T
 }  // namespace
 
 std::unique_ptr<DenseChain> DenseChain::make(const LayerGraph& model, const DataShape& shape, const TrialWeights& weights) {
-  if (shape.kind != DataShape::Kind::kImage || shape.targets_per_sample() != 1 || shape.regression) return nullptr;
+  if (shape.kind != DataShape::Kind::kImage || shape.targets_per_sample() != 1 || shape.has_numbers()) return nullptr;
   auto chain = std::make_unique<DenseChain>();
   int64_t width = shape.input_elements();
   bool is_flat = shape.input.size() == 1;

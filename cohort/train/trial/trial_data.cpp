@@ -54,7 +54,7 @@ TrialSamples::TrialSamples(std::shared_ptr<const DataSource> source, int64_t num
     : source_(std::move(source)), num_samples_(checked_samples(*source_, num_samples)) {
   constexpr int64_t kChunk = 1024, kFloatBytes = 4;
   const int64_t elements = shape().input_elements();
-  if (shape().kind != DataShape::Kind::kImage || shape().targets_per_sample() != 1 || shape().regression) return;
+  if (shape().kind != DataShape::Kind::kImage || shape().targets_per_sample() != 1 || shape().has_numbers()) return;
   if (num_samples_ > max_resident_bytes / kFloatBytes / std::max<int64_t>(1, elements)) return;
   values_ = at::empty({num_samples_, elements}, at::kFloat);
   advise_large_pages(values_);
@@ -125,12 +125,26 @@ TrialDataOptions trial_data_options(const study::StudySpec& spec) {
   return {.train_samples = spec.train_samples, .with_test = spec.evaluate_test};
 }
 
+/// A precision is of labels, whose loss has no targets to smooth.
+static void check_measured(const study::StudySpec& spec, const DataShape& shape) {
+  for (const study::GoalSpec& goal : spec.goals)
+    if (study::higher_is_better(goal.metric) && !shape.labels)
+      fail(ErrorCode::kBadInput, "goal ", goal.text(), ": a precision is of labels (task=labels), and data ", spec.data,
+           " has one class for each target; use val_error");
+  for (const study::BatchSpec& batch : spec.batches)
+    for (const study::Metaparameter& parameter : batch.space)
+      if (parameter.name == "label_smoothing" && shape.labels)
+        fail(ErrorCode::kBadInput, "label_smoothing is about the cross-entropy of classes, and data ", spec.data,
+             " has labels; leave it out");
+}
+
 std::shared_ptr<LayerGraph> build_trial_model(const study::StudySpec& spec, const DataShape& shape, uint64_t seed) {
   std::shared_ptr<LayerGraph> model = build_model(spec.model, shape, seed);
   if (shape.regression)
     fail(ErrorCode::kBadInput, "data ", spec.data,
          " is a regression, and a study measures the cross-entropy and its error; use train, or task=classification");
-  if (model->loss())
+  check_measured(spec, shape);
+  if (model->loss() && !(shape.labels && model->loss_name() == "binary"))
     fail(ErrorCode::kBadInput, "model ", spec.model,
          " has a loss of its own, and a study measures the cross-entropy and its error; use train, or a model without a loss of its own");
   return model;

@@ -20,8 +20,8 @@ namespace cohort {
 /// The first samples of a source. Immutable: any number of threads, and ranks forked later, read one copy.
 class TrialSamples {
  public:
-  /// Pictures are read now into a flat array when they take at most `max_resident_bytes`; larger sets, and text (whose source gathers from
-  /// bytes), are read from the source batch by batch. `num_samples` 0: all.
+  /// Pictures are read now into a flat array when they take at most `max_resident_bytes`; larger sets, those with labels, and text (whose
+  /// source gathers from bytes), are read from the source batch by batch. `num_samples` 0: all.
   TrialSamples(std::shared_ptr<const DataSource> source, int64_t num_samples, int64_t max_resident_bytes);
 
   const DataShape& shape() const { return source_->shape(); }
@@ -45,7 +45,7 @@ class TrialBatch {
   void view(const TrialSamples& samples, int64_t begin, int64_t end);
 
   const at::Tensor& input() const { return input_; }    ///< {samples, ...shape.input}: floats, or int64 bytes.
-  const at::Tensor& target() const { return target_; }  ///< {samples} or {samples, context}, int64.
+  const at::Tensor& target() const { return target_; }  ///< {samples} or {samples, context}, int64; {samples, labels}, float.
   int64_t num_samples() const { return input_.defined() ? input_.size(0) : 0; }
 
  private:
@@ -72,8 +72,8 @@ struct COHORT_PROGRAM_API TrialData {
 
 TrialDataOptions trial_data_options(const study::StudySpec& spec);
 
-/// The model of a study's trials. Error(kBadInput) as build_model() has it, and for one with a loss of its own: a study measures the
-/// cross-entropy.
+/// The model of a study's trials. Error(kBadInput) as build_model() has it, for one with a loss of its own (a study measures the
+/// cross-entropy), and where the spec asks for what such data have not: a precision, targets to smooth.
 std::shared_ptr<LayerGraph> build_trial_model(const study::StudySpec& spec, const DataShape& shape, uint64_t seed);
 
 }  // namespace cohort

@@ -7,6 +7,9 @@
 
 #include <algorithm>
 
+#include "cohort/models/metric/average_precision.h"
+#include "cohort/train/batch_tensors.h"
+
 namespace cohort {
 namespace {
 
@@ -21,6 +24,13 @@ LossSums evaluate_graph(LayerGraph& model, const TrialBatch& batch) {
           static_cast<double>(target.numel()) - logits.argmax(-1).eq(target).sum().item<double>()};
 }
 
+LossSums evaluate_labels(LayerGraph& model, const TrialBatch& batch, int64_t first, LabelScores& scores) {
+  const at::Tensor output = model.forward(batch.input()), target = batch.target();
+  const double loss = mean_loss(model, output, target).item<double>();
+  scores.add(first, output, target);
+  return {loss * static_cast<double>(target.numel()), output.gt(0).reshape_as(target).ne(target.gt(0)).sum().item<double>()};
+}
+
 }  // namespace
 
 TrialEvaluation evaluate_trial(LayerGraph& model, DenseChain* chain, const TrialSamples& samples, int64_t num_samples, Group& team) {
@@ -30,10 +40,14 @@ TrialEvaluation evaluate_trial(LayerGraph& model, DenseChain* chain, const Trial
   const at::Tensor sums = at::zeros({2 * num_chunks}, at::kDouble);
   double* const sum = sums.mutable_data_ptr<double>();
   TrialBatch batch;
+  const DataShape& shape = samples.shape();
+  LabelScores scores(num_samples, shape.num_classes);
   if (!chain) model.eval();
   for (int64_t i = team.rank(); i < num_chunks; i += team.size()) {
     batch.view(samples, i * chunk, std::min(num_samples, (i + 1) * chunk));
-    const LossSums of_chunk = chain ? chain->evaluate(batch.input(), batch.target()) : evaluate_graph(model, batch);
+    const LossSums of_chunk = chain          ? chain->evaluate(batch.input(), batch.target())
+                              : shape.labels ? evaluate_labels(model, batch, i * chunk, scores)
+                                             : evaluate_graph(model, batch);
     sum[2 * i] = of_chunk.loss;
     sum[2 * i + 1] = of_chunk.num_wrong;
   }
@@ -44,8 +58,10 @@ TrialEvaluation evaluate_trial(LayerGraph& model, DenseChain* chain, const Trial
     loss += sum[2 * i];
     num_wrong += sum[2 * i + 1];
   }
-  const auto num_targets = static_cast<double>(num_samples * samples.shape().targets_per_sample());
-  return {loss / num_targets, num_wrong / num_targets};
+  const auto num_targets = static_cast<double>(num_samples * shape.targets_per_sample());
+  TrialEvaluation evaluation{loss / num_targets, num_wrong / num_targets};
+  if (shape.labels) evaluation.precision = scores.mean_average_precision(team);
+  return evaluation;
 }
 
 }  // namespace cohort

@@ -2,6 +2,7 @@
 // Loss and error of a trial's model over many samples, divided over its team.
 
 #include <cstdint>
+#include <limits>
 
 #include "cohort/comm/group.h"
 #include "cohort/models/layer_graph.h"
@@ -12,7 +13,8 @@ namespace cohort {
 
 struct TrialEvaluation {
   double loss = 0;   ///< Mean cross-entropy over all targets, without label smoothing.
-  double error = 0;  ///< Share of targets whose likeliest class is wrong.
+  double error = 0;  ///< Share of targets whose likeliest class is wrong; of labels, whose score is on the wrong side of 0.
+  double precision = std::numeric_limits<double>::quiet_NaN();  ///< Of labels the mean average precision; else NaN.
 };
 
 /// The first `num_samples` samples. Collective; the same bits on every rank and, for equal weights, for every size of the team: chunks do
