@@ -193,6 +193,12 @@ TEST_CASE("goals and injections") {
   CHECK(goal.reached({{"val_error", 0.11}}));
   CHECK_FALSE(goal.reached({{"val_error", 0.12}}));
   CHECK_FALSE(goal.reached({{"val_loss", 0.1}}));
+  CHECK(parse_goal("val_precision>0.31").reached({{"val_precision", 0.32}}));
+  CHECK_FALSE(parse_goal("val_precision>0.31").reached({{"val_precision", 0.31}}));
+  CHECK_FALSE(parse_goal("val_precision>0.31").reached({{"val_precision", std::nan("")}}));
+  CHECK(error_of([] { parse_goal("val_precision<0.31"); }).ends_with("higher is better for a precision; use val_precision>0.31"));
+  CHECK(error_of([] { parse_goal("val_precision>1"); }).find("so this is never so") != std::string::npos);
+  CHECK(error_of([] { parse_goal("val_precision>-1"); }).find("so this is always so") != std::string::npos);
   const std::vector<InjectedFault> faults = parse_faults("slow:1:2.5,pause:0:0.2,kill:2:7");
   CHECK(injection_for_rank(faults, 0).pause_seconds == 0.2);
   CHECK(injection_for_rank(faults, 1).slow_factor == 2.5);

@@ -127,7 +127,8 @@ struct DoneRecord {
   static constexpr char kEvent[] = "done";
   int64_t step = 0;
   double loss = kUnknown, val_loss = kUnknown, val_error = kUnknown;
-  double seconds = kUnknown;  ///< Of the process that ended the run.
+  double val_precision = kUnknown, test_precision = kUnknown;  ///< Mean average precisions; of data with labels alone.
+  double seconds = kUnknown;                                   ///< Of the process that ended the run.
   double predicted_step_seconds = kUnknown, measured_step_seconds = kUnknown;
   double first_step_seconds = kUnknown;    ///< From the command to the end of the first step.
   std::vector<int64_t> peak_memory_bytes;  ///< One a rank.
@@ -146,7 +147,7 @@ struct DoneRecord {
     fields.count("step", step);
     fields.number("loss", loss);
     fields.number("val_loss", val_loss);
-    fields.number("val_error", val_error);
+    fields.number("val_error", val_error), fields.number_if_known("val_precision", val_precision);
     fields.number("seconds", seconds);
     fields.number("predicted_step_seconds", predicted_step_seconds);
     fields.number("measured_step_seconds", measured_step_seconds);
@@ -162,7 +163,7 @@ struct DoneRecord {
     fields.named_numbers_if_any("metrics", metrics);
     fields.count("test_samples", test_samples);
     fields.number_if_known("test_loss", test_loss);
-    fields.number_if_known("test_error", test_error);
+    fields.number_if_known("test_error", test_error), fields.number_if_known("test_precision", test_precision);
     fields.named_numbers_if_any("test_metrics", test_metrics);
   }
 };

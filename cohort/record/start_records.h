@@ -56,7 +56,7 @@ struct StartRecord {
   std::string resume_with, reproduce_with;        ///< Commands that go on with the run, and that make it again.
   std::vector<std::string> devices;               ///< One a rank; empty where all are on the CPU.
   std::string device_backend;                     ///< "" where tensors on devices have no exchange of their own.
-  std::string loss;                               ///< "own": the model's; "mse": of a regression; "": the cross-entropy.
+  std::string loss;                               ///< "own": the model's; "mse", "binary": by name or by the data; "": the cross-entropy.
   std::optional<int64_t> skipped_samples;         ///< That --skip-bad left out, where it did,
   std::vector<std::string> skipped;               ///< and why, of the first of them.
   std::optional<DivisionRecord> tensor_parallel;  ///< None without tp.

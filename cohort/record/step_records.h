@@ -39,6 +39,7 @@ struct EvalRecord {
   int64_t step = 0;
   double val_loss = kUnknown;
   double val_error = kUnknown;            ///< A fraction.
+  double val_precision = kUnknown;        ///< Mean average precision; of data with labels alone.
   double virtual_seconds = kUnknown;      ///< On the clock of --virtual.
   std::map<std::string, double> metrics;  ///< Those that were asked for, by name.
 
@@ -46,6 +47,7 @@ struct EvalRecord {
     fields.count("step", step);
     fields.number("val_loss", val_loss);
     fields.number("val_error", val_error);
+    fields.number_if_known("val_precision", val_precision);
     fields.number_if_known("virtual_seconds", virtual_seconds);
     fields.named_numbers_if_any("metrics", metrics);
   }

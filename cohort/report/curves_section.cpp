@@ -106,6 +106,15 @@ std::string error_chart(const RunRecord& run, const Summary& summary) {
   return line_chart(chart);
 }
 
+/// Of data with labels.
+std::string precision_chart(const RunRecord& run) {
+  LineChart chart = base_chart(run, "precision", "Average precision");
+  const Curve curve = curve_of(run.evals, &EvalRecord::val_precision);
+  chart.series.push_back({"validation", "c-val", curve, false, true, significant(last_value(curve), 3)});
+  chart.description = change("The mean over labels", curve);
+  return line_chart(chart);
+}
+
 /// One a metric that was asked for by name.
 std::string metric_charts(const RunRecord& run) {
   std::string charts;
@@ -165,7 +174,8 @@ std::string curves_section(const RunRecord& run, const Summary& summary) {
   if (num_lost > 0)
     intro += concat(intro.empty() ? "" : " ", "The loss of ", plural(num_lost, "step"), " was not finite: the curve has a gap there.");
   if (run.evals.empty() && !run.steps.empty()) intro += std::string(intro.empty() ? "" : " ") + "No evaluation was recorded.";
-  const std::string small = error_chart(run, summary) + metric_charts(run) + speed_chart(run) + rate_chart(run) + norm_chart(run);
+  const std::string small =
+      error_chart(run, summary) + precision_chart(run) + metric_charts(run) + speed_chart(run) + rate_chart(run) + norm_chart(run);
   const std::string content = loss_chart(run) + (small.empty() ? "" : element("div", {{"class", "charts"}}, small) + "\n");
   return content == "" ? "" : section("training", "Training", intro, content);
 }

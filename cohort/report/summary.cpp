@@ -55,6 +55,7 @@ void summarize_evals(const RunRecord& run, Summary& summary) {
   for (const EvalRecord& eval : run.evals) {
     summary.val_loss = eval.val_loss;
     summary.val_error = eval.val_error;
+    summary.val_precision = eval.val_precision;
     summary.last_eval_step = eval.step;
     if (std::isfinite(eval.val_loss) && !(summary.best_val_loss <= eval.val_loss)) {
       summary.best_val_loss = eval.val_loss;
@@ -63,6 +64,10 @@ void summarize_evals(const RunRecord& run, Summary& summary) {
     if (std::isfinite(eval.val_error) && !(summary.best_val_error <= eval.val_error)) {
       summary.best_val_error = eval.val_error;
       summary.best_val_error_step = eval.step;
+    }
+    if (std::isfinite(eval.val_precision) && !(summary.best_val_precision >= eval.val_precision)) {
+      summary.best_val_precision = eval.val_precision;
+      summary.best_val_precision_step = eval.step;
     }
   }
 }
@@ -74,6 +79,7 @@ void summarize_done(const DoneRecord& done, Summary& summary) {
   if (std::isfinite(done.val_loss) || std::isfinite(done.val_error)) {
     summary.val_loss = done.val_loss;
     summary.val_error = done.val_error;
+    summary.val_precision = done.val_precision;
     summary.last_eval_step = done.step;
   }
   if (std::isfinite(done.seconds)) {
@@ -95,6 +101,8 @@ void add_test_tile(const RunRecord& run, const Summary& summary, std::vector<Til
   const std::string note = plural(*run.done->test_samples, "sample");
   if (!std::isfinite(run.done->test_error)) {
     if (std::isfinite(run.done->test_loss)) list.push_back({"Test loss", significant(run.done->test_loss, 3), note});
+  } else if (std::isfinite(run.done->test_precision)) {
+    list.push_back({"Test precision", significant(run.done->test_precision, 3), note});
   } else if (summary.is_regression) {
     list.push_back({"Test error", significant(run.done->test_error, 3), note});
   } else {
@@ -109,6 +117,12 @@ void add_result_tiles(const RunRecord& run, const Summary& summary, std::vector<
                         ? value_note(summary, summary.best_val_error, summary.val_error, summary.best_val_error_step,
                                      significant(summary.best_val_error, 3))
                         : "root mean square, in deviations"});
+  } else if (std::isfinite(summary.val_precision)) {
+    list.push_back({"Average precision", significant(summary.val_precision, 3),
+                    summary.best_val_precision > summary.val_precision ? concat("best ", significant(summary.best_val_precision, 3),
+                                                                                " at step ", with_commas(summary.best_val_precision_step))
+                                                                       : "mean over labels, validation"});
+    list.push_back({"Labels right", percent_text(1 - summary.val_error), "of all, each yes or no, validation"});
   } else if (!summary.is_text && std::isfinite(summary.val_error)) {
     list.push_back({"Validation accuracy", percent_text(1 - summary.val_error),
                     value_note(summary, summary.best_val_error, summary.val_error, summary.best_val_error_step,
@@ -171,6 +185,7 @@ Headline headline(const RunRecord& run, const Summary& summary) {
   }
   if (summary.is_regression && std::isfinite(summary.val_error))
     line.result = "validation error " + significant(summary.val_error, 3) + " of a deviation";
+  else if (std::isfinite(summary.val_precision)) line.result = significant(summary.val_precision, 3) + " average precision";
   else if (!summary.is_text && std::isfinite(summary.val_error)) line.result = percent_text(1 - summary.val_error) + " validation accuracy";
   else if (summary.is_text && !summary.has_own_loss && std::isfinite(summary.val_loss))
     line.result = significant(bits(summary.val_loss), 3) + " bits per byte";

@@ -24,8 +24,9 @@ struct Summary {
   double train_loss = kUnknown;       ///< Smoothed, at the last step.
   double val_loss = kUnknown, val_error = kUnknown;
   double best_val_loss = kUnknown, best_val_error = kUnknown;
-  int64_t last_eval_step = 0;  ///< That val_loss and val_error are of.
-  int64_t best_val_loss_step = 0, best_val_error_step = 0;
+  double val_precision = kUnknown, best_val_precision = kUnknown;  ///< Of data with labels alone.
+  int64_t last_eval_step = 0;                                      ///< That val_loss, val_error and val_precision are of.
+  int64_t best_val_loss_step = 0, best_val_error_step = 0, best_val_precision_step = 0;
   double seconds = kUnknown;
   bool seconds_are_estimated = false;  ///< From the step times: evaluations and start-up are not in it.
   double step_seconds = kUnknown;      ///< Measured by the run where it ended, else the median of the steps.

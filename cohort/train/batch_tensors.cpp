@@ -30,7 +30,7 @@ BatchTensors as_tensors(Batch& batch, const DataShape& shape) {
   BatchTensors tensors;
   if (shape.kind == DataShape::Kind::kImage) tensors.input = at::from_blob(batch.values.data(), sizes, at::kFloat);
   else tensors.input = at::from_blob(batch.tokens.data(), sizes, at::kLong);
-  if (shape.regression) {
+  if (shape.has_numbers()) {
     tensors.target = at::from_blob(batch.numbers.data(), {batch.num_samples, shape.targets_per_sample()}, at::kFloat);
     return tensors;
   }

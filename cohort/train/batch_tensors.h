@@ -14,7 +14,7 @@ namespace cohort {
 
 struct BatchTensors {
   at::Tensor input;   ///< {samples, ...shape.input}: float pictures, or int64 bytes.
-  at::Tensor target;  ///< {samples} or {samples, context}, int64; of a regression {samples, numbers}, float.
+  at::Tensor target;  ///< {samples} or {samples, context}, int64; numbers or labels {samples, num_classes}, float.
 };
 
 /// Wraps the batch's memory without a copy; the batch must outlive the tensors.

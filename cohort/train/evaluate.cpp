@@ -15,6 +15,7 @@
 #include <string>
 
 #include "cohort/base/random.h"
+#include "cohort/models/metric/average_precision.h"
 #include "cohort/train/batch_tensors.h"
 
 namespace cohort {
@@ -41,9 +42,9 @@ bool is_scores(const at::Tensor& output, const at::Tensor& target, int64_t num_c
   return output.defined() && output.dim() > 0 && output.size(-1) == num_classes && output.numel() == target.numel() * num_classes;
 }
 
-/// What an error can be told from: scores, or of a regression one number for each target.
+/// What an error can be told from: scores, or of numbers and labels one number for each target.
 bool is_answer(const at::Tensor& output, const at::Tensor& target, const DataShape& shape) {
-  if (shape.regression) return output.defined() && output.numel() == target.numel();
+  if (shape.has_numbers()) return output.defined() && output.numel() == target.numel();
   return is_scores(output, target, shape.num_classes);
 }
 
@@ -108,7 +109,7 @@ void add_to_metrics(const std::vector<NamedMetric>& metrics, const at::Tensor& o
   if (metrics.empty()) return;
   const at::Tensor targets = target.reshape({-1});
   const at::Tensor answers =
-      shape.regression ? output.reshape({-1}) : output.reshape({targets.numel(), -1}).narrow(1, 0, shape.num_classes);
+      shape.has_numbers() ? output.reshape({-1}) : output.reshape({targets.numel(), -1}).narrow(1, 0, shape.num_classes);
   for (const NamedMetric& metric : metrics) {
     metric.add(answers.to(at::kFloat), targets, sums);
     sums += metric.num_sums;
@@ -121,9 +122,10 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, c
   at::NoGradGuard no_grad;
   const EvalMode mode(model);
   const DataShape& shape = source.shape();
-  const int64_t classes = options.with_confusion && !shape.regression ? shape.num_classes : 0;
-  const bool has_labels = !shape.regression && shape.targets_per_sample() == 1;
-  Mistakes mistakes(has_labels ? options.num_mistakes : 0);
+  const int64_t classes = options.with_confusion && !shape.has_numbers() ? shape.num_classes : 0;
+  const bool has_class = !shape.has_numbers() && shape.targets_per_sample() == 1;
+  Mistakes mistakes(has_class ? options.num_mistakes : 0);
+  LabelScores label_scores(source.num_samples(), shape.num_classes);
   // One vector of sums, so that ranks exchange once: loss, errors, targets, then the confusion counts, then what metrics add up.
   const int64_t first_metric = 3 + classes * classes;
   const at::Tensor sums_of_shares = at::zeros({options.num_shares, first_metric + num_sums_of(options.metrics)}, at::kDouble);
@@ -154,6 +156,11 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, c
     }
     logits = logits.cpu();
     add_to_metrics(options.metrics, logits, tensors.target, shape, total + first_metric);
+    if (shape.labels) {
+      total[1] += logits.gt(0).reshape({-1}).ne(tensors.target.gt(0).reshape({-1})).sum().item<double>();
+      label_scores.add(first, logits, tensors.target);
+      continue;
+    }
     if (shape.regression) {
       total[1] += (logits.to(at::kDouble).reshape({-1}) - tensors.target.to(at::kDouble).reshape({-1})).square().sum().item<double>();
       continue;
@@ -161,7 +168,7 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, c
     if (!model.loss()) total[0] += cross_entropy(logits, tensors.target, /*sum=*/true, 0, model.title()).item<double>();
     const at::Tensor predicted = logits.argmax(-1).reshape({-1}).contiguous(), target = tensors.target.reshape({-1});
     total[1] += num_targets - predicted.eq(target).sum().item<double>();
-    if (has_labels)
+    if (has_class)
       mistakes.add(first, logits.reshape({target.numel(), -1}), predicted,
                    target.contiguous());  // A model may know more classes than the data has.
     if (classes > 0) {
@@ -174,7 +181,7 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, c
   at::Tensor sums = sums_of_shares[0].clone();
   for (int share = 1; share < options.num_shares; ++share) sums.add_(sums_of_shares[share]);
   // Behind them a place for each rank's mistakes, so that one exchange does for all.
-  const int64_t num_sums = sums.numel(), num_places = has_labels ? int64_t{group.size()} * options.num_mistakes : 0;
+  const int64_t num_sums = sums.numel(), num_places = has_class ? int64_t{group.size()} * options.num_mistakes : 0;
   if (num_places > 0) {
     sums = at::cat({sums, at::zeros({num_places * Mistakes::kNumbers}, at::kDouble)});
     mistakes.write(sums.data_ptr<double>() + num_sums, group.rank());
@@ -185,6 +192,11 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, c
   result.num_targets = static_cast<int64_t>(total[2]);
   result.loss = total[0] / total[2];
   result.error = shape.regression ? std::sqrt(total[1] / total[2]) : total[1] / total[2];
+  if (shape.labels) {
+    // The same exchange by all, whether or not the model's output tells an error.
+    const double precision = label_scores.mean_average_precision(group);
+    if (result.has_error()) result.precision = precision;
+  }
   const double* of_metric = total + first_metric;
   for (const NamedMetric& metric : options.metrics) {
     result.metrics[metric.name] = metric.value(of_metric);

@@ -31,8 +31,8 @@ struct EvaluationOptions {
 /// Collective over `group`; the same result on every rank. Leaves the model in the mode (train or eval) in which it was.
 Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, const EvaluationOptions& options);
 
-/// Whether the output for the first samples is one score a class for each target (of a regression one number), without which no error is
-/// known.
+/// Whether the output for the first samples is one score a class for each target (of a regression one number, of labels one score), without
+/// which no error is known.
 bool gives_scores(LayerGraph& model, const DataSource& source);
 
 /// The first bytes of a source of text, at most `num_bytes`, or those of its first pieces.

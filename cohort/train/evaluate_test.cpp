@@ -12,6 +12,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/data/source.h"
+#include "cohort/models/metric/average_precision.h"
 #include "cohort/models/registry.h"
 #include "cohort/testing/thread_ranks.h"
 #include "cohort/train/batch_tensors.h"
@@ -125,6 +126,51 @@ TEST_CASE("a regression: the loss is the mean squared error, the error its root,
   Group alone;
   CHECK_THROWS_WITH_AS(evaluate(*wide, *data.validation, alone, {}),
                        doctest::Contains("as many numbers for a sample as the data has to predict"), Error);
+}
+
+TEST_CASE("labels: loss, wrong decisions and average precision, the same for chunks of any size on any number of ranks") {
+  const DataSet data = open_data("synthetic:1x8x8,labels=3,samples=300,noise=3");
+  const int64_t num_samples = data.validation->num_samples();
+  const auto model = build_model("fc:hidden=10", data.train->shape(), 1);
+  CHECK(model->loss_name() == "binary");
+  // By hand: scores of all samples, then each label's average precision.
+  std::vector<std::vector<float>> scores(3), targets(3);
+  double loss = 0, wrong = 0;
+  for (int64_t i = 0; i < num_samples; ++i) {
+    Batch batch;
+    data.validation->read({&i, 1}, batch);
+    const BatchTensors tensors = as_tensors(batch, data.train->shape());
+    CHECK(tensors.target.sizes() == at::IntArrayRef({1, 3}));
+    const at::Tensor output = model->forward(tensors.input);
+    for (size_t k = 0; k < 3; ++k) {
+      const float score = output[0][static_cast<int64_t>(k)].item<float>(), target = batch.numbers[k];
+      scores[k].push_back(score), targets[k].push_back(target);
+      wrong += (score > 0) != (target == 1);
+      loss += std::log1p(std::exp(static_cast<double>(target == 1 ? -score : score)));
+    }
+  }
+  double precision = 0;
+  for (size_t k = 0; k < 3; ++k) precision += average_precision(scores[k], targets[k]).value() / 3;
+  const auto count = static_cast<double>(3 * num_samples);
+  for (const int64_t size : {int64_t{1}, int64_t{7}, num_samples + 1}) {
+    run_thread_ranks(3, [&](Group& group) {
+      const auto own = build_model("fc:hidden=10", data.train->shape(), 1);
+      const Evaluation found =
+          evaluate(*own, *data.validation, group,
+                   {.batch_size = size, .with_confusion = true, .num_mistakes = 4, .index = group.rank(), .count = group.size()});
+      if (std::abs(found.loss - loss / count) > 1e-5 || found.error != wrong / count || std::abs(found.precision - precision) > 1e-9 ||
+          !found.confusion.empty() || !found.mistakes.empty() || found.num_targets != 3 * num_samples)
+        throw std::runtime_error(concat("loss ", found.loss, ", error ", found.error, ", precision ", found.precision, ", by hand ",
+                                        loss / count, ", ", wrong / count, ", ", precision));
+    });
+  }
+  // Of a loss of the model's own on something else nothing but the loss is known.
+  const auto wide = build_model("fc:hidden=10", DataShape{.input = {1, 8, 8}, .num_classes = 4}, 1);
+  wide->set_loss([](const at::Tensor& output, const at::Tensor&) { return output.mean(); });
+  Group alone;
+  const Evaluation unknown = evaluate(*wide, *data.validation, alone, {});
+  CHECK(!unknown.has_error());
+  CHECK(!unknown.has_precision());
 }
 
 TEST_CASE("a loss of the model's own is the mean over the samples, chunks of any size; without scores there is no error") {

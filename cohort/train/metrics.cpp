@@ -175,7 +175,7 @@ void Metrics::step(const StepRecord& step) {
 
 void Metrics::evaluation(const EvalRecord& evaluation) {
   event(evaluation);
-  const auto& [step, loss, error, unused, metrics] = evaluation;
+  const auto& [step, loss, error, precision, unused, metrics] = evaluation;
   const bool known = !std::isnan(error);
   char row[96], error_text[32] = "";
   if (known) std::snprintf(error_text, sizeof error_text, "%.9g", error);
@@ -183,6 +183,7 @@ void Metrics::evaluation(const EvalRecord& evaluation) {
   outputs_->write_csv(row);
   scalars(step, {{"validation/loss", loss}});
   if (known) scalars(step, {{"validation/error", error}});
+  if (std::isfinite(precision)) scalars(step, {{"validation/precision", precision}});
   for (const auto& [name, value] : metrics) scalars(step, {{("validation/" + name).c_str(), value}});
   flush();
 }

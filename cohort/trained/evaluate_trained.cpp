@@ -35,7 +35,7 @@ TrainedEvaluation evaluate_restored(const TrainedFile& file, LayerGraph& model, 
   Group alone;
   const EvaluationOptions options{
       .batch_size = noted(file, "chunk_samples", 250, 1, 1'000'000),
-      .with_confusion = shape.kind == DataShape::Kind::kImage && !shape.regression && shape.num_classes <= kMostClasses,
+      .with_confusion = shape.kind == DataShape::Kind::kImage && !shape.has_numbers() && shape.num_classes <= kMostClasses,
       .metrics = named_metrics(metrics, shape),
       .num_shares = static_cast<int>(noted(file, "shares", 1, 1, 100'000))};
   return {evaluate(model, source, alone, options), static_cast<bool>(model.loss())};

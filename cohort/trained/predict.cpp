@@ -1,6 +1,7 @@
 #include "cohort/trained/predict.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softmax.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
@@ -66,16 +67,20 @@ std::vector<Prediction> Predictor::predict(const std::vector<NamedInput>& inputs
   const at::Tensor output = state_->model->forward(batch_of(description, inputs)).to(at::kDouble);
   const int64_t positions = is_text(description) ? description.shape.front() : 1;
   if (output.numel() != count * positions * description.num_outputs ||
-      (!description.regression && output.size(-1) != description.num_outputs))
+      (!description.regression && !description.labels && output.size(-1) != description.num_outputs))
     fail(ErrorCode::kBadInput, state_->model->title(), " answers ", describe_form(output), " for ", count, " samples, and not ",
-         description.num_outputs, description.regression ? " numbers each" : " scores of classes each", ", so it predicts nothing");
+         description.num_outputs,
+         description.regression ? " numbers each"
+         : description.labels   ? " scores of labels each"
+                                : " scores of classes each",
+         ", so it predicts nothing");
   std::vector<Prediction> predictions(inputs.size());
-  if (description.regression) {
-    const at::Tensor numbers = output.reshape({count, description.num_outputs}).contiguous();
+  if (description.regression || description.labels) {
+    const at::Tensor numbers = (description.labels ? at::sigmoid(output) : output).reshape({count, description.num_outputs}).contiguous();
     const double* at = numbers.data_ptr<double>();
     for (Prediction& prediction : predictions)
-      for (int64_t target = 0; target < description.num_outputs; ++target)
-        prediction.values.push_back(decode_target(description, static_cast<size_t>(target), *at++));
+      for (int64_t target = 0; target < description.num_outputs; ++target, ++at)
+        prediction.values.push_back(description.labels ? *at : decode_target(description, static_cast<size_t>(target), *at));
     return predictions;
   }
   const at::Tensor scores = output.reshape({count, positions, description.num_outputs});

@@ -17,8 +17,8 @@ struct LikelyClass {
 };
 
 struct Prediction {
-  std::vector<LikelyClass> classes;  ///< The likeliest first, of two alike the lower label; none of a regression.
-  std::vector<double> values;        ///< Of a regression: one a target, in the units of the data.
+  std::vector<LikelyClass> classes;  ///< The likeliest first, of two alike the lower label; none of numbers and labels.
+  std::vector<double> values;        ///< Of a regression: one a target, in the units of the data. Of labels: the probability of each.
 };
 
 /// One thread.

@@ -71,6 +71,7 @@ class Renormalised : public DataSource {
 
  private:
   static void rescale(std::vector<float>& values, const std::vector<Scale>& from, const std::vector<Scale>& to) {
+    if (from.empty()) return;  // Labels have no scale.
     for (size_t i = 0; i < values.size(); ++i) {
       const Scale &own = from[i % from.size()], &wanted = to[i % to.size()];
       if (own != wanted) values[i] = static_cast<float>((values[i] * own.deviation + own.mean - wanted.mean) / wanted.deviation);
@@ -112,6 +113,7 @@ DataShape shape_of(const DataDescription& description) {
   shape.num_classes = description.num_outputs;
   shape.class_names = description.class_names;
   shape.regression = description.regression;
+  shape.labels = description.labels;
   return shape;
 }
 
@@ -138,10 +140,11 @@ void check_same_kind(const DataDescription& trained, const DataSet& data) {
     return concat(shape.kind == DataShape::Kind::kText ? "text of " : "", shape_text(shape.input),
                   shape.kind == DataShape::Kind::kText ? shape.vocabulary() == 256 ? " bytes" : concat(" pieces of ", shape.vocabulary())
                   : shape.regression ? concat(", ", shape.num_classes, " numbers to predict")
+                  : shape.labels                       ? concat(", ", shape.num_classes, " labels")
                                                        : concat(", ", shape.num_classes, " classes"));
   };
   if (wanted.kind != found.kind || wanted.input != found.input || wanted.num_classes != found.num_classes ||
-      wanted.regression != found.regression)
+      wanted.regression != found.regression || wanted.labels != found.labels)
     fail(ErrorCode::kBadInput, data.name, " has samples of ", kind(found), ", and the model was trained on ", kind(wanted),
          "; give data of that kind");
   if (trained.vocabulary && given.vocabulary && trained.vocabulary->merges() != given.vocabulary->merges())

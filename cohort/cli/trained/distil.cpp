@@ -103,9 +103,9 @@ int run_distil(const Arguments& arguments) {
   find_model(student.substr(0, student.find(':')));
   check_compressed_name(out);
   check_is_another(teacher, out);
-  if (description_of(teacher).regression)
-    fail(ErrorCode::kBadInput, "compress distill: ", teacher.given(),
-         " predicts numbers, and a teacher's scores are those of classes; train ", student, " itself");
+  if (const DataDescription taught = description_of(teacher); taught.regression || taught.labels)
+    fail(ErrorCode::kBadInput, "compress distill: ", teacher.given(), " predicts ", taught.labels ? "labels" : "numbers",
+         ", and a teacher's scores are those of classes; train ", student, " itself");
   check_compression_report(arguments);
   const std::string run = arguments.was_given("run") ? arguments.config.run : fs::path(out).replace_extension(".run").string();
   const Config config = config_of_student(arguments, teacher, student, run);

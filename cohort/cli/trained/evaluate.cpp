@@ -45,6 +45,7 @@ int run_evaluate(const Arguments& arguments) {
     Json last{{"event", "evaluate"},          {"split", split},      {"samples", part->num_samples()}, {"loss", number(found.loss)},
               {"error", number(found.error)}, {"step", file.step()}, {"model", file.config().model},   {"data", data.name},
               {"path", file.path()}};
+    if (trained.labels) last["precision"] = number(found.precision);
     for (const auto& [name, value] : found.metrics) last["metrics"][name] = number(value);
     print_json(found, classes, last);
     return 0;
@@ -53,6 +54,8 @@ int run_evaluate(const Arguments& arguments) {
               file.given().c_str(), data.name.c_str(), split.c_str(), with_commas(part->num_samples()).c_str());
   std::printf("loss %.6g", found.loss);
   if (trained.regression && found.has_error()) std::printf(", error %.4g of a deviation of the training's targets", found.error);
+  else if (trained.labels && found.has_error())
+    std::printf(", error %.4g %% of the labels, average precision %.4g", 100 * found.error, found.precision);
   else if (found.has_error()) std::printf(", error %.4g %%, accuracy %.4g %%", 100 * found.error, 100 * (1 - found.error));
   if (trained.input == DataDescription::Input::kText && !has_own_loss)
     std::printf(", %.4g bits a %s", found.loss / std::log(2.0), trained.vocabulary ? "piece" : "byte");

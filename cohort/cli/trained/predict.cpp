@@ -30,7 +30,20 @@ std::string target_name(const DataDescription& description, size_t target) {
   return name.empty() ? concat("value", target) : name;
 }
 
+/// Those that are likelier than not.
+std::vector<std::string> labels_of(const DataDescription& description, const Prediction& prediction) {
+  std::vector<std::string> names;
+  for (size_t label = 0; label < prediction.values.size(); ++label)
+    if (prediction.values[label] > 0.5) names.push_back(class_name(description, static_cast<int64_t>(label)));
+  return names;
+}
+
 std::string csv_header(const DataDescription& description, int64_t num_classes) {
+  if (description.labels) {
+    std::string line = "input,labels";
+    for (int64_t label = 0; label < description.num_outputs; ++label) line += "," + csv_field(class_name(description, label));
+    return line + "\n";
+  }
   if (!description.regression) {
     std::string line = "input,class,probability";
     for (int64_t i = 2; i <= num_classes; ++i) line += concat(",class_", i, ",probability_", i);
@@ -44,6 +57,7 @@ std::string csv_header(const DataDescription& description, int64_t num_classes) 
 
 std::string csv_line(const DataDescription& description, const std::string& input, const Prediction& prediction) {
   std::string line = csv_field(input);
+  if (description.labels) line += "," + csv_field(join(labels_of(description, prediction), "+"));
   for (const LikelyClass& one : prediction.classes)
     line += concat(",", csv_field(class_name(description, one.label)), ",", number_text(one.probability));
   for (const double value : prediction.values) line += "," + number_text(value);
@@ -52,7 +66,11 @@ std::string csv_line(const DataDescription& description, const std::string& inpu
 
 std::string json_line(const DataDescription& description, const std::string& input, const Prediction& prediction) {
   Json line{{"input", input}};
-  if (!description.regression) {
+  if (description.labels) {
+    line["labels"] = labels_of(description, prediction);
+    for (size_t label = 0; label < prediction.values.size(); ++label)
+      line["probabilities"][class_name(description, static_cast<int64_t>(label))] = finite_json(prediction.values[label]);
+  } else if (!description.regression) {
     line["class"] = class_name(description, prediction.classes.front().label);
     line["probability"] = prediction.classes.front().probability;
     if (prediction.classes.size() > 1)
@@ -67,8 +85,8 @@ std::string json_line(const DataDescription& description, const std::string& inp
   return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-void check_finite(const std::string& input, const Prediction& prediction, bool regression) {
-  const bool is_finite = regression
+void check_finite(const std::string& input, const Prediction& prediction) {
+  const bool is_finite = prediction.classes.empty()
                              ? std::all_of(prediction.values.begin(), prediction.values.end(), [](double v) { return std::isfinite(v); })
                              : std::isfinite(prediction.classes.front().probability);
   if (!is_finite) fail(ErrorCode::kBadInput, input, ": the model's answer is not finite: numbers of this input are too large for it");
@@ -84,15 +102,16 @@ int run_predict(const Arguments& arguments) {
   InputStream stream(description, {arguments.positional.begin() + 1, arguments.positional.end()}, std::cin);
   Predictor predictor(file, description, arguments.config.threads);
   const auto batch = static_cast<size_t>(arguments.integer_option("batch", 64, 1, 1'000'000));
-  if (description.regression && arguments.options.contains("top"))
-    fail(ErrorCode::kBadInput, "predict: --top would do nothing: ", file.given(), " predicts numbers, not classes; leave it out");
+  if ((description.regression || description.labels) && arguments.options.contains("top"))
+    fail(ErrorCode::kBadInput, "predict: --top would do nothing: ", file.given(), " predicts ",
+         description.labels ? "labels, of which each gets its probability" : "numbers, not classes", "; leave it out");
   const int64_t num_classes = std::min(arguments.integer_option("top", 1, 1, 1'000'000), description.num_outputs);
   std::string out = arguments.config.json ? "" : csv_header(description, num_classes);
   std::vector<NamedInput> inputs;
   const auto predict = [&] {
     const std::vector<Prediction> predictions = predictor.predict(inputs, num_classes);
     for (size_t i = 0; i < inputs.size(); ++i) {
-      check_finite(inputs[i].name, predictions[i], description.regression);
+      check_finite(inputs[i].name, predictions[i]);
       out += (arguments.config.json ? json_line : csv_line)(description, inputs[i].name, predictions[i]);
     }
     inputs.clear();

@@ -9,7 +9,7 @@
 namespace cohort {
 
 Goal parse_goal(const std::string& text, const std::string& more) {
-  std::vector<std::string> metrics = {"val_error", "val_loss", "loss"};
+  std::vector<std::string> metrics = {"val_error", "val_loss", "val_precision", "loss"};
   for (const std::string& name : split(more, ','))
     if (!trim(name).empty()) metrics.push_back(trim(name));
   const size_t at = text.find_first_of("<>");
@@ -25,6 +25,11 @@ Goal parse_goal(const std::string& text, const std::string& more) {
   if (goal.metric == "val_error" && (goal.below ? goal.value <= 0 : goal.value < 0))
     fail(ErrorCode::kBadInput, name_settings("--goal '"), text, "': no error is below 0, so this is ", goal.below ? "never" : "always",
          " so; an error is a fraction, as in val_error<0.12");
+  if (goal.metric == "val_precision" && goal.below)
+    fail(ErrorCode::kBadInput, name_settings("--goal '"), text, "': higher is better for a precision; use val_precision>", goal.value);
+  if (goal.metric == "val_precision" && (goal.value < 0 || goal.value >= 1))
+    fail(ErrorCode::kBadInput, name_settings("--goal '"), text, "': a precision is a share from 0 to 1, so this is ",
+         goal.value < 0 ? "always" : "never", " so; use a value such as val_precision>0.31");
   return goal;
 }
 

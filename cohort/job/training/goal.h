@@ -6,7 +6,7 @@
 
 namespace cohort {
 
-/// `val_error<0.12`: metric is val_error or val_loss or loss, or one that --metrics names.
+/// `val_error<0.12`, `val_precision>0.31`: metric is val_error, val_loss, val_precision (of labels) or loss, or one that --metrics names.
 struct Goal {
   std::string metric;
   bool below = true;

@@ -59,11 +59,12 @@ DataShape shape_of(const std::string& data, bool is_text, int64_t context, int64
     shape.input.push_back(*number);
   }
   for (size_t i = 1; i < words.size(); ++i) {
-    const bool is_classes = words[i].starts_with("classes=");
-    const auto number = is_classes ? parse_integer(words[i].substr(8)) : std::nullopt;
-    if (is_classes ? !number || *number < 1 : !words[i].starts_with("samples="))
-      fail(ErrorCode::kBadInput, name_settings("--data "), data, ": '", words[i], "' is neither classes=N nor samples=N");
-    if (is_classes) shape.num_classes = *number;
+    const bool is_labels = words[i].starts_with("labels="), is_scores = is_labels || words[i].starts_with("classes=");
+    const auto number = is_scores ? parse_integer(words[i].substr(words[i].find('=') + 1)) : std::nullopt;
+    if (is_scores ? !number || *number < 1 : !words[i].starts_with("samples="))
+      fail(ErrorCode::kBadInput, name_settings("--data "), data, ": '", words[i], "' is none of classes=N, labels=N, samples=N");
+    if (is_scores) shape.num_classes = *number;
+    shape.labels = shape.labels || is_labels;
   }
   if (shape.input.size() != 3) fail(ErrorCode::kBadInput, name_settings("--data "), data, ": a model of pictures needs CxHxW");
   return shape;

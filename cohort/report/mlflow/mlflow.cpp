@@ -110,6 +110,7 @@ int64_t write_metrics(const RunRecord& run, int64_t started, const fs::path& fol
     const auto at = when.lower_bound(eval.step);
     files.add("val_loss", at == when.end() ? now() : at->second, eval.val_loss, eval.step);
     files.add("val_error", at == when.end() ? now() : at->second, eval.val_error, eval.step);
+    files.add("val_precision", at == when.end() ? now() : at->second, eval.val_precision, eval.step);
     for (const auto& [name, value] : eval.metrics) files.add("val_" + name, at == when.end() ? now() : at->second, value, eval.step);
   }
   int64_t end = now();
@@ -117,6 +118,7 @@ int64_t write_metrics(const RunRecord& run, int64_t started, const fs::path& fol
     if (std::isfinite(run.done->seconds)) end = std::max(end, started + static_cast<int64_t>(1000 * run.done->seconds));
     files.add("test_loss", end, run.done->test_loss, run.done->step);
     files.add("test_error", end, run.done->test_error, run.done->step);
+    files.add("test_precision", end, run.done->test_precision, run.done->step);
   }
   files.write(folder);
   return end;

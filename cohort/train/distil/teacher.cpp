@@ -39,9 +39,9 @@ std::unique_ptr<Teacher> open_teacher(const Config& config, const DataSet& data)
 void check_teacher(const Config& config, const DataSet& data) {
   if (config.teacher.empty()) return;
   const DataShape& shape = data.train->shape();
-  if (shape.regression)
-    fail(ErrorCode::kBadInput, name_settings("--teacher "), config.teacher,
-         " is for classes, and these data have numbers to predict; leave it out");
+  if (shape.has_numbers())
+    fail(ErrorCode::kBadInput, name_settings("--teacher "), config.teacher, " is for classes, and these data have ",
+         shape.labels ? "labels" : "numbers to predict", "; leave it out");
   if (config.teacher_answers == "cached" && config.augment != "none")
     fail(ErrorCode::kBadInput, name_settings("--teacher-answers cached with --augment "), config.augment,
          ": a picture is another one in every step, so no answer to it can be kept; use live");

@@ -20,9 +20,21 @@ std::string advice() {
       "belong together");
 }
 
+/// Of samples in any order a label's average precision is the share that has it. Most labels are rare, so the error says little of them.
+std::string sentence_of_labels(const Batch& batch, int64_t num_labels, double val_precision) {
+  std::vector<double> with_label(static_cast<size_t>(num_labels));
+  for (size_t i = 0; i < batch.numbers.size(); ++i) with_label[i % with_label.size()] += static_cast<double>(batch.numbers[i]);
+  double sum = 0, count = 0;
+  for (const double each : with_label)
+    if (each > 0 && each < static_cast<double>(batch.num_samples)) sum += each / static_cast<double>(batch.num_samples), ++count;
+  if (count == 0 || !std::isfinite(val_precision) || val_precision * kAsBad > sum / count) return "";
+  return concat("an average precision of ", val_precision, " is no better than that of scores without meaning, which is about ",
+                sum / count, " on the validation samples", advice());
+}
+
 }  // namespace
 
-std::string guessing_sentence(const DataSource& validation, double val_error) {
+std::string guessing_sentence(const DataSource& validation, double val_error, double val_precision) {
   const DataShape& shape = validation.shape();
   if (!std::isfinite(val_error)) return "";
   if (shape.regression) {
@@ -33,6 +45,7 @@ std::string guessing_sentence(const DataSource& validation, double val_error) {
   std::iota(indices.begin(), indices.end(), 0);
   Batch batch;
   validation.read(indices, batch);
+  if (shape.labels) return sentence_of_labels(batch, shape.num_classes, val_precision);
   if (batch.targets.empty()) return "";
   std::map<int64_t, int64_t> counts;
   for (const int64_t target : batch.targets) ++counts[target];

@@ -17,6 +17,14 @@ TEST_CASE("guessing: an error like that of one answer for all is told, a better 
   CHECK(guessing_sentence(*data.validation, std::nan("")).empty());
 }
 
+TEST_CASE("guessing: of labels the precision is judged, not the error, which rare labels make small") {
+  const DataSet data = open_data("synthetic:7,labels=6,samples=4000");
+  const std::string told = guessing_sentence(*data.validation, 0.25, 0.24);
+  CHECK(told.find("an average precision of 0.24 is no better than that of scores without meaning, which is about 0.2") == 0);
+  CHECK(guessing_sentence(*data.validation, 0.25, 0.4).empty());
+  CHECK(guessing_sentence(*data.validation, 0.25).empty());
+}
+
 TEST_CASE("guessing: of a regression the mean is the answer") {
   class Numbers : public DataSource {
    public:

@@ -5,7 +5,7 @@
 
 namespace cohort {
 
-int num_mistakes_of(const DataShape& shape) { return are_pictures(shape) && !shape.regression ? kMostMistakes : 0; }
+int num_mistakes_of(const DataShape& shape) { return are_pictures(shape) && !shape.has_numbers() ? kMostMistakes : 0; }
 
 MistakesRecord mistakes_record(int64_t step, const std::vector<Mistake>& mistakes, const DataSource& validation,
                                const DataDescription& description) {

@@ -16,7 +16,8 @@ AfterStep::AfterStep(RunSetup& run, RunSaver& saver, RunReporter& reporter) : ru
   const EvaluatedStep& last = saver.best().last();
   if (result_.steps <= 0 || last.step != result_.steps) return;
   const std::optional<Goal>& goal = run_.job.goal;
-  if (goal && goal->reached({{"val_error", last.val_error}, {"val_loss", last.val_loss}})) result_.reason = "goal";
+  if (goal && goal->reached({{"val_error", last.val_error}, {"val_loss", last.val_loss}, {"val_precision", last.val_precision}}))
+    result_.reason = "goal";
   else if (run_.config.patience > 0 && saver.best().evaluations_since() >= run_.config.patience) result_.reason = "patience";
   ends_ = !result_.reason.empty();
 }
@@ -53,6 +54,7 @@ void AfterStep::evaluate_at_end() {
   const Evaluation evaluation = evaluated(*test);
   result_.test_loss = evaluation.loss;
   result_.test_error = evaluation.error;
+  result_.test_precision = evaluation.precision;
   result_.test_metrics = evaluation.metrics;
   result_.test_samples = test->num_samples();
 }
@@ -60,7 +62,7 @@ void AfterStep::evaluate_at_end() {
 Evaluation AfterStep::evaluated(const DataSource& source) {
   EvaluationOptions options = run_.evaluation_options();
   const DataShape& shape = run_.data.train->shape();
-  options.with_confusion = shape.kind == DataShape::Kind::kImage && !shape.regression && shape.num_classes <= 100;
+  options.with_confusion = shape.kind == DataShape::Kind::kImage && !shape.has_numbers() && shape.num_classes <= 100;
   options.num_mistakes = &source == run_.data.validation.get() ? num_mistakes_of(shape) : 0;
   return cohort::evaluate(*run_.model, source, run_.group, options);
 }
@@ -71,11 +73,12 @@ void AfterStep::evaluate(int64_t step, bool last) {
   evaluated_step_ = step;
   result_.val_loss = evaluation.loss;
   result_.val_error = evaluation.error;
+  result_.val_precision = evaluation.precision;
   result_.metrics = evaluation.metrics;
   reporter_.evaluation(step, evaluation);
   // The sums are everybody's, so all ranks end here; what this step made of the weights is not saved.
   run_.step->check_finite("the validation loss", evaluation.loss, std::max<int64_t>(1, step) - 1);
-  is_better_ = saver_.evaluated({step, evaluation.loss, evaluation.error});
+  is_better_ = saver_.evaluated({step, evaluation.loss, evaluation.error, evaluation.precision});
   if (!last) reporter_.note_evaluation();
 }
 
@@ -93,7 +96,8 @@ bool AfterStep::patience_is_over(int64_t step) const {
 bool AfterStep::goal_is_reached(int64_t step) const {
   if (!run_.job.goal || evaluated_step_ != step) return false;
   std::map<std::string, double> metrics = result_.metrics;
-  metrics.insert({{"val_error", result_.val_error}, {"val_loss", result_.val_loss}, {"loss", result_.loss}});
+  metrics.insert(
+      {{"val_error", result_.val_error}, {"val_loss", result_.val_loss}, {"val_precision", result_.val_precision}, {"loss", result_.loss}});
   return run_.job.goal->reached(metrics);
 }
 

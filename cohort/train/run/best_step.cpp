@@ -9,9 +9,11 @@ namespace {
 
 Json to_json(const EvaluatedStep& evaluated) {
   if (evaluated.step < 0) return nullptr;
-  return {{"step", evaluated.step},
-          {"val_loss", evaluated.val_loss},
-          {"val_error", std::isfinite(evaluated.val_error) ? Json(evaluated.val_error) : Json(nullptr)}};
+  Json json{{"step", evaluated.step},
+            {"val_loss", evaluated.val_loss},
+            {"val_error", std::isfinite(evaluated.val_error) ? Json(evaluated.val_error) : Json(nullptr)}};
+  if (std::isfinite(evaluated.val_precision)) json["val_precision"] = evaluated.val_precision;
+  return json;
 }
 
 EvaluatedStep evaluated_from(const Json& json) {
@@ -20,6 +22,7 @@ EvaluatedStep evaluated_from(const Json& json) {
   evaluated.step = json.value("step", evaluated.step);
   evaluated.val_loss = json.value("val_loss", evaluated.val_loss);
   if (json.contains("val_error") && json["val_error"].is_number()) evaluated.val_error = json["val_error"].get<double>();
+  if (json.contains("val_precision") && json["val_precision"].is_number()) evaluated.val_precision = json["val_precision"].get<double>();
   return evaluated;
 }
 

@@ -13,7 +13,8 @@ namespace cohort {
 struct EvaluatedStep {
   int64_t step = -1;  ///< -1: none.
   double val_loss = std::numeric_limits<double>::infinity();
-  double val_error = kUnknown;  ///< Unknown where the model has none.
+  double val_error = kUnknown;      ///< Unknown where the model has none,
+  double val_precision = kUnknown;  ///< and where the data have no labels.
 };
 
 /// A value; every rank has its own, and the same.

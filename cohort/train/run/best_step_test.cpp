@@ -37,7 +37,7 @@ TEST_CASE("best step: goes on from its state") {
   BestStep one;
   one.add({10, 0.1 + 0.2, kUnknown});
   one.saved(10);
-  one.add({20, 1, 0.25});
+  one.add({20, 1, 0.25, 0.75});
   BestStep other;
   other.load(Json::parse(one.state().dump()));
   CHECK(other.best().step == 10);
@@ -45,6 +45,8 @@ TEST_CASE("best step: goes on from its state") {
   CHECK(std::isnan(other.best().val_error));
   CHECK(other.last().step == 20);
   CHECK(other.last().val_error == 0.25);
+  CHECK(other.last().val_precision == 0.75);
+  CHECK(std::isnan(other.best().val_precision));
   CHECK(other.evaluations_since() == 1);
   BestStep none;
   none.load(Json::parse(BestStep().state().dump()));

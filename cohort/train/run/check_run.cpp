@@ -169,6 +169,10 @@ void check_data(const Job& job, const DataSet& data) {
          name_settings(" training samples, and a batch takes each at most once; use --global-batch "), num_samples, " or less");
   check_batch_schedule(config, num_samples);
   const DataShape& shape = data.train->shape();
+  if (job.goal && job.goal->metric == "val_precision" && !shape.labels)
+    fail(ErrorCode::kBadInput, name_settings("--goal "), config.goal,
+         ": an average precision is of labels (task=labels), and these data have ",
+         shape.regression ? "numbers to predict" : "one class for each target", "; use val_error");
   const int64_t sample_bytes = shape.input_elements() * (shape.kind == DataShape::Kind::kText ? 8 : 4);
   if (config.memory_limit > 0 && config.memory_limit < sample_bytes)
     fail(ErrorCode::kBadInput, name_settings("--memory-limit "), config.memory_limit, ": one sample of the data is a tensor of ",
@@ -228,10 +232,16 @@ void check_goal(const Job& job, LayerGraph& model, const DataSource& validation)
   named_metrics(job.config.metrics, validation.shape());  // Refuses what is none.
   if (!job.config.metrics.empty() && model.loss() && !gives_scores(model, validation))
     fail(ErrorCode::kBadInput, name_settings("--metrics "), job.config.metrics, ": the output of ", job.config.model,
-         validation.shape().regression ? " is not one number for each target" : " is no scores of classes", "; leave the option out");
-  if (!model.loss() || !job.goal || job.goal->metric != "val_error" || gives_scores(model, validation)) return;
+         validation.shape().regression ? " is not one number for each target"
+         : validation.shape().labels   ? " is not one score for each label"
+                                       : " is no scores of classes",
+         "; leave the option out");
+  if (!model.loss() || !job.goal || (job.goal->metric != "val_error" && job.goal->metric != "val_precision") ||
+      gives_scores(model, validation))
+    return;
   fail(ErrorCode::kBadInput, name_settings("--goal "), job.config.goal, ": the output of ", job.config.model,
-       " is no scores of classes, so no error is known; use val_loss");
+       validation.shape().labels ? " is not one score for each label" : " is no scores of classes", ", so no ",
+       job.goal->metric == "val_error" ? "error" : "precision", " is known; use val_loss");
 }
 
 void check_run(const Job& job, std::optional<bool> is_text) {

@@ -29,6 +29,7 @@
 #include "cohort/report/run_trace.h"
 #include "cohort/train/measured/advice/exchange_advice.h"
 #include "cohort/train/measured/advice/sync_conditions.h"
+#include "cohort/train/records/evaluation_text.h"
 #include "cohort/train/records/guessing.h"
 #include "cohort/train/records/mistake_pictures.h"
 #include "cohort/train/records/origin.h"
@@ -158,26 +159,13 @@ void RunReporter::evaluation(int64_t step, const Evaluation& evaluation) {
   last_evaluation_ = evaluation;
   evaluated_step_ = step;
   if (run_.reports_here())
-    metrics_->evaluation({step, evaluation.loss, evaluation.error, clock_ ? clock_() : kUnknown, evaluation.metrics});
-}
-
-/// ", f1 0.9, top5-error 0.01".
-static std::string metrics_text(const std::map<std::string, double>& metrics) {
-  std::string text;
-  for (const auto& [name, value] : metrics) text += concat(", ", name, " ", value);
-  return text;
-}
-
-/// Of the last evaluation: ", error 12 %".
-std::string RunReporter::error_sentence() const {
-  if (run_.data.train->shape().regression) return concat(", error ", last_evaluation_.error, " of a deviation");
-  return concat(", error ", 100 * last_evaluation_.error, " %");
+    metrics_->evaluation({step, evaluation.loss, evaluation.error, evaluation.precision, clock_ ? clock_() : kUnknown, evaluation.metrics});
 }
 
 void RunReporter::note_evaluation() {
   if (run_.reports_here())
     progress_->note(concat("step ", evaluated_step_, ": validation loss ", last_evaluation_.loss,
-                           last_evaluation_.has_error() ? error_sentence() : "", metrics_text(last_evaluation_.metrics)));
+                           error_text(run_.data.train->shape(), last_evaluation_), metrics_text(last_evaluation_.metrics)));
 }
 
 void RunReporter::progress(const StepRecord& metrics) {
@@ -270,7 +258,7 @@ DoneRecord RunReporter::describe_end(const TrainResult& result, const std::vecto
   if (needs_loss_scale(run_.job.precision)) done.skipped_steps = run_.step->skipped_steps();
   if (run_.noise) done.noise_scale = run_.noise->recent().noise_scale();
   done.reason = result.reason;
-  done.metrics = result.metrics;
+  done.metrics = result.metrics, done.val_precision = result.val_precision;
   if (const EvaluatedStep& best = saver_.best().best(); best.step >= 0) {
     done.best_step = best.step;
     done.best_val_loss = best.val_loss;
@@ -278,7 +266,7 @@ DoneRecord RunReporter::describe_end(const TrainResult& result, const std::vecto
   if (result.test_samples > 0) {
     done.test_samples = result.test_samples;
     done.test_loss = result.test_loss;
-    done.test_error = result.test_error;
+    done.test_error = result.test_error, done.test_precision = result.test_precision;
     done.test_metrics = result.test_metrics;
   }
   return done;
@@ -376,21 +364,21 @@ void RunReporter::end(TrainResult& result) {
                     "; report: ", report));
   const int64_t epoch = (run_.data.train->num_samples() + run_.config.global_batch - 1) / run_.config.global_batch;
   if (!result.interrupted && last_evaluation_.has_error() && result.steps >= std::min(epoch, kStepsThatTell))
-    if (const std::string sentence = guessing_sentence(*run_.data.validation, result.val_error); !sentence.empty()) log_warning(sentence);
+    if (const std::string told = guessing_sentence(*run_.data.validation, result.val_error, result.val_precision); !told.empty())
+      log_warning(told);
 }
 
 /// "validation loss 0.3, accuracy 90 %, test accuracy 89 % (10,000 samples) after 200 steps, ...".
 std::string RunReporter::result_sentence(const TrainResult& result) const {
-  const bool is_regression = run_.data.train->shape().regression;
-  const auto quality = [&](double error) {
-    return is_regression ? concat("error ", error, " of a deviation") : concat("accuracy ", std::round(1e4 * (1 - error)) / 100, " %");
-  };
+  const DataShape& shape = run_.data.train->shape();
   std::string text = concat("validation loss ", result.val_loss);
-  if (last_evaluation_.has_error()) text += ", " + quality(result.val_error);
+  if (last_evaluation_.has_error()) text += ", " + quality_text(shape, result.val_error, result.val_precision);
   text += metrics_text(result.metrics);
   if (result.test_samples > 0)
-    text += concat(", test ", std::isnan(result.test_error) ? concat("loss ", result.test_loss) : quality(result.test_error), " (",
-                   with_commas(result.test_samples), " samples)");
+    text += concat(
+        ", test ",
+        std::isnan(result.test_error) ? concat("loss ", result.test_loss) : quality_text(shape, result.test_error, result.test_precision),
+        " (", with_commas(result.test_samples), " samples)");
   text += concat(" after ", result.steps, " steps");
   if (result.reason == "goal") text += concat(", where the goal ", run_.config.goal, " was reached,");
   if (result.reason == "patience")

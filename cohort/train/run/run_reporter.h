@@ -46,7 +46,6 @@ class RunReporter {
   void serve();
   void tell_skipped(int64_t step);
   void tell_data() const;
-  std::string error_sentence() const;
   void write_waste();
   bool has_plain_replicas() const;
   void write_exchange_advice(double step_seconds, const std::optional<LinkEstimate>& link);
