@@ -34,6 +34,10 @@ def test_resnet8():
     verify_part("resnet8")
 
 
+def test_labels():
+    verify_part("labels")
+
+
 def test_lstm():
     verify_part("lstm")
 

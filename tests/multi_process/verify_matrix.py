@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 
 IMAGES = ["--data", "synthetic:1x16x16,classes=5,samples=200", "--global-batch", "24"]
+LABELS = ["--data", "synthetic:1x16x16,labels=6,samples=200", "--global-batch", "24"]
 TEXT = ["--data", "synthetic:text,samples=120", "--context", "16", "--global-batch", "24"]
 
 MODELS = {
@@ -17,6 +18,8 @@ MODELS = {
     "lstm": ["--model", "lstm:width=16,hidden=24", *TEXT, "--optimizer", "adam", "--lr", "0.001"],
     "transformer": ["--model", "transformer:width=32,layers=5,heads=4", *TEXT, "--optimizer", "adamw", "--lr", "0.001"],
     "inception": ["--model", "inception:width=8,norm=ghost,ghost=4", *IMAGES, "--optimizer", "nesterov", "--lr", "0.005"],
+    # The loss of labels is a sum over what ranks of tp have, so their output layer is divided and gathered.
+    "labels": ["--model", "cnn:conv1=4,conv2=8,hidden=32", *LABELS, "--optimizer", "momentum", "--lr", "0.02"],
 }
 # Options that are about one model, which they change.
 CHANGED_MODELS = {
@@ -25,8 +28,9 @@ CHANGED_MODELS = {
     ("dropout", "transformer"): "transformer:width=32,layers=5,heads=4,dropout=0.1",
     ("sync batch norm", "inception"): "inception:width=8,norm=batch",
 }
-# What a model with a norm over samples adds to the others.
-OPTIONS_OF = {"inception": ("plain", "zero=2", "accumulate", "bf16", "uneven", "sync batch norm")}
+# What a model with a norm over samples, and another loss, add to the others.
+OPTIONS_OF = {"inception": ("plain", "zero=2", "accumulate", "bf16", "uneven", "sync batch norm"),
+              "labels": ("plain", "zero=1", "zero=2", "zero=3", "accumulate", "bf16", "fp16", "clip", "uneven")}
 
 # Each with what its step is made of. {m} is the number of micro-batches.
 SCHEDULES = {"gpipe": "gpipe", "1f1b": "1f1b", "interleaved": "interleaved:2", "bfs": "bfs:2", "zb-h1": "zb-h1", "zb-v": "zb-v"}
