@@ -13,7 +13,7 @@ def learnt(folder, size=300):
     text = folder / "text"
     text.mkdir(exist_ok=True)
     (text / "a.txt").write_text(WORDS * 40)
-    (text / "b.txt").write_text("\n".join(f"line {i} of the text, naïve and plain" for i in range(200)))
+    (text / "b.txt").write_text("\n".join(f"line {i} of the text, na\u00efve and plain" for i in range(200)))
     run_ok(["vocabulary", text, "--size", size, "--out", folder / "v"])
     return f"text:{text},vocabulary={folder / 'v'}"
 

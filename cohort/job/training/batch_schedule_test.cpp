@@ -1,4 +1,4 @@
-#include "cohort/data/batch_schedule.h"
+#include "cohort/job/training/batch_schedule.h"
 
 #include <doctest/doctest.h>
 
