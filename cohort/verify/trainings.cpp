@@ -8,6 +8,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/job/training/batch_schedule.h"
 #include "cohort/train/run/train_job.h"
 #include "cohort/verify/nudge.h"
 #include "cohort/verify/pieces.h"
@@ -33,9 +34,9 @@ bool adds_stages_up(const StagesOfRun& stages) {
 
 /// What the arithmetic of a layout depends on: which ranks trade places, when they exchange and what they keep does not matter, but that
 /// ZeRO 2 and 3 exchange every micro-step, and where a worker adds gradients of several stages to one weight.
-Layout arithmetic_of(const Layout& layout, const StagesOfRun& stages, int accumulate) {
+Layout arithmetic_of(const Layout& layout, const StagesOfRun& stages, int64_t most_micro_steps) {
   Layout result;
-  if (layout.zero >= 2 && layout.pp == 1 && accumulate > 1) result.zero = 2;
+  if (layout.zero >= 2 && layout.pp == 1 && most_micro_steps > 1) result.zero = 2;
   result.dp = num_pipelines(layout);
   result.tp = layout.tp;
   result.microbatches = layout.microbatches;
@@ -124,7 +125,8 @@ const Checkpoint& Trainings::one_process(int pieces, double nudge) {
 }
 
 const Checkpoint& Trainings::in_turn(const Layout& layout, const StagesOfRun& stages, double nudge) {
-  const Layout arithmetic = arithmetic_of(layout, stages, config_.accumulate);
+  const Layout arithmetic =
+      arithmetic_of(layout, stages, config_.accumulate * largest_batch_factor(parse_batch_schedule(config_.batch_schedule)));
   if (arithmetic.num_ranks() == 1 && arithmetic.microbatches == 1 && stages.layers.empty()) return one_process(1, nudge);
   std::string key = concat(to_text(arithmetic), ",microbatches=", arithmetic.microbatches, ",nudge=", nudge, ",stages=");
   for (const LayerStage& layer : stages.layers) key += concat(" ", layer.stage, "/", layer.worker);

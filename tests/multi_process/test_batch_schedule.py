@@ -1,6 +1,4 @@
 """train --batch-schedule: a batch that grows goes on in the data where the smaller one was, and a run that is resumed is the run that was not interrupted."""
-import json
-
 from support import Folder, check, main, run_ok
 from test_fine_tuning import tensors, trained, values
 from test_use_model import refused
@@ -11,10 +9,6 @@ FC = ["--model", "fc:hidden=16", "--data", "synthetic:1x8x8,classes=4,samples=33
 def same_weights(folder, a, b):
     mine, other = tensors(folder, folder / a), tensors(folder, folder / b)
     return set(mine) == set(other) and all(values(mine[name]) == values(other[name]) for name in mine)
-
-
-def lines(run, event):
-    return [line for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()) if line["event"] == event]
 
 
 def test_it_goes_on_with_the_same_bits_on_either_side_of_a_stage_and_later_stages_may_change():
@@ -39,7 +33,7 @@ def test_epochs_count_samples_and_a_checkpoint_says_how_many_there_were():
     with Folder() as folder:
         run_ok(["train", *FC, "--epochs", "2", "--batch-schedule", "10:4", "--run", folder / "run"])
         # 297 of the 330 train: ten of 16, the 137 that are left by 64, 64 and 9; then 64 x 4 + 41.
-        state = json.loads((folder / "run/checkpoints/latest/state.json").read_text())
+        state = run_ok(["checkpoint", "info", folder / "run", "--json"])[-1]["state"]
         check(state["step"] == 18 and state["samples_seen"] == 594, (state["step"], state["samples_seen"]))
 
 

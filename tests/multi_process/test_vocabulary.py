@@ -47,14 +47,15 @@ def test_what_is_no_text_and_no_vocabulary_is_refused():
         refused(["vocabulary", "--out", folder / "x"], "takes one text")
         check((folder / "text/a.txt").read_text() == WORDS * 40 and not (folder / "x").exists(), "a refused vocabulary wrote")
         base = ["train", *MODEL, "--steps", "1", "--run", folder / "run", "--data"]
-        refused([*base, f"text:{folder / 'text'},vocabulary={folder / 'text/a.txt'}"], "a.txt:1: expected \"cohort vocabulary 1\"")
+        refused([*base, f"text:{folder / 'text'},vocabulary={folder / 'text/a.txt'}"], "a.txt:1: expected \"cohort vocabulary 1: N pieces\"")
         refused([*base, f"text:{folder / 'text'},vocabulary="], "expected text:FILE-OR-DIR,vocabulary=FILE")
-        (folder / "cut").write_text((folder / "v").read_text()[:-3])
-        refused([*base, f"text:{folder / 'text'},vocabulary={folder / 'cut'}"], "cut")
+        (folder / "cut").write_text("\n".join((folder / "v").read_text().splitlines()[:-1]))
+        refused([*base, f"text:{folder / 'text'},vocabulary={folder / 'cut'}"], "it may have been cut")
         run_ok([*base, data])
-        (folder / "v").write_text((folder / "v").read_text().replace("\n", "\n97 122\n", 1).rsplit("\n", 2)[0] + "\n")
-        refused(["train", "--run", folder / "run", "--resume", "--steps", "2"], "")
-        refused(["evaluate", folder / "run"], "")
+        lines = (folder / "v").read_text().splitlines()
+        lines[-1] = "122 122"  # As many pieces, and another last one.
+        (folder / "v").write_text("\n".join(lines) + "\n")
+        refused(["evaluate", folder / "run"], "other pieces of words than the training")
 
 
 if __name__ == "__main__":

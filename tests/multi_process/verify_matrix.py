@@ -75,7 +75,8 @@ OPTIONS = {
     "smoothing": ("", ["--label-smoothing", "0.1"], 2),
     "decay": ("", ["--schedule-lr", "linear", "--decay-steps", "2", "--lr-end-factor", "0.1"], 2),
     "batch grows": ("", ["--batch-schedule", "1:2"], 2),
-    "batch grows zero=2": ("zero=2", ["--batch-schedule", "1:2", "--accumulate", "2"], 2),
+    "batch grows zero=2": ("zero=2", ["--batch-schedule", "1:2"], 2),
+    "batch grows zero=3": ("zero=3", ["--batch-schedule", "1:2", "--accumulate", "2"], 2),
     # The Transformer whose output layer uses the embedding's table; with zb-v one worker has both.
     "tied": ("", ["--optimizer", "momentum", "--lr", "0.1"], 2),
     "tied, both ends recompute": ("recompute=0/7", ["--optimizer", "momentum", "--lr", "0.1"], 2),
@@ -111,7 +112,7 @@ OPTIONS = {
 # What needs no other model to be seen.
 MODELS_OF = {"local:1": ("cnn", "transformer"), "diloco:1": ("cnn", "transformer"), "stale:0": ("cnn", "transformer"), "stale:0, a server a rank": ("cnn", "resnet8"), "local:1, quorum of all": ("cnn",), "augment": ("cnn", "resnet8"),
              "freeze": ("cnn", "transformer"), "teacher": ("cnn", "transformer"), "teacher beside": ("cnn", "transformer"), "hint": ("cnn", "transformer"), "hint zero=3": ("cnn",),
-             "batch grows": ("cnn", "transformer"), "batch grows zero=2": ("cnn", "transformer"),
+             "batch grows": ("cnn", "transformer"), "batch grows zero=2": ("cnn", "transformer"), "batch grows zero=3": ("cnn", "transformer"),
              **{option: ("cnn", "transformer") for option in ("quantize-aware 8", "quantize-aware 8 zero=1", "quantize-aware 8 zero=2", "quantize-aware 8 zero=3")},
              "quantize-aware 4": ("lstm", "transformer"),
              **{option: ("cnn", "transformer") for option in ("prune", "prune zero=1", "prune zero=2", "prune zero=3", "prune evenly", "prune 2:4")}}

@@ -1,6 +1,7 @@
 #include "cohort/data/vocabulary/vocabulary.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
@@ -10,7 +11,8 @@
 namespace cohort {
 namespace {
 
-constexpr const char* kFirstLine = "cohort vocabulary 1";
+// The number of pieces stands between them, so that a file which was cut is known.
+const std::string kFirstWords = "cohort vocabulary 1: ", kLastWord = " pieces";
 constexpr size_t kMostFileBytes = size_t{1} << 20;
 constexpr size_t kMostKnownWords = 1 << 20;
 
@@ -100,9 +102,13 @@ void TextEncoder::encode(std::string_view text, std::vector<Token>& out) {
 Vocabulary read_vocabulary(const std::string& path) {
   std::vector<std::string> lines = split(read_small_file(path, kMostFileBytes), '\n');
   if (!lines.empty() && lines.back().empty()) lines.pop_back();
-  if (lines.empty() || lines.front() != kFirstLine)
-    fail(ErrorCode::kBadInput, path, ":1: expected \"", kFirstLine, "\", found ",
-         quote_text(lines.empty() ? "" : lines.front().substr(0, 60)), "; `cohort vocabulary` makes such files");
+  const std::string first = lines.empty() ? "" : lines.front();
+  std::optional<int64_t> size;
+  if (first.starts_with(kFirstWords) && first.ends_with(kLastWord) && first.size() > kFirstWords.size() + kLastWord.size())
+    size = parse_integer(first.substr(kFirstWords.size(), first.size() - kFirstWords.size() - kLastWord.size()));
+  if (!size)
+    fail(ErrorCode::kBadInput, path, ":1: expected \"", kFirstWords, "N", kLastWord, "\", found ", quote_text(first.substr(0, 60)),
+         "; `cohort vocabulary` makes such files");
   std::vector<Vocabulary::Merge> merges;
   for (size_t i = 1; i < lines.size(); ++i) {
     const std::vector<std::string> words = split(lines[i], ' ');
@@ -112,11 +118,14 @@ Vocabulary read_vocabulary(const std::string& path) {
       fail(ErrorCode::kBadInput, path, ":", i + 1, ": expected two numbers of pieces, found ", quote_text(lines[i].substr(0, 60)));
     merges.emplace_back(static_cast<Token>(*left), static_cast<Token>(*right));
   }
+  if (*size != 256 + std::ssize(merges))
+    fail(ErrorCode::kBadInput, path, ": its first line says ", *size, " pieces, and the 256 bytes and its other lines are ",
+         256 + std::ssize(merges), "; it may have been cut");
   return Vocabulary(std::move(merges), path);
 }
 
 std::string vocabulary_text(const Vocabulary& vocabulary) {
-  std::string out = concat(kFirstLine, "\n");
+  std::string out = concat(kFirstWords, vocabulary.size(), kLastWord, "\n");
   for (const Vocabulary::Merge& merge : vocabulary.merges()) out += concat(merge.first, " ", merge.second, "\n");
   return out;
 }

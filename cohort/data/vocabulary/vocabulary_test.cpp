@@ -16,7 +16,6 @@ namespace cohort {
 namespace {
 
 using testing::error_of;
-using testing::mentions;
 
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words;
@@ -121,14 +120,16 @@ TEST_CASE("vocabulary: files come back, and what is none is refused with its pla
     write_file_atomically(path, content);
     return error_of([&] { read_vocabulary(path); });
   };
-  CHECK(mentions(refusal(""), ":1: expected \"cohort vocabulary 1\""));
+  CHECK(mentions(refusal(""), ":1: expected \"cohort vocabulary 1: N pieces\""));
   CHECK(mentions(refusal("the text\n"), "found \"the text\""));
-  CHECK(mentions(refusal("cohort vocabulary 1\n97 98\n97\n"), ":3: expected two numbers"));
-  CHECK(mentions(refusal("cohort vocabulary 1\n97 98 99\n"), ":2: expected two numbers"));
-  CHECK(mentions(refusal("cohort vocabulary 1\n97 -1\n"), ":2: expected two numbers"));
-  CHECK(mentions(refusal("cohort vocabulary 1\n97 256\n"), "piece 256 joins 97 and 256, and only pieces before it"));
-  CHECK(mentions(refusal("cohort vocabulary 1\n97 98\n97 98\n"), "as piece 256 does"));
-  std::string doubled = "cohort vocabulary 1\n97 97\n";
+  CHECK(mentions(refusal("cohort vocabulary 1: 258 pieces\n97 98\n97\n"), ":3: expected two numbers"));
+  CHECK(mentions(refusal("cohort vocabulary 1: 257 pieces\n97 98 99\n"), ":2: expected two numbers"));
+  CHECK(mentions(refusal("cohort vocabulary 1: 257 pieces\n97 -1\n"), ":2: expected two numbers"));
+  CHECK(mentions(refusal("cohort vocabulary 1: 257 pieces\n97 256\n"), "piece 256 joins 97 and 256, and only pieces before it"));
+  CHECK(mentions(refusal("cohort vocabulary 1: 258 pieces\n97 98\n97 98\n"), "as piece 256 does"));
+  CHECK(mentions(refusal("cohort vocabulary 1: 300 pieces\n97 98\n"), "says 300 pieces, and the 256 bytes and its other lines are 257"));
+  CHECK(mentions(refusal("cohort vocabulary 1: pieces\n"), ":1: expected"));
+  std::string doubled = "cohort vocabulary 1: 263 pieces\n97 97\n";
   for (int token = 256; token < 262; ++token) doubled += std::to_string(token) + " " + std::to_string(token) + "\n";
   CHECK(mentions(refusal(doubled), "128 bytes; at most 64"));
   CHECK(mentions(error_of([&] { learnt("ab ab", 256); }), "expected 257 to 65536"));
