@@ -38,7 +38,7 @@ class Workload:
         self.dataset, self.model, self.optimizer = names["dataset_name"], names["model_name"], ARCHIVE_NAMES.get(names["optimizer"], names["optimizer"])
         self.budgets = dict(zip(study["batch_sizes"], study["steps"] if isinstance(study["steps"], list) else [study["steps"]] * len(study["batch_sizes"])))
         self.search = spec["search"]
-        self.metric, self.goal = GOALS.get(self.dataset, ("classification_error", min(float(goal.partition("<")[2]) for goal in study["goals"])))
+        self.metric, self.goal = GOALS[self.dataset] if self.dataset in GOALS else ("classification_error", min(float(goal.partition("<")[2]) for goal in study["goals"]))
         if self.model in ("transformer_wide", "transformer_narrow_and_shallow"):
             self.goal = 4.2
 

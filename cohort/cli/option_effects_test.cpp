@@ -272,7 +272,7 @@ std::vector<Case> setting_cases() {
       {"batch-schedule",
        "1:2",
        {},
-       {alone, two, two + " --layout zero=3", two + " --layout pp=2", two + " --layout sync=local:2"},
+       {alone, two, two + " --layout zero=3", two + " --layout pp=2", two + " --layout sync=local:1"},
        weights},
       {"study", "none", {}, {alone}, exit_code},
       {"accumulate", "3", {}, {alone}, weights},

@@ -67,7 +67,7 @@ TEST_CASE("spec: defaults and the rest of the tables read back too") {
   StudySpec spec = parsed();
   spec.censor = false, spec.halving = true, spec.censor_margin = 1.5, spec.max_batch_per_worker = 3, spec.max_microbatch = 7;
   spec.seed = 77, spec.max_draws_factor = 3, spec.diverged_above = 12.5, spec.evaluate_train = true;
-  spec.image_size = 14, spec.train_samples = 5, spec.val_samples = 6, spec.context = 16, spec.weight_decay = 1e-4;
+  spec.train_samples = 5, spec.val_samples = 6, spec.context = 16, spec.weight_decay = 1e-4;
   const StudySpec again = parse_spec(to_toml(spec), "again.toml");
   CHECK_FALSE(again.censor);
   CHECK(again.halving);

@@ -24,7 +24,6 @@ study::TrialOrder averaged(double decay) {
 
 /// The same from the weights of each step, one array after the other.
 std::vector<double> losses_of_averages(const study::StudySpec& spec, const study::TrialOrder& order, double decay) {
-  const at::NoGradGuard no_grad;
   const TrialData data(data_of(spec), trial_data_options(spec));
   Group alone;
   TrialStep step(data, alone, {});
@@ -36,15 +35,15 @@ std::vector<double> losses_of_averages(const study::StudySpec& spec, const study
   at::Tensor average = weights.to(at::kDouble);
   std::vector<double> losses;
   for (int64_t number = 0;; ++number) {
-    const at::Tensor kept = weights.clone();
-    weights.copy_(average);
-    losses.push_back(evaluate_trial(step.model(), nullptr, data.validation, data.validation.num_samples(), alone).loss);
-    weights.copy_(kept);
-    if (number == order.train_steps) return losses;
     {
-      const at::AutoGradMode gradients(true);
-      step.compute(number, false);
+      const at::NoGradGuard no_grad;
+      const at::Tensor kept = weights.clone();
+      weights.copy_(average);
+      losses.push_back(evaluate_trial(step.model(), nullptr, data.validation, data.validation.num_samples(), alone).loss);
+      weights.copy_(kept);
     }
+    if (number == order.train_steps) return losses;
+    step.compute(number, false);
     step.update(number);
     average = decay * average + (1 - decay) * weights.to(at::kDouble);
   }
