@@ -40,8 +40,8 @@ def paper(kind):
     return [path for path in (STUDIES / "paper").glob("*.toml") if kind_of(path) == kind]
 
 
-def test_quick_and_demos_start():
-    all_start([*STUDIES.glob("quick*.toml"), *(STUDIES / "demo").glob("*.toml")], 21)
+def test_quick_demos_and_evidence_start():
+    all_start([*STUDIES.glob("quick*.toml"), *(STUDIES / "demo").glob("*.toml"), *(STUDIES / "evidence").glob("*.toml")], 24)
 
 
 def test_paper_mnist_starts():
