@@ -1,6 +1,5 @@
 """cohort vocabulary and text in pieces of words: learnt the same everywhere, trained the same under every layout, written and asked in words; every bad input is one line."""
 import json
-import pathlib
 
 from support import Folder, check, main, run, run_ok
 from test_use_model import refused
@@ -55,7 +54,8 @@ def test_what_is_no_text_and_no_vocabulary_is_refused():
         lines = (folder / "v").read_text().splitlines()
         lines[-1] = "122 122"  # As many pieces, and another last one.
         (folder / "v").write_text("\n".join(lines) + "\n")
-        refused(["evaluate", folder / "run"], "other pieces of words than the training")
+        code, _, err = run(["evaluate", folder / "run"])
+        check(code == 2 and "other pieces of words than the training" in err, (code, err))
 
 
 if __name__ == "__main__":

@@ -23,10 +23,11 @@ double number_option(const Arguments& arguments, const std::string& name, double
 
 int run_sample(const Arguments& arguments) {
   const TrainedFile file = open_trained(arguments, "sample");
+  const DataDescription trained = description_of(file);
   SampleRequest request{.prompt = arguments.config.prompt,
                         .num_bytes = arguments.integer_option("bytes", 400, 1, 10'000'000),
                         .temperature = number_option(arguments, "temperature", 0.8, 0, 1000),
-                        .top_k = arguments.integer_option("top-k", 0, 0, kMostTokens),
+                        .top_k = arguments.integer_option("top-k", 0, 0, trained.num_outputs),
                         .seed = arguments.config.seed,
                         .threads = arguments.config.threads};
   if (request.temperature == 0)
@@ -42,7 +43,7 @@ int run_sample(const Arguments& arguments) {
       std::fputc(byte, stdout);
       std::fflush(stdout);
     };
-  const std::string text = sample_trained(file, description_of(file), request);
+  const std::string text = sample_trained(file, trained, request);
   if (arguments.config.json) {
     const Json line{{"event", "sample"}, {"step", file.step()}, {"prompt", request.prompt}, {"text", text}};
     std::printf("%s\n", line.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
