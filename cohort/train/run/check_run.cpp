@@ -8,6 +8,7 @@
 #include "cohort/data/sampler.h"
 #include "cohort/job/refusals.h"
 #include "cohort/job/sync_mode.h"
+#include "cohort/job/training/batch_schedule.h"
 #include "cohort/job/training/label_smoothing.h"
 #include "cohort/job/virtual_spec.h"
 #include "cohort/models/metric/named_metrics.h"

@@ -20,6 +20,7 @@
 #include "cohort/data/sampler.h"
 #include "cohort/job/fault.h"
 #include "cohort/job/settings/option_rules.h"
+#include "cohort/job/training/batch_schedule.h"
 #include "cohort/job/training/training_defaults.h"
 #include "cohort/parallel/agreement.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
