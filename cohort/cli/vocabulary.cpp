@@ -12,7 +12,7 @@
 namespace cohort {
 namespace {
 
-/// What a text becomes with a vocabulary, and how long that took.
+/// Writes the file, and says what the text becomes with it.
 int run_vocabulary(const Arguments& arguments) {
   const std::string out = arguments.option("out", "");
   if (arguments.positional.size() != 1) fail(ErrorCode::kBadInput, "vocabulary takes one text: cohort vocabulary FILE-OR-DIR --out FILE");

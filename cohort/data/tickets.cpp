@@ -11,12 +11,6 @@
 namespace cohort {
 namespace {
 
-/// Samples in the steps before `step`.
-int64_t samples_before(const TicketOptions& options, const Sampler& sampler, int64_t step) {
-  const int64_t steps = sampler.steps_per_epoch();
-  return step / steps * options.num_samples + step % steps * options.global_batch;
-}
-
 int64_t whole_number(const Json& value, const std::string& where, int64_t least, int64_t most) {
   if (!value.is_number_integer() || value.get<int64_t>() < least || value.get<int64_t>() > most)
     fail(ErrorCode::kBadInput, where, ": tickets: ", value.dump().substr(0, 40), " is no whole number from ", least, " to ", most);
@@ -39,7 +33,7 @@ constexpr int kMostWorkers = 1 << 20;
 Tickets::Tickets(const TicketOptions& options)
     : options_(options), sampler_(options.num_samples, options.global_batch, 0), next_step_(options.first_step) {
   share_of_rank(options.global_batch, 0, options.num_shares, options.granularity);  // Throws for what is no cut.
-  samples_done_ = samples_before(options_, sampler_, options.first_step);
+  samples_done_ = sampler_.samples_before(options.first_step);
 }
 
 Ticket Tickets::single(int64_t step, int share) const {
@@ -185,7 +179,7 @@ void Tickets::load(const Json& state, const std::string& where) {
   }
   for (const Json& row : returned) loaded.returned_.insert(key_of(row));
   // All that was handed out and is neither open nor back is finished.
-  int64_t samples = samples_before(options_, sampler_, loaded.next_step_);
+  int64_t samples = sampler_.samples_before(loaded.next_step_);
   for (int share = 0; share < loaded.next_share_; ++share) samples += ticket_of(loaded.next_step_, share).num_samples();
   for (const auto& [key, worker] : loaded.open_) samples -= ticket_of(key.first, key.second).num_samples();
   for (const Key& key : loaded.returned_) samples -= ticket_of(key.first, key.second).num_samples();

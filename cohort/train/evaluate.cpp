@@ -259,9 +259,9 @@ std::optional<std::string> sample_text(LayerGraph& model, const DataShape& shape
   const int64_t context = shape.input.at(0);
   const std::string begin = prompt.empty() ? "\n" : prompt;
   std::vector<Token> tokens;
-  if (how.vocabulary) TextEncoder(*how.vocabulary).encode(begin, tokens);
-  else
-    for (const char byte : begin) tokens.push_back(static_cast<unsigned char>(byte));
+  static const Vocabulary bytes_alone({});
+  const Vocabulary& vocabulary = how.vocabulary ? *how.vocabulary : bytes_alone;
+  TextEncoder(vocabulary).encode(begin, tokens);
   std::string text;
   for (int64_t n = 0; std::ssize(text) < how.num_bytes; ++n) {
     // Models have a fixed context: the window holds the last tokens, and the position after them is asked.
@@ -271,8 +271,7 @@ std::optional<std::string> sample_text(LayerGraph& model, const DataShape& shape
     const at::Tensor scores = model.forward(window.to(device_of(model)));
     if (!is_scores(scores, window, shape.vocabulary()) || scores.dim() != 3) return std::nullopt;
     tokens.push_back(static_cast<Token>(draw_token(scores[0][length - 1], how, n)));
-    const std::string bytes = how.vocabulary ? how.vocabulary->bytes_of(tokens.back()) : std::string(1, static_cast<char>(tokens.back()));
-    for (const char byte : bytes) {
+    for (const char byte : vocabulary.bytes_of(tokens.back())) {
       if (std::ssize(text) == how.num_bytes) break;
       text += byte;
       if (how.written) how.written(byte);

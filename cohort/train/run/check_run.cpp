@@ -124,12 +124,17 @@ int64_t steps_of_epochs(const Config& config, int64_t num_samples) {
 }
 
 /// One that is too large, or never comes.
-void check_batch_schedule(const Config& config, int64_t num_samples) {
+void check_batch_schedule(const Job& job, int64_t num_samples) {
+  const Config& config = job.config;
   const std::vector<BatchStage> stages = parse_batch_schedule(config.batch_schedule);
   if (const int64_t factor = largest_batch_factor(stages); factor > num_samples / config.global_batch)
     fail(ErrorCode::kBadInput, name_settings("--batch-schedule "), config.batch_schedule, ": ", factor,
          name_settings(" times --global-batch "), config.global_batch, ", and the data has ", num_samples,
          " training samples, of which a batch takes each at most once; the largest factor is ", num_samples / config.global_batch);
+  const int64_t steps = steps_of_run(job, num_samples);
+  if (!stages.empty() && stages.back().first_step >= steps)
+    fail(ErrorCode::kBadInput, name_settings("--batch-schedule "), config.batch_schedule, ": the batch would grow after ",
+         stages.back().first_step, " steps, and the run has ", steps, name_settings("; use a smaller step, or more --steps"));
 }
 
 }  // namespace
@@ -168,7 +173,7 @@ void check_data(const Job& job, const DataSet& data) {
   if (config.global_batch > num_samples)
     fail(ErrorCode::kBadInput, name_settings("--global-batch "), config.global_batch, ": the data has ", num_samples,
          name_settings(" training samples, and a batch takes each at most once; use --global-batch "), num_samples, " or less");
-  check_batch_schedule(config, num_samples);
+  check_batch_schedule(job, num_samples);
   const DataShape& shape = data.train->shape();
   if (job.goal && job.goal->metric == "val_precision" && !shape.labels)
     fail(ErrorCode::kBadInput, name_settings("--goal "), config.goal,
@@ -179,10 +184,6 @@ void check_data(const Job& job, const DataSet& data) {
     fail(ErrorCode::kBadInput, name_settings("--memory-limit "), config.memory_limit, ": one sample of the data is a tensor of ",
          sample_bytes, " bytes, so nothing trains in less; the limit is in bytes, as 2000000000 for 2 GB");
   const int64_t steps = steps_of_run(job, num_samples);
-  if (const std::vector<BatchStage> stages = parse_batch_schedule(config.batch_schedule);
-      !stages.empty() && stages.back().first_step >= steps)
-    fail(ErrorCode::kBadInput, name_settings("--batch-schedule "), config.batch_schedule, ": the batch would grow after ",
-         stages.back().first_step, " steps, and the run has ", steps, name_settings("; use a smaller step, or more --steps"));
   if (config.noise_scale > steps)
     fail(ErrorCode::kBadInput, name_settings("--noise-scale "), config.noise_scale, " measures once in ", config.noise_scale,
          " steps, and the run has ", steps, name_settings(", so it would measure nothing; use --noise-scale "), steps,
