@@ -134,10 +134,13 @@ def test_faults_of_a_connection():
                 before = steps_in(folder / "p")
                 wait_for(lambda: steps_in(folder / "p") > before + 5, f"{name}: the training goes on")
                 check(joiner.poll() is None, f"{name}: it ended")
+                num_losses = sum(f"worker {number} is lost after" in line for line in errors)
                 os.killpg(joiner.pid, signal.SIGKILL)
                 wait_for(lambda: not session_members(joiner.pid), f"{name}: all of its processes are gone")  # They die one after the other.
                 finish(joiner)
                 check((proxy.num_connections > 3) == (name != "delay"), f"{name}: {proxy.num_connections} connections")
+            # What it had in hand is another's only when the training knows.
+            wait_for(lambda: sum(f"worker {number} is lost after" in line for line in errors) > num_losses, f"{name}: the training names the death")
             before = steps_in(folder / "p")
             wait_for(lambda: steps_in(folder / "p") > before + 3, f"{name}: the training goes on alone")
         process.send_signal(signal.SIGINT)
