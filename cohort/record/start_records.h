@@ -50,6 +50,7 @@ struct StartRecord {
   std::optional<int64_t> parameters, train_samples, val_samples;
   std::string model, data;
   std::optional<int64_t> global_batch, steps;
+  std::string batch_schedule;  ///< How the batch grows, as --batch-schedule has it; "" where it does not.
   std::optional<OptimizerRecord> optimizer;
   std::string backend, launcher, version, torch, host, started;
   std::string command, commit;                    ///< As it was typed, and of the git working tree around; "" where unknown.
@@ -70,6 +71,7 @@ struct StartRecord {
     fields.text("model", model);
     fields.text("data", data);
     fields.count("global_batch", global_batch);
+    fields.text_if_any("batch_schedule", batch_schedule);
     fields.count("steps", steps);
     fields.object("optimizer", optimizer);
     fields.text("backend", backend);

@@ -229,6 +229,13 @@ ReadColumns known_columns(const DataSettings& settings, char separator, const Da
   if (kept.labels && std::ssize(names) != kept.num_outputs)
     fail(ErrorCode::kBadInput, "data ", settings.what(), ": target=", settings.text("target"), " names ", names.size(),
          names.size() == 1 ? " label" : " labels", ", and the model was trained on ", kept.num_outputs);
+  if (kept.labels) {
+    for (const std::string& name : names)
+      if (std::find(kept.class_names.begin(), kept.class_names.end(), name) == kept.class_names.end())
+        fail(ErrorCode::kBadInput, "data ", settings.what(), ": the model knows no label '", printable(name), "'; it was trained on ",
+             printable(join(kept.class_names, ", ")));
+    names = kept.class_names;  // In their order, wherever they stand in this file.
+  }
   ReadColumns read{kept.columns, {}, {}, task};
   for (const std::string& name : names) {
     read.targets.push_back(read.columns.size());

@@ -54,6 +54,18 @@ int64_t batch_factor_at(const std::vector<BatchStage>& stages, int64_t step) {
   return factor;
 }
 
+double batches_before(const std::vector<BatchStage>& stages, double steps) {
+  double batches = 0, from = 0, factor = 1;
+  for (const BatchStage& stage : stages) {
+    const auto first = static_cast<double>(stage.first_step);
+    if (first >= steps) break;
+    batches += factor * (first - from);
+    from = first;
+    factor = static_cast<double>(stage.factor);
+  }
+  return batches + factor * (steps - from);
+}
+
 int64_t largest_batch_factor(const std::vector<BatchStage>& stages) {
   int64_t largest = 1;
   for (const BatchStage& stage : stages) largest = std::max(largest, stage.factor);

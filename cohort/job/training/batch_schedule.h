@@ -20,6 +20,8 @@ std::string batch_schedule_text(const std::vector<BatchStage>& stages, int64_t e
 
 /// 1 before the first stage. Stages as parse_batch_schedule makes them.
 int64_t batch_factor_at(const std::vector<BatchStage>& stages, int64_t step);
+/// How many times --global-batch the first `steps` steps take.
+double batches_before(const std::vector<BatchStage>& stages, double steps);
 int64_t largest_batch_factor(const std::vector<BatchStage>& stages);
 
 }  // namespace cohort

@@ -18,6 +18,9 @@ TEST_CASE("what --batch-schedule takes, and what it refuses by name") {
   CHECK(batch_factor_at(stages, 600) == 4);
   CHECK(batch_factor_at(stages, 999) == 16);
   CHECK(batch_factor_at(stages, 5000) == 2);
+  CHECK(batches_before({}, 7) == 7);
+  CHECK(batches_before(stages, 600) == 600);
+  CHECK(batches_before(stages, 601) == 604);
   CHECK(largest_batch_factor(stages) == 16);
   CHECK(largest_batch_factor({}) == 1);
   CHECK(batch_schedule_text(stages, 5000) == "600:4,900:16,1000:2");

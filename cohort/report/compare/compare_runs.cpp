@@ -12,6 +12,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/text.h"
+#include "cohort/job/training/batch_schedule.h"
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/page.h"
 #include "cohort/report/draw/sections.h"
@@ -54,8 +55,10 @@ double seconds_of(const EvalRecord& eval, const Clock& clock) {
   return clock.is_virtual() && std::isfinite(eval.virtual_seconds) ? eval.virtual_seconds : clock.at(eval.step);
 }
 
-double batch_of(const RunRecord& run) {
-  return run.start && run.start->global_batch ? static_cast<double>(*run.start->global_batch) : kUnknown;
+/// The last batch of an epoch, which may be smaller, counts as whole.
+double samples_of(const RunRecord& run, double steps) {
+  if (!run.start || !run.start->global_batch) return kUnknown;
+  return static_cast<double>(*run.start->global_batch) * batches_before(parse_batch_schedule(run.start->batch_schedule), steps);
 }
 
 std::string colour_of(size_t index) { return concat("c-run", index + 1); }
@@ -91,7 +94,7 @@ std::string curves(const std::vector<RunRecord>& runs, const std::vector<std::st
   const auto over_samples = [](double EvalRecord::* value, double factor) {
     return [=](const RunRecord& run) {
       Curve curve;
-      for (const EvalRecord& eval : run.evals) curve.push_back({static_cast<double>(eval.step) * batch_of(run), factor * (eval.*value)});
+      for (const EvalRecord& eval : run.evals) curve.push_back({samples_of(run, static_cast<double>(eval.step)), factor * (eval.*value)});
       return curve;
     };
   };
@@ -125,12 +128,12 @@ std::string curves(const std::vector<RunRecord>& runs, const std::vector<std::st
       runs, names, {.id = "loss-training", .title = "Training loss, smoothed", .x_label = "samples"},
       [](const RunRecord& run) {
         Curve curve = smoothed_loss(run);
-        for (Point& point : curve) point.x *= batch_of(run);
+        for (Point& point : curve) point.x = samples_of(run, point.x);
         return curve;
       },
       false);
   if (!small.empty()) out += element("div", {{"class", "charts"}}, small) + "\n";
-  return out.empty() ? "" : section("curves", "Curves", "One colour a run; samples are steps times the global batch.", out);
+  return out.empty() ? "" : section("curves", "Curves", "One colour a run; samples are steps times the global batch of each.", out);
 }
 
 std::string named(size_t index, const std::string& name) {
@@ -255,7 +258,7 @@ std::vector<std::string> names_of(const std::vector<std::string>& paths) {
 Reached first_reaching(const RunRecord& run, double level) {
   const Clock clock(run);
   for (const EvalRecord& eval : run.evals)
-    if (eval.val_loss <= level) return {static_cast<double>(eval.step) * batch_of(run), seconds_of(eval, clock)};
+    if (eval.val_loss <= level) return {samples_of(run, static_cast<double>(eval.step)), seconds_of(eval, clock)};
   return {};
 }
 

@@ -32,6 +32,10 @@ TEST_CASE("comparison: what all reached, and when each did") {
   CHECK(first_reaching(runs[1], 0.8).samples == 40 * 32);
   CHECK(first_reaching(runs[1], 0.8).seconds == doctest::Approx(8));
   CHECK(std::isnan(first_reaching(runs[1], 0.1).samples));
+  RunRecord grows = runs[0];
+  grows.start->batch_schedule = "30:2,50:4";
+  CHECK(first_reaching(grows, 2).samples == 20 * 32);
+  CHECK(first_reaching(grows, 0.8).samples == (30 + 2 * 20 + 4 * 10) * 32);
   CHECK(std::isnan(common_level({run_of(0.1, {}), run_of(0.1, {1})})));
 }
 

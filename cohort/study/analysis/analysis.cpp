@@ -7,7 +7,7 @@
 //   4. The start of "no further gain" has its own rounds, with half as many draws, and its percentiles are corrected for bias: its rule
 //      compares with the least of several minima. As many draws as trials repeat each minimum in 63 of 100 rounds, which hides how far a
 //      single one may be off; a minimum drawn again is larger, never smaller, which shifts what the rule finds.
-//   5. A point that the checks do not believe (steps-rise) is also taken at the most and at the least steps that its
+//   5. A point that the checks do not believe (steps-rise, examples-fall) is also taken at the most and at the least steps that its
 //      neighbours allow. Where the regimes end at other batch sizes then, none is named; else they stand, with the rounds of all three
 //      curves in their intervals.
 // Source: Efron 1979 (bootstrap, percentiles), 1981 (bias correction); Bickel, Goetze, van Zwet 1997 (fewer draws than trials where the
@@ -19,7 +19,6 @@
 #include <limits>
 #include <map>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "cohort/base/fail.h"
@@ -35,7 +34,6 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr Law kLaws[] = {Law::kHyperbola, Law::kKnee, Law::kLogLinear};
 
 constexpr double kTail = 0.025, kHalf = 0.5;
-constexpr std::string_view kRise = "steps-rise";
 
 using Interval = std::pair<double, double>;
 
@@ -71,11 +69,14 @@ Interval bias_corrected_shares(const std::vector<double>& values, double estimat
   return {normal_share(shift - width), normal_share(shift + width)};
 }
 
+/// Of a check that says of one point that it has too many steps.
+bool doubts(const Flag& flag) { return flag.refuses && (flag.rule == "steps-rise" || flag.rule == "examples-fall"); }
+
 /// Batch sizes whose steps the checks do not believe.
 std::set<double> doubted_points(const std::vector<Flag>& checks) {
   std::set<double> doubted;
   for (const Flag& flag : checks)
-    if (flag.refuses && flag.rule == kRise) doubted.insert(static_cast<double>(flag.batch_size));
+    if (doubts(flag)) doubted.insert(static_cast<double>(flag.batch_size));
   return doubted;
 }
 
@@ -213,7 +214,7 @@ void weigh_doubts(std::span<const StepsPoint> points, const Regimes& regimes, st
     if (found.perfect_to != regimes.perfect_to || found.flat_from != regimes.flat_from) other = found;
   }
   for (Flag& flag : checks) {
-    if (!flag.refuses || flag.rule != kRise) continue;
+    if (!doubts(flag)) continue;
     flag.refuses = other.has_value();
     if (!other) flag.advice += "; regimes end where they are, whatever comes of it";
     else flag.advice += concat("; as measured there is ", ends_text(regimes), ", and otherwise it may be ", ends_text(*other));

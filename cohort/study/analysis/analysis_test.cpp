@@ -48,6 +48,21 @@ TEST_CASE("analysis: a point that is not believed refuses the regimes only where
   CAPTURE(hidden.regimes.flags[0]);
   CHECK(hidden.regimes.flags[0].find("at batch size 256") != std::string::npos);
   CHECK(hidden.regimes.flags[0].find("no further gain from 512, and otherwise it may be") != std::string::npos);
+  // Too many steps at 32, between points that say the same of both ends; and at 16, from which perfect scaling is counted.
+  const std::vector<StepsPoint> fallen = {{16, 1600}, {32, 1000}, {64, 385}, {128, 260}, {256, 200}, {512, 190}, {1024, 188}};
+  const Analysis between = analyse_table(fallen);
+  CHECK_FALSE(between.regimes.refused);
+  CHECK(between.regimes.perfect_to == 64);
+  REQUIRE(between.regimes.flags.size() == 1);
+  CHECK(between.regimes.flags[0].find("regimes end where they are, whatever comes of it") != std::string::npos);
+  other = fallen;
+  other[0].steps = 2080, other[1].steps = 800, other[2].steps = 400, other[3].steps = 300;
+  const Analysis first = analyse_table(other);
+  CHECK(first.regimes.refused);
+  REQUIRE(first.regimes.flags.size() == 1);
+  CAPTURE(first.regimes.flags[0]);
+  CHECK(first.regimes.flags[0].find("as measured there is perfect scaling to 128") != std::string::npos);
+  CHECK(first.regimes.flags[0].find("otherwise it may be perfect scaling to 64") != std::string::npos);
 }
 
 TEST_CASE("analysis: steps, fits and regimes of a study, with intervals") {

@@ -22,6 +22,7 @@ std::string error_text(const DataShape& shape, const Evaluation& evaluation) {
 std::string quality_text(const DataShape& shape, double error, double precision) {
   if (shape.regression) return concat("error ", error, " of a deviation");
   if (!std::isnan(precision)) return concat("average precision ", std::round(1e4 * precision) / 1e4);
+  if (shape.labels) return concat("error ", std::round(1e4 * error) / 100, " % of the labels");
   return concat("accuracy ", std::round(1e4 * (1 - error)) / 100, " %");
 }
 

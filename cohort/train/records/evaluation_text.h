@@ -13,7 +13,7 @@ namespace cohort {
 std::string metrics_text(const std::map<std::string, double>& metrics);
 /// ", error 12 %", of labels with their average precision; "" where no error is known.
 std::string error_text(const DataShape& shape, const Evaluation& evaluation);
-/// "accuracy 90 %", "error 0.3 of a deviation", "average precision 0.8".
+/// "accuracy 90 %", "error 0.3 of a deviation", "average precision 0.8"; of labels without a precision "error 3 % of the labels".
 std::string quality_text(const DataShape& shape, double error, double precision);
 
 }  // namespace cohort

@@ -27,6 +27,9 @@ std::string sentence_of_labels(const Batch& batch, int64_t num_labels, double va
   double sum = 0, count = 0;
   for (const double each : with_label)
     if (each > 0 && each < static_cast<double>(batch.num_samples)) sum += each / static_cast<double>(batch.num_samples), ++count;
+  if (!std::isfinite(val_precision) && std::all_of(with_label.begin(), with_label.end(), [](double each) { return each == 0; }))
+    return name_settings(
+        "no label is on any of the validation samples, so they have no average precision: keep more of them (--val-samples), or others");
   if (count == 0 || !std::isfinite(val_precision) || val_precision * kAsBad > sum / count) return "";
   return concat("an average precision of ", val_precision, " is no better than that of scores without meaning, which is about ",
                 sum / count, " on the validation samples", advice());

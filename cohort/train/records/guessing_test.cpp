@@ -25,6 +25,22 @@ TEST_CASE("guessing: of labels the precision is judged, not the error, which rar
   CHECK(guessing_sentence(*data.validation, 0.25).empty());
 }
 
+TEST_CASE("guessing: labels that no validation sample has are told, for they have no precision") {
+  class Bare : public DataSource {
+   public:
+    const DataShape& shape() const override { return shape_; }
+    int64_t num_samples() const override { return 3; }
+    void read(std::span<const int64_t> /*indices*/, Batch& batch) const override {
+      batch.num_samples = 3;
+      batch.numbers.assign(6, 0);
+    }
+
+   private:
+    DataShape shape_{.input = {1}, .num_classes = 2, .labels = true};
+  };
+  CHECK(guessing_sentence(Bare(), 0).find("no label is on any of the validation samples, so they have no average precision") == 0);
+}
+
 TEST_CASE("guessing: of a regression the mean is the answer") {
   class Numbers : public DataSource {
    public:

@@ -47,6 +47,7 @@ StartRecord start_record(const RunSetup& run) {
       .data = run.config.data,
       .global_batch = run.config.global_batch,
       .steps = run.total_steps,
+      .batch_schedule = run.config.batch_schedule,
       .optimizer = OptimizerRecord{.name = run.config.optimizer, .lr = run.config.lr, .weight_decay = run.config.weight_decay},
       .backend = run.group.backend_name(),
       .launcher = run.world.launcher,

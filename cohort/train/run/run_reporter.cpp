@@ -91,7 +91,8 @@ void RunReporter::start() {
   progress_->note(concat("training ", run_.config.model, " (", with_commas(run_.parallel.num_parameters), " parameters) on ",
                          run_.config.data, " (", with_commas(run_.data.train->num_samples()), " samples), ", run_.num_workers(),
                          run_.num_workers() == 1 ? " worker" : " workers", ", ", run_.total_steps, " steps of ", run_.config.global_batch,
-                         " samples, ", run_.config.optimizer, " with learning rate ", run_.config.lr,
+                         " samples", run_.config.batch_schedule.empty() ? "" : concat(", growing by ", run_.config.batch_schedule), ", ",
+                         run_.config.optimizer, " with learning rate ", run_.config.lr,
                          run_.config.weight_decay > 0 ? concat(" and weight decay ", run_.config.weight_decay) : "",
                          run_.config.resume ? concat(", going on after step ", saver_.first_step()) : ""));
   if (std::getenv(kThreadsSleepVariable) && at::get_num_threads() > 1)
@@ -380,6 +381,7 @@ std::string RunReporter::result_sentence(const TrainResult& result) const {
         std::isnan(result.test_error) ? concat("loss ", result.test_loss) : quality_text(shape, result.test_error, result.test_precision),
         " (", with_commas(result.test_samples), " samples)");
   text += concat(" after ", result.steps, " steps");
+  if (result.reason == "steps" && run_.job.goal) text += concat(", without the goal ", run_.config.goal);
   if (result.reason == "goal") text += concat(", where the goal ", run_.config.goal, " was reached,");
   if (result.reason == "patience")
     text += concat(", after ", run_.config.patience, run_.config.patience == 1 ? " evaluation" : " evaluations",
