@@ -84,8 +84,8 @@ def row_of(name, text):
     points = points_of(text)
     counted = sum(int(m) for m in re.findall(r" of (\d+) +\d+$", text, re.M))
     law = re.search(r"^hyperbola +(\S+) +(\S+ to \S+|-) .*?smin = ([0-9.e+]+ \(.*?\))", text, re.M | re.I)
-    perfect = re.search(r"perfect scaling to (\S+?)(, the largest.*?)?( \(95 %: (.*?)\))?$", text, re.M)
-    flat = re.search(r"no further gain(?: from (\S+)|: (not reached).*?)( \(95 %: (.*?)\))?$", text, re.M)
+    perfect = re.search(r"^  perfect scaling to (\S+?)(, the largest.*?)?( \(95 %: (.*?)\))?$", text, re.M)
+    flat = re.search(r"^  no further gain(?: from (\S+)|: (not reached).*?)( \(95 %: (.*?)\))?$", text, re.M)
     goal = re.search(r", to (\S+)$", text.splitlines()[0])
     looks = len(re.findall(r"^  \S+ \((?:look|refused)\):", text, re.M))
 

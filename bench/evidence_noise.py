@@ -4,6 +4,7 @@
     bench/evidence_noise.py [ARCHIVE.tar.xz ...] [--picture FILE.svg] [--keep DIR]
 
 The batch size is the largest of the study that is not above the critical one and at least 8 (a batch must be divided for the estimate: 4 micro-batches). Seconds to a minute for a study.
+Studies of a part of the samples, or that search more than learning rate and momentum, are left out: `train` is not given these.
 """
 import argparse
 import json
@@ -24,9 +25,13 @@ def best_of(archives, name, largest):
     return next(row for row in rows if int(row["batch size"]) == size)
 
 
+def specification(name):
+    return tomllib.loads((HERE / "studies/evidence" / f"{name}.toml").read_text())
+
+
 def noise_scale(folder, name, best):
     """tr(Sigma) / |G|^2 over the last half of the steps to the goal: both are averaged, then divided."""
-    workload = tomllib.loads((HERE / "studies/evidence" / f"{name}.toml").read_text())["workload"]
+    workload = specification(name)["workload"]
     batch, steps = int(best["batch size"]), max(int(best["steps"]), 8)
     run_folder = folder / name
     if not (run_folder / "metrics.jsonl").exists():
@@ -52,8 +57,8 @@ def main():
     with Folder() as temporary:
         folder = folder_of(options, temporary)
         for name in archives.workloads:
-            law = hyperbola_of(archives.fit(name))
-            if not law:
+            law, spec = hyperbola_of(archives.fit(name)), specification(name)
+            if not law or "train_samples" in spec["workload"] or spec["search"].keys() - {"learning_rate", "momentum"} or spec["study"].get("evaluate_train"):
                 continue
             best = best_of(archives, name, law[1])
             scale = noise_scale(folder, name, best)
