@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/text/text.h"
 #include "cohort/data/byte_reader.h"
 #include "cohort/data/split.h"
 
@@ -47,6 +48,24 @@ void collect(const fs::path& folder, std::vector<fs::path>& files, std::vector<f
 
 constexpr const char* kVocabularyKey = ",vocabulary=";
 
+/// What to say of a path that is not there and ends as a setting does.
+std::string hint_of_setting(const std::string& path) {
+  const size_t comma = path.rfind(','), equals = path.find('=', std::min(comma, path.size()));
+  if (equals == std::string::npos || equals == comma + 1 || path.find('/', comma) < equals) return "";
+  const std::string key = path.substr(comma + 1, equals - comma - 1);
+  return concat("; text has no setting '", printable(key), "'", did_you_mean(key, {"vocabulary"}),
+                ": expected text:FILE-OR-DIR,vocabulary=FILE");
+}
+
+/// Text is cut by the file, also where a run has a copy of its pieces.
+std::shared_ptr<const Vocabulary> vocabulary_of(const TextSpecification& text) {
+  std::error_code error;
+  if (!fs::exists(text.vocabulary, error) && !error)
+    fail(ErrorCode::kBadInput, "no vocabulary ", text.vocabulary, "; where it was moved, ", name_settings("--data "), "text:", text.path,
+         kVocabularyKey, "FILE says where it is");
+  return std::make_shared<const Vocabulary>(read_vocabulary(text.vocabulary));
+}
+
 /// Copies samples of `context` tokens, and their targets.
 void copy_samples(const auto* text, int64_t context, std::span<const int64_t> indices, int64_t num_samples, Batch& batch) {
   for (size_t i = 0; i < indices.size(); ++i) {
@@ -83,7 +102,11 @@ ByteBuffer read_text(const std::string& what, const std::vector<std::string>& pa
   ByteBuffer text(total, what);
   int64_t at = 0;
   for (size_t i = 0; i < paths.size(); ++i) {
-    InputFile(paths[i]).read_exactly(text.data() + at, sizes[i]);
+    InputFile file(paths[i]);
+    file.read_exactly(text.data() + at, sizes[i]);
+    // As files of the kernel have it, below /proc.
+    if (uint8_t more = 0; sizes[i] == 0 && file.read(&more, 1) == 1)
+      fail(ErrorCode::kBadInput, paths[i], " says that it has 0 bytes, and has more; make a copy of it and give that");
     at += sizes[i];
   }
   return text;
@@ -157,7 +180,9 @@ DataSet open_text(const std::string& argument, const DataOptions& options) {
   if (context < 1 || context > kMaxContext)
     fail(ErrorCode::kBadInput, "context: expected 1 to ", kMaxContext, ' ', unit, ", found ", context);
   std::shared_ptr<const Vocabulary> vocabulary;
-  if (!asked.vocabulary.empty()) vocabulary = std::make_shared<const Vocabulary>(read_vocabulary(asked.vocabulary));
+  if (!asked.vocabulary.empty()) vocabulary = vocabulary_of(asked);
+  if (std::error_code error; !fs::exists(asked.path, error))
+    fail(ErrorCode::kBadInput, "no file or folder ", asked.path, hint_of_setting(asked.path));
   const auto text = std::make_shared<const ByteBuffer>(read_text(asked.path, text_files(asked.path)));
   DataSet data;
   if (!vocabulary) {

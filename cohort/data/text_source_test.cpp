@@ -121,6 +121,11 @@ TEST_CASE("text: what cannot be read is an error") {
   TempFolder folder;
   CHECK(mentions(error_of([&] { text_files(folder.path("none")); }), "no file or folder " + folder.path("none")));
   CHECK(mentions(error_of([&] { text_files(folder.path()); }), "has no files"));
+  const auto refusal = [&](const std::string& more) { return error_of([&] { open_text(folder.path("none") + more, {}); }); };
+  const std::string expected = ": expected text:FILE-OR-DIR,vocabulary=FILE", none = "no file or folder " + folder.path("none");
+  CHECK(mentions(refusal(",vocabulry=v"), "none,vocabulry=v; text has no setting 'vocabulry' (did you mean 'vocabulary'?)" + expected));
+  CHECK(mentions(refusal(",vocab=v"), "none,vocab=v; text has no setting 'vocab'" + expected));
+  for (const char* more : {"", ",b", ",=b", "=a,b", ",b/c=d"}) CHECK(refusal(more) == none + more);
   folder.write("fine", "text");
   fs::create_symlink("nowhere", folder.path("dangling"));
   CHECK(
@@ -131,6 +136,13 @@ TEST_CASE("text: what cannot be read is an error") {
   fs::permissions(folder.path("locked"), fs::perms::none);
   CHECK(mentions(as_nobody([&] { return std::to_string(text_files(folder.path()).size()); }), "Permission denied"));
   fs::permissions(folder.path("locked"), fs::perms::owner_all);
+}
+
+TEST_CASE("text: a file that says it is empty and is not") {
+  TempFolder folder;
+  if (!fs::exists("/proc/self/status") || fs::file_size("/proc/self/status") > 0) return skip_test("no /proc/self/status without a size");
+  CHECK(mentions(error_of([&] { read_text("x", {"/proc/self/status"}); }), "/proc/self/status says that it has 0 bytes, and has more"));
+  CHECK(read_text("x", {folder.write("empty", "")}).size() == 0);
 }
 
 TEST_CASE("text: the system's licences, where they are") {

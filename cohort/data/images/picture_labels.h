@@ -17,8 +17,8 @@ struct LabelledPictures {
 };
 
 /// Adds the rows of `table` to `pictures`: its column `path` is a picture's path below `folder`, each other column a label, 0 or 1. Where
-/// `pictures` has names already, the columns of those alone are read. Error(kBadInput) with file and line for a row that is malformed, or
-/// whose path leaves the folder; with `skip_bad` such rows are left out and counted.
+/// `pictures` has names already, the columns of those alone are read. Error(kBadInput) with file and line for a row that is malformed,
+/// whose path leaves the folder or is that of a row before; with `skip_bad` such rows are left out and counted.
 void read_picture_labels(const std::string& table, const std::string& folder, bool skip_bad, SkippedData& skipped,
                          LabelledPictures& pictures);
 

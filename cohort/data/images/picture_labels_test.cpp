@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,12 @@ namespace {
 
 std::string grey(int value) {
   return png_of(4, 4, [&](int, int) { return std::vector<uint8_t>{static_cast<uint8_t>(value)}; });
+}
+
+std::string repeated(const std::string& text, int times) {
+  std::string out;
+  for (int i = 0; i < times; ++i) out += text;
+  return out;
 }
 
 /// Pictures 0 to 5 of rising brightness; a label for the dark, one for those with an even number.
@@ -71,16 +78,47 @@ TEST_CASE("picture labels: what is no row is refused by file and line, or left o
   CHECK(mentions(refusal("path,a\n../p/0.png,1\n"), "path '../p/0.png' leaves the folder"));
   CHECK(mentions(refusal("path,a\n/0.png,1\n"), "path '/0.png' leaves the folder"));
   CHECK(mentions(refusal("path,a\n,1\n"), "path is empty"));
+  CHECK(mentions(refusal("path,a\n0.png,1\n1.png,0\n./0.png,0\n"), "t.csv:4: 0.png is in rows 2 and 4; --skip-bad"));
+  CHECK(mentions(refusal(std::string("path,a\n0.png\0x,1\n", 17)), "t.csv:2: path '0.png?x' has a control character"));
+  CHECK(mentions(refusal("path,a\n\"0.png\n\",1\n"), "t.csv:2: path '0.png?' has a control character"));
+  const std::string letters(60, 'x'), many(300'000, 'x'), deep = many.substr(0, 200) + "/";
+  CHECK(mentions(refusal("path,a\n" + many + ",1\n"), "path '" + letters + "...' is longer than that of a file can be"));
+  CHECK(mentions(refusal("path,a\n" + repeated(deep, 21) + "0.png,1\n"), "...' is longer than that of a file can be"));
+  CHECK(mentions(refusal("path,a\n0.png," + many + "\n"), "a is '" + letters + "...', expected 0 or 1"));
   CHECK(mentions(refusal("path,a\n9.png,1\n1.png,0\n"), "9.png"));
   CHECK(mentions(refusal("file,a\n0.png,1\n"), "there is no column 'path': expected one with each picture's path"));
-  CHECK(mentions(refusal("path\n0.png\n"), "has 0 columns beside path: expected 1 to"));
+  CHECK(mentions(refusal("path\n0.png\n"), "has 0 columns beside path: expected 1 to 65535 labels"));
   CHECK(mentions(refusal("path,a\n"), "has no rows that can be read"));
   CHECK(mentions(refusal("path,a\n0.png,1\n1.png,0\n", ",val=" + folder.path("t.csv") + ",seed=1"), "seed=1 would do nothing"));
   CHECK(mentions(error_of([&] { open_picture_folder(folder.path() + ",val=x.csv", {}); }), "is a table beside that of labels=FILE.csv"));
-  const std::string mixed = folder.write("m.csv", "path,a\n0.png,1\n1.png,x\n2.png,0\n9.png,1\n3.png,1\n");
+  const std::string mixed = folder.write("m.csv", "path,a\n0.png,1\n1.png,x\n2.png,0\n9.png,1\n3.png,1\n./0.png,0\n");
   const DataSet data = open_picture_folder(folder.path("p") + ",labels=" + mixed + ",seed=1", {.skip_bad = true});
-  CHECK(data.skipped.count == 2);
+  CHECK(data.skipped.count == 3);
   CHECK(data.train->num_samples() + data.validation->num_samples() == 3);
+}
+
+TEST_CASE("picture labels: as many labels as a table may have columns are found in moments") {
+  TempFolder folder;
+  table_of(folder);
+  const size_t most = 65'535;
+  std::string names = "path", row = "0.png", next = "1.png";
+  for (size_t i = 0; i < most; ++i) {
+    names += ",l" + std::to_string(i);
+    row += i % 2 == 0 ? ",1" : ",0";
+    next += ",0";
+  }
+  const std::string table = folder.write("wide.csv", names + "\n" + row + "\n" + next + "\n");
+  LabelledPictures pictures;
+  SkippedData skipped;
+  const auto begin = std::chrono::steady_clock::now();
+  read_picture_labels(table, folder.path("p"), false, skipped, pictures);
+  // By comparing each name with all others it took several seconds.
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(2));
+  CHECK(pictures.has_label.size() == 2 * most);
+  CHECK(pictures.has_label[0] + pictures.has_label[2] - pictures.has_label[1] == 2);
+  CHECK(
+      mentions(error_of([&] { read_picture_labels(folder.write("wide.csv", names + ",z\n"), folder.path("p"), false, skipped, pictures); }),
+               "has more than 65536 fields"));
 }
 
 TEST_CASE("mutation: a damaged table of pictures is refused with one line, or becomes samples") {

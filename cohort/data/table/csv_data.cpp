@@ -188,6 +188,10 @@ class Rows {
   int64_t num_rows_ = 0;
 };
 
+[[noreturn]] void fail_without_rows(const std::string& path, bool has_bad_ones) {
+  fail(ErrorCode::kBadInput, path, " has no rows", has_bad_ones ? " that can be read" : "", ": expected at least one after the header");
+}
+
 /// Where the columns stand in another file than the one that `known_from` names.
 std::vector<size_t> fields_in(const CsvReader& reader, const std::vector<DataColumn>& columns, const char* known_from) {
   std::vector<size_t> fields;
@@ -201,12 +205,21 @@ std::vector<size_t> fields_in(const CsvReader& reader, const std::vector<DataCol
   return fields;
 }
 
-ReadColumns learnt_columns(const DataSettings& settings, char separator) {
+ReadColumns learnt_columns(const DataSettings& settings, char separator, bool skip_bad) {
   CsvReader reader(settings.path(), separator);
   CsvColumns columns(settings, reader);
   TableRow row;
-  while (reader.next(row) && (!row.fault.empty() || columns.learn_kinds(row))) {
+  std::string first_fault;
+  bool has_rows = false;
+  for (bool is_open = true; is_open && reader.next(row);) {
+    if (!row.fault.empty() && first_fault.empty()) first_fault = concat(reader.path(), ":", row.line, ": ", row.fault);
+    if (!row.fault.empty()) continue;
+    has_rows = true;
+    is_open = columns.learn_kinds(row);
   }
+  if (!has_rows && !first_fault.empty() && !skip_bad)
+    fail(ErrorCode::kBadInput, first_fault, name_settings("; --skip-bad leaves such rows out and counts them"));
+  if (!has_rows) fail_without_rows(settings.path(), !first_fault.empty());
   ReadColumns read{columns.columns(settings.one_of("encode", {"onehot", "index"}, "onehot") == "onehot"), columns.fields(),
                    columns.targets(), TableTask::kLabels};
   if (!has_labels(settings)) read.task = task_of_target(settings, read.columns[read.targets[0]]);
@@ -298,16 +311,14 @@ DataSet open_csv(const std::string& argument, const DataOptions& options) {
   const DataSettings settings("csv", argument, kSettings);
   const char separator = separator_of(settings);
   const DataDescription* const kept = options.kept && options.kept->input == DataDescription::Input::kRow ? options.kept.get() : nullptr;
-  const ReadColumns columns = kept ? known_columns(settings, separator, *kept) : learnt_columns(settings, separator);
+  const ReadColumns columns = kept ? known_columns(settings, separator, *kept) : learnt_columns(settings, separator, options.skip_bad);
   DataSet data;
   Rows rows(columns, options.skip_bad, &data.skipped);
   CsvReader again(settings.path(), separator);
   rows.read(again, columns.fields, /*learns=*/!kept);
   if (!kept) rows.sort_values();
   const int64_t of_first = rows.num_rows();
-  if (of_first == 0)
-    fail(ErrorCode::kBadInput, settings.path(), " has no rows", data.skipped.count == 0 ? "" : " that can be read",
-         ": expected at least one after the header");
+  if (of_first == 0) fail_without_rows(settings.path(), data.skipped.count > 0);
   if (!kept && columns.task != TableTask::kRegression && !rows.has_something_to_learn())
     fail(ErrorCode::kBadInput, settings.path(), ": every row has the same ", printable(settings.text("target")),
          ", so there is nothing to learn");
@@ -316,8 +327,7 @@ DataSet open_csv(const std::string& argument, const DataOptions& options) {
     if (settings.has(key)) {
       CsvReader more(settings.text(key), separator);
       rows.read(more, fields_in(more, rows.columns(), "the first file has"), false);
-      if (rows.num_rows() == end_of.back())
-        fail(ErrorCode::kBadInput, settings.text(key), " has no rows: expected at least one after the header");
+      if (rows.num_rows() == end_of.back()) fail_without_rows(settings.text(key), /*has_bad_ones=*/false);
     }
     end_of.push_back(rows.num_rows());
   }

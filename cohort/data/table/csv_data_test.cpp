@@ -156,7 +156,12 @@ TEST_CASE("csv data: what is wrong with a row is said with its line, or it is le
   CHECK(mentions(error_of([&] { open_csv(good + ",target=y,val=" + other, {}); }),
                  other + ":2: b is 'm', expected one of the 2 values that the training had; "));
   CHECK(mentions(error_of([&] { open_csv(folder.write("e.csv", "a,y\n"), {}); }), "which column"));
-  CHECK(mentions(error_of([&] { open_csv(folder.write("e.csv", "a,y\n") + ",target=y", {}); }), "is empty in every row"));
+  CHECK(mentions(error_of([&] { open_csv(folder.write("e.csv", "a,y\n") + ",target=y", {}); }),
+                 "e.csv has no rows: expected at least one after the header"));
+  const std::string bad = folder.write("e.csv", "a,y\n1\n");
+  CHECK(mentions(error_of([&] { open_csv(bad + ",target=y", {}); }), "e.csv:2: 1 field, and the header has 2; --skip-bad"));
+  CHECK(mentions(error_of([&] { open_csv(bad + ",target=y", {.skip_bad = true}); }), "e.csv has no rows that can be read: expected"));
+  CHECK(mentions(error_of([&] { open_csv(folder.write("e.csv", "a,y\n,p\n") + ",target=y", {}); }), "'a' is empty in every row"));
   CHECK(mentions(error_of([&] { open_csv(folder.write("o.csv", "a,y\n1,p\n2,p\n") + ",target=y", {}); }), "nothing to learn"));
   CHECK(mentions(error_of([&] { open_csv(folder.write("i.csv", "a,y\n1e308,p\n1e308,q\n1e308,q\n") + ",target=y", {}); }),
                  "too large to be summed"));

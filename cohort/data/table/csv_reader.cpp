@@ -19,7 +19,6 @@ namespace cohort {
 namespace {
 
 constexpr int64_t kChunk = 1 << 16, kMaxRowBytes = 1 << 24;
-constexpr size_t kMaxColumns = 1 << 16;
 
 bool is_blank(int byte) { return byte == ' ' || byte == '\t'; }
 
@@ -122,8 +121,8 @@ bool CsvReader::read_row(TableRow& row) {
     row_bytes_ = 0;
     bool is_quoted = false;
     while (read_field(row, is_quoted)) {
-      if (row.fields.size() < kMaxColumns) continue;
-      row.fault = concat("has more than ", kMaxColumns, " fields");
+      if (row.fields.size() < kMaxCsvColumns) continue;
+      row.fault = concat("has more than ", kMaxCsvColumns, " fields");
       skip_line();
       break;
     }

@@ -1,6 +1,7 @@
 #pragma once
 // Rows of a CSV file, one after the other: RFC 4180, in memory that does not grow with the file.
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -8,6 +9,8 @@
 #include <vector>
 
 namespace cohort {
+
+constexpr size_t kMaxCsvColumns = 1 << 16;
 
 struct TableRow {
   std::vector<std::string> fields;  ///< As many as the header has. Blanks around what is not quoted are gone.
