@@ -97,7 +97,7 @@ std::string loss_chart(const RunRecord& run) {
 }
 
 std::string error_chart(const RunRecord& run, const Summary& summary) {
-  LineChart chart = base_chart(run, "error", summary.is_text ? "Next byte wrong" : "Validation error");
+  LineChart chart = base_chart(run, "error", summary.is_text ? "Next " + summary.unit + " wrong" : "Validation error");
   const Curve curve = curve_of(run.evals, &EvalRecord::val_error, summary.is_regression ? 1 : 100);
   if (!summary.is_regression) chart.unit = "%";
   chart.series.push_back({"validation", "c-val", curve, false, true,

@@ -188,6 +188,15 @@ TEST_CASE("report: bits per byte, perplexity and the generated text of a text mo
   CHECK(contains(page, "<dt>Bits per byte</dt><dd>1.00</dd>"));
   CHECK(contains(page, "<dt>Perplexity</dt><dd>2.00</dd>"));
   CHECK(contains(page, "<b>The </b>end</pre>"));
+  Run pieces;
+  pieces.start("lstm", "text:x,vocabulary=v").steps(1, 30);
+  for (const char* step : {"20", "30"})
+    pieces.line(concat(R"({"event":"eval","step":)", step, R"(,"val_loss":0.6931471806,"val_error":0.3})"));
+  const std::string other = pieces.page();
+  CHECK(mentions(pieces.head(), "1.00 bits per piece after 30"));
+  for (const char* part : {"Bits per piece", "of a piece, validation", "Next piece right", "nats a piece", "Next piece wrong"})
+    CHECK(contains(other, part));
+  for (const char* part : {"er byte", "a byte", "Next byte"}) CHECK(!contains(other, part));
 }
 
 TEST_CASE("report: thousands of steps stay a small page, many classes become a list") {

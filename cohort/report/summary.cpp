@@ -20,6 +20,7 @@ void summarize_start(const RunRecord& run, Summary& summary) {
   if (summary.model.empty()) summary.model = "a model";
   summary.data = start.data.empty() ? config_value(run, "data") : start.data;
   summary.is_text = run.sample.has_value() || summary.data.starts_with("text:");
+  if (summary.data.starts_with("text:") && summary.data.find(",vocabulary=") != std::string::npos) summary.unit = "piece";
   summary.has_own_loss = !start.loss.empty();
   summary.is_regression = start.loss == "mse";
   summary.num_workers = start.world_size;
@@ -130,17 +131,17 @@ void add_result_tiles(const RunRecord& run, const Summary& summary, std::vector<
   }
   add_test_tile(run, summary, list);
   if (summary.is_text && !summary.has_own_loss && std::isfinite(summary.val_loss)) {
-    list.push_back({"Bits per byte", significant(bits(summary.val_loss), 3),
+    list.push_back({"Bits per " + summary.unit, significant(bits(summary.val_loss), 3),
                     value_note(summary, summary.best_val_loss, summary.val_loss, summary.best_val_loss_step,
                                significant(bits(summary.best_val_loss), 3))});
-    list.push_back({"Perplexity", significant(std::exp(summary.val_loss), 3), "of a byte, validation"});
+    list.push_back({"Perplexity", significant(std::exp(summary.val_loss), 3), "of a " + summary.unit + ", validation"});
   }
   if (summary.is_text && std::isfinite(summary.val_error))
-    list.push_back({"Next byte right", percent_text(1 - summary.val_error), "validation"});
+    list.push_back({"Next " + summary.unit + " right", percent_text(1 - summary.val_error), "validation"});
   if (std::isfinite(summary.val_loss)) {
     list.push_back({"Validation loss", significant(summary.val_loss, 3),
                     summary.is_text && !summary.has_own_loss
-                        ? "nats a byte"
+                        ? "nats a " + summary.unit
                         : value_note(summary, summary.best_val_loss, summary.val_loss, summary.best_val_loss_step,
                                      significant(summary.best_val_loss, 3))});
   }
@@ -188,7 +189,7 @@ Headline headline(const RunRecord& run, const Summary& summary) {
   else if (std::isfinite(summary.val_precision)) line.result = significant(summary.val_precision, 3) + " average precision";
   else if (!summary.is_text && std::isfinite(summary.val_error)) line.result = percent_text(1 - summary.val_error) + " validation accuracy";
   else if (summary.is_text && !summary.has_own_loss && std::isfinite(summary.val_loss))
-    line.result = significant(bits(summary.val_loss), 3) + " bits per byte";
+    line.result = significant(bits(summary.val_loss), 3) + " bits per " + summary.unit;
   else if (std::isfinite(summary.val_loss)) line.result = "validation loss " + significant(summary.val_loss, 3);
   else if (std::isfinite(summary.train_loss)) line.result = "training loss " + significant(summary.train_loss, 3);
   else line.result = "the loss is not finite";

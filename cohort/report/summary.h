@@ -13,9 +13,10 @@ namespace cohort::report {
 
 struct Summary {
   std::string model, data;
-  bool is_text = false;  ///< Bytes of text.
+  bool is_text = false;
+  std::string unit = "byte";  ///< Of text: "piece" where it is cut by a vocabulary.
   bool is_regression = false;
-  bool has_own_loss = false;  ///< Or another one by name; else val_loss is the cross-entropy: for text nats a byte.
+  bool has_own_loss = false;  ///< Or another one by name; else val_loss is the cross-entropy: for text nats a unit.
   bool has_steps = false;
   int64_t num_workers = 1;
   int64_t last_step = 0;

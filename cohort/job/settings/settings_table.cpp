@@ -145,7 +145,7 @@ std::vector<Setting> settings_of_workers() {
           "fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, text:FILE-OR-DIR[,vocabulary=FILE], folder:DIR, csv:FILE,target=COLUMN, npy:DIR, "
           "safetensors:FILE, synthetic:SHAPE",
           &Config::data),
-      number_setting(what, "context", "BYTES", "input bytes of one text sample", &Config::context, 1, 1e6),
+      number_setting(what, "context", "N", "input bytes, or pieces of a vocabulary, of one text sample", &Config::context, 1, 1e6),
       number_setting(what, "image-size", "N", "pictures of files are read N x N large (0: as they are)", &Config::image_size, 0, 4096),
       number_setting(what, "val-samples", "N", "samples kept for validation (0: the data set's rule)", &Config::val_samples, 0, 2e9),
       or_word(number_setting(what, "test-samples", "N",
