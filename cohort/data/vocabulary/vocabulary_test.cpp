@@ -142,8 +142,9 @@ TEST_CASE("vocabulary: a text in pieces is divided as a text in bytes is") {
   const Vocabulary vocabulary = learnt(text, 290);
   write_file_atomically(folder / "v", vocabulary_text(vocabulary));
   const std::string argument = (folder / "text") + ",vocabulary=" + (folder / "v");
-  CHECK(mentions(error_of([&] { open_text((folder / "text") + ",vocabulary=" + (folder / "moved"), {}); }),
-                 "no vocabulary " + (folder / "moved") + "; where it was moved, --data text:" + (folder / "text") + ",vocabulary=FILE says"));
+  CHECK(
+      mentions(error_of([&] { open_text((folder / "text") + ",vocabulary=" + (folder / "moved"), {}); }),
+               "no vocabulary " + (folder / "moved") + "; where it was moved, --data text:" + (folder / "text") + ",vocabulary=FILE says"));
   const DataSet data = open_text(argument, {.context = 8});
   const std::vector<Token> pieces = encoded(vocabulary, text);
   CHECK(data.train->shape().vocabulary() == 290);
