@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
@@ -12,6 +14,17 @@
 namespace cohort {
 namespace {
 
+/// A file in the folder of the text would be text from then on.
+void check_outside(const std::string& out, const std::string& text) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (!fs::is_directory(text, ignored)) return;
+  const fs::path folder = fs::canonical(text, ignored), file = fs::weakly_canonical(out, ignored);
+  if (std::mismatch(folder.begin(), folder.end(), file.begin(), file.end()).first == folder.end())
+    fail(ErrorCode::kBadInput, "--out ", out, " lies in ", text,
+         ", the folder of the text, and would be a part of it; give a place outside");
+}
+
 /// Writes the file, and says what the text becomes with it.
 int run_vocabulary(const Arguments& arguments) {
   const std::string out = arguments.option("out", "");
@@ -23,11 +36,16 @@ int run_vocabulary(const Arguments& arguments) {
   const std::string& path = arguments.positional.front();
   const std::vector<std::string> files = text_files(path);
   for (const std::string& file : files) check_distinct_files({{"--out", out}}, {{"the text", file}});
+  check_outside(out, path);
   const ByteBuffer text = read_text(path, files);
+  if (text.size() == 0) fail(ErrorCode::kBadInput, path, " holds no text, so there is nothing to learn");
   const std::string_view bytes(reinterpret_cast<const char*>(text.data()), static_cast<size_t>(text.size()));
   VocabularyLearner learner;
   learner.read(bytes);
   const Vocabulary vocabulary = learner.learn(size);
+  if (vocabulary.merges().empty())
+    fail(ErrorCode::kBadInput, path, " has ", text.size(), text.size() == 1 ? " byte" : " bytes",
+         " of text, in whose words no two neighbours are met twice, so there is nothing to learn; give more text");
   std::vector<Token> pieces;
   TextEncoder(vocabulary).encode(bytes, pieces);
   write_file_atomically(out, vocabulary_text(vocabulary));

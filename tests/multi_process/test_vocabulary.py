@@ -44,6 +44,15 @@ def test_what_is_no_text_and_no_vocabulary_is_refused():
         refused(["vocabulary", folder / "text", "--size", "100", "--out", folder / "x"], "--size 100")
         refused(["vocabulary", folder / "text", "--out", folder / "text/a.txt"], "a.txt")
         refused(["vocabulary", "--out", folder / "x"], "takes one text")
+        (folder / "link").symlink_to(folder / "text")
+        for inside in (folder / "text/inside", folder / "text/../text/inside", folder / "link/inside"):
+            refused(["vocabulary", folder / "text", "--size", "300", "--out", inside], "lies in", "the folder of the text")
+        run_ok(["vocabulary", folder / "text", "--size", "300", "--out", folder / "text2"])  # The folder's name is only its beginning.
+        check(sorted(each.name for each in (folder / "text").iterdir()) == ["a.txt", "b.txt"], "a refused vocabulary wrote")
+        for words, told in (("", "holds no text"), ("a", "has 1 byte of text"), ("abcdef", "no two neighbours are met twice")):
+            (folder / "little").write_text(words)
+            refused(["vocabulary", folder / "little", "--out", folder / "x"], told, "nothing to learn")
+        refused(["vocabulary", "/proc/self/maps", "--out", folder / "x"], "/proc/self/maps says that it has 0 bytes, and has more")
         check((folder / "text/a.txt").read_text() == WORDS * 40 and not (folder / "x").exists(), "a refused vocabulary wrote")
         base = ["train", *MODEL, "--steps", "1", "--run", folder / "run", "--data"]
         refused([*base, f"text:{folder / 'text'},vocabulary={folder / 'text/a.txt'}"], "a.txt:1: expected \"cohort vocabulary 1: N pieces\"")
@@ -56,6 +65,24 @@ def test_what_is_no_text_and_no_vocabulary_is_refused():
         (folder / "v").write_text("\n".join(lines) + "\n")
         code, _, err = run(["evaluate", folder / "run"])
         check(code == 2 and "other pieces of words than the training" in err, (code, err))
+
+
+def test_a_run_whose_vocabulary_was_moved_goes_on_with_its_new_place():
+    with Folder() as folder:
+        data, kept = learnt(folder), folder / "run"
+        run_ok(["train", *MODEL, "--data", data, "--steps", "20", "--run", kept])
+        page = (kept / "report.html").read_text()
+        check("bits per piece" in page and "Next piece right" in page and "bits per byte" not in page, "the report speaks of bytes")
+        before = run_ok(["evaluate", kept, "--json"])[-1]
+        (folder / "v").rename(folder / "moved")
+        moved = f"text:{folder / 'text'},vocabulary={folder / 'moved'}"
+        told = ("no vocabulary", f"where it was moved, --data text:{folder / 'text'},vocabulary=FILE says where it is")
+        refused(["evaluate", kept], *told)
+        refused(["train", "--run", kept, "--resume", "--steps", "22"], *told)
+        after = run_ok(["evaluate", kept, "--data", moved, "--json"])[-1]
+        check(after["loss"] == before["loss"] and after["samples"] == before["samples"], (before, after))
+        done = run_ok(["train", "--run", kept, "--resume", "--steps", "22", "--data", moved, "--json"])[-1]
+        check(done["step"] == 22, done)
 
 
 if __name__ == "__main__":

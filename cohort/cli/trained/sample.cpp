@@ -33,7 +33,8 @@ int run_sample(const Arguments& arguments) {
   if (request.temperature == 0)
     for (const char* name : {"top-k", "seed"})
       if (arguments.options.contains(name) || arguments.was_given(name))
-        fail(ErrorCode::kBadInput, "--", name, " would do nothing here: with --temperature 0 the likeliest byte is taken; leave it out");
+        fail(ErrorCode::kBadInput, "--", name,
+             " would do nothing here: with --temperature 0 the likeliest byte or piece is taken; leave it out");
   // Bytes as they are, when they are drawn: whoever asks for a file's worth of them gets just these, and who leaves ends it.
   bool has_begun = false;
   if (!arguments.config.json)
@@ -58,7 +59,7 @@ int run_sample(const Arguments& arguments) {
 Verb sample_verb() {
   return {
       .name = "sample",
-      .summary = "Text that a trained model writes, byte by byte.",
+      .summary = "Text that a trained model writes, by bytes or by pieces of a vocabulary.",
       .examples = {"cohort train --model transformer --data text:/usr/share/common-licenses --optimizer adamw --steps 300 --run runs/text",
                    "cohort sample runs/text --prompt 'This program is' --bytes 200",
                    "cohort sample runs/text --prompt 'You may' --temperature 0.5 --top-k 20 --seed 7 --json",
@@ -67,8 +68,8 @@ Verb sample_verb() {
       .settings = {"prompt", "seed", "plugin", "threads", "json"},
       .most_words = 1,
       .options = {{"bytes", "N", "how many bytes are written (default 400)"},
-                  {"temperature", "T", "below 1 likelier bytes come oftener; 0: always the likeliest (default 0.8)"},
-                  {"top-k", "K", "only the K likeliest bytes (or pieces) are drawn from (0, the default: all)"},
+                  {"temperature", "T", "below 1 likelier bytes, or pieces, come oftener; 0: always the likeliest (default 0.8)"},
+                  {"top-k", "K", "only the K likeliest bytes, or pieces of a vocabulary, are drawn from (0, the default: all)"},
                   checkpoint_option()},
       .run = run_sample};
 }
