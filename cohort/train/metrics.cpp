@@ -78,7 +78,16 @@ void drop_lines_after(const fs::path& run, int64_t last_step) {
 
 constexpr char kColumns[] =
     "step,loss,step_seconds,samples_per_second,data_seconds,compute_seconds,exchange_seconds,optimizer_seconds,learning_rate,val_loss,"
-    "val_error\n";
+    "val_error";
+constexpr char kPrecisionColumn[] = ",val_precision";
+
+/// "" for none.
+std::string first_line_of(const std::string& path) {
+  std::string line;
+  std::ifstream in(path);
+  std::getline(in, line);
+  return line;
+}
 
 }  // namespace
 
@@ -147,11 +156,13 @@ struct Metrics::Outputs {
   report::TensorBoardWriter tensorboard;
 };
 
-Metrics::Metrics(const std::string& run, int64_t resume_step, bool to_stdout) {
+Metrics::Metrics(const std::string& run, int64_t resume_step, bool to_stdout, bool has_labels) {
   if (to_stdout) std::setvbuf(stdout, nullptr, _IOLBF, 1 << 16);
   drop_lines_after(run, resume_step);
   outputs_ = std::make_unique<Outputs>(run, to_stdout);
-  if (outputs_->csv_file.bytes() == 0) outputs_->write_csv(kColumns);
+  const std::string columns = first_line_of(outputs_->csv_file.path());
+  has_precision_ = columns.starts_with(kColumns) ? columns.ends_with(kPrecisionColumn) : has_labels;
+  if (outputs_->csv_file.bytes() == 0) outputs_->write_csv(concat(kColumns, has_precision_ ? kPrecisionColumn : "", "\n"));
 }
 
 Metrics::~Metrics() = default;
@@ -165,9 +176,9 @@ void Metrics::event(const RunEvent& event, bool to_stdout_too) {
 void Metrics::step(const StepRecord& step) {
   event(step);
   char row[256];
-  std::snprintf(row, sizeof row, "%lld,%.9g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.9g,,\n", static_cast<long long>(step.step), step.loss,
+  std::snprintf(row, sizeof row, "%lld,%.9g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.9g,,%s\n", static_cast<long long>(step.step), step.loss,
                 step.step_seconds, step.samples_per_second, step.data_seconds, step.compute_seconds, step.exchange_seconds,
-                step.optimizer_seconds, step.learning_rate);
+                step.optimizer_seconds, step.learning_rate, has_precision_ ? "," : "");
   outputs_->write_csv(row);
   scalars(step.step,
           {{"train/loss", step.loss}, {"train/learning_rate", step.learning_rate}, {"speed/samples_per_second", step.samples_per_second}});
@@ -177,9 +188,11 @@ void Metrics::evaluation(const EvalRecord& evaluation) {
   event(evaluation);
   const auto& [step, loss, error, precision, unused, metrics] = evaluation;
   const bool known = !std::isnan(error);
-  char row[96], error_text[32] = "";
+  char row[128], error_text[32] = "", precision_text[32] = "";
   if (known) std::snprintf(error_text, sizeof error_text, "%.9g", error);
-  std::snprintf(row, sizeof row, "%lld,,,,,,,,,%.9g,%s\n", static_cast<long long>(step), loss, error_text);
+  if (has_precision_) precision_text[0] = ',';
+  if (has_precision_ && std::isfinite(precision)) std::snprintf(precision_text, sizeof precision_text, ",%.9g", precision);
+  std::snprintf(row, sizeof row, "%lld,,,,,,,,,%.9g,%s%s\n", static_cast<long long>(step), loss, error_text, precision_text);
   outputs_->write_csv(row);
   scalars(step, {{"validation/loss", loss}});
   if (known) scalars(step, {{"validation/error", error}});

@@ -17,8 +17,9 @@ namespace cohort {
 class Metrics {
  public:
   /// Appends to the files of `run`; lines of steps after `resume_step` (what a killed run left beyond its checkpoint) are dropped first,
-  /// and a part of a line at the end; 0: a new run. Error(kFailed) where the files cannot be opened.
-  Metrics(const std::string& run, int64_t resume_step, bool to_stdout);
+  /// and a part of a line at the end; 0: a new run. Error(kFailed) where the files cannot be opened. With `has_labels` metrics.csv has a
+  /// column val_precision, if it does not exist yet: one that does keeps its columns.
+  Metrics(const std::string& run, int64_t resume_step, bool to_stdout, bool has_labels);
   ~Metrics();
   Metrics(const Metrics&) = delete;
 
@@ -41,6 +42,7 @@ class Metrics {
   void scalars(int64_t step, const std::vector<std::pair<const char*, double>>& values);
 
   std::unique_ptr<Outputs> outputs_;
+  bool has_precision_ = false;  // In metrics.csv.
 };
 
 }  // namespace cohort

@@ -1,6 +1,7 @@
 """Data with labels, any number of which is right for a sample: the same training and the same average precision whatever the layout, goals of train and of studies,
 what evaluate and predict say, and what is refused."""
 import array
+import csv
 import json
 import math
 import random
@@ -35,6 +36,15 @@ def skies(folder, *more):
     return ["--model", "fc:hidden=16,layers=2", "--data", write_skies(folder / "skies.csv"), "--global-batch", "20", "--lr", "0.3", "--threads", "1", *map(str, more)]
 
 
+def precisions(run_folder):
+    """Of metrics.csv: step and val_precision, the last column."""
+    with open(run_folder / "metrics.csv") as file:
+        rows = list(csv.reader(file))
+    check(rows[0][-2:] == ["val_error", "val_precision"] and all(len(row) == 12 for row in rows), rows[:3])
+    check(all(bool(row[9]) == bool(row[11]) for row in rows[1:]), "a row has only one of val_loss and val_precision")
+    return [(int(row[0]), float(row[11])) for row in rows[1:] if row[11]]
+
+
 def refused(arguments, *parts):
     code, out, err = run(arguments)
     check(code == 2 and len(err.strip().splitlines()) == 1 and all(part in err for part in parts), f"{arguments}: exit code {code}\n{out}{err}")
@@ -49,6 +59,8 @@ def test_layouts_reach_the_goal_of_a_precision_with_the_same_bits():
             check(lines[0]["loss"] == "binary" and done["reason"] == "goal" and done["val_precision"] > 0.9, done)
             check(all(line["val_precision"] <= 0.9 for line in evals[:-1]) and evals[-1]["val_precision"] == done["val_precision"], evals)
             check(all(line["event"] not in ("confusion", "mistakes") for line in lines), "labels have no confusion")
+            told, table = [(line["step"], line["val_precision"]) for line in evals], precisions(folder / f"run{number}")
+            check(len(told) == len(table) and all(a[0] == b[0] and math.isclose(a[1], b[1], rel_tol=1e-8) for a, b in zip(told, table)), (told, table))
             results.append([(line["step"], line["val_loss"], line["val_error"], line["val_precision"]) for line in evals])
         check(results[0] == results[1] and len(results[0]) > 1, results)
         kept = json.loads((folder / "run0" / "data.json").read_text())

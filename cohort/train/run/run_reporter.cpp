@@ -71,7 +71,7 @@ std::string latest_checkpoint(const RunSetup& run) { return run.config.run + "/c
 
 RunReporter::RunReporter(RunSetup& run, const RunSaver& saver) : run_(run), saver_(saver), waste_(run.job.shares.are_equal()) {
   if (!run.reports_here()) return;
-  metrics_ = std::make_unique<Metrics>(run.config.run, saver.first_step(), run.config.json);
+  metrics_ = std::make_unique<Metrics>(run.config.run, saver.first_step(), run.config.json, run.data.train->shape().labels);
   progress_ = std::make_unique<report::Progress>(run.total_steps, saver.first_step(), !run.config.quiet);
 }
 
