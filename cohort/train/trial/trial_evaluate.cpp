@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "cohort/models/metric/average_precision.h"
+#include "cohort/parallel/vector_loops.h"
 #include "cohort/train/batch_tensors.h"
 
 namespace cohort {
@@ -17,11 +18,20 @@ namespace {
 /// graph: as train's evaluation has it, activations of convolutions are large.
 constexpr int64_t kChainChunk = 500, kGraphChunk = 250;
 
+/// Classes that are likelier than the target: above it, or as high and before it. NaN is likelier than all.
+COHORT_VECTOR_LOOP int64_t num_likelier(const float* logits, int64_t target, int64_t num_classes) {
+  const float of_target = logits[target];
+  int32_t count = 0;  // As wide as the floats: a vector of them counts at once.
+  for (int64_t j = 0; j < target; ++j) count += !(logits[j] < of_target);
+  for (int64_t j = target + 1; j < num_classes; ++j) count += !(logits[j] <= of_target);
+  return count;
+}
+
 LossSums evaluate_graph(LayerGraph& model, const TrialBatch& batch) {
   const at::Tensor output = model.forward(batch.input());
   const at::Tensor logits = output.reshape({-1, output.size(-1)}), target = batch.target().reshape({-1});
   return {at::cross_entropy_loss(logits, target, {}, at::Reduction::Sum).item<double>(),
-          static_cast<double>(target.numel()) - logits.argmax(-1).eq(target).sum().item<double>()};
+          static_cast<double>(count_wrong_targets(logits, target))};
 }
 
 LossSums evaluate_labels(LayerGraph& model, const TrialBatch& batch, int64_t first, LabelScores& scores) {
@@ -32,6 +42,17 @@ LossSums evaluate_labels(LayerGraph& model, const TrialBatch& batch, int64_t fir
 }
 
 }  // namespace
+
+int64_t count_wrong_targets(const at::Tensor& logits, const at::Tensor& target) {
+  const at::Tensor rows = logits.contiguous(), labels = target.contiguous();
+  const int64_t num_classes = rows.size(1);
+  const float* row = rows.const_data_ptr<float>();
+  const int64_t* const label = labels.const_data_ptr<int64_t>();
+  int64_t num_wrong = 0;
+  for (int64_t i = 0; i < rows.size(0); ++i, row += num_classes)
+    num_wrong += label[i] < 0 || label[i] >= num_classes || num_likelier(row, label[i], num_classes) > 0;
+  return num_wrong;
+}
 
 TrialEvaluation evaluate_trial(LayerGraph& model, DenseChain* chain, const TrialSamples& samples, int64_t num_samples, Group& team) {
   const at::NoGradGuard no_grad;
