@@ -20,7 +20,7 @@ struct TrialEvaluation {
 };
 
 /// Of `logits` {targets, classes}, floats, and `target` {targets}: how many have another likeliest class (the first of equals); also those
-/// outside of the classes. One pass over the logits: argmax alone takes seven times as long.
+/// outside of the classes. One pass over the logits.
 int64_t count_wrong_targets(const at::Tensor& logits, const at::Tensor& target);
 
 /// The first `num_samples` samples. Collective; the same bits on every rank and, for equal weights, for every size of the team: chunks do
