@@ -1,6 +1,7 @@
 #include "cohort/study/analysis/fits.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <limits>
@@ -221,6 +222,10 @@ TEST_CASE("tables of steps") {
   CHECK_THROWS_WITH_AS(read("batch_size,steps\n8,\"100\n"), doctest::Contains(":2: a quote is opened and never closed"), Error);
   CHECK_THROWS_WITH_AS(read("batch_size,steps\n\"8\"0,100\n"), doctest::Contains(":2: '0' after a closing quote"), Error);
   CHECK_THROWS_AS(read_steps_table(folder.path()), Error);
+  // Neither has an end.
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  for (const std::string& endless : {folder / "pipe", std::string("/dev/zero")})
+    CHECK_THROWS_WITH_AS(read_steps_table(endless), doctest::Contains("not a regular file"), Error);
 }
 
 }  // namespace

@@ -208,6 +208,28 @@ TEST_CASE("self-checks: trials that were stopped") {
   CHECK(flags[0].rule == "censored");
   CHECK_FALSE(flags[0].refuses);
   CHECK(flags[0].evidence.find("8, 16, 32") != std::string::npos);
+  CHECK(flags[0].advice.find("in a new folder") != std::string::npos);  // Where it was made, another margin is refused.
+  // Six trials, of which two or three go on to the goal, are as few as without censoring; so are twelve of which the others came to
+  // nothing.
+  const auto num_reached_of = [](int64_t num_trials, int64_t num_reached, TrialStatus others) {
+    StudyData small = {.goals = {kGoal}};
+    small.batches.push_back({.batch_size = 8, .num_trials = num_trials, .train_steps = 8000});
+    for (int64_t id = 0; id < num_trials; ++id) {
+      const bool reaches = id < num_reached, is_cut = !reaches && others == TrialStatus::kCensored;
+      const int64_t steps = reaches ? 1000 + 100 * id : is_cut ? 1500 : 8000;
+      small.batches[0].trials.push_back(made_up::make_trial(id, 0.1, steps, reaches, reaches ? TrialStatus::kComplete : others));
+    }
+    return flags_of(small);
+  };
+  const std::vector<Flag> two = num_reached_of(6, 2, TrialStatus::kCensored), three = num_reached_of(6, 3, TrialStatus::kCensored);
+  REQUIRE(find(two, "few-trials", 8) != nullptr);
+  CHECK(find(two, "few-trials", 8)->refuses);
+  CHECK(find(two, "few-trials", 8)->evidence.find("; 4 more were stopped behind the best, too few to tell") != std::string::npos);
+  REQUIRE(find(three, "few-trials", 8) != nullptr);
+  CHECK_FALSE(find(three, "few-trials", 8)->refuses);
+  CHECK(find(num_reached_of(12, 2, TrialStatus::kComplete), "few-trials", 8)->refuses);
+  CHECK(find(num_reached_of(12, 2, TrialStatus::kCensored), "few-trials", 8) == nullptr);
+  CHECK(find(num_reached_of(6, 5, TrialStatus::kCensored), "few-trials", 8) == nullptr);
   // A goal that no one had when they were stopped.
   const GoalSpec harder = {.metric = kValError, .value = 0.01};
   for (BatchStudy& batch : study.batches) batch.trials[0].measurements.back().values[kValError] = 0.005;

@@ -2,17 +2,17 @@
 // around fields). A field in quotes may hold commas, line ends and doubled quotes.
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/files/file.h"
 #include "cohort/base/text/text.h"
 #include "cohort/study/analysis/fits.h"
 
 namespace cohort::study {
 namespace {
+
+constexpr size_t kMaxBytes = 16 << 20;
 
 struct Record {
   int line = 1;  ///< Where it begins.
@@ -110,9 +110,7 @@ double positive_number(const std::string& text, const char* what, const std::str
 }  // namespace
 
 std::vector<StepsPoint> read_steps_table(const std::string& path) {
-  std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path)) fail(ErrorCode::kBadInput, "cannot read ", path, ": no such file");
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  const std::string bytes = read_small_file(path, kMaxBytes);
   std::string_view text = bytes;
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   const std::vector<Record> records = CsvReader(text, path).records();

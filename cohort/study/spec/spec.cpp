@@ -130,6 +130,9 @@ void check_goal(const StudySpec& spec, const GoalSpec& goal) {
                                                           : " (with evaluate_train = true also train_loss train_error train_precision)");
   }
   if (!std::isfinite(goal.value)) fail(ErrorCode::kBadInput, "goal ", goal.text(), ": the value is not finite");
+  const auto is_same = [&](const GoalSpec& other) { return other.metric == goal.metric && other.value == goal.value; };
+  if (std::count_if(spec.goals.begin(), spec.goals.end(), is_same) > 1)
+    fail(ErrorCode::kBadInput, "goal ", goal.text(), " stands twice; give each goal once");
 }
 
 void check_spec(const StudySpec& spec) {

@@ -119,7 +119,7 @@ Metaparameter read_choice(const TomlTable& table, const std::string& name) {
 
 Metaparameter read_metaparameter(const TomlTable& search, const std::string& name) {
   if (search.is_number(name)) return {name, Type::kDiscrete, Scale::kLinear, 0, 0, {search.number(name, 0, -kLargest, kLargest)}};
-  const TomlTable table = search.table(name, {"type", "scale", "min", "max", "value", "values"});
+  const TomlTable table = search.table(name, {"type", "scale", "min", "max", "value", "values"}, "a number");
   const bool given = table.has("value") || table.has("values");
   const Type usual = given ? Type::kDiscrete : is_whole_parameter(name) ? Type::kInteger : Type::kDouble;
   const std::map<std::string, Type> types = {{"double", Type::kDouble}, {"integer", Type::kInteger}, {"discrete", Type::kDiscrete}};

@@ -180,6 +180,7 @@ TEST_CASE("spec: wrong keys, types and values name file and line") {
   check_refused("goals = [\"val_error<0.14\", \"val_loss < 0.4\"]", "goals = []", "at least one goal");
   check_refused("val_error<0.14", "val_eror<0.14", "my.toml:12: [study] goal 'val_eror<0.14': unknown metric");
   check_refused("val_error<0.14", "test_error<0.14", "does not measure test_error");
+  check_refused("val_loss < 0.4", "val_error<0.140", "my.toml:12: [study] goal val_error<0.14 stands twice; give each goal once");
   check_refused("[8, 64, 8192]", "[8, 8, 8192]", "my.toml:13: [study] batch_sizes: must rise, but 8 comes after 8");
   check_refused("[8, 64, 8192]", "[]", "found 0");
   check_refused("[8, 64, 8192]", "[8, 64, 8192.0]", "whole numbers");
@@ -219,7 +220,10 @@ TEST_CASE("spec: wrong spaces name file and line") {
   check_refused(rate, "learning_rate = { value = 1, values = [2] }", "expected either value or values");
   check_refused(rate, "learning_rate = { value = 1, type = \"double\" }", "given values make it discrete");
   check_refused(rate, "learning_rate = { type = \"discrete\" }", "expected either value or values");
-  check_refused(rate, "learning_rate = \"fast\"", "expected a table, [search.learning_rate], found \"fast\"");
+  check_refused(rate, "learning_rate = \"fast\"", "learning_rate: expected a number or a table, [search.learning_rate], found \"fast\"");
+  for (const auto& [value, found] : {std::pair("true", "true"), std::pair("\"0.5\"", "\"0.5\""), std::pair("[0.1]", "a list")})
+    check_refused(rate, rate + "\naverage_decay = " + value,
+                  std::string("average_decay: expected a number or a table, [search.average_decay], found ") + found);
   check_refused(rate, "learning_rate = nan", "found nan");
   check_refused(rate, "", "my.toml:21: [search] at batch size 8: no learning_rate");
   check_refused("min = 0, max = 0.999", "min = 0, max = 1", "reverse-log scale cannot reach max 1");

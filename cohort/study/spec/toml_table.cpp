@@ -63,12 +63,12 @@ std::vector<std::string> TomlTable::keys() const {
   return names;
 }
 
-TomlTable TomlTable::table(const std::string& key, const std::vector<std::string>& known) const {
+TomlTable TomlTable::table(const std::string& key, const std::vector<std::string>& known, const std::string& or_else) const {
   const std::string name = (name_.empty() ? "" : name_ + ".") + printable_key(key);
   if (!has(key)) return {file_, name, nullptr, line_};
   const toml::node& node = *table_->get(key);
   const toml::table* table = node.as_table();
-  if (!table) fail_type(key, node, "a table, [" + name + "]");
+  if (!table) fail_type(key, node, (or_else.empty() ? "" : or_else + " or ") + "a table, [" + name + "]");
   const int64_t line = static_cast<int64_t>(table->source().begin.line);
   TomlTable found(file_, name, table, line > 0 ? line : line_);
   if (!known.empty()) found.refuse_unknown(known);

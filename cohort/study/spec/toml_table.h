@@ -19,8 +19,8 @@ class TomlTable {
 
   bool has(const std::string& key) const { return table_ && table_->contains(key); }
   std::vector<std::string> keys() const;
-  /// An empty one where the key is missing. Empty `known`: any keys.
-  TomlTable table(const std::string& key, const std::vector<std::string>& known) const;
+  /// An empty one where the key is missing. Empty `known`: any keys. `or_else`: what else its reader takes, for the error ("a number").
+  TomlTable table(const std::string& key, const std::vector<std::string>& known, const std::string& or_else = "") const;
   bool is_number(const std::string& key) const { return has(key) && table_->get(key)->is_number(); }
   bool is_list(const std::string& key) const { return has(key) && table_->get(key)->is_array(); }
 
