@@ -326,6 +326,17 @@ def test_what_is_refused():
         refused([spec, "--dry-run", "--backend", ""], "the value is empty; give --backend NAME")
         refused([folder / "none.toml", *out], "none.toml")
         refused([tiny, "--out", folder / "x", "--synthetic"], "made-up data")
+        # Among files of somebody else, whether it is a try or not; what a killed start left is not theirs.
+        (folder / "full").mkdir()
+        for name in ("d", "c", "b", "a"):
+            (folder / "full" / name).write_text("precious")
+        for more in ([], ["--dry-run"]):
+            refused([spec, "--out", folder / "full", "--workers", 1, *more], "full holds no study but other files (a, b, c, ...), and a study has a folder of its own")
+        run_ok(["study", "export", folder / "study", "--out", folder / "archive"])
+        refused([spec, "--out", folder / "archive", "--workers", 1], "archive holds no study but other files (noisy-quadratic)")
+        (folder / "killed").mkdir()
+        (folder / "killed" / "study.lock").write_text("")
+        run_ok(["study", "run", spec, "--out", folder / "killed", "--workers", 1, "--quiet"])
         (folder / "file").write_text("not a folder")
         code, _, err = run(["study", "run", spec, "--out", folder / "file", "--workers", 1])
         check(code != 0 and "file" in err, f"{code} {err}")

@@ -25,6 +25,7 @@ namespace {
 
 constexpr const char* kFileName = "/study.db";
 constexpr const char* kSpecName = "/study.toml";
+constexpr const char* kLockName = "/study.lock";
 constexpr double kSyncedFromSeconds = 0.4;  // A sync costs some 4 ms: 1 % of such a trial.
 
 void make_folder(const std::string& folder) {
@@ -93,6 +94,20 @@ void check_trial(int64_t batch_size, const Trial& trial) {
 
 }  // namespace
 
+void check_holds_nothing_else(const std::string& folder) {
+  std::error_code ignored;
+  if (std::filesystem::exists(folder + kFileName, ignored)) return;
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+    if (const std::string name = entry.path().filename().string(); name != kLockName + 1) names.push_back(name);
+  if (names.empty()) return;
+  const size_t count = names.size();
+  std::sort(names.begin(), names.end());
+  names.resize(std::min<size_t>(count, 3));
+  fail(ErrorCode::kBadInput, folder, " holds no study but other files (", printable(join(names, ", ")), count > names.size() ? ", ..." : "",
+       "), and a study has a folder of its own; give a new name");
+}
+
 struct Store::State {
   explicit State(const std::string& where, Database::Mode mode) : folder(where), database(where + kFileName, mode) {}
 
@@ -128,7 +143,8 @@ struct Store::State {
 
 std::unique_ptr<Store::State> Store::State::open_writer(const std::string& folder) {
   make_folder(folder);
-  auto lock = std::make_unique<FolderLock>(folder + "/study.lock", "the study in " + folder,
+  check_holds_nothing_else(folder);
+  auto lock = std::make_unique<FolderLock>(folder + kLockName, "the study in " + folder,
                                            "one process at a time writes a study; wait for it, end it, or give another folder");
   auto state = std::make_unique<State>(folder, Database::Mode::kWrite);
   state->lock = std::move(lock);

@@ -21,8 +21,8 @@ namespace cohort::study {
 class Store {
  public:
   /// Opens or makes DIR/study.db for this spec and writes DIR/study.toml. Error(kBadInput) where DIR holds another study
-  /// (explain_difference), a file that is no study, or a store of a later version. A store of the same study is gone on with, and takes
-  /// over what was added to the spec; what the spec leaves out stays (merge_specs).
+  /// (explain_difference), other files and no study, a file that is no study, or a store of a later version. A store of the same study is
+  /// gone on with, and takes over what was added to the spec; what the spec leaves out stays (merge_specs).
   static Store open(const std::string& folder, const StudySpec& spec);
   /// Reads only; Error(kBadInput) where there is none.
   static Store open_readonly(const std::string& folder);
@@ -59,6 +59,9 @@ class Store {
   explicit Store(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
+
+/// Error(kBadInput) where a new study would be put among files of somebody else: a folder without study.db that is not empty.
+void check_holds_nothing_else(const std::string& folder);
 
 /// DIR as StudyData: a folder with study.db, or an archive's with one workload (archive.h). Error(kBadInput) where it is neither.
 StudyData read_study(const std::string& folder);

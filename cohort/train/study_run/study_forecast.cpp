@@ -31,7 +31,9 @@ int64_t num_done(const std::string& folder, int64_t batch_size) {
 }
 
 void check_same_study(const study::StudySpec& spec, const std::string& folder) {
-  if (folder.empty() || !std::filesystem::exists(folder + "/study.db")) return;
+  if (folder.empty()) return;
+  study::check_holds_nothing_else(folder);
+  if (!std::filesystem::exists(folder + "/study.db")) return;
   const std::string difference = study::explain_difference(fingerprint(study::Store::open_readonly(folder).spec()), fingerprint(spec));
   if (!difference.empty()) fail(ErrorCode::kBadInput, folder, " holds another study: ", difference, "; give a new folder");
 }
