@@ -5,6 +5,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/study/spec/spec_text.h"
 
 namespace cohort {
 namespace {
@@ -40,6 +41,14 @@ double reference_batch(const Arguments& arguments) {
   return *value;
 }
 
+void check_reference_batch(double reference, const std::set<double>& measured) {
+  if (reference == 0 || measured.contains(reference)) return;
+  std::vector<std::string> names;
+  for (const double size : measured) names.push_back(study::number_text(size));
+  fail(ErrorCode::kBadInput, "--reference-batch ", study::number_text(reference), " is no batch size that was measured; there are ",
+       join(names, " "));
+}
+
 Verb study_verb() {
   return {
       .name = "study",
@@ -48,7 +57,7 @@ Verb study_verb() {
           "run searches the metaparameters anew for every batch size; fit and report say what came out.",
       .examples = {"cohort study run studies/quick.toml --out runs/quick --workers 2", "cohort study run studies/quick.toml --dry-run",
                    "cohort study report runs/quick", "cohort study fit runs/quick --goal 'val_error<0.14'",
-                   "cohort study fit runs/quick --law all --reference-batch 8",
+                   "cohort study fit runs/quick --law all --reference-batch 256",
                    "mpirun -n 2 cohort study run studies/quick.toml --out runs/mpi", "cohort study export runs/quick --out archive",
                    "cohort study import archive", "cohort train --global-batch auto --study runs/quick --workers 2"},
       .positional_help = "run SPEC.toml | fit TABLE.csv|DIR | report DIR... | export DIR | import FOLDER",

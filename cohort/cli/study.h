@@ -1,6 +1,7 @@
 #pragma once
 // The actions of `cohort study`, one file each; study.cpp has the table of their options.
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,5 +20,7 @@ void print_warnings(const std::vector<std::string>& warnings, bool is_json);
 
 /// --reference-batch B; 0 where it is not given.
 double reference_batch(const Arguments& arguments);
+/// Error(kBadInput) with those that there are where `reference`, unless 0, is none of the batch sizes that were measured.
+void check_reference_batch(double reference, const std::set<double>& measured);
 
 }  // namespace cohort

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <set>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
@@ -34,6 +35,9 @@ Question read_question(const Arguments& arguments) {
   if (arguments.options.contains("goal")) question.goal = study::parse_goal_spec(arguments.option("goal", ""));
   if (const std::string law = arguments.option("law", "all"); law != "all") question.law = study::parse_law(law);
   question.reference_batch = reference_batch(arguments);
+  if (question.reference_batch > 0 && question.law.value_or(study::Law::kLogLinear) != study::Law::kLogLinear)
+    fail(ErrorCode::kBadInput, "--reference-batch is of the law log-linear alone, and --law is ", study::name_of(*question.law),
+         "; leave it out, or give --law log-linear");
   return question;
 }
 
@@ -49,6 +53,9 @@ struct Answer {
 Answer answer_table(const Question& question) {
   if (question.goal) fail(ErrorCode::kBadInput, "--goal is for a study's folder; ", question.path, " is a table of steps");
   const std::vector<study::StepsPoint> points = study::read_steps_table(question.path);
+  std::set<double> sizes;
+  for (const study::StepsPoint& point : points) sizes.insert(point.batch_size);
+  check_reference_batch(question.reference_batch, sizes);
   // Says what is wrong with the table where it cannot be fitted at all.
   study::fit_law(question.law.value_or(study::Law::kHyperbola), points, question.reference_batch);
   return {.analysis = study::analyse_table(points, question.reference_batch), .title = question.path};
@@ -59,6 +66,9 @@ Answer answer_study(const Question& question) {
   if (!question.goal && data.goals.empty())
     fail(ErrorCode::kBadInput, question.path, " says no goal (an archive has none): give --goal, such as --goal 'val_error<0.1'");
   const study::GoalSpec goal = question.goal ? *question.goal : data.goals.front();
+  std::set<double> sizes;
+  for (const study::BatchStudy& batch : data.batches) sizes.insert(static_cast<double>(batch.batch_size));
+  check_reference_batch(question.reference_batch, sizes);
   Answer answer = {.analysis = study::analyse(data, goal, {.reference_batch = question.reference_batch}), .has_trials = true};
   answer.title = concat(question.path, ": ", data.dataset, ", ", data.model, ", ", data.optimizer, ", to ", goal.text());
   answer.widened = study::widened_search_text(data, goal, answer.analysis.steps);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
+#include <set>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
@@ -279,6 +280,8 @@ std::vector<double> budget_list(const Arguments& arguments, const char* name, do
       fail(ErrorCode::kBadInput, "--", name, ": '", printable(part), "' is no number above 0");
     if (*value > most)
       fail(ErrorCode::kBadInput, "--", name, " ", part, ": no trial was given so many ", unit, "; the largest budget is ", most);
+    if (std::find(budgets.begin(), budgets.end(), *value) != budgets.end())
+      fail(ErrorCode::kBadInput, "--", name, ": ", printable(trim(part)), " stands twice; give each budget once");
     budgets.push_back(*value);
   }
   return budgets;
@@ -304,18 +307,46 @@ report::StudyBudgets budgets_of(const Arguments& arguments, const study::StudyDa
   return budgets;
 }
 
-/// --goals GOAL,GOAL,...: lines beside that of --goal, so of its metric.
-std::vector<study::GoalSpec> further_goals(const Arguments& arguments, const std::optional<study::GoalSpec>& goal) {
+/// --goals GOAL,GOAL,...
+std::vector<study::GoalSpec> further_goals(const Arguments& arguments) {
   std::vector<study::GoalSpec> goals;
   if (!arguments.options.contains("goals")) return goals;
-  if (!goal) fail(ErrorCode::kBadInput, "study report: --goals are those of figure 2 beside the goal: give --goal too");
   for (const std::string& part : split(arguments.option("goals", ""), ',')) {
-    goals.push_back(study::parse_goal_spec(trim(part)));
-    if (goals.back().metric == goal->metric) continue;
-    fail(ErrorCode::kBadInput, "study report: --goals ", goals.back().text(), " stands beside ", goal->text(),
-         " in one plot: give goals on ", study::name_of(goal->metric));
+    const study::GoalSpec goal = study::parse_goal_spec(trim(part));
+    for (const study::GoalSpec& other : goals)
+      if (other.metric == goal.metric && other.value == goal.value)
+        fail(ErrorCode::kBadInput, "study report: --goals names ", goal.text(), " twice");
+    goals.push_back(goal);
   }
   return goals;
+}
+
+/// They are lines beside the goal, that of --goal or the first study's own: so of its metric.
+void check_further_goals(const std::vector<study::GoalSpec>& goals, const std::optional<study::GoalSpec>& asked, const StudyData& study) {
+  if (goals.empty()) return;
+  if (!asked && study.goals.empty())
+    fail(ErrorCode::kBadInput, "study report: --goals are those of figure 2 beside the goal, and the study names none: give --goal too");
+  const study::GoalSpec goal = asked ? *asked : study.goals.front();
+  for (const study::GoalSpec& one : goals)
+    if (one.metric != goal.metric)
+      fail(ErrorCode::kBadInput, "study report: --goals ", one.text(), " stands beside ", goal.text(), " in one plot: give goals on ",
+           study::name_of(goal.metric));
+}
+
+/// Of several studies any may have it: a plot of shares says where not every curve does.
+void check_reference(double reference, const std::vector<report::ReportedStudy>& studies) {
+  std::set<double> sizes;
+  for (const report::ReportedStudy& study : studies)
+    for (const study::BatchStudy& batch : study.data.batches) sizes.insert(static_cast<double>(batch.batch_size));
+  check_reference_batch(reference, sizes);
+}
+
+/// Before step times are measured for minutes.
+void check_page(const std::string& path) {
+  if (fs::is_directory(path)) fail(ErrorCode::kBadInput, "--out ", path, " is a folder; give a file, such as ", path, "/report.html");
+  check_writable_folder(parent_folder(path));
+  check_replaceable_file(path);
+  check_holds_kind(path, "<!doctype html>", 0, "a report");
 }
 
 }  // namespace
@@ -330,15 +361,15 @@ void print_warnings(const std::vector<std::string>& warnings, bool is_json) {
 int study_report(const Arguments& arguments) {
   report::StudyReportOptions options{.reference_batch = reference_batch(arguments)};
   if (arguments.options.contains("goal")) options.goal = study::parse_goal_spec(arguments.option("goal", ""));
-  options.goals = further_goals(arguments, options.goal);
+  options.goals = further_goals(arguments);
   std::vector<study::GoalSpec> goals = options.goals;
   if (options.goal) goals.push_back(*options.goal);
   Found found = read_folders(arguments, goals);
+  check_further_goals(options.goals, options.goal, found.studies.front().data);
+  check_reference(options.reference_batch, found.studies);
   options.budgets = budgets_of(arguments, found.studies.front().data);
   options.path = arguments.option("out", found.first_folder + "/report.html");
-  if (fs::is_directory(options.path))
-    fail(ErrorCode::kBadInput, "--out ", options.path, " is a folder; give a file, such as ", options.path, "/report.html");
-  check_writable_folder(parent_folder(options.path));  // Before step times are measured for minutes.
+  check_page(options.path);
   options.times = step_times(found, arguments, options.goal);
   options.noise_scales = std::move(found.noise_scales);
   options.warnings = std::move(found.warnings);

@@ -11,7 +11,7 @@ import sys
 import time
 
 from support import Folder, TINY, check, finish, main, run, run_ok, skip, start, steps_in, wait_for
-from test_study import MODEL, num_stored, stored, write
+from test_study import MODEL, QUADRATIC, num_stored, stored, write
 
 SHORT = ["train", *TINY, "--quiet"]
 LARGE = ["--model", "fc:hidden=4096"]  # A checkpoint of 2.3 MB.
@@ -217,6 +217,26 @@ def disk_of_a_study():
     check(len(left) >= 2 and all(trial in stored(disk / "whole") for trial in left), "what was stored before the disk was full is something else")
 
 
+def disk_of_a_report():
+    """Too small for the page, large enough for some of its tables: all or none, first and again."""
+    disk = small_disk()
+    spec = write(disk, QUADRATIC, steps=4000)
+    run_ok(["study", "run", spec, "--workers", 1, "--quiet", "--out", disk / "study"])
+    report = ["study", "report", disk / "study", "--no-times", "--quiet", "--out"]
+    run_ok([*report, disk / "good" / "page.html"])
+    page, tables = disk / "good" / "page.html", sorted((disk / "good" / "plots").iterdir())
+    size = sum(path.stat().st_size for path in [page, *tables])
+    whole = [path.read_bytes() for path in [page, *tables]]
+    for leaving in (16384, size // 2, page.stat().st_size):
+        filler = fill(disk, leaving=leaving)
+        for out in (disk / "new" / "page.html", page):
+            code, _, err = run([*report, out, "--goal", "val_loss<0.5"])
+            check(code == 1 and len(err.splitlines()) == 1 and FULL in err, f"{leaving}: {code} {err}")
+        check(not (disk / "new").exists(), f"{leaving}: {sorted((disk / 'new').rglob('*'))}")
+        check([path.read_bytes() for path in [page, *sorted((disk / "good" / "plots").iterdir())]] == whole, f"{leaving}: the page of before is not what it was")
+        filler.unlink()
+
+
 def test_full_for_good():
     on_small_disk(disk_for_good)
 
@@ -235,6 +255,10 @@ def test_full_at_the_end():
 
 def test_full_while_a_study_runs():
     on_small_disk(disk_of_a_study)
+
+
+def test_full_while_a_study_is_reported():
+    on_small_disk(disk_of_a_report)
 
 
 def test_a_limit_of_file_sizes_is_a_full_disk():

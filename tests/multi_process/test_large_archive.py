@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -48,11 +49,14 @@ def test_goals_of_figure_2_and_the_batch_size_of_shares():
         check("Relative to batch size 16," in (plots / "fig4_optimizers.csv").read_text(), "relative to another batch size")
         page = (folder / "page/report.html").read_text()
         check("No trial of any batch size reached val_error&lt;0.001." in page, "a goal is missing without a word")
-        for options, said in ((["--goals", "val_error<0.4"], "give --goal too"), (["--goal", "val_error<0.3", "--goals", "val_loss<1"], "give goals on val_error")):
+        for options, said in ((["--goals", "val_loss<1"], "val_loss<1 stands beside val_error<0.3"), (["--goal", "val_error<0.3", "--goals", "val_loss<1"], "give goals on val_error")):
             code, _, error = run(["study", "report", folder / "archive", "--out", folder / "page/report.html", *options])
             check(code == 2 and said in error and len(error.strip().splitlines()) == 1, error)
-        run_ok(["study", "report", folder / "archive", "--goal", "val_error<0.3", "--reference-batch", "17", "--out", folder / "page/report.html"])
-        check("Not every curve has a point at batch size 17." in (folder / "page/report.html").read_text(), "no word on another batch size")
+        shutil.rmtree(folder / "archive/cifar_10/resnet_8/sgd/16")
+        run_ok(["study", "report", folder / "archive", "--goal", "val_error<0.3", "--reference-batch", "16", "--out", folder / "page/report.html"])
+        check("Not every curve has a point at batch size 16." in (folder / "page/report.html").read_text(), "no word on another batch size")
+        code, _, error = run(["study", "report", folder / "archive", "--goal", "val_error<0.3", "--reference-batch", "17", "--out", folder / "page/report.html"])
+        check(code == 2 and "--reference-batch 17 is no batch size that was measured; there are 2 4 8 16 " in error, error)
 
 
 if __name__ == "__main__":

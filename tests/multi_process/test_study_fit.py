@@ -109,6 +109,8 @@ def test_a_study_has_intervals():
         check("30 of 30" in text and "perfect scaling to 16 (95 %: " in text and "none speaks against" in text, text)
         code, _, err = run(["study", "fit", archive])
         check(code == 2 and "give --goal" in err, (code, err))
+        code, _, err = run(["study", "fit", archive, "--goal", "val_error<0.1", "--reference-batch", "9"])
+        check(code == 2 and "there are 8 16 32 64 128 256 512 1024" in err, (code, err))
         code, _, err = run(["study", "fit", archive, "--goal", "val_error<0.01", "--law", "knee"])
         check(code == 2 and "needs at least 4 batch sizes" in err, (code, err))
         lines = run_ok(["study", "fit", archive, "--goal", "val_error<0.01", "--json"])
@@ -131,12 +133,18 @@ def test_wrong_usage_is_refused_with_a_sentence():
         for arguments, word in (
             ([], "takes one table"),
             ([good, good], "one word too many"),
-            ([folder / "none.csv"], "no such file"),
+            ([folder / "none.csv"], "No such file"),
+            (["/dev/zero"], "not a regular file"),
             ([folder], ""),
             ([few], "needs at least 3 batch sizes"),
             ([bad], "bad.csv:3: steps 'many'"),
             ([good, "--law", "cubic"], "none of hyperbola, knee, log-linear"),
             ([good, "--reference-batch", "0"], "above 0"),
+            ([good, "--reference-batch", "5"], "--reference-batch 5 is no batch size that was measured; there are 64 128 256 512 1024 2048 4096 8192 16384"),
+            ([good, "--reference-batch", "64.5"], "--reference-batch 64.5 is no batch size"),
+            ([good, "--reference-batch", "1e300"], "is no batch size"),
+            ([good, "--reference-batch", "256", "--law", "hyperbola"], "--reference-batch is of the law log-linear alone, and --law is hyperbola"),
+            ([good, "--reference-batch", "256", "--law", "knee"], "give --law log-linear"),
             ([good, "--goal", "val_error<0.1"], "is a table"),
             ([good, "--goal", ""], "the value is empty; give --goal GOAL"),
             ([folder, "--goal", ""], "the value is empty; give --goal GOAL"),

@@ -109,6 +109,15 @@ def test_the_test_split_is_measured_at_the_best_validation():
         check(code == 2 and "has no test samples; leave evaluate_test out" in err and err.count("\n") == 1 and not (folder / "none").exists(), err)
 
 
+def test_goals_of_figure_2_stand_beside_the_specs_own():
+    with Folder() as folder:
+        study = make_study(folder)
+        for _ in range(2):  # The second over the page of the first.
+            run_ok(["study", "report", study, "--no-times", "--quiet", "--goals", "val_loss<0.7,val_loss<0.65", "--reference-batch", "4"])
+        goals = {row["goal"] for row in csv.DictReader(open(study / "plots" / "fig2_goals.csv", newline=""))}
+        check(goals >= {"val_loss<0.6", "val_loss<0.65", "val_loss<0.7"} and len(goals - {""}) == 3, goals)
+
+
 def test_several_studies_are_laid_over_each_other():
     with Folder() as folder:
         study = make_study(folder)
@@ -229,8 +238,16 @@ def test_what_can_not_be_reported_is_one_sentence():
             code, out, err = run(["study", "report", *arguments])
             check(code == 2 and words in err, (code, out, err))
         study = make_study(folder)
-        code, out, err = run(["study", "report", study, "--out", folder])
-        check(code == 2 and "is a folder" in err, (code, err))
+        (folder / "precious.txt").write_text("mine")
+        os.mkfifo(folder / "pipe")
+        before = sorted(study.iterdir())
+        for arguments, words in ((["--out", folder], "is a folder"), (["--out", folder / "precious.txt"], "precious.txt is there and is not a report, so it is not written over"),
+                                 (["--out", folder / "pipe"], "it is a pipe"), (["--reference-batch", "5"], "--reference-batch 5 is no batch size that was measured; there are 1 4 16 64"),
+                                 (["--budget-steps", "5,5"], "--budget-steps: 5 stands twice"),
+                                 (["--goals", "val_loss<0.5,val_loss<0.50"], "--goals names val_loss<0.5 twice"), (["--goals", "val_error<0.5"], "val_error<0.5 stands beside val_loss<0.6 in one plot")):
+            code, out, err = run(["study", "report", study, "--no-times", *arguments])
+            check(code == 2 and words in err and len(err.strip().splitlines()) == 1, (arguments, code, err))
+        check((folder / "precious.txt").read_text() == "mine" and sorted(study.iterdir()) == before, sorted(study.iterdir()))
         for workers in ("0", "99999", "two"):  # Also where nothing is measured.
             code, out, err = run(["study", "report", study, "--no-times", "--workers", workers])
             check(code == 2 and "--workers" in err and not (study / "report.html").exists(), (workers, code, err))

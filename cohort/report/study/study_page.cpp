@@ -1,8 +1,6 @@
 #include "cohort/report/study/study_page.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
@@ -10,6 +8,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/page.h"
+#include "cohort/report/study/files_at_once.h"
 #include "cohort/report/study/study_csv.h"
 #include "cohort/report/study/study_figures.h"
 #include "cohort/report/study/study_further.h"
@@ -176,13 +175,6 @@ std::string body(const StudyReportOptions& options, const StudyReport& report, c
          "<footer>Written by <code>cohort study report</code> from the raw data of the study.</footer>\n</main>\n";
 }
 
-void make_folder(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  const ErrorCode code = error == std::errc::no_space_on_device ? ErrorCode::kFailed : ErrorCode::kBadInput;
-  if (error) fail(code, "cannot make the folder ", folder, ": ", error.message());
-}
-
 }  // namespace
 }  // namespace cohort::report
 
@@ -200,10 +192,11 @@ StudyReport write_study_report(const StudyReportOptions& options) {
   report.warnings = options.warnings;
   for (std::string& warning : report::warnings_of_several(options, report)) report.warnings.push_back(std::move(warning));
   const report::Figures figures(options, report);
-  report::make_folder(folder);
+  report::FilesAtOnce files;
+  files.make_folder(folder);
   const auto write = [&](const report::Figure& figure) {
     report.plots.push_back(folder + "/" + figure.id + ".csv");
-    write_file_atomically(report.plots.back(), report::plot_csv(figure.panels));
+    files.write(report.plots.back(), report::plot_csv(figure.panels));
   };
   for (const report::Figure* figure : figures.all()) write(*figure);
   std::vector<std::string> others;
@@ -213,9 +206,10 @@ StudyReport write_study_report(const StudyReportOptions& options) {
     for (const report::Figure& figure : its) write(figure);
     others.push_back(report::further_sections(study, report.others[i], its, i + 2));
   }
-  report::remove_old_plots(folder, report.plots);
   const std::string title = report::headline(report) + ": " + report::workload_name(options.studies.front().data);
-  write_file_atomically(options.path, report::study_document(title, report::body(options, report, figures, others)));
+  files.write(options.path, report::study_document(title, report::body(options, report, figures, others)));
+  files.show();
+  report::remove_old_plots(folder, report.plots);
   return report;
 }
 

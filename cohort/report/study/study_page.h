@@ -56,9 +56,9 @@ struct StudyReport {
   std::vector<StudyReport> others;    ///< Of the second study, the third, ...: only what is made from raw data.
 };
 
-/// Writes page and CSVs, each by rename, and removes the CSVs of figures that an earlier report had there and this one has not.
-/// Error(kBadInput) without a study, for a goal that the first does not measure, and for a place that can not be written; kFailed for a
-/// full disk.
+/// Writes page and CSVs, all of them or none, each by rename, and removes the CSVs of figures that an earlier report had there and this one
+/// has not. Error(kBadInput) without a study, for a goal that the first does not measure, and for a place that can not be written; kFailed
+/// for a full disk.
 StudyReport write_study_report(const StudyReportOptions& options);
 
 }  // namespace cohort::report

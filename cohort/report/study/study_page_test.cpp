@@ -226,6 +226,32 @@ TEST_CASE("study page: a place that can not be written is bad input, said before
   CHECK_THROWS_AS(page.write(), Error);
 }
 
+TEST_CASE("study page: where one of its files can not be written there are none, and those of before stay") {
+  Page page;
+  const std::string good = page.options.path;
+  page.options.path = page.folder / ("new/" + std::string(300, 'x') + ".html");
+  CHECK_THROWS_AS(page.write(), Error);
+  CHECK_FALSE(std::filesystem::exists(page.folder / "new"));
+  page.options.path = good;
+  page.write();
+  std::filesystem::permissions(good, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  const auto content = [&] {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(page.folder.path()))
+      if (entry.is_regular_file()) files[entry.path().string()] = read_small_file(entry.path().string(), 1 << 24);
+    return files;
+  };
+  const std::map<std::string, std::string> before = content();
+  page.options.goal = study::GoalSpec{.metric = study::kValError, .value = 0.2};
+  page.options.path = page.folder / (std::string(300, 'x') + ".html");
+  CHECK_THROWS_AS(page.write(), Error);
+  CHECK(content() == before);
+  page.options.path = good;
+  page.write();
+  CHECK(content() != before);
+  CHECK(std::filesystem::status(good).permissions() == (std::filesystem::perms::owner_read | std::filesystem::perms::owner_write));
+}
+
 TEST_CASE("study page: CSVs of figures that are no longer made go, and nothing else does") {
   Page page;
   page.options.times = {{8, 1, 0.001, 0.0009, 0.0011}, {8, 2, 0.0008, 0.0007, 0.0009}};
