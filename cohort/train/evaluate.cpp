@@ -116,6 +116,25 @@ void add_to_metrics(const std::vector<NamedMetric>& metrics, const at::Tensor& o
   }
 }
 
+/// Of the sums over all ranks: loss, errors, targets, confusion counts of `classes`, what metrics added up.
+Evaluation evaluation_of(const double* total, int64_t classes, const DataShape& shape, const std::vector<NamedMetric>& metrics) {
+  Evaluation result;
+  result.num_targets = static_cast<int64_t>(total[2]);
+  result.loss = total[0] / total[2];
+  result.error = shape.regression ? std::sqrt(total[1] / total[2]) : total[1] / total[2];
+  const double* of_metric = total + 3 + classes * classes;
+  for (const NamedMetric& metric : metrics) {
+    result.metrics[metric.name] = metric.value(of_metric);
+    of_metric += metric.num_sums;
+  }
+  for (int64_t row = 0; row < classes && result.has_error(); ++row) {
+    result.confusion.emplace_back();
+    for (int64_t column = 0; column < classes; ++column)
+      result.confusion.back().push_back(static_cast<int64_t>(total[3 + row * classes + column]));
+  }
+  return result;
+}
+
 }  // namespace
 
 Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, const EvaluationOptions& options) {
@@ -187,27 +206,13 @@ Evaluation evaluate(LayerGraph& model, const DataSource& source, Group& group, c
     mistakes.write(sums.data_ptr<double>() + num_sums, group.rank());
   }
   group.all_reduce_sum(sums, "the sums of the evaluation");
-  const double* const total = sums.data_ptr<double>();
-  Evaluation result;
-  result.num_targets = static_cast<int64_t>(total[2]);
-  result.loss = total[0] / total[2];
-  result.error = shape.regression ? std::sqrt(total[1] / total[2]) : total[1] / total[2];
+  Evaluation result = evaluation_of(sums.data_ptr<double>(), classes, shape, options.metrics);
   if (shape.labels) {
     // The same exchange by all, whether or not the model's output tells an error.
     const double precision = label_scores.mean_average_precision(group);
     if (result.has_error()) result.precision = precision;
   }
-  const double* of_metric = total + first_metric;
-  for (const NamedMetric& metric : options.metrics) {
-    result.metrics[metric.name] = metric.value(of_metric);
-    of_metric += metric.num_sums;
-  }
-  if (num_places > 0) result.mistakes = Mistakes::read(total + num_sums, num_places, options.num_mistakes);
-  for (int64_t row = 0; row < classes && result.has_error(); ++row) {
-    result.confusion.emplace_back();
-    for (int64_t column = 0; column < classes; ++column)
-      result.confusion.back().push_back(static_cast<int64_t>(total[3 + row * classes + column]));
-  }
+  if (num_places > 0) result.mistakes = Mistakes::read(sums.data_ptr<double>() + num_sums, num_places, options.num_mistakes);
   return result;
 }
 

@@ -8,8 +8,8 @@
 //      compares with the least of several minima. As many draws as trials repeat each minimum in 63 of 100 rounds, which hides how far a
 //      single one may be off; a minimum drawn again is larger, never smaller, which shifts what the rule finds.
 //   5. A point that the checks do not believe (steps-rise, examples-fall) is also taken at the most and at the least steps that its
-//      neighbours allow. Where the regimes end at other batch sizes then, none is named; else they stand, with the rounds of all three
-//      curves in their intervals.
+//      neighbours allow. Where samples fall, the larger batch sizes may also have had luck, and need as many. Where the regimes end at
+//      other batch sizes then, none is named; else they stand, with the rounds of all these curves in their intervals.
 // Source: Efron 1979 (bootstrap, percentiles), 1981 (bias correction); Bickel, Goetze, van Zwet 1997 (fewer draws than trials where the
 // plain bootstrap fails, as for extremes). We do not scale the error back to all draws: the intervals are wider for it. Trials, not
 // residuals, are drawn: the luck of the search is the largest error, and it shows only there. What it cannot show: how much smaller the
@@ -19,6 +19,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "cohort/base/fail.h"
@@ -34,6 +35,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr Law kLaws[] = {Law::kHyperbola, Law::kKnee, Law::kLogLinear};
 
 constexpr double kTail = 0.025, kHalf = 0.5;
+constexpr std::string_view kFall = "examples-fall";
 
 using Interval = std::pair<double, double>;
 
@@ -70,20 +72,33 @@ Interval bias_corrected_shares(const std::vector<double>& values, double estimat
 }
 
 /// Of a check that says of one point that it has too many steps.
-bool doubts(const Flag& flag) { return flag.refuses && (flag.rule == "steps-rise" || flag.rule == "examples-fall"); }
+bool doubts(const Flag& flag) { return flag.refuses && (flag.rule == "steps-rise" || flag.rule == kFall); }
 
 /// Batch sizes whose steps the checks do not believe.
-std::set<double> doubted_points(const std::vector<Flag>& checks) {
-  std::set<double> doubted;
-  for (const Flag& flag : checks)
-    if (doubts(flag)) doubted.insert(static_cast<double>(flag.batch_size));
-  return doubted;
+struct Doubts {
+  std::set<double> points;  ///< They may have too many steps; of those that follow each other in samples
+  std::set<double> before;  ///< these, or the larger ones that need fewer samples had luck.
+
+  bool empty() const { return points.empty(); }
+  int num_curves() const { return empty() ? 0 : before.empty() ? 2 : 3; }
+};
+
+Doubts doubts_of(const std::vector<Flag>& checks) {
+  Doubts found;
+  for (const Flag& flag : checks) {
+    if (!doubts(flag)) continue;
+    found.points.insert(static_cast<double>(flag.batch_size));
+    if (flag.rule == kFall) found.before.insert(static_cast<double>(flag.batch_size));
+  }
+  return found;
 }
 
 /// The curve as it may be where the doubted points are searched as well as the others. At most: no more steps than a smaller batch size, no
 /// more samples than a larger one. At least: the line of perfect scaling from the smaller ones, and no fewer steps than a larger one has.
-std::vector<std::vector<StepsPoint>> curves_without_doubt(std::span<const StepsPoint> points, const std::set<double>& doubted) {
-  if (doubted.empty()) return {};
+/// Where samples fall, also as if the larger batch sizes needed no fewer than the doubted one.
+std::vector<std::vector<StepsPoint>> curves_without_doubt(std::span<const StepsPoint> points, const Doubts& doubts) {
+  if (doubts.empty()) return {};
+  const std::set<double>& doubted = doubts.points;
   std::vector<StepsPoint> most(points.begin(), points.end());
   for (StepsPoint& point : most) {
     if (!doubted.contains(point.batch_size)) continue;
@@ -102,7 +117,13 @@ std::vector<std::vector<StepsPoint>> curves_without_doubt(std::span<const StepsP
     }
     point.steps = std::min(most[i].steps, std::max(line, floor));
   }
-  return {most, least};
+  if (doubts.before.empty()) return {most, least};
+  std::vector<StepsPoint> without_luck(points.begin(), points.end());
+  for (const StepsPoint& fallen : points)
+    if (doubts.before.contains(fallen.batch_size))
+      for (StepsPoint& point : without_luck)
+        if (point.batch_size > fallen.batch_size) point.steps = std::max(point.steps, fallen.steps * fallen.batch_size / point.batch_size);
+  return {most, least, without_luck};
 }
 
 struct Rounds {
@@ -114,7 +135,7 @@ struct Rounds {
 class Bootstrap {
  public:
   /// `doubted`: regimes are made with these points as they are and as they might be, so that intervals hold both.
-  Bootstrap(Analysis& analysis, double reference_batch, std::set<double> doubted)
+  Bootstrap(Analysis& analysis, double reference_batch, Doubts doubted)
       : analysis_(analysis), reference_batch_(reference_batch), doubted_(std::move(doubted)) {
     for (const Fit& fit : analysis.fits)
       rounds_.push_back({.critical = {}, .parameters = std::vector<std::vector<double>>(fit.parameters.size())});
@@ -144,7 +165,7 @@ class Bootstrap {
     for (size_t i = 0; i < rounds_.size(); ++i) set_intervals(analysis_.fits[i], rounds_[i]);
     Regimes& regimes = analysis_.regimes;
     if (!regimes.perfect_to) return;
-    const int num_curves = doubted_.empty() ? num_rounds_ : 3 * num_rounds_;
+    const int num_curves = (1 + doubted_.num_curves()) * num_rounds_;
     regimes.perfect_interval = percentiles(perfect_, *regimes.perfect_to, num_curves);
     const double flat_from = regimes.flat_from.value_or(kInfinity);
     regimes.flat_interval = percentiles(flat_, flat_from, num_curves, bias_corrected_shares(flat_, flat_from));
@@ -164,7 +185,7 @@ class Bootstrap {
 
   Analysis& analysis_;
   double reference_batch_;
-  std::set<double> doubted_;
+  Doubts doubted_;
   int num_rounds_ = 0;
   std::vector<Rounds> rounds_;  ///< One a fit.
   std::vector<double> perfect_, flat_;
@@ -206,7 +227,7 @@ std::string ends_text(const Regimes& regimes) {
 
 /// A doubted point refuses the regimes only where they end elsewhere without the doubt.
 void weigh_doubts(std::span<const StepsPoint> points, const Regimes& regimes, std::vector<Flag>& checks) {
-  const std::set<double> doubted = doubted_points(checks);
+  const Doubts doubted = doubts_of(checks);
   if (doubted.empty() || !regimes.perfect_to) return;
   std::optional<Regimes> other;  // That ends elsewhere.
   for (const std::vector<StepsPoint>& curve : curves_without_doubt(points, doubted)) {
@@ -245,7 +266,7 @@ Analysis analyse(const StudyData& study, const GoalSpec& goal, const AnalysisOpt
   analysis.fits = fit_all(points, reference);
   analysis.regimes = find_regimes(points);
   std::vector<Flag> checks = self_checks(study, goal, analysis.steps);
-  const std::set<double> doubted = doubted_points(checks);
+  const Doubts doubted = doubts_of(checks);
   apply_checks(analysis, points, std::move(checks));
 
   std::vector<Search> searches;
