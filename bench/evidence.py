@@ -35,7 +35,7 @@ class Archives:
 
     def __init__(self, paths):
         self.kept = tempfile.TemporaryDirectory()
-        self.workloads = {}
+        self.workloads, self.fits = {}, {}
         for path in paths:
             name = path.name.removesuffix(".tar.xz")
             root = pathlib.Path(self.kept.name) / name
@@ -47,7 +47,9 @@ class Archives:
             self.workloads[name] = found[0]
 
     def fit(self, name, goal=None):
-        return said(["study", "fit", self.workloads[name], *(["--goal", goal] if goal else [])])
+        if (name, goal) not in self.fits:
+            self.fits[name, goal] = said(["study", "fit", self.workloads[name], *(["--goal", goal] if goal else [])])
+        return self.fits[name, goal]
 
     def plot(self, names, plot, *options):
         """The rows of a plot of a report on these studies; [] where the report has no such plot."""
@@ -55,6 +57,10 @@ class Archives:
             said(["study", "report", *(self.workloads[name] for name in names), "--no-times", "--out", f"{folder}/report.html", *options])
             file = pathlib.Path(folder) / "plots" / f"{plot}.csv"
             return list(csv.DictReader(file.open())) if file.exists() else []
+
+    def best_trials(self, name):
+        """A row a batch size."""
+        return [row for row in self.plot([name], "fig8_parameters") if row["series"] == "best trial" and row["panel"] == "Best learning rate"]
 
 
 def said(words):
@@ -105,8 +111,7 @@ def print_table(head, rows):
 
 def best_rates(archives, name):
     """[(batch size, the best trial's learning rate / (1 - momentum), steps)]"""
-    rows = [row for row in archives.plot([name], "fig8_parameters") if row["series"] == "best trial" and row["panel"] == "Best learning rate"]
-    return sorted((int(row["batch size"]), float(row["learning_rate"]) / (1 - float(row.get("momentum") or 0)), int(row["steps"])) for row in rows)
+    return sorted((int(row["batch size"]), float(row["learning_rate"]) / (1 - float(row.get("momentum") or 0)), int(row["steps"])) for row in archives.best_trials(name))
 
 
 def power_of(rates):

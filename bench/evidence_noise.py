@@ -19,7 +19,7 @@ NUM_PIECES = 4
 
 def best_of(archives, name, largest):
     """The row of the best trial at the batch size that is measured."""
-    rows = [row for row in archives.plot([name], "fig8_parameters") if row["series"] == "best trial" and row["panel"] == "Best learning rate"]
+    rows = archives.best_trials(name)
     sizes = sorted(int(row["batch size"]) for row in rows)
     size = max([b for b in sizes if 8 <= b <= largest] or [min(b for b in sizes if b >= 8)])
     return next(row for row in rows if int(row["batch size"]) == size)
