@@ -50,6 +50,8 @@ class ImageSource : public DataSource {
   void read(std::span<const int64_t> indices, Batch& batch) const override;
   DataDescription describe() const override;
   const ChannelStatistics& statistics() const { return statistics_; }
+  /// num_samples() x input_elements, channel by channel inside a sample.
+  const uint8_t* bytes() const { return pixels_->values.data() + begin_ * shape_.input_elements(); }
 
  private:
   std::shared_ptr<const ImagePixels> pixels_;

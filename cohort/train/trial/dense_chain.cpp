@@ -161,12 +161,17 @@ void DenseChain::resize(int64_t num_samples, bool with_gradients) {
 }
 
 const at::Tensor& DenseChain::forward(const at::Tensor& input) {
-  const at::Tensor* in = &input;
-  const int64_t num_samples = input.size(0);
+  at::mm_out(layers_.front().output, input, layers_.front().transposed);
+  return forward_from_first_product();
+}
+
+/// The first layer's output has its product.
+const at::Tensor& DenseChain::forward_from_first_product() {
+  const at::Tensor* in = nullptr;
   for (Layer& layer : layers_) {
-    at::mm_out(layer.output, *in, layer.transposed);
+    if (in) at::mm_out(layer.output, *in, layer.transposed);
     float* const rows = layer.output.mutable_data_ptr<float>();
-    const int64_t width = layer.weight.size(0);
+    const int64_t num_samples = layer.output.size(0), width = layer.weight.size(0);
     if (layer.bias.defined()) (layer.relu ? add_bias_relu : add_bias)(rows, layer.bias.const_data_ptr<float>(), num_samples, width);
     else if (layer.relu) relu(rows, num_samples * width);
     in = &layer.output;
@@ -207,11 +212,9 @@ double DenseChain::gradient(const at::Tensor& input, const at::Tensor& target, d
   return total * factor;
 }
 
-LossSums DenseChain::evaluate(const at::Tensor& input, const at::Tensor& target) {
-  const at::NoGradGuard no_grad;
-  const int64_t num_samples = input.size(0), num_classes = layers_.back().weight.size(0);
-  resize(num_samples, false);
-  const float* logits = forward(input.view({num_samples, layers_.front().weight.size(1)})).const_data_ptr<float>();
+LossSums DenseChain::sums_of(const at::Tensor& output, const at::Tensor& target) {
+  const int64_t num_samples = output.size(0), num_classes = output.size(1);
+  const float* logits = output.const_data_ptr<float>();
   const int64_t* const labels = target.const_data_ptr<int64_t>();
   LossSums sums;
   for (int64_t i = 0; i < num_samples; ++i, logits += num_classes) {
@@ -223,6 +226,19 @@ LossSums DenseChain::evaluate(const at::Tensor& input, const at::Tensor& target)
     sums.num_wrong += row.argmax != labels[i];
   }
   return sums;
+}
+
+LossSums DenseChain::evaluate(const at::Tensor& input, const at::Tensor& target) {
+  const at::NoGradGuard no_grad;
+  resize(input.size(0), false);
+  return sums_of(forward(input.view({input.size(0), layers_.front().weight.size(1)})), target);
+}
+
+LossSums DenseChain::evaluate(const ByteRows& rows, int64_t begin, int64_t end, const at::Tensor& target) {
+  const at::NoGradGuard no_grad;
+  resize(end - begin, false);
+  first_product_.multiply(rows, begin, end, layers_.front().output);
+  return sums_of(forward_from_first_product(), target);
 }
 
 }  // namespace cohort

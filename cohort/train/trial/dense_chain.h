@@ -10,6 +10,7 @@
 
 #include "cohort/data/source.h"
 #include "cohort/models/layer_graph.h"
+#include "cohort/train/trial/byte_product.h"
 #include "cohort/train/trial/trial_weights.h"
 
 namespace cohort {
@@ -33,6 +34,12 @@ class DenseChain {
                   float* gradient);
   /// Without label smoothing.
   LossSums evaluate(const at::Tensor& input, const at::Tensor& target);
+  /// Whether the first layer's product of bytes pays here.
+  bool takes_bytes() const { return ByteProduct::pays(layers_.front().weight.size(1)); }
+  /// The same of the rows [begin, end) with their `target`; the first layer's product is in whole numbers, and differs by rounding.
+  /// read_weight_for() before it, and after each change of the weights.
+  LossSums evaluate(const ByteRows& rows, int64_t begin, int64_t end, const at::Tensor& target);
+  void read_weight_for(const ByteRows& rows) { first_product_.read_weight(layers_.front().weight, rows); }
 
  private:
   struct Layer {
@@ -44,8 +51,11 @@ class DenseChain {
   };
   void resize(int64_t num_samples, bool with_gradients);
   const at::Tensor& forward(const at::Tensor& input);
+  const at::Tensor& forward_from_first_product();
+  static LossSums sums_of(const at::Tensor& logits, const at::Tensor& target);
 
   std::vector<Layer> layers_;
+  ByteProduct first_product_;  // Of evaluations of bytes.
   float* gradient_ = nullptr;  // Where the layers' weight_gradient lie.
 };
 

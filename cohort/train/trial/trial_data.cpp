@@ -70,6 +70,10 @@ TrialSamples::TrialSamples(std::shared_ptr<const DataSource> source, int64_t num
   }
 }
 
+void TrialSamples::keep_bytes() {
+  if (is_resident()) bytes_ = ByteRows::of(*source_, num_samples_);
+}
+
 void TrialBatch::read(const TrialSamples& samples, std::span<const int64_t> indices) {
   samples.source_->read(indices, batch_);
   BatchTensors tensors = as_tensors(batch_, samples.shape());
@@ -116,9 +120,11 @@ void TrialBatch::view(const TrialSamples& samples, int64_t begin, int64_t end) {
 
 TrialData::TrialData(const DataSet& data, const TrialDataOptions& options)
     : train(data.train, options.train_samples, options.max_resident_bytes), validation(data.validation, 0, options.max_resident_bytes) {
+  validation.keep_bytes();
   if (!options.with_test) return;
   if (!data.test) fail(ErrorCode::kBadInput, "evaluate_test: ", data.name, " has no test samples; leave evaluate_test out");
   test.emplace(data.test, 0, options.max_resident_bytes);
+  test->keep_bytes();
 }
 
 TrialDataOptions trial_data_options(const study::StudySpec& spec) {

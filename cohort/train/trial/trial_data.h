@@ -14,6 +14,7 @@
 #include "cohort/data/source.h"
 #include "cohort/models/layer_graph.h"
 #include "cohort/study/spec/spec.h"
+#include "cohort/train/trial/byte_product.h"
 
 namespace cohort {
 
@@ -27,6 +28,9 @@ class TrialSamples {
   const DataShape& shape() const { return source_->shape(); }
   int64_t num_samples() const { return num_samples_; }
   bool is_resident() const { return values_.defined(); }
+  /// Keeps the bytes of pictures too, for a product in whole numbers, where they are at hand.
+  void keep_bytes();
+  const ByteRows* bytes() const { return bytes_ ? &*bytes_ : nullptr; }  ///< Null unless kept.
 
  private:
   friend class TrialBatch;
@@ -34,6 +38,7 @@ class TrialSamples {
   int64_t num_samples_;
   at::Tensor values_;  ///< {samples, elements} floats; undefined where not resident.
   std::vector<int64_t> targets_;
+  std::optional<ByteRows> bytes_;
 };
 
 /// Memory for one batch, used again and again. One thread.

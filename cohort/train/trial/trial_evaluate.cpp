@@ -63,11 +63,15 @@ TrialEvaluation evaluate_trial(LayerGraph& model, DenseChain* chain, const Trial
   TrialBatch batch;
   const DataShape& shape = samples.shape();
   LabelScores scores(num_samples, shape.num_classes);
+  const ByteRows* const bytes = chain && chain->takes_bytes() ? samples.bytes() : nullptr;
+  if (bytes) chain->read_weight_for(*bytes);
   if (!chain) model.eval();
   for (int64_t i = team.rank(); i < num_chunks; i += team.size()) {
-    batch.view(samples, i * chunk, std::min(num_samples, (i + 1) * chunk));
-    const LossSums of_chunk = chain          ? chain->evaluate(batch.input(), batch.target())
-                              : shape.labels ? evaluate_labels(model, batch, i * chunk, scores)
+    const int64_t begin = i * chunk, end = std::min(num_samples, begin + chunk);
+    batch.view(samples, begin, end);
+    const LossSums of_chunk = bytes          ? chain->evaluate(*bytes, begin, end, batch.target())
+                              : chain        ? chain->evaluate(batch.input(), batch.target())
+                              : shape.labels ? evaluate_labels(model, batch, begin, scores)
                                              : evaluate_graph(model, batch);
     sum[2 * i] = of_chunk.loss;
     sum[2 * i + 1] = of_chunk.num_wrong;
