@@ -34,8 +34,6 @@ class DenseChain {
                   float* gradient);
   /// Without label smoothing.
   LossSums evaluate(const at::Tensor& input, const at::Tensor& target);
-  /// Whether the first layer's product of bytes pays here.
-  bool takes_bytes() const { return ByteProduct::pays(layers_.front().weight.size(1)); }
   /// The same of the rows [begin, end) with their `target`; the first layer's product is in whole numbers, and differs by rounding.
   /// read_weight_for() before it, and after each change of the weights.
   LossSums evaluate(const ByteRows& rows, int64_t begin, int64_t end, const at::Tensor& target);

@@ -71,7 +71,7 @@ TrialSamples::TrialSamples(std::shared_ptr<const DataSource> source, int64_t num
 }
 
 void TrialSamples::keep_bytes() {
-  if (is_resident()) bytes_ = ByteRows::of(*source_, num_samples_);
+  if (is_resident() && ByteProduct::pays(values_.size(1))) bytes_ = ByteRows::of(*source_, num_samples_);
 }
 
 void TrialBatch::read(const TrialSamples& samples, std::span<const int64_t> indices) {

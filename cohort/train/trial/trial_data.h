@@ -28,7 +28,7 @@ class TrialSamples {
   const DataShape& shape() const { return source_->shape(); }
   int64_t num_samples() const { return num_samples_; }
   bool is_resident() const { return values_.defined(); }
-  /// Keeps the bytes of pictures too, for a product in whole numbers, where they are at hand.
+  /// Keeps the bytes of pictures too, for a product in whole numbers, where they are at hand and it pays.
   void keep_bytes();
   const ByteRows* bytes() const { return bytes_ ? &*bytes_ : nullptr; }  ///< Null unless kept.
 

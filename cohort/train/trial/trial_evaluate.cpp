@@ -63,7 +63,7 @@ TrialEvaluation evaluate_trial(LayerGraph& model, DenseChain* chain, const Trial
   TrialBatch batch;
   const DataShape& shape = samples.shape();
   LabelScores scores(num_samples, shape.num_classes);
-  const ByteRows* const bytes = chain && chain->takes_bytes() ? samples.bytes() : nullptr;
+  const ByteRows* const bytes = chain ? samples.bytes() : nullptr;
   if (bytes) chain->read_weight_for(*bytes);
   if (!chain) model.eval();
   for (int64_t i = team.rank(); i < num_chunks; i += team.size()) {
