@@ -11,6 +11,7 @@ from test_hosts import Hosts, TOKEN
 
 TINY = [*TINY_MODEL, "--threads", 1, "--quiet"]
 SLOW = "slow:0:8"
+ALL_SLOW = "slow:0:40,slow:1:40"  # Ten seconds and more until somebody joins who is not slow.
 SECRET = {**os.environ, "COHORT_TOKEN": TOKEN}
 
 
@@ -108,7 +109,7 @@ def test_a_joiner_that_dies_on_its_way_is_named():
 def test_each_sample_counts_once_whoever_comes():
     for sync in ("queue", "stale:3"):
         with Folder() as folder:
-            process, where = begin(folder, "c", "--workers", 2, "--layout", f"sync={sync}", steps=1200)
+            process, where = begin(folder, "c", "--workers", 2, "--layout", f"sync={sync}", "--inject", ALL_SLOW, steps=600)
             joiners = [start(["join", where, "--threads", 1], env=SECRET) for _ in range(2)]
             read_until(process, "worker 3 joins")
             code, _, err = finish(process)
@@ -117,7 +118,7 @@ def test_each_sample_counts_once_whoever_comes():
                 code, _, said = finish(joiner)
                 check(code == 0, f"{code} {said}")
             account = record(folder / "c", "async")
-            check(account["samples"] == samples_of(folder / "c", 1200) == sum(worker["samples"] for worker in account["workers"]), f"{account}")
+            check(account["samples"] == samples_of(folder / "c", 600) == sum(worker["samples"] for worker in account["workers"]), f"{account}")
 
 
 def test_a_training_that_somebody_had_joined_is_resumed_without_them():
@@ -217,19 +218,17 @@ def test_a_worker_from_another_host():
         def there(host, *arguments):
             """Host 1 sees no process of host 0 either, as it is."""
             return subprocess.Popen(["ip", "netns", "exec", hosts.names[host], *(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if host else []), COHORT, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=SECRET, start_new_session=True)
-        process = there(0, "train", *TINY, "--run", folder / "h", "--steps", 1000000, "--layout", "sync=async", "--inject", SLOW, "--workers", 2, "--listen", "10.77.0.1:0")
+        process = there(0, "train", *TINY, "--run", folder / "h", "--steps", 1000, "--layout", "sync=async", "--inject", ALL_SLOW, "--workers", 2, "--listen", "10.77.0.1:0")
         where = listening(process)
         check(where.startswith("10.77.0.1:"), where)
         sent = hosts.sent_bytes(0)
         joiner = there(1, "join", where, "--threads", 1)
-        read_until(joiner, "first push")
-        process.send_signal(signal.SIGINT)
         code, _, err = finish(process)
-        check(code == 130, err)
+        check(code == 0, err)
         code, _, said = finish(joiner)
         check(code == 0 and re.search(r"[1-9]\d* push", said), f"{code} {said}")
         account = record(folder / "h", "async")
-        check(account["workers"][2]["pushes"] > 0 and account["samples"] == samples_of(folder / "h", steps_in(folder / "h")), f"{account}")
+        check(account["workers"][2]["pushes"] > 0 and account["samples"] == samples_of(folder / "h", 1000), f"{account}")
         # Versions go over the link to that worker alone: there is no memory that the two share.
         check(hosts.sent_bytes(0) - sent > account["workers"][2]["pushes"] * 1000, "they shared memory?")
 
