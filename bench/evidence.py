@@ -10,6 +10,7 @@ An archive FAMILY-OPTIMIZER[-WHAT].tar.xz holds one workload in the layout of do
 import argparse
 import collections
 import csv
+import json
 import math
 import os
 import pathlib
@@ -51,6 +52,10 @@ class Archives:
             self.fits[name, goal] = said(["study", "fit", self.workloads[name], *(["--goal", goal] if goal else [])])
         return self.fits[name, goal]
 
+    def minutes(self, name):
+        """Wall time of two workers: half of what its trials took, each for itself."""
+        return sum(json.loads(path.read_text())["cohort_seconds"] for path in self.workloads[name].rglob("metadata.json")) / 120
+
     def plot(self, names, plot, *options):
         """The rows of a plot of a report on these studies; [] where the report has no such plot."""
         with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +91,7 @@ def hyperbola_of(text):
 
 # ---- Tables ----
 
-def row_of(name, text):
+def row_of(name, text, minutes):
     points = points_of(text)
     counted = sum(int(m) for m in re.findall(r" of (\d+) +\d+$", text, re.M))
     law = re.search(r"^hyperbola +(\S+) +(\S+ to \S+|-) .*?smin = ([0-9.e+]+ \(.*?\))", text, re.M | re.I)
@@ -98,7 +103,7 @@ def row_of(name, text):
     def end(found, first):
         return "none named" if not found else f"{first} ({found[4]})" if found[4] else first
 
-    return [name, goal[1] if goal else "", f"{points[0][1]:,} at {points[0][0]}, {points[-1][1]:,} at {points[-1][0]}" if points else "", str(counted), law[3] if law else "", f"{law[1]} ({law[2]})" if law else "",
+    return [name, goal[1] if goal else "", f"{points[0][1]:,} at {points[0][0]}, {points[-1][1]:,} at {points[-1][0]}" if points else "", str(counted), f"{minutes:.0f}", law[3] if law else "", f"{law[1]} ({law[2]})" if law else "",
             end(perfect, perfect[1]) if perfect else "none named", end(flat, flat[1] or flat[2]) if flat else "none named", str(looks)]
 
 
@@ -246,7 +251,7 @@ def main():
     elif options.rules:
         print_table(["study", "best effective rate at the smallest batch", "at the largest", "linear rule says", "square-root rule says", "exponent over all batches", "exponent up to the critical batch"], [rules_row(archives, name) for name in archives.workloads])
     else:
-        print_table(["study", "goal", "steps", "trials", "Smin", "critical batch size", "perfect scaling to", "no further gain from", "remarks of the checks"], [row_of(name, archives.fit(name, options.goal)) for name in archives.workloads])
+        print_table(["study", "goal", "steps", "trials", "minutes", "Smin", "critical batch size", "perfect scaling to", "no further gain from", "remarks of the checks"], [row_of(name, archives.fit(name, options.goal), archives.minutes(name)) for name in archives.workloads])
 
 
 if __name__ == "__main__":
