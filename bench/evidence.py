@@ -53,8 +53,9 @@ class Archives:
         return self.fits[name, goal]
 
     def minutes(self, name):
-        """Wall time of two workers: half of what its trials took, each for itself."""
-        return sum(json.loads(path.read_text())["cohort_seconds"] for path in self.workloads[name].rglob("metadata.json")) / 120
+        """Wall time of two workers: half of what its trials took, each for itself. None of an archive that does not say it, such as the authors'."""
+        seconds = [json.loads(path.read_text()).get("cohort_seconds") for path in self.workloads[name].rglob("metadata.json")]
+        return None if None in seconds else sum(seconds) / 120
 
     def plot(self, names, plot, *options):
         """The rows of a plot of a report on these studies; [] where the report has no such plot."""
@@ -103,7 +104,7 @@ def row_of(name, text, minutes):
     def end(found, first):
         return "none named" if not found else f"{first} ({found[4]})" if found[4] else first
 
-    return [name, goal[1] if goal else "", f"{points[0][1]:,} at {points[0][0]}, {points[-1][1]:,} at {points[-1][0]}" if points else "", str(counted), f"{minutes:.0f}", law[3] if law else "", f"{law[1]} ({law[2]})" if law else "",
+    return [name, goal[1] if goal else "", f"{points[0][1]:,} at {points[0][0]}, {points[-1][1]:,} at {points[-1][0]}" if points else "", str(counted), "" if minutes is None else f"{minutes:.0f}", law[3] if law else "", f"{law[1]} ({law[2]})" if law else "",
             end(perfect, perfect[1]) if perfect else "none named", end(flat, flat[1] or flat[2]) if flat else "none named", str(looks)]
 
 
