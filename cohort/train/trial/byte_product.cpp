@@ -8,8 +8,8 @@
 //
 // Error: what q leaves of a weight, 2^-30 of its row's largest, and the last rounding; a product in floats rounds after each addition. The
 // bits depend on no order of sums, so on no chunk and no number of threads.
-// Cost of n rows: 4 n outputs inputs products of bytes. Processors with AMX make them at 8 to 16 times the rate of floats: 1.3 ms instead
-// of 3.5 for 5,000 pictures of 784 bytes and 64 outputs. Without, or for short rows, floats are as fast (docs/lab/batch_size_study.md).
+// Cost of n rows: 4 n outputs inputs products of bytes. Processors with AMX make them at 8 to 16 times the rate of floats: 1.7 ms instead
+// of 4.3 for 5,000 pictures of 784 bytes and 64 outputs. Without, or for short rows, floats are as fast (bench/byte_product.py).
 
 #include "cohort/train/trial/byte_product.h"
 
