@@ -14,6 +14,8 @@
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/exp.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/grad_mode.h>
@@ -74,28 +76,32 @@ void check_target(int64_t target, int64_t num_classes) {
 }
 
 /// Returns the sum of the rows' losses; `gradient` gets `factor` times its derivative.
-double loss_and_gradient(const float* logits, const int64_t* target, int64_t num_rows, int64_t num_classes, double label_smoothing,
-                         double factor, float* gradient) {
+double loss_and_gradient(const at::Tensor& logits, const at::Tensor& target, double label_smoothing, double factor, at::Tensor& gradient) {
+  const int64_t num_rows = logits.size(0), num_classes = logits.size(1);
+  const int64_t* const label = target.const_data_ptr<int64_t>();
   const double uniform = label_smoothing / static_cast<double>(num_classes);
   const auto scale = static_cast<float>(factor), on_target = static_cast<float>(factor * (1 - label_smoothing)),
              everywhere = static_cast<float>(factor * uniform);
   double total = 0;
-  for (int64_t i = 0; i < num_rows; ++i, logits += num_classes, gradient += num_classes) {
-    check_target(target[i], num_classes);
-    const float largest = largest_of(logits, num_classes).largest;
-    float sum = 0, sum_of_logits = 0;
-    for (int64_t j = 0; j < num_classes; ++j) {
-      gradient[j] = std::exp(logits[j] - largest);
-      sum += gradient[j];
-      sum_of_logits += logits[j] - largest;
-    }
-    const float log_sum = std::log(sum), factor_of_row = scale / sum;
-    for (int64_t j = 0; j < num_classes; ++j) gradient[j] = gradient[j] * factor_of_row - everywhere;
-    gradient[target[i]] -= on_target;
-    const double of_target = static_cast<double>(log_sum - (logits[target[i]] - largest));
-    total += label_smoothing == 0 ? of_target
-                                  : (1 - label_smoothing) * of_target +
-                                        uniform * (static_cast<double>(num_classes) * static_cast<double>(log_sum) - sum_of_logits);
+  const float* z = logits.const_data_ptr<float>();
+  float* g = gradient.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < num_rows; ++i, z += num_classes, g += num_classes) {
+    check_target(label[i], num_classes);
+    const float largest = largest_of(z, num_classes).largest;
+    float sum_of_logits = 0;
+    for (int64_t j = 0; j < num_classes; ++j) sum_of_logits += g[j] = z[j] - largest;
+    total -=
+        (1 - label_smoothing) * static_cast<double>(g[label[i]]) + (label_smoothing > 0 ? uniform * static_cast<double>(sum_of_logits) : 0);
+  }
+  at::exp_(gradient);
+  g = gradient.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < num_rows; ++i, g += num_classes) {
+    float sum = 0;
+    for (int64_t j = 0; j < num_classes; ++j) sum += g[j];
+    total += static_cast<double>(std::log(sum));
+    const float factor_of_row = scale / sum;
+    for (int64_t j = 0; j < num_classes; ++j) g[j] = g[j] * factor_of_row - everywhere;
+    g[label[i]] -= on_target;
   }
   return total;
 }
@@ -179,51 +185,87 @@ const at::Tensor& DenseChain::forward_from_first_product() {
   return *in;
 }
 
-double DenseChain::gradient(const at::Tensor& input, const at::Tensor& target, double label_smoothing, double scale, bool accumulate,
-                            float* gradient) {
-  const at::NoGradGuard no_grad;
-  const int64_t num_samples = input.size(0), num_classes = layers_.back().weight.size(0);
-  resize(num_samples, true);
-  if (gradient != gradient_) {
-    gradient_ = gradient;
-    for (Layer& layer : layers_) layer.weight_gradient = at::from_blob(gradient + layer.weight_offset, layer.weight.sizes(), at::kFloat);
-  }
-  const at::Tensor rows = input.view({num_samples, layers_.front().weight.size(1)});
-  const at::Tensor& logits = forward(rows);
-  const double factor = scale / static_cast<double>(num_samples);
+void DenseChain::place_gradient(float* gradient) {
+  if (gradient == gradient_) return;
+  gradient_ = gradient;
+  for (Layer& layer : layers_) layer.weight_gradient = at::from_blob(gradient + layer.weight_offset, layer.weight.sizes(), at::kFloat);
+}
+
+void DenseChain::add_product(Layer& layer, const at::Tensor& input, bool accumulate) {
+  if (accumulate) at::addmm_out(layer.weight_gradient, layer.weight_gradient, layer.output_gradient_transposed, input);
+  else at::mm_out(layer.weight_gradient, layer.output_gradient_transposed, input);
+}
+
+/// After forward: all but the gradient of the first layer's weight.
+double DenseChain::backward(const at::Tensor& target, const GradientOptions& options) {
   Layer& last = layers_.back();
-  const double total = loss_and_gradient(logits.const_data_ptr<float>(), target.const_data_ptr<int64_t>(), num_samples, num_classes,
-                                         label_smoothing, factor, last.output_gradient.mutable_data_ptr<float>());
+  const int64_t num_samples = last.output.size(0);
+  const double factor = options.scale / static_cast<double>(num_samples);
+  const double total = loss_and_gradient(last.output, target, options.label_smoothing, factor, last.output_gradient);
   for (size_t i = layers_.size(); i-- > 0;) {
     Layer& layer = layers_[i];
     const int64_t width = layer.weight.size(0);
     float* const g = layer.output_gradient.mutable_data_ptr<float>();
     if (layer.relu) mask(g, layer.output.const_data_ptr<float>(), num_samples * width);
     if (layer.bias.defined()) {
-      float* const sums = gradient + layer.bias_offset;
-      if (!accumulate) std::fill_n(sums, width, 0.0F);
+      float* const sums = gradient_ + layer.bias_offset;
+      if (!options.accumulate) std::fill_n(sums, width, 0.0F);
       add_rows(sums, g, num_samples, width);
     }
-    const at::Tensor& x = i > 0 ? layers_[i - 1].output : rows;
-    if (accumulate) at::addmm_out(layer.weight_gradient, layer.weight_gradient, layer.output_gradient_transposed, x);
-    else at::mm_out(layer.weight_gradient, layer.output_gradient_transposed, x);
-    if (i > 0) at::mm_out(layers_[i - 1].output_gradient, layer.output_gradient, layer.weight);
+    if (i == 0) break;
+    add_product(layer, layers_[i - 1].output, options.accumulate);
+    at::mm_out(layers_[i - 1].output_gradient, layer.output_gradient, layer.weight);
   }
   return total * factor;
 }
 
-LossSums DenseChain::sums_of(const at::Tensor& output, const at::Tensor& target) {
-  const int64_t num_samples = output.size(0), num_classes = output.size(1);
-  const float* logits = output.const_data_ptr<float>();
-  const int64_t* const labels = target.const_data_ptr<int64_t>();
+double DenseChain::gradient(const at::Tensor& input, const at::Tensor& target, double label_smoothing, double scale, bool accumulate,
+                            float* gradient) {
+  const at::NoGradGuard no_grad;
+  resize(input.size(0), true);
+  place_gradient(gradient);
+  const at::Tensor rows = input.view({input.size(0), layers_.front().weight.size(1)});
+  forward(rows);
+  const double loss = backward(target, {label_smoothing, scale, accumulate});
+  add_product(layers_.front(), rows, accumulate);
+  return loss;
+}
+
+double DenseChain::gradient(const ByteRows& rows, const at::Tensor& target, double label_smoothing, double scale, bool accumulate,
+                            float* gradient) {
+  const at::NoGradGuard no_grad;
+  Layer& first = layers_.front();
+  const int64_t num_samples = rows.values.size(0);
+  resize(num_samples, true);
+  place_gradient(gradient);
+  read_weight_for(rows);
+  first_product_.multiply(rows, 0, num_samples, first.output);
+  forward_from_first_product();
+  const double loss = backward(target, {label_smoothing, scale, accumulate});
+  first_product_.multiply_gradient(rows, first.output_gradient, accumulate, first.weight_gradient);
+  return loss;
+}
+
+LossSums DenseChain::sums_of(const at::Tensor& logits, const at::Tensor& target) {
+  const int64_t num_rows = logits.size(0), num_classes = logits.size(1);
+  const int64_t* const label = target.const_data_ptr<int64_t>();
+  if (!exponentials_.defined() || exponentials_.size(0) != num_rows) exponentials_ = at::empty_like(logits);
   LossSums sums;
-  for (int64_t i = 0; i < num_samples; ++i, logits += num_classes) {
-    check_target(labels[i], num_classes);
-    const Row row = largest_of(logits, num_classes);
+  const float* z = logits.const_data_ptr<float>();
+  float* p = exponentials_.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < num_rows; ++i, z += num_classes, p += num_classes) {
+    check_target(label[i], num_classes);
+    const Row row = largest_of(z, num_classes);
+    for (int64_t j = 0; j < num_classes; ++j) p[j] = z[j] - row.largest;
+    sums.loss -= static_cast<double>(p[label[i]]);
+    sums.num_wrong += row.argmax != label[i];
+  }
+  at::exp_(exponentials_);
+  p = exponentials_.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < num_rows; ++i, p += num_classes) {
     float sum = 0;
-    for (int64_t j = 0; j < num_classes; ++j) sum += std::exp(logits[j] - row.largest);
-    sums.loss += static_cast<double>(std::log(sum) - (logits[labels[i]] - row.largest));
-    sums.num_wrong += row.argmax != labels[i];
+    for (int64_t j = 0; j < num_classes; ++j) sum += p[j];
+    sums.loss += static_cast<double>(std::log(sum));
   }
   return sums;
 }

@@ -32,10 +32,11 @@ class DenseChain {
   /// as flat as `weights` is, or adds it there with `accumulate`. Samples: at least 1.
   double gradient(const at::Tensor& input, const at::Tensor& target, double label_smoothing, double scale, bool accumulate,
                   float* gradient);
+  /// The same of rows of bytes with their `target`; the first layer's products are in whole numbers, and differ by rounding.
+  double gradient(const ByteRows& rows, const at::Tensor& target, double label_smoothing, double scale, bool accumulate, float* gradient);
   /// Without label smoothing.
   LossSums evaluate(const at::Tensor& input, const at::Tensor& target);
-  /// The same of the rows [begin, end) with their `target`; the first layer's product is in whole numbers, and differs by rounding.
-  /// read_weight_for() before it, and after each change of the weights.
+  /// The same of the rows [begin, end) with their `target`. read_weight_for() before it, and after each change of the weights.
   LossSums evaluate(const ByteRows& rows, int64_t begin, int64_t end, const at::Tensor& target);
   void read_weight_for(const ByteRows& rows) { first_product_.read_weight(layers_.front().weight, rows); }
 
@@ -47,13 +48,21 @@ class DenseChain {
     at::Tensor output, output_gradient;  ///< {samples, to} for the number of samples of the last call.
     at::Tensor output_gradient_transposed, weight_gradient;
   };
+  struct GradientOptions {
+    double label_smoothing = 0, scale = 1;
+    bool accumulate = false;
+  };
   void resize(int64_t num_samples, bool with_gradients);
+  void place_gradient(float* gradient);
   const at::Tensor& forward(const at::Tensor& input);
   const at::Tensor& forward_from_first_product();
-  static LossSums sums_of(const at::Tensor& logits, const at::Tensor& target);
+  double backward(const at::Tensor& target, const GradientOptions& options);
+  static void add_product(Layer& layer, const at::Tensor& input, bool accumulate);
+  LossSums sums_of(const at::Tensor& logits, const at::Tensor& target);
 
   std::vector<Layer> layers_;
-  ByteProduct first_product_;  // Of evaluations of bytes.
+  ByteProduct first_product_;  // Of rows of bytes.
+  at::Tensor exponentials_;    // Of an evaluation's logits.
   float* gradient_ = nullptr;  // Where the layers' weight_gradient lie.
 };
 

@@ -42,9 +42,9 @@ void advise_large_pages(const at::Tensor& memory) {
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 }
 
-void prefetch(const float* row, size_t bytes) {
+void prefetch(const void* row, size_t bytes) {
   constexpr size_t kCacheLine = 64;
-  const char* const first = reinterpret_cast<const char*>(row);
+  const char* const first = static_cast<const char*>(row);
   for (size_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(first + at, /*for write*/ 0, /*locality*/ 1);
 }
 
@@ -68,10 +68,11 @@ TrialSamples::TrialSamples(std::shared_ptr<const DataSource> source, int64_t num
     std::copy_n(batch.values.data(), std::ssize(indices) * elements, values_.mutable_data_ptr<float>() + first * elements);
     std::copy_n(batch.targets.data(), std::ssize(indices), targets_.data() + first);
   }
+  if (ByteProduct::pays(elements)) source_bytes_ = bytes_in_memory(*source_);
 }
 
 void TrialSamples::keep_bytes() {
-  if (is_resident() && ByteProduct::pays(values_.size(1))) bytes_ = ByteRows::of(*source_, num_samples_);
+  if (has_bytes()) bytes_ = ByteRows::of(*source_, num_samples_);
 }
 
 void TrialBatch::read(const TrialSamples& samples, std::span<const int64_t> indices) {
@@ -116,6 +117,28 @@ void TrialBatch::view(const TrialSamples& samples, int64_t begin, int64_t end) {
   input_ = samples.values_.narrow(0, begin, end - begin).view(shape_of(end - begin, samples.shape()));
   // Nobody writes through it.
   target_ = at::from_blob(const_cast<int64_t*>(samples.targets_.data()) + begin, {end - begin}, at::kLong);
+}
+
+ByteBatch::ByteBatch(const TrialSamples& samples) : samples_(samples), rows_(ByteRows::of(*samples.source_, 0).value()) {}
+
+void ByteBatch::gather(std::span<const int64_t> indices) {
+  const auto count = static_cast<int64_t>(indices.size());
+  const int64_t elements = rows_.values.size(1);
+  if (!values_.defined() || values_.size(0) < count) {
+    values_ = at::empty({count, elements}, at::kChar);
+    labels_ = at::empty({count}, at::kLong);
+  }
+  if (rows_.values.size(0) != count || rows_.values.const_data_ptr() != values_.const_data_ptr()) {
+    rows_.values = values_.narrow(0, 0, count);
+    target_ = labels_.narrow(0, 0, count);
+  }
+  int8_t* to = values_.mutable_data_ptr<int8_t>();
+  int64_t* const labels = labels_.mutable_data_ptr<int64_t>();
+  for (size_t i = 0; i < indices.size(); ++i, to += elements) {
+    if (i + 1 < indices.size()) prefetch(samples_.source_bytes_ + indices[i + 1] * elements, static_cast<size_t>(elements));
+    copy_bytes(samples_.source_bytes_ + indices[i] * elements, elements, to);
+    labels[i] = samples_.targets_[static_cast<size_t>(indices[i])];
+  }
 }
 
 TrialData::TrialData(const DataSet& data, const TrialDataOptions& options)

@@ -28,16 +28,20 @@ class TrialSamples {
   const DataShape& shape() const { return source_->shape(); }
   int64_t num_samples() const { return num_samples_; }
   bool is_resident() const { return values_.defined(); }
-  /// Keeps the bytes of pictures too, for a product in whole numbers, where they are at hand and it pays.
+  /// Whether a ByteBatch may be made of them: pictures whose source has their bytes in memory, and products in whole numbers pay.
+  bool has_bytes() const { return source_bytes_ != nullptr; }
+  /// Keeps the bytes for products of all samples, where there are any.
   void keep_bytes();
   const ByteRows* bytes() const { return bytes_ ? &*bytes_ : nullptr; }  ///< Null unless kept.
 
  private:
   friend class TrialBatch;
+  friend class ByteBatch;
   std::shared_ptr<const DataSource> source_;
   int64_t num_samples_;
   at::Tensor values_;  ///< {samples, elements} floats; undefined where not resident.
   std::vector<int64_t> targets_;
+  const uint8_t* source_bytes_ = nullptr;  ///< The source's; null unless has_bytes().
   std::optional<ByteRows> bytes_;
 };
 
@@ -59,6 +63,21 @@ class TrialBatch {
   Batch batch_;                 // Where the source is read.
   at::Tensor values_, labels_;  // Grown memory of gathered rows.
   at::Tensor input_, target_;   // What is shown of either.
+};
+
+/// The same for bytes. One thread.
+class ByteBatch {
+ public:
+  /// Refers to `samples`, where has_bytes() holds.
+  explicit ByteBatch(const TrialSamples& samples);
+  void gather(std::span<const int64_t> indices);
+  const ByteRows& rows() const { return rows_; }
+  const at::Tensor& target() const { return target_; }
+
+ private:
+  const TrialSamples& samples_;
+  ByteRows rows_;
+  at::Tensor values_, labels_, target_;  // Grown memory, and what is shown of it beside rows_.
 };
 
 struct TrialDataOptions {

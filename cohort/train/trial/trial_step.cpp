@@ -43,6 +43,7 @@ const at::Tensor& tidy_gradient(const at::Tensor& parameter) {
 
 TrialStep::TrialStep(const TrialData& data, const Group& team, TrialStepOptions options) : data_(data), team_(team), options_(options) {
   at::set_num_threads(1);
+  if (data.train.has_bytes()) byte_batch_.emplace(data.train);
 }
 
 void TrialStep::begin(std::shared_ptr<LayerGraph> model, const TrialSchedule& schedule, int64_t batch_size, uint64_t seed) {
@@ -134,8 +135,14 @@ double TrialStep::autograd(double weight) {
 }
 
 double TrialStep::gradient_of(const Share& piece, int64_t number, int64_t batch, bool accumulate) {
-  batch_.gather(data_.train, sampler_->samples(number, piece));
+  const auto samples = sampler_->samples(number, piece);
   const double weight = static_cast<double>(piece.size()) / static_cast<double>(batch);
+  if (chain_ && byte_batch_ && ByteProduct::pays_to_train(piece.size())) {
+    byte_batch_->gather(samples);
+    return chain_->gradient(byte_batch_->rows(), byte_batch_->target(), schedule_.label_smoothing, weight, accumulate,
+                            flat_.mutable_data_ptr<float>());
+  }
+  batch_.gather(data_.train, samples);
   if (chain_)
     return chain_->gradient(batch_.input(), batch_.target(), schedule_.label_smoothing, weight, accumulate,
                             flat_.mutable_data_ptr<float>());

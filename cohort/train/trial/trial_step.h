@@ -68,6 +68,7 @@ class TrialStep {
   std::optional<bool> chain_agrees_;  // Of this model; not known before the first trial.
   std::optional<Sampler> sampler_;
   TrialBatch batch_;
+  std::optional<ByteBatch> byte_batch_;  // Where the data have bytes.
   int64_t num_pieces_ = 1, pieces_batch_ = -1;
   std::vector<Share> pieces_;
   uint64_t seed_ = 0;
