@@ -101,6 +101,19 @@ def test_pictures_change_alike_on_every_layout():
         check(tensors(folder, folder / "halves") == tensors(folder, folder / "alone"), "not the same after a resume")
 
 
+def test_outputs_of_other_classes_are_named():
+    with Folder() as folder:
+        for name, labels in (("pets", ("cat", "dog")), ("places", ("sea", "land"))):
+            (folder / f"{name}.csv").write_text("x,kind\n" + "".join(f"{i % 2}.{i % 7},{labels[i % 2]}\n" for i in range(80)))
+        fc = lambda name: ["train", "--model", "fc:hidden=8", "--data", f"csv:{folder / name}.csv,target=kind", "--global-batch", 8, "--steps", 2]
+        run_ok([*fc("pets"), "--run", folder / "run"])
+        run_ok(["checkpoint", "export", folder / "run", "--out", folder / "model.safetensors"])
+        for number, (source, name, said) in enumerate(((folder / "run", "places", True), (folder / "model.safetensors", "places", True), (folder / "run", "pets", False))):
+            code, _, err = run([*fc(name), "--init-from", source, "--run", folder / f"next{number}"])
+            check(code == 0 and "began with 4 tensors" in err, err)
+            check(('its output 0 was trained as "cat" and is ' in err) == said and ("by their place" in err) == said, err)
+
+
 def test_verify_has_all_three():
     with Folder() as folder:
         trained(folder / "base", *CNN, "--steps", 4)

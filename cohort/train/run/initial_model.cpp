@@ -20,6 +20,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/chosen.h"
 #include "cohort/checkpoint/model_file.h"
+#include "cohort/data/describe/description_json.h"
 #include "cohort/models/loss/named_losses.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/parameters.h"
@@ -67,6 +68,20 @@ class Weights {
   const std::vector<int64_t>& shape(const std::string& name) const {
     return file_ ? file_->find(name)->shape : checkpoint_->shape(kModelPrefix + name);
   }
+  /// What its outputs mean; empty where nobody says it, as in other programs' files.
+  std::vector<std::string> class_names() const try {
+    if (file_) {
+      const auto data = file_->metadata().find("data");
+      return data == file_->metadata().end()
+                 ? std::vector<std::string>()
+                 : description_from_json(parse_strict_ordered_json(data->second, {.path = where_}), where_).class_names;
+    }
+    const std::filesystem::path path = std::filesystem::path(where_).parent_path().parent_path() / kDataFile;
+    std::error_code ignored;
+    return std::filesystem::exists(path, ignored) ? read_description(path.string()).class_names : std::vector<std::string>();
+  } catch (const Error&) {
+    return {};
+  }
   /// As it is stored: files of other programs may have halves. Error(kBadInput) for a type that no tensor of a model has.
   at::Tensor read(const std::string& name) const {
     const DType type = file_ ? file_->find(name)->dtype : checkpoint_->dtype(kModelPrefix + name);
@@ -108,6 +123,16 @@ std::optional<std::string> name_in(const std::set<std::string>& there, const std
   return std::nullopt;
 }
 
+/// A head that fits in size is kept; that its outputs now have other names is said.
+std::string other_classes(const std::vector<std::string>& theirs, const std::vector<std::string>& mine) {
+  if (theirs.size() != mine.size()) return "";
+  for (size_t i = 0; i < mine.size(); ++i)
+    if (theirs[i] != mine[i])
+      return concat("; its output ", i, " was trained as ", quote_text(theirs[i]), " and is ", quote_text(mine[i]),
+                    " here: what it knows of classes is taken by their place");
+  return "";
+}
+
 std::string take_weights(LayerGraph& model, const Config& config, const DataShape& shape) {
   const at::NoGradGuard no_grad;
   const Weights weights(config.init_from);
@@ -144,6 +169,7 @@ std::string take_weights(LayerGraph& model, const Config& config, const DataShap
          "; give the model that it was made from");
   std::string text = concat("began with ", num_taken, num_taken == 1 ? " tensor of " : " tensors of ", weights.where());
   if (!made_new.empty()) text += concat("; new for ", shape.num_classes, " outputs: ", listed(made_new));
+  else text += other_classes(weights.class_names(), shape.class_names);
   if (!left.empty()) text += concat("; not in this model: ", listed({left.begin(), left.end()}));
   return text;
 }
