@@ -19,6 +19,9 @@ os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"
 # What programs started here keep for the next ones is not the user's.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="cohort-test-cache-")
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
+# Open MPI leaves the segments of ranks that are killed.
+os.environ["OMPI_MCA_btl_vader_backing_directory"] = tempfile.mkdtemp(prefix="cohort-test-mpi-", dir="/dev/shm")
+atexit.register(shutil.rmtree, os.environ["OMPI_MCA_btl_vader_backing_directory"], ignore_errors=True)
 
 
 class Folder:
