@@ -346,7 +346,7 @@ TEST_CASE("joint search: ends when it is told to, and within its time") {
   problem.cluster = cluster_of(32, 8, int64_t{1} << 40);
   problem.global_batch = 512;
   SearchRequest request = request_of(problem);
-  request.search_seconds = 0.3;
+  request.search_seconds = 1;
   int num_calls = 0;
   double last = -1;
   const double start = steady_seconds();
@@ -359,7 +359,7 @@ TEST_CASE("joint search: ends when it is told to, and within its time") {
         last = progress.seconds;
       },
       nullptr);
-  CHECK(steady_seconds() - start < 3);
+  CHECK(steady_seconds() - start < 10);
   CHECK_FALSE(answer.is_complete);
   CHECK(answer.lower_bound <= answer.best.objective);
   CHECK(num_calls <= 10);
@@ -369,7 +369,7 @@ TEST_CASE("joint search: ends when it is told to, and within its time") {
   problem.cluster = cluster_of(1 << 17, 8, int64_t{1} << 40);
   problem.global_batch = 1'000'000'000;
   request = request_of(problem);
-  request.search_seconds = 0.3;
+  request.search_seconds = 1;
   const double begin = steady_seconds();
   const PlanAnswer large = search_plan(request, nullptr, nullptr);
   CHECK(steady_seconds() - begin < 20);

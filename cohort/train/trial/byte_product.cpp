@@ -61,6 +61,10 @@ COHORT_VECTOR_LOOP int64_t write_digits(const float* values, double factor, int6
   return sum;
 }
 
+COHORT_VECTOR_LOOP void subtract_offset(const uint8_t* from, int64_t count, int8_t* to) {
+  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<int8_t>(from[i] - kOffset);
+}
+
 COHORT_INLINE double join(int32_t d0, int32_t d1, int32_t d2, int32_t d3) {
   const double upper = static_cast<double>(d3) * kBase + static_cast<double>(d2);
   return (upper * kBase + static_cast<double>(d1)) * kBase + static_cast<double>(d0);
@@ -97,9 +101,7 @@ const uint8_t* bytes_in_memory(const DataSource& source) {
   return images ? images->bytes() : nullptr;
 }
 
-COHORT_VECTOR_LOOP void copy_bytes(const uint8_t* from, int64_t count, int8_t* to) {
-  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<int8_t>(from[i] - kOffset);
-}
+void copy_bytes(const uint8_t* from, int64_t count, int8_t* to) { subtract_offset(from, count, to); }
 
 std::optional<ByteRows> ByteRows::of(const DataSource& source, int64_t num_samples) {
   const auto* const images = dynamic_cast<const ImageSource*>(&source);
