@@ -13,6 +13,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
 
 #include "cohort/base/random.h"
@@ -58,6 +59,17 @@ struct Problem {
     std::copy(batch.values.begin(), batch.values.end(), values.mutable_data_ptr<float>());
     return values;
   }
+};
+
+/// A model of such pictures as a chain.
+struct Chain {
+  Chain(const Problem& problem, const char* name) : model(build_model(name, problem.source.shape(), 3)) {
+    weights.adopt(*model, {});
+    chain = DenseChain::make(*model, problem.source.shape(), weights);
+  }
+  std::shared_ptr<LayerGraph> model;
+  TrialWeights weights;
+  std::unique_ptr<DenseChain> chain;
 };
 
 TEST_CASE("a product in whole numbers is nearer to the true one than that of floats" * doctest::skip(!kIsUsed)) {
@@ -123,16 +135,13 @@ TEST_CASE("a chain evaluates bytes as the model evaluates floats" * doctest::ski
   const Problem problem;
   const at::Tensor values = problem.values().view({50, 3, 8, 9}), target = at::randint(4, {50}, at::kLong);
   for (const char* const name : {"fc:hidden=33,layers=2", "fc:layers=0"}) {
-    const auto model = build_model(name, problem.source.shape(), 3);
-    TrialWeights weights;
-    weights.adopt(*model, {});
-    const auto chain = DenseChain::make(*model, problem.source.shape(), weights);
+    Chain made(problem, name);
     for (const double factor : {1.0, 0.5}) {  // The weights of the second are read again.
-      weights.weights().mul_(factor);
-      chain->read_weight_for(problem.rows);
+      made.weights.weights().mul_(factor);
+      made.chain->read_weight_for(problem.rows);
       for (const auto& [begin, end] : {std::pair{0, 50}, {17, 50}, {17, 18}}) {
-        const at::Tensor labels = target.narrow(0, begin, end - begin), logits = model->forward(values.narrow(0, begin, end - begin));
-        const LossSums sums = chain->evaluate(problem.rows, begin, end, labels);
+        const at::Tensor labels = target.narrow(0, begin, end - begin), logits = made.model->forward(values.narrow(0, begin, end - begin));
+        const LossSums sums = made.chain->evaluate(problem.rows, begin, end, labels);
         INFO(name, " from ", begin, " to ", end, ", weights x ", factor);
         CHECK(sums.loss == doctest::Approx(at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum).item<double>()).epsilon(1e-6));
         CHECK(sums.num_wrong == static_cast<double>(end - begin) - logits.argmax(-1).eq(labels).sum().item<double>());
@@ -145,15 +154,12 @@ TEST_CASE("a chain trains on bytes as on floats" * doctest::skip(!kIsUsed)) {
   const Problem problem;
   const at::Tensor values = problem.values().view({50, 3, 8, 9}), target = at::randint(4, {50}, at::kLong);
   for (const char* const name : {"fc:hidden=33,layers=2", "fc:layers=0"}) {
-    const auto model = build_model(name, problem.source.shape(), 3);
-    TrialWeights weights;
-    weights.adopt(*model, {});
-    const auto chain = DenseChain::make(*model, problem.source.shape(), weights);
-    const at::Tensor floats = at::zeros({weights.size()}), bytes = at::zeros({weights.size()});
+    Chain made(problem, name);
+    const at::Tensor floats = at::zeros({made.weights.size()}), bytes = at::zeros({made.weights.size()});
     for (const bool accumulate : {false, true}) {
-      const double loss = chain->gradient(values, target, 0.1, 0.5, accumulate, floats.mutable_data_ptr<float>());
+      const double loss = made.chain->gradient(values, target, 0.1, 0.5, accumulate, floats.mutable_data_ptr<float>());
       INFO(name);
-      CHECK(chain->gradient(problem.rows, target, 0.1, 0.5, accumulate, bytes.mutable_data_ptr<float>()) ==
+      CHECK(made.chain->gradient(problem.rows, target, 0.1, 0.5, accumulate, bytes.mutable_data_ptr<float>()) ==
             doctest::Approx(loss).epsilon(1e-6));
       CHECK((floats - bytes).abs().max().item<double>() < 1e-6);
       CHECK(floats.abs().max().item<double>() > 0.01);
