@@ -101,14 +101,14 @@ const uint8_t* bytes_in_memory(const DataSource& source) {
   return images ? images->bytes() : nullptr;
 }
 
-void copy_bytes(const uint8_t* from, int64_t count, int8_t* to) { subtract_offset(from, count, to); }
+void write_signed(const uint8_t* from, int64_t count, int8_t* to) { subtract_offset(from, count, to); }
 
 std::optional<ByteRows> ByteRows::of(const DataSource& source, int64_t num_samples) {
   const auto* const images = dynamic_cast<const ImageSource*>(&source);
   if (!images) return std::nullopt;
   ByteRows rows;
   rows.values = at::empty({num_samples, source.shape().input_elements()}, at::kChar);
-  copy_bytes(images->bytes(), rows.values.numel(), rows.values.mutable_data_ptr<int8_t>());
+  write_signed(images->bytes(), rows.values.numel(), rows.values.mutable_data_ptr<int8_t>());
   constexpr double kLargestByte = 255;
   const ChannelStatistics& statistics = images->statistics();
   for (size_t c = 0; c < statistics.mean.size(); ++c) {

@@ -23,8 +23,8 @@ struct ByteRows {
 
 /// The bytes of a source's first picture, behind them those of the others; null where they are not in memory.
 const uint8_t* bytes_in_memory(const DataSource& source);
-/// Bytes as ByteRows have them.
-void copy_bytes(const uint8_t* from, int64_t count, int8_t* to);
+/// Bytes as ByteRows have them: each less 128.
+void write_signed(const uint8_t* from, int64_t count, int8_t* to);
 
 /// A matrix of floats as whole numbers of four digits of a byte.
 struct ByteDigits {

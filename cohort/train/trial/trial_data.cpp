@@ -136,7 +136,7 @@ void ByteBatch::gather(std::span<const int64_t> indices) {
   int64_t* const labels = labels_.mutable_data_ptr<int64_t>();
   for (size_t i = 0; i < indices.size(); ++i, to += elements) {
     if (i + 1 < indices.size()) prefetch(samples_.source_bytes_ + indices[i + 1] * elements, static_cast<size_t>(elements));
-    copy_bytes(samples_.source_bytes_ + indices[i] * elements, elements, to);
+    write_signed(samples_.source_bytes_ + indices[i] * elements, elements, to);
     labels[i] = samples_.targets_[static_cast<size_t>(indices[i])];
   }
 }
