@@ -1,11 +1,14 @@
 """What the multi-process tests share: running the program, reading its lines, and looking for what it left behind. Standard library only."""
 import atexit
+import ctypes
 import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +19,8 @@ COHORT = os.environ["COHORT_BIN"]
 TINY = ["--model", "fc:hidden=16", "--data", "synthetic:1x8x8,classes=4,samples=512", "--global-batch", "32", "--lr", "0.05", "--optimizer", "momentum"]
 
 os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl_vader_single_copy_mechanism="none")
+# Tests share the cores: threads that wait do so asleep, and the program need not start itself again to have it so.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # What programs started here keep for the next ones is not the user's.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="cohort-test-cache-")
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
@@ -35,8 +40,60 @@ class Folder:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+class Warm:
+    """warm_program.cpp: the program with LibTorch loaded, which forks for each command. A test that starts it once only has no use for it."""
+    process = socket = None
+    num_starts = 0
+
+    @classmethod
+    def fits(cls, options):
+        """Whether a fork does what a start would: what the loader and LibTorch read of the environment before main() must be as it was."""
+        cls.num_starts += 1
+        if "COHORT_WARM" not in os.environ or cls.num_starts == 1 or set(options) - {"env", "cwd"}:
+            return False
+        if cls.socket is None:
+            cls.socket, theirs = socket.socketpair()
+            cls.environment = {key: value for key, value in os.environ.items() if early(key)}
+            cls.process = subprocess.Popen([os.environ["COHORT_WARM"]], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
+                                           env=dict(os.environ, COHORT_WARM_SOCKET=str(theirs.fileno())), pass_fds=[theirs.fileno()])
+            theirs.close()
+            atexit.register(cls.end)
+        return {key: value for key, value in options.get("env", os.environ).items() if early(key)} == cls.environment
+
+    @classmethod
+    def end(cls):
+        cls.socket.close()
+        cls.process.wait()
+
+
+def early(name):
+    """Whether that variable may be read before main()."""
+    return name.startswith(("LD_", "OMP_", "GOMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_", "ATEN_", "TORCH", "PYTORCH", "MALLOC_", "GLIBC_", "CUDA"))
+
+
+class WarmProcess(subprocess.Popen):
+    """As Popen, of a process that is forked by Warm and then becomes a child of this one."""
+
+    def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell, p2cread, p2cwrite, c2pread, c2pwrite,
+                       errread, errwrite, *_):
+        words = [str(cwd or os.getcwd()), str(len(args)), *map(str, args), *(f"{key}={value}" for key, value in (os.environ if env is None else env).items())]
+        payload = b"".join(os.fsencode(word) + b"\0" for word in words)
+        become_subreaper = 36
+        ctypes.CDLL(None).prctl(become_subreaper, 1, 0, 0, 0)
+        socket.send_fds(Warm.socket, [len(payload).to_bytes(8, "little")], [p2cread, c2pwrite, errwrite])
+        Warm.socket.sendall(payload)
+        answer = Warm.socket.recv(8, socket.MSG_WAITALL)
+        ctypes.CDLL(None).prctl(become_subreaper, 0, 0, 0, 0)  # Orphans of the program are nobody's here.
+        check(len(answer) == 8, f"{os.environ['COHORT_WARM']} ended with {Warm.process.wait() if not answer else answer}")
+        self.pid = int.from_bytes(answer, "little", signed=True)
+        self._child_created = True
+        self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
+
+
 def start(arguments, **options):
     """The program in a process group of its own, so that leftovers can be found."""
+    if Warm.fits(options):
+        return WarmProcess([COHORT, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
     return subprocess.Popen([COHORT, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options)
 
 
@@ -199,8 +256,10 @@ def main(namespace):
     names = sys.argv[1:] or [name for name in namespace if name.startswith("test_")]
     shm_before = set(os.listdir("/dev/shm"))
     for name in names:
-        start_time = time.monotonic()
+        start_time, start_usage = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
         namespace[name]()
-        print(f"ok {name} ({time.monotonic() - start_time:.1f} s)", flush=True)
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        processor = usage.ru_utime + usage.ru_stime - start_usage.ru_utime - start_usage.ru_stime
+        print(f"ok {name} ({time.monotonic() - start_time:.1f} s, {processor:.1f} s of a processor)", flush=True)
     left = {name for name in set(os.listdir("/dev/shm")) - shm_before if "cohort" in name and os.path.isfile(f"/dev/shm/{name}")}  # Folders are of unit tests that run beside this.
     check(not left, f"left in /dev/shm: {left}")

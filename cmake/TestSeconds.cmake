@@ -1,0 +1,21 @@
+# What each test takes, as tests/seconds.csv declares it: ctest begins with the longest, and house.budget adds them up. `scripts/test --declare` writes that file.
+file(STRINGS ${PROJECT_SOURCE_DIR}/tests/seconds.csv lines REGEX "^[a-z]+\\.")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/seconds.csv)
+foreach(line IN LISTS lines)
+  if(line MATCHES "^([A-Za-z0-9_.]+),([0-9]+)$")
+    set_property(GLOBAL PROPERTY cohort_seconds_${CMAKE_MATCH_1} ${CMAKE_MATCH_2})
+  else()
+    message(FATAL_ERROR "tests/seconds.csv has a line '${line}'; expected NAME,SECONDS")
+  endif()
+endforeach()
+
+# Tests that are not listed count as two seconds.
+function(cohort_declare_seconds)
+  foreach(name IN LISTS ARGN)
+    get_property(seconds GLOBAL PROPERTY cohort_seconds_${name})
+    if(NOT seconds)
+      set(seconds 2)
+    endif()
+    set_tests_properties(${name} PROPERTIES COST ${seconds})
+  endforeach()
+endfunction()
