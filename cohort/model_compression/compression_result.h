@@ -35,6 +35,7 @@ struct CompressionResult {
   MeasuredModel original, compressed;
   /// Loss and error, in floats, of what a training made of the original before it was compressed; none where nothing trained.
   std::optional<MeasuredModel> tuned = {};
+  bool trained = false;                                                    ///< By the command that made it.
   std::vector<CompressedLayerResult> layers;                               ///< Empty where no layer was treated by itself.
   std::string original_name = "original", compressed_name = "compressed";  ///< Heads of the table's columns.
 };

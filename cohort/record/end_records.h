@@ -139,6 +139,8 @@ struct DoneRecord {
   std::string reason;                    ///< Why it ended: "steps", "goal" or "patience"; "" in older files.
   std::optional<int64_t> best_step;      ///< Of the saved steps the one with the lowest validation loss; none where none was evaluated.
   double best_val_loss = kUnknown;
+  double guess_val_error = kUnknown, guess_val_precision = kUnknown;  ///< That always giving the same answer has.
+  std::string learnt_nothing;           ///< Where the model is no better than that: a sentence, with what to change.
   std::optional<int64_t> test_samples;  ///< Of the test set; none where it was not evaluated.
   double test_loss = kUnknown, test_error = kUnknown;
   std::map<std::string, double> metrics, test_metrics;  ///< Those that were asked for, by name.
@@ -161,6 +163,8 @@ struct DoneRecord {
     fields.count("best_step", best_step);
     fields.number_if_known("best_val_loss", best_val_loss);
     fields.named_numbers_if_any("metrics", metrics);
+    fields.number_if_known("guess_val_error", guess_val_error), fields.number_if_known("guess_val_precision", guess_val_precision);
+    fields.text_if_any("learnt_nothing", learnt_nothing);
     fields.count("test_samples", test_samples);
     fields.number_if_known("test_loss", test_loss);
     fields.number_if_known("test_error", test_error), fields.number_if_known("test_precision", test_precision);

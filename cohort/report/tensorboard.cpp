@@ -3,21 +3,27 @@
 // A file is a row of TFRecords:  uint64 length | uint32 masked crc of those 8 bytes | payload | uint32 masked crc of the payload,
 // little-endian. A masked crc is the CRC-32C rotated right by 15 bits plus 0xa282ead8, so that the crc of data that holds crcs stays
 // useful. A payload is the protobuf message `Event` (tensorflow/core/util/event.proto), of which we write
-//   1 wall_time: double, 2 step: int64, 3 file_version: string ("brain.Event:2", in the first record only), 5 summary: Summary
-// where Summary has 1 value: Value, and Value has 1 tag: string, and one of 2 simple_value: float, 4 image: Image, 8 tensor: TensorProto
-// (with 9 metadata: SummaryMetadata). As in proto3, a step of 0 is left out. An Image has 1 height, 2 width, 3 colorspace (1 gray, 3 RGB),
-// 4 the bytes of the PNG. The page HPARAMS reads metadata of a plug-in (tensorboard/plugins/hparams/plugin_data.proto): 1 plugin_data with
-// 1 plugin_name, 2 content = HParamsPluginData, of which 3 session_start_info has 1 hparams: map<string, google.protobuf.Value>, 5
-// start_time_secs, and 4 session_end_info 1 status (1 success, 2 failure), 2 end_time_secs.
+//   1 wall_time: double, 2 step: int64, 3 file_version: string ("brain.Event:2", in the first record only), 5 summary: Summary,
+//   7 session_log: SessionLog
+// where a SessionLog has 1 status (1 START: what earlier files have of this step and later ones is undone). Summary has 1 value: Value, and
+// Value has 1 tag: string, and one of 2 simple_value: float, 4 image: Image, 8 tensor: TensorProto (with 9 metadata: SummaryMetadata). As
+// in proto3, a step of 0 is left out. An Image has 1 height, 2 width, 3 colorspace (1 gray, 3 RGB), 4 the bytes of the PNG. The page
+// HPARAMS reads metadata of a plug-in (tensorboard/plugins/hparams/plugin_data.proto): 1 plugin_data with 1 plugin_name, 2 content =
+// HParamsPluginData, of which 3 session_start_info has 1 hparams: map<string, google.protobuf.Value>, 5 start_time_secs, and
+// 4 session_end_info 1 status (1 success, 2 failure), 2 end_time_secs.
 
 #include "cohort/report/tensorboard.h"
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
+#include <charconv>
 #include <chrono>
 #include <climits>
+#include <cstdio>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "cohort/base/fail.h"
@@ -27,6 +33,8 @@ namespace cohort::report {
 namespace {
 
 constexpr size_t kFlushBytes = size_t{64} * 1024;
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+constexpr int64_t kLastSecond = 9'999'999'999;  // Of ten digits, so that names sort as numbers do.
 
 // Low three bits of a protobuf key: how the field's value is stored.
 enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
@@ -97,6 +105,22 @@ std::string session_event(std::string_view tag, int field, const std::string& se
 
 uint32_t masked_crc(std::string_view data) { return std::rotr(crc32c(data), 15) + 0xa282ead8u; }
 
+/// TensorBoard reads a folder's files in the order of their names. So a new one's seconds are beyond those of all that are there, whatever
+/// the clock says by now.
+int64_t seconds_for_name(const std::string& folder, double now) {
+  auto seconds = static_cast<int64_t>(now);
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix)) continue;
+    int64_t before = 0;
+    const auto [end, problem] = std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), before);
+    if (problem == std::errc() && end != name.data() + name.size() && *end == '.' && before < kLastSecond)
+      seconds = std::max(seconds, before + 1);
+  }
+  return seconds;
+}
+
 std::string host_name() {
   char name[HOST_NAME_MAX + 1] = {};
   return gethostname(name, sizeof name - 1) == 0 && name[0] ? name : "localhost";
@@ -145,6 +169,15 @@ std::string tensorboard_picture_event(std::string_view tag, int64_t step, std::s
   return summary_event(tag, step, value, wall_seconds);
 }
 
+std::string tensorboard_restart_event(int64_t step, double wall_seconds) {
+  std::string session, event;
+  append_number(session, 1, 1);
+  append_wall_time(event, wall_seconds);
+  append_number(event, 2, static_cast<uint64_t>(step));
+  append_bytes(event, 7, session);
+  return event;
+}
+
 std::string tensorboard_session_start_event(const std::vector<SessionSetting>& parameters, double wall_seconds) {
   std::string session;
   for (const SessionSetting& parameter : parameters) {
@@ -168,15 +201,16 @@ std::string tensorboard_session_end_event(bool succeeded, double wall_seconds) {
   return session_event("_hparams_/session_end_info", 4, session, wall_seconds);
 }
 
-TensorBoardWriter::TensorBoardWriter(const std::string& folder) {
+TensorBoardWriter::TensorBoardWriter(const std::string& folder, int64_t resume_step) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) fail_errno(ErrorCode::kFailed, "create", folder, error.value());
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  // TensorBoard finds the file by "tfevents" in its name, and reads a folder's files in the order of their names.
-  file_.emplace(concat(folder, "/events.out.tfevents.", static_cast<int64_t>(now), ".", host_name(), ".", getpid()));
-  // A second writer of one process within one second appends to the same file; the version stands at its beginning only.
-  if (file_->bytes() == 0) buffer_ = tfrecord(tensorboard_version_event(now));
+  // TensorBoard finds the file by "tfevents" in its name.
+  char seconds[24];
+  std::snprintf(seconds, sizeof seconds, "%010lld", static_cast<long long>(seconds_for_name(folder, now)));
+  file_.emplace(concat(folder, "/", kPrefix, seconds, ".", host_name(), ".", getpid()));
+  buffer_ = tfrecord(tensorboard_version_event(now)) + tfrecord(tensorboard_restart_event(resume_step + 1, now));
   flush();
 }
 

@@ -19,12 +19,13 @@ struct SessionSetting {
   std::variant<double, bool, std::string> value;
 };
 
-/// One writer, one thread. Writes FOLDER/events.out.tfevents.<seconds>.<host>.<pid>; flushed at flush(), in the destructor, and whenever
-/// 64 KiB wait. `folder` (RUN/events) is made where it is missing. Error(kFailed) with the path and the system's reason; the destructor
-/// drops it. What could not be written is lost whole: no record of the file is ever torn.
+/// One writer, one thread. Writes a new file FOLDER/events.out.tfevents.<seconds>.<host>.<pid>, whose name sorts after all that are there;
+/// flushed at flush(), in the destructor, and whenever 64 KiB wait. `folder` (RUN/events) is made where it is missing. Error(kFailed) with
+/// the path and the system's reason; the destructor drops it. What could not be written is lost whole: no record of the file is ever torn.
 class TensorBoardWriter {
  public:
-  explicit TensorBoardWriter(const std::string& folder);
+  /// `resume_step`: what earlier files have of steps after it is undone by the beginning of this one; TensorBoard drops it.
+  explicit TensorBoardWriter(const std::string& folder, int64_t resume_step = 0);
   ~TensorBoardWriter();
   TensorBoardWriter(const TensorBoardWriter&) = delete;
   TensorBoardWriter& operator=(const TensorBoardWriter&) = delete;
@@ -54,6 +55,8 @@ std::string tensorboard_version_event(double wall_seconds);
 std::string tensorboard_scalar_event(std::string_view tag, int64_t step, float value, double wall_seconds);
 /// "" where `png` begins as no gray or RGB PNG does.
 std::string tensorboard_picture_event(std::string_view tag, int64_t step, std::string_view png, double wall_seconds);
+/// From `step` on what was read before is of a run that was ended there.
+std::string tensorboard_restart_event(int64_t step, double wall_seconds);
 std::string tensorboard_session_start_event(const std::vector<SessionSetting>& parameters, double wall_seconds);
 std::string tensorboard_session_end_event(bool succeeded, double wall_seconds);
 

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -57,23 +58,38 @@ void keep_lines(const std::string& path, Keep keep) {
   }
 }
 
-void drop_lines_after(const fs::path& run, int64_t last_step) {
+/// Of lines at the end of a run; the next end has others.
+bool is_of_the_end(const std::string& event) {
+  static const std::set<std::string> names = {
+      DoneRecord::kEvent,   InterruptedRecord::kEvent, RanksRecord::kEvent,  ConfusionRecord::kEvent,  MistakesRecord::kEvent,
+      SampleRecord::kEvent, AsyncRecord::kEvent,       AdviceRecord::kEvent, SyncAdviceRecord::kEvent, WasteRecord::kEvent};
+  return names.contains(event);
+}
+
+/// Returns the events of step `last_step` that were there. Its evaluation is dropped too where it `evaluates_again`.
+std::set<std::string> drop_lines_after(const fs::path& run, int64_t last_step, bool evaluates_again) {
   int64_t num_broken = 0;
+  std::set<std::string> of_last_step;
   keep_lines(run / "metrics.jsonl", [&](const std::string& line) {
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object()) return ++num_broken, false;
     const std::string event = json.value("event", "");
-    if (event == DoneRecord::kEvent || event == InterruptedRecord::kEvent || event == RanksRecord::kEvent ||
-        event == ConfusionRecord::kEvent || event == MistakesRecord::kEvent || event == SampleRecord::kEvent ||
-        event == AsyncRecord::kEvent)
-      return false;
-    return !json.contains("step") || !json["step"].is_number_integer() || json["step"].get<int64_t>() <= last_step;
+    const bool has_step = json.contains("step") && json["step"].is_number_integer();
+    if (has_step && json["step"].get<int64_t>() == last_step) of_last_step.insert(event);
+    if (is_of_the_end(event)) return false;
+    if (!has_step) return true;
+    const auto step = json["step"].get<int64_t>();
+    return step <= last_step && !(evaluates_again && step == last_step && event == EvalRecord::kEvent);
   });
   if (num_broken > 0)
     log_warning(concat((run / "metrics.jsonl").string(), ": ", num_broken, num_broken == 1 ? " line is" : " lines are",
                        " damaged (no JSON object) and left out from here on"));
-  keep_lines(run / "metrics.csv",
-             [&](const std::string& line) { return line.starts_with("step") || std::strtoll(line.c_str(), nullptr, 10) <= last_step; });
+  const std::string evaluation = concat(last_step, ",,");  // A row of an evaluation has no loss of a step.
+  keep_lines(run / "metrics.csv", [&](const std::string& line) {
+    if (evaluates_again && line.starts_with(evaluation)) return false;
+    return line.starts_with("step") || std::strtoll(line.c_str(), nullptr, 10) <= last_step;
+  });
+  return of_last_step;
 }
 
 constexpr char kColumns[] =
@@ -114,14 +130,14 @@ class Metrics::Output {
 };
 
 struct Metrics::Outputs {
-  Outputs(const fs::path& folder, bool to_stdout_too)
+  Outputs(const fs::path& folder, int64_t resume_step, bool to_stdout_too)
       : jsonl_file((folder / "metrics.jsonl").string()),
         csv_file((folder / "metrics.csv").string()),
         jsonl(jsonl_file.path(), "lines"),
         csv(csv_file.path(), "lines"),
         events((folder / "events").string(), "groups of values"),
         to_stdout(to_stdout_too),
-        tensorboard((folder / "events").string()) {}
+        tensorboard((folder / "events").string(), resume_step) {}
 
   void write_stdout(const std::string& text) {
     if (!to_stdout) return;
@@ -156,10 +172,10 @@ struct Metrics::Outputs {
   report::TensorBoardWriter tensorboard;
 };
 
-Metrics::Metrics(const std::string& run, int64_t resume_step, bool to_stdout, bool has_labels) {
+Metrics::Metrics(const std::string& run, const ResumedAt& resumed, bool to_stdout, bool has_labels) : resume_step_(resumed.step) {
   if (to_stdout) std::setvbuf(stdout, nullptr, _IOLBF, 1 << 16);
-  drop_lines_after(run, resume_step);
-  outputs_ = std::make_unique<Outputs>(run, to_stdout);
+  were_there_ = drop_lines_after(run, resumed.step, resumed.evaluates_again);
+  outputs_ = std::make_unique<Outputs>(run, resumed.step, to_stdout);
   const std::string columns = first_line_of(outputs_->csv_file.path());
   has_precision_ = columns.starts_with(kColumns) ? columns.ends_with(kPrecisionColumn) : has_labels;
   if (outputs_->csv_file.bytes() == 0) outputs_->write_csv(concat(kColumns, has_precision_ ? kPrecisionColumn : "", "\n"));
@@ -194,10 +210,12 @@ void Metrics::evaluation(const EvalRecord& evaluation) {
   if (has_precision_ && std::isfinite(precision)) std::snprintf(precision_text, sizeof precision_text, ",%.9g", precision);
   std::snprintf(row, sizeof row, "%lld,,,,,,,,,%.9g,%s%s\n", static_cast<long long>(step), loss, error_text, precision_text);
   outputs_->write_csv(row);
-  scalars(step, {{"validation/loss", loss}});
-  if (known) scalars(step, {{"validation/error", error}});
-  if (std::isfinite(precision)) scalars(step, {{"validation/precision", precision}});
-  for (const auto& [name, value] : metrics) scalars(step, {{("validation/" + name).c_str(), value}});
+  if (!is_in_events(step, EvalRecord::kEvent)) {
+    scalars(step, {{"validation/loss", loss}});
+    if (known) scalars(step, {{"validation/error", error}});
+    if (std::isfinite(precision)) scalars(step, {{"validation/precision", precision}});
+    for (const auto& [name, value] : metrics) scalars(step, {{("validation/" + name).c_str(), value}});
+  }
   flush();
 }
 
@@ -208,6 +226,7 @@ void Metrics::noise_scale(const NoiseRecord& noise) {
 
 void Metrics::mistakes(const MistakesRecord& mistakes) {
   event(mistakes, /*to_stdout_too=*/false);
+  if (is_in_events(mistakes.step, MistakesRecord::kEvent)) return;
   outputs_->write_events([&](report::TensorBoardWriter& writer) {
     for (const MistakeRecord& each : mistakes.pictures)
       writer.picture(concat("mistakes/", each.label, " taken for ", each.predicted, " (sample ", each.sample, ")"), mistakes.step,
@@ -235,6 +254,9 @@ void Metrics::end_session(bool succeeded) {
     return false;
   });
 }
+
+/// Event files are not cut, so what an ended process wrote of the step with which this one began is there already.
+bool Metrics::is_in_events(int64_t step, const char* event) const { return step == resume_step_ && were_there_.contains(event); }
 
 void Metrics::scalars(int64_t step, const std::vector<std::pair<const char*, double>>& values) {
   outputs_->write_events([&](report::TensorBoardWriter& writer) {

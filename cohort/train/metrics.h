@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,13 +14,19 @@
 
 namespace cohort {
 
+/// Where a run goes on.
+struct ResumedAt {
+  int64_t step = 0;              ///< 0: a new run.
+  bool evaluates_again = false;  ///< That step, because nothing is left to train: its evaluation is to stand there once.
+};
+
 /// One thread. Lines are whole or absent.
 class Metrics {
  public:
-  /// Appends to the files of `run`; lines of steps after `resume_step` (what a killed run left beyond its checkpoint) are dropped first,
-  /// and a part of a line at the end; 0: a new run. Error(kFailed) where the files cannot be opened. With `has_labels` metrics.csv has a
+  /// Appends to the files of `run`; lines of steps after `resumed.step` (what a killed run left beyond its checkpoint) are dropped first,
+  /// those of an end, and a part of a line at the end. Error(kFailed) where the files cannot be opened. With `has_labels` metrics.csv has a
   /// column val_precision, if it does not exist yet: one that does keeps its columns.
-  Metrics(const std::string& run, int64_t resume_step, bool to_stdout, bool has_labels);
+  Metrics(const std::string& run, const ResumedAt& resumed, bool to_stdout, bool has_labels);
   ~Metrics();
   Metrics(const Metrics&) = delete;
 
@@ -40,9 +47,12 @@ class Metrics {
   class Output;
   struct Outputs;
   void scalars(int64_t step, const std::vector<std::pair<const char*, double>>& values);
+  bool is_in_events(int64_t step, const char* event) const;
 
   std::unique_ptr<Outputs> outputs_;
   bool has_precision_ = false;  // In metrics.csv.
+  int64_t resume_step_;
+  std::set<std::string> were_there_;  // Events of that step, from the process before.
 };
 
 }  // namespace cohort

@@ -1,7 +1,11 @@
 """--teacher and `cohort compress distill`: the same student on every layout, by kept answers and by asking; a teacher that was exchanged, or is none, is refused; a kill loses nothing."""
 import hashlib
+import json
 import os
+import pathlib
 import shutil
+import subprocess
+import sys
 
 from support import Folder, check, kill_session, main, run, run_ok, start, steps_in, tensors, wait_for
 from test_fine_tuning import distance, tensors as newest
@@ -185,6 +189,37 @@ def test_distill_makes_a_file():
         table = run_ok(["compress", "distill", folder / "teacher", "--student", "fc:hidden=16", "--steps", "4", "--workers", "2", "--out", folder / "two.safetensors", "--quiet"])
         check("teacher" in table and "student" in table and "1 sample, one thread" in table, table)
         check(len(tensors(folder / "two.safetensors")) == 4, "of two ranks")
+
+
+def test_defaults_learn():
+    """A short form of bench/defaults.py; its whole table is made by hand."""
+    script = pathlib.Path(__file__).resolve().parents[2] / "bench/defaults.py"
+    done = subprocess.run([sys.executable, script, "--short", "--families", "cnn", "--optimizers", "momentum", "--verbs", "train,taught,prune", "--json"], capture_output=True, text=True)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    check(done.returncode == 0 and [row["verdict"] for row in rows] == ["learns"] * 3, done)
+    check(all(0 <= row["error"] < 0.5 * row["guess"] for row in rows), rows)
+
+
+def test_a_training_that_learnt_nothing_says_so_in_its_last_line():
+    with Folder() as folder:
+        train = ["train", *TEACHER, "--lr", "1e-9", "--steps", "100", "--quiet"]
+        code, _, err = run([*train, "--run", folder / "run"])
+        check(code == 0 and "is no better than always answering" in err.splitlines()[-1] and "--lr" in err.splitlines()[-1], err)
+        done = next(json.loads(line) for line in reversed((folder / "run/metrics.jsonl").read_text().splitlines()) if '"done"' in line)
+        check("is no better than" in done["learnt_nothing"] and 0.5 < done["guess_val_error"] <= 0.75, done)
+        distill = ["compress", "distill", folder / "run", "--student", "cnn:width=0.125", "--steps", "3", "--out", folder / "s.safetensors"]
+        code, out, err = run(distill)
+        check(code == 0 and "is no better than" in err.splitlines()[-1], err)
+        check("is no better than" in run_ok([*distill, "--json"])[-1]["learnt_nothing"], "the same command again")
+
+
+def test_a_rate_that_fits_the_student():
+    """The teacher's rate is that of its family and optimizer; with another optimizer it would be a hundred times too large."""
+    with Folder() as folder:
+        trained(folder / "teacher", "--model", "fc:hidden=8", *PICTURES, "--optimizer", "momentum", "--lr", "0.06", "--steps", 4)
+        for name, words, rate in (("same", [], 0.06), ("adam", ["--optimizer", "adam"], 0.002), ("given", ["--optimizer", "adam", "--lr", "0.5"], 0.5)):
+            lines = run_ok(["compress", "distill", folder / "teacher", "--student", "fc:hidden=4", "--steps", "2", *words, "--out", folder / f"{name}.safetensors", "--json"])
+            check(abs(lines_of(lines, "start")[0]["optimizer"]["lr"] - rate) < 1e-9, (name, lines))
 
 
 def test_what_is_bad_is_one_line():

@@ -10,6 +10,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/train/records/guessing.h"
 
 namespace cohort {
 
@@ -27,18 +28,25 @@ constexpr double kMuchError = 0.1;  // Of classes: ten points more.
 
 }  // namespace
 
-void print_compression(const Arguments& arguments, const CompressionResult& result, bool regression, const std::string& headline) {
+void print_compression(const Arguments& arguments, const CompressionResult& result, const DataSource& validation,
+                       const std::string& headline) {
+  const bool regression = validation.shape().regression;
   if (arguments.options.contains("report"))
     write_file_atomically(arguments.option("report", ""), result_page(result, regression, headline));
   if (!regression && (result.compressed.error - result.original.error > kMuchError || !std::isfinite(result.compressed.loss)))
     log_warning(concat("the error rose by ", static_cast<int64_t>(std::lround(100 * (result.compressed.error - result.original.error))),
                        " points: most of what the model knew is lost; take less away, or of a training more --steps or a smaller --lr"));
+  const Guessing guessing = result.trained ? compare_with_guessing(validation, result.compressed.error) : Guessing();
   if (arguments.config.json) {
     for (const Json& line : layer_lines(result)) std::printf("%s\n", line.dump().c_str());
-    std::printf("%s\n", result_line(result).dump().c_str());
+    Json line = result_line(result);
+    if (!guessing.sentence.empty()) line["learnt_nothing"] = guessing.sentence;
+    std::printf("%s\n", line.dump().c_str());
     return;
   }
   std::printf("%s\n\n%s\nwrote %s\n", printable(headline).c_str(), result_table(result, regression).c_str(), result.out.c_str());
+  std::fflush(stdout);
+  if (!guessing.sentence.empty()) log_warning(guessing.sentence);
 }
 
 }  // namespace cohort

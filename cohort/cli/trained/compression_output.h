@@ -4,13 +4,16 @@
 #include <string>
 
 #include "cohort/cli/verb.h"
+#include "cohort/data/source.h"
 #include "cohort/model_compression/compression_result.h"
 
 namespace cohort {
 
 /// Before the work: Error(kBadInput) where --report names no place for a page.
 void check_compression_report(const Arguments& arguments);
-/// A table, or lines with --json, and the page that --report asks for. `headline`: which model, for people.
-void print_compression(const Arguments& arguments, const CompressionResult& result, bool regression, const std::string& headline);
+/// A table, or lines with --json, and the page that --report asks for. `headline`: which model, for people. `validation`: what it was
+/// measured on. Where a training ended no better than a constant answer, the last line says so.
+void print_compression(const Arguments& arguments, const CompressionResult& result, const DataSource& validation,
+                       const std::string& headline);
 
 }  // namespace cohort

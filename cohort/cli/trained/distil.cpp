@@ -3,6 +3,7 @@
 #include "cohort/cli/trained/distil.h"
 
 #include <filesystem>
+#include <memory>
 #include <set>
 #include <system_error>
 
@@ -14,6 +15,7 @@
 #include "cohort/cli/trained/compression_output.h"
 #include "cohort/cli/trained/trained.h"
 #include "cohort/job/settings/option_rules.h"
+#include "cohort/job/training/training_defaults.h"
 #include "cohort/model_compression/compression_checks.h"
 #include "cohort/model_compression/compression_result.h"
 #include "cohort/model_compression/distil.h"
@@ -39,6 +41,15 @@ const std::set<std::string>& settings_that_the_teacher_keeps() {
   return names;
 }
 
+/// A rate is that of its optimizer and model. The student's stands to its default as the teacher's to its own.
+void fit_to_student(Config& config, const Config& of_teacher, const std::string& student, const std::set<std::string>& given) {
+  const double its_rate = default_learning_rate(config.optimizer, student);
+  const double of_rate = default_learning_rate(of_teacher.optimizer, of_teacher.model);
+  if (!given.contains("lr") && config.lr != Config::kAuto && its_rate != of_rate) config.lr *= its_rate / of_rate;
+  if (!given.contains("weight-decay") && config.weight_decay == default_weight_decay(of_teacher.optimizer))
+    config.weight_decay = default_weight_decay(config.optimizer);
+}
+
 /// The student's training: the teacher's settings, and over them what was given.
 Config config_of_student(const Arguments& arguments, const TrainedFile& teacher, const std::string& student, const std::string& run) {
   Config config = teacher.config();
@@ -48,6 +59,7 @@ Config config_of_student(const Arguments& arguments, const TrainedFile& teacher,
   for (const std::string& name : arguments.given) find_setting(name)->copy(config, arguments.config);
   if (arguments.given.contains("steps") != arguments.given.contains("epochs"))
     find_setting(arguments.given.contains("steps") ? "epochs" : "steps")->copy(config, Config());
+  fit_to_student(config, of_teacher, student, arguments.given);
   leave_out_overridden(config, of_teacher, arguments.given);
   find_setting("model")->set(config, student);
   find_setting("teacher")->set(config, teacher.is_exported() ? teacher.given() : teacher.path());
@@ -115,11 +127,13 @@ int run_distil(const Arguments& arguments) {
   checkpoint_export(newest, out, {.metadata = exported_metadata(newest)});
   const TrainedFile trained = TrainedFile::open(out);
   const DataSet data = open_data(trained.config());
-  CompressionResult result = compare_with_teacher(teacher, trained, part_of(data, "val"), arguments.config.threads);
+  const std::shared_ptr<const DataSource> validation = part_of(data, "val");
+  CompressionResult result = compare_with_teacher(teacher, trained, validation, arguments.config.threads);
+  result.trained = true;
   result.method = concat("distill T=", config.temperature, " alpha=", config.alpha,
                          config.hint.empty() ? "" : concat(" hint=", config.hint, " x ", config.hint_weight));
   result.out = out;
-  print_compression(arguments, result, false, concat(student, ", step ", result.step, " of ", run, ", taught by ", teacher.given()));
+  print_compression(arguments, result, *validation, concat(student, ", step ", result.step, " of ", run, ", taught by ", teacher.given()));
   return 0;
 }
 

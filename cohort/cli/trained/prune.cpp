@@ -71,13 +71,15 @@ int run_prune(const Arguments& arguments) {
     return code;
   }
   const TrainedFile pruned = TrainedFile::open(config.run);
-  const CompressionResult result = write_pruned(file, pruned, trained, *as_trained(trained, part_of(data, "val")), request, out,
-                                                [](const std::string& what) { log_info(concat("compress: ", what)); });
+  const std::shared_ptr<const DataSource> validation = as_trained(trained, part_of(data, "val"));
+  CompressionResult result =
+      write_pruned(file, pruned, trained, *validation, request, out, [](const std::string& what) { log_info(concat("compress: ", what)); });
+  result.trained = true;
   if (!initial.empty()) {
     std::error_code ignored;
     std::filesystem::remove(initial, ignored);
   }
-  print_compression(arguments, result, trained.regression,
+  print_compression(arguments, result, *validation,
                     concat(file.config().model, ", fine-tuned for ", result.step, " steps from ", file.given(), ": ", config.run));
   return 0;
 }

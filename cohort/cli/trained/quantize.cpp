@@ -2,6 +2,7 @@
 #include "cohort/cli/trained/quantize.h"
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -92,11 +93,12 @@ int run_quantize(const Arguments& arguments) {
   } else {
     warn_of_other_codes(file, request);
   }
-  const CompressionResult result = quantise(tuned ? *tuned : file, tuned ? &file : nullptr, trained,
-                                            *as_trained(trained, part_of(data, "train")), *as_trained(trained, part_of(data, "val")),
-                                            request, out, [](const std::string& what) { log_info(concat("compress: ", what)); });
+  const std::shared_ptr<const DataSource> validation = as_trained(trained, part_of(data, "val"));
+  CompressionResult result = quantise(tuned ? *tuned : file, tuned ? &file : nullptr, trained, *as_trained(trained, part_of(data, "train")),
+                                      *validation, request, out, [](const std::string& what) { log_info(concat("compress: ", what)); });
+  result.trained = tuned.has_value();
   print_compression(
-      arguments, result, trained.regression,
+      arguments, result, *validation,
       tuned ? concat(file.config().model, ", trained with rounded weights for ", result.step, " steps from ", file.given(), ": ", run)
             : concat(file.config().model, ", step ", result.step, " of ", file.given(), ", on ", data.name));
   return 0;

@@ -4,6 +4,7 @@
 #include <ATen/ops/kl_div.h>
 #include <ATen/ops/log_softmax.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "cohort/base/fail.h"
@@ -21,7 +22,7 @@ at::Tensor soft_target_loss(const at::Tensor& student, const at::Tensor& teacher
   };
   const at::Tensor of_teacher = log_probabilities(teacher.detach());
   const at::Tensor sum = at::kl_div(log_probabilities(student), of_teacher, at::Reduction::Sum, /*log_target=*/true);
-  return sum * (temperature * temperature / static_cast<double>(of_teacher.size(0)));
+  return sum * (temperature * std::min(temperature, 1.0) / static_cast<double>(of_teacher.size(0)));
 }
 
 }  // namespace cohort

@@ -70,7 +70,7 @@ class TeacherAnswers {
   /// The teacher's scores for all samples of a batch, {samples, scores of a sample}, asked piece by piece as the student computes them. For
   /// one thread at a time, any one, that alone asks; only where is_beside().
   std::vector<float> beside(LoadedBatch& batch, const DataShape& shape) const;
-  /// (1 - alpha) usual + alpha T^2 KL (distillation.h) + hint-weight x the distances of hints (attention_transfer.h) by the settings.
+  /// (1 - alpha) usual + alpha soft (distillation.h) + hint-weight x the distances of hints (attention_transfer.h) by the settings.
   /// `output`: the student's for `input`, with all classes, of its newest forward. `given`: what beside() gave for these samples; undefined
   /// where it was not asked.
   at::Tensor add_to(const at::Tensor& usual, const at::Tensor& output, std::span<const int64_t> samples, const at::Tensor& input,

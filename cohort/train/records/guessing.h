@@ -8,8 +8,15 @@
 
 namespace cohort {
 
-/// A sentence where `val_error` (of labels `val_precision`) is no better than what always giving the same answer has, with that answer and
-/// what to try; else "". Looks at the first samples of `validation` alone, so it costs little where they have to be decoded.
-std::string guessing_sentence(const DataSource& validation, double val_error, double val_precision = std::nan(""));
+/// What always giving the same answer would have, of some of the validation samples.
+struct Guessing {
+  double error = std::nan("");      ///< In the unit of `val_error`; unknown where the data have labels, or samples no targets.
+  double precision = std::nan("");  ///< Of labels.
+  /// Where the model is no better, that and what to change: "an accuracy of 10 % is no better than always answering Bag, ..."; else "".
+  std::string sentence;
+};
+
+/// `val_error` and `val_precision`: what a model has. Reads at most 500 samples, spread over all, for they may have to be decoded.
+Guessing compare_with_guessing(const DataSource& validation, double val_error, double val_precision = std::nan(""));
 
 }  // namespace cohort

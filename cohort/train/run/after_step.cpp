@@ -13,12 +13,7 @@ bool passes_multiple(int64_t from, int64_t to, int64_t every) { return every > 0
 AfterStep::AfterStep(RunSetup& run, RunSaver& saver, RunReporter& reporter) : run_(run), saver_(saver), reporter_(reporter) {
   result_.steps = saver.first_step();
   // A run that had reached what it was for goes on only for something else.
-  const EvaluatedStep& last = saver.best().last();
-  if (result_.steps <= 0 || last.step != result_.steps) return;
-  const std::optional<Goal>& goal = run_.job.goal;
-  if (goal && goal->reached({{"val_error", last.val_error}, {"val_loss", last.val_loss}, {"val_precision", last.val_precision}}))
-    result_.reason = "goal";
-  else if (run_.config.patience > 0 && saver.best().evaluations_since() >= run_.config.patience) result_.reason = "patience";
+  if (const std::string reason = saver.reason_to_end(); reason != "steps") result_.reason = reason;
   ends_ = !result_.reason.empty();
 }
 

@@ -30,7 +30,6 @@
 #include "cohort/train/measured/advice/exchange_advice.h"
 #include "cohort/train/measured/advice/sync_conditions.h"
 #include "cohort/train/records/evaluation_text.h"
-#include "cohort/train/records/guessing.h"
 #include "cohort/train/records/mistake_pictures.h"
 #include "cohort/train/records/origin.h"
 #include "cohort/train/records/run_records.h"
@@ -42,7 +41,7 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kStepsThatTell = 100;  // Or an epoch: who stops before knows that little was learnt.
+constexpr int64_t kStepsThatTell = 100;  // Or an epoch.
 
 /// The model that the checkpoint just written holds, for what one rank does alone.
 std::shared_ptr<LayerGraph> whole_model(const RunSetup& run) {
@@ -71,7 +70,8 @@ std::string latest_checkpoint(const RunSetup& run) { return run.config.run + "/c
 
 RunReporter::RunReporter(RunSetup& run, const RunSaver& saver) : run_(run), saver_(saver), waste_(run.job.shares.are_equal()) {
   if (!run.reports_here()) return;
-  metrics_ = std::make_unique<Metrics>(run.config.run, saver.first_step(), run.config.json, run.data.train->shape().labels);
+  const ResumedAt resumed{saver.first_step(), run.config.resume && !saver.reason_to_end().empty()};
+  metrics_ = std::make_unique<Metrics>(run.config.run, resumed, run.config.json, run.data.train->shape().labels);
   progress_ = std::make_unique<report::Progress>(run.total_steps, saver.first_step(), !run.config.quiet);
 }
 
@@ -264,6 +264,8 @@ DoneRecord RunReporter::describe_end(const TrainResult& result, const std::vecto
     done.best_step = best.step;
     done.best_val_loss = best.val_loss;
   }
+  done.guess_val_error = guessing_.error, done.guess_val_precision = guessing_.precision;
+  done.learnt_nothing = guessing_.sentence;
   if (result.test_samples > 0) {
     done.test_samples = result.test_samples;
     done.test_loss = result.test_loss;
@@ -341,6 +343,7 @@ void RunReporter::end(TrainResult& result) {
   write_waste();
   write_sync_advice(result.step_seconds, link.value_or(LinkEstimate{}));
   write_trace();
+  compare_with_guessing(result);
   const RanksRecord all = write_end(result);
   if (!run_.is_first()) return;
   progress_->finish();
@@ -363,10 +366,15 @@ void RunReporter::end(TrainResult& result) {
     log_info(concat("done: ", result_sentence(result), " in ", human_seconds(result.seconds),
                     run_.step->skipped_steps() > 0 ? concat(", ", run_.step->skipped_steps(), " of them skipped (fp16 overflow)") : "",
                     "; report: ", report));
+  if (!guessing_.sentence.empty()) log_warning(guessing_.sentence);
+}
+
+/// Who stops after a few steps knows that little was learnt.
+void RunReporter::compare_with_guessing(const TrainResult& result) {
+  if (!run_.is_first() || result.interrupted || !last_evaluation_.has_error()) return;
+  guessing_ = cohort::compare_with_guessing(*run_.data.validation, result.val_error, result.val_precision);
   const int64_t epoch = (run_.data.train->num_samples() + run_.config.global_batch - 1) / run_.config.global_batch;
-  if (!result.interrupted && last_evaluation_.has_error() && result.steps >= std::min(epoch, kStepsThatTell))
-    if (const std::string told = guessing_sentence(*run_.data.validation, result.val_error, result.val_precision); !told.empty())
-      log_warning(told);
+  if (result.steps < std::min(epoch, kStepsThatTell)) guessing_.sentence.clear();
 }
 
 /// "validation loss 0.3, accuracy 90 %, test accuracy 89 % (10,000 samples) after 200 steps, ...".

@@ -16,6 +16,7 @@
 #include "cohort/report/progress.h"
 #include "cohort/train/measured/advice/share_waste.h"
 #include "cohort/train/metrics.h"
+#include "cohort/train/records/guessing.h"
 #include "cohort/train/run/run_saver.h"
 #include "cohort/train/run/run_setup.h"
 
@@ -51,6 +52,7 @@ class RunReporter {
   void write_exchange_advice(double step_seconds, const std::optional<LinkEstimate>& link);
   void write_sync_advice(double step_seconds, const LinkEstimate& link);
   void write_trace();
+  void compare_with_guessing(const TrainResult& result);
   DoneRecord describe_end(const TrainResult& result, const std::vector<RankRecord>& ranks) const;
   /// The totals of all ranks, which rank 0 gets.
   RanksRecord write_end(const TrainResult& result);
@@ -70,6 +72,7 @@ class RunReporter {
   double first_step_seconds_ = -1;  // From the command to the end of the first step.
   Evaluation last_evaluation_;
   int64_t evaluated_step_ = -1;
+  Guessing guessing_;
   bool skip_is_told_ = false;
   std::function<double()> clock_;  // Empty where there is none.
   ShareWaste waste_;

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
 #include "cohort/data/fingerprint.h"
+#include "cohort/job/training/goal.h"
 #include "cohort/train/run/run_reporter.h"
 
 namespace cohort {
@@ -70,6 +72,17 @@ void RunSaver::resume() {
   if (extra.contains("evaluations")) best_.load(extra["evaluations"]);
   if (extra.contains("loss_scaler")) run_.step->load(extra["loss_scaler"]);
   if (run_.noise && extra.contains("noise_scale")) run_.noise->load(extra["noise_scale"]);
+}
+
+std::string RunSaver::reason_to_end() const {
+  const EvaluatedStep& last = best_.last();
+  if (first_step_ > 0 && last.step == first_step_) {
+    const std::optional<Goal>& goal = run_.job.goal;
+    if (goal && goal->reached({{"val_error", last.val_error}, {"val_loss", last.val_loss}, {"val_precision", last.val_precision}}))
+      return "goal";
+    if (run_.config.patience > 0 && best_.evaluations_since() >= run_.config.patience) return "patience";
+  }
+  return first_step_ >= run_.total_steps ? "steps" : "";
 }
 
 void RunSaver::save_now(int64_t step, RunReporter& reporter) {

@@ -2,6 +2,7 @@
 // Saving a run into its folder, and going on from what was saved.
 
 #include <cstdint>
+#include <string>
 
 #include "cohort/train/run/best_step.h"
 #include "cohort/train/run/run_setup.h"
@@ -22,6 +23,8 @@ class RunSaver {
   int64_t saved_step() const { return saved_step_; }  ///< Of the newest checkpoint; -1: none.
   double load_seconds() const { return load_seconds_; }
   const BestStep& best() const { return best_; }
+  /// Of a run that had come to its end before it was resumed: "goal", "patience" or "steps". "": there is something left to train.
+  std::string reason_to_end() const;
   /// Of the model as it is now, before it is saved. Whether that is better than the best that was saved.
   bool evaluated(const EvaluatedStep& evaluated) { return best_.add(evaluated); }
 
