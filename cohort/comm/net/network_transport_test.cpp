@@ -1,7 +1,10 @@
 #include "cohort/comm/net/network_transport.h"
 
 #include <doctest/doctest.h>
+#include <sys/socket.h>
 
+#include <array>
+#include <atomic>
 #include <cmath>
 #include <exception>
 #include <functional>
@@ -11,6 +14,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/comm/net/gloo_transport.h"
+#include "cohort/testing/text.h"
 #include "cohort/testing/transport_oracle.h"
 
 namespace cohort {
@@ -155,6 +159,40 @@ TEST_CASE("a message of another size than expected ends with the time-out, and n
       },
       1);
   CHECK(texts[1].find("no message of 50000 bytes with tag 3 from rank 0") != std::string::npos);
+}
+
+TEST_CASE("gloo: a forged message into a buffer of the older kind, which Cohort has none of, writes nowhere") {
+  // Gloo's own words: bytes in all, kind, slot, place at the sender, length, place at the receiver. Before LibTorch 2.14 it adds the last
+  // two without looking for an overflow, so that 8 bytes at place -8 are inside of every such buffer (SECURITY.md).
+  constexpr uint64_t kOlderKind = 0, kSlot = 0xc1ULL << 56 | 7ULL << 36 | 8;
+  const std::array<uint64_t, 7> forged = {56, kOlderKind, kSlot, 0, 8, ~0ULL - 7, 666};
+  std::atomic<int> num_forged = 0;
+  const auto texts = run_on_gloo(
+      2,
+      [&](NetworkTransport& transport) {
+        std::array<uint64_t, 3> memory = {1, 2, 3};
+        const auto message = transport.receive(&memory[1], 8, 1 - transport.rank(), 7);
+        std::array<char, 2> both{};
+        transport.all_gather(both.data(), "x", 1);
+        for (int socket = 0; socket < 1024 && transport.rank() == 0; ++socket) {
+          sockaddr_storage peer{};
+          socklen_t length = sizeof peer;
+          if (::getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &length) != 0 || peer.ss_family != AF_INET) continue;
+          num_forged += ::send(socket, forged.data(), sizeof forged, MSG_NOSIGNAL) == sizeof forged;
+        }
+        try {
+          message->wait();
+        } catch (const std::exception& error) {
+          throw std::runtime_error(memory == std::array<uint64_t, 3>{1, 2, 3} ? error.what() : "memory was written");
+        }
+      },
+      2);
+  CHECK(num_forged >= 2);  // Both ends of the one connection are here.
+  CHECK(contains(texts[0] + texts[1], "no message of 8 bytes with tag 7 from rank"));
+  for (const std::string& text : texts) {
+    INFO(text);
+    CHECK((contains(text, "no message of 8 bytes") || contains(text, "closed its connection")));
+  }
 }
 
 TEST_CASE("messages to oneself, to nobody and with a tag out of range are refused") {
