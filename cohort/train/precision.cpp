@@ -5,7 +5,9 @@
 #include "cohort/train/precision.h"
 
 #include <ATen/autocast_mode.h>
+#include <strings.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "cohort/base/fail.h"
@@ -22,12 +24,21 @@ static bool processor_has(const std::string& feature) {
   return true;
 }
 
+/// Whether oneDNN, which multiplies, is told to leave fp16 instructions out: limits below AVX512_CORE_FP16 do.
+static bool is_limited_below_fp16() {
+  for (const char* const name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"})
+    for (const char* const limit :
+         {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI", "AVX512_CORE_BF16"})
+      if (const char* const value = std::getenv(name); value != nullptr && ::strcasecmp(value, limit) == 0) return true;
+  return false;
+}
+
 std::string precision_warning(Precision precision, c10::DeviceType device, bool has_lstm) {
   if (precision == Precision::kBf16 && device == c10::DeviceType::CPU && has_lstm && !cpu_has_lstm_in(at::kBFloat16))
     return "this processor has no kernel for an LSTM in bf16 (it needs AVX-512): that layer computes in fp32";
   if (precision != Precision::kFp16 || device != c10::DeviceType::CPU) return "";
 #if defined(__x86_64__)
-  if (processor_has("avx512_fp16") || processor_has("amx_fp16")) return "";
+  if ((processor_has("avx512_fp16") || processor_has("amx_fp16")) && !is_limited_below_fp16()) return "";
 #elif defined(__aarch64__)
   if (processor_has("asimdhp")) return "";
 #endif

@@ -8,6 +8,7 @@
 #include "cohort/models/lstm.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/make_strategy.h"
+#include "cohort/testing/text.h"
 #include "cohort/testing/thread_ranks.h"
 #include "cohort/testing/threads.h"
 #include "cohort/train/batch_tensors.h"
@@ -28,6 +29,13 @@ TEST_CASE("names") {
   CHECK(precision_warning(Precision::kBf16, at::kCUDA, true) == "");
   CHECK((precision_warning(Precision::kBf16, at::kCPU, true) == "") == cpu_has_lstm_in(at::kBFloat16));
   CHECK_FALSE(cpu_has_lstm_in(at::kHalf));
+#if defined(__x86_64__)
+  const char* const limit = std::getenv("ONEDNN_MAX_CPU_ISA");
+  const std::string before = limit ? limit : "";
+  ::setenv("ONEDNN_MAX_CPU_ISA", "avx512_core_bf16", 1);
+  CHECK(mentions(precision_warning(Precision::kFp16, at::kCPU), "no fp16 arithmetic"));
+  limit ? ::setenv("ONEDNN_MAX_CPU_ISA", before.c_str(), 1) : ::unsetenv("ONEDNN_MAX_CPU_ISA");
+#endif
 }
 
 TEST_CASE("a scope sets the type of products and restores what was there, also by an exception and when nested") {
