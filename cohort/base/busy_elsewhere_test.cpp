@@ -52,15 +52,14 @@ TEST_CASE("busy elsewhere: what is busy or stolen, less what this process and it
   sleep_seconds(0.3);
   CHECK(busy.cores() == 0);
   CHECK(busy.remark(num_affinity_cores()).empty());
-  const auto hertz = static_cast<double>(::sysconf(_SC_CLK_TCK));
-  write(line_of_core(1000 + static_cast<int64_t>(2 * hertz), 900, 10 + static_cast<int64_t>(hertz)));
   const double cpu_began = process_cpu_seconds();
   while (process_cpu_seconds() < cpu_began + 0.5) {
   }
+  const double busy_seconds = 0.5 + 1.5 * (steady_seconds() - began), hertz = static_cast<double>(::sysconf(_SC_CLK_TCK));
+  write(line_of_core(1000 + static_cast<int64_t>(busy_seconds * hertz * 2 / 3), 900, 10 + static_cast<int64_t>(busy_seconds * hertz / 3)));
   const std::optional<double> cores = busy.cores();
-  const double wall = steady_seconds() - began;
   REQUIRE(cores);
-  CHECK(*cores == doctest::Approx((3 - 0.5) / wall).epsilon(0.1));
+  CHECK(*cores == doctest::Approx((busy_seconds - 0.5) / (steady_seconds() - began)).epsilon(0.1));
   // Who measures with all cores is told; who would have had room beside them is not.
   CHECK(busy.remark(num_affinity_cores()).starts_with("other programs kept "));
   CHECK(busy.remark(num_affinity_cores() - static_cast<int>(std::ceil(*cores))).empty());
