@@ -3,7 +3,8 @@ set -euo pipefail
 [[ ${COHORT_TORCH_PREFIX:-/} == /* ]] || COHORT_TORCH_PREFIX=$PWD/$COHORT_TORCH_PREFIX
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-torch_requirement=torch==2.13.0
+tested_torch=2.13.0
+torch_requirement=torch==${COHORT_TORCH_VERSION:-$tested_torch}
 build_packages=(g++ make cmake ninja-build python3-venv libgloo-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev zlib1g-dev libjpeg62-turbo-dev libpng-dev libxxhash-dev libsqlite3-dev libssl-dev libzmq3-dev libcpp-httplib-dev doctest-dev)
 build_folder=build/release
 torch_job_kib=$((1792 * 1024))  # What one compiler job of files that include LibTorch takes at its peak.
@@ -53,6 +54,7 @@ pip_packages() {
   ((${#missing[@]})) || return 0
   say "installing with pip: ${missing[*]}"
   .venv/bin/python -m pip install --quiet --disable-pip-version-check "${options[@]}" "${missing[@]}" >&2
+  [[ ${missing[0]} != torch==* || ! -f .venv/installed.txt ]] || sed -i '/^torch==/d' .venv/installed.txt  # Another version took the place of that one.
   printf '%s\n' "${missing[@]}" >>.venv/installed.txt
 }
 
@@ -96,13 +98,22 @@ commit_turn() {
   echo "$turn"
 }
 
-# Configures build/release where it is not, or was for another LibTorch; ninja sees to every later change of the CMake files.
+# Configures build/release where it is not, or was for another LibTorch; ninja sees to every later change of the CMake files. It does not see another version in
+# the same folder, for pip gives files the time at which they were made: then nothing of the old build is used.
 configure() {
+  local built_with
+  built_with=$(cat $build_folder/torch.txt 2>/dev/null) || built_with=torch==$tested_torch
+  if [[ -z ${COHORT_TORCH_PREFIX:-} && $built_with != "$torch_requirement" && -f $build_folder/build.ninja ]]; then
+    say "$build_folder was built with $built_with: it is made anew"
+    cmake --build $build_folder --target clean >&2
+    rm -f $build_folder/configured.txt
+  fi
   local arguments=(--preset release "-DCOHORT_TORCH_PREFIX=${COHORT_TORCH_PREFIX:-}")
   [[ -f $build_folder/build.ninja && $(cat $build_folder/configured.txt 2>/dev/null) == "${arguments[*]}" ]] && return 0
   say "configuring $build_folder"
   cmake --fresh "${arguments[@]}" >&2  # What an earlier cache knows of another LibTorch is forgotten.
   echo "${arguments[*]}" >$build_folder/configured.txt
+  [[ -n ${COHORT_TORCH_PREFIX:-} ]] || echo "$torch_requirement" >$build_folder/torch.txt
 }
 
 # build_targets TARGET...: installs what a build needs, and builds.

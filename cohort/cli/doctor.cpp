@@ -132,7 +132,8 @@ std::vector<Finding> findings(const Config& config) {
   out.back().works = out.back().value == "works";
   if (!out.back().works) out.back().advice = "train with --workers 1, or rebuild Cohort against this LibTorch";
   out.insert(out.begin(), {{"cohort", COHORT_VERSION, true, ""},
-                           {"libtorch", TORCH_VERSION, std::string(TORCH_VERSION).starts_with("2.13"), "2.13 is what is tested"},
+                           {"libtorch", TORCH_VERSION, TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 13 && TORCH_VERSION_MINOR <= 15,
+                            "2.13 is what is tested; what else was tried: docs/adr/0001"},
                            {"cores", std::to_string(cores), true, ""},
                            {"memory", human_bytes(pages * page) + ", " + human_bytes(free_pages * page) + " free", true, ""},
                            {"launcher", describe(world_from_environment()), true, ""}});
