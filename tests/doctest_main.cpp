@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -23,6 +24,7 @@ constexpr int kSkipped = 77;
 struct Skip {
   std::string reason;
   bool also_in_ci;
+  bool operator==(const Skip&) const = default;
 };
 std::vector<Skip>& skips() {
   static std::vector<Skip> all;
@@ -53,7 +55,16 @@ DOCTEST_REGISTER_LISTENER("counter", 1, Counter);
 
 namespace cohort {
 
-void skip_test(const std::string& reason, bool also_in_ci) { skips().push_back({reason, also_in_ci}); }
+void skip_test(const std::string& reason, bool also_in_ci) {
+  const Skip skip{reason, also_in_ci};
+  if (std::find(skips().begin(), skips().end(), skip) == skips().end()) skips().push_back(skip);  // One reason of many cases is said once.
+}
+
+bool permissions_bind() {
+  const std::string text = as_nobody([] { return std::string(); });
+  if (!text.empty()) skip_test("permissions bind nobody here: root " + text);
+  return text.empty();
+}
 
 std::string as_nobody(const std::function<std::string()>& body) {
   int ends[2];

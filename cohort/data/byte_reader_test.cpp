@@ -1,10 +1,10 @@
 #include "cohort/data/byte_reader.h"
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include "cohort/base/random.h"
 #include "cohort/data/test_files.h"
+#include "cohort/testing/skip.h"
 #include "cohort/testing/text.h"
 
 using namespace cohort;
@@ -61,11 +61,11 @@ TEST_CASE("byte reader: what is no readable file") {
   CHECK(mentions(error_of([&] { ByteReader{folder.path("absent")}; }), "cannot open " + folder.path("absent") + ": No such file"));
   CHECK(mentions(error_of([&] { ByteReader{folder.path()}; }), "is a folder"));
   CHECK(mentions(error_of([&] { ByteReader{"/dev/null"}; }), "is not a regular file"));
-  if (::geteuid() != 0) {
-    const std::string locked = folder.write("locked", "x");
-    std::filesystem::permissions(locked, std::filesystem::perms::none);
-    CHECK(mentions(error_of([&] { ByteReader{locked}; }), "Permission denied"));
-  }
+  if (!permissions_bind()) return;
+  const std::string locked = folder.write("locked", "x");
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::owner_all | std::filesystem::perms::others_exec);
+  std::filesystem::permissions(locked, std::filesystem::perms::none);
+  CHECK(mentions(as_nobody([&] { return std::to_string(ByteReader{locked}.file_bytes()); }), "Permission denied"));
 }
 
 TEST_CASE("byte reader: gzip that is truncated, damaged or followed by something") {

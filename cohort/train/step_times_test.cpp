@@ -41,7 +41,7 @@ TEST_CASE("step times: micro-batches; batch norm keeps groups of samples on one 
   study::StudySpec spec = small_spec();
   spec.max_microbatch = 8;
   CHECK(measure_step_times(spec, {30}, {.max_workers = 1, .cell_seconds = 0.02}).size() == 1);
-  if (num_usable_cores() < 2) return skip_test("step times of 2 workers need 2 cores");
+  if (num_usable_cores() < 2) return skip_test("step times of 2 workers need 2 cores", /*also_in_ci=*/true);
   spec.data = "synthetic:1x8x8,classes=4,samples=64";
   spec.model = "inception:width=4,blocks=1,norm=ghost,ghost=8";
   spec.max_microbatch = 0;

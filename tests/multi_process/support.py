@@ -251,6 +251,14 @@ def skip(reason, also_in_ci=False):
     sys.exit(77)
 
 
+def mpi_launchers():
+    """The mpirun of Open MPI and that of MPICH, those that are here (continuous integration has both); with none the test is skipped."""
+    found = [name for name in ("mpirun.openmpi", "mpirun.mpich") if shutil.which(name)]
+    if len(found) < (2 if os.environ.get("CI") == "true" else 1):
+        skip(f"of Open MPI and MPICH here is {', '.join(found) or 'neither'}")
+    return found
+
+
 def main(namespace):
     """Runs every function test_* of a module, or those named on the command line."""
     names = sys.argv[1:] or [name for name in namespace if name.startswith("test_")]

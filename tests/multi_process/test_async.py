@@ -2,13 +2,12 @@
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import time
 
-from support import COHORT, Folder, TINY as TINY_MODEL, check, children, exported, finish, largest_difference, main, run, run_ok, start, steps_in, wait_for
+from support import COHORT, Folder, TINY as TINY_MODEL, check, children, exported, finish, largest_difference, main, mpi_launchers, run, run_ok, start, steps_in, wait_for
 
 TINY = [*TINY_MODEL, "--threads", 1]
 SGD = ["--optimizer", "sgd"]  # The last counts.
@@ -218,7 +217,7 @@ def test_a_loss_that_is_not_finite_ends_it_with_one_line():
 
 def test_other_launchers():
     with Folder() as folder:
-        for launcher in filter(shutil.which, ("mpirun.openmpi", "mpirun.mpich")):
+        for launcher in mpi_launchers():
             name = launcher.split(".")[1]
             result = subprocess.run([launcher, "-n", "3", COHORT, "train", *map(str, TINY), "--quiet", "--run", str(folder / name), "--steps", "20", "--layout", "sync=async"], capture_output=True, text=True, timeout=120)
             check(result.returncode == 0 and record(folder / name, "async")["samples"] == samples_of(folder / name, 20), f"{launcher}: {result.stderr}")

@@ -5,7 +5,6 @@ import os
 import pathlib
 import pty
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,7 +12,7 @@ import sys
 import termios
 import time
 
-from support import COHORT, Folder, TINY, check, children, finish, main, run, run_ok, skip, start, steps_in, wait_for
+from support import COHORT, Folder, TINY, check, children, finish, main, mpi_launchers, run, run_ok, skip, start, steps_in, wait_for
 
 STEPS = ["--steps", 12, "--json"]
 OWN = pathlib.Path(COHORT).parent / "own_program"
@@ -36,17 +35,14 @@ def losses_under(command, folder, name, environment=None):
 def test_mpirun():
     with Folder() as folder:
         expected = reference(folder)
-        found = [name for name in ("mpirun.openmpi", "mpirun.mpich") if shutil.which(name)]
-        check(found or not os.environ.get("CI"), "CI has both MPIs")
-        for name in found:
+        for name in mpi_launchers():
             check(losses_under([name, "-n", "2"], folder, name) == expected, f"{name}: other losses")
 
 
 def test_torchrun():
     python = os.environ.get("COHORT_PYTHON", sys.executable)
     if subprocess.run([python, "-c", "import torch"], capture_output=True).returncode:
-        print("no torch in", python)
-        return
+        skip(f"no torch in {python}")
     with Folder() as folder:
         expected = reference(folder)
         command = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python", "--"]     # Without -- torchrun takes --run for one of its own.
@@ -78,10 +74,7 @@ def test_plain_variables_and_a_store_on_one_address_only():
 
 
 def test_a_killed_rank_under_mpirun():
-    mpirun = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
-    if not mpirun:
-        print("no mpirun")
-        return
+    mpirun = mpi_launchers()[0]
     with Folder() as folder:
         command = [mpirun, "-n", "2", COHORT, "train", *TINY, "--steps", "100000", "--quiet", "--inject", "kill:1:9", "--run", str(folder / "run")]
         begin = time.monotonic()
@@ -225,9 +218,7 @@ def test_words_that_init_takes():
 
 
 def test_an_error_that_nobody_catches_under_mpirun():
-    mpirun = shutil.which("mpirun.mpich") or shutil.which("mpirun.openmpi")
-    if not mpirun:
-        skip("no mpirun")
+    mpirun = mpi_launchers()[-1]
     result = subprocess.run([mpirun, "-n", "2", OWN, "error", "1"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     check(result.returncode != 0 and "cohort[1]: error: weights.pt has 3 tensors, 4 are needed" in result.stderr + result.stdout, result.stderr)
     check("terminate called" not in result.stderr + result.stdout, result.stderr)

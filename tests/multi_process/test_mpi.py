@@ -2,20 +2,12 @@
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 
-from support import COHORT, Folder, TINY, check, run, run_ok, skip
+from support import COHORT, Folder, TINY, check, mpi_launchers, run, run_ok
 
 ORACLE = pathlib.Path(COHORT).parent / "transport_oracle"
 STEPS = ["--steps", 12, "--json"]
-
-
-def launchers():
-    found = [name for name in ("mpirun.openmpi", "mpirun.mpich") if shutil.which(name)]
-    if len(found) < 2:
-        skip(f"of Open MPI and MPICH here is {', '.join(found) or 'neither'}")
-    return found
 
 
 def under(launcher, ranks, command, timeout=120):
@@ -27,7 +19,7 @@ def oracle(launcher, ranks, part):
 
 
 def test_every_operation_gives_the_answer_of_the_oracle():
-    for launcher in launchers():
+    for launcher in mpi_launchers():
         for ranks in (3, 4) if "openmpi" in launcher else (2, 3):     # One rank alone: groups, below.
             result = oracle(launcher, ranks, "oracle")
             check(result.returncode == 0 and "calls right over" in result.stdout, f"{launcher} -n {ranks}: {result.returncode}\n{result.stdout}\n{result.stderr}")
@@ -35,13 +27,13 @@ def test_every_operation_gives_the_answer_of_the_oracle():
 
 
 def test_groups_beside_each_other():
-    for launcher in launchers():
+    for launcher in mpi_launchers():
         result = oracle(launcher, 3, "groups")
         check(result.returncode == 0, f"{launcher}: {result.returncode}\n{result.stderr}")
 
 
 def test_mismatches_end_in_an_error_on_every_rank():
-    for launcher in launchers():
+    for launcher in mpi_launchers():
         result = oracle(launcher, 3, "mismatch")
         check(result.returncode == 0 and result.stdout.count("as expected") == 3, f"{launcher}: {result.returncode}\n{result.stdout}\n{result.stderr}")
         result = oracle(launcher, 2, "message")
@@ -49,7 +41,7 @@ def test_mismatches_end_in_an_error_on_every_rank():
 
 
 def test_a_rank_that_does_not_come_is_named_within_the_time_out():
-    for launcher in launchers():
+    for launcher in mpi_launchers():
         for part in ("leave", "absent"):
             result = oracle(launcher, 2, part)
             check("as expected" in result.stdout, f"{launcher} {part}: {result.returncode}\n{result.stdout}\n{result.stderr}")
@@ -65,7 +57,7 @@ def test_training_over_mpi_and_over_shared_memory_with_mpi():
     with Folder() as folder:
         lines = run_ok(["train", *TINY, *STEPS, "--workers", 2, "--run", folder / "reference"])
         expected = [line["loss"] for line in lines if line["event"] == "step"]
-        for launcher in launchers():
+        for launcher in mpi_launchers():
             for backend in ("mpi", "shm+mpi"):
                 name = f"{launcher}-{backend}"
                 result = under(launcher, 2, [COHORT, "train", *TINY, *STEPS, "--backend", backend, "--run", folder / name])
@@ -77,7 +69,7 @@ def test_training_over_mpi_and_over_shared_memory_with_mpi():
 
 
 def test_a_killed_rank_ends_the_training():
-    for launcher in launchers():
+    for launcher in mpi_launchers():
         with Folder() as folder:
             result = under(launcher, 2, [COHORT, "train", *TINY, "--steps", 100000, "--quiet", "--backend", "mpi", "--inject", "kill:1:9", "--run", folder / "run"], timeout=60)
             check(result.returncode != 0, f"{launcher}: {result.returncode} {result.stderr}")

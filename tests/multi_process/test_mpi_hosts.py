@@ -8,9 +8,9 @@ import shutil
 import signal
 import subprocess
 
-from support import COHORT, Folder, TINY, check, main, run_ok, wait_for
+from support import COHORT, Folder, TINY, check, main, mpi_launchers, run_ok, wait_for
 from test_hosts import BOUND, Hosts, TOKEN, losses_in
-from test_mpi import ORACLE, launchers
+from test_mpi import ORACLE
 
 # mpirun calls it as it would call ssh: [options] ADDRESS COMMAND.
 AGENT = """#!/bin/sh
@@ -61,7 +61,7 @@ def test_training_equals_that_of_one_process():
         cluster = Cluster(hosts, folder)
         steps = ["--steps", 8, "--json"]
         expected = losses_in(run_ok(["train", *TINY, *steps, "--workers", 1, "--run", folder / "reference"]))
-        for launcher in launchers():
+        for launcher in mpi_launchers():
             before = hosts.sent_bytes(1)
             code, out, err = cluster.run(launcher, [COHORT, "train", *TINY, *steps, "--backend", "shm+mpi", "--run", folder / launcher])
             check(code == 0, f"{launcher}: exit code {code}\n{out}\n{err}")
@@ -75,7 +75,7 @@ def test_training_equals_that_of_one_process():
 def test_every_operation_gives_the_answer_of_the_oracle():
     with Folder() as folder, Hosts(2, megabits=2000) as hosts:
         cluster = Cluster(hosts, folder)
-        for launcher in launchers():
+        for launcher in mpi_launchers():
             for part, words in (("oracle", "calls right over shm+mpi"), ("groups", ""), ("mismatch", "as expected")):
                 code, out, err = cluster.run(launcher, [ORACLE, "shm+mpi", part])
                 check(code == 0 and words in out, f"{launcher}, {part}: exit code {code}\n{out}\n{err}")
@@ -85,7 +85,7 @@ def test_every_operation_gives_the_answer_of_the_oracle():
 def test_a_killed_rank_is_named_by_every_rank_that_is_left():
     # mpirun is told to leave the others alone; otherwise it ends the job and names the rank itself.
     left_alone = {"mpirun.openmpi": (["--enable-recovery"], [0, 1, 3]), "mpirun.mpich": (["-disable-auto-cleanup"], [0, 1])}
-    for launcher in launchers():
+    for launcher in mpi_launchers():
         with Folder() as folder, Hosts(2) as hosts:
             cluster = Cluster(hosts, folder)
             options, survivors = left_alone[launcher]

@@ -1,12 +1,11 @@
 """sync=async:servers=S and stale:K:servers=S: several servers divide the model. The bits of one server, on one host and between hosts; workers that die, join and leave; a server that dies; what is refused."""
 import os
-import shutil
 import signal
 import subprocess
 import time
 
 import test_hosts
-from support import COHORT, Folder, check, children, exported, finish, main, run, run_ok, skip, start, wait_for
+from support import COHORT, Folder, check, children, exported, finish, main, mpi_launchers, run, run_ok, skip, start, wait_for
 from test_async import SGD, TINY, begin, ranks_of, record, said, samples_of, train
 from test_hosts import Hosts, lines_of
 from test_join import SECRET, listening, read_until
@@ -129,7 +128,7 @@ def test_a_host_that_listens_at_all_its_addresses_is_joined_from_another():
 
 def test_under_mpirun():
     with Folder() as folder:
-        for launcher in filter(shutil.which, ("mpirun.openmpi", "mpirun.mpich")):
+        for launcher in mpi_launchers():
             name = launcher.split(".")[1]
             result = subprocess.run([launcher, "-n", "3", COHORT, "train", *map(str, TINY), "--quiet", "--run", str(folder / name), "--steps", "20", "--layout", "sync=async:servers=3"], capture_output=True, text=True, timeout=120)
             check(result.returncode == 0 and record(folder / name, "async")["samples"] == samples_of(folder / name, 20), f"{launcher}: {result.stderr}")
