@@ -7,6 +7,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "cohort/base/awake_timer.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/call/call_lane.h"
@@ -218,12 +219,13 @@ c10::intrusive_ptr<c10d::Work> DeviceExchange::launch(const Call& call, at::Tens
 void DeviceExchange::await(c10d::Work& work, const std::string& call) {
   constexpr std::chrono::microseconds kSpin(1000), kNap(50), kLook(200'000);
   const auto began = Clock::now();
+  AwakeTimer waited(began);
   auto next_look = began + kLook;
   std::string ended;  // Who had ended when it was last looked. A peer may end right after its part is done.
   try {
     while (!work.isCompleted()) {
       const auto now = Clock::now();
-      if (now - began > std::chrono::duration<double>(options_.timeout_seconds))
+      if (waited.seconds(now) > options_.timeout_seconds)
         break_off(call, concat("all ranks started it, and it did not end within ", options_.timeout_seconds, " s"), "");
       if (now > next_look) {
         if (!ended.empty()) break_off(call, ended, "");

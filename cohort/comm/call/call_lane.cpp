@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cohort/base/awake_timer.h"
 #include "cohort/base/fail.h"
 #include "cohort/comm/call/signature.h"
 
@@ -393,7 +394,7 @@ void CallLane::wait_for_thread(const Task& task, Clock::time_point deadline) {
 void CallLane::wait(Task& task, Deadline deadline) {
   const bool thread_drives = own_thread_ && deadline && task.kind_ == CallRecord::Kind::kCollective;
   Backoff backoff;
-  Clock::time_point limit{};
+  std::optional<AwakeTimer> waited;  // From the first look on.
   while (!task.has_ended()) {
     if (deadline && Clock::now() > *deadline)
       fail(ErrorCode::kEnvironment, "the wait for the ", describe_task(task), " ended before it did");
@@ -408,9 +409,8 @@ void CallLane::wait(Task& task, Deadline deadline) {
     const bool look = backoff.looks_around();
     bool late = false;
     if (look) {
-      if (limit == Clock::time_point{})
-        limit = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.timeout_seconds));
-      late = Clock::now() > limit;
+      if (!waited) waited.emplace();
+      late = waited->seconds() > options_.timeout_seconds;
     }
     if (drive_for(task, deadline.has_value(), look, late)) backoff.reset();
     else if (!task.has_ended()) backoff.wait();

@@ -11,9 +11,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <future>
 #include <mutex>
+#include <thread>
+#include <vector>
 
+#include "cohort/base/awake_timer.h"
 #include "cohort/base/fail.h"
 #include "cohort/comm/failure/crash_guard.h"
 #include "cohort/comm/net/gloo.h"
@@ -38,6 +42,67 @@ std::string brief(std::string_view what) {
   const size_t place = text[0] == '[' ? text.find("] ") : std::string::npos;
   return place == std::string::npos ? text : text.substr(place + 2);
 }
+
+/// Ends waits whose time is up. Gloo's own time-out counts time in which this process did not run, and then closes all connections.
+class WaitLimit {
+ public:
+  explicit WaitLimit(double seconds) : seconds_(seconds), thread_([this] { run(); }) {}
+  ~WaitLimit() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      closing_ = true;
+    }
+    wakes_.notify_one();
+    thread_.join();
+  }
+  WaitLimit(const WaitLimit&) = delete;
+  double seconds() const { return seconds_; }
+
+  /// While one lives, its buffer is waited for.
+  class Wait {
+   public:
+    Wait(WaitLimit& limit, Buffer& buffer) : limit_(limit), buffer_(buffer) {
+      const std::lock_guard<std::mutex> lock(limit_.mutex_);
+      limit_.waits_.push_back(this);
+    }
+    ~Wait() {
+      const std::lock_guard<std::mutex> lock(limit_.mutex_);
+      std::erase(limit_.waits_, this);
+    }
+    Wait(const Wait&) = delete;
+    bool is_over() const {
+      const std::lock_guard<std::mutex> lock(limit_.mutex_);
+      return is_over_;
+    }
+
+   private:
+    friend class WaitLimit;
+    WaitLimit& limit_;
+    Buffer& buffer_;
+    AwakeTimer timer_;
+    bool is_over_ = false;
+  };
+
+ private:
+  void run() {
+    const std::chrono::duration<double> look(std::min(0.1, seconds_ / 4));
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!wakes_.wait_for(lock, look, [this] { return closing_; }))
+      for (Wait* const wait : waits_)
+        if (!wait->is_over_ && wait->timer_.seconds() > seconds_) {
+          wait->is_over_ = true;
+          wait->buffer_.abortWaitSend();
+          wait->buffer_.abortWaitRecv();
+        }
+  }
+
+  const double seconds_;
+  std::mutex mutex_;
+  std::condition_variable wakes_;
+  std::vector<Wait*> waits_;
+  bool closing_ = false;
+  std::thread thread_;  // Last: it uses the others.
+};
 
 class GlooTransport;
 
@@ -88,7 +153,7 @@ class GlooTransport final : public NetworkTransport {
       : NetworkTransport(rank, size, group),
         backend_(std::move(backend)),
         context_(Connections::of(static_cast<c10d::ProcessGroupGloo&>(*backend_))),
-        timeout_(static_cast<int64_t>(timeout_seconds * 1e3)) {
+        limit_(timeout_seconds) {
     for (int peer = 0; peer < size; ++peer)
       if (peer != rank) others_.push_back(peer);
   }
@@ -96,7 +161,7 @@ class GlooTransport final : public NetworkTransport {
   const char* name() const override { return "gloo"; }
   /// LibTorch keeps the type information of its copy of Gloo to itself, so that this object looks like a stranger here.
   [[gnu::no_sanitize("vptr")]] void hang_up() override { context_.closeConnections(); }
-  std::chrono::milliseconds timeout() const { return timeout_; }
+  WaitLimit& limit() const { return limit_; }
 
  protected:
   std::shared_ptr<Message> post_send(const void* data, size_t bytes, int peer, int tag, Lane lane) override {
@@ -139,28 +204,27 @@ class GlooTransport final : public NetworkTransport {
 
   c10::intrusive_ptr<c10d::Backend> backend_;
   gloo::Context& context_;
-  std::chrono::milliseconds timeout_;
   std::vector<int> others_;
   std::byte nothing_{};
+  mutable WaitLimit limit_;
 };
 
 void GlooMessage::wait_for_gloo() {
-  const auto begin = std::chrono::steady_clock::now();
+  constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 365);
+  const WaitLimit::Wait wait(transport_.limit(), *buffer_);
   std::string text = "the wait was ended";
   try {
     int source = peer_;
-    const bool arrived = kind_ == Kind::kSend ? buffer_->waitSend(transport_.timeout()) : buffer_->waitRecv(&source, transport_.timeout());
+    const bool arrived = kind_ == Kind::kSend ? buffer_->waitSend(kNoLimit) : buffer_->waitRecv(&source, kNoLimit);
     peer_ = source;
     if (arrived) return;
   } catch (const std::exception& error) {
     text = brief(error.what());
   }
   const std::string peer = peer_ < 0 ? "any rank" : transport_.peer_name(peer_);
-  const bool timed_out = std::chrono::steady_clock::now() - begin >= transport_.timeout();
-  const double seconds = std::chrono::duration<double>(transport_.timeout()).count();
-  if (!timed_out) throw std::runtime_error(concat(peer, " closed its connection [", text, "]"));
+  if (!wait.is_over()) throw std::runtime_error(concat(peer, " closed its connection [", text, "]"));
   throw std::runtime_error(concat(kind_ == Kind::kSend ? "no receive for" : "no message of", " ", buffer_->size, " bytes with tag ", tag_,
-                                  kind_ == Kind::kSend ? " by " : " from ", peer, " within ", seconds, " s [", text, "]"));
+                                  kind_ == Kind::kSend ? " by " : " from ", peer, " within ", transport_.limit().seconds(), " s"));
 }
 
 /// Two ranks of this process swap a message in all the ways in which Cohort does: a mismatch between Gloo's declarations and its code shows

@@ -8,6 +8,7 @@
 #include <memory>
 #include <thread>
 
+#include "cohort/base/awake_timer.h"
 #include "cohort/base/fail.h"
 #include "cohort/comm/net/mpi_library.h"
 
@@ -32,10 +33,11 @@ class Patience {
     const auto sleep = std::chrono::duration_cast<std::chrono::microseconds>(waited / 10);
     std::this_thread::sleep_for(std::clamp<std::chrono::microseconds>(sleep, kShortSleep, kLongestSleep));
   }
-  bool longer_than(Seconds limit) const { return Clock::now() - begin_ > limit; }
+  bool longer_than(Seconds limit) { return awake_.seconds() > limit.count(); }
 
  private:
   Clock::time_point begin_ = Clock::now();
+  AwakeTimer awake_{begin_};
 };
 
 /// The communicators of one group; messages keep them alive.

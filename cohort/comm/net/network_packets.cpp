@@ -25,6 +25,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "cohort/base/awake_timer.h"
 #include "cohort/base/fail.h"
 #include "cohort/comm/net/packet.h"
 #include "cohort/comm/net/packet_way.h"
@@ -168,12 +169,13 @@ void NetworkPackets::wait(std::unique_lock<std::mutex>& lock, int peer, const ch
   if (done()) return;
   caller_waits_ = has_news_ = true;
   courier_wakes_.notify_one();
-  const auto end = Clock::now() + timeout_;
+  AwakeTimer waited;
+  const double most_seconds = std::chrono::duration<double>(timeout_).count();
   bool was_dead = false;
   // One that says goodbye sends nothing any more; what it had been sent before it has taken, or soon will.
   const auto has_left = [&] { return for_sender && mailboxes_[static_cast<size_t>(peer)].has_ended; };
-  while (!caller_.wait_until(lock, std::min(end, Clock::now() + kLookAround), [&] { return done() || failure_ || has_left(); })) {
-    if (was_dead || Clock::now() >= end) break;
+  while (!caller_.wait_for(lock, std::min(timeout_, kLookAround), [&] { return done() || failure_ || has_left(); })) {
+    if (was_dead || waited.seconds() >= most_seconds) break;
     was_dead = has_died(peer);  // What it had sent before is looked for once more.
   }
   caller_waits_ = false;
@@ -181,7 +183,7 @@ void NetworkPackets::wait(std::unique_lock<std::mutex>& lock, int peer, const ch
   if (failure_) std::rethrow_exception(failure_);
   if (was_dead) throw std::runtime_error(concat("rank ", peer, " has ended"));
   if (has_left()) throw std::runtime_error(concat("rank ", peer, " has ended its hand-over of tensors"));
-  throw std::runtime_error(concat("rank ", peer, " ", what, " within ", std::chrono::duration<double>(timeout_).count(), " s"));
+  throw std::runtime_error(concat("rank ", peer, " ", what, " within ", most_seconds, " s"));
 }
 
 /// Whether it was a process of this host that is gone: shared memory, unlike a connection, does not tell.

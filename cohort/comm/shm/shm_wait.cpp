@@ -7,6 +7,7 @@
 
 #include <stdexcept>
 
+#include "cohort/base/awake_timer.h"
 #include "cohort/base/fail.h"
 
 namespace cohort {
@@ -105,14 +106,14 @@ bool ShmWaiter::spin(const ShmFlag& flag, uint64_t value) const {
 void ShmWaiter::wait_slowly(std::vector<Awaited> missing, uint64_t value) const {
   const auto come = [&](const Awaited& awaited) { return has_reached(*awaited.flag, value); };
   const auto begin = Clock::now();
-  auto deadline = begin + timeout_;
+  AwakeTimer waited(begin);
   auto next_look = begin + kBetweenLooks;
   for (int round = 0;; ++round) {
     std::erase_if(missing, come);
     if (missing.empty()) return;
     const Idle idle = run_idle();
     const auto now = Clock::now();
-    if (idle == Idle::kMoved) deadline = now + timeout_;
+    if (idle == Idle::kMoved) waited.restart(now);
     ShmFlag& flag = *missing.front().flag;
     const uint64_t seen = flag.value.load(std::memory_order_seq_cst);
     if (seen >= value) continue;
@@ -122,7 +123,8 @@ void ShmWaiter::wait_slowly(std::vector<Awaited> missing, uint64_t value) const 
         // A peer may publish and end: only what it had not published is missing.
         if (has_ended(awaited.peer) && !come(awaited)) lose(awaited.peer);
       check_lost();
-      if (now > deadline) throw std::runtime_error(concat("rank ", missing.front().peer, " did not come within ", timeout_.count(), " s"));
+      if (waited.seconds(now) > timeout_.count())
+        throw std::runtime_error(concat("rank ", missing.front().peer, " did not come within ", timeout_.count(), " s"));
     }
     if (round < kYieldsShared || now - begin < yields_for_) ::sched_yield();
     else sleep_on(flag, seen, idle != Idle::kNothing ? kSleepNanosecondsBusy : kSleepNanoseconds);
@@ -133,7 +135,7 @@ void ShmWaiter::wait_until(const std::function<bool()>& done, const std::functio
                            const std::string& what) const {
   const auto begin = Clock::now();
   auto last_move = begin;
-  auto deadline = begin + timeout_;
+  AwakeTimer waited(begin);
   auto next_look = begin + kBetweenLooks;
   const int size = static_cast<int>(lifelines_.size());
   for (int round = 0;; ++round) {
@@ -141,7 +143,7 @@ void ShmWaiter::wait_until(const std::function<bool()>& done, const std::functio
     if (done()) return;
     if (moved()) {
       last_move = Clock::now();
-      deadline = last_move + timeout_;
+      waited.restart(last_move);
       round = 0;
     }
     if (round < num_spins_) {
@@ -155,7 +157,7 @@ void ShmWaiter::wait_until(const std::function<bool()>& done, const std::functio
         if (other != self && (peer < 0 || other == peer) && has_ended(other)) ++ended, last_ended = other;
       // What an ended peer had written may have come since.
       if (ended == (peer < 0 ? size - 1 : 1) && ended > 0 && !done() && !moved()) lose(last_ended);
-      if (now > deadline) throw std::runtime_error(concat(what, " within ", timeout_.count(), " s"));
+      if (waited.seconds(now) > timeout_.count()) throw std::runtime_error(concat(what, " within ", timeout_.count(), " s"));
     }
     if (round < num_spins_ + kYieldsShared || Clock::now() - last_move < yields_for_) {
       ::sched_yield();
