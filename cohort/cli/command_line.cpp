@@ -11,6 +11,7 @@
 #include <memory>
 #include <set>
 #include <string_view>
+#include <thread>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
@@ -18,9 +19,11 @@
 #include "cohort/base/text/text.h"
 #include "cohort/cli/help/help_page.h"
 #include "cohort/cli/verb.h"
+#include "cohort/comm/rendezvous/refusal.h"
 #include "cohort/job/settings/option_rules.h"
 #include "cohort/version.h"
 #include "cohort/world/said_once.h"
+#include "cohort/world/uncaught.h"
 
 namespace cohort {
 namespace {
@@ -302,17 +305,22 @@ std::string shortened(const std::string& text) {
 }
 
 /// What is wrong with the options is wrong for all ranks that a launcher started with them.
-void print_error(const Error& error) {
+void print_error(const Error& error, const std::string& verb) {
   const std::string text = shortened(error.what());
   const auto print = [&] { log_failure(static_cast<int>(error.code()), text); };
-  if (error.code() != ErrorCode::kBadInput) return print();
+  if (error.code() == ErrorCode::kInterrupted) return log_info(text);
   World world;
   try {
     world = world_from_environment();
   } catch (const Error&) {
     return print();
   }
-  print_once(world, text, print);
+  std::thread teller;  // Of these verbs the other ranks may be waiting for this one.
+  if (world.size > 1 && (verb == "train" || verb == "verify" || verb == "study"))
+    teller = std::thread([&] { tell_refusal(world, error.code(), text); });
+  if (error.code() == ErrorCode::kBadInput) print_once(world, text, print);
+  else print();
+  if (teller.joinable()) teller.join();
 }
 
 int run_one_of(const std::vector<Verb>& verbs, int argc, char** argv) {
@@ -339,17 +347,16 @@ int run_one_of(const std::vector<Verb>& verbs, int argc, char** argv) {
     fail(ErrorCode::kBadInput, "unknown verb '", unknown, "'", did_you_mean(unknown, names), "; verbs: ", join(names, " "));
   } catch (const Error& error) {
     if (*error.what() == 0) return static_cast<int>(error.code());  // Ranks have said it.
-    print_error(error);
+    print_error(error, first);
     return static_cast<int>(error.code());
   } catch (const std::filesystem::filesystem_error& error) {
     const int code = static_cast<int>(code_of_errno(ErrorCode::kFailed, error.code().value()));
     log_failure(code, concat("cannot use ", error.path1().string(), ": ", error.code().message()));
     return code;
   } catch (const std::exception& error) {
-    std::string text = error.what();
-    text = text.substr(0, text.find("\nException raised from"));
-    log_failure(static_cast<int>(ErrorCode::kFailed), text);
-    return static_cast<int>(ErrorCode::kFailed);
+    const Ending ending = ending_of(error);
+    log_failure(ending.code, ending.text);
+    return ending.code;
   }
 }
 

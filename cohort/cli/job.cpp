@@ -5,6 +5,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/cli/verb.h"
+#include "cohort/comm/rendezvous/refusal.h"
 #include "cohort/job/sync_mode.h"
 #include "cohort/train/run/check_run.h"
 #include "cohort/train/served/served_training.h"
@@ -28,14 +29,22 @@ int run_job(const Job& job, const std::function<int(const World&)>& body, std::s
   check_run(job, is_text_data(job.config.data));
   if (world.launcher != "none") {
     if (world.size > 1) set_log_rank(world.rank);
-    return guarded(world, body, failure);
+    const auto told = [&](const World& here) {
+      try {
+        return body(here);
+      } catch (const Error& error) {
+        tell_refusal(here, error.code(), error.what());
+        throw;
+      }
+    };
+    return guarded(world, told, failure);
   }
   const std::string& backend = job.config.backend;
   if (backend == "mpi" || backend == "shm+mpi")
     fail(ErrorCode::kBadInput, "--backend ", backend, " exchanges over the MPI that started the ranks; start them with mpirun -n ",
          std::max(2, job.num_ranks()), " cohort ...");
   if (job.num_ranks() == 1) return guarded(world, body, failure);
-  LaunchOptions options{.num_ranks = job.num_ranks(), .failure = failure};
+  LaunchOptions options{.num_ranks = job.num_ranks(), .stop_seconds = job.config.grace, .failure = failure};
   if (is_served(job.config, job.layout)) options.needed_ranks = ranks_of_servers(parse_sync(job.layout.sync), job.num_ranks());
   return run_ranks(options, body);
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -19,6 +20,7 @@
 #include "cohort/comm/group_transport.h"
 #include "cohort/comm/net/gloo.h"
 #include "cohort/comm/rendezvous/store.h"
+#include "cohort/world/stop.h"
 #include "cohort/world/uncaught.h"
 
 namespace cohort {
@@ -67,6 +69,8 @@ Group::Group(std::shared_ptr<State> state) : state_(std::move(state)) {}
 Group Group::create(const World& world, const GroupOptions& options) {
   end_uncaught_errors_well(world);
   if (world.size == 1) return Group();
+  std::optional<EndsSoonAtStop> ends;
+  if (world.store_fd < 0) ends.emplace();
   return create(next_group_store(world, options.timeout_seconds), world.rank, world.size, options);
 }
 
@@ -345,6 +349,8 @@ std::string GroupInternals::describe_missing(const Group& group) {
 void GroupInternals::set_note(const Group& group, const std::string& text) {
   if (group.state_->backend) group.state_->backend->set_note(text);
 }
+
+double GroupInternals::timeout_seconds(const Group& group) { return group.state_->timeout_seconds; }
 
 int GroupInternals::next_number(const Group& group) { return group.state_->num_numbered++; }
 

@@ -29,6 +29,8 @@ struct GroupInternals {
   static std::string describe_missing(const Group& group);
   /// What all ranks read of this one should an exchange fail, after "rank 1 (pid 77) ", until it is set anew; "" for nothing.
   static void set_note(const Group& group, const std::string& text);
+  /// The longest that an exchange may take.
+  static double timeout_seconds(const Group& group);
   /// 0, 1, 2, ...: the same on all ranks, for things that all make in the same order.
   static int next_number(const Group& group);
 };

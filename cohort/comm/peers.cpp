@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -18,6 +19,8 @@
 
 namespace cohort {
 namespace {
+
+constexpr char kLoopback[] = "127.0.0.1";
 
 std::string name_space(const char* kind) {
   char target[64] = {};
@@ -31,21 +34,28 @@ std::string this_machine() {
   return boot + "/" + name_space("net") + "/" + name_space("pid");
 }
 
-/// COHORT_ADDRESS, or the first address of this host that is not a loopback one.
+/// The number of an address that other hosts may reach, "" of any other.
+std::string text_of(const ifaddrs& at) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (!at.ifa_addr || (at.ifa_flags & IFF_LOOPBACK) || !(at.ifa_flags & IFF_UP)) return "";
+  if (at.ifa_addr->sa_family == AF_INET)
+    return ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(at.ifa_addr)->sin_addr, text.data(), text.size());
+  if (at.ifa_addr->sa_family != AF_INET6) return "";
+  const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(at.ifa_addr)->sin6_addr;
+  return IN6_IS_ADDR_LINKLOCAL(&address) ? "" : ::inet_ntop(AF_INET6, &address, text.data(), text.size());
+}
+
+/// COHORT_ADDRESS, or the first address of this host that is not a loopback one: of IPv6 where it has no other.
 std::string this_address() {
   if (const char* given = std::getenv("COHORT_ADDRESS")) return given;
-  std::string address = "127.0.0.1";
   ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return address;
-  for (const ifaddrs* at = list; at; at = at->ifa_next) {
-    if (!at->ifa_addr || at->ifa_addr->sa_family != AF_INET || (at->ifa_flags & IFF_LOOPBACK) || !(at->ifa_flags & IFF_UP)) continue;
-    char text[INET_ADDRSTRLEN] = {};
-    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr, text, sizeof text);
-    address = text;
-    break;
-  }
+  if (::getifaddrs(&list) != 0) return kLoopback;
+  std::string four, six;
+  for (const ifaddrs* at = list; at; at = at->ifa_next)
+    if (const std::string text = text_of(*at); !text.empty())
+      if (std::string& first = text.find(':') == std::string::npos ? four : six; first.empty()) first = text;
   ::freeifaddrs(list);
-  return address;
+  return !four.empty() ? four : !six.empty() ? six : kLoopback;
 }
 
 std::string key_of(int rank) { return concat("cohort/peer/", rank); }
@@ -65,6 +75,11 @@ Peers Peers::exchange(c10d::Store& store, int rank, int size) {
            " left a record in the store that is not one of Cohort's; is another job using this store?");
     peers.peers_.push_back({lines[0], lines[1], static_cast<int>(*pid)});
   }
+  // Name spaces of processes may differ on one host, whose loopback address is then good enough.
+  const auto network_of = [](const Peer& peer) { return peer.machine.substr(0, peer.machine.rfind('/')); };
+  for (int peer = 0; peer < size; ++peer)
+    if (peers.peers_[peer].address == kLoopback && network_of(peers.peers_[peer]) != network_of(peers.peers_[peer == 0 ? size - 1 : 0]))
+      fail(ErrorCode::kEnvironment, "the host of rank ", peer, " has no address that others could reach; set COHORT_ADDRESS there");
   return peers;
 }
 
@@ -113,6 +128,6 @@ std::vector<int> Peers::pids() const {
   return pids;
 }
 
-std::string Peers::address_to_bind(int rank) const { return on_one_machine() ? "127.0.0.1" : peers_[rank].address; }
+std::string Peers::address_to_bind(int rank) const { return on_one_machine() ? kLoopback : peers_[rank].address; }
 
 }  // namespace cohort

@@ -80,9 +80,11 @@ class Host {
     came_[0] = true;
   }
 
-  int serve() {
+  int serve(const std::function<void(int)>& look) {
+    if (look) look(file_.fd);
     for (int missing = world_.size - 1; missing > 0;) {
       wait();
+      if (look) look(file_.fd);
       if (Clock::now() >= deadline_) fail_absent();
       accept_callers();
       std::erase_if(callers_, [&](Caller& caller) {
@@ -102,7 +104,7 @@ class Host {
   /// Until somebody calls or speaks, or a time is up.
   void wait() {
     std::vector<pollfd> sockets{{listener_.fd, POLLIN, 0}};
-    Clock::time_point until = deadline_;
+    Clock::time_point until = std::min(deadline_, Clock::now() + kBetweenLooks);
     for (const Caller& caller : callers_) {
       sockets.push_back({caller.socket.fd, POLLIN, 0});
       until = std::min(until, caller.until);
@@ -136,6 +138,7 @@ class Host {
   }
 
   static constexpr std::chrono::seconds kGreetingTime{5};
+  static constexpr std::chrono::milliseconds kBetweenLooks{50};
   static constexpr size_t kMaxCallers = 4096;
 
   const World& world_;
@@ -147,7 +150,7 @@ class Host {
   std::vector<Caller> callers_;
 };
 
-int join_rank_0(const World& world, Clock::time_point deadline) {
+int join_rank_0(const World& world, Clock::time_point deadline, const std::function<void(int)>& look) {
   sockaddr_un address;
   const socklen_t length = address_of(world, address);
   while (Clock::now() < deadline) {
@@ -164,6 +167,7 @@ int join_rank_0(const World& world, Clock::time_point deadline) {
                "' and did not answer rank ", world.rank, " in time; end it, or set MASTER_ADDR and MASTER_PORT");
       }
     }
+    if (look) look(-1);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   fail(ErrorCode::kEnvironment, "rank ", world.rank,
@@ -173,9 +177,9 @@ int join_rank_0(const World& world, Clock::time_point deadline) {
 
 }  // namespace
 
-int share_memory_file(const World& world, double timeout_seconds) {
+int share_memory_file(const World& world, double timeout_seconds, const std::function<void(int)>& look) {
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_seconds));
-  return world.rank == 0 ? Host(world, deadline).serve() : join_rank_0(world, deadline);
+  return world.rank == 0 ? Host(world, deadline).serve(look) : join_rank_0(world, deadline, look);
 }
 
 }  // namespace cohort

@@ -40,6 +40,8 @@ void SealedStore::set(const std::string& key, const std::vector<uint8_t>& value)
 std::vector<uint8_t> SealedStore::get_in_time(const std::string& name) {
   try {
     return store_->get(name);
+  } catch (const Error&) {
+    throw;
   } catch (const std::exception& error) {
     bool refused = false;
     try {
@@ -86,6 +88,8 @@ void check_same_secret(c10d::Store& store, int rank, const std::string& secret, 
   std::string proof;
   try {
     proof = text_of(store.get(kProofKey));
+  } catch (const Error&) {
+    throw;
   } catch (const std::exception& error) {
     fail(ErrorCode::kEnvironment, "rank ", rank, " waited for rank 0 at the store at ", place, ", which did not come in time [",
          first_line(error.what()), "]");

@@ -67,6 +67,8 @@ ServerMeeting meet_server(const World& world, c10d::Store& store, const std::str
   std::vector<uint8_t> bytes;
   try {
     bytes = store.get(key);
+  } catch (const Error&) {
+    throw;
   } catch (const std::exception& error) {
     fail(ErrorCode::kEnvironment, "rank ", world.rank, " heard nothing from rank ", serving_rank, " within ", timeout_seconds,
          " s: ", first_line(error.what()));

@@ -1,29 +1,42 @@
 #include "cohort/comm/rendezvous/store.h"
 
 #include <c10/util/Logging.h>
+#include <fcntl.h>
 #include <netdb.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "cohort/base/awake_timer.h"
 #include "cohort/base/fail.h"
+#include "cohort/base/files/file.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/rendezvous/local_rendezvous.h"
+#include "cohort/comm/rendezvous/patient_store.h"
+#include "cohort/comm/rendezvous/refusal.h"
 #include "cohort/comm/rendezvous/sealed_store.h"
 #include "cohort/world/job_token.h"
 
 namespace cohort {
 namespace {
+
+constexpr int kFirstPatienceMilliseconds = 200, kLongestPatienceMilliseconds = 3200;  // With an address that says nothing.
+constexpr std::chrono::milliseconds kBetweenTries{50};
+constexpr double kRefusalSeconds = 5;  // How long a rank that does not come waits for others to hear it.
 
 /// A socket that listens on `address`:`port` and on no other address.
 int listen_on(const std::string& address, int port) {
@@ -46,6 +59,47 @@ int listen_on(const std::string& address, int port) {
   }
   ::freeaddrinfo(found);
   fail(ErrorCode::kEnvironment, "rank 0 cannot listen on ", address, ":", port, ": ", std::strerror(error), "; choose another MASTER_PORT");
+}
+
+/// Whether somebody listens at one of these addresses; else `why` not.
+bool answers(const addrinfo* addresses, int patience_milliseconds, std::string& why) {
+  for (const addrinfo* at = addresses; at; at = at->ai_next) {
+    const UniqueDescriptor socket(::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at->ai_protocol));
+    int error = socket.get() < 0 ? errno : 0;
+    if (error == 0 && ::connect(socket.get(), at->ai_addr, at->ai_addrlen) != 0) error = errno;
+    if (error == EINPROGRESS) {
+      pollfd connecting{socket.get(), POLLOUT, 0};
+      socklen_t size = sizeof error;
+      if (::poll(&connecting, 1, patience_milliseconds) <= 0) error = ETIMEDOUT;
+      else ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+    if (error == 0) return true;
+    why = std::strerror(error);
+  }
+  return false;
+}
+
+/// Until rank 0 listens: a store's own client waits longer than it is told, and not for Ctrl-C.
+void await_listener(const World& world, AwakeTimer& timer, double timeout_seconds) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  StopWatch stop;
+  std::string why;
+  for (int patience = kFirstPatienceMilliseconds;; patience = std::min(2 * patience, kLongestPatienceMilliseconds)) {
+    addrinfo* found = nullptr;
+    const int status = ::getaddrinfo(world.master_address.c_str(), std::to_string(world.master_port).c_str(), &hints, &found);
+    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, [](addrinfo* each) {
+      if (each) ::freeaddrinfo(each);
+    });
+    if (status != 0) why = ::gai_strerror(status);
+    else if (answers(found, std::min(patience, static_cast<int>(1e3 * std::max(0.0, timeout_seconds - timer.seconds())) + 1), why)) return;
+    stop.check();
+    if (timer.seconds() > timeout_seconds)
+      fail(ErrorCode::kEnvironment, "rank ", world.rank, " cannot reach the store at ", world.master_address, ":", world.master_port,
+           " within ", timeout_seconds, " s: ", why);
+    std::this_thread::sleep_for(kBetweenTries);
+  }
 }
 
 /// While one lives, LibTorch does not write to stderr what it also throws, with the stack of each attempt. TORCH_CPP_LOG_LEVEL overrules
@@ -81,22 +135,35 @@ std::string required_token(const World& world, const std::string& place) {
   return token;
 }
 
+bool hosts_store(const World& world) { return meets_at_address(world) && world.rank == 0 && !world.agent_store; }
+
+std::chrono::milliseconds milliseconds_of(double seconds) { return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3)); }
+
 c10::intrusive_ptr<c10d::Store> tcp_store(const World& world, double timeout_seconds) {
   const std::string place = concat(world.master_address, ":", world.master_port), token = required_token(world, place);
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(world.master_port);
-  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1e3));
   options.waitWorkers = false;
-  options.isServer = world.rank == 0 && !world.agent_store;
+  options.isServer = hosts_store(world);
   if (options.isServer) options.masterListenFd = listen_on(world.master_address, world.master_port);
+  AwakeTimer timer;
+  if (!options.isServer) await_listener(world, timer, timeout_seconds);
+  const auto seconds_left = [&] { return std::max(1.0, timeout_seconds - timer.seconds()); };
+  options.timeout = milliseconds_of(seconds_left());
   try {
     const QuietConnecting quiet;
     auto store = c10::make_intrusive<c10d::TCPStore>(world.master_address, options);
+    store->setTimeout(milliseconds_of(seconds_left()));
     // One store may serve several attempts of a torchrun job, each with its own keys. Hydra gives a job no name that all hosts know.
     const bool named_alike = world.launcher != "mpich";
-    auto of_job = c10::make_intrusive<c10d::PrefixStore>("cohort/" + (named_alike ? world.job_id : world.launcher), store);
+    auto of_job = c10::make_intrusive<PatientStore>(
+        c10::make_intrusive<c10d::PrefixStore>("cohort/" + (named_alike ? world.job_id : world.launcher), store),
+        /*heeds_stop=*/true);
     check_same_secret(*of_job, world.rank, token, place);
-    return c10::make_intrusive<SealedStore>(of_job, token);
+    auto sealed = c10::make_intrusive<SealedStore>(of_job, token);
+    of_job->setTimeout(milliseconds_of(timeout_seconds));
+    of_job->set_look([store = sealed.get()] { check_refusal(*store); });  // Which lives as long as its part.
+    return sealed;
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -104,12 +171,39 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const World& world, double timeout_sec
   }
 }
 
-c10::intrusive_ptr<c10d::Store> file_store(int fd, int size, double timeout_seconds) {
+c10::intrusive_ptr<c10d::Store> file_store(int fd, int size, double timeout_seconds, bool heeds_stop) {
   // Opened anew for each access, as FileStore does with any path; only holders of the descriptor have this one.
-  auto store = c10::make_intrusive<c10d::FileStore>("/proc/self/fd/" + std::to_string(fd), size);
-  store->setTimeout(std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1e3)));
+  auto store =
+      c10::make_intrusive<PatientStore>(c10::make_intrusive<c10d::FileStore>("/proc/self/fd/" + std::to_string(fd), size), heeds_stop);
+  store->setTimeout(milliseconds_of(timeout_seconds));
+  store->set_look([here = store.get()] { check_refusal(*here); });
   return store;
 }
+
+/// A rank may run several programs one after the other, each with a job of its own: the n-th meets the n-th of the others.
+c10::intrusive_ptr<c10d::Store> inherited_store(const World& world, double timeout_seconds) {
+  auto store = file_store(world.store_fd, world.size, timeout_seconds, /*heeds_stop=*/false);
+  const int64_t number = store->add(concat("starts of rank ", world.rank), 1);
+  return c10::make_intrusive<c10d::PrefixStore>(concat("start-", number), store);
+}
+
+/// Rank 0 makes the file and looks at it while others come: one of them may say that it does not take part, and so may rank 0 (`begin`).
+c10::intrusive_ptr<c10d::Store> local_store(const World& world, double timeout_seconds,
+                                            const std::function<void(c10d::Store&)>& begin = {}) {
+  c10::intrusive_ptr<c10d::Store> store;
+  StopWatch stop;
+  const int fd = share_memory_file(world, timeout_seconds, [&](int file) {
+    stop.check();
+    if (file < 0) return;
+    const bool is_new = !store;
+    if (is_new) store = file_store(file, world.size, timeout_seconds, /*heeds_stop=*/true);
+    if (is_new && begin) begin(*store);
+    if (!begin) check_refusal(*store);
+  });
+  return store ? store : file_store(fd, world.size, timeout_seconds, /*heeds_stop=*/true);
+}
+
+std::atomic<bool> has_met{false};  // This process has begun to meet the other ranks.
 
 /// The stores of the jobs whose ranks this process is: one, but for ranks as threads.
 class JobStores {
@@ -178,12 +272,32 @@ c10::intrusive_ptr<c10d::Store> next_group_store(const World& world, double time
 
 c10::intrusive_ptr<c10d::Store> make_store(const World& world, double timeout_seconds) {
   if (world.size == 1) return c10::make_intrusive<c10d::HashStore>();
-  if (world.store_fd >= 0) return file_store(world.store_fd, world.size, timeout_seconds);
+  has_met = true;
+  if (world.store_fd >= 0) return inherited_store(world, timeout_seconds);
   if (meets_at_address(world)) return tcp_store(world, timeout_seconds);
-  if (world.local_size == world.size) return file_store(share_memory_file(world, timeout_seconds), world.size, timeout_seconds);
+  if (world.local_size == world.size) return local_store(world, timeout_seconds);
   fail(ErrorCode::kEnvironment, world.launcher, " started ", world.size,
        " ranks on several hosts and named no meeting point: set MASTER_ADDR to an address "
        "of rank 0's host and MASTER_PORT to a free port (mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 ...)");
+}
+
+void tell_refusal(const World& world, ErrorCode code, const std::string& text) noexcept try {
+  // Of ranks that Cohort started the launcher ends the others.
+  if (world.size == 1 || world.store_fd >= 0 || has_met.exchange(true) || code == ErrorCode::kInterrupted) return;
+  const auto leave = [&](c10d::Store& store) { leave_refusal(store, code, text); };
+  if (!meets_at_address(world)) {
+    if (world.local_size != world.size) return;
+    const auto store = local_store(world, kRefusalSeconds, leave);
+    if (world.rank != 0) leave(*store);
+    return;
+  }
+  const auto store = tcp_store(world, kRefusalSeconds);
+  leave(*store);
+  StopWatch stop;
+  for (AwakeTimer timer; hosts_store(world) && timer.seconds() < kRefusalSeconds && num_heard_refusal(*store) < world.size; stop.check())
+    std::this_thread::sleep_for(kBetweenTries);
+} catch (const std::exception&) {
+  // They are not there, or do not want to hear it.
 }
 
 }  // namespace cohort

@@ -17,7 +17,8 @@ namespace cohort {
 ///    (TCPStore by itself would listen on every address). Ranks with a token (world/job_token.h) use it sealed (sealed_store.h); ranks on
 ///    several hosts must have one;
 ///  * mpirun or srun on one host without MASTER_ADDR: rank 0 hands a memory file to the others over a UNIX socket that checks the user.
-/// Blocks until the store answers; Error(kEnvironment) naming the address after `timeout_seconds`.
+/// Blocks until the store answers; Error(kEnvironment) naming the address after `timeout_seconds`, Error(kInterrupted) after a stop signal,
+/// the error of a rank that has said that it does not come. So do its waits.
 COHORT_PROGRAM_API c10::intrusive_ptr<c10d::Store> make_store(const World& world, double timeout_seconds);
 
 /// A part of the job's store for the next group of all its ranks. The store is made by the first call and kept until the process ends (rank

@@ -106,9 +106,12 @@ std::unique_ptr<study::TrialRunner> make_study_runner(const study::StudySpec& sp
 
 int run_study(const study::StudySpec& spec, const StudyWorkload& workload, const World& world, const StudyRunOptions& options) {
   catch_stop_signals();
+  std::optional<EndsSoonAtStop> ends;
+  if (!options.listener && world.size > 1) ends.emplace();
   Meeting meeting = options.listener  ? meet_after_fork(*options.listener, world.rank)
                     : world.size == 1 ? meeting_of(MessageListener::for_forks())
                                       : meet_over_store(world, options.timeout);
+  ends.reset();
   // Ranks of this program's own come, or their launcher says why not.
   const double join_seconds = options.listener ? std::max(options.timeout, 60.0) : options.timeout;
   const MessageLimits limits{.silence_seconds = options.timeout};
@@ -129,7 +132,9 @@ int run_study(const study::StudySpec& spec, const StudyWorkload& workload, const
   try {
     MessageClient link(meeting.endpoint, meeting.secret,
                        {.name = concat("rank ", world.rank), .server_name = "rank 0, which holds the study,", .limits = limits});
+    if (!options.listener && world.size > 1) ends.emplace();
     link.connect(join_seconds);
+    ends.reset();
     StudyWorker worker(
         spec, world, {.backend = options.backend, .timeout = options.timeout},
         [&](const Group& team, std::function<bool()> stop) {
