@@ -6,22 +6,36 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <utility>
 
 #include "cohort/base/files/file.h"
 
 namespace cohort {
+namespace {
+
+std::atomic<int64_t> num_calls{0};
+
+template <typename Result>
+Result counted(Result result) {
+  ++num_calls;
+  return result;
+}
+
+}  // namespace
+
+int64_t num_file_calls() { return num_calls; }
 
 int CheckpointIo::create(const std::string& path) { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); }
 int CheckpointIo::open_folder(const std::string& path) { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }
-long CheckpointIo::write(int descriptor, const void* data, size_t size) { return ::write(descriptor, data, size); }
-int CheckpointIo::sync(int descriptor) { return ::fsync(descriptor); }
+long CheckpointIo::write(int descriptor, const void* data, size_t size) { return counted(::write(descriptor, data, size)); }
+int CheckpointIo::sync(int descriptor) { return counted(::fsync(descriptor)); }
 int CheckpointIo::close(int descriptor) { return ::close(descriptor); }
-int CheckpointIo::rename(const std::string& from, const std::string& to) { return ::rename(from.c_str(), to.c_str()); }
+int CheckpointIo::rename(const std::string& from, const std::string& to) { return counted(::rename(from.c_str(), to.c_str())); }
 int CheckpointIo::make_folder(const std::string& path) { return ::mkdir(path.c_str(), 0777); }
 int CheckpointIo::symlink(const std::string& target, const std::string& path) { return ::symlink(target.c_str(), path.c_str()); }
-int CheckpointIo::unlink(const std::string& path) { return ::unlink(path.c_str()); }
+int CheckpointIo::unlink(const std::string& path) { return counted(::unlink(path.c_str())); }
 int CheckpointIo::remove_folder(const std::string& path) { return ::rmdir(path.c_str()); }
 
 int CheckpointIo::status(const std::string& path, FileStatus* status) {

@@ -40,6 +40,9 @@ class CheckpointIo {
 /// The real file system.
 CheckpointIo& posix_io();
 
+/// How many calls that write, sync, rename or remove have ended in this process: whether a save gets on. Any thread.
+int64_t num_file_calls();
+
 // The same with retries on EINTR; Error(kFailed) naming action, path and cause otherwise.
 namespace checked {
 

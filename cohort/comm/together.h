@@ -1,7 +1,9 @@
 #pragma once
 // What each rank does for itself and may fail at: all go on, or none.
 
+#include <cstdint>
 #include <exception>
+#include <functional>
 #include <string>
 
 #include "cohort/base/fail.h"
@@ -24,5 +26,11 @@ void together(Group& group, const std::string& what, Part part) {
   for (const std::string& text : group.all_gather_text(failure, what))
     if (!text.empty()) throw Error(static_cast<ErrorCode>(text[0] - '0'), text.substr(1));
 }
+
+/// The same for a part that may take longer than any exchange may, on a slow disk: it runs in a thread, while the ranks tell one another
+/// once a second whether they are done. `progress` is called now and then meanwhile: what it returns changes while the part gets on; a rank
+/// that does not for kLongestPartSeconds ends its process.
+void together_patiently(Group& group, const std::string& what, const std::function<void()>& part, const std::function<int64_t()>& progress);
+inline constexpr double kLongestPartSeconds = 600;
 
 }  // namespace cohort

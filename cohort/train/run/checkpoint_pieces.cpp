@@ -6,9 +6,11 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/checkpoint/checkpoint.h"
+#include "cohort/checkpoint/io.h"
 #include "cohort/comm/together.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/parallel/tensor_alias.h"
+#include "cohort/world/status.h"
 
 namespace cohort {
 
@@ -21,6 +23,24 @@ std::vector<FlatPiece> buffer_pieces(const torch::nn::Module& module) {
   return pieces;
 }
 
+namespace {
+
+/// Of a part that is done by the disk: nobody's time is up while that gets on.
+void write_together(Group& group, const std::string& what, const std::function<void()>& part) {
+  struct Saving {
+    Saving() { note_saving(1); }
+    ~Saving() { note_saving(0); }
+  };
+  const Saving saving;
+  together_patiently(group, what, part, [] {
+    const int64_t calls = num_file_calls();
+    note_saving(1 + calls);
+    return calls;
+  });
+}
+
+}  // namespace
+
 std::string write_checkpoint(Group& group, const ParameterPlaces& places, const CheckpointContent& content, const std::string& what) {
   at::NoGradGuard no_grad;
   const std::string nonce = group.all_gather_text(std::to_string(::getpid()), "the name of the checkpoint").front();
@@ -28,24 +48,31 @@ std::string write_checkpoint(Group& group, const ParameterPlaces& places, const 
   const bool first = group.rank() == 0;
   std::string path, shard;
   std::vector<FlatPiece> mine;
-  together(group, what, [&] { mine = content.mine(); });  // What cannot be saved leaves no folder.
+  Json state;
+  together(group, what, [&] {  // What cannot be saved leaves no folder.
+    mine = content.mine();
+    if (first) state = content.state();
+  });
   try {
-    together(group, what, [&] {
+    write_together(group, what, [&] {
       if (first) writer.begin();
     });
+    std::vector<std::vector<char>> scratch;
+    std::vector<TensorPiece> pieces;
     together(group, what, [&] {
       for (FlatPiece& piece : mine) piece.values = piece.values.cpu();
-      std::vector<std::vector<char>> scratch;
-      const std::vector<TensorPiece> pieces = places.to_save(mine, scratch);
+      pieces = places.to_save(mine, scratch);
+    });
+    write_together(group, what, [&] {
       if (!pieces.empty()) shard = to_json(writer.write_shard(group.rank(), pieces)).dump();
     });
     const std::vector<std::string> shards = group.all_gather_text(shard, "the parts of the checkpoint");
-    together(group, what, [&] {
+    write_together(group, what, [&] {
       if (!first) return;
       std::vector<ShardInfo> parts;
       for (const std::string& text : shards)
         if (!text.empty()) parts.push_back(shard_from_json(Json::parse(text)));
-      path = writer.commit(parts, content.state(), content.num_kept, content.best_step);
+      path = writer.commit(parts, state, content.num_kept, content.best_step);
     });
   } catch (...) {
     if (first) writer.abandon();
