@@ -25,6 +25,7 @@
 #include "cohort/cli/verb.h"
 #include "cohort/comm/shm/memory_count.h"
 #include "cohort/job/settings/option_rules.h"
+#include "cohort/world/process.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {
@@ -56,7 +57,7 @@ std::vector<std::string> ladder_words(const Job& job) {
 /// In the child; does not return.
 [[noreturn]] void become_ladder(const std::vector<std::string>& words) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
+  end_at_stop_signals();
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -68,7 +69,7 @@ std::vector<std::string> ladder_words(const Job& job) {
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   ::setenv(kStartedAgain, "1", 1);
-  ::execv("/proc/self/exe", argv.data());
+  ::execv(program_path().c_str(), argv.data());
   ::_exit(127);
 }
 

@@ -48,6 +48,7 @@ struct Outcome {
   int code = -1;
   std::string out, err, threads, folder;  ///< folder: where the run went, "" where nowhere.
   std::string weights;                    ///< All files of tensors of the newest checkpoint.
+  std::string written;                    ///< The run's config.toml.
   int num_checkpoints = 0;
   std::vector<Json> lines;  ///< Of metrics.jsonl.
 
@@ -63,6 +64,7 @@ Outcome read_outcome(const fs::path& folder, int code) {
   fs::path checkpoint;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
+    if (name == "config.toml") outcome.written = read_all(entry.path());
     if (name == "metrics.jsonl") {
       outcome.folder = entry.path().parent_path().filename().string();
       std::istringstream lines(read_all(entry.path()));
@@ -149,6 +151,8 @@ std::string teacher_run(const std::string& pictures = kPictures) {
 std::string weights(const Outcome& o) { return o.weights; }
 std::string exit_code(const Outcome& o) { return std::to_string(o.code); }
 std::string threads(const Outcome& o) { return o.threads; }
+/// What it is for is shown by world/launch_test.cpp.
+std::string written_grace(const Outcome& o) { return o.written.substr(std::min(o.written.find("grace"), o.written.size()), 11); }
 std::string folder_name(const Outcome& o) { return o.folder == "r" ? "r" : "a name by date"; }
 std::string num_checkpoints(const Outcome& o) { return std::to_string(o.num_checkpoints); }
 std::string standard_output(const Outcome& o) { return o.out.starts_with("{") ? "lines of JSON" : "none"; }
@@ -268,6 +272,7 @@ std::vector<Case> setting_cases() {
       {"threads", "2", {}, {alone}, threads},
       {"bucket-bytes", "64", {alone, two, alone + " --layout tp=2"}, {two + " --layout zero=3 --memory-limit 1000000000"}, ranks},
       {"timeout", "0.3", {alone}, {two + " --inject pause:1:1.5"}, exit_code},
+      {"grace", "0.3", {alone}, {two}, written_grace},
       {"global-batch", "24", {}, {alone}, weights},
       {"batch-schedule",
        "1:2",

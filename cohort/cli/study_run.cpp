@@ -121,8 +121,8 @@ int study_run(const Arguments& arguments) {
   if (workers == 1) return guarded(world, [&](const World& rank) { return run_study(spec, workload, rank, options); });
   MessageListener listener = MessageListener::for_forks();
   options.listener = &listener;
-  const int code =
-      run_ranks({.num_ranks = workers, .counts_steps = false}, [&](const World& rank) { return run_study(spec, workload, rank, options); });
+  const int code = run_ranks({.num_ranks = workers, .stop_seconds = number_option(arguments, "grace", 30, 0.1), .counts_steps = false},
+                             [&](const World& rank) { return run_study(spec, workload, rank, options); });
   if (code == static_cast<int>(ErrorCode::kEnvironment)) log_info(concat("the same command goes on with ", options.folder));
   return code;
 }

@@ -195,7 +195,7 @@ int run_train(const Arguments& given) {
   }
   find_forecast(arguments, job, world_here, profile, options);
   if (is_alone && stop_requested()) {
-    log_info("interrupted before the first step; nothing was saved");
+    log_info(kStoppedBeforeFirstStep);
     return static_cast<int>(ErrorCode::kInterrupted);
   }
   std::string failure;

@@ -70,6 +70,7 @@ struct Config {
   std::string remedy;                           ///< sync=async and stale: against stale gradients (remedy.h).
   std::string virtual_time;                     ///< Workers under a simulated clock (virtual_spec.h); empty: real ones.
   double timeout = 60.0;                        ///< Seconds any exchange may take.
+  double grace = 30.0;                          ///< Seconds that ranks may take to stop, besides what saving takes.
   std::string inject;                           ///< slow:RANK:FACTOR, pause:RANK:SECONDS, kill:RANK:STEP; several joined by ','.
   int64_t bucket_bytes = 0;                     ///< 0: the default of DataParallel.
   int64_t memory_limit = 0;

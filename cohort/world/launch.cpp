@@ -111,7 +111,8 @@ Launched launch(const LaunchOptions& options, bool ours) {
       const std::string why = std::strerror(errno);
       supervisor->kill_all();
       ::close(store_fd);
-      fail(ErrorCode::kEnvironment, "could not start rank ", rank, " of ", options.num_ranks, ": ", why);
+      fail(ErrorCode::kEnvironment, "could not start rank ", rank, " of ", options.num_ranks, ": ", why,
+           "; look at ulimit -u, and at pids.max of the container");
     }
     if (pid == 0) {
       become_rank(launcher, supervisor->signals_before());
@@ -148,6 +149,10 @@ int guarded(const World& world, const std::function<int(const World&)>& body, st
   end_uncaught_errors_well(world);
   if (world.status_fd >= 0) count_steps(StatusPage::open(::dup(world.status_fd), world.size)[world.rank]);
   const auto failed = [&](int code, const std::string& text) {
+    if (code == static_cast<int>(ErrorCode::kInterrupted)) {
+      if (world.status_fd < 0) log_info(text);
+      return code;
+    }
     if (failure) *failure = text;
     if (report_to_launcher(world.status_fd, world.rank, world.size, code, text)) return code;
     const auto print = [&] { log_failure(code, text); };
@@ -162,7 +167,8 @@ int guarded(const World& world, const std::function<int(const World&)>& body, st
   } catch (const std::bad_alloc&) {
     return failed(1, name_settings("out of memory: an allocation was refused; use a smaller --global-batch, more workers or --accumulate"));
   } catch (const std::exception& error) {
-    return failed(1, sentence_of(error));
+    const Ending ending = ending_of(error);
+    return failed(ending.code, ending.text);
   }
 }
 
@@ -208,6 +214,7 @@ int run_program(const LaunchOptions& options, const std::vector<std::string>& ar
                                                                   {"ROLE_WORLD_SIZE", size},
                                                                   {"MASTER_ADDR", "127.0.0.1"},
                                                                   {"MASTER_PORT", port},
+                                                                  {"COHORT_LAUNCHER", std::to_string(::getppid())},
                                                                   {"COHORT_STORE_FD", std::to_string(here.store_fd)},
                                                                   {"COHORT_STATUS_FD", std::to_string(here.status_fd)}})
     ::setenv(name, value.c_str(), 1);

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -101,6 +102,80 @@ TEST_CASE("ranks that ignore the signal are ended after the limit") {
   });
   CHECK(code == 130);
   CHECK(Clock::now() - start < std::chrono::seconds(5));
+}
+
+TEST_CASE("what else asks ranks to stop, and what was to be ignored does not") {
+  const Quiet quiet;
+  const pid_t launcher = ::getpid();
+  // Of a program that was started in the background or under nohup.
+  struct Row {
+    int signal;
+    bool is_ignored;
+    int code;
+  };
+  for (const auto& [signal, is_ignored, code] :
+       {Row{SIGINT, true, 0}, Row{SIGHUP, true, 0}, Row{SIGHUP, false, 130}, Row{SIGUSR1, false, 130}, Row{SIGUSR2, false, 130}}) {
+    CAPTURE(signal);
+    const auto before = ::signal(signal, is_ignored ? SIG_IGN : SIG_DFL);
+    CHECK(run_ranks({.num_ranks = 2}, [launcher, number = signal](const World& world) {
+            catch_stop_signals();
+            if (world.rank == 0) ::kill(launcher, number), ::raise(number);
+            for (int i = 0; i < 60 && !stop_requested(); ++i) sleep_ms(5);
+            return stop_requested() ? 130 : 0;
+          }) == code);
+    ::signal(signal, before);
+  }
+}
+
+TEST_CASE("a rank that writes a checkpoint is not killed for that it does not stop") {
+  const Quiet quiet;
+  Shared& shared = Shared::make();
+  const pid_t launcher = ::getpid();
+  const int code = run_ranks({.num_ranks = 2, .stop_seconds = 0.2}, [&](const World& world) {
+    ::signal(SIGTERM, SIG_IGN);
+    if (world.rank == 0) note_saving(1), ::kill(launcher, SIGTERM);
+    sleep_ms(700);
+    ++shared.values[world.rank];
+    if (world.rank == 0) note_saving(0);
+    for (;;) ::pause();
+    return 0;
+  });
+  CHECK(code == 130);
+  CHECK(shared.values[0] == 1);
+  CHECK(shared.values[1] == 1);
+}
+
+TEST_CASE("Ctrl-Z stops the ranks with their launcher, and what wakes it wakes them") {
+  const Quiet quiet;
+  Shared& shared = Shared::make();
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    ::setpgid(0, 0);
+    ::_exit(run_ranks({.num_ranks = 2}, [&](const World& world) {
+      catch_stop_signals();
+      while (!stop_requested()) ++shared.values[world.rank], sleep_ms(2);
+      return 130;
+    }));
+  }
+  const auto moves = [&] {
+    const int before[] = {shared.values[0], shared.values[1]};
+    for (int i = 0; i < 100 && (shared.values[0] == before[0] || shared.values[1] == before[1]); ++i) sleep_ms(10);
+    return shared.values[0] > before[0] && shared.values[1] > before[1];
+  };
+  CHECK(moves());
+  ::kill(launcher, SIGTSTP);
+  int status = 0;
+  CHECK(::waitpid(launcher, &status, WUNTRACED) == launcher);
+  CHECK(WIFSTOPPED(status));
+  sleep_ms(20);
+  const int at = shared.values[0] + shared.values[1];
+  sleep_ms(50);
+  CHECK(shared.values[0] + shared.values[1] == at);
+  ::kill(launcher, SIGCONT);
+  CHECK(moves());
+  ::kill(launcher, SIGTERM);
+  CHECK(::waitpid(launcher, &status, 0) == launcher);
+  CHECK(WEXITSTATUS(status) == 130);
 }
 
 TEST_CASE("a program that is not there is bad input") {

@@ -1,11 +1,17 @@
 #pragma once
 // What the system says of a process.
 
+#include <string>
+
 namespace cohort {
 
 /// State letter of process `pid` in /proc: 'R', 'S', 'D' alive; 'T' stopped; 'Z' ended and not yet waited for; 'X' gone. kill(pid, 0) would
 /// call a zombie alive. A killed process is 'Z' as soon as its main thread has left the memory, not only when that has been taken down.
 /// Not for kernel threads.
 char process_state(int pid);
+
+/// The file of this program, to start it again: under this name `top` and `pgrep` know the process, while /proc/self/exe, which is what is
+/// left where the file is gone, would make it "exe".
+std::string program_path();
 
 }  // namespace cohort

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <new>
 #include <utility>
 
@@ -50,6 +51,27 @@ StatusPage::~StatusPage() {
   if (!ranks_) return;
   ::munmap(ranks_, sizeof(RankStatus) * static_cast<size_t>(num_ranks_));
   ::close(fd_);
+}
+
+namespace {
+
+std::mutex own_mutex;
+int own_fd = -1, own_rank = 0, own_num_ranks = 1;
+StatusPage own_page;
+
+}  // namespace
+
+void set_own_status(int fd, int rank, int num_ranks) {
+  const std::lock_guard<std::mutex> lock(own_mutex);
+  if (fd != own_fd) own_page = StatusPage();
+  own_fd = fd, own_rank = rank, own_num_ranks = num_ranks;
+}
+
+void note_saving(int64_t progress) {
+  const std::lock_guard<std::mutex> lock(own_mutex);
+  if (own_fd < 0) return;
+  if (!own_page) own_page = StatusPage::open(::dup(own_fd), own_num_ranks);
+  own_page[own_rank].saving = progress;
 }
 
 void count_steps(RankStatus& status) {

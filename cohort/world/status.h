@@ -15,6 +15,7 @@ struct RankStatus {
   std::atomic<int32_t> error_code{0};           ///< ErrorCode of the failure in `message`, 0 for none.
   std::atomic<int64_t> last_step{kCountsNone};  ///< Last completed step of this run (counted from 1), -1 before training.
   std::atomic<int32_t> secondary{0};            ///< 1: this rank failed because another one did.
+  std::atomic<int64_t> saving{0};               ///< While it writes a checkpoint: 1 and how many file calls of it have ended; else 0.
   char message[1996] = {};                      ///< Zero-terminated; complete once error_code is set.
 };
 
@@ -44,6 +45,11 @@ class StatusPage {
 
 /// From now on this rank says how far it has trained.
 void count_steps(RankStatus& status);
+
+/// That this process writes a checkpoint: `progress` is another number after each step of that, from 1 on; 0: it is done. For the launcher,
+/// where there is one of ours (`fd`, as world_from_environment() found it).
+void note_saving(int64_t progress);
+void set_own_status(int fd, int rank, int num_ranks);
 
 /// Records a failure for the launcher to print; a message that is too long is cut behind a word and ends with "...".
 void report_failure(RankStatus& status, int error_code, const std::string& message, bool secondary);

@@ -1,36 +1,86 @@
 #include "cohort/world/stop.h"
 
-#include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <mutex>
 
 namespace cohort {
 namespace {
+
 std::atomic<bool> stop{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "the signal handler writes it");
+std::atomic<int> num_waits{0};
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free, "the signal handler uses them");
+
+void on_stop(int) {
+  stop = true;
+  if (num_waits > 0) ::alarm(1);
+}
+
+[[noreturn]] void end_now(int) {
+  static constexpr char kBegin[] = "cohort: ";
+  char line[sizeof kBegin + sizeof kStoppedBeforeFirstStep];
+  size_t size = 0;
+  for (const char* at = kBegin; *at; ++at) line[size++] = *at;
+  for (const char* at = kStoppedBeforeFirstStep; *at; ++at) line[size++] = *at;
+  line[size++] = '\n';
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line, size);
+  ::_exit(130);
+}
+
+void (*handler_of(int signal))(int) {
+  struct sigaction now{};
+  return ::sigaction(signal, nullptr, &now) == 0 ? now.sa_handler : SIG_DFL;
+}
 
 void catch_signals(int flags) {
   struct sigaction action{};
-  action.sa_handler = [](int) { stop = true; };
+  action.sa_handler = on_stop;
   action.sa_flags = SA_RESTART | flags;
   sigemptyset(&action.sa_mask);
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
-  // Under nohup a terminal that goes away is to change nothing.
-  struct sigaction before{};
-  if (::sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);
+  for (const int signal : stop_signals()) ::sigaction(signal, &action, nullptr);
   // A file that reaches the limit of its size (ulimit -f) is an error of that write, as a full disk is.
   ::signal(SIGXFSZ, SIG_IGN);
 }
 
+std::mutex alarm_mutex;
+struct sigaction alarm_before{};
+
 }  // namespace
+
+std::vector<int> stop_signals() {
+  std::vector<int> signals = {SIGTERM};
+  for (const int signal : {SIGINT, SIGHUP})
+    if (handler_of(signal) != SIG_IGN) signals.push_back(signal);
+  for (const int signal : {SIGUSR1, SIGUSR2})
+    if (const auto handler = handler_of(signal); handler == SIG_DFL || handler == on_stop) signals.push_back(signal);
+  return signals;
+}
 
 void catch_stop_signals() { catch_signals(0); }
 void catch_first_stop_signal() { catch_signals(static_cast<int>(SA_RESETHAND)); }
 void end_at_stop_signals() {
-  for (const int signal : {SIGINT, SIGTERM}) ::signal(signal, SIG_DFL);
+  for (const int signal : stop_signals()) ::signal(signal, SIG_DFL);
 }
 bool stop_requested() { return stop.load(std::memory_order_relaxed); }
 void request_stop() { stop = true; }
+
+EndsSoonAtStop::EndsSoonAtStop() {
+  const std::lock_guard<std::mutex> lock(alarm_mutex);
+  if (num_waits == 0) {
+    struct sigaction action{};
+    action.sa_handler = end_now;
+    ::sigaction(SIGALRM, &action, &alarm_before);
+  }
+  ++num_waits;
+  if (stop) ::alarm(1);
+}
+
+EndsSoonAtStop::~EndsSoonAtStop() {
+  const std::lock_guard<std::mutex> lock(alarm_mutex);
+  if (--num_waits > 0) return;
+  if (stop) ::alarm(0);
+  ::sigaction(SIGALRM, &alarm_before, nullptr);
+}
 
 }  // namespace cohort

@@ -5,12 +5,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <utility>
 
-#include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/world/process.h"
@@ -19,7 +17,7 @@
 namespace cohort {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+constexpr double kLongestFileCallSeconds = 600;
 
 int64_t counter_in_file(const std::string& path, const std::string& key) {
   std::ifstream file(path);
@@ -45,10 +43,11 @@ int64_t num_oom_kills() {
 Supervisor::Supervisor(const StatusPage& status, Limits limits)
     : status_(status), limits_(std::move(limits)), oom_kills_before_(num_oom_kills()) {
   sigemptyset(&signals_);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&signals_, signal);
-  // Under nohup a terminal that goes away is to change nothing; a signal that is blocked would come in spite of being ignored.
-  struct sigaction hang_up{};
-  if (::sigaction(SIGHUP, nullptr, &hang_up) == 0 && hang_up.sa_handler == SIG_IGN) sigdelset(&signals_, SIGHUP);
+  sigaddset(&signals_, SIGCHLD);
+  // Not what is ignored: a signal that is blocked would come in spite of that.
+  for (const int signal : stop_signals()) sigaddset(&signals_, signal);
+  struct sigaction stop{};
+  if (::sigaction(SIGTSTP, nullptr, &stop) == 0 && stop.sa_handler != SIG_IGN) sigaddset(&signals_, SIGTSTP);
   ::sigprocmask(SIG_BLOCK, &signals_, &signals_before_);
 }
 
@@ -68,6 +67,48 @@ bool Supervisor::all_ended() const {
 void Supervisor::reap() {
   for (Rank& rank : ranks_)
     if (!rank.ended && ::waitpid(rank.pid, &rank.wait_status, WNOHANG) == rank.pid) rank.ended = true, rank.place = num_ended_++;
+  if (::getpid() == 1) reap_orphans();
+}
+
+/// The first process of a container is the parent of all who have lost theirs.
+void Supervisor::reap_orphans() {
+  for (siginfo_t info{}; ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0; info = {}) {
+    if (std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return rank.pid == info.si_pid; })) return;
+    ::waitpid(info.si_pid, nullptr, WNOHANG);
+  }
+}
+
+/// Ctrl-Z: ranks have process groups of their own, so the terminal stops this process alone. Where nobody could wake it, it is not stopped.
+void Supervisor::sleep_with_ranks() {
+  signal_all(SIGSTOP);
+  sigset_t sleep;
+  sigemptyset(&sleep);
+  sigaddset(&sleep, SIGTSTP);
+  ::kill(::getpid(), SIGTSTP);
+  ::sigprocmask(SIG_UNBLOCK, &sleep, nullptr);
+  ::sigprocmask(SIG_BLOCK, &sleep, nullptr);
+  signal_all(SIGCONT);
+}
+
+/// Whether a rank writes a checkpoint and gets on with it.
+bool Supervisor::is_saving() {
+  bool saves = false;
+  for (Rank& rank : ranks_) {
+    const int64_t now = rank.ended ? 0 : status_[rank.rank].saving.load();
+    if (now != rank.saved) rank.since_progress.restart();
+    rank.saved = now;
+    saves = saves || (now != 0 && rank.since_progress.seconds() < kLongestFileCallSeconds);
+  }
+  return saves;
+}
+
+/// After a stop was asked for; whether the ranks have had their time for it.
+bool Supervisor::is_late(AwakeTimer& since_stop) {
+  if (is_saving()) since_stop.restart(), says_saving_ = true;
+  if (since_stop.seconds() <= limits_.stop_seconds) return false;
+  log_error(
+      concat("ranks did not stop within ", limits_.stop_seconds, " s", says_saving_ ? " after their checkpoint" : "", "; killed them"));
+  return true;
 }
 
 void Supervisor::signal_all(int signal) {
@@ -182,40 +223,37 @@ std::string Supervisor::how_others_ended(const Rank& cause) const {
   return ranks_.size() > num_left + 1 ? text + "; the other ranks were ended" : text;
 }
 
+/// Stop signals and Ctrl-Z; whether all is to end at once.
+bool Supervisor::heed(int signal, AwakeTimer& since_stop) {
+  if (signal == SIGTSTP) return sleep_with_ranks(), false;
+  if (signal < 0 || signal == SIGCHLD) return false;
+  if (interrupted_) return true;
+  interrupted_ = true;
+  since_stop.restart();
+  const bool in_steps = std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return counts_steps(rank); });
+  log_info(in_steps ? "stopping after this step; once more to stop at once" : "told the ranks to stop; once more to stop at once");
+  signal_all(SIGTERM);  // Not SIGINT: a program that was started in the background may ignore that.
+  return false;
+}
+
 int Supervisor::wait() {
   bool failed = false;
-  Clock::time_point interrupted_at, failed_at;
+  AwakeTimer since_stop, since_failure;
   std::string stopped_ranks;
   if (stop_requested()) ::kill(::getpid(), SIGTERM);  // One came before the signals were blocked here.
   for (reap(); !all_ended(); reap()) {
     tell_losses();
     const Rank* cause = first_cause();
-    if ((cause || server_has_ended()) && !failed) failed = true, failed_at = Clock::now();
-    if (failed && seconds_since(failed_at) > limits_.grace_seconds) {
+    if ((cause || server_has_ended()) && !failed) failed = true, since_failure.restart();
+    if (failed && since_failure.seconds() > limits_.grace_seconds) {
       for (const Rank& rank : ranks_)
         if (!rank.ended && process_state(rank.pid) == 'T')
           stopped_ranks += concat("; rank ", rank.rank, " (pid ", rank.pid, ") was stopped (SIGSTOP)", when_of(rank));
-      kill_all();
       break;
     }
-    if (interrupted_ && seconds_since(interrupted_at) > limits_.stop_seconds) {
-      log_error(concat("ranks did not stop within ", limits_.stop_seconds, " s; killed them"));
-      kill_all();
-      break;
-    }
+    if (interrupted_ && is_late(since_stop)) break;
     const timespec poll{0, 100'000'000};
-    const int signal = ::sigtimedwait(&signals_, nullptr, &poll);
-    if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) {
-      if (interrupted_) {
-        kill_all();
-        break;
-      }
-      interrupted_ = true;
-      interrupted_at = Clock::now();
-      const bool in_steps = std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return counts_steps(rank); });
-      log_info(in_steps ? "stopping after this step; once more to stop at once" : "told the ranks to stop; once more to stop at once");
-      signal_all(SIGTERM);  // Not SIGINT: a program that was started in the background may ignore that.
-    }
+    if (heed(::sigtimedwait(&signals_, nullptr, &poll), since_stop)) break;
   }
   kill_all();
   const Rank* cause = first_cause();

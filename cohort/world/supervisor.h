@@ -1,5 +1,6 @@
 #pragma once
-// Watches the ranks of one job from their parent: waits, passes Ctrl-C on, names the rank that failed first, ends the others. Torch-free.
+// Watches the ranks of one job from their parent: waits, passes Ctrl-C and Ctrl-Z on, names the rank that failed first, ends the others.
+// Torch-free.
 
 #include <signal.h>
 #include <sys/types.h>
@@ -7,17 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/awake_timer.h"
 #include "cohort/world/status.h"
 
 namespace cohort {
 
-/// Blocks SIGINT, SIGTERM and SIGCHLD of the calling thread for its lifetime and reads them itself. One thread.
+/// Blocks stop_signals(), SIGTSTP and SIGCHLD of the calling thread for its lifetime and reads them itself. One thread.
 class Supervisor {
  public:
   struct Limits {
-    double grace_seconds, stop_seconds;
-    std::vector<int> needed_ranks;  ///< Not empty: all ranks but these may be killed, and the job goes on; it ends with rank 0.
-    bool counts_steps = true;       ///< Else what is said of a rank's end names no step, as with a rank that has never reported one.
+    double grace_seconds, stop_seconds;  ///< While a rank writes a checkpoint the latter does not count.
+    std::vector<int> needed_ranks;       ///< Not empty: all ranks but these may be killed, and the job goes on; it ends with rank 0.
+    bool counts_steps = true;            ///< Else what is said of a rank's end names no step, as with a rank that has never reported one.
   };
   Supervisor(const StatusPage& status, Limits limits);
   ~Supervisor();
@@ -39,10 +41,17 @@ class Supervisor {
     int wait_status = 0;
     int place = 0;  ///< Among those that have ended, the first is 0.
     bool killed_by_us = false, loss_is_told = false;
+    int64_t saved = 0;  ///< RankStatus::saving as it was last seen to change,
+    AwakeTimer since_progress{};
   };
 
   bool counts_steps(const Rank& rank) const;
   void reap();
+  void reap_orphans();
+  void sleep_with_ranks();
+  bool is_saving();
+  bool is_late(AwakeTimer& since_stop);
+  bool heed(int signal, AwakeTimer& since_stop);
   void signal_all(int signal);
   bool is_lost(const Rank& rank) const;
   void tell_losses();
@@ -64,7 +73,7 @@ class Supervisor {
   std::vector<Rank> ranks_;
   int64_t oom_kills_before_;
   int num_ended_ = 0;
-  bool interrupted_ = false;
+  bool interrupted_ = false, says_saving_ = false;
   std::string failure_;
 };
 

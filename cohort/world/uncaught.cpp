@@ -2,10 +2,12 @@
 
 #include <cxxabi.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -13,6 +15,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <system_error>
 #include <typeinfo>
 
 #include "cohort/base/fail.h"
@@ -25,15 +28,6 @@ namespace {
 std::atomic<int> our_rank{0}, our_size{1}, our_status_fd{-1};
 std::atomic<int> num_unfinished{0};
 std::terminate_handler handler_before = nullptr;
-
-[[noreturn]] void end_with(int code, const std::string& text) {
-  if (!report_to_launcher(our_status_fd, our_rank, our_size, code, text) && !text.empty()) {
-    if (our_size > 1) set_log_rank(our_rank);
-    log_failure(code, text);
-  }
-  std::fflush(stdout);
-  ::_exit(code);  // Other threads still run: no destructor of a global object is safe.
-}
 
 std::string name_of(const std::type_info& type) {
   int status = 0;
@@ -49,30 +43,59 @@ bool has_own_handler() { return handler_before && handler_before != __gnu_cxx::_
     try {
       std::rethrow_exception(exception);
     } catch (const Error& error) {
-      end_with(static_cast<int>(error.code()), error.what());
+      end_process(static_cast<int>(error.code()), error.what());
     } catch (const std::bad_alloc&) {
-      if (!has_own_handler()) end_with(1, "out of memory: an allocation was refused; use smaller batches or more workers");
+      if (!has_own_handler()) end_process(1, "out of memory: an allocation was refused; use smaller batches or more workers");
     } catch (const std::exception& error) {
-      if (!has_own_handler()) end_with(1, sentence_of(error));
+      if (!has_own_handler()) {
+        const Ending ending = ending_of(error);
+        end_process(ending.code, ending.text);
+      }
     } catch (...) {
       const std::type_info* const type = abi::__cxa_current_exception_type();
       if (!has_own_handler())
-        end_with(1, concat("an exception of type ", type ? name_of(*type) : std::string("unknown"),
-                           ", which is no std::exception and says nothing else"));
+        end_process(1, concat("an exception of type ", type ? name_of(*type) : std::string("unknown"),
+                              ", which is no std::exception and says nothing else"));
     }
   }
   if (handler_before) handler_before();
   std::abort();
 }
 
+bool can_start_a_thread() {
+  pthread_t thread{};
+  const int reason = ::pthread_create(&thread, nullptr, [](void*) -> void* { return nullptr; }, nullptr);
+  if (reason == 0) ::pthread_join(thread, nullptr);
+  return reason != EAGAIN;
+}
+
+std::string limit_of_threads() {
+  rlimit limit{};
+  const bool is_limited = ::getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return concat("no further thread or process can be started: ",
+                is_limited ? concat("this user may have ", limit.rlim_cur, " (ulimit -u), or") : std::string("perhaps"),
+                name_settings(" the container fewer (pids.max of its cgroup); raise that, or use fewer --workers or --threads"));
+}
+
+/// Libraries call exit() where they cannot start their threads.
 void on_exit() {
-  if (num_unfinished > 0)
-    end_with(1,
-             "something called exit() in the middle of the work: the model, its loss or a library that they use; only what was saved "
-             "before is left");
+  if (num_unfinished == 0) return;
+  if (!can_start_a_thread()) end_process(static_cast<int>(ErrorCode::kEnvironment), limit_of_threads());
+  end_process(1,
+              "something called exit() in the middle of the work: the model, its loss or a library that they use; only what was saved "
+              "before is left");
 }
 
 }  // namespace
+
+void end_process(int code, const std::string& text) {
+  if (!report_to_launcher(our_status_fd, our_rank, our_size, code, text) && !text.empty()) {
+    if (our_size > 1) set_log_rank(our_rank);
+    log_failure(code, text);
+  }
+  std::fflush(stdout);
+  ::_exit(code);  // Other threads still run: no destructor of a global object is safe.
+}
 
 UnfinishedWork::UnfinishedWork() {
   static std::once_flag once;
@@ -98,10 +121,17 @@ std::string sentence_of(const std::exception& error) {
   return line;
 }
 
+Ending ending_of(const std::exception& error) {
+  const auto* const system = dynamic_cast<const std::system_error*>(&error);
+  const bool has_no_thread = system && system->code() == std::errc::resource_unavailable_try_again;
+  return has_no_thread ? Ending{static_cast<int>(ErrorCode::kEnvironment), limit_of_threads()} : Ending{1, sentence_of(error)};
+}
+
 void end_uncaught_errors_well(const World& world) {
   our_rank = world.rank;
   our_size = world.size;
   our_status_fd = world.status_fd;
+  set_own_status(world.status_fd, world.rank, world.size);
   static std::once_flag once;
   std::call_once(once, [] { handler_before = std::set_terminate(on_terminate); });
 }

@@ -14,6 +14,9 @@ namespace cohort {
 /// of what is no std::exception. world_from_environment() and Group::create() call this; again: `world` is who we are now.
 void end_uncaught_errors_well(const World& world);
 
+/// Ends this process as an error does, though other threads still run.
+[[noreturn]] void end_process(int code, const std::string& text);
+
 /// While one lives, a call of exit() in this process ends it as an error does, with code 1: whoever started us would take code 0 for work
 /// that is done.
 class UnfinishedWork {
@@ -26,5 +29,12 @@ class UnfinishedWork {
 
 /// What `error` says, in one line: without the C++ frames that LibTorch appends.
 std::string sentence_of(const std::exception& error);
+
+/// Exit code and sentence of an exception that is no Error: 1, and 4 where no thread could be started.
+struct Ending {
+  int code = 1;
+  std::string text;
+};
+Ending ending_of(const std::exception& error);
 
 }  // namespace cohort

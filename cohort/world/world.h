@@ -23,8 +23,8 @@ struct World {
 };
 
 /// Reads, in this order: Cohort's own variables, torchrun's (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT),
-/// Open MPI's (OMPI_COMM_WORLD_*), MPICH's (PMI_RANK, PMI_SIZE, MPI_LOCALRANKID), Slurm's (SLURM_PROCID, ...; only in a step with more than
-/// one task). None: one rank. A variable that is missing or not a number: Error(kEnvironment) that names it.
+/// Open MPI's (OMPI_COMM_WORLD_*), MPICH's (PMI_RANK, PMI_SIZE, MPI_LOCALRANKID), Slurm's (SLURM_PROCID, SLURM_STEP_ID, ...; only in a step
+/// of srun's with more than one task). None: one rank. A variable that is missing or not a number: Error(kEnvironment) that names it.
 COHORT_API World world_from_environment();
 
 /// How many threads this rank computes with so that its host's ranks do not crowd each other out: its part of the cores that may be used.

@@ -1,6 +1,7 @@
 #include "cohort/world/world.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <map>
@@ -35,8 +36,13 @@ class Environment {
                              "SLURM_PROCID",
                              "SLURM_NTASKS",
                              "SLURM_LOCALID",
+                             "SLURM_STEP_ID",
+                             "SLURM_STEPID",
                              "SLURM_STEP_TASKS_PER_NODE",
-                             "SLURM_STEP_NUM_TASKS"})
+                             "SLURM_STEP_NUM_TASKS",
+                             "MPI_LOCALRANKID",
+                             "MPI_LOCALNRANKS",
+                             "COHORT_LAUNCHER"})
       ::unsetenv(name);
     for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1), names_.push_back(name);
   }
@@ -82,18 +88,60 @@ TEST_CASE("each launcher's variables") {
     const Environment environment({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}});
     CHECK(world_from_environment().launcher == "mpich");
   }
-  {
-    const Environment environment(
-        {{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "4(x2)"}});
-    const World world = world_from_environment();
-    CHECK(world.launcher == "slurm");
-    CHECK(world.rank == 5);
-    CHECK(world.local_size == 4);
-  }
-  {
-    // An interactive allocation has Slurm's variables too, yet only one task.
-    const Environment environment({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}});
-    CHECK(world_from_environment().launcher == "none");
+}
+
+TEST_CASE("the variables of several launchers together, and of one that did not start this process") {
+  using Variables = std::map<std::string, std::string>;
+  const Variables slurm = {
+      {"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "1"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "4(x2)"}};
+  const auto with = [](Variables variables, const Variables& more) {
+    for (const auto& [name, value] : more) variables[name] = value;
+    return variables;
+  };
+  const std::string kubernetes = "tcp://10.0.0.1:29500", pid = std::to_string(::getpid()), parent = std::to_string(::getppid());
+  const Variables launched = {{"RANK", "1"},        {"WORLD_SIZE", "2"},          {"LOCAL_RANK", "1"},       {"LOCAL_WORLD_SIZE", "2"},
+                              {"MASTER_PORT", "9"}, {"MASTER_ADDR", "127.0.0.1"}, {"COHORT_STORE_FD", "999"}};
+  struct Row {
+    Variables variables;
+    std::string launcher;           ///< Or a part of the refusal,
+    int rank = -1, local_size = 0;  ///< where these are not given.
+    std::string address = "";
+  };
+  const Row rows[] = {
+      {slurm, "slurm", 5, 4},
+      // The script of a job and an interactive allocation have Slurm's variables too, yet are no task of srun's.
+      {{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "0"}}, "none", 0, 1},
+      {with(slurm, {{"SLURM_STEP_ID", "4294967291"}}), "none", 0, 1},
+      {{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}, "none", 0, 1},
+      // srun --mpi=pmi2; MPICH's mpiexec in a job; and variables that are left of something else.
+      {with(slurm, {{"PMI_RANK", "5"}, {"PMI_SIZE", "8"}}), "slurm", 5, 4},
+      {with(slurm, {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}}), "mpich", 3, 2},
+      {with(slurm, {{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}}), "PMI_RANK and PMI_SIZE say rank 0 of 4, Slurm's variables rank 5 of 8"},
+      // Kubernetes' own MASTER_PORT.
+      {with(slurm, {{"MASTER_PORT", kubernetes}}), "slurm", 5, 4},
+      {with(slurm, {{"MASTER_PORT", kubernetes}, {"MASTER_ADDR", "10.0.0.1"}}), "enableServiceLinks: false"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", kubernetes}},
+       "is no port: Kubernetes sets it so where a service is named master"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_PORT", kubernetes}}, "torchrun", 0, 1},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "[fd00::5]"}, {"MASTER_PORT", "9"}}, "torchrun", 0, 1, "fd00::5"},
+      // A program that a rank of `cohort launch` started without its descriptors, and one that has them from elsewhere.
+      {with(launched, {{"COHORT_LAUNCHER", parent}}), "torchrun", 1, 2, "127.0.0.1"},
+      {with(launched, {{"COHORT_LAUNCHER", pid}}), "is left of a `cohort launch` that this process is no rank of"},
+      {launched, "env -u COHORT_STORE_FD"},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.launcher);
+    const Environment environment(row.variables);
+    try {
+      const World world = world_from_environment();
+      CHECK(world.launcher == row.launcher);
+      CHECK(world.rank == row.rank);
+      CHECK(world.local_size == row.local_size);
+      CHECK(world.master_address == row.address);
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::kEnvironment);
+      CHECK_MESSAGE((row.rank < 0 && std::string(error.what()).find(row.launcher) != std::string::npos), error.what());
+    }
   }
 }
 

@@ -1,7 +1,8 @@
 // OpenMP's threads spin for milliseconds at the end of each parallel loop. Where one of them shares its core with another program it is
 // late by a time slice, while the others spin: a step of a CNN on two cores beside one busy program took 1.3 times as long as with
 // threads that sleep, and alone the same (bench/busy_core.py). libgomp reads its variables when it is loaded, and it is loaded before
-// main(), so only a new process image can change them. While that one is loaded it has no handlers: Ctrl-C is held back until it has.
+// main(), so only a new process image can change them. While that one is loaded it has no handlers: stop signals are held back until it
+// has.
 #include "cohort/cli/start/wait_asleep.h"
 
 #include <signal.h>
@@ -17,6 +18,7 @@
 
 #include "cohort/base/cores.h"
 #include "cohort/base/text/text.h"
+#include "cohort/world/process.h"
 
 namespace cohort {
 namespace {
@@ -47,10 +49,10 @@ int64_t number_behind(const std::string& option, int argc, char** argv) {
 
 /// Returns whether Ctrl-C was blocked before.
 bool set_interrupts(int how) {
-  sigset_t interrupt, before;
-  sigemptyset(&interrupt);
-  sigaddset(&interrupt, SIGINT);
-  ::sigprocmask(how, &interrupt, &before);
+  sigset_t interrupts, before;
+  sigemptyset(&interrupts);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&interrupts, signal);
+  ::sigprocmask(how, &interrupts, &before);
   return sigismember(&before, SIGINT) == 1;
 }
 
@@ -89,7 +91,7 @@ void wait_asleep_where_cores_are_taken(int argc, char** argv) {
   ::setenv(kVariable, "passive", 1);
   const bool holds_back = !set_interrupts(SIG_BLOCK);
   ::setenv(kThreadsSleepVariable, holds_back ? kHeldBack : kAsItWas, 1);  // So that a training tells of it.
-  ::execv("/proc/self/exe", argv);
+  ::execv(program_path().c_str(), argv);
   if (holds_back) set_interrupts(SIG_UNBLOCK);
   ::unsetenv(kVariable);
   ::unsetenv(kThreadsSleepVariable);

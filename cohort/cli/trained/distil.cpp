@@ -34,7 +34,7 @@ namespace fs = std::filesystem;
 const std::set<std::string>& settings_that_the_teacher_keeps() {
   static const std::set<std::string> names = {
       "workers",         "layout",       "backend",     "weights",     "shares",      "outer-lr",      "outer-momentum", "remedy",
-      "virtual",         "listen",       "device",      "threads",     "timeout",     "init-from",     "freeze",         "bucket-bytes",
+      "virtual",         "listen",       "device",      "threads",     "timeout",     "grace",     "init-from",     "freeze",         "bucket-bytes",
       "sync-batch-norm", "teacher",      "alpha",       "temperature", "study",       "goal",          "inject",         "run",
       "resume",          "memory-limit", "noise-scale", "json",        "quiet",       "serve",         "log-every",      "plugin",
       "teacher-answers", "hint",         "hint-weight", "prune",       "prune-until", "quantize-aware"};

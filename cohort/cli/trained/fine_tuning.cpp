@@ -9,12 +9,15 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <iterator>
+#include <utility>
+#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/log.h"
 #include "cohort/train/run/run_folder.h"
+#include "cohort/world/process.h"
+#include "cohort/world/stop.h"
 #include "cohort/world/world.h"
 
 namespace cohort {
@@ -23,12 +26,12 @@ namespace {
 /// In the child; does not return. What the training prints on stdout goes to stderr: this verb's stdout is its own.
 [[noreturn]] void become_training(const std::vector<std::string>& words) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
+  end_at_stop_signals();
   ::dup2(STDERR_FILENO, STDOUT_FILENO);
   std::vector<char*> argv = {const_cast<char*>("cohort")};
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
-  ::execv("/proc/self/exe", argv.data());
+  ::execv(program_path().c_str(), argv.data());
   ::_exit(127);
 }
 
@@ -39,7 +42,7 @@ void pass_on(int signal, siginfo_t* info, void*) {
   if (info->si_code == SI_USER && training_pid > 0) ::kill(static_cast<pid_t>(training_pid), signal);
 }
 
-/// SIGINT and SIGTERM end the training, which saves a checkpoint, and this process after it.
+/// Stop signals end the training, which saves a checkpoint, and this process after it.
 class SignalsForTraining {
  public:
   explicit SignalsForTraining(pid_t child) {
@@ -47,18 +50,18 @@ class SignalsForTraining {
     struct sigaction action{};
     action.sa_sigaction = pass_on;
     action.sa_flags = SA_SIGINFO | SA_RESTART;
-    for (size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &action, &before_[i]);
+    for (const int signal : stop_signals()) ::sigaction(signal, &action, &before_.emplace_back(signal, Action{}).second);
   }
   ~SignalsForTraining() {
-    for (size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+    for (const auto& [signal, before] : before_) ::sigaction(signal, &before, nullptr);
     training_pid = 0;
   }
   SignalsForTraining(const SignalsForTraining&) = delete;
   SignalsForTraining& operator=(const SignalsForTraining&) = delete;
 
  private:
-  static constexpr int kSignals[] = {SIGINT, SIGTERM};
-  struct sigaction before_[2]{};
+  using Action = struct sigaction;
+  std::vector<std::pair<int, Action>> before_;
 };
 
 /// Exit code of the training, which has said what was wrong.

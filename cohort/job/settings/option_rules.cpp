@@ -228,6 +228,7 @@ std::vector<OptionRule> make_option_rules() {
        "--backend",
        has_buckets, buckets_now, "use sync=step with --weights private, or zero=1 to 3"},
       {"timeout", kNothing, "on two ranks or more", has_ranks, one_process, kAddWorkers},
+      {"grace", kNothing, "on two ranks or more", has_ranks, one_process, kAddWorkers},
       always("global-batch"),
       always("batch-schedule"),
       always("study"),

@@ -206,6 +206,8 @@ std::vector<Setting> settings_of_workers() {
       number_setting(how, "threads", "N", "compute threads of a rank (0: cores / ranks on this machine)", &Config::threads, 0, 1024),
       number_setting(how, "bucket-bytes", "N", "gradients exchanged together (0: chosen)", &Config::bucket_bytes, 0, 1e12),
       number_setting(how, "timeout", "SECONDS", "the longest any exchange may take", &Config::timeout, 0.1, 86400),
+      number_setting(how, "grace", "SECONDS", "after Ctrl-C or SIGTERM ranks that were started here may finish their step for so long",
+                     &Config::grace, 0.1, 86400),
   };
 }
 

@@ -34,7 +34,7 @@ bool has_checkpoint(const std::string& run) {
 
 /// Settings that may be others where a training goes on: it is the same one.
 const std::set<std::string> kOfThePlace = {
-    "workers",          "layout",     "backend",      "weights",     "shares",       "device",       "threads",      "timeout",
+    "workers",          "layout",     "backend",      "weights",     "shares",       "device",       "threads",      "timeout",          "grace",
     "listen",           "inject",     "accumulate",   "prompt",      "bucket-bytes", "run",          "memory-limit", "checkpoint-every",
     "keep-checkpoints", "eval-every", "test-samples", "noise-scale", "metrics",      "sample-bytes", "resume",       "log-every",
     "teacher-answers",  "plugin",     "json",         "quiet",       "serve"};

@@ -34,6 +34,7 @@
 #include "cohort/comm/shm/memory_count.h"
 #include "cohort/job/job.h"
 #include "cohort/train/run/train_job.h"
+#include "cohort/world/stop.h"
 #include "cohort/world/supervisor.h"
 
 namespace cohort {
@@ -87,7 +88,7 @@ TriedBatch try_batch(const Config& config, const DataSet& data, int64_t micro_ba
   if (child == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
+    end_at_stop_signals();
     std::ofstream("/proc/self/oom_score_adj") << 1000;
     const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);  // Its warnings would come once a size.
     ::dup2(nowhere, STDERR_FILENO);
@@ -108,7 +109,7 @@ TriedBatch try_batch(const Config& config, const DataSet& data, int64_t micro_ba
     tried.why = num_oom_kills() > kills_before ? "the kernel killed it: out of memory" : "it was killed (SIGKILL)";
     return tried;
   }
-  if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGTERM || WTERMSIG(status) == SIGHUP)) {
+  if (WIFSIGNALED(status) && std::ranges::count(stop_signals(), WTERMSIG(status)) > 0) {
     tried.why = "stopped";
     return tried;
   }
