@@ -4,6 +4,7 @@
 //   failure.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -99,7 +100,8 @@ std::string as_nobody(const std::function<std::string()>& body) {
 
 int main(int argc, char** argv) {
   ::setenv("XDG_CACHE_HOME", "/dev/null", 1);  // Where nothing is found and nothing kept: the user's own is no business of tests.
-  cohort::settings_are_options();              // testing/member_names.h is for what a program reads.
+  for (const int signal : {SIGINT, SIGHUP}) ::signal(signal, SIG_DFL);  // Ignored where the tests were started in the background.
+  cohort::settings_are_options();                                       // testing/member_names.h is for what a program reads.
   const int code = doctest::Context(argc, argv).run();
   if (code != 0) return code;
   if (num_cases == 0) {

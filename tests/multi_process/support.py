@@ -18,6 +18,9 @@ COHORT = os.environ["COHORT_BIN"]
 # Small and quick; learnable, so that a loss that does not fall means something.
 TINY = ["--model", "fc:hidden=16", "--data", "synthetic:1x8x8,classes=4,samples=512", "--global-batch", "32", "--lr", "0.05", "--optimizer", "momentum"]
 
+# Who started the tests in the background may have had them ignore these, and with them what they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl_vader_single_copy_mechanism="none")
 # Tests share the cores: threads that wait do so asleep, and the program need not start itself again to have it so.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -131,6 +134,11 @@ def session_members(session):
         if int(fields[3]) == session and fields[0] not in "ZX":
             found.append(int(entry.name))
     return found
+
+
+def is_caught(pid, number=signal.SIGINT):
+    fields = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status"))
+    return int(fields["SigCgt"], 16) >> (number - 1) & 1
 
 
 def children(pid):

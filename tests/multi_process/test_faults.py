@@ -4,9 +4,10 @@ import random
 import re
 import signal
 import socket
+import subprocess
 import time
 
-from support import Folder, TINY, check, children, finish, largest_difference, exported, main, run, run_ok, start, steps_in, wait_for
+from support import COHORT, Folder, TINY, check, children, finish, largest_difference, exported, is_caught, main, run, run_ok, session_members, start, steps_in, wait_for
 
 FOREVER = ["--steps", 1000000, "--quiet"]
 
@@ -60,6 +61,43 @@ def test_a_stopped_rank_is_named_after_the_time_out():
         code, _, err = finish(process, timeout=40)
         check(code == 4 and f"(pid {stopped})" in err and "stopped" in err, f"exit code {code}\n{err}")
         check(time.monotonic() - begin < 15, f"took {time.monotonic() - begin} s")
+
+
+def test_ranks_that_slept_alike_go_on():
+    """A suspended machine, Ctrl-Z: longer than the time-out, over memory and over a network."""
+    with Folder() as folder:
+        jobs = {backend: start(["train", *TINY, "--workers", 2, *FOREVER, "--timeout", 2, "--backend", backend, "--run", folder / backend]) for backend in ("shm", "gloo")}
+        for backend in jobs:
+            wait_for(lambda: steps_in(folder / backend) > 3, "training")
+        everybody = [pid for job in jobs.values() for pid in session_members(job.pid)]
+        for pid in everybody:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(3.5)
+        for pid in everybody:
+            os.kill(pid, signal.SIGCONT)
+        for backend, job in jobs.items():
+            before = steps_in(folder / backend)
+            wait_for(lambda: steps_in(folder / backend) > before + 3 or job.poll() is not None, f"{backend}: more steps")
+            job.send_signal(signal.SIGUSR1)     # As a batch system that was told to (Slurm's --signal).
+            code, _, err = finish(job, timeout=30)
+            check(code == 130 and (folder / backend / "checkpoints/latest").exists(), f"{backend}: exit code {code}\n{err}")
+
+
+def test_the_first_process_of_a_container():
+    """It is told to stop before LibTorch is loaded, and is the parent of whoever has none any more."""
+    inside = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*inside, "true"], capture_output=True).returncode:
+        return print("no name spaces of processes here")
+    with Folder() as folder:
+        process = subprocess.Popen([*inside, COHORT, "train", *TINY, *map(str, FOREVER), "--run", str(folder / "run")], stderr=subprocess.PIPE, text=True)
+        first, = wait_for(lambda: children(process.pid), "the first process")
+        wait_for(lambda: is_caught(first), "the handlers, before LibTorch is ready")
+        os.kill(first, signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+        check(process.returncode == 130, f"{process.returncode} {err}")
+        script = "(sleep 0.1 & ); sleep 0.6; ! grep -l 'State:.Z' /proc/[0-9]*/status"
+        done = subprocess.run([*inside, COHORT, "launch", "-n", "1", "sh", "-c", script], capture_output=True, text=True, timeout=30)
+        check(done.returncode == 0, f"{done.returncode} {done.stdout} {done.stderr}")
 
 
 def test_a_time_out_with_one_copy_of_the_weights_tells_the_last_calls():
@@ -119,15 +157,11 @@ def test_interrupt_saves_and_resume_continues_bitwise():
 
 
 def test_ctrl_c_before_the_first_step_is_answered():
-    def is_caught(process):
-        fields = dict(line.split(":", 1) for line in open(f"/proc/{process.pid}/status"))
-        return int(fields["SigCgt"], 16) >> (signal.SIGINT - 1) & 1
-
     for workers in (1, 2):
         for delay in (0, 0.05, 0.1, 0.2, 0.4):
             with Folder() as folder:
                 process = start(["train", *TINY, "--workers", workers, *FOREVER, "--run", folder / "run"])
-                wait_for(lambda: is_caught(process), "the handler, before LibTorch is ready")
+                wait_for(lambda: is_caught(process.pid), "the handler, before LibTorch is ready")
                 time.sleep(delay)
                 process.send_signal(signal.SIGINT)
                 code, _, err = finish(process, timeout=40)

@@ -12,7 +12,7 @@ import sys
 import termios
 import time
 
-from support import COHORT, Folder, TINY, check, children, finish, main, mpi_launchers, run, run_ok, skip, start, steps_in, wait_for
+from support import COHORT, Folder, TINY, check, children, finish, is_caught, main, mpi_launchers, run, run_ok, skip, start, steps_in, wait_for
 
 STEPS = ["--steps", 12, "--json"]
 OWN = pathlib.Path(COHORT).parent / "own_program"
@@ -71,6 +71,83 @@ def test_plain_variables_and_a_store_on_one_address_only():
             check(code == 0, err)
         losses = [json.loads(line)["loss"] for line in out.splitlines() if '"event":"step"' in line]
         check(losses == expected, "other losses")
+
+
+def free_port(address="127.0.0.1"):
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        probe.bind((address, 0))
+        return probe.getsockname()[1]
+
+
+def by_hand(rank, port, size=2, address="127.0.0.1", **more):
+    """torchrun's variables; without a port Open MPI's, whose ranks meet over a local socket."""
+    clean = without("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "COHORT_STORE_FD")
+    if not port:
+        return {**clean, "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": str(size), "OMPI_COMM_WORLD_LOCAL_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_SIZE": str(size),
+                "PMIX_NAMESPACE": f"test-{os.getpid()}", **more}
+    return {**clean, "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": address, "MASTER_PORT": str(port), **more}
+
+
+def test_a_rank_that_waits_for_its_peers_ends_when_it_is_told_to():
+    """Rank 0 that hosts the store, rank 1 that finds none, one that finds a server which says nothing, and both without an address."""
+    with Folder() as folder, socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        port = free_port()
+        cases = [(0, port, signal.SIGINT), (1, free_port(), signal.SIGTERM), (1, mute.getsockname()[1], signal.SIGTERM), (0, 0, signal.SIGTERM), (1, 0, signal.SIGUSR1)]
+        processes = [start(["train", *TINY, "--steps", 5, "--run", folder / str(i)], env=by_hand(rank, port, PMIX_NAMESPACE=f"test-{os.getpid()}-{i}")) for i, (rank, port, _) in enumerate(cases)]
+        for process, case in zip(processes, cases):
+            wait_for(lambda: is_caught(process.pid, signal.SIGUSR1) or process.poll() is not None, f"{case}: the training's handlers")
+        time.sleep(0.5)     # In which a quiet machine gets to the meeting; the answer is the same before it.
+        begin = time.monotonic()
+        for process, (_, _, number) in zip(processes, cases):
+            process.send_signal(number)
+        for process, case in zip(processes, cases):
+            code, _, err = finish(process, timeout=30)
+            check(code == 130 and err.count("interrupted before the first step; nothing was saved") == 1, f"{case}: {code}\n{err}")
+        check(time.monotonic() - begin < 30, "as long as the time-out")
+
+
+def test_what_one_rank_refuses_ends_all():
+    """A folder that holds a run, which rank 0 alone looks at, and bad input that another rank alone has; over an address and over a local socket."""
+    with Folder() as folder:
+        run_ok(["train", *TINY, "--steps", 2, "--quiet", "--run", folder / "run"])
+        for port in (free_port(), 0):
+            for bad, words, texts in ((0, ["--run", folder / "run"], ["already holds a run"]), (1, ["--run", folder / f"new{port}"], ["--lr"])):
+                begin = time.monotonic()
+                ranks = [start(["train", *TINY, "--steps", 2, *words, *(["--lr", "-1"] if rank == bad == 1 else [])], env=by_hand(rank, port)) for rank in (1, 0)]
+                results = [finish(process, timeout=50) for process in ranks]
+                check(all(code == 2 for code, _, _ in results), results)
+                check(all(text in "".join(err for _, _, err in results) for text in texts), results)
+                check(time.monotonic() - begin < 40, "as long as the time-out")
+
+
+def test_a_program_that_a_rank_of_launch_starts():
+    """Without its descriptors, as Python's subprocess does; one after the other; and in an environment that is left of a launcher."""
+    with Folder() as folder:
+        expected = reference(folder)
+        words = ["train", *TINY, *map(str, STEPS), "--run"]
+        wrapper = f"import subprocess, sys; sys.exit(subprocess.run({[COHORT, *words, str(folder / 'wrapped')]!r}).returncode)"
+        lines = run_ok(["launch", "-n", 2, sys.executable, "-c", wrapper, "--json"])
+        check([line["loss"] for line in lines if line["event"] == "step"] == expected, "ranks behind Python: other losses")
+        both = " && ".join(f'"$0" {" ".join(words)} "$1/{name}"' for name in ("first", "second"))
+        lines = run_ok(["launch", "-n", 2, "sh", "-c", both, COHORT, folder, "--json"])
+        check([line["loss"] for line in lines if line["event"] == "step"] == 2 * expected, "one training after the other: other losses")
+        code, _, err = run(["train", *TINY, "--steps", 2, "--run", folder / "stale"], env=dict(os.environ, COHORT_STORE_FD="77", RANK="0", WORLD_SIZE="2"), timeout=30)
+        check(code == 4 and "is left of a `cohort launch`" in err and "env -u COHORT_STORE_FD" in err, f"{code}\n{err}")
+
+
+def test_addresses_of_ipv6():
+    try:
+        port = free_port("::1")
+    except OSError as error:
+        skip(f"no IPv6 here: {error}")
+    with Folder() as folder:
+        expected = reference(folder)
+        ranks = [start(["train", *TINY, *STEPS, "--backend", "gloo", "--run", folder / "run"], env=by_hand(rank, port, address="[::1]")) for rank in (1, 0)]
+        results = [finish(process, timeout=60) for process in ranks]
+        check(all(code == 0 for code, _, _ in results), results)
+        check([json.loads(line)["loss"] for line in results[1][1].splitlines() if '"event":"step"' in line] == expected, "[::1]: other losses")
 
 
 def test_a_killed_rank_under_mpirun():
