@@ -3,7 +3,7 @@
 the largest first, so that no core waits for it at the end. A build without any unit of a half is an error: the check would pass for ever.
 
     tidy_units.py compile_commands.json [--core | --rotate TURN | SOURCE...]
---core: those without LibTorch; --rotate: the TURN-th sixth of these and of the others; SOURCE: the units that hold these sources"""
+--core: those without LibTorch; --rotate: the TURN-th twelfth of these and of the others; SOURCE: the units that hold these sources"""
 import json
 import pathlib
 import re
@@ -26,7 +26,7 @@ for entry in json.loads(pathlib.Path(sys.argv[1]).read_text()):
 if not core and not wanted and not any(torch for torch, _, _ in units):
     sys.exit("tidy_units: no unit with LibTorch is there; are the targets called otherwise now?")
 if rotate:
-    units = [unit for half in (False, True) for unit in sorted(unit for unit in units if unit[0] == half)[int(sys.argv[3]) % 6::6]]
+    units = [unit for half in (False, True) for unit in sorted(unit for unit in units if unit[0] == half)[int(sys.argv[3]) % 12::12]]
 if not units:
     sys.exit("tidy_units: none of these is compiled into the libraries")
 sys.stdout.write("".join(f"{unit}\0" for _, _, unit in sorted(units, reverse=True)))
