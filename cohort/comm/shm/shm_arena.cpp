@@ -209,6 +209,9 @@ std::byte* ShmArena::allocate_local(size_t bytes) {
 }
 
 void ShmArena::release_local(std::byte* data, size_t bytes) { give_back(data, round_up(std::max<size_t>(1, bytes), kPage)); }
+void ShmArena::take_local_again(std::byte* data, size_t bytes) {
+  commit(static_cast<size_t>(data - region(rank_)), round_up(std::max<size_t>(1, bytes), kPage), kRegionBytes);
+}
 void ShmArena::leave_local(size_t bytes) { count_memory(-static_cast<int64_t>(round_up(std::max<size_t>(1, bytes), kPage))); }
 void ShmArena::free_left(const std::byte* data, size_t bytes) { free_pages(data, round_up(std::max<size_t>(1, bytes), kPage)); }
 

@@ -47,6 +47,8 @@ class ShmArena : public std::enable_shared_from_this<ShmArena> {
   /// Memory of this rank alone, which its peers can read: `bytes`, page-aligned; not collective, any thread. release_local() gives it back.
   std::byte* allocate_local(size_t bytes);
   void release_local(std::byte* data, size_t bytes);
+  /// What release_local() gave back, at the same place, with zeros; addresses are not handed out twice otherwise.
+  void take_local_again(std::byte* data, size_t bytes);
   /// The same in two halves, where a rank ends whose memory another one still reads: it stops counting, that one frees.
   void leave_local(size_t bytes);
   void free_left(const std::byte* data, size_t bytes);

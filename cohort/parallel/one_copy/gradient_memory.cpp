@@ -3,47 +3,76 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/node.h>
 
 #include <algorithm>
 #include <mutex>
 #include <unordered_map>
 
+#include "cohort/parallel/watch/backward_watch.h"
+
 namespace cohort {
+
+using torch::autograd::Node;
 
 /// Blocks of one rank's shared memory, by size. Any thread may give a block back.
 class GradientMemory::Pool {
  public:
-  Pool(std::shared_ptr<ShmArena> arena, const std::vector<size_t>& sizes_bytes) : arena_(std::move(arena)) {
-    for (const size_t bytes : sizes_bytes)
-      if (bytes >= kSmallestBytes) ++sizes_[bytes].num_missing;
+  Pool(std::shared_ptr<ShmArena> arena, const std::vector<at::Tensor>& parameters) : arena_(std::move(arena)) {
+    for (const at::Tensor& parameter : parameters) {
+      if (parameter.nbytes() < kSmallestBytes) continue;
+      bytes_of_[parameter.unsafeGetTensorImpl()] = parameter.nbytes();
+      ++sizes_[parameter.nbytes()].num_parameters;
+    }
   }
   ~Pool() {
-    for (const auto& [data, block] : blocks_) arena_->release_local(block.memory, block.memory_bytes);
+    for (const auto& [data, block] : blocks_)
+      if (block.has_memory) arena_->release_local(block.memory, block.memory_bytes);
   }
 
   bool has_size(size_t bytes) const { return sizes_.contains(bytes); }  // The keys never change: no lock is needed to look.
 
-  /// Null where `bytes` is no gradient's size, or all of that size are in use.
-  std::byte* take(size_t bytes) {
-    const auto found = sizes_.find(bytes);
-    if (found == sizes_.end()) return nullptr;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    Size& size = found->second;
-    if (size.free.empty() && size.num_missing == 0) return nullptr;
-    ++num_in_use_;
-    if (!size.free.empty()) {
-      std::byte* const data = size.free.back();
-      size.free.pop_back();
-      return data;
+  /// Whether what `node` makes becomes the gradient of a parameter of that size: as it is, or seen through nodes with one edge, such as
+  /// that of a transposed weight.
+  bool makes_gradient(const Node& node, size_t bytes) const {
+    constexpr int kMostViews = 4;
+    if (bytes_behind(node) == bytes) return true;
+    for (const torch::autograd::Edge& edge : node.next_edges()) {
+      const Node* next = edge.function.get();
+      for (int i = 0; i < kMostViews && next && next->num_outputs() == 1; ++i) next = next->next_edge(0).function.get();
+      if (next && bytes_behind(*next) == bytes) return true;
     }
-    --size.num_missing;
-    // Blocks begin at different cache lines of a page, so that arrays that are read side by side do not fall on the same cache sets.
-    const size_t shift = 64 * (blocks_.size() * 5 % 64);
-    Block block{arena_->allocate_local(bytes + shift), bytes + shift, bytes};
-    std::byte* const data = block.memory + shift;
-    blocks_.emplace(data, block);
-    bytes_ += static_cast<int64_t>(bytes);
+    return false;
+  }
+
+  enum class Limit { kNone, kTwice };
+  /// Null where so many of that size are in use that somebody keeps them.
+  std::byte* take(size_t bytes, Limit limit) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Size& size = sizes_.at(bytes);
+    if (limit == Limit::kTwice && size.num_in_use >= 2 * size.num_parameters + kSpare) return nullptr;
+    std::byte* data = nullptr;
+    if (!size.idle.empty()) {
+      data = size.idle.back();
+      size.idle.pop_back();
+    } else if (!size.without_memory.empty()) {
+      data = size.without_memory.back();
+      Block& block = blocks_.at(data);
+      arena_->take_local_again(block.memory, block.memory_bytes);
+      block.has_memory = true;
+      size.without_memory.pop_back();
+      bytes_ += static_cast<int64_t>(bytes);
+    } else {
+      // Blocks begin at different cache lines of a page, so that arrays that are read side by side do not fall on the same cache sets.
+      const size_t shift = 64 * (blocks_.size() * 5 % 64);
+      const Block block{arena_->allocate_local(bytes + shift), bytes + shift, bytes};
+      data = block.memory + shift;
+      blocks_.emplace(data, block);
+      bytes_ += static_cast<int64_t>(bytes);
+    }
+    ++size.num_in_use;
+    ++num_in_use_;
     return data;
   }
 
@@ -52,7 +81,17 @@ class GradientMemory::Pool {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = blocks_.find(data);
     if (found == blocks_.end()) return false;
-    sizes_.at(found->second.bytes).free.push_back(data);
+    Block& block = found->second;
+    Size& size = sizes_.at(block.bytes);
+    if (static_cast<int64_t>(size.idle.size()) < size.num_parameters + kSpare) {
+      size.idle.push_back(data);
+    } else {
+      arena_->release_local(block.memory, block.memory_bytes);
+      block.has_memory = false;
+      size.without_memory.push_back(data);
+      bytes_ -= static_cast<int64_t>(block.bytes);
+    }
+    --size.num_in_use;
     --num_in_use_;
     return true;
   }
@@ -73,16 +112,28 @@ class GradientMemory::Pool {
   bool closed = false;  ///< Its GradientMemory has ended; the registry drops it with its last block.
 
  private:
+  static constexpr int64_t kSpare = 2;  ///< What a node makes of the size beside a parameter's gradient, and the one that it reads.
+
+  /// Of the parameter that this node accumulates for; 0 where it is none of these.
+  size_t bytes_behind(const Node& node) const {
+    if (node.num_outputs() != 0) return 0;
+    const auto* const leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(&node);
+    const auto found = leaf ? bytes_of_.find(leaf->variable.unsafeGetTensorImpl()) : bytes_of_.end();
+    return found == bytes_of_.end() ? 0 : found->second;
+  }
+
   struct Block {
     std::byte* memory;
     size_t memory_bytes, bytes;
+    bool has_memory = true;
+  };
+  struct Size {
+    std::vector<std::byte*> idle, without_memory;
+    int64_t num_parameters = 0, num_in_use = 0;
   };
   std::shared_ptr<ShmArena> arena_;
+  std::unordered_map<const c10::TensorImpl*, size_t> bytes_of_;
   mutable std::mutex mutex_;
-  struct Size {
-    std::vector<std::byte*> free;
-    int64_t num_missing = 0;  // That may be made yet.
-  };
   std::unordered_map<size_t, Size> sizes_;
   std::unordered_map<std::byte*, Block> blocks_;
   int64_t num_in_use_ = 0, bytes_ = 0;
@@ -137,8 +188,8 @@ class SharingAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes >= GradientMemory::kSmallestBytes)
       for (Pool* pool : pools_of_thread)
-        if (pool->has_size(bytes) && torch::autograd::get_current_node())
-          if (std::byte* const data = pool->take(bytes)) return {data, data, &release, c10::Device(c10::kCPU)};
+        if (pool->has_size(bytes))
+          if (std::byte* const data = take(*pool, bytes)) return {data, data, &release, c10::Device(c10::kCPU)};
     return base_.allocate(bytes);
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -153,6 +204,11 @@ class SharingAllocator final : public c10::Allocator {
   }
 
  private:
+  static std::byte* take(Pool& pool, size_t bytes) {
+    const auto node = torch::autograd::get_current_node();
+    if (!node || BackwardWatch::returns_gradients() || !pool.makes_gradient(*node, bytes)) return nullptr;
+    return pool.take(bytes, Pool::Limit::kTwice);
+  }
   static SharingAllocator*& one() {
     static SharingAllocator* allocator = nullptr;
     return allocator;
@@ -168,8 +224,8 @@ class SharingAllocator final : public c10::Allocator {
 
 }  // namespace
 
-GradientMemory::GradientMemory(std::shared_ptr<ShmArena> arena, const std::vector<size_t>& sizes_bytes)
-    : pool_(std::make_shared<Pool>(std::move(arena), sizes_bytes)) {
+GradientMemory::GradientMemory(std::shared_ptr<ShmArena> arena, const std::vector<at::Tensor>& parameters)
+    : pool_(std::make_shared<Pool>(std::move(arena), parameters)) {
   SharingAllocator::install();
   registry().add(pool_);
   pools_of_thread.push_back(pool_.get());
@@ -181,8 +237,7 @@ GradientMemory::~GradientMemory() {
 }
 
 at::Tensor GradientMemory::empty_like(const at::Tensor& parameter) {
-  std::byte* const data = pool_->take(parameter.nbytes());
-  if (!data) return {};
+  std::byte* const data = pool_->take(parameter.nbytes(), Pool::Limit::kNone);
   const auto give_back = [](void* block) { registry().give_back(block); };
   return at::from_blob(data, parameter.sizes(), give_back, parameter.options().requires_grad(false));
 }

@@ -1,12 +1,17 @@
 #pragma once
 // Lets autograd write gradients straight into memory that the other ranks of this host can read.
 //
-// LibTorch makes a gradient with its CPU allocator and moves it, uncopied, to `.grad`. While a GradientMemory lives, allocations of its
-// thread inside of backward whose size is exactly that of one of its parameters come from the rank's part of the shared memory instead, one
-// block for each such parameter, used again and again. An activation's gradient of such a size may have the block for a while, and then
-// the parameter's is made elsewhere and copied: rarely, and no memory grows by it.
+// LibTorch makes a gradient with its CPU allocator and moves it, uncopied, to `.grad`. While a GradientMemory lives, what the node in front
+// of one of its parameters allocates in a backward() of its thread comes from the rank's part of the shared memory instead, where it has
+// that parameter's size. The node and not the size tells: a second model of the same shapes, torch::autograd::grad() and other tensors of
+// such a size stay where they would be. The node may make something else of the size (its input's gradient): that has a block for a while.
 //
-// Cost: a thread-local look-up for an allocation of this process, a mutex and a hash look-up for one that is taken.
+// Blocks are used again and again. Who keeps gradients keeps their blocks: there are at most twice as many as parameters, and two, and
+// beyond that gradients are made elsewhere and copied (empty_like()), which always finds room. What is idle beyond the parameters' number,
+// and two, gives its memory back.
+//
+// Cost: a thread-local look-up for an allocation of this process; for one that has a parameter's size a look at the node's edges; a mutex
+// and a hash look-up for one that is taken.
 
 #include <ATen/core/Tensor.h>
 
@@ -25,14 +30,15 @@ class GradientMemory {
   /// Sizes below this are not worth it: such gradients are copied.
   static constexpr size_t kSmallestBytes = 4096;
 
-  /// `sizes_bytes`: one a parameter.
-  GradientMemory(std::shared_ptr<ShmArena> arena, const std::vector<size_t>& sizes_bytes);
+  /// `parameters` must live as long as this does.
+  GradientMemory(std::shared_ptr<ShmArena> arena, const std::vector<at::Tensor>& parameters);
   ~GradientMemory();
   GradientMemory(const GradientMemory&) = delete;
 
-  /// A block for a tensor like that parameter, for what backward made elsewhere; undefined where all of its size are in use.
+  /// A block for a tensor like that parameter, of at least kSmallestBytes, for what backward made elsewhere. Error(kEnvironment) where
+  /// memory is short.
   at::Tensor empty_like(const at::Tensor& parameter);
-  /// Of all blocks ever made, in use or waiting to be.
+  /// Of all blocks that have memory, in use or waiting to be.
   int64_t bytes() const;
 
   class Pool;

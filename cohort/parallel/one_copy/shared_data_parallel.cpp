@@ -53,22 +53,24 @@ void SharedDataParallel::State::write_table() {
     places[i] = kNoGradient;
     if (!gradient.defined() || gradient.numel() == 0) continue;
     if (gradient.is_sparse()) gradient = gradient.to_dense();
-    size_t offset;
     if (small_places[i].defined()) {
       if (gradient.is_contiguous()) std::memcpy(small_places[i].data_ptr(), gradient.data_ptr(), gradient.nbytes());
       else small_places[i].copy_(gradient);
       gradient = small_places[i];
-    } else if (!gradient.is_contiguous() || !arena->offset_of(gradient.data_ptr(), gradient.nbytes(), &offset)) {
-      const at::Tensor made = std::move(gradient);
-      gradient = gradient_memory->empty_like(trained[i].tensor);
-      if (gradient.defined()) gradient.copy_(made);
+    } else if (!may_be_read_in_place(gradient)) {
+      gradient = gradient_memory->empty_like(trained[i].tensor).copy_(gradient);
     }
-    if (!gradient.defined() || !arena->offset_of(gradient.data_ptr(), gradient.nbytes(), &offset))
-      fail(ErrorCode::kFailed, "the gradient of ", trained[i].name,
-           " could not be put into shared memory: somebody keeps the gradients of steps before");
-    places[i] = offset;
+    arena->offset_of(gradient.data_ptr(), gradient.nbytes(), &places[i]);
     held_gradients.push_back(std::move(gradient));
   }
+}
+
+/// Not where somebody keeps it, or another tensor that looks at the same memory: a sum may take the gradient's place.
+bool SharedDataParallel::State::may_be_read_in_place(const at::Tensor& gradient) const {
+  constexpr size_t kOwnUses = 2;  // That in `.grad`, and this one.
+  size_t offset;
+  return gradient.is_contiguous() && gradient.use_count() <= kOwnUses && gradient.storage().use_count() == 1 &&
+         arena->offset_of(gradient.data_ptr(), gradient.nbytes(), &offset);
 }
 
 /// Of any rank, by the tables; between arrive() and the end of the step.

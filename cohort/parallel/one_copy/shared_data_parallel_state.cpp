@@ -36,9 +36,9 @@ SharedDataParallel::State::State(torch::nn::Module& module_, Group group_, const
   for (const NamedTensor& parameter : all) weight_watch.add(parameter);
   divide(options.rule);
   place_small_gradients();
-  std::vector<size_t> sizes;
-  for (const NamedTensor& parameter : trained) sizes.push_back(parameter.tensor.nbytes());
-  gradient_memory = std::make_unique<GradientMemory>(arena, sizes);
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& parameter : trained) tensors.push_back(parameter.tensor);
+  gradient_memory = std::make_unique<GradientMemory>(arena, tensors);
   remember_weights();
 }
 

@@ -85,6 +85,7 @@ struct SharedDataParallel::State {
   void forget_gradients();
   bool has_gradients() const;
   void write_table();
+  bool may_be_read_in_place(const at::Tensor& gradient) const;
   void arrive();
   void meet(bool leaves);
   void wait_all(ShmCounter SharedRankPage::* counter, Op op, int64_t count, const char* what);

@@ -182,6 +182,7 @@ bool BackwardWatch::is_accumulating() const {
   return record_->owner != std::this_thread::get_id() && !Running::everywhere().empty();  // A device's thread.
 }
 
+bool BackwardWatch::returns_gradients() { return Purpose::here() == Purpose::Kind::kReturns; }
 bool BackwardWatch::has_failed() const { return record_->failed; }
 void BackwardWatch::clear() { record_->failed = false; }
 bool BackwardWatch::creates_graph() const { return record_->creates_graph; }

@@ -32,6 +32,8 @@ class BackwardWatch {
   bool enter();
   /// From a hook in front of a gradient: whether the backward() that runs leaves gradients in `.grad`, as torch::autograd::grad() does not.
   bool is_accumulating() const;
+  /// Whether the innermost call of the engine in this thread is torch::autograd::grad(), whose gradients are its caller's.
+  static bool returns_gradients();
   /// Whether an exception ended a backward() that was entered, since clear().
   bool has_failed() const;
   void clear();
