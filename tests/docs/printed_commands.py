@@ -1,24 +1,30 @@
 #!/usr/bin/env python3
 """Runs the commands that are printed: every ```sh block of a page, the examples of a verb's -h, what quickstart says to try next.
 
-    printed_commands.py page FILE.md | help VERB | verbs | quickstart [VERB...]
+    printed_commands.py page FILE.md | others | help VERB | verbs VERB... | quickstart
 
 Each runs in a temporary folder that has, of a checkout, only build/release, scripts, examples, studies and clusters (as links); `cohort` is on the path, HOME is the
 folder. All blocks of a page run in turn in one shell, which ends at the first command that fails; a ```python block is given to python3. Nothing is replaced in
 a command: what is printed works as it is. A block of any other language must say what becomes of it. Comments in a page, invisible to its readers:
 
     <!-- short: train --steps 3/100; bench step --rounds 1 -->   from here on, commands of these verbs do fewer steps, trials, bytes ...: the options of SHORTER alone.
-                                                                 A/B: a B-th of the number that is given, A where none is
-    <!-- not run: REASON -->    the next block is not run; the reasons are printed
-    <!-- file: NAME -->         the next block is added to the file NAME
+                                                                 A/B: a B-th of the number that is given, A where none is; `<!-- short -->` alone: in full again
+    <!-- file: NAME -->         the next block is added to the file NAME, of a ```diff what is new and what stays
     <!-- run: COMMAND -->       a command more; `compile FILE.cpp NAME` makes a program of a file
+    <!-- needs: ABILITY -->     the next block is run where the machine has that (ABILITIES); elsewhere it is read as a form
+    <!-- form -->               the next block is no commands but their form: its verbs and options are those of -h, its scripts are there
+    <!-- part of: FILE -->      the lines of the next block stand in FILE, in that order; `...` stands for anything
+    <!-- output -->             what the next block shows was printed by the page's commands: of JSON the same keys, of text the same words, of a table
+                                 (no block) the same head
 
+There is no mark for "not run". A command that an earlier page has, or of -h any page, and that leaves nothing behind, is run there alone.
 For -h the table HELP_SHORT stands for the first. Exit code 77: skipped, with a reason."""
 import json
 import os
 import pathlib
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,7 +34,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/multi_process"))
 from support import COHORT, Folder, check, skip  # noqa: E402
 
-SHORTER = {"steps", "epochs", "trials", "rounds", "sizes", "batch-sizes", "batch", "faults", "val-samples", "test-samples"}   # How much, never how.
+SHORTER = {"steps", "epochs", "trials", "rounds", "sizes", "batch-sizes", "batch", "faults", "val-samples", "test-samples", "budget-steps", "budget-epochs"}   # How much, never how.
 HELP_SHORT = """train --steps 3/100 --epochs 0.01 --val-samples 500 --test-samples 200; compress distill --steps 3; verify --steps 2; bench step --rounds 1 --steps 5; bench collectives --rounds 1 --sizes 4,64KiB;
     bench handover --rounds 1 --sizes 4,64KiB; bench messages --rounds 1; bench pipeline --rounds 1 --steps 5; bench study --rounds 1 --steps 20; study run --trials 3 --batch-sizes 256"""
 LANGUAGES_THAT_RUN = {"sh", "bash", "shell", "console"}
@@ -79,34 +85,151 @@ def commands_of(block):
     return [line.strip() for line in re.sub(r"\\\n\s*", "", block).splitlines() if line.strip() and not line.strip().startswith("#")]
 
 
+def bare(line):
+    """Without blanks, comments and our name space."""
+    return re.sub(r"\s+|cohort::", "", re.sub(r"(^|\s)(//|# ).*", "", line))
+
+
+def check_part(page, name, language, block):
+    """All lines of the block stand in the file, in that order."""
+    whole, at = "".join(map(bare, (ROOT / name).read_text().splitlines())), 0
+    lines = [line[1:] for line in block.splitlines() if not line.startswith("-")] if language == "diff" else block.splitlines()
+    for line in filter(lambda line: bare(line).strip("."), lines):
+        found = re.compile(".{0,300}?".join(map(re.escape, bare(line).split("...")))).search(whole, at)
+        check(found, f"{page}: {name} has no line '{line.strip()}' here")
+        at = found.end()
+
+
+def help_text(words):
+    return subprocess.run([COHORT, *words, "-h"], capture_output=True, text=True, check=True).stdout
+
+
+def check_form(page, block):
+    """Every verb, option and script of it exists."""
+    for command in commands_of(block):
+        for part in re.split(r"&&|\|", command.partition(" # ")[0]):
+            for script in re.findall(r"(?:^|\s)((?:bench|scripts|packaging|examples)/[\w./-]+)", part):
+                check((ROOT / script).exists(), f"{page}: there is no {script}")
+            found = re.search(r"(?:^|\s)cohort ([a-z]+)(?: ([a-z]+)(?=\s|$))?(.*)", part)
+            if not found:
+                continue
+            check(found[1] in verbs(), f"{page}: no verb '{found[1]}': {command}")
+            text = help_text([found[1]]) + (help_text(found.group(1, 2)) if found[1] in ("bench", "compress", "study", "checkpoint") else "")
+            for option in set(re.findall(r"(?<=\s)--[a-z][a-z0-9-]+", found[3])) - {"--option"}:
+                check(re.search(rf"{option}\b", text), f"{page}: 'cohort {found[1]}' has no option {option}: {command}")
+
+
+def shape_of(line):
+    """Of a line of JSON its keys, else its words without numbers."""
+    if line.startswith("{"):
+        found = json.loads(line)
+        return (found.get("event"), *sorted(found))
+    return re.sub(r"[0-9][0-9.,]*(?: (?:ns|us|ms|s|B|[KMG]iB)\b)?", "N", line).strip()
+
+
+def check_output(page, block, text):
+    printed = set()
+    for line in text.splitlines():
+        try:
+            printed.add(shape_of(line))
+        except ValueError:
+            pass
+    for line in block.splitlines()[:1 if block.startswith("|") else None]:
+        check(shape_of(line) in printed, f"{page}: no command of the page printed a line such as\n{line}\nbut\n{text[-3000:]}")
+
+
+def has_cuda():
+    devices = subprocess.run(["nvidia-smi", "-L"], capture_output=True).returncode if shutil.which("nvidia-smi") else 1
+    return devices == 0 and "CUDA" in subprocess.run([COHORT, "doctor"], capture_output=True, text=True).stdout
+
+
+# What a command may need that not every machine has, and how to find out.
+ABILITIES = {
+    "cuda": has_cuda,
+    "docker": lambda: bool(shutil.which("docker")) and subprocess.run(["docker", "info"], capture_output=True).returncode == 0,
+    "network of its own": lambda: shutil.which("ip") and subprocess.run(["unshare", "--map-root-user", "--net", "true"], capture_output=True).returncode == 0,
+    "machine to install on": lambda: os.geteuid() == 0 and os.environ.get("COHORT_MAY_INSTALL") == "1",
+    "time": lambda: os.environ.get("COHORT_LONG_TESTS") == "1",
+}
+# How it is run then.
+OWN_NETWORK = "unshare --map-root-user --net sh -c 'ip link set lo up && ip address add 10.0.0.1/32 dev lo && exec \"$@\"' sh "
+MARK = re.compile(r"^```(?P<language>\w*)\n(?P<block>.*?)^```$|^<!-- (?P<marker>short|file|run|needs|part of|form|output)(?:: (?P<value>.*?))? -->$(?:\n(?P<table>(?:\|.*\n)+))?", re.M | re.S)
+
+
+def parts_of(path):
+    """(language, block, marker, value) of each block and each mark; a table behind a mark is a block."""
+    for found in MARK.finditer(path.read_text()):
+        part = {name: text or "" for name, text in found.groupdict().items()}
+        yield part["language"], part["block"], part["marker"], part["value"]
+        if part["table"]:
+            yield "", part["table"], "", ""
+
+
 def steps_of_page(path):
-    """[("run", command) | ("file", name, text) | ("not run", reason)] in the page's order."""
-    steps, short, file, reason = [], [], None, None
-    parts = re.split(r"^```(\w*)\n(.*?)^```$|^<!-- (short|not run|file|run): (.*?) -->$", path.read_text(), flags=re.M | re.S)
-    for language, block, marker, text in zip(parts[1::5], parts[2::5], parts[3::5], parts[4::5]):
-        if marker == "short":
-            short = parse_short(text)
-        elif marker == "not run":
-            reason = text
-        elif marker == "file":
-            file = text
-        elif marker == "run":
-            steps.append(("run", text))
+    """[("run", command) | ("file", name, text) | ("output", text)] in the page's order."""
+    steps, short, mark = [], [], None
+    check("<!-- not run" not in path.read_text(), f"{path.name}: every printed command is run; see the marks that {pathlib.Path(__file__).name} has")
+    for language, block, marker, value in parts_of(path):
+        if marker in ("short", "run"):
+            check(marker == "short" or not mark, f"{path.name}: 'run: {value}' between a mark and its block")
+            if marker == "short":
+                short = parse_short(value)
+            else:
+                steps.append(("run", value))
+            continue
+        if marker:
+            check(not mark, f"{path.name}: two marks for one block, '{marker}: {value}' the second")
+            mark = (marker, value)
+            continue
+        kind, value = mark or ("", "")
+        runs = language in LANGUAGES_THAT_RUN
+        if kind == "needs":
+            check(value in ABILITIES, f"{path.name}: 'needs: {value}'; known are {', '.join(ABILITIES)}")
+            runs = runs and ABILITIES[value]()
+            if not runs:
+                print(f"read as a form, for it needs {value}: {block.splitlines()[0]} ...")
+        if kind == "part of":
+            check_part(path.name, value, language, block)
+        elif kind == "form" or (kind == "needs" and not runs):
+            check_form(path.name, block)
+        elif kind == "output":
+            steps.append(("output", block))
+        elif kind == "file":
+            lines = [line[1:] for line in block.splitlines() if not line.startswith("-")] if language == "diff" else block.splitlines()
+            steps.append(("file", value, "".join(f"{line}\n" for line in lines if line.strip() != "...")))
+        elif language == "python":
+            steps.append(("run", f"python3 -c {shlex.quote(block)}"))
+        elif runs:
+            for command in commands_of(block):
+                if not runs_elsewhere(command, path):
+                    steps.append(("run", (OWN_NETWORK if value == "network of its own" and command.startswith("cohort ") else "") + shortened(command, short)))
         else:
-            runs = language in LANGUAGES_THAT_RUN
-            check(language or file or reason or not COMMAND.match(block), f"{path.name}: a block of commands does not begin with ```sh:\n{block}")
-            check(runs or not language or file or reason or language == "python", f"{path.name}: a block of {language} without a comment that says 'file:' or 'not run:'\n{block}")
-            if reason:
-                steps.append(("not run", f"{reason}: {block.strip().splitlines()[0]} ..."))
-            elif file:
-                steps.append(("file", file, block))
-            elif language == "python":
-                steps.append(("run", f"python3 -c {shlex.quote(block)}"))
-            elif runs:
-                steps += [("run", shortened(command, short)) for command in commands_of(block)]
-            file = reason = None
-    check(not file and not reason, f"{path.name}: a marker without a block after it")
+            check(not language, f"{path.name}: a block of {language} without a mark that says what becomes of it\n{block}")
+            check(not COMMAND.match(block), f"{path.name}: a block of commands does not begin with ```sh:\n{block}")
+        mark = None
+    check(not mark, f"{path.name}: a mark without a block after it")
     return steps
+
+
+def pages():
+    return sorted([ROOT / "README.md", *(ROOT / "docs/guide").glob("*.md")])
+
+
+def commands_printed_by(path):
+    return {command for language, block, _, _ in parts_of(path) if language in LANGUAGES_THAT_RUN for command in map(without_comment, commands_of(block))}
+
+
+def without_comment(command):
+    return command.partition(" # ")[0].strip()
+
+
+def runs_elsewhere(command, path=None):
+    """Whether a page before this one, or any where there is no `path`, has the same command, and it leaves nothing behind that a later one
+    could need."""
+    command = without_comment(command)
+    if not re.match(r"cohort (doctor|verify|simulate|plan|bench|evaluate|predict|sample|vocabulary|completion|manual)\b", command) or re.search(r"--(out|trace|run)\b|[>|&$]", command):
+        return False
+    return any(command in commands_printed_by(page) for page in pages() if not path or page < path)
 
 
 def make_checkout(folder):
@@ -141,8 +264,6 @@ def run_steps(steps, folder):
             script += [f"printf '\\n+ %s   [after %s s]\\n' {shlex.quote(step[1])} $SECONDS", step[1]]
         elif step[0] == "file":
             script.append(f"mkdir -p \"$(dirname {shlex.quote(step[1])})\" && cat >>{shlex.quote(step[1])} <<'COHORT_END'\n{step[2]}COHORT_END")
-        else:
-            print("not run,", step[1])
     path = os.pathsep.join([str(pathlib.Path(COHORT).parent), str(ROOT / ".venv/bin"), os.environ["PATH"]])
     environment = dict(os.environ, PATH=path, HOME=str(folder), XDG_CACHE_HOME=str(folder / ".cache"), COHORT_RUNS=str(folder / "runs"), MPIEXEC_ALLOW_ROOT="1", OMPI_MCA_rmaps_base_oversubscribe="1")
     log = folder / "log.txt"
@@ -164,7 +285,7 @@ def run_steps(steps, folder):
 
 
 def examples_of(verb):
-    text = subprocess.run([COHORT, verb, "-h"], capture_output=True, text=True, check=True).stdout
+    text = help_text([verb])
     check(text.startswith("Examples:\n"), text[:80])
     return [line.strip() for line in text.partition("\n")[2].partition("\n\n")[0].splitlines()]
 
@@ -180,13 +301,30 @@ def page(name):
         steps = steps_of_page(ROOT / name)
         if any("scripts/" in step[1] for step in steps) and pathlib.Path(COHORT).parents[1] != ROOT / "build/release":
             skip("scripts build build/release, and this is another build folder", also_in_ci=True)
-        run_steps(steps, folder)
+        text = run_steps([step for step in steps if step[0] != "output"], folder)
+        for step in steps:
+            if step[0] == "output":
+                check_output(name, step[1], text)
+
+
+def others():
+    """Pages outside of the guide: their commands are figures of a day, read as forms."""
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        if path in pages():
+            continue
+        check("<!-- not run" not in path.read_text(), f"{path.name}: 'not run' marks nothing")
+        for language, block, marker, value in parts_of(path):
+            check(not marker, f"{path.name}: '{marker}: {value}' marks nothing outside of the guide")
+            if language in LANGUAGES_THAT_RUN:
+                check_form(path.name, block)
+            elif language == "python":
+                compile(block, path.name, "exec")
 
 
 def help_of(verb):
     with Folder() as folder:
         make_checkout(folder)
-        run_steps([("run", shortened(example, parse_short(HELP_SHORT))) for example in examples_of(verb)], folder)
+        run_steps([("run", shortened(example, parse_short(HELP_SHORT))) for example in examples_of(verb) if not runs_elsewhere(example)], folder)
 
 
 def quickstart():
@@ -212,5 +350,7 @@ if __name__ == "__main__":
         help_of(words[0])
     elif what == "verbs":
         check(sorted(verbs()) == sorted(words), f"cohort -h lists {verbs()}, tests/docs/CMakeLists.txt {words}")
+    elif what == "others":
+        others()
     else:
         quickstart()
