@@ -56,7 +56,7 @@ class COHORT_API CheckpointWriter {
   /// Manifest, fsync, rename, fsync of the parent, `latest` and `best`, then removal of all but the newest `keep` (at least 2; that of
   /// `best_step`, and those of later steps, are never removed) and of stale temporary folders. Returns the final path. `best_step`: this
   /// one's or that of another that is there; -1: none is known, and `best` stays as it is. Error(kBadInput) naming the tensor when the
-  /// shards do not hold every element of it exactly once. Once the checkpoint is durable nothing throws: a failure of a link or of a
+  /// shards do not hold every element of it exactly once. Once the checkpoint is durable nothing throws: a failure of a pointer or of a
   /// removal is logged and in warnings().
   std::string commit(const std::vector<ShardInfo>& shards, const Json& state, int keep = 2, int64_t best_step = -1);
   /// Removes what begin() made; never throws.
@@ -68,6 +68,7 @@ class COHORT_API CheckpointWriter {
   void write_manifest(const std::vector<ShardInfo>& shards, const Json& state);
   void publish();
   void point(const char* name, int64_t step);
+  void set_copy_aside(const char* name);
   void point_best(int64_t step);
 
   std::string folder_, temporary_, final_, nonce_;

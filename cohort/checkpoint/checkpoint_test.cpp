@@ -10,10 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/files/leftovers.h"
+#include "cohort/base/files/process_identity.h"
 #include "cohort/base/random.h"
 #include "cohort/checkpoint/names.h"
+#include "cohort/checkpoint/retention.h"
 #include "cohort/checkpoint/test_support.h"
-#include "cohort/checkpoint/writer_process.h"
 #include "cohort/testing/mutation.h"
 #include "cohort/testing/text.h"
 
@@ -51,8 +53,9 @@ TEST_CASE("a checkpoint gives back what was saved, whole and in boxes") {
   const std::string folder = space / "checkpoints";
   save(folder, 100, 7, "nonce");
   CHECK(names_in(folder) == std::vector<std::string>{"latest", "step-000000100"});
-  CHECK(fs::read_symlink(folder + "/latest") == "step-000000100");
-  CHECK(names_in(folder + "/latest") == std::vector<std::string>{"manifest.json", "rank-00000.safetensors", "rank-00001.safetensors"});
+  CHECK(read_small_file(folder + "/latest", kLimit) == "step-000000100\n");
+  CHECK(names_in(folder + "/step-000000100") ==
+        std::vector<std::string>{"manifest.json", "rank-00000.safetensors", "rank-00001.safetensors"});
 
   const auto checkpoint = Checkpoint::open_latest(folder);
   REQUIRE(checkpoint);
@@ -142,19 +145,19 @@ TEST_CASE("the newest two are kept, a damaged one does not count, a later one is
   CHECK(list_checkpoints(space.path()) == std::vector<std::string>{"step-000000050", "step-000000040", "step-000000030"});
   save(space.path(), 35, 3500, "n");
   CHECK(list_checkpoints(space.path()) == std::vector<std::string>{"step-000000050", "step-000000040", "step-000000035", "step-000000030"});
-  CHECK(fs::read_symlink(space / "latest") == "step-000000035");
+  CHECK(read_pointer(space / "latest") == "step-000000035");
 }
 
-TEST_CASE("the best stays however old it is, and the link goes to it") {
+TEST_CASE("the best stays however old it is, and the pointer goes to it") {
   TemporaryFolder space("cohort", memory_folder());
   for (const int step : {10, 20, 30, 40}) save(space.path(), step, step * 100, "n", nullptr, 2, 10);
   CHECK(list_checkpoints(space.path()) == std::vector<std::string>{"step-000000040", "step-000000030", "step-000000010"});
-  CHECK(fs::read_symlink(space / "best") == "step-000000010");
+  CHECK(read_pointer(space / "best") == "step-000000010");
   save(space.path(), 50, 5000, "n", nullptr, 2, 30);
   CHECK(list_checkpoints(space.path()) == std::vector<std::string>{"step-000000050", "step-000000040", "step-000000030"});
-  CHECK(fs::read_symlink(space / "best") == "step-000000030");
-  save(space.path(), 60, 6000, "n", nullptr, 2, 5);  // One that is gone: the link is not made to name nothing.
-  CHECK(fs::read_symlink(space / "best") == "step-000000030");
+  CHECK(read_pointer(space / "best") == "step-000000030");
+  save(space.path(), 60, 6000, "n", nullptr, 2, 5);  // One that is gone: the pointer is not made to name nothing.
+  CHECK(read_pointer(space / "best") == "step-000000030");
 }
 
 TEST_CASE("two jobs on one folder do not touch each other's work") {
@@ -208,6 +211,48 @@ TEST_CASE("process_state is certain or says so") {
   CHECK(process_state(other.dump()) == ProcessState::kGone);
   other["pid"] = "1";
   CHECK(process_state(other.dump()) == ProcessState::kUnknown);
+}
+
+TEST_CASE("what a killed writer leaves goes with the next start, and nothing of a living one") {
+  TemporaryFolder space("cohort", memory_folder());
+  const std::string folder = space / "checkpoints", file = space / "model.safetensors";
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::string nonce = process_nonce();
+    CheckpointWriter writer(folder, 5, nonce);
+    writer.begin();
+    fs::remove(folder + "/step-000000005.tmp." + nonce + "/writer.json");  // As when its manifest is written.
+    put_file(folder + "/latest.tmp." + nonce, "step-0");
+    put_file(temporary_name(file), "half");
+    fs::create_directory(space / ("cohort-batch-" + nonce + "-abcdef"));
+    (void)!::write(ends[1], nonce.data(), nonce.size());
+    ::raise(SIGKILL);
+  }
+  std::string nonce(16, ' ');
+  REQUIRE(::read(ends[0], nonce.data(), nonce.size()) == 16);
+  ::close(ends[0]), ::close(ends[1]);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(state_of_nonce(nonce) == ProcessState::kGone);
+  CHECK(state_of_nonce(process_nonce()) == ProcessState::kAlive);
+  for (const char* text : {"", "0123456789abcde", "0123456789abcdeg", "0000000000000000"})
+    CHECK(state_of_nonce(text) == ProcessState::kUnknown);
+  const std::string mine = process_nonce(), strange = "x.json.tmp.0000000000000000";
+  fs::create_directory(folder + "/step-000000006.tmp." + mine);
+  put_file(temporary_name(file), "half");
+  put_file(space / strange, "another host's, and young");
+  put_file(space / "notes.tmp.txt", "the user's");
+  remove_unfinished(posix_io(), folder);
+  remove_leftover_files(space.path());
+  remove_leftover_folders(space.path(), "cohort-batch");
+  CHECK(names_in(folder) == std::vector<std::string>{"step-000000006.tmp." + mine});
+  CHECK(names_in(space.path()) == std::vector<std::string>{"checkpoints", "model.safetensors.tmp." + mine, "notes.tmp.txt", strange});
+  make_older(space.path(), 100'000);
+  remove_leftover_files(space.path());
+  CHECK(!fs::exists(space / strange));
+  CHECK(fs::exists(space / ("model.safetensors.tmp." + mine)));
 }
 
 TEST_CASE("a damaged newest checkpoint is skipped with its reason: every bit of the manifest, sampled bits of the shards") {

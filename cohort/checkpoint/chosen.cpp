@@ -8,6 +8,8 @@
 #include <system_error>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/names.h"
 
@@ -40,10 +42,20 @@ std::string steps_there(const std::vector<std::string>& folders) {
   return join(steps, ", ");
 }
 
-/// Whether `folder` is a step folder, and not one that holds some.
+/// For a RUN/checkpoints/latest that does not say which is the newest: the newest of all beside it. "" where there is none, or `path` is
+/// another.
+std::string newest_beside(const std::string& path, const std::string& why) {
+  if (fs::path(path + "/").parent_path().filename() != kLatestName) return "";
+  const std::vector<std::string> beside = list_standing(parent_folder(path));
+  if (beside.empty()) return "";
+  log_warning(concat(path, why, "; taken is ", beside.front()));
+  return beside.front();
+}
+
+/// Whether `path` is a step folder or names one, and is not a folder that holds some.
 bool is_one_checkpoint(const std::string& path, const std::vector<std::string>& found) {
   std::error_code ignored;
-  return found.size() == 1 && fs::equivalent(path, found.front(), ignored);
+  return found.size() == 1 && (fs::equivalent(path, found.front(), ignored) || fs::is_regular_file(path, ignored));
 }
 
 /// The folder that is meant, which was there a moment ago.
@@ -55,12 +67,11 @@ std::string choose(const std::string& path, const std::string& which, const std:
   if (which == "latest") return found.front();
   const std::string folder = fs::path(found.front()).parent_path().string();
   if (which == kBestName) {
-    std::error_code is_no_link;
-    const fs::path target = fs::read_symlink(folder + "/" + kBestName, is_no_link);
-    if (is_no_link)
-      fail(ErrorCode::kBadInput, name_settings("--checkpoint best: "), folder,
-           " has no link 'best': none of its checkpoints was evaluated; there are steps ", steps_there(found));
-    return folder + "/" + target.string();
+    const std::string best = folder + "/" + kBestName, target = read_pointer(best);
+    if (!target.empty()) return folder + "/" + target;
+    if (exists(best + "/" + kManifestName)) return best;  // A copy that followed a symbolic link.
+    fail(ErrorCode::kBadInput, name_settings("--checkpoint best: "), folder,
+         " has no 'best': none of its checkpoints was evaluated; there are steps ", steps_there(found));
   }
   const std::optional<int64_t> step = parse_integer(which);
   if (!step || *step < 0)
@@ -88,11 +99,18 @@ std::string advice(const std::vector<std::string>& found, const std::string& dam
 }  // namespace
 
 std::vector<std::string> find_checkpoints(const std::string& path) {
-  std::error_code is_no_link;
-  const fs::path target = fs::read_symlink(path, is_no_link);
-  const std::string place = is_no_link ? path : (fs::path(path).parent_path() / target).string();  // `latest` moves on.
-  if (exists(place + "/" + kManifestName)) return {place};
-  if (!is_no_link && fs::read_symlink(path, is_no_link) != target) return find_checkpoints(path);
+  const std::string target = read_pointer(path);
+  const std::string place = target.empty() ? path : (fs::path(path).parent_path() / target).string();
+  const bool is_one = exists(place + "/" + kManifestName);
+  if (is_one && target.empty())  // Others may have come since it was copied.
+    if (const std::string newest = newest_beside(path, " is a folder, the copy of what was the newest once"); !newest.empty())
+      return {newest};
+  if (is_one) return {place};
+  if (read_pointer(path) != target) return find_checkpoints(path);  // `latest` moves on.
+  if (parse_checkpoint_folder_name(target)) {
+    if (const std::string newest = newest_beside(path, concat(" names ", target, ", which is not there")); !newest.empty()) return {newest};
+    fail(ErrorCode::kBadInput, path, " names ", target, ", which is not there; give a step folder beside it");
+  }
   for (const std::string& folder : {path + "/checkpoints", path})
     if (std::vector<std::string> found = list_standing(folder); !found.empty()) return found;
   if (!exists(path)) fail(ErrorCode::kBadInput, path, " does not exist");

@@ -77,9 +77,6 @@ class Replay {
       case Kind::kMakeFolder:
         ignored(::mkdir(path.c_str(), 0700));
         break;
-      case Kind::kSymlink:
-        ignored(::symlink(operation.argument.c_str(), path.c_str()));
-        break;
       case Kind::kUnlink:
         ignored(::unlink(path.c_str()));
         break;
@@ -127,11 +124,12 @@ void check_names(const std::string& folder) {
     if (parse_checkpoint_folder_name(text)->kind == CheckpointName::Kind::kFinal) CHECK_NOTHROW(Checkpoint::open(folder + "/" + text));
   }
   for (const char* name : {"/latest", "/best"}) {
-    const std::string link = folder + name;
-    if (!fs::is_symlink(link) || fs::exists(link)) continue;
+    if (!fs::exists(folder + name)) continue;
+    const std::string step = read_pointer(folder + name);
+    CHECK(!step.empty());  // Whole, or not there.
+    if (fs::exists(folder + "/" + step)) continue;
     bool set_aside = false;
-    for (const std::string& text : list_checkpoints(folder))
-      set_aside = set_aside || text.rfind(fs::read_symlink(link).string() + ".old.", 0) == 0;
+    for (const std::string& text : list_checkpoints(folder)) set_aside = set_aside || text.rfind(step + ".old.", 0) == 0;
     CHECK(set_aside);
   }
 }
@@ -206,7 +204,7 @@ TEST_CASE("a crash anywhere in a save leaves the checkpoint before or the new on
 /// Step of the checkpoint that `best` names, which is whole; -1 where there is none.
 int best_step(const std::string& folder) {
   if (!fs::exists(folder + "/best")) return -1;
-  const Checkpoint best = Checkpoint::open(fs::canonical(folder + "/best"));
+  const Checkpoint best = Checkpoint::open(folder + "/" + read_pointer(folder + "/best"));
   CHECK(mark_of(best) == best.step() * 100);
   return static_cast<int>(best.step());
 }
@@ -218,14 +216,14 @@ TEST_CASE("a crash anywhere in a save that brings a new best leaves the best bef
   save(before, 50, 5000, "first", nullptr, 2, 25);
   save(before, 75, 7500, "first", nullptr, 2, 25);
   CHECK(best_step(before) == 25);
-  // keep = 2: steps 25 and 50 are removed at the end, 25 only once the link to 100 is durable.
+  // keep = 2: steps 25 and 50 are removed at the end, 25 only once the name of 100 is durable.
   std::set<int> best;
   const Outcome outcome = crash_everywhere(
       space, before, [](const std::string& folder, CheckpointIo* io) { CHECK(save(folder, 100, 10000, "second", io, 2, 100).empty()); }, "",
       [&](const std::string& folder) { best.insert(best_step(folder)); });
   CHECK(outcome.marks_after == std::set<int>{10000});
   CHECK(best == std::set<int>{25, 100});
-  // One that is not the best leaves the link, and what it names.
+  // One that is not the best leaves the pointer, and what it names.
   best.clear();
   crash_everywhere(
       space, before, [](const std::string& folder, CheckpointIo* io) { save(folder, 100, 10000, "second", io, 2, 25); }, "",

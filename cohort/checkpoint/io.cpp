@@ -34,7 +34,6 @@ int CheckpointIo::sync(int descriptor) { return counted(::fsync(descriptor)); }
 int CheckpointIo::close(int descriptor) { return ::close(descriptor); }
 int CheckpointIo::rename(const std::string& from, const std::string& to) { return counted(::rename(from.c_str(), to.c_str())); }
 int CheckpointIo::make_folder(const std::string& path) { return ::mkdir(path.c_str(), 0777); }
-int CheckpointIo::symlink(const std::string& target, const std::string& path) { return ::symlink(target.c_str(), path.c_str()); }
 int CheckpointIo::unlink(const std::string& path) { return counted(::unlink(path.c_str())); }
 int CheckpointIo::remove_folder(const std::string& path) { return ::rmdir(path.c_str()); }
 
@@ -120,10 +119,6 @@ bool rename_if_exists(CheckpointIo& io, const std::string& from, const std::stri
   return false;
 }
 
-void symlink(CheckpointIo& io, const std::string& target, const std::string& path) {
-  if (retried([&] { return io.symlink(target, path); }) < 0) give_up("make symbolic link", path);
-}
-
 void unlink_if_exists(CheckpointIo& io, const std::string& path) {
   if (retried([&] { return io.unlink(path); }) < 0 && errno != ENOENT) give_up("remove", path);
 }
@@ -143,7 +138,7 @@ std::vector<std::string> list(CheckpointIo& io, const std::string& folder) {
 void sync_folder(CheckpointIo& io, const std::string& folder) {
   Closing opened{io, retried([&] { return io.open_folder(folder); })};
   if (opened.descriptor < 0) give_up("open folder", folder);
-  if (retried([&] { return io.sync(opened.descriptor); }) < 0) give_up("fsync", folder);
+  if (retried([&] { return io.sync(opened.descriptor); }) < 0 && !has_no_folder_sync(folder, errno)) give_up("fsync", folder);
   opened.now(folder);
 }
 

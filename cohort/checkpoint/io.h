@@ -30,7 +30,6 @@ class CheckpointIo {
   virtual int close(int descriptor);
   virtual int rename(const std::string& from, const std::string& to);
   virtual int make_folder(const std::string& path);
-  virtual int symlink(const std::string& target, const std::string& path);
   virtual int unlink(const std::string& path);
   virtual int remove_folder(const std::string& path);
   virtual int status(const std::string& path, FileStatus* status);               ///< Of the name itself, not of what a symlink points to.
@@ -53,7 +52,6 @@ void rename(CheckpointIo& io, const std::string& from, const std::string& to);
 void make_folders(CheckpointIo& io, const std::string& path);
 /// False where `from` does not exist.
 bool rename_if_exists(CheckpointIo& io, const std::string& from, const std::string& to);
-void symlink(CheckpointIo& io, const std::string& target, const std::string& path);
 void unlink_if_exists(CheckpointIo& io, const std::string& path);
 /// False where the name does not exist.
 bool status(CheckpointIo& io, const std::string& path, FileStatus* status);

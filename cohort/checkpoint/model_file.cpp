@@ -6,6 +6,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
+#include "cohort/base/files/leftovers.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/value_hash.h"
 #include "cohort/checkpoint/io.h"
@@ -28,19 +29,35 @@ std::string checksum_of(const std::vector<TensorView>& tensors) {
   return hash.text();
 }
 
+std::string checksum_of(const std::map<std::string, std::string>& metadata) {
+  ValueHash hash;
+  for (const auto& [name, text] : metadata)
+    if (name != kTensorsChecksum && name != kTextChecksum) hash.add(name), hash.add(text);
+  return hash.text();
+}
+
+void check_promise(const SafetensorsFile& file, const std::string& path, const char* key, const std::string& found, const char* what) {
+  const std::string& promised = file.metadata().at(key);
+  if (found != promised)
+    fail(ErrorCode::kBadInput, path, ": ", what, " the checksum ", found, ", its header says ", quote_text(promised),
+         ": the file is damaged, copy or write it again (or another program changed it: then it has to leave \"", key,
+         "\" out of the header)");
+}
+
 }  // namespace
 
-std::map<std::string, std::string> with_tensors_checksum(const std::vector<TensorView>& tensors,
-                                                         std::map<std::string, std::string> metadata) {
+std::map<std::string, std::string> with_checksums(const std::vector<TensorView>& tensors, std::map<std::string, std::string> metadata) {
   metadata[kTensorsChecksum] = checksum_of(tensors);
+  metadata[kTextChecksum] = checksum_of(metadata);
   return metadata;
 }
 
 int64_t write_model_file(const std::string& out, const std::vector<TensorView>& tensors,
                          const std::map<std::string, std::string>& metadata) {
-  const std::map<std::string, std::string> all = with_tensors_checksum(tensors, metadata);
+  const std::map<std::string, std::string> all = with_checksums(tensors, metadata);
   CheckpointIo& io = posix_io();
   const std::string temporary = temporary_name(out);
+  remove_leftover_files(parent_folder(out), out.substr(out.rfind('/') + 1));  // Of a process that was killed while it wrote.
   WrittenFile written;
   try {
     checked::write_file(io, temporary, [&](const ByteSink& sink) { written = write_safetensors(sink, out, tensors, all); });
@@ -54,12 +71,10 @@ int64_t write_model_file(const std::string& out, const std::vector<TensorView>& 
 }
 
 void check_tensors(const SafetensorsFile& file, const std::string& path) {
-  const auto promised = file.metadata().find(kTensorsChecksum);
-  if (promised == file.metadata().end()) return;
-  if (const std::string found = checksum_of(file.tensors()); found != promised->second)
-    fail(ErrorCode::kBadInput, path, ": its tensors have the checksum ", found, ", its header says ", quote_text(promised->second),
-         ": the file is damaged, copy or write it again (or another program changed its numbers: then it has to leave \"", kTensorsChecksum,
-         "\" out of the header)");
+  if (file.metadata().contains(kTextChecksum))
+    check_promise(file, path, kTextChecksum, checksum_of(file.metadata()), "the text of its header has");
+  if (file.metadata().contains(kTensorsChecksum))
+    check_promise(file, path, kTensorsChecksum, checksum_of(file.tensors()), "its tensors have");
 }
 
 }  // namespace cohort

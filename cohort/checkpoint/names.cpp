@@ -1,14 +1,19 @@
 #include "cohort/checkpoint/names.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <tuple>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
+#include "cohort/base/text/text.h"
 #include "cohort/checkpoint/io.h"
 
 namespace cohort {
@@ -66,6 +71,39 @@ std::string shard_name(int rank) {
   char text[48];
   std::snprintf(text, sizeof text, "rank-%05d.safetensors", rank);
   return text;
+}
+
+std::string read_pointer(const std::string& path) {
+  std::error_code is_no_link;
+  if (const std::filesystem::path target = std::filesystem::read_symlink(path, is_no_link); !is_no_link) return target.string();
+  try {
+    constexpr size_t kMaxPointerBytes = 256;
+    const std::string name(trim(read_small_file(path, kMaxPointerBytes)));
+    const auto parsed = parse_checkpoint_folder_name(name);
+    return parsed && parsed->kind == CheckpointName::Kind::kFinal ? name : "";
+  } catch (const Error&) {  // A folder, or nothing.
+    return "";
+  }
+}
+
+bool is_exported_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored) && (std::filesystem::is_symlink(path, ignored) || read_pointer(path).empty());
+}
+
+bool holds_checkpoint(const std::string& folder) {
+  std::vector<std::string> names;
+  if (posix_io().list(folder, &names) < 0) {
+    const int reason = errno;
+    FileStatus is_there;
+    if (reason == ENOENT && posix_io().status(folder, &is_there) < 0) return false;
+    fail_errno(ErrorCode::kBadInput, "list folder", folder, reason);  // Also a link to a disk that is not mounted.
+  }
+  return std::any_of(names.begin(), names.end(), [&](const std::string& text) {
+    const auto name = parse_checkpoint_folder_name(text);
+    if (name) return name->kind != CheckpointName::Kind::kTemporary;
+    return ::access((folder + "/" + text + "/" + kManifestName).c_str(), F_OK) == 0;
+  });
 }
 
 std::vector<std::string> list_checkpoints(const std::string& folder) {

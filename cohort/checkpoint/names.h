@@ -3,8 +3,10 @@
 //   step-000000100                 a complete checkpoint; nine digits, more when the step needs them
 //   step-000000100.tmp.<nonce>     being written, or left over by a writer that died
 //   step-000000100.old.<nonce>     replaced or being removed; complete as long as it has a manifest
-//   latest, latest.tmp.<nonce>     symbolic link to the newest, and its successor
-//   best, best.tmp.<nonce>         likewise to the one with the lowest validation loss
+//   latest, latest.tmp.<nonce>     a file of one line, the name of the one saved last, and its successor
+//   best, best.tmp.<nonce>         likewise of the one with the lowest validation loss
+//
+// Runs of before have symbolic links in the place of the two files, and copies of those may have folders there.
 
 #include <cstdint>
 #include <optional>
@@ -36,6 +38,16 @@ bool valid_nonce(const std::string& nonce);
 bool valid_shard_name(const std::string& name);
 /// "rank-00000.safetensors".
 std::string shard_name(int rank);
+
+/// The name that the pointer `path` (RUN/checkpoints/latest) holds, or the target of a symbolic link; "" where it is neither.
+std::string read_pointer(const std::string& path);
+
+/// Whether `path` is a file, and no pointer: then it is a model that was exported, and no checkpoint.
+bool is_exported_file(const std::string& path);
+
+/// Whether anything in RUN/checkpoints is a checkpoint, damaged or not, under whatever name: what is in the folder is looked at, and no
+/// pointer asked. Error(kBadInput) where that cannot be known.
+bool holds_checkpoint(const std::string& folder);
 
 /// The complete checkpoints of a folder as names, newest step first, a final one before those set aside. Empty where the folder does not
 /// exist; Error(kBadInput) where it cannot be read.

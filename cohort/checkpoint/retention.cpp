@@ -6,8 +6,9 @@
 // folder or is older than the kept. A .old without a final folder is left: a crash between two renames made it, and it is the only copy of
 // its step.
 //
-// Temporary folders of this or other jobs go when their writer is certainly dead (writer.json, see writer_process.h), or, where that cannot
-// be known (another host, no writer.json), when nothing in them changed in the hour before this commit. A living writer is never disturbed.
+// Temporary folders of this or other jobs go when their writer is certainly dead (its nonce, or writer.json; process_identity.h), or, where
+// that cannot be known (another host, no writer.json), when nothing in them changed in the hour before this commit. A living writer is
+// never disturbed.
 
 #include "cohort/checkpoint/retention.h"
 
@@ -16,9 +17,11 @@
 #include <functional>
 
 #include "cohort/base/files/file.h"
+#include "cohort/base/files/leftovers.h"
+#include "cohort/base/files/process_identity.h"
+#include "cohort/base/log.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/names.h"
-#include "cohort/checkpoint/writer_process.h"
 
 namespace cohort {
 namespace {
@@ -45,9 +48,10 @@ int64_t last_change(CheckpointIo& io, const std::string& folder) {
   return newest;
 }
 
-bool writer_is_dead(CheckpointIo& io, const std::string& temporary, int64_t committed_seconds) {
+bool writer_is_dead(CheckpointIo& io, const std::string& temporary, const std::string& nonce, int64_t committed_seconds) {
   constexpr size_t kMaxWriterBytes = 4096;
   FileStatus ignored;
+  if (const ProcessState state = state_of_nonce(nonce); state != ProcessState::kUnknown) return state == ProcessState::kGone;
   if (checked::status(io, temporary + "/" + kWriterName, &ignored)) {
     const ProcessState state = process_state(read_small_file(temporary + "/" + kWriterName, kMaxWriterBytes));
     if (state != ProcessState::kUnknown) return state == ProcessState::kGone;
@@ -91,6 +95,21 @@ std::string set_aside(CheckpointIo& io, const std::string& folder, int64_t step,
   return checked::rename_if_exists(io, current, aside) ? aside : "";
 }
 
+void remove_unfinished(CheckpointIo& io, const std::string& folder) {
+  std::vector<std::string> names;
+  if (io.list(folder, &names) < 0) return;  // There is none yet.
+  for (const std::string& text : names) {
+    const auto name = parse_checkpoint_folder_name(text);
+    const std::string path = folder + "/" + text;
+    try {
+      if (name && name->kind == Kind::kTemporary && writer_is_dead(io, path, name->nonce, 0)) checked::remove_tree(io, path, kManifestName);
+    } catch (const Error& error) {
+      log_warning(error.what());
+    }
+  }
+  remove_leftover_files(folder);
+}
+
 std::vector<std::string> remove_superseded(CheckpointIo& io, const std::string& folder, const Committed& committed,
                                            const std::string& nonce) {
   std::vector<std::string> failures;
@@ -128,7 +147,7 @@ std::vector<std::string> remove_superseded(CheckpointIo& io, const std::string& 
       }
       const bool replaced = std::find(steps.begin(), steps.end(), name.step) != steps.end();
       if (name.kind == Kind::kAside && (replaced || is_too_old(name))) doomed.push_back(path);
-      if (name.kind == Kind::kTemporary && writer_is_dead(io, path, manifest.modified_seconds)) doomed.push_back(path);
+      if (name.kind == Kind::kTemporary && writer_is_dead(io, path, name.nonce, manifest.modified_seconds)) doomed.push_back(path);
     });
   }
   // The new names must be durable before the content goes, else a half-removed checkpoint could come back under its final name.

@@ -15,6 +15,9 @@ inline constexpr int64_t kStaleSeconds = 3600;
 /// Renames the checkpoint of `step` to "step-N.old.<nonce>" and returns that path; empty where there is none.
 std::string set_aside(CheckpointIo& io, const std::string& folder, int64_t step, const std::string& nonce);
 
+/// Before a job that owns `folder` begins: removes temporary folders and pointers of writers that are certainly dead.
+void remove_unfinished(CheckpointIo& io, const std::string& folder);
+
 struct Committed {
   int64_t step = 0;        ///< That was just committed.
   int keep = 2;            ///< Newest valid checkpoints up to it that stay.

@@ -111,7 +111,7 @@ inline int latest_mark(const std::string& folder, std::vector<std::string>* skip
 class RecordingIo : public CheckpointIo {
  public:
   struct Operation {
-    enum class Kind { kCreate, kWrite, kSyncFile, kSyncFolder, kRename, kMakeFolder, kSymlink, kUnlink, kRemoveFolder };
+    enum class Kind { kCreate, kWrite, kSyncFile, kSyncFolder, kRename, kMakeFolder, kUnlink, kRemoveFolder };
     Kind kind;
     std::string path;      ///< Of kWrite and kSyncFile: as it was when created.
     std::string argument;  ///< Data, new name or target.
@@ -145,9 +145,6 @@ class RecordingIo : public CheckpointIo {
   }
   int make_folder(const std::string& path) override {
     return done(CheckpointIo::make_folder(path), {Operation::Kind::kMakeFolder, path, ""});
-  }
-  int symlink(const std::string& target, const std::string& path) override {
-    return done(CheckpointIo::symlink(target, path), {Operation::Kind::kSymlink, path, target});
   }
   int unlink(const std::string& path) override { return done(CheckpointIo::unlink(path), {Operation::Kind::kUnlink, path, ""}); }
   int remove_folder(const std::string& path) override {
@@ -198,9 +195,6 @@ class FaultyIo : public CheckpointIo {
     return fails(from) && reason_ ? -1 : CheckpointIo::rename(from, to);
   }
   int make_folder(const std::string& path) override { return fails(path) && reason_ ? -1 : CheckpointIo::make_folder(path); }
-  int symlink(const std::string& target, const std::string& path) override {
-    return fails(path) && reason_ ? -1 : CheckpointIo::symlink(target, path);
-  }
   int unlink(const std::string& path) override { return fails(path) && reason_ ? -1 : CheckpointIo::unlink(path); }
   int remove_folder(const std::string& path) override { return fails(path) && reason_ ? -1 : CheckpointIo::remove_folder(path); }
   int status(const std::string& path, FileStatus* status) override {

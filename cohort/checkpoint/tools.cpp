@@ -15,6 +15,7 @@
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/chosen.h"
 #include "cohort/checkpoint/model_file.h"
+#include "cohort/data/describe/description_json.h"
 
 namespace cohort {
 namespace {
@@ -183,7 +184,18 @@ Json checkpoint_verify(const std::string& path) {
     ok = ok && checkpoint.has_value();
     return false;
   });
-  return {{"path", path}, {"ok", ok}, {"checkpoints", std::move(lines)}};
+  Json out = {{"path", path}, {"ok", ok}, {"checkpoints", std::move(lines)}};
+  const std::filesystem::path first = std::filesystem::absolute(out["checkpoints"].front()["path"].get<std::string>());
+  const std::string data = (first.parent_path().parent_path() / kDataFile).string();
+  if (!exists(data)) return out;
+  out["data"] = {{"path", data}, {"ok", true}};
+  try {
+    read_description(data);
+  } catch (const Error& error) {
+    out["ok"] = out["data"]["ok"] = false;
+    out["data"]["error"] = error.what();
+  }
+  return out;
 }
 
 void check_export_name(const std::string& out_file) {

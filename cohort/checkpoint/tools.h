@@ -18,7 +18,7 @@ namespace cohort {
 Json checkpoint_info(const std::string& path);
 
 /// {"path", "ok", "checkpoints":[{"path","step","bytes","tensors","files","ok","error"?}]}, newest first, every byte compared with its
-/// checksum. `ok` at the top: all of them are.
+/// checksum; and "data" {"path","ok","error"?}, where their run has a data.json. `ok` at the top: all of them are.
 Json checkpoint_verify(const std::string& path);
 
 struct ExportOptions {

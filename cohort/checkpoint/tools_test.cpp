@@ -126,12 +126,32 @@ TEST_CASE("export joins the pieces under the model's own names") {
   CHECK(result.num_tensors == 2);
   const SafetensorsFile file(out);
   CHECK(file.num_bytes() == result.bytes);
-  CHECK(file.metadata() == with_tensors_checksum(file.tensors(), {{"format", "pt"}, {"step", "100"}}));
+  CHECK(file.metadata() == with_checksums(file.tensors(), {{"format", "pt"}, {"step", "100"}}));
   REQUIRE(file.find("weight") != nullptr);
   CHECK(file.tensors().size() == 2);
   CHECK(file.find("weight")->shape == std::vector<int64_t>{4, 3});
   CHECK(std::memcmp(file.find("weight")->data, SampleState(10000).weight.data(), 48) == 0);
   CHECK(std::memcmp(file.find("bias")->data, SampleState(10000).bias.data(), 16) == 0);
+}
+
+TEST_CASE("a header whose text was changed is refused, one without the checksum is not") {
+  TemporaryFolder space("cohort", memory_folder());
+  const std::string out = space / "model.safetensors";
+  save(space.path(), 100, 10000, "n");
+  checkpoint_export(space.path(), out, {.metadata = {{"data", "{\"mean\":[0.25]}"}}});
+  const std::string whole = read_small_file(out, 1 << 20);
+  const auto check = [&](const std::string& from, const std::string& to) {
+    std::string text = whole;
+    text.replace(text.find(from), from.size(), to);
+    const UniqueDescriptor file = open_file(out, O_WRONLY | O_TRUNC);
+    write_all(file.get(), text.data(), text.size(), out);
+    return error_text([&] { check_tensors(SafetensorsFile(out), out); });
+  };
+  CHECK(check("0.25", "0.25") == "no error");
+  CHECK(contains(check("0.25", "0.35"), "the text of its header has the checksum"));
+  CHECK(contains(check("\"100\"", "\"101\""), "leave \"text_xxh3\" out of the header"));
+  CHECK(check("text_xxh3", "text_none") == "no error");
+  CHECK(checkpoint_verify(space.path())["ok"] == true);
 }
 
 TEST_CASE("export takes the previous checkpoint when the newest is damaged, and leaves the old file when it fails") {

@@ -6,7 +6,8 @@
 //   commit       4. every shard is there with its length    5. manifest.json, fsync    6. remove writer.json, fsync the folder
 //                7. an existing step-N is renamed to step-N.old.<nonce>   8. rename to step-N   9. fsync the parent: from here on it is
 //                durable
-//               10. latest.tmp.<nonce> -> step-N, rename to latest, fsync the parent; likewise best, where another step is the best now
+//               10. latest.tmp.<nonce> with the name step-N, fsync, rename to latest, fsync the parent; likewise best, where another step
+//                   is the best now
 //               11. removals (retention.cpp)
 //
 // Why the order: a name must not become durable before its content (3, 5, 6 before 8); nothing old may go before the new is durable (9
@@ -14,14 +15,13 @@
 // prefix of the calls, with lost, torn and reordered effects (crash_test.cpp). Protocol: docs/formats/checkpoint.md.
 
 #include <exception>
-#include <filesystem>
 #include <map>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
+#include "cohort/base/files/process_identity.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
@@ -30,7 +30,6 @@
 #include "cohort/checkpoint/manifest.h"
 #include "cohort/checkpoint/names.h"
 #include "cohort/checkpoint/retention.h"
-#include "cohort/checkpoint/writer_process.h"
 
 namespace cohort {
 namespace {
@@ -125,20 +124,36 @@ void CheckpointWriter::publish() {
 }
 
 void CheckpointWriter::point(const char* name, int64_t step) {
-  const std::string link = folder_ + "/" + name + ".tmp." + nonce_;
-  checked::unlink_if_exists(*io_, link);  // Of an attempt that failed.
-  checked::symlink(*io_, checkpoint_folder_name({Kind::kFinal, step, ""}), link);
-  checked::rename(*io_, link, folder_ + "/" + name);
+  const std::string pointer = folder_ + "/" + name, next = pointer + ".tmp." + nonce_;
+  const std::string line = checkpoint_folder_name({Kind::kFinal, step, ""}) + "\n";
+  checked::unlink_if_exists(*io_, next);  // Of an attempt that failed.
+  checked::write_file(*io_, next, [&](const ByteSink& sink) { sink(line.data(), line.size()); });
+  set_copy_aside(name);
+  checked::rename(*io_, next, pointer);
   checked::sync_folder(*io_, folder_);
 }
 
-/// Also where a crash came between the save of the best and its link, and where the step that was the best is another's now.
+/// A copy that follows symbolic links makes a folder of one. That is a checkpoint: it gets the name of one that was replaced, under which
+/// it stays where its step has no other, and else goes.
+void CheckpointWriter::set_copy_aside(const char* name) {
+  const std::string copy = folder_ + "/" + name;
+  FileStatus status;
+  if (!checked::status(*io_, copy, &status) || !status.is_folder) return;
+  int64_t step = 0;
+  try {
+    step = Checkpoint::open(copy, /*verify_data=*/false).step();
+  } catch (const Error& error) {
+    fail(ErrorCode::kFailed, copy, " is a folder that holds no whole checkpoint (", error.what(), "); move it away, so that '", name,
+         "' can be written");
+  }
+  checked::rename(*io_, copy, folder_ + "/" + checkpoint_folder_name({Kind::kAside, step, name}));
+}
+
+/// Also where a crash came between the save of the best and its pointer, and where the step that was the best is another's now.
 void CheckpointWriter::point_best(int64_t step) {
   const std::string best = checkpoint_folder_name({Kind::kFinal, step, ""});
-  std::error_code is_no_link;
-  const std::filesystem::path target = std::filesystem::read_symlink(folder_ + "/" + kBestName, is_no_link);
   FileStatus status;
-  if ((is_no_link || target != best) && checked::status(*io_, folder_ + "/" + best, &status)) point(kBestName, step);
+  if (read_pointer(folder_ + "/" + kBestName) != best && checked::status(*io_, folder_ + "/" + best, &status)) point(kBestName, step);
 }
 
 std::string CheckpointWriter::commit(const std::vector<ShardInfo>& shards, const Json& state, int keep, int64_t best_step) {
@@ -157,7 +172,7 @@ std::string CheckpointWriter::commit(const std::vector<ShardInfo>& shards, const
     if (best_step >= 0) point_best(best_step);
   } catch (const std::exception& error) {
     warn(error.what());
-    return final_;  // What the link still names must stay.
+    return final_;  // What the pointer still names must stay.
   }
   for (const std::string& failure : remove_superseded(*io_, folder_, {.step = step_, .keep = keep, .best_step = best_step}, nonce_))
     warn(failure);

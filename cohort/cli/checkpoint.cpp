@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <system_error>
 
 #include "cohort/base/fail.h"
@@ -8,6 +7,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/chosen.h"
+#include "cohort/checkpoint/names.h"
 #include "cohort/checkpoint/tools.h"
 #include "cohort/cli/trained/trained.h"
 #include "cohort/cli/verb.h"
@@ -55,7 +55,7 @@ int run_checkpoint(const Arguments& arguments) {
     fail(ErrorCode::kBadInput, "checkpoint ", action, ": give one run folder, checkpoints folder or step folder");
   const std::string& path = arguments.positional[1];
   const int indent = arguments.options.contains("json") ? -1 : 2;
-  if (std::error_code ignored; action != "export" && std::filesystem::is_regular_file(path, ignored))
+  if (action != "export" && is_exported_file(path))
     fail(ErrorCode::kBadInput, "checkpoint ", action, ": ", path,
          " is a file, and checkpoints are folders of a run; of an exported file "
          "`cohort evaluate ",

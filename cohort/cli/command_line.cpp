@@ -32,12 +32,12 @@ namespace {
 struct Parser {
   std::unique_ptr<CLI::App> app;
   std::map<std::string, std::string> values;
-  std::map<std::string, bool> flags;
+  std::map<std::string, std::string> flags;
   std::vector<std::string> positional;
 };
 
 void add_option(Parser& parser, const std::string& name, const std::string& value_name) {
-  if (value_name.empty()) {
+  if (value_name.empty() || value_name.starts_with("[=")) {
     parser.app->add_flag(dashed(name), parser.flags[name]);
     return;
   }
@@ -119,8 +119,8 @@ Arguments read_arguments(const Verb& verb, Parser& parser) {
   };
   for (const auto& [name, value] : parser.values)
     if (parser.app->count(dashed(name)) > 0) take(name, value);
-  for (const auto& [name, on] : parser.flags)
-    if (on) take(name, "true");
+  for (const auto& [name, value] : parser.flags)
+    if (!value.empty() && value != "false") take(name, value);
   if (const auto left = leave_out_overridden(arguments.config, file, arguments.given); !left.empty())
     log_info(concat("beside these options these settings of ", arguments.file, " mean nothing and are left out: ", join(left, ", ")));
   return arguments;

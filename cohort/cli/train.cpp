@@ -13,6 +13,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/cli/memory_advice.h"
 #include "cohort/cli/train_forecast.h"
+#include "cohort/cli/train_resume.h"
 #include "cohort/cli/verb.h"
 #include "cohort/data/source.h"
 #include "cohort/job/resumed_config.h"
@@ -67,29 +68,6 @@ Config resolved_config(const Arguments& arguments, std::optional<AutoGoal>& goal
   return chosen.config;
 }
 
-/// The folder of --resume: --run, or that of the run's own config.toml, or what the file says.
-std::string run_to_resume(const Arguments& given) {
-  if (given.was_given("run")) return given.config.run;
-  const std::filesystem::path file = given.file;
-  const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
-  if (file.filename() == "config.toml" && holds_run(folder)) return folder;
-  if (!given.config.run.empty()) return given.config.run;
-  fail(ErrorCode::kBadInput, "--resume: which run? cohort train --run DIR --resume");
-}
-
-/// The run's own settings with the options over them; `before` receives the former. A rank of another launcher that is not the first may be
-/// on a host that does not see the folder: then what it was started with counts, and ranks compare their configurations in any case.
-Config config_to_resume(const Arguments& given, const std::string& run, bool must_be_there, Config& before) {
-  if (std::error_code ignored; !must_be_there && !std::filesystem::exists(run + "/config.toml", ignored)) {
-    Config config = given.config;
-    config.run = run;
-    return before = config;
-  }
-  read_config_file(run + "/config.toml", before);
-  if (before.layout == "auto") before.layout = "dp";
-  return resumed_config({.run = run, .file = given.file, .given = given.config, .names = given.given});
-}
-
 /// What can be refused before anything is measured, where that would take seconds: with --layout auto and --profile.
 void check_before_measuring(const Arguments& given, const Job& job, bool plans, int num_ranks, bool is_alone) {
   const std::optional<bool> is_text = is_text_data(job.config.data);
@@ -142,14 +120,13 @@ int run_train(const Arguments& given) {
   std::optional<AutoGoal> goal;
   Config before;  // Of a run that goes on.
   TrainOptions options{.folder_is_held = takes_folder};
-  if (given.config.resume) {
-    arguments.config.run = run_to_resume(given);
-    if (takes_folder) folder = std::make_unique<RunFolder>(arguments.config);
-    arguments.config = config_to_resume(given, arguments.config.run, takes_folder, before);
-    arguments.config = resolved_config(arguments, goal);
-  } else {
-    arguments.config = resolved_config(given, goal);
+  if (given.config.resume || given.config.resume_auto) {
+    const RunToResume found =
+        given.config.resume ? run_to_resume(given, world_here, folder) : run_to_begin_or_resume(given, world_here, folder);
+    if (found.is_done) return 0;
+    arguments.config = found.config, before = found.before;
   }
+  arguments.config = resolved_config(arguments, goal);
   Config& config = arguments.config;
   const bool plans = config.layout == "auto";
   if (plans && config.resume)
@@ -162,7 +139,7 @@ int run_train(const Arguments& given) {
   check_config(config);
   Job job = job_of(arguments);
   config.device = job.config.device;
-  if (given.config.resume) options.changes = changes_between(before, config);
+  if (config.resume) options.changes = changes_between(before, config);
   const int most_ranks = is_alone ? std::max(1, plans ? config.workers : job.num_ranks()) : world_here.size;
   if (takes_folder) check_calibration_option(given.option("calibration", ""));
   if (takes_folder && !folder) folder = std::make_unique<RunFolder>(config);
@@ -218,7 +195,9 @@ Verb train_verb() {
           {"cohort train --model cnn --data fashion-mnist --workers 2 --epochs 2",
            "cohort train --model transformer --data text:/usr/share/common-licenses --workers 2 --optimizer adamw --lr 0.003 --steps 500",
            "cohort train --model fc --data fashion-mnist --steps 200 --checkpoint-every 100 --run runs/x",
-           "cohort train --run runs/x --resume --workers 2 --steps 400", "cohort train --model fc --data fashion-mnist --steps 200 --serve",
+           "cohort train --run runs/x --resume --workers 2 --steps 400",
+           "cohort train --model fc --data fashion-mnist --steps 200 --run runs/job --resume=auto",
+           "cohort train --model fc --data fashion-mnist --steps 200 --serve",
            "mpirun -n 2 cohort train --model resnet8 --data fashion-mnist --run runs/mpi",
            "torchrun --nproc-per-node 2 --no-python -- cohort train --model fc --data fashion-mnist --run runs/torchrun"},
       .positional_help = "config.toml, whose settings the options override",

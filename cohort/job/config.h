@@ -85,7 +85,8 @@ struct Config {
   int64_t noise_scale = 0;  ///< Steps between measurements of the gradient noise scale; 0: never.
   int64_t log_every = 1;    ///< Step lines of metrics.jsonl and --json.
   bool resume = false;
-  std::string run;  ///< Folder; empty: runs/MODEL-DATE-TIME.
+  bool resume_auto = false;  ///< Goes on where `run` has saved a checkpoint, and begins where it has not; then `resume` is false.
+  std::string run;           ///< Folder; empty: runs/MODEL-DATE-TIME.
   std::string plugin;
   std::string prompt;          ///< Text data: how the sample at the end begins; empty: the first bytes of the validation text.
   int64_t sample_bytes = 400;  ///< Text data: length of the sample at the end, 0 for none.

@@ -11,6 +11,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/job/injected_faults.h"
 #include "cohort/job/layout.h"
+#include "cohort/job/settings/option_rules.h"
 #include "cohort/job/training/goal.h"
 #include "cohort/testing/errors.h"
 #include "cohort/testing/member_names.h"
@@ -58,6 +59,7 @@ TEST_CASE("a written configuration reads back the same, every setting") {
   read_config_file(file.path, read);
   CHECK(to_toml(read) == to_toml(config));
   CHECK(read.model == config.model);
+  CHECK(plain_value(*find_setting("model"), config) == config.model);
   CHECK(read.lr == config.lr);
   CHECK(read.json);
   CHECK(number > 40);

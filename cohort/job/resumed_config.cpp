@@ -17,6 +17,16 @@ void keep_one_length(const Config& before, Config& now) {
   if (now.epochs != before.epochs && now.epochs > 0 && now.steps == before.steps) take_back(now, "steps");
 }
 
+Config own_config(const std::string& run) {
+  const std::string own_file = run + "/config.toml";
+  Config own;
+  read_config_file(own_file, own);
+  if (own.given.empty())
+    fail(ErrorCode::kBadInput, own_file, " holds no setting, and a run's own has many: it was cut; put the whole file back");
+  if (own.layout == "auto") own.layout = "dp";  // What it meant in runs from before there was a planner.
+  return own;
+}
+
 }  // namespace
 
 std::string to_text(const SettingChange& change) { return concat("changed: ", change.setting, " ", change.from, " -> ", change.to); }
@@ -27,14 +37,30 @@ Config lasting_config(const Config& config) {
   return lasting;
 }
 
+Config trained_config(const ResumeRequest& request) {
+  const Config own = own_config(request.run);
+  if (request.trained.empty()) return own;
+  Config trained;
+  read_config_text(request.trained, "the settings of the newest checkpoint of " + request.run, trained);
+  trained = lasting_config(trained);
+  trained.run = own.run;                                                    // It may have been moved.
+  if (own.eval_every == 0) find_setting("eval-every")->copy(trained, own);  // Checkpoints of before have what 0 had become.
+  return trained;
+}
+
 Config resumed_config(const ResumeRequest& request) {
   const std::string own_file = request.run + "/config.toml";
-  Config before;
-  read_config_file(own_file, before);
-  if (before.given.empty())
-    fail(ErrorCode::kBadInput, own_file, " holds no setting, and a run's own has many: it was cut; put the whole file back");
-  if (before.layout == "auto") before.layout = "dp";  // What it meant in runs from before there was a planner.
+  const Config own = lasting_config(own_config(request.run)), before = trained_config(request);
+  // What somebody has changed in the run's own file is an option like those of a command line.
   Config config = before;
+  std::set<std::string> edited;
+  for (const Setting& setting : settings()) {
+    if (setting.get(own) == setting.get(before)) continue;
+    setting.copy(config, own);
+    edited.insert(setting.name);
+  }
+  keep_one_length(before, config);
+  leave_out_overridden(config, before, edited);
   std::error_code ignored;
   if (!request.file.empty() && !std::filesystem::equivalent(request.file, own_file, ignored)) {
     read_config_file(request.file, config);

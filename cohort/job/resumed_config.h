@@ -21,10 +21,15 @@ struct ResumeRequest {
   std::string file;             ///< A config.toml that was given beside it, "" for none. The run's own is no other.
   Config given;                 ///< Holds the values of
   std::set<std::string> names;  ///< the settings that were given as options.
+  std::string trained = {};     ///< What its newest checkpoint was trained with, as TOML; "": what RUN/config.toml says.
 };
 
-/// RUN/config.toml with the file's settings over it, and the options over both. Steps given where the run has epochs take their place, and
-/// the other way round. Error(kBadInput) with file and line where one of the files is not what it should be.
+/// What the run was trained with so far.
+Config trained_config(const ResumeRequest& request);
+
+/// What the run was trained with, over it what RUN/config.toml has that is another by now, over that the file's settings, and the options
+/// over all. Steps given where the run has epochs take their place, and the other way round. Error(kBadInput) with file and line where one
+/// of the files is not what it should be.
 Config resumed_config(const ResumeRequest& request);
 
 /// What `now` has that `before` had not, in the order of the settings; without what belongs to one call alone (run, resume, json, quiet,

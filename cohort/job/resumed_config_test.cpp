@@ -113,3 +113,36 @@ TEST_CASE("resumed_config: another file stands between the run's and the options
   CHECK(folder.changes(given, {"lr"}, file) == Texts{"changed: lr 0.01 -> 0.3", "changed: momentum 0.9 -> 0.5"});
   CHECK(folder.changes(given, {}, folder.run.path() + "/./config.toml").empty());
 }
+
+TEST_CASE("resumed_config: what was edited in the run's own file is an option like any other") {
+  Config trained;
+  trained.lr = 0.1;
+  trained.epochs = 3;
+  trained.optimizer = "momentum";
+  trained.momentum = 0.5;
+  trained.run = "where it was";
+  trained.resume = true;
+  const std::string text = to_toml(trained);
+  const auto changes = [&](Config own, const Config& given, const std::set<std::string>& names) {
+    const Folder folder(own);
+    const ResumeRequest request{folder.run.path(), "", given, names, text};
+    return texts(changes_between(trained_config(request), resumed_config(request)));
+  };
+  Config own = trained;
+  own.run.clear();
+  CHECK(changes(own, Config(), {}).empty());
+  own.lr = 0.5;
+  CHECK(changes(own, Config(), {}) == Texts{"changed: lr 0.1 -> 0.5"});
+  Config given;
+  given.lr = 0.25;
+  CHECK(changes(own, given, {"lr"}) == Texts{"changed: lr 0.1 -> 0.25"});
+  own.lr = 0.1;
+  own.steps = 50;
+  CHECK(changes(own, Config(), {}) == Texts{"changed: steps 0 -> 50", "changed: epochs 3.0 -> 0.0"});
+  own.steps = 0;
+  own.optimizer = "sgd";  // Then a momentum means nothing.
+  CHECK(changes(own, Config(), {}) == Texts{"changed: optimizer \"momentum\" -> \"sgd\"", "changed: momentum 0.5 -> 0.9"});
+  own.optimizer = "momentum";
+  own.init_from = "runs/other";
+  CHECK_THROWS_WITH_AS(changes(own, Config(), {}), doctest::Contains("--init-from runs/other would do nothing beside --resume"), Error);
+}

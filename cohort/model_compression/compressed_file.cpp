@@ -38,7 +38,7 @@ int64_t bytes_of_export(const LayerGraph& model, const FileMetadata& metadata) {
   std::vector<NamedTensor> tensors = distinct_parameters(model);
   for (NamedTensor& buffer : distinct_buffers(model)) tensors.push_back(std::move(buffer));
   for (const auto& [name, tensor] : tensors) views.push_back(view_of(name, tensor));
-  return write_safetensors([](const void*, size_t) {}, "the exported model", views, with_tensors_checksum(views, metadata)).bytes;
+  return write_safetensors([](const void*, size_t) {}, "the exported model", views, with_checksums(views, metadata)).bytes;
 }
 
 }  // namespace cohort

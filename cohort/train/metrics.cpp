@@ -22,6 +22,7 @@
 #include "cohort/base/text/base64.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/base/text/toml_text.h"
 #include "cohort/report/tensorboard.h"
 
 namespace cohort {
@@ -240,7 +241,7 @@ void Metrics::begin_session(const std::vector<std::pair<std::string, std::string
   for (const auto& [name, value] : settings) {
     if (const auto number = parse_number(value)) parameters.push_back({name, *number});
     else if (value == "true" || value == "false") parameters.push_back({name, value == "true"});
-    else parameters.push_back({name, value.starts_with('"') && value.size() >= 2 ? value.substr(1, value.size() - 2) : value});
+    else parameters.push_back({name, text_of_toml(value)});
   }
   outputs_->write_events([&](report::TensorBoardWriter& writer) {
     writer.begin_session(parameters, wall_seconds());

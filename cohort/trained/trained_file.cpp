@@ -11,6 +11,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/chosen.h"
 #include "cohort/checkpoint/model_file.h"
+#include "cohort/checkpoint/names.h"
 #include "cohort/data/describe/description_json.h"
 #include "cohort/trained/exported.h"
 
@@ -41,8 +42,7 @@ void check_form(const std::string& path, const std::string& name, DType found, c
 TrainedFile TrainedFile::open(const std::string& path, const std::string& which) {
   TrainedFile file;
   file.given_ = path;
-  std::error_code ignored;
-  if (fs::is_regular_file(path, ignored)) {
+  if (is_exported_file(path)) {
     if (which != "latest")
       fail(ErrorCode::kBadInput, name_settings("--checkpoint "), which, ": ", path,
            name_settings(" is one exported model; give its run folder, or leave --checkpoint out"));

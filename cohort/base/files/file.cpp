@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -16,6 +17,9 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/files/leftovers.h"
+#include "cohort/base/files/process_identity.h"
+#include "cohort/base/log.h"
 
 namespace cohort {
 
@@ -71,7 +75,21 @@ void sync_descriptor(int descriptor, const std::string& path) {
 
 void sync_folder(const std::string& folder) {
   const UniqueDescriptor descriptor = open_file(folder, O_RDONLY | O_DIRECTORY);
-  sync_descriptor(descriptor.get(), folder);
+  int result = 0;
+  do {
+    result = ::fsync(descriptor.get());
+  } while (result < 0 && errno == EINTR);
+  if (result < 0 && !has_no_folder_sync(folder, errno)) fail_errno(ErrorCode::kFailed, "fsync", folder, errno);
+}
+
+bool has_no_folder_sync(const std::string& folder, int errno_value) {
+  if (errno_value != EINVAL && errno_value != ENOTSUP && errno_value != ENOSYS) return false;
+  static std::atomic<bool> is_said{false};
+  if (!is_said.exchange(true))
+    log_warning(concat(
+        folder, ": this file system cannot make the names in a folder durable (fsync: ", std::generic_category().message(errno_value),
+        "): a crash of the machine may take the newest files; a kill of the process takes none"));
+  return true;
 }
 
 std::string parent_folder(const std::string& path) {
@@ -153,12 +171,13 @@ std::string random_name() {
   return text;
 }
 
-std::string temporary_name(const std::string& path) { return path + ".tmp." + random_name(); }
+std::string temporary_name(const std::string& path) { return path + ".tmp." + process_nonce(); }
 
 TemporaryFolder::TemporaryFolder(const std::string& name, const std::string& base) {
   const char* const given = std::getenv("TMPDIR");
   const std::string place = !base.empty() ? base : given && *given ? given : "/tmp";
-  path_ = place + "/" + name + "-XXXXXX";
+  remove_leftover_folders(place, name);
+  path_ = place + "/" + name + "-" + process_nonce() + "-XXXXXX";
   if (::mkdtemp(path_.data())) return;
   fail(ErrorCode::kBadInput, "no temporary folder ", name, "-XXXXXX can be made in ", place, base.empty() ? " (TMPDIR, else /tmp): " : ": ",
        std::strerror(errno), base.empty() ? "; set TMPDIR to a folder that takes files" : "");

@@ -51,6 +51,9 @@ void write_all(int descriptor, const void* data, size_t size, const std::string&
 void sync_descriptor(int descriptor, const std::string& path);
 /// Makes the names in `folder` (creations, renames, removals) durable.
 void sync_folder(const std::string& folder);
+/// Whether `errno_value`, of an fsync of `folder`, says that its file system has none of folders, as CIFS and some of FUSE. That is passed
+/// over, and said once.
+bool has_no_folder_sync(const std::string& folder, int errno_value);
 /// The folder of a path as open(2) takes it: "." for a bare name, "/" for "/name". A trailing slash is ignored.
 std::string parent_folder(const std::string& path);
 
@@ -65,11 +68,11 @@ COHORT_PROGRAM_API void write_file_atomically(const std::string& path, const std
 
 /// 16 hexadecimal digits from the kernel's random source: for names and nonces, not a secret to guess by brute force.
 std::string random_name();
-/// "<path>.tmp.<16 hex digits>": a name beside `path` that no other process uses.
+/// "<path>.tmp.<16 hex digits>": a name beside `path` that no other process uses; the digits say which one does (process_nonce()).
 std::string temporary_name(const std::string& path);
 
-/// A fresh folder NAME-XXXXXX with mode 0700 below `base` (default: $TMPDIR, else /tmp), removed with all that is in it on destruction.
-/// Error(kBadInput) where none can be made.
+/// A fresh folder NAME-NONCE-XXXXXX with mode 0700 below `base` (default: $TMPDIR, else /tmp), removed with all that is in it on
+/// destruction, or, after a kill, when the next one of that name is made. Error(kBadInput) where none can be made.
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(const std::string& name = "cohort", const std::string& base = "");

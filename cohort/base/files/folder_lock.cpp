@@ -8,27 +8,33 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <system_error>
 #include <thread>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/files/process_identity.h"
+#include "cohort/base/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/base/text/utc_time.h"
 
 namespace cohort {
 namespace {
 
-/// "123 on host since 2026-01-31T12:00:00Z", or "" for a file that says nothing.
-std::string holder_of(int descriptor) {
-  std::array<char, 256> text{};
+constexpr size_t kMostTextBytes = 1024;
+
+/// What the lock's file says: "123 on host since 2026-01-31T12:00:00Z", and in a second line which process that is.
+std::string text_of(int descriptor) {
+  std::array<char, kMostTextBytes> text{};
   const ssize_t size = ::pread(descriptor, text.data(), text.size(), 0);
-  return size > 0 ? printable(trim(std::string_view(text.data(), static_cast<size_t>(size)))) : "";
+  return size > 0 ? std::string(text.data(), static_cast<size_t>(size)) : "";
 }
 
 [[noreturn]] void fail_in_use(const std::string& what, const std::string& advice, int descriptor) {
   std::string holder;
   for (int attempt = 0; attempt < 20 && holder.empty(); ++attempt) {  // It may have the lock and not have written its name yet.
     if (attempt > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    holder = holder_of(descriptor);
+    const std::string text = text_of(descriptor);
+    holder = printable(trim(text.substr(0, text.find('\n'))));
   }
   fail(ErrorCode::kBadInput, what, " is in use by ", holder.empty() ? "another process" : "process " + holder, ": ", advice);
 }
@@ -39,28 +45,58 @@ bool is_same_file(int descriptor, const std::string& path) {
          opened.st_ino == named.st_ino;
 }
 
+bool has_no_flock(int reason) { return reason == ENOSYS || reason == ENOLCK || reason == EOPNOTSUPP; }
+
+/// Without flock: removes the file of a holder that is certainly dead. Renamed first, so that of two that do this one finds it.
+bool take_away(const std::string& path, int descriptor) {
+  const std::string text = text_of(descriptor);
+  const size_t line = text.find('\n');
+  if (line == std::string::npos || process_state(text.substr(line + 1)) != ProcessState::kGone) return false;
+  const std::string aside = temporary_name(path);
+  if (!is_same_file(descriptor, path) || ::rename(path.c_str(), aside.c_str()) != 0) return true;
+  if (is_same_file(descriptor, aside)) ::unlink(aside.c_str());
+  else if (::link(aside.c_str(), path.c_str()) == 0) ::unlink(aside.c_str());  // Another one's, who was faster.
+  return true;
+}
+
 }  // namespace
 
 FolderLock::FolderLock(const std::string& path, const std::string& what, const std::string& advice) : path_(path) {
   using Clock = std::chrono::steady_clock;
   // Ranks of a launcher that was killed a moment ago are still on their way out.
   const Clock::time_point patience = Clock::now() + std::chrono::seconds(1);
-  for (;;) {
-    file_ = open_file(path, O_RDWR | O_CREAT);
-    if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno == EWOULDBLOCK && Clock::now() > patience) fail_in_use(what, advice, file_.get());
-      if (errno == EWOULDBLOCK) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        continue;
-      }
-      if (errno != EINTR) fail_errno(ErrorCode::kEnvironment, "lock", path, errno);
-    } else if (is_same_file(file_.get(), path)) {
-      break;  // Else its holder removed it after we had opened it: the lock of a file without a name keeps no one out.
+  for (;; std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
+    file_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    const bool is_new = static_cast<bool>(file_);
+    if (!is_new) file_ = open_file(path, O_RDWR | O_CREAT);
+    int reason = 0;
+    do {
+      reason = ::flock(file_.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+    } while (reason == EINTR);
+    // Else its holder removed it after we had opened it: the lock of a file without a name keeps no one out.
+    if (reason == 0 && is_same_file(file_.get(), path)) break;
+    if (reason == 0) continue;
+    const bool is_late = Clock::now() > patience;
+    if (reason == EWOULDBLOCK) {
+      if (is_late) fail_in_use(what, advice, file_.get());
+      continue;
     }
+    if (!has_no_flock(reason)) {
+      if (is_new) ::unlink(path.c_str());
+      fail_errno(ErrorCode::kEnvironment, "lock", path, reason);
+    }
+    if (is_new) {  // Nobody else can have made it.
+      log_warning(concat(path, ": this file system has no locks (flock: ", std::generic_category().message(reason),
+                         "), so what keeps others out is that this file is there; a holder that is killed on another host leaves it, and "
+                         "it has to be removed by hand then"));
+      break;
+    }
+    if (is_late && !take_away(path, file_.get()))
+      fail_in_use(what, concat(advice, "; where there is no such process any more, remove ", path), file_.get());
   }
   std::array<char, 128> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
-  const std::string holder = concat(::getpid(), " on ", host.data(), " since ", utc_now(), "\n");
+  const std::string holder = concat(::getpid(), " on ", host.data(), " since ", utc_now(), "\n", describe_this_process());
   try {
     if (::ftruncate(file_.get(), 0) != 0) fail_errno(ErrorCode::kFailed, "write", path, errno);
     write_all(file_.get(), holder.data(), holder.size(), path);
@@ -71,8 +107,14 @@ FolderLock::FolderLock(const std::string& path, const std::string& what, const s
 }
 
 FolderLock::~FolderLock() {
-  // Removed while it is still locked, or a third process could lock the old file and a fourth a new one.
-  if (file_) ::unlink(path_.c_str());
+  if (!file_) return;
+  // Removed while it is still locked, or a third process could lock the old file and a fourth a new one. Its folder may have another name
+  // by now, and the old name another one's lock.
+  std::array<char, 4096> name{};
+  const std::string link = concat("/proc/self/fd/", file_.get());
+  const ssize_t length = ::readlink(link.c_str(), name.data(), name.size() - 1);
+  for (const std::string& path : {path_, std::string(name.data(), length > 0 ? static_cast<size_t>(length) : 0)})
+    if (is_same_file(file_.get(), path)) ::unlink(path.c_str());
 }
 
 }  // namespace cohort

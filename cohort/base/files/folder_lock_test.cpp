@@ -2,9 +2,14 @@
 
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "cohort/base/fail.h"
@@ -12,6 +17,28 @@
 #include "cohort/testing/text.h"
 
 using namespace cohort;
+
+namespace {
+
+/// File systems without these calls. The program's own definitions come before libc's.
+int flock_fails_with = 0, fsync_fails_with = 0;
+
+int failing(int reason) {
+  errno = reason;
+  return -1;
+}
+
+}  // namespace
+
+extern "C" int flock(int descriptor, int operation) noexcept {
+  return flock_fails_with != 0 ? failing(flock_fails_with) : static_cast<int>(::syscall(SYS_flock, descriptor, operation));
+}
+
+extern "C" int fsync(int descriptor) {
+  struct stat status{};
+  const bool is_folder = ::fstat(descriptor, &status) == 0 && S_ISDIR(status.st_mode);
+  return is_folder && fsync_fails_with != 0 ? failing(fsync_fails_with) : static_cast<int>(::syscall(SYS_fsync, descriptor));
+}
 
 namespace {
 
@@ -61,6 +88,49 @@ TEST_CASE("FolderLock: a second holder is refused and told who has it; a dead on
   CHECK(::access(path.c_str(), F_OK) == 0);  // Left behind, and no one's.
   CHECK(refusal(path) == "taken");
   CHECK(::access(path.c_str(), F_OK) != 0);
+}
+
+TEST_CASE("FolderLock: without flock the file is the lock, of a living holder and not of a dead one") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "lock";
+  for (const int reason : {ENOSYS, ENOLCK}) {
+    flock_fails_with = reason;
+    const pid_t holder = start_holder(path);
+    const std::string text = refusal(path);
+    CHECK(contains(text, "in use by process " + std::to_string(holder) + " on "));
+    CHECK(contains(text, "remove " + path));
+    ::kill(holder, SIGKILL);
+    ::waitpid(holder, nullptr, 0);
+    CHECK(refusal(path) == "taken");
+    CHECK(::access(path.c_str(), F_OK) != 0);
+  }
+  flock_fails_with = EIO;
+  CHECK_THROWS_WITH_AS(FolderLock(path, "x", "y"), doctest::Contains("cannot lock"), Error);
+  CHECK(::access(path.c_str(), F_OK) != 0);  // What is refused leaves nothing.
+  flock_fails_with = 0;
+}
+
+TEST_CASE("FolderLock: a folder that was moved keeps its lock until the end, and the old name another's") {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "a");
+  {
+    const FolderLock lock(folder / "a/lock", "x", "y");
+    std::filesystem::rename(folder / "a", folder / "b");
+    std::filesystem::create_directory(folder / "a");
+    std::ofstream(folder / "a/lock") << "another's";
+  }
+  CHECK(std::filesystem::exists(folder / "a/lock"));
+  CHECK(!std::filesystem::exists(folder / "b/lock"));
+}
+
+TEST_CASE("sync_folder: a file system without fsync of folders is passed over") {
+  const TemporaryFolder folder;
+  fsync_fails_with = EINVAL;
+  CHECK_NOTHROW(sync_folder(folder.path()));
+  CHECK_NOTHROW(write_file_atomically(folder / "x", "y"));
+  fsync_fails_with = EIO;
+  CHECK_THROWS_AS(sync_folder(folder.path()), Error);
+  fsync_fails_with = 0;
 }
 
 TEST_CASE("FolderLock: a process forked meanwhile keeps it, as the ranks of a launcher that was killed do") {

@@ -24,6 +24,22 @@ std::string toml_string(std::string_view text) {
   return out + '"';
 }
 
+std::string text_of_toml(std::string_view value) {
+  if (value.size() < 2 || value.front() != '"') return std::string(value);
+  std::string out;
+  for (size_t i = 1; i + 1 < value.size(); ++i) {
+    if (value[i] != '\\') {
+      out += value[i];
+    } else if (value[++i] == 'u') {
+      out += static_cast<char>(std::stoi(std::string(value.substr(i + 1, 4)), nullptr, 16));
+      i += 4;
+    } else {
+      out += value[i];
+    }
+  }
+  return out;
+}
+
 std::string toml_number(double value) {
   char out[40];
   for (const int digits : {6, 9, 12, 15, 17}) {

@@ -9,6 +9,9 @@ namespace cohort {
 /// In double quotes, with escapes.
 std::string toml_string(std::string_view text);
 
+/// What toml_string() was given; text that is not in quotes as it is.
+std::string text_of_toml(std::string_view value);
+
 /// The shortest text that reads back as the same double, with a point or exponent so that TOML sees a float.
 std::string toml_number(double value);
 

@@ -118,7 +118,8 @@ std::string help_page(const Verb& verb, const std::string& action, int width) {
   for (const TypedOption& option : options_of(verb, action)) {
     if (option.group != group) page += "\n" + option.group + ":\n";
     group = option.group;
-    std::string head = "  " + option.name + (option.value_name.empty() ? "" : " " + option.value_name);
+    std::string head =
+        "  " + option.name + (option.value_name.empty() || option.value_name.starts_with("[=") ? "" : " ") + option.value_name;
     if (width < kNarrow || std::ssize(head) + 2 > kNameColumns) {
       page += head + "\n" + wrapped(option.help, width < kNarrow ? 6 : kNameColumns, width);
       continue;

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <memory>
 #include <set>
-#include <system_error>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
@@ -21,7 +20,6 @@
 #include "cohort/model_compression/distil.h"
 #include "cohort/model_compression/tuning/fine_tuning.h"
 #include "cohort/models/registry.h"
-#include "cohort/train/run/run_folder.h"
 #include "cohort/trained/exported.h"
 #include "cohort/trained/trained_data.h"
 
@@ -67,20 +65,11 @@ Config config_of_student(const Arguments& arguments, const TrainedFile& teacher,
   return config;
 }
 
-/// Where a run of it was ended before its first checkpoint there is nothing to go on from: it begins anew.
-bool goes_on(const std::string& run, const Config& student) {
-  if (!holds_run(run)) return false;
-  check_same_training(student);
-  if (std::error_code ignored; fs::exists(run + "/checkpoints/latest", ignored)) return true;
-  clear_run_without_checkpoint(run);
-  return false;
-}
-
 int train_student(const Arguments& arguments, const Config& student) {
   Arguments training;
   training.config = student;
   training.given = student.given;
-  if (goes_on(student.run, student)) {
+  if (has_begun(student)) {
     training.given = arguments.given;
     training.given.insert({"model", "teacher", "run", "resume"});
     find_setting("resume")->set(training.config, "true");

@@ -7,6 +7,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/strict_json.h"
+#include "cohort/base/value_hash.h"
 
 namespace cohort {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 using Input = DataDescription::Input;
 
 constexpr size_t kMostFileBytes = size_t{1} << 26, kMostNames = 1 << 20, kMostDimensions = 16;
+constexpr const char* kChecksum = "xxh3";
 constexpr int64_t kMostElements = int64_t{1} << 34;
 constexpr std::pair<Input, const char*> kInputs[] = {
     {Input::kPicture, "picture"}, {Input::kRow, "row"}, {Input::kText, "text"}, {Input::kTensor, "tensor"}};
@@ -110,6 +112,14 @@ void check_sizes(const DataDescription& made, const Fields& fields) {
     fields.refuse("\"columns\" make ", width, " numbers, not the ", made.shape.front(), " of \"shape\"");
 }
 
+/// Of all but itself, whatever blanks the file has.
+std::string checksum_of(Json json) {
+  json.erase(kChecksum);
+  ValueHash hash;
+  hash.add(json.dump());
+  return hash.text();
+}
+
 }  // namespace
 
 Json to_json(const DataDescription& description) {
@@ -172,8 +182,24 @@ DataDescription description_from_json(const Json& json, const std::string& what)
   return made;
 }
 
+std::string description_file_text(const DataDescription& description) {
+  Json json = to_json(description);
+  json[kChecksum] = checksum_of(json);
+  return json.dump(1) + "\n";
+}
+
 DataDescription read_description(const std::string& path) {
-  return description_from_json(parse_strict_ordered_json(read_small_file(path, kMostFileBytes), {.path = path}), path);
+  try {
+    const Json json = parse_strict_ordered_json(read_small_file(path, kMostFileBytes), {.path = path});
+    DataDescription description = description_from_json(json, path);
+    if (json.contains(kChecksum) && json[kChecksum] != checksum_of(json))
+      fail(ErrorCode::kBadInput, path, ": its content has another checksum than its \"", kChecksum,
+           "\": it was damaged, or changed by hand");
+    return description;
+  } catch (const Error& error) {
+    fail(error.code(), error.what(),
+         "; put a whole copy back, or remove it: then the data are read for what it says, and going on with the run writes it anew");
+  }
 }
 
 }  // namespace cohort

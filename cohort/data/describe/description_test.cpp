@@ -1,8 +1,11 @@
 #include <doctest/doctest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
+#include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
@@ -59,6 +62,25 @@ TEST_CASE("description: as JSON and back it is the same, to the last bit of ever
     if (!made.columns.empty()) CHECK(again.columns[0].mean == made.columns[0].mean);
     CHECK(again.mean == made.mean);
     CHECK(again.labels == made.labels);
+  }
+}
+
+TEST_CASE("description: any bit of data.json that is flipped is noticed, and a file from before is read") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "data.json", text = description_file_text(picture());
+  const auto read = [&](const std::string& content) {
+    std::filesystem::remove(path);
+    std::ofstream(path) << content;
+    return error_of([&] { CHECK(to_json(read_description(path)) == to_json(picture())); });
+  };
+  CHECK(read(text).empty());
+  CHECK(read(to_json(picture()).dump(1) + "\n").empty());  // As it was before.
+  CHECK(mentions(read(std::string(text).replace(text.find("dog"), 1, "f")), "another checksum"));
+  CHECK(mentions(read(text.substr(0, text.size() / 2)), "or remove it: then the data are read"));
+  for (size_t at = 0; at < text.size(); ++at) {
+    std::string bad = text;
+    bad[at] = static_cast<char>(bad[at] ^ 1);
+    read(bad);  // Refused, or the same description: blanks, and the name of the checksum, mean nothing.
   }
 }
 

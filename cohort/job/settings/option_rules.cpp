@@ -7,6 +7,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/base/text/toml_text.h"
 #include "cohort/job/devices.h"
 #include "cohort/job/sync_mode.h"
 
@@ -141,7 +142,7 @@ std::string precision_now(const Situation& s) { return value_of(s, "precision");
 bool has_run(const Situation& s) { return !s.config.run.empty(); }
 std::string no_run(const Situation&) { return "no folder is named"; }
 /// A run that goes on finds those from before.
-bool removes_checkpoints(const Situation& s) { return s.config.checkpoint_every >= 0 || s.config.resume; }
+bool removes_checkpoints(const Situation& s) { return s.config.checkpoint_every >= 0 || s.config.resume || s.config.resume_auto; }
 std::string one_checkpoint(const Situation& s) { return value_of(s, "checkpoint-every") + ", so one is saved"; }
 bool has_pieces(const Situation& s) { return s.num_ranks > 1 || s.config.accumulate > 1; }
 std::string one_piece(const Situation&) { return "one worker without accumulation has gradients of one batch size"; }
@@ -321,10 +322,7 @@ bool is_ignored(const OptionRule& rule, const Setting& setting, const Situation&
 
 }  // namespace
 
-std::string plain_value(const Setting& setting, const Config& config) {
-  const std::string value = setting.get(config);
-  return value.starts_with('"') ? value.substr(1, value.size() - 2) : value;
-}
+std::string plain_value(const Setting& setting, const Config& config) { return text_of_toml(setting.get(config)); }
 
 const std::vector<OptionRule>& option_rules() {
   static const std::vector<OptionRule> table = make_option_rules();

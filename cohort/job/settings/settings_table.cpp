@@ -103,6 +103,25 @@ Setting checkpoint_every_setting(const std::string& group) {
   return or_word(std::move(setting), &Config::checkpoint_every, int64_t{-1}, "end");
 }
 
+Setting resume_setting(const std::string& group) {
+  Setting setting =
+      flag_setting(group, "resume",
+                   "go on from the newest checkpoint of --run; auto: begin where there is none yet, and where the run is done "
+                   "say so: one command for the first start and each restart",
+                   &Config::resume);
+  setting.value_name = "[=auto]";
+  setting.set = [set = setting.set](Config& config, const std::string& text) {
+    config.resume_auto = text == "auto";
+    set(config, config.resume_auto ? "false" : text);
+  };
+  setting.get = [get = setting.get](const Config& config) { return config.resume_auto ? toml_string("auto") : get(config); };
+  setting.copy = [copy = setting.copy](Config& to, const Config& from) {
+    copy(to, from);
+    to.resume_auto = from.resume_auto;
+  };
+  return setting;
+}
+
 Setting device_setting(const std::string& group) {
   Setting setting =
       text_setting(group, "device", "NAME", "cpu, cuda or cuda:N; or one a rank with commas, as cuda:0,cpu,cpu", &Config::device);
@@ -263,7 +282,7 @@ std::vector<Setting> settings_of_steps() {
       number_setting(when, "eval-every", "N", "steps between evaluations (0: once an epoch)", &Config::eval_every, 0, kMany),
       checkpoint_every_setting(when),
       number_setting(when, "keep-checkpoints", "N", "how many of the newest are kept", &Config::keep_checkpoints, 2, 1e6),
-      flag_setting(when, "resume", "go on from the newest checkpoint of --run", &Config::resume),
+      resume_setting(when),
       text_setting(when, "run", "DIR", "run folder (default: runs/MODEL-DATE-TIME)", &Config::run),
       number_setting(other, "seed", "S", "of weights, data order and dropout", &Config::seed, 0, 9e15),
       number_setting(other, "memory-limit", "BYTES", "memory that the tensors of a rank may take; 0: no limit", &Config::memory_limit, 0,

@@ -7,10 +7,8 @@
 #include <system_error>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
-#include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/checkpoint/chosen.h"
+#include "cohort/checkpoint/checkpoint.h"
 #include "cohort/job/settings/option_rules.h"
 #include "cohort/job/training/training_defaults.h"
 #include "cohort/train/run/run_folder.h"
@@ -26,11 +24,6 @@ const std::vector<std::string> kOfTheRun = {
     "beta2", "eps",     "global-batch", "lr",          "loss",     "weight-decay", "seed",   "label-smoothing", "clip-norm", "precision"};
 
 void copy_setting(const std::string& name, Config& to, const Config& from) { find_setting(name)->copy(to, from); }
-
-bool has_checkpoint(const std::string& run) {
-  std::error_code ignored;
-  return fs::exists(run + "/checkpoints/latest", ignored);
-}
 
 /// Settings that may be others where a training goes on: it is the same one.
 const std::set<std::string> kOfThePlace = {
@@ -97,36 +90,23 @@ void check_same_training(const Config& config) {
            ", and not ", value_or_none(setting, wanted), "; give another --run");
 }
 
-void clear_run_without_checkpoint(const std::string& run) {
-  static const std::set<std::string> kOfARun = {"config.toml", "plan.json",  "data.json",   "metrics.jsonl", "metrics.csv",
-                                                "events",      "trace.json", "report.html", "checkpoints",   "run.lock"};
+bool has_begun(const Config& config) {
+  std::error_code ignored;
+  if (!holds_run(config.run) && !fs::exists(config.run + "/config.toml", ignored)) return false;
+  check_same_training(config);
   Config held;
-  held.run = run;
-  held.resume = true;
-  const RunFolder folder(held);  // Nobody works in it.
-  if (has_checkpoint(run)) fail(ErrorCode::kBadInput, "--run ", run, " has a checkpoint by now; try again");
-  for (const fs::directory_entry& entry : fs::directory_iterator(run))
-    if (const std::string name = entry.path().filename().string(); !kOfARun.contains(name))
-      fail(ErrorCode::kBadInput, "--run ", run, " holds a run that saved no checkpoint, and ", quote_text(name),
-           ", which is not the run's; give another --run");
-  log_info(concat(run, " was ended before its first checkpoint: it begins anew"));
-  for (const std::string& name : kOfARun)
-    if (name != "run.lock") fs::remove_all(run + "/" + name);
+  held.run = config.run;
+  held.resume_auto = true;
+  return RunFolder(held).goes_on();
 }
 
 FineTuningState find_fine_tuning(const Config& config) {
   std::error_code ignored;
-  if (!holds_run(config.run)) {
-    if (fs::exists(config.run + "/config.toml", ignored) || (fs::exists(config.run, ignored) && !fs::is_directory(config.run, ignored)))
-      fail(ErrorCode::kBadInput, "--run ", config.run, " is there already and is no fine-tuning of this model; give another folder");
-    return FineTuningState::kNew;
-  }
-  check_same_training(config);
-  if (!has_checkpoint(config.run)) {
-    clear_run_without_checkpoint(config.run);
-    return FineTuningState::kNew;
-  }
-  return open_chosen(config.run, "latest").step() >= config.steps ? FineTuningState::kDone : FineTuningState::kBegun;
+  if (fs::exists(config.run, ignored) && !fs::is_directory(config.run, ignored))
+    fail(ErrorCode::kBadInput, "--run ", config.run, " is there already and is no fine-tuning of this model; give another folder");
+  if (!has_begun(config)) return FineTuningState::kNew;
+  const std::optional<Checkpoint> newest = Checkpoint::open_latest(config.run + "/checkpoints");  // As --resume takes it.
+  return newest && newest->step() >= config.steps ? FineTuningState::kDone : FineTuningState::kBegun;
 }
 
 std::vector<std::string> words_of_fine_tuning(const Config& config, FineTuningState state) {

@@ -36,9 +36,9 @@ std::string fine_tuning_folder(const TrainedFile& file, const FineTuningRequest&
 /// workers, layout, and what is told and saved meanwhile. config.run holds a config.toml.
 void check_same_training(const Config& config);
 
-/// Takes away what a training left that was ended before its first checkpoint, so that it can begin anew; the folder stays.
-/// Error(kBadInput) where somebody works in it, or has put other files into it.
-void clear_run_without_checkpoint(const std::string& run);
+/// Whether config.run has a checkpoint to go on from. What a training left that was ended before its first is taken away, so that it can
+/// begin anew. Error(kBadInput) where the folder holds another run or other files, or somebody works in it.
+bool has_begun(const Config& config);
 
 enum class FineTuningState {
   kNew,    ///< Nothing is there.

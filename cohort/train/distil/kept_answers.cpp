@@ -125,7 +125,8 @@ void KeptAnswers::fill(const std::function<void(int64_t first, int64_t count, fl
       if (stops()) fail(ErrorCode::kInterrupted, "interrupted while a teacher was asked; what it has answered is kept in ", folder_);
       const std::string lock = path_of(piece) + ".lock";
       const UniqueDescriptor descriptor = open_file(lock, O_RDWR | O_CREAT);
-      if (::flock(descriptor.get(), LOCK_EX | LOCK_NB) != 0) continue;  // Somebody works on it.
+      // Somebody works on it. A file system without locks costs the same work twice, and no more.
+      if (::flock(descriptor.get(), LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR)) continue;
       if (!open(piece)) {
         make(piece, answer);
         has_made = true;

@@ -1,10 +1,15 @@
 #include "cohort/train/run/after_step.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 
+#include "cohort/base/clock.h"
+#include "cohort/base/fail.h"
+#include "cohort/base/log.h"
 #include "cohort/data/parts/first_samples.h"
 #include "cohort/train/records/mistake_pictures.h"
+#include "cohort/world/stop.h"
 
 namespace cohort {
 
@@ -29,6 +34,7 @@ void AfterStep::finish(int64_t from, const StepResult& step) {
     reporter_.step(before, false);
   }
   reporter_.step(step, last || step.stop);
+  look_for_folder();
   if (passes_multiple(from, to, run_.config.eval_every) || last) evaluate(to, last);
   reporter_.progress(step.metrics);
   // Where several are true, what was asked for counts first.
@@ -38,6 +44,16 @@ void AfterStep::finish(int64_t from, const StepResult& step) {
   result_.interrupted = step.stop && result_.reason.empty();
   ends_ = result_.interrupted || !result_.reason.empty();
   if (ends_ || save_is_due(from, to)) saver_.save(to, ends_, reporter_);
+}
+
+/// Once a second, on the one who writes there: a run whose folder is elsewhere is ended by its next save (run_saver.h), which comes now.
+void AfterStep::look_for_folder() {
+  if (!run_.watched || steady_seconds() < next_look_) return;
+  next_look_ = steady_seconds() + 1;
+  if (!run_.watched->moved_to()) return;
+  next_look_ = std::numeric_limits<double>::infinity();
+  log_warning(concat("the run's folder ", run_.config.run, " was moved or removed; the training ends"));
+  request_stop();
 }
 
 void AfterStep::evaluate_at_end() {

@@ -32,6 +32,7 @@ class AfterStep {
  private:
   Evaluation evaluated(const DataSource& source);
   void evaluate(int64_t step, bool last);
+  void look_for_folder();
   bool save_is_due(int64_t from, int64_t to) const;
   bool goal_is_reached(int64_t step) const;
   bool patience_is_over(int64_t step) const;
@@ -43,6 +44,7 @@ class AfterStep {
   bool is_better_ = false;  ///< The last evaluation was than all that were saved.
   TrainResult result_;
   bool ends_ = false;
+  double next_look_ = 0;  ///< For the run's folder, in steady_seconds().
 };
 
 }  // namespace cohort

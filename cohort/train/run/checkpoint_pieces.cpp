@@ -1,9 +1,9 @@
 #include "cohort/train/run/checkpoint_pieces.h"
 
 #include <torch/csrc/autograd/grad_mode.h>
-#include <unistd.h>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/files/process_identity.h"
 #include "cohort/base/text/json.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/io.h"
@@ -43,7 +43,7 @@ void write_together(Group& group, const std::string& what, const std::function<v
 
 std::string write_checkpoint(Group& group, const ParameterPlaces& places, const CheckpointContent& content, const std::string& what) {
   at::NoGradGuard no_grad;
-  const std::string nonce = group.all_gather_text(std::to_string(::getpid()), "the name of the checkpoint").front();
+  const std::string nonce = group.all_gather_text(process_nonce(), "the name of the checkpoint").front();
   CheckpointWriter writer(content.folder, content.step, nonce);
   const bool first = group.rank() == 0;
   std::string path, shard;

@@ -20,6 +20,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/chosen.h"
 #include "cohort/checkpoint/model_file.h"
+#include "cohort/checkpoint/names.h"
 #include "cohort/data/describe/description_json.h"
 #include "cohort/models/loss/named_losses.h"
 #include "cohort/models/registry.h"
@@ -45,8 +46,7 @@ bool has_codes(const std::string& compressed) {
 class Weights {
  public:
   explicit Weights(const std::string& given) {
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(given, ignored)) file_.emplace(given);
+    if (is_exported_file(given)) file_.emplace(given);
     else checkpoint_ = open_chosen(given, "latest");
     where_ = file_ ? given : checkpoint_->path();
     if (file_ && file_->metadata().contains("compressed") && has_codes(file_->metadata().at("compressed")))

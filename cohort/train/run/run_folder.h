@@ -2,8 +2,11 @@
 // The folder that a run is written to, and who may write it: one job at a time.
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "cohort/base/files/file.h"
 #include "cohort/base/files/folder_lock.h"
 #include "cohort/job/config.h"
 
@@ -17,8 +20,9 @@ bool holds_run(const std::string& folder);
 class RunFolder {
  public:
   /// Takes config.run, for a new run or, with config.resume, one to go on with; where it is empty, a new runs/MODEL-YYYYMMDD-HHMMSS, with
-  /// -2, -3 ... where that is taken. Makes the folder, durably. Error(kBadInput) where another process has it, a new run would meet an old
-  /// one, there is no run to go on with, or nothing can be written there.
+  /// -2, -3 ... where that is taken; with config.resume_auto, one to go on with where it has saved a checkpoint, and else a new one, in the
+  /// place of what was ended before its first. Makes the folder, durably. Error(kBadInput) where another process has it, a new run would
+  /// meet an old one, there is no run to go on with, or nothing can be written there.
   explicit RunFolder(const Config& config);
   /// Gives it back; a folder that was made here and is still empty goes.
   ~RunFolder();
@@ -26,6 +30,8 @@ class RunFolder {
   RunFolder& operator=(const RunFolder&) = delete;
 
   const std::string& path() const { return path_; }
+  /// Whether what is there is gone on with; else the run is new.
+  bool goes_on() const { return goes_on_; }
   /// The last thing that a job does which failed: a line in metrics.jsonl (and, with `to_stdout`, on stdout), and report.html. Nothing
   /// where the job had not begun to train: what was refused changes nothing. Never throws.
   void record_failure(int exit_code, const std::string& cause, bool to_stdout) const noexcept;
@@ -33,11 +39,25 @@ class RunFolder {
  private:
   void make(const Config& config);
   void lock();
+  void give_back() noexcept;
 
   std::string path_;
-  bool is_made_here_ = false;
+  std::vector<std::string> made_;  // Folders that were not there, the outermost first.
+  bool goes_on_ = false;
   std::unique_ptr<FolderLock> lock_;
   std::string metrics_before_;  // Which file metrics.jsonl was, and how long, when the folder was taken.
+};
+
+/// The folder of a run that trains, for who may meet it at another place later, or nowhere.
+class WatchedFolder {
+ public:
+  explicit WatchedFolder(const std::string& path);
+  /// Nothing while it is at its path, or where nobody can say; else where it is now, "" for a folder that was removed.
+  std::optional<std::string> moved_to() const;
+
+ private:
+  std::string path_;
+  UniqueDescriptor folder_;
 };
 
 /// config.toml of config.run: of a new run once its layout is known to fit, of one that goes on once its checkpoint is.

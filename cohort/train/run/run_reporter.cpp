@@ -64,8 +64,6 @@ std::vector<std::pair<std::string, std::string>> settings_of_session(const Confi
   return values;
 }
 
-std::string latest_checkpoint(const RunSetup& run) { return run.config.run + "/checkpoints/latest"; }
-
 }  // namespace
 
 RunReporter::RunReporter(RunSetup& run, const RunSaver& saver) : run_(run), saver_(saver), waste_(run.job.shares.are_equal()) {
@@ -79,7 +77,7 @@ void RunReporter::start() {
   if (!run_.reports_here()) return;
   metrics_->event(start_record(run_));
   metrics_->begin_session(settings_of_session(run_.config));
-  if (run_.config.resume) metrics_->event(ResumeRecord{saver_.first_step(), latest_checkpoint(run_), saver_.load_seconds()});
+  if (run_.config.resume) metrics_->event(ResumeRecord{saver_.first_step(), saver_.loaded(), saver_.load_seconds()});
   for (const SettingChange& change : run_.options.changes) {
     log_info(to_text(change));
     metrics_->event(ChangeRecord{saver_.first_step(), change.setting, change.from, change.to});
@@ -287,7 +285,7 @@ RanksRecord RunReporter::write_end(const TrainResult& result) {
   }
   if (!last_evaluation_.mistakes.empty())
     metrics_->mistakes(mistakes_record(evaluated_step_, last_evaluation_.mistakes, *run_.data.validation, run_.data.train->describe()));
-  if (result.interrupted) metrics_->event(InterruptedRecord{result.steps, latest_checkpoint(run_), run_.config.run});
+  if (result.interrupted) metrics_->event(InterruptedRecord{result.steps, saver_.saved(), run_.config.run});
   else metrics_->event(describe_end(result, all.ranks));
   metrics_->end_session(!result.interrupted);
   metrics_->flush();

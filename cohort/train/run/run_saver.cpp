@@ -14,6 +14,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/data/fingerprint.h"
 #include "cohort/job/training/goal.h"
+#include "cohort/train/records/origin.h"
 #include "cohort/train/run/run_reporter.h"
 
 namespace cohort {
@@ -67,8 +68,9 @@ RunSaver::RunSaver(RunSetup& run)
 void RunSaver::resume() {
   Json extra;
   const auto loading = std::chrono::steady_clock::now();
-  first_step_ = saved_step_ = state_.load_latest(&extra);
+  first_step_ = saved_step_ = state_.load_latest(&extra, &loaded_);
   load_seconds_ = seconds_since(loading);
+  saved_ = loaded_;
   if (extra.contains("evaluations")) best_.load(extra["evaluations"]);
   if (extra.contains("loss_scaler")) run_.step->load(extra["loss_scaler"]);
   if (run_.noise && extra.contains("noise_scale")) run_.noise->load(extra["noise_scale"]);
@@ -94,14 +96,31 @@ void RunSaver::save_now(int64_t step, RunReporter& reporter) {
   best.saved(step);
   extra["evaluations"] = best.state();
   if (run_.options.reports) extra["evaluation"] = describe_evaluation(run_);
-  const std::string path = state_.save(step, extra, best.best().step);
+  saved_ = state_.save(step, extra, best.best().step);
   best_ = best;
   saved_step_ = step;
-  reporter.checkpoint(step, path, seconds_since(began));
+  reporter.checkpoint(step, saved_, seconds_since(began));
+}
+
+/// Throws unless the folder is where it was.
+void RunSaver::save_where_it_is(int64_t step, RunReporter& reporter) {
+  const std::optional<std::string> moved = run_.watched ? run_.watched->moved_to() : std::nullopt;
+  const std::string found =
+      run_.group.all_gather_text(moved ? concat("to ", *moved) : "", "whether the run's folder is where it was").front();
+  if (found.empty()) return;
+  const std::string before = run_.config.run, now = found.substr(3);
+  if (now.empty())
+    fail(ErrorCode::kEnvironment, "the run's folder ", before,
+         " was removed while it trained, with what was saved; the training ends after step ", step, ", and nothing is saved");
+  run_.config.run = now;
+  save_now(step, reporter);
+  fail(ErrorCode::kEnvironment, "the run's folder ", before, " was moved to ", now,
+       " while it trained; the training ends, with a checkpoint of step ", step, " there; go on with: ", resume_command(now));
 }
 
 void RunSaver::save(int64_t step, bool is_last, RunReporter& reporter) {
   if (saved_step_ == step) return;
+  save_where_it_is(step, reporter);
   for (int tries = 1;; ++tries) {
     try {
       save_now(step, reporter);

@@ -133,9 +133,13 @@ void RunSetup::take_folder() {
   if (is_first() && !options.folder_is_held && (options.reports || config.run.empty())) {
     folder = std::make_unique<RunFolder>(config);
     config.run = folder->path();
+    config.resume = folder->goes_on();
   }
-  const std::string first = group.all_gather_text(config.run, "the run folder").front();
-  if (config.run.empty()) config.run = first;
+  const std::string first = group.all_gather_text((config.resume ? "+" : "-") + config.run, "the run folder").front();
+  config.resume = first.starts_with('+');
+  config.resume_auto = false;  // It is settled.
+  if (config.run.empty()) config.run = first.substr(1);
+  if (reports_here()) watched = std::make_unique<WatchedFolder>(config.run);
 }
 
 /// Model, layout and strategy; from here on `model` is this rank's part.
@@ -237,7 +241,7 @@ EvaluationOptions RunSetup::evaluation_options() {
 void begin_run(RunSetup& run) {
   if (run.reports_here() && run.forecast) write_file_atomically(run.config.run + "/plan.json", run.forecast->plan.dump(1) + "\n");
   if (run.reports_here()) write_run_config(run.config);
-  if (run.reports_here()) write_file_atomically(run.config.run + "/" + kDataFile, to_json(run.data.train->describe()).dump(1) + "\n");
+  if (run.reports_here()) write_file_atomically(run.config.run + "/" + kDataFile, description_file_text(run.data.train->describe()));
   if (run.config.eval_every == 0) {
     const int64_t epoch = sampler_of_run(run.config, run.data.train->num_samples()).steps_per_epoch();
     run.config.eval_every = std::min(up_to_exchange(run.job, epoch), std::max<int64_t>(1, run.total_steps));

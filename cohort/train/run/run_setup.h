@@ -59,8 +59,9 @@ struct RunSetup {
   const c10::Device device;
   StatusPage status;
   Group group;
-  std::vector<std::string> device_names;  ///< Of all ranks; empty where all are on the CPU and nobody said so.
-  std::unique_ptr<RunFolder> folder;      ///< Null where another process has it.
+  std::vector<std::string> device_names;   ///< Of all ranks; empty where all are on the CPU and nobody said so.
+  std::unique_ptr<RunFolder> folder;       ///< Null where another process has it.
+  std::unique_ptr<WatchedFolder> watched;  ///< Of the one who reports.
   int64_t total_steps = 0;
   std::shared_ptr<LayerGraph> model;      ///< This rank's part.
   std::string began_with, frozen;         ///< Sentences on --init-from and --freeze, for the one who reports; see initial_model.h.

@@ -15,6 +15,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/comm/together.h"
+#include "cohort/job/resumed_config.h"
 #include "cohort/job/sync_mode.h"
 #include "cohort/job/training/batch_schedule.h"
 #include "cohort/job/virtual_spec.h"
@@ -111,7 +112,8 @@ RunState::RunState(const Config& config, const Layout& layout, LayerGraph& model
       strategy_(strategy),
       group_(group),
       places_(std::move(places)),
-      data_(std::move(data)) {}
+      data_(std::move(data)),
+      settings_(to_toml(lasting_config(config))) {}
 
 Json RunState::describe(int64_t step, const Json& extra) const {
   Json aliases = Json::object();
@@ -123,7 +125,7 @@ Json RunState::describe(int64_t step, const Json& extra) const {
               {"world_size", group_.size()},
               {"aliases", aliases},
               {"extra", extra},
-              {"config", to_toml(config_)}};
+              {"config", settings_}};
 }
 
 std::string RunState::save(int64_t step, const Json& extra, int64_t best_step) {
@@ -277,9 +279,9 @@ void RunState::tell_averaged(const Checkpoint& checkpoint) {
                     " had each an optimizer's state of its own; this run goes on from their mean"));
 }
 
-int64_t RunState::load_latest(Json* extra) {
+int64_t RunState::load_latest(Json* extra, std::string* loaded) {
   at::NoGradGuard no_grad;
-  std::string path;
+  std::string& path = *loaded;
   together(group_, name_settings("--resume"), [&] {
     if (group_.rank() == 0) path = newest_checkpoint();
   });

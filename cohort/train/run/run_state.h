@@ -35,10 +35,10 @@ class RunState {
   /// checkpoint's state (rank 0's counts). `best_step`: whose checkpoint is the best and stays; -1: none's. Returns the path on every rank.
   /// Error(kFailed) on every rank when any cannot.
   std::string save(int64_t step, const Json& extra, int64_t best_step);
-  /// Collective. Loads the newest valid checkpoint of RUN; returns its step, and its `extra`. Ranks that cannot read the folder (another
-  /// host's disk) get the values from rank 0. Error(kBadInput) on every rank when there is none or it is of another model, optimizer,
-  /// global batch, seed or other data.
-  int64_t load_latest(Json* extra);
+  /// Collective. Loads the newest valid checkpoint of RUN; returns its step, its `extra` and its path. Ranks that cannot read the folder
+  /// (another host's disk) get the values from rank 0. Error(kBadInput) on every rank when there is none or it is of another model,
+  /// optimizer, global batch, seed or other data.
+  int64_t load_latest(Json* extra, std::string* path);
 
  private:
   std::string newest_checkpoint() const;
@@ -57,6 +57,7 @@ class RunState {
   Group& group_;
   ParameterPlaces places_;
   DataIdentity data_;
+  std::string settings_;  // As the run's config.toml has them.
 };
 
 }  // namespace cohort

@@ -1,11 +1,13 @@
 // A PID alone proves nothing: it may be of another host or container, or used again. Boot id + PID namespace say whether PIDs can be
 // compared; the start time (clock ticks since boot, field 22 of /proc/PID/stat) tells a process from a later one with its number.
 
-#include "cohort/checkpoint/writer_process.h"
+#include "cohort/base/files/process_identity.h"
 
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
+#include <cstdio>
 #include <sstream>
 
 #include "cohort/base/fail.h"
@@ -13,6 +15,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/strict_json.h"
+#include "cohort/base/value_hash.h"
 
 namespace cohort {
 namespace {
@@ -49,7 +52,43 @@ int64_t start_ticks(int64_t pid) {
   }
 }
 
+constexpr int kPidBits = 22, kStartBits = 20;  // Linux has no larger PIDs.
+
+/// The low bits of a hash.
+uint64_t hashed(const std::string& text, int bits) {
+  ValueHash hash;
+  hash.add(text);
+  return std::stoull(hash.text(), nullptr, 16) & ((uint64_t{1} << bits) - 1);
+}
+
+/// 22 bits of the host's boot and PID namespace, the PID, 20 bits of the start time.
+std::string nonce_of(int64_t pid, int64_t ticks, const std::string& space) {
+  const uint64_t number = hashed(space, 64 - kPidBits - kStartBits) << (kPidBits + kStartBits) | static_cast<uint64_t>(pid) << kStartBits |
+                          hashed(std::to_string(ticks), kStartBits);
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+  return text;
+}
+
 }  // namespace
+
+std::string process_nonce() {
+  const int64_t pid = ::getpid(), ticks = start_ticks(pid);
+  const std::string space = process_space();
+  return space.empty() || ticks <= 0 || pid >> kPidBits != 0 ? random_name() : nonce_of(pid, ticks, space);
+}
+
+ProcessState state_of_nonce(const std::string& nonce) {
+  const std::string space = process_space();
+  if (space.empty() || nonce.size() != 16 || nonce.find_first_not_of("0123456789abcdef") != std::string::npos)
+    return ProcessState::kUnknown;
+  const uint64_t number = std::stoull(nonce, nullptr, 16);
+  if (number >> (kPidBits + kStartBits) != hashed(space, 64 - kPidBits - kStartBits)) return ProcessState::kUnknown;
+  const auto pid = static_cast<int64_t>(number >> kStartBits & ((uint64_t{1} << kPidBits) - 1));
+  const int64_t ticks = start_ticks(pid);
+  if (ticks < 0) return ProcessState::kUnknown;
+  return ticks > 0 && nonce_of(pid, ticks, space) == nonce ? ProcessState::kAlive : ProcessState::kGone;
+}
 
 std::string describe_this_process() {
   const int64_t pid = ::getpid();
