@@ -181,6 +181,12 @@ def steps_in(run_folder):
     return last
 
 
+def checkpoint_of(run_folder, name="latest"):
+    """The step folder that RUN/checkpoints/latest, or best, names."""
+    folder = pathlib.Path(run_folder) / "checkpoints"
+    return folder / (folder / name).read_text().strip()
+
+
 def tensors(path):
     """{name: (dtype, shape, bytes)} of a safetensors file, read without any library."""
     raw = pathlib.Path(path).read_bytes()

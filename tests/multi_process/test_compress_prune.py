@@ -79,7 +79,7 @@ def test_a_kill_loses_nothing():
         train(folder / "run", *CNN)
         command = ["compress", "prune", folder / "run", "--out", folder / "a.safetensors", "--steps", "800"]
         for granularity in ("weight", "channel"):
-            whole, cut = folder / f"whole-{granularity}", folder / f"cut-{granularity}"
+            whole, cut = folder / f"whole-{granularity}", folder / f'cut "{granularity}" \\ x'
             options = ["--granularity", granularity, "--sparsity", "0.5"]
             pruned(folder / "run", folder / "whole.safetensors", *options, "--steps", "800", "--run", whole)
             victim = start([*command, *options, "--run", cut])
@@ -88,8 +88,14 @@ def test_a_kill_loses_nothing():
             victim.communicate()
             wait_for(lambda: not [line for line in os.popen("ps -eo args").read().splitlines() if str(cut) in line and "ps -eo" not in line], "the training ends")
             check(steps_in(cut) < 800 and not (folder / "a.safetensors").exists(), steps_in(cut))
+            # A pointer that is lost, or names nothing (a symbolic link, as it was before), makes no checkpoint less.
+            latest = cut / "checkpoints/latest"
+            latest.unlink()
+            if granularity == "channel":
+                latest.symlink_to("step-000000009")
             pruned(folder / "run", folder / "a.safetensors", *options, "--steps", "800", "--run", cut)
             check(tensors(folder / "a.safetensors") == tensors(folder / "whole.safetensors"), f"{granularity}: not what it would have been")
+            check('"event":"resume"' in (cut / "metrics.jsonl").read_text() and latest.is_file(), "it went on")
             (folder / "a.safetensors").unlink()
 
 

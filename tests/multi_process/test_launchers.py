@@ -12,7 +12,7 @@ import sys
 import termios
 import time
 
-from support import COHORT, Folder, TINY, check, children, finish, is_caught, main, mpi_launchers, run, run_ok, skip, start, steps_in, wait_for
+from support import COHORT, Folder, TINY, check, children, exported, finish, is_caught, main, mpi_launchers, run, run_ok, skip, start, steps_in, wait_for
 
 STEPS = ["--steps", 12, "--json"]
 OWN = pathlib.Path(COHORT).parent / "own_program"
@@ -47,6 +47,26 @@ def test_torchrun():
         expected = reference(folder)
         command = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python", "--"]     # Without -- torchrun takes --run for one of its own.
         check(losses_under(command, folder, "torchrun") == expected, "torchrun: other losses")
+
+
+def test_torchrun_restarts_what_was_killed():
+    python = os.environ.get("COHORT_PYTHON", sys.executable)
+    if subprocess.run([python, "-c", "import torch"], capture_output=True).returncode:
+        skip(f"no torch in {python}")
+    with Folder() as folder:
+        steps = ["--steps", "300", "--checkpoint-every", "20", "--quiet"]
+        run_ok(["train", *TINY, *steps, "--workers", 2, "--run", folder / "whole"])
+        command = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "5", "--monitor-interval", "0.1", "--no-python", "--",
+                   COHORT, "train", *TINY, *steps, "--run", str(folder / "run"), "--inject", "slow:0:9", "--resume=auto"]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for victim, steps_before in ((1, 4), (0, 60), (1, 150)):
+            wait_for(lambda: process.poll() is not None or steps_in(folder / "run") >= steps_before, "some steps")
+            os.kill(sorted(children(process.pid))[victim], signal.SIGKILL)
+        _, err = process.communicate(timeout=120)
+        check(process.returncode == 0 and err.count("going on after step") >= 2, err)
+        check(exported(folder / "run", folder) == exported(folder / "whole", folder), "the same weights as of one that nobody killed")
+        again = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        check(again.returncode == 0 and "is done, after 300 steps" in again.stderr, again.stderr)
 
 
 def test_plain_variables_and_a_store_on_one_address_only():

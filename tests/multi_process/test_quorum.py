@@ -5,7 +5,7 @@ import re
 import shutil
 import signal
 
-from support import TINY as TINY_MODEL, Folder, check, children, exported, finish, largest_difference, main, run, run_ok, start, steps_in, tensors, wait_for
+from support import TINY as TINY_MODEL, Folder, check, checkpoint_of, children, exported, finish, largest_difference, main, run, run_ok, start, steps_in, tensors, wait_for
 
 TINY = [*TINY_MODEL, "--threads", 1]
 
@@ -113,7 +113,7 @@ def test_virtual_quorums_are_repeatable_and_go_on_bit_by_bit():
         finish(process)
         check(steps_in(folder / "killed") < 60, "the kill came too late to show anything")
         run_ok(["train", folder / "killed/config.toml", "--resume", "--quiet"])
-        found = [tensors(folder / name / "checkpoints/latest/rank-00000.safetensors") for name in ("whole", "killed")]
+        found = [tensors(checkpoint_of(folder / name) / "rank-00000.safetensors") for name in ("whole", "killed")]
         check({name: tensor for name, tensor in found[0].items() if name != "async/state"} == {name: tensor for name, tensor in found[1].items() if name != "async/state"}, "other tensors after a resume")
         accounts = [record(folder / name, "async") for name in ("whole", "killed")]
         check(accounts[0] == accounts[1], f"other accounts\n{accounts}")

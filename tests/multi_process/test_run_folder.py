@@ -270,6 +270,56 @@ def test_checkpoints_by_default_at_every_evaluation_and_with_end_only_then():
             run_ok(["train", "--run", where, "--resume", "--steps", 12, "--quiet"])
 
 
+def test_resume_auto_begins_goes_on_and_is_done():
+    with Folder() as folder:
+        command = [*SHORT, "--steps", 300, "--checkpoint-every", 20]
+        run_ok([*command, "--run", folder / "whole"])
+        command += ["--run", folder / "run", "--resume=auto"]
+        for kill in range(4):  # The first before a checkpoint, where there is nothing to go on from.
+            process = start([*command, "--workers", 1 + kill % 2, "--inject", "slow:0:9"])
+            wait_for(lambda: process.poll() is not None or steps_in(folder / "run") >= 4 + 60 * kill, "some steps")
+            kill_session(process)
+        code, _, err = run(command)
+        check(code == 0 and "going on after step" in err, f"{code} {err}")
+        left = [path.name for path in folder.rglob("*") if ".tmp." in path.name]
+        check(not left and steps_in(folder / "run") == 300, left)
+        check([line["event"] for line in lines_of(folder / "run")].count("done") == 1, "one end")
+        before = content(folder / "run")
+        code, _, err = run(command)
+        check(code == 0 and "is done, after 300 steps; nothing is left to do" in err and content(folder / "run") == before, f"{code} {err}")
+        code, _, err = run([*command, "--steps", 310])
+        check(code == 0 and "changed: steps 300 -> 310" in err and steps_in(folder / "run") == 310, f"{code} {err}")
+        # What was edited in the run's own file is told against what the checkpoint was trained with, and checked.
+        file = folder / "run/config.toml"
+        whole = file.read_text()
+        file.write_text(whole.replace("lr = 0.05", "lr = 0.01").replace("steps = 310", "steps = 315"))
+        code, _, err = run(["train", "--run", folder / "run", "--resume", "--quiet"])
+        check(code == 0 and "changed: lr 0.05 -> 0.01" in err and "changed: steps 310 -> 315" in err, err)
+        check([(line["setting"], line["to"]) for line in events(folder / "run", "changed")][-2:] == [("lr", "0.01"), ("steps", "315")], "and recorded")
+        file.write_text(whole.replace("seed = 1", "seed = 2"))
+        code, _, err = run(["train", "--run", folder / "run", "--resume", "--quiet"])
+        check(code == 2 and "was trained with --seed 1, this run has --seed 2" in err, err)
+        code, _, err = run([*SHORT, "--resume=auto", "--steps", 3], cwd=folder)
+        check(code == 2 and "which run?" in err, err)
+
+
+def test_a_folder_that_is_moved_or_removed_while_it_trains():
+    with Folder() as folder:
+        for how in ("moved", "removed"):
+            process = start([*SHORT, *FOREVER, "--workers", 2, "--run", folder / "run"])
+            wait_for(lambda: steps_in(folder / "run") > 5, "training")
+            if how == "moved":
+                (folder / "run").rename(folder / "other")
+            else:
+                shutil.rmtree(folder / "run")
+            code, _, err = finish(process, timeout=60)
+            check(code == 4 and f"was {how}" in err.splitlines()[-1] and not (folder / "run").exists(), f"{code} {err}")
+        step = steps_in(folder / "other")
+        run_ok(["checkpoint", "verify", folder / "other"])
+        run_ok(["train", folder / "other/config.toml", "--resume", "--steps", step + 5, "--quiet"])
+        check(steps_in(folder / "other") == step + 5 and not (folder / "run").exists() and not (folder / "other/run.lock").exists(), "it goes on where it is")
+
+
 def test_killed_runs_go_on_to_the_same_weights():
     """Everything is killed at a random moment: what is lost are the steps since the last evaluation, no line is torn, and the end is the same.
 

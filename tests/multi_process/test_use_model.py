@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 
-from support import COHORT, Folder, TINY, check, main, run, run_ok, skip
+from support import COHORT, Folder, TINY, check, checkpoint_of, main, run, run_ok, skip
 
 PICTURES = ["--data", "synthetic:1x8x8,classes=4,samples=330,noise=3", "--global-batch", "32"]
 TEXT = ["--model", "transformer:width=16,layers=2,heads=2", "--data", "synthetic:text,samples=120", "--context", "24", "--global-batch", "16", "--sample-bytes", "0"]
@@ -87,7 +87,7 @@ def test_parts_of_the_data_and_other_data():
         check("accuracy" in text and "most often taken for" in text and f"{val['samples']} samples" in text, text)
         # A run's data that are others now are told of.
         shutil.copytree(folder / "run", folder / "moved")
-        config = folder / "moved" / "checkpoints" / "latest" / "manifest.json"
+        config = checkpoint_of(folder / "moved") / "manifest.json"
         check("samples=512" in config.read_text(), "the config is in the manifest")
 
 
@@ -181,7 +181,7 @@ def test_best_and_patience():
             best = min(evals, key=lambda line: line["val_loss"])
             check(done["reason"] == "patience" and done["step"] == best["step"] + 15 < 300, done)
             check((done["best_step"], done["best_val_loss"]) == (best["step"], best["val_loss"]), (done, best))
-            check(os.readlink(folder / "run/checkpoints/best") == f"step-{best['step']:09}", "the link")
+            check(checkpoint_of(folder / "run", "best").name == f"step-{best['step']:09}", "the pointer")
             found = evaluated(folder / "run", "--checkpoint", "best")
             check(abs(found["loss"] - best["val_loss"]) <= 1e-6 * best["val_loss"] and found["step"] == best["step"], (found, best))
             check(all(eval["step"] <= done["step"] for eval in evals), "nothing after it")
@@ -209,11 +209,11 @@ def test_what_has_ended_goes_on_for_something_else_alone():
         for name, options in (("goal", ["--lr", 0.5, "--steps", 400, "--eval-every", 5, "--goal", "val_loss<0.5"]), ("patience", ["--lr", 0.5, "--optimizer", "adam", "--steps", 4000, "--eval-every", 2, "--patience", 2])):
             done = reached[name] = lines_of(train(folder / name, *tiny, *options), "done")[0]
             check(done["reason"] == name, done)
-            before = (folder / name / "checkpoints" / "latest").readlink()
+            before = checkpoint_of(folder / name)
             for _ in range(2):
                 again = lines_of(run_ok(["train", "--run", folder / name, "--resume", "--json"]), "done")[0]
                 check(again["reason"] == name and again["step"] == done["step"] and again["val_loss"] == done["val_loss"], (again, done))
-                check((folder / name / "checkpoints" / "latest").readlink() == before, "another checkpoint")
+                check(checkpoint_of(folder / name) == before, "another checkpoint")
         more = lines_of(run_ok(["train", "--run", folder / "goal", "--resume", "--goal", "val_loss<0.05", "--json"]), "done")[0]
         check(more["val_loss"] < 0.05 and more["step"] > reached["goal"]["step"], (more, reached))
         code, _, err = run(["train", "--run", folder / "goal", "--resume", "--init-from", folder / "patience"])

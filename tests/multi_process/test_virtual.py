@@ -5,7 +5,7 @@ import re
 import shutil
 import signal
 
-from support import Folder, TINY as TINY_MODEL, check, exported, finish, largest_difference, main, run, run_ok, start, steps_in, tensors, wait_for
+from support import Folder, TINY as TINY_MODEL, check, checkpoint_of, exported, finish, largest_difference, main, run, run_ok, start, steps_in, tensors, wait_for
 
 TINY = [*TINY_MODEL, "--threads", 1]  # Threads of a model this small cost more than they bring.
 SGD = ["--optimizer", "sgd"]  # The last counts.
@@ -15,7 +15,7 @@ ROUGH = "workers=7,speed=lognormal:0.5,link=2ms:20Mbit,mtbf=1,restart=0.2,comput
 
 def saved(run_folder):
     """Weights and optimizer state of the last checkpoint, from its file: the one rank has all of it."""
-    found = tensors(run_folder / "checkpoints/latest/rank-00000.safetensors")
+    found = tensors(checkpoint_of(run_folder) / "rank-00000.safetensors")
     return {name: tensor for name, tensor in found.items() if not name.startswith("async/")}
 
 
