@@ -16,6 +16,7 @@
 #include "cohort/base/cores.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
+#include "cohort/base/setting_name.h"
 #include "cohort/base/text/text.h"
 #include "cohort/world/uncaught.h"
 
@@ -102,7 +103,8 @@ void tell_slurm_script() {
   std::call_once(once, [&] {
     log_warning(
         concat("this is the script of a Slurm job with ", tasks,
-               " tasks and none of its tasks, so it is one process: start the tasks with srun, or ranks of its own with --workers"));
+               name_settings(
+                   " tasks and none of its tasks, so it is one process: start the tasks with srun, or ranks of its own with --workers")));
   });
 }
 

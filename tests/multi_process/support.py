@@ -97,9 +97,9 @@ class WarmProcess(subprocess.Popen):
         self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
 
 
-def start(arguments, **options):
-    """The program in a process group of its own, so that leftovers can be found."""
-    if Warm.fits(options):
+def start(arguments, from_disk=False, **options):
+    """The program in a process group of its own, so that leftovers can be found. `from_disk`: not by a fork, for tests of what happens before main()."""
+    if not from_disk and Warm.fits(options):
         return WarmProcess([COHORT, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
     return subprocess.Popen([COHORT, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options)
 

@@ -160,7 +160,7 @@ def test_ctrl_c_before_the_first_step_is_answered():
     for workers in (1, 2):
         for delay in (0, 0.05, 0.1, 0.2, 0.4):
             with Folder() as folder:
-                process = start(["train", *TINY, "--workers", workers, *FOREVER, "--run", folder / "run"])
+                process = start(["train", *TINY, "--workers", workers, *FOREVER, "--run", folder / "run"], from_disk=True)
                 wait_for(lambda: is_caught(process.pid), "the handler, before LibTorch is ready")
                 time.sleep(delay)
                 process.send_signal(signal.SIGINT)

@@ -1,7 +1,9 @@
-// The program for tests, which start it some thousand times: loading LibTorch takes 0.2 s of a processor, a fork 5 ms. With COHORT_WARM_SOCKET=FD in its environment
-// it loads LibTorch, reads commands from that socket, and forks for each; what runs there is what main() of the program runs. Without, it is the program.
-//   a command: u64 size, with three descriptors (stdin, stdout, stderr), then `size` bytes of words that end with zero: the folder, the number of
-//   arguments, the arguments, the environment. The answer: i64 pid of a process in a session of its own; whoever is the nearest subreaper is its parent.
+// The program for tests, which start it some thousand times: loading LibTorch takes 0.2 s of a processor, a fork 5 ms. With
+// COHORT_WARM_SOCKET=FD in its environment it loads LibTorch, reads commands from that socket, and forks for each; what runs there is what
+// main() of the program runs. Without, it is the program.
+//   a command: u64 size, with three descriptors (stdin, stdout, stderr), then `size` bytes of words that end with zero: the folder, the
+//   number of arguments, the arguments, the environment. The answer: i64 pid of a process in a session of its own; whoever is the nearest
+//   subreaper is its parent.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>

@@ -31,11 +31,11 @@ namespace fs = std::filesystem;
 /// What of a teacher's run says how and where it was trained, not what: a student begins with the defaults of these.
 const std::set<std::string>& settings_that_the_teacher_keeps() {
   static const std::set<std::string> names = {
-      "workers",         "layout",       "backend",     "weights",     "shares",      "outer-lr",      "outer-momentum", "remedy",
-      "virtual",         "listen",       "device",      "threads",     "timeout",     "grace",     "init-from",     "freeze",         "bucket-bytes",
-      "sync-batch-norm", "teacher",      "alpha",       "temperature", "study",       "goal",          "inject",         "run",
-      "resume",          "memory-limit", "noise-scale", "json",        "quiet",       "serve",         "log-every",      "plugin",
-      "teacher-answers", "hint",         "hint-weight", "prune",       "prune-until", "quantize-aware"};
+      "workers",      "layout",          "backend",      "weights",     "shares",      "outer-lr",    "outer-momentum", "remedy",
+      "virtual",      "listen",          "device",       "threads",     "timeout",     "grace",       "init-from",      "freeze",
+      "bucket-bytes", "sync-batch-norm", "teacher",      "alpha",       "temperature", "study",       "goal",           "inject",
+      "run",          "resume",          "memory-limit", "noise-scale", "json",        "quiet",       "serve",          "log-every",
+      "plugin",       "teacher-answers", "hint",         "hint-weight", "prune",       "prune-until", "quantize-aware"};
   return names;
 }
 

@@ -27,10 +27,11 @@ void copy_setting(const std::string& name, Config& to, const Config& from) { fin
 
 /// Settings that may be others where a training goes on: it is the same one.
 const std::set<std::string> kOfThePlace = {
-    "workers",          "layout",     "backend",      "weights",     "shares",       "device",       "threads",      "timeout",          "grace",
-    "listen",           "inject",     "accumulate",   "prompt",      "bucket-bytes", "run",          "memory-limit", "checkpoint-every",
-    "keep-checkpoints", "eval-every", "test-samples", "noise-scale", "metrics",      "sample-bytes", "resume",       "log-every",
-    "teacher-answers",  "plugin",     "json",         "quiet",       "serve"};
+    "workers", "layout",       "backend",          "weights",          "shares",          "device",       "threads",
+    "timeout", "grace",        "listen",           "inject",           "accumulate",      "prompt",       "bucket-bytes",
+    "run",     "memory-limit", "checkpoint-every", "keep-checkpoints", "eval-every",      "test-samples", "noise-scale",
+    "metrics", "sample-bytes", "resume",           "log-every",        "teacher-answers", "plugin",       "json",
+    "quiet",   "serve"};
 
 std::string value_or_none(const Setting& setting, const Config& config) {
   const std::string value = plain_value(setting, config);
