@@ -31,6 +31,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # What programs started here keep for the next ones is not the user's.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="cohort-test-cache-")
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
+# In another user's build folder programs find no place for their runs.
+if not os.access(".", os.W_OK):
+    os.chdir(os.environ["XDG_CACHE_HOME"])
 # Open MPI leaves the segments of ranks that are killed.
 os.environ["OMPI_MCA_btl_vader_backing_directory"] = tempfile.mkdtemp(prefix="cohort-test-mpi-", dir="/dev/shm")
 atexit.register(shutil.rmtree, os.environ["OMPI_MCA_btl_vader_backing_directory"], ignore_errors=True)
