@@ -171,7 +171,10 @@ std::string random_name() {
   return text;
 }
 
-std::string temporary_name(const std::string& path) { return path + ".tmp." + process_nonce(); }
+std::string temporary_name(const std::string& path) {
+  static std::atomic<uint64_t> count{0};
+  return path + ".tmp." + process_nonce(++count);
+}
 
 TemporaryFolder::TemporaryFolder(const std::string& name, const std::string& base) {
   const char* const given = std::getenv("TMPDIR");

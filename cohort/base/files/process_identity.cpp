@@ -52,42 +52,43 @@ int64_t start_ticks(int64_t pid) {
   }
 }
 
-constexpr int kPidBits = 22, kStartBits = 20;  // Linux has no larger PIDs.
+constexpr int kSpaceBits = 16, kPidBits = 22, kStartBits = 14, kCountBits = 12;  // Linux has no larger PIDs.
 
-/// The low bits of a hash.
+uint64_t low_bits(uint64_t number, int bits) { return number & ((uint64_t{1} << bits) - 1); }
+
 uint64_t hashed(const std::string& text, int bits) {
   ValueHash hash;
   hash.add(text);
-  return std::stoull(hash.text(), nullptr, 16) & ((uint64_t{1} << bits) - 1);
+  return low_bits(std::stoull(hash.text(), nullptr, 16), bits);
 }
 
-/// 22 bits of the host's boot and PID namespace, the PID, 20 bits of the start time.
-std::string nonce_of(int64_t pid, int64_t ticks, const std::string& space) {
-  const uint64_t number = hashed(space, 64 - kPidBits - kStartBits) << (kPidBits + kStartBits) | static_cast<uint64_t>(pid) << kStartBits |
-                          hashed(std::to_string(ticks), kStartBits);
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
-  return text;
+/// All but the count.
+uint64_t number_of(int64_t pid, int64_t ticks, const std::string& space) {
+  return (hashed(space, kSpaceBits) << kPidBits | static_cast<uint64_t>(pid)) << kStartBits | hashed(std::to_string(ticks), kStartBits);
 }
 
 }  // namespace
 
-std::string process_nonce() {
+std::string process_nonce(uint64_t count) {
   const int64_t pid = ::getpid(), ticks = start_ticks(pid);
   const std::string space = process_space();
-  return space.empty() || ticks <= 0 || pid >> kPidBits != 0 ? random_name() : nonce_of(pid, ticks, space);
+  if (space.empty() || ticks <= 0 || pid >> kPidBits != 0) return random_name();
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx",
+                static_cast<unsigned long long>(number_of(pid, ticks, space) << kCountBits | low_bits(count, kCountBits)));
+  return text;
 }
 
 ProcessState state_of_nonce(const std::string& nonce) {
   const std::string space = process_space();
   if (space.empty() || nonce.size() != 16 || nonce.find_first_not_of("0123456789abcdef") != std::string::npos)
     return ProcessState::kUnknown;
-  const uint64_t number = std::stoull(nonce, nullptr, 16);
-  if (number >> (kPidBits + kStartBits) != hashed(space, 64 - kPidBits - kStartBits)) return ProcessState::kUnknown;
-  const auto pid = static_cast<int64_t>(number >> kStartBits & ((uint64_t{1} << kPidBits) - 1));
+  const uint64_t number = std::stoull(nonce, nullptr, 16) >> kCountBits;
+  if (number >> (kPidBits + kStartBits) != hashed(space, kSpaceBits)) return ProcessState::kUnknown;
+  const auto pid = static_cast<int64_t>(low_bits(number >> kStartBits, kPidBits));
   const int64_t ticks = start_ticks(pid);
   if (ticks < 0) return ProcessState::kUnknown;
-  return ticks > 0 && nonce_of(pid, ticks, space) == nonce ? ProcessState::kAlive : ProcessState::kGone;
+  return ticks > 0 && number_of(pid, ticks, space) == number ? ProcessState::kAlive : ProcessState::kGone;
 }
 
 std::string describe_this_process() {
