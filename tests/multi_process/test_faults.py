@@ -85,7 +85,7 @@ def test_ranks_that_slept_alike_go_on():
 
 def test_the_first_process_of_a_container():
     """It is told to stop before LibTorch is loaded, and is the parent of whoever has none any more."""
-    inside = ["unshare", "--pid", "--fork", "--mount-proc"]
+    inside = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if subprocess.run([*inside, "true"], capture_output=True).returncode:
         return print("no name spaces of processes here")
     with Folder() as folder:
@@ -93,7 +93,10 @@ def test_the_first_process_of_a_container():
         first, = wait_for(lambda: children(process.pid), "the first process")
         wait_for(lambda: is_caught(first), "the handlers, before LibTorch is ready")
         os.kill(first, signal.SIGTERM)
-        _, err = process.communicate(timeout=30)
+        try:
+            _, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
         check(process.returncode == 130, f"{process.returncode} {err}")
         script = "(sleep 0.1 & ); sleep 0.6; ! grep -l 'State:.Z' /proc/[0-9]*/status"
         done = subprocess.run([*inside, COHORT, "launch", "-n", "1", "sh", "-c", script], capture_output=True, text=True, timeout=30)
