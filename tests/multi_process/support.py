@@ -280,6 +280,13 @@ def mpi_launchers():
     return found
 
 
+def needs_own_process_ids():
+    """Skips the test where no program can be started in a process-id space of its own."""
+    tried = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True, text=True)
+    if tried.returncode:
+        skip(f"no process-id space of its own: {tried.stderr.strip()}")
+
+
 def main(namespace):
     """Runs every function test_* of a module, or those named on the command line."""
     names = sys.argv[1:] or [name for name in namespace if name.startswith("test_")]

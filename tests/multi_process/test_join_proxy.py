@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 
-from support import COHORT, Folder, check, finish, main, skip, session_members, start, steps_in, wait_for
+from support import COHORT, Folder, check, finish, main, needs_own_process_ids, session_members, start, steps_in, wait_for
 from test_async import record, samples_of
 from test_hosts import TOKEN
 from test_join import TINY, begin
@@ -114,8 +114,7 @@ def one_end_after(most):
 
 
 def test_faults_of_a_connection():
-    if os.geteuid() != 0:
-        skip("a process-id space of its own needs root")
+    needs_own_process_ids()
     with Folder() as folder:
         process, where = begin(folder, "p", "--workers", 1)
         errors = []

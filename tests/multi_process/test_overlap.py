@@ -3,7 +3,7 @@ import os
 import signal
 import threading
 
-from support import Folder, TINY, check, finish, main, run, session_members, skip, start, wait_for
+from support import Folder, TINY, check, finish, main, needs_own_process_ids, run, session_members, start, wait_for
 from test_async import record, samples_of
 from test_join import SECRET, listening
 from test_join_proxy import joins_from_elsewhere
@@ -31,8 +31,7 @@ def train(folder, sync, *options):
 
 
 def test_a_second_ticket_is_on_its_way():
-    if os.geteuid() != 0:
-        skip("a process-id space of its own needs root")
+    needs_own_process_ids()
     medians = {}
     for sync in ("async", "async:overlap", "stale:4:overlap"):
         with Folder() as folder:

@@ -5,7 +5,7 @@ import subprocess
 import time
 
 import test_hosts
-from support import COHORT, Folder, check, children, exported, finish, main, mpi_launchers, run, run_ok, skip, start, wait_for
+from support import COHORT, Folder, check, children, exported, finish, main, mpi_launchers, needs_own_process_ids, run, run_ok, start, wait_for
 from test_async import SGD, TINY, begin, ranks_of, record, said, samples_of, train
 from test_hosts import Hosts, lines_of
 from test_join import SECRET, listening, read_until
@@ -73,8 +73,7 @@ def test_a_worker_is_lost_and_one_that_serves():
 
 
 def test_a_worker_joins_from_elsewhere_and_leaves():
-    if os.geteuid() != 0:
-        skip("a process-id space of its own needs root")
+    needs_own_process_ids()
     for sync in ("async:servers=2", "async:servers=2:overlap"):
         with Folder() as folder:
             process = start(["train", *TINY, "--quiet", "--run", folder / "j", "--steps", 1000000, "--log-every", 1, "--workers", 2, "--layout", f"sync={sync}", "--inject", "slow:0:8,slow:1:8", "--listen", "127.0.0.1:0"], env=SECRET)
