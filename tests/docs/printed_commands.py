@@ -19,6 +19,7 @@ a command: what is printed works as it is. A block of any other language must sa
 
 There is no mark for "not run". A command that an earlier page has, or of -h any page, and that leaves nothing behind, is run there alone.
 For -h the table HELP_SHORT stands for the first. Exit code 77: skipped, with a reason."""
+import functools
 import json
 import os
 import pathlib
@@ -34,9 +35,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/multi_process"))
 from support import COHORT, Folder, check, skip  # noqa: E402
 
-SHORTER = {"steps", "epochs", "trials", "rounds", "sizes", "batch-sizes", "batch", "faults", "val-samples", "test-samples", "budget-steps", "budget-epochs"}   # How much, never how.
-HELP_SHORT = """train --steps 3/100 --epochs 0.01 --val-samples 500 --test-samples 200; compress distill --steps 3; verify --steps 2; bench step --rounds 1 --steps 5; bench collectives --rounds 1 --sizes 4,64KiB;
-    bench handover --rounds 1 --sizes 4,64KiB; bench messages --rounds 1; bench pipeline --rounds 1 --steps 5; bench study --rounds 1 --steps 20; study run --trials 3 --batch-sizes 256"""
+SHORTER = {"steps", "epochs", "trials", "rounds", "sizes", "batch-sizes", "batch", "faults", "val-samples", "test-samples", "budget-steps", "budget-epochs", "workload"}   # How much, never how.
+HELP_SHORT = """train --steps 3/100 --epochs 0.01 --val-samples 500 --test-samples 200; compress distill --steps 3; verify --steps 2; bench step --rounds 1 --steps 5 --workload mlp-small; bench collectives --rounds 1 --sizes 4,64KiB;
+    bench handover --rounds 1 --sizes 4,64KiB; bench messages --rounds 1; bench pipeline --rounds 1 --steps 5 --workload mlp-small; bench study --rounds 1 --steps 20; study run --trials 3 --batch-sizes 256"""
 LANGUAGES_THAT_RUN = {"sh", "bash", "shell", "console"}
 COMMAND = re.compile(r"^(cohort |mpirun |mpiexec |torchrun |srun |\./scripts/|build/)")
 LIMIT_SECONDS = 540
@@ -52,7 +53,7 @@ def parse_short(text):
         options = dict(zip((name.removeprefix("--") for name in names), values))
         for name, value in options.items():
             check(name in SHORTER, f"a short variant may set {', '.join(sorted(SHORTER))}, not {name}")
-            check(re.fullmatch(r"[0-9.,]+([KM]iB)?|[0-9]+/[0-9]+", value), f"--{name} {value}: expected numbers")
+            check(re.fullmatch(r"[0-9.,]+([KM]iB)?|[0-9]+/[0-9]+", value) or (name, value) == ("workload", "mlp-small"), f"--{name} {value}: expected numbers, or the smallest workload")
         found.append((item[:start], options))
     return found
 
@@ -72,6 +73,8 @@ def shortened(command, short):
                 number = re.fullmatch(r"[0-9.]+", given[1])
                 value = str(max(1, int(given[1]) // int(divisor))) if divisor and number else value
                 command = command if number and float(given[1]) < float(value) else command[:given.start(1)] + value + command[given.end(1):]
+            elif name == "workload" and "--delays" in command:
+                continue    # It has layers that sleep.
             elif name in ("val-samples", "test-samples") and re.search(r"--(study|resume)\b|synthetic:|text:|config.toml", command):
                 continue    # Theirs, or few anyway.
             elif name != "faults" and not re.search(r"--(faults|barrier)\b", command) and not (name == "epochs" and "steps" in options) and not (name == "steps" and re.search(r"\s--epochs[ =]", command)):
@@ -200,9 +203,10 @@ def steps_of_page(path):
         elif language == "python":
             steps.append(("run", f"python3 -c {shlex.quote(block)}"))
         elif runs:
-            for command in commands_of(block):
-                if not runs_elsewhere(command, path):
-                    steps.append(("run", (OWN_NETWORK if value == "network of its own" and command.startswith("cohort ") else "") + shortened(command, short)))
+            for command in (shortened(command, short) for command in commands_of(block)):
+                is_again = leaves_nothing(command) and any(step[0] == "run" and words_of(step[1]) == words_of(command) for step in steps)
+                if not is_again and not runs_elsewhere(command, path):
+                    steps.append(("run", (OWN_NETWORK if value == "network of its own" and command.startswith("cohort ") else "") + command))
         else:
             check(not language, f"{path.name}: a block of {language} without a mark that says what becomes of it\n{block}")
             check(not COMMAND.match(block), f"{path.name}: a block of commands does not begin with ```sh:\n{block}")
@@ -215,21 +219,35 @@ def pages():
     return sorted([ROOT / "README.md", *(ROOT / "docs/guide").glob("*.md")])
 
 
-def commands_printed_by(path):
-    return {command for language, block, _, _ in parts_of(path) if language in LANGUAGES_THAT_RUN for command in map(without_comment, commands_of(block))}
-
-
 def without_comment(command):
     return command.partition(" # ")[0].strip()
 
 
+def words_of(command):
+    """The same for two commands whose options stand in another order."""
+    return tuple(sorted(without_comment(command).split()))
+
+
+@functools.cache
+def commands_of_page(path):
+    """words_of() each, as short as they are run."""
+    found, short = set(), []
+    for language, block, marker, value in parts_of(path):
+        if marker == "short":
+            short = parse_short(value)
+        elif language in LANGUAGES_THAT_RUN:
+            found |= {words_of(shortened(command, short)) for command in commands_of(block)}
+    return found
+
+
+def leaves_nothing(command):
+    return re.match(r"cohort (doctor|verify|simulate|plan|bench|evaluate|predict|sample|vocabulary|completion|manual)\b", command) and not re.search(r"--(out|trace|run)\b|[>|&$]", without_comment(command))
+
+
 def runs_elsewhere(command, path=None):
-    """Whether a page before this one, or any where there is no `path`, has the same command, and it leaves nothing behind that a later one
-    could need."""
-    command = without_comment(command)
-    if not re.match(r"cohort (doctor|verify|simulate|plan|bench|evaluate|predict|sample|vocabulary|completion|manual)\b", command) or re.search(r"--(out|trace|run)\b|[>|&$]", command):
-        return False
-    return any(command in commands_printed_by(page) for page in pages() if not path or page < path)
+    """Whether a page before this one, or any where there is no `path`, runs the same command, as short, and it leaves nothing behind that a
+    later one could need."""
+    return leaves_nothing(command) and any(words_of(command) in commands_of_page(page) for page in pages() if not path or page < path)
 
 
 def make_checkout(folder):
@@ -324,7 +342,8 @@ def others():
 def help_of(verb):
     with Folder() as folder:
         make_checkout(folder)
-        run_steps([("run", shortened(example, parse_short(HELP_SHORT))) for example in examples_of(verb) if not runs_elsewhere(example)], folder)
+        examples = [shortened(example, parse_short(HELP_SHORT)) for example in examples_of(verb)]
+        run_steps([("run", example) for example in examples if not runs_elsewhere(example)], folder)
 
 
 def quickstart():
