@@ -10,7 +10,8 @@ a command: what is printed works as it is. A block of any other language must sa
     <!-- short: train --steps 3/100; bench step --rounds 1 -->   from here on, commands of these verbs do fewer steps, trials, bytes ...: the options of SHORTER alone.
                                                                  A/B: a B-th of the number that is given, A where none is; `<!-- short -->` alone: in full again
     <!-- file: NAME -->         the next block is added to the file NAME, of a ```diff what is new and what stays
-    <!-- run: COMMAND -->       a command more; `compile FILE.cpp NAME` makes a program of a file
+    <!-- run: COMMAND -->       a command more; `compile FILE.cpp NAME` makes a program of a file,
+                                 `published_tables` the tables of published_tables.py
     <!-- needs: ABILITY -->     the next block is run where the machine has that (ABILITIES); elsewhere it is read as a form
     <!-- form -->               the next block is no commands but their form: its verbs and options are those of -h, its scripts are there
     <!-- part of: FILE -->      the lines of the next block stand in FILE, in that order; `...` stands for anything
@@ -277,6 +278,7 @@ def run_steps(steps, folder):
     script = ["set -e -o pipefail"]
     if any(step[0] == "run" and step[1].startswith("compile ") for step in steps):
         script.append(compile_function())
+    script.append(f"published_tables() {{ python3 {ROOT}/tests/docs/published_tables.py; }}")
     for step in steps:
         if step[0] == "run":
             script += [f"printf '\\n+ %s   [after %s s]\\n' {shlex.quote(step[1])} $SECONDS", step[1]]
