@@ -143,7 +143,7 @@ TEST_CASE("teacher's answers: kept ones are those that it gives, and are made on
 
   // And the loss is (1 - alpha) usual + alpha soft.
   const at::Tensor output = at::randn({4, 3}), usual = at::randn({});
-  const double soft = soft_target_loss(output, live.of(samples, given.input), 4).item<double>();
+  const double soft = soft_target_loss(output, live.of(samples, given.input), 1).item<double>();
   CHECK(live.add_to(usual, output, samples, given.input).item<double>() == doctest::Approx(0.1 * usual.item<double>() + 0.9 * soft));
   Config none = by_hand;
   none.alpha = 0;

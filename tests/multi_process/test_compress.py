@@ -268,6 +268,9 @@ def test_compress_refuses():
         for length in (5, 200, len(whole) // 2, len(whole) - 1):
             (folder / "cut.safetensors").write_bytes(whole[:length])
             refused(["evaluate", folder / "cut.safetensors"], "cut.safetensors")
+        (folder / "damaged.safetensors").write_bytes(whole.replace(b"conv1=8", b"conv1=9"))
+        refused(["evaluate", folder / "damaged.safetensors"], "the file is damaged")
+        whole = whole.replace(b"text_xxh3", b"text_sum_")  # Another program's file, without the checksum of the texts.
         (folder / "other.safetensors").write_bytes(whole.replace(b"conv1=8", b"conv1=9"))
         refused(["evaluate", folder / "other.safetensors"], "conv1.weight")
         (folder / "newer.safetensors").write_bytes(whole.replace(b'{\\"version\\":1', b'{\\"version\\":7'))
