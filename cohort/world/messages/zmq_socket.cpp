@@ -73,7 +73,7 @@ ZmqSent ZmqSocket::send(ZmqPart& part, bool more_follows) {
   }
 }
 
-ZmqMonitor::ZmqMonitor(const ZmqContext& context, const ZmqSocket& socket, int kinds) : socket_(context, ZMQ_PAIR) {
+ZmqMonitor::ZmqMonitor(const ZmqContext& context, const ZmqSocket& socket, int kinds) : watched_(socket), socket_(context, ZMQ_PAIR) {
   static std::atomic<uint64_t> number{0};
   const std::string name = concat("inproc://monitor-", number++);
   // Events that nobody has heard yet must not hold up libzmq's own thread.

@@ -75,10 +75,14 @@ class ZmqMonitor {
     int kind = 0, value = 0;  ///< ZMQ_EVENT_...; for most the descriptor.
   };
   ZmqMonitor(const ZmqContext& context, const ZmqSocket& socket, int kinds);
+  /// Before the watched socket. An event that nobody could hear any more would stop libzmq's own thread for ever.
+  ~ZmqMonitor() { zmq_socket_monitor(watched_.get(), nullptr, 0); }
+  ZmqMonitor(const ZmqMonitor&) = delete;
   std::optional<Event> next();
   const ZmqSocket& socket() const { return socket_; }
 
  private:
+  const ZmqSocket& watched_;
   ZmqSocket socket_;
 };
 
