@@ -233,6 +233,9 @@ TEST_CASE("what a killed writer leaves goes with the next start, and nothing of 
   std::string nonce(16, ' ');
   REQUIRE(::read(ends[0], nonce.data(), nonce.size()) == 16);
   ::close(ends[0]), ::close(ends[1]);
+  siginfo_t ended{};
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT) == 0);
+  CHECK(state_of_nonce(nonce) == ProcessState::kGone);  // Though nobody has asked for its exit code.
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(state_of_nonce(nonce) == ProcessState::kGone);

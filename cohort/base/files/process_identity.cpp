@@ -36,7 +36,8 @@ std::string process_space() {
   }
 }
 
-/// Clock ticks from boot to the start of a process, 0 where it does not exist, -1 where /proc does not tell.
+/// Clock ticks from boot to the start of a process, 0 where it does not exist or has ended and nobody has asked for its exit code yet
+/// (in a container nobody may), -1 where /proc does not tell.
 int64_t start_ticks(int64_t pid) {
   const std::string path = "/proc/" + std::to_string(pid);
   if (::access(path.c_str(), F_OK) < 0) return errno == ENOENT ? 0 : -1;
@@ -45,7 +46,9 @@ int64_t start_ticks(int64_t pid) {
     // The second field, the program's name in brackets, may hold spaces and brackets itself.
     std::istringstream fields(stat.substr(stat.rfind(')') + 1));
     std::string field;
-    for (int i = 3; i <= 22; ++i) fields >> field;
+    fields >> field;
+    if (field == "Z" || field == "X") return 0;
+    for (int i = 4; i <= 22; ++i) fields >> field;
     return std::stoll(field);
   } catch (const std::exception&) {
     return ::access(path.c_str(), F_OK) < 0 && errno == ENOENT ? 0 : -1;  // It may have ended between the two looks.
