@@ -22,10 +22,6 @@ TINY = ["--model", "fc:hidden=16", "--data", "synthetic:1x8x8,classes=4,samples=
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl_vader_single_copy_mechanism="none")
-# Who runs the tests in the background ignores these, and programs inherit that.
-for background in (signal.SIGINT, signal.SIGHUP):
-    if signal.getsignal(background) == signal.SIG_IGN:
-        signal.signal(background, signal.default_int_handler if background == signal.SIGINT else signal.SIG_DFL)
 # Tests share the cores: threads that wait do so asleep, and the program need not start itself again to have it so.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # What programs started here keep for the next ones is not the user's.
