@@ -163,6 +163,7 @@ int run_train(const Arguments& given) {
                               .calibration_file = calibration_file(given.option("calibration", "")),
                               .measured_seconds = is_kept ? 0 : steady_seconds() - start};
       plan_layout(config, data, world_here, known, goal ? &*goal : nullptr, options);
+      if (folder) config.run = folder->path();  // What a study settles comes from the options alone.
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kInfeasible && takes_folder) advise_on_memory(job, is_alone);
       throw;

@@ -38,7 +38,7 @@ from support import COHORT, Folder, check, skip  # noqa: E402
 
 SHORTER = {"steps", "epochs", "trials", "rounds", "sizes", "batch-sizes", "batch", "faults", "val-samples", "test-samples", "budget-steps", "budget-epochs", "workload"}   # How much, never how.
 HELP_SHORT = """train --steps 3/100 --epochs 0.01 --val-samples 500 --test-samples 200; compress distill --steps 3; verify --steps 2; bench step --rounds 1 --steps 5 --workload mlp-small; bench collectives --rounds 1 --sizes 4,64KiB;
-    bench handover --rounds 1 --sizes 4,64KiB; bench messages --rounds 1; bench pipeline --rounds 1 --steps 5 --workload mlp-small; bench study --rounds 1 --steps 20; study run --trials 3 --batch-sizes 256"""
+    bench handover --rounds 1; bench messages --rounds 1; bench pipeline --rounds 1 --steps 5 --workload mlp-small; bench study --rounds 1 --steps 20; study run --trials 3 --batch-sizes 256"""
 LANGUAGES_THAT_RUN = {"sh", "bash", "shell", "console"}
 COMMAND = re.compile(r"^(cohort |mpirun |mpiexec |torchrun |srun |\./scripts/|build/)")
 LIMIT_SECONDS = 540
