@@ -9,7 +9,7 @@ import pathlib
 import subprocess
 import sys
 
-BUDGET_SECONDS = 1500
+BUDGET_SECONDS = 2100
 PLACES = 4
 
 
