@@ -78,7 +78,7 @@ def shortened(command, short):
                 continue    # It has layers that sleep.
             elif name in ("val-samples", "test-samples") and re.search(r"--(study|resume)\b|synthetic:|text:|config.toml", command):
                 continue    # Theirs, or few anyway.
-            elif name != "faults" and not re.search(r"--(faults|barrier)\b", command) and not (name == "epochs" and "steps" in options) and not (name == "steps" and re.search(r"\s--epochs[ =]", command)):
+            elif name != "faults" and not re.search(r"--(faults|barrier)\b|--delays(?!.*--model)", command) and not (name == "epochs" and "steps" in options) and not (name == "steps" and re.search(r"\s--epochs[ =]", command)):
                 command = f"{command[:verb.end()]} --{name} {value}{command[verb.end():]}"
         break
     return command
