@@ -111,6 +111,11 @@ std::vector<std::string> find_checkpoints(const std::string& path) {
     if (const std::string newest = newest_beside(path, concat(" names ", target, ", which is not there")); !newest.empty()) return {newest};
     fail(ErrorCode::kBadInput, path, " names ", target, ", which is not there; give a step folder beside it");
   }
+  if (std::error_code ignored; fs::is_regular_file(path, ignored)) {
+    if (const std::string newest = newest_beside(path, " does not hold the name of a checkpoint: it is damaged"); !newest.empty())
+      return {newest};
+    fail(ErrorCode::kBadInput, path, " does not hold the name of a checkpoint: it is damaged; give a step folder beside it");
+  }
   for (const std::string& folder : {path + "/checkpoints", path})
     if (std::vector<std::string> found = list_standing(folder); !found.empty()) return found;
   if (!exists(path)) fail(ErrorCode::kBadInput, path, " does not exist");

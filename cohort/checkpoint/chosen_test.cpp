@@ -85,9 +85,20 @@ TEST_CASE("chosen: what a folder holds is found by looking, whatever its pointer
   const UniqueDescriptor file = open_file(folder + "/latest", O_WRONLY | O_CREAT);
   write_all(file.get(), "step-000000099\n", 15, "latest");
   CHECK(open_chosen(folder + "/latest", "latest").step() == 20);
+  for (const char* const damaged : {"", "step-0000", "../../model"}) {
+    CAPTURE(damaged);
+    write_file_atomically(folder + "/latest", damaged);
+    CHECK(!is_exported_file(folder + "/latest"));
+    CHECK(open_chosen(folder + "/latest", "latest").step() == 20);
+  }
   fs::remove_all(folder + "/step-000000020");
   CHECK(contains(error_text([&] { open_chosen(folder + "/best", "latest"); }), "best names step-000000020, which is not there"));
   CHECK(contains(error_text([&] { open_chosen(folder + "/latest", "best"); }), "is one checkpoint already"));
+  write_file_atomically(folder + "/best", "step-0");
+  CHECK(
+      contains(error_text([&] { open_chosen(folder + "/best", "latest"); }), "best does not hold the name of a checkpoint: it is damaged"));
+  write_file_atomically(space / "latest", "an exported model");
+  CHECK(is_exported_file(space / "latest"));
   fs::create_directory_symlink(space / "not mounted", space / "gone");
   CHECK(contains(error_text([&] { holds_checkpoint(space / "gone"); }), "gone: No such file"));
 }

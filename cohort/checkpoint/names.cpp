@@ -88,7 +88,11 @@ std::string read_pointer(const std::string& path) {
 
 bool is_exported_file(const std::string& path) {
   std::error_code ignored;
-  return std::filesystem::is_regular_file(path, ignored) && (std::filesystem::is_symlink(path, ignored) || read_pointer(path).empty());
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
+  if (std::filesystem::is_symlink(path, ignored)) return true;
+  const std::string name = std::filesystem::path(path).filename().string();
+  const bool is_damaged = (name == kLatestName || name == kBestName) && !list_checkpoints(parent_folder(path)).empty();
+  return read_pointer(path).empty() && !is_damaged;
 }
 
 bool holds_checkpoint(const std::string& folder) {

@@ -42,7 +42,7 @@ std::string shard_name(int rank);
 /// The name that the pointer `path` (RUN/checkpoints/latest) holds, or the target of a symbolic link; "" where it is neither.
 std::string read_pointer(const std::string& path);
 
-/// Whether `path` is a file, and no pointer: then it is a model that was exported, and no checkpoint.
+/// Whether `path` is a file, and no pointer, damaged or not: then it is a model that was exported, and no checkpoint.
 bool is_exported_file(const std::string& path);
 
 /// Whether anything in RUN/checkpoints is a checkpoint, damaged or not, under whatever name: what is in the folder is looked at, and no

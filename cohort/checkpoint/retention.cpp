@@ -51,11 +51,11 @@ int64_t last_change(CheckpointIo& io, const std::string& folder) {
 bool writer_is_dead(CheckpointIo& io, const std::string& temporary, const std::string& nonce, int64_t committed_seconds) {
   constexpr size_t kMaxWriterBytes = 4096;
   FileStatus ignored;
-  if (const ProcessState state = state_of_nonce(nonce); state != ProcessState::kUnknown) return state == ProcessState::kGone;
-  if (checked::status(io, temporary + "/" + kWriterName, &ignored)) {
-    const ProcessState state = process_state(read_small_file(temporary + "/" + kWriterName, kMaxWriterBytes));
-    if (state != ProcessState::kUnknown) return state == ProcessState::kGone;
-  }
+  // writer.json names the process in full; the nonce, 16 bits of whose host are hashed, counts only where that is gone.
+  const bool is_named = checked::status(io, temporary + "/" + kWriterName, &ignored);
+  const ProcessState state =
+      is_named ? process_state(read_small_file(temporary + "/" + kWriterName, kMaxWriterBytes)) : state_of_nonce(nonce);
+  if (state != ProcessState::kUnknown) return state == ProcessState::kGone;
   return last_change(io, temporary) < committed_seconds - kStaleSeconds;
 }
 

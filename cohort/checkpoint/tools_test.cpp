@@ -134,7 +134,7 @@ TEST_CASE("export joins the pieces under the model's own names") {
   CHECK(std::memcmp(file.find("bias")->data, SampleState(10000).bias.data(), 16) == 0);
 }
 
-TEST_CASE("a header whose text was changed is refused, one without the checksum is not") {
+TEST_CASE("a modified header is rejected; a header without a checksum is accepted") {
   TemporaryFolder space("cohort", memory_folder());
   const std::string out = space / "model.safetensors";
   save(space.path(), 100, 10000, "n");
