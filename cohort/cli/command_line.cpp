@@ -32,13 +32,17 @@ namespace {
 struct Parser {
   std::unique_ptr<CLI::App> app;
   std::map<std::string, std::string> values;
-  std::map<std::string, std::string> flags;
+  std::map<std::string, bool> flags;
   std::vector<std::string> positional;
 };
 
 void add_option(Parser& parser, const std::string& name, const std::string& value_name) {
-  if (value_name.empty() || value_name.starts_with("[=")) {
+  if (value_name.empty()) {
     parser.app->add_flag(dashed(name), parser.flags[name]);
+    return;
+  }
+  if (value_name.starts_with("[=")) {  // On by itself ("true"), or a word behind '='.
+    parser.app->add_flag(dashed(name), parser.values[name]);
     return;
   }
   CLI::Option* const option =
@@ -119,8 +123,8 @@ Arguments read_arguments(const Verb& verb, Parser& parser) {
   };
   for (const auto& [name, value] : parser.values)
     if (parser.app->count(dashed(name)) > 0) take(name, value);
-  for (const auto& [name, value] : parser.flags)
-    if (!value.empty() && value != "false") take(name, value);
+  for (const auto& [name, on] : parser.flags)
+    if (on) take(name, "true");
   if (const auto left = leave_out_overridden(arguments.config, file, arguments.given); !left.empty())
     log_info(concat("beside these options these settings of ", arguments.file, " mean nothing and are left out: ", join(left, ", ")));
   return arguments;

@@ -111,6 +111,8 @@ Setting resume_setting(const std::string& group) {
                    &Config::resume);
   setting.value_name = "[=auto]";
   setting.set = [set = setting.set](Config& config, const std::string& text) {
+    if (text != "auto" && text != "true" && text != "false")
+      fail(ErrorCode::kBadInput, name_settings("--resume="), text, name_settings(": expected --resume or --resume=auto"));
     config.resume_auto = text == "auto";
     set(config, config.resume_auto ? "false" : text);
   };
