@@ -12,6 +12,7 @@
 #include "cohort/base/log.h"
 #include "cohort/comm/call/signature.h"
 #include "cohort/comm/group_internals.h"
+#include "cohort/world/status.h"
 #include "cohort/world/uncaught.h"
 
 namespace cohort {
@@ -19,7 +20,7 @@ namespace {
 
 constexpr double kMostOfRoundSeconds = 1, kBetweenLooks = 0.1;
 
-/// A part that runs in a thread of its own.
+/// Runs one function on a separate thread.
 class PatientPart {
  public:
   PatientPart(const std::function<void()>& part, const std::function<int64_t()>& progress) : progress_(progress), last_(progress()) {
@@ -36,9 +37,10 @@ class PatientPart {
     for (AwakeTimer timer; timer.seconds() < seconds;) {
       if (work_.wait_for(look) == std::future_status::ready) return true;
       if (const int64_t now = progress_(); now != last_) last_ = now, since_progress_.restart();
-      if (since_progress_.seconds() > kLongestPartSeconds)
-        end_process(static_cast<int>(ErrorCode::kEnvironment), concat(what, ": one call of the system took longer than ",
-                                                                      kLongestPartSeconds, " s; the disk, or its server, does not answer"));
+      if (since_progress_.seconds() > kLongestFileCallSeconds)
+        end_process(static_cast<int>(ErrorCode::kEnvironment),
+                    concat(what, ": one call of the system took longer than ", kLongestFileCallSeconds,
+                           " s; the disk, or its server, does not answer"));
     }
     return false;
   }

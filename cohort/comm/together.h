@@ -29,8 +29,7 @@ void together(Group& group, const std::string& what, Part part) {
 
 /// The same for a part that may take longer than any exchange may, on a slow disk: it runs in a thread, while the ranks tell one another
 /// once a second whether they are done. `progress` is called now and then meanwhile: what it returns changes while the part gets on; a rank
-/// that does not for kLongestPartSeconds ends its process.
+/// that does not for kLongestFileCallSeconds (world/status.h) ends its process.
 void together_patiently(Group& group, const std::string& what, const std::function<void()>& part, const std::function<int64_t()>& progress);
-inline constexpr double kLongestPartSeconds = 600;
 
 }  // namespace cohort

@@ -3,25 +3,19 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <system_error>
+#include <vector>
+
+#include "cohort/base/process_stat.h"
 
 namespace cohort {
 
 char process_state(int pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const size_t close = text.rfind(')');  // The name before it may hold anything.
-  if (close == std::string::npos || close + 2 >= text.size()) return 'X';
-  std::istringstream fields(text.substr(close + 2));
-  std::string state, virtual_bytes;
-  fields >> state;
-  for (int field = 4; field <= 23; ++field) fields >> virtual_bytes;
+  const std::vector<std::string> fields = process_stat(pid);
+  if (fields.empty()) return 'X';
   // While the memory of a killed process is being taken down, which takes milliseconds, its state is still that of a running one.
-  return fields && virtual_bytes == "0" ? 'Z' : state[0];
+  return fields[stat_field::kVirtualBytes] == "0" ? 'Z' : fields[stat_field::kState][0];
 }
 
 std::string program_path() {

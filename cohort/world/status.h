@@ -46,6 +46,8 @@ class StatusPage {
 /// From now on this rank says how far it has trained.
 void count_steps(RankStatus& status);
 
+/// A rank whose save does not get on for so long hangs: a disk, or its server, does not answer.
+inline constexpr double kLongestFileCallSeconds = 600;
 /// That this process writes a checkpoint: `progress` is another number after each step of that, from 1 on; 0: it is done. For the launcher,
 /// where there is one of ours (`fd`, as world_from_environment() found it).
 void note_saving(int64_t progress);

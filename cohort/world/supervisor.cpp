@@ -17,8 +17,6 @@
 namespace cohort {
 namespace {
 
-constexpr double kLongestFileCallSeconds = 600;
-
 int64_t counter_in_file(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   std::string name;

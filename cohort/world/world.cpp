@@ -6,16 +6,16 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <fstream>
 #include <initializer_list>
 #include <mutex>
 #include <optional>
-#include <sstream>
 #include <string_view>
+#include <vector>
 
 #include "cohort/base/cores.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
+#include "cohort/base/process_stat.h"
 #include "cohort/base/setting_name.h"
 #include "cohort/base/text/text.h"
 #include "cohort/world/uncaught.h"
@@ -129,12 +129,9 @@ bool is_memory_file(int descriptor, const std::string& name) {
 bool is_our_ancestor(int process) {
   for (int at = ::getppid(); at > 0 && process > 0;) {
     if (at == process) return true;
-    std::ifstream file(concat("/proc/", at, "/stat"));
-    std::string text;
-    std::getline(file, text);
-    std::istringstream fields(text.substr(std::min(text.size(), text.rfind(')') + 1)));
-    std::string state;
-    if (!(fields >> state >> at)) return false;
+    const std::vector<std::string> fields = process_stat(at);
+    if (fields.empty()) return false;
+    at = static_cast<int>(parse_integer(fields[stat_field::kParent]).value_or(0));
   }
   return false;
 }

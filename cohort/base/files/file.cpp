@@ -65,21 +65,21 @@ void write_all(int descriptor, const void* data, size_t size, const std::string&
   write_fully([descriptor](const void* part, size_t bytes) { return ::write(descriptor, part, bytes); }, data, size, path);
 }
 
-void sync_descriptor(int descriptor, const std::string& path) {
+static bool synced(int descriptor) {
   int result = 0;
   do {
     result = ::fsync(descriptor);
   } while (result < 0 && errno == EINTR);
-  if (result < 0) fail_errno(ErrorCode::kFailed, "fsync", path, errno);
+  return result == 0;
+}
+
+void sync_descriptor(int descriptor, const std::string& path) {
+  if (!synced(descriptor)) fail_errno(ErrorCode::kFailed, "fsync", path, errno);
 }
 
 void sync_folder(const std::string& folder) {
   const UniqueDescriptor descriptor = open_file(folder, O_RDONLY | O_DIRECTORY);
-  int result = 0;
-  do {
-    result = ::fsync(descriptor.get());
-  } while (result < 0 && errno == EINTR);
-  if (result < 0 && !has_no_folder_sync(folder, errno)) fail_errno(ErrorCode::kFailed, "fsync", folder, errno);
+  if (!synced(descriptor.get()) && !has_no_folder_sync(folder, errno)) fail_errno(ErrorCode::kFailed, "fsync", folder, errno);
 }
 
 bool has_no_folder_sync(const std::string& folder, int errno_value) {

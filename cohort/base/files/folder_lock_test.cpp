@@ -106,7 +106,7 @@ TEST_CASE("FolderLock: without flock the file is the lock, of a living holder an
   }
   flock_fails_with = EIO;
   CHECK_THROWS_WITH_AS(FolderLock(path, "x", "y"), doctest::Contains("cannot lock"), Error);
-  CHECK(::access(path.c_str(), F_OK) != 0);  // What is refused leaves nothing.
+  CHECK(::access(path.c_str(), F_OK) != 0);  // A rejected lock leaves no file behind.
   flock_fails_with = 0;
 }
 

@@ -8,13 +8,15 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
-#include <sstream>
+#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
+#include "cohort/base/process_stat.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/strict_json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/base/value_hash.h"
 
 namespace cohort {
@@ -41,18 +43,10 @@ std::string process_space() {
 int64_t start_ticks(int64_t pid) {
   const std::string path = "/proc/" + std::to_string(pid);
   if (::access(path.c_str(), F_OK) < 0) return errno == ENOENT ? 0 : -1;
-  try {
-    const std::string stat = read_small_file(path + "/stat", kMaxProcFileBytes);
-    // The second field, the program's name in brackets, may hold spaces and brackets itself.
-    std::istringstream fields(stat.substr(stat.rfind(')') + 1));
-    std::string field;
-    fields >> field;
-    if (field == "Z" || field == "X") return 0;
-    for (int i = 4; i <= 22; ++i) fields >> field;
-    return std::stoll(field);
-  } catch (const std::exception&) {
-    return ::access(path.c_str(), F_OK) < 0 && errno == ENOENT ? 0 : -1;  // It may have ended between the two looks.
-  }
+  const std::vector<std::string> fields = process_stat(pid);
+  if (fields.empty()) return ::access(path.c_str(), F_OK) < 0 && errno == ENOENT ? 0 : -1;  // It may have ended between the two looks.
+  if (fields[stat_field::kState] == "Z" || fields[stat_field::kState] == "X") return 0;
+  return parse_integer(fields[stat_field::kStartTicks]).value_or(-1);
 }
 
 constexpr int kSpaceBits = 16, kPidBits = 22, kStartBits = 14, kCountBits = 12;  // Linux has no larger PIDs.
