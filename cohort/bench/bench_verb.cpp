@@ -105,10 +105,10 @@ int bench_step_verb(const Arguments& arguments) {
       measured.advice = times.advice;
       for (auto& [mode, seconds] : measured.peers) {
         const bool adam = config.optimizer == "adam" || config.optimizer == "adamw";
-        const double peer =
-            peer_step_seconds(folder, python, workers, "ddp.py", {workload, concat(steps), mode, adam ? "adam" : "momentum"});
-        if (peer > 0) seconds.push_back(peer);
-        else if (round == 0) log_warning(concat("PyTorch (", mode, ") did not run with ", python, "; it is left out"));
+        const PeerStep peer = peer_step(folder, python, workers, "ddp.py", {workload, concat(steps), mode, adam ? "adam" : "momentum"},
+                                        static_cast<double>(steps) * times.step_seconds);
+        if (peer.seconds > 0) seconds.push_back(peer.seconds);
+        else if (round == 0) log_warning(concat("PyTorch (", mode, ") ", peer.failure, "; it is left out"));
       }
     }
     print_results(arguments, workload, layout, measured);

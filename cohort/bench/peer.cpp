@@ -1,10 +1,13 @@
 #include "cohort/bench/peer.h"
 
+#include <sys/wait.h>
+
 #include <array>
+#include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <memory>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
@@ -29,21 +32,28 @@ std::string peers_python(const Arguments& arguments) {
   return arguments.option("python", std::filesystem::exists(".venv/bin/python") ? ".venv/bin/python" : "python3");
 }
 
-double peer_step_seconds(const std::string& folder, const std::string& python, int workers, const std::string& script,
-                         const std::vector<std::string>& words) {
+PeerStep peer_step(const std::string& folder, const std::string& python, int workers, const std::string& script,
+                   const std::vector<std::string>& words, double expected_seconds) {
+  constexpr int kTimedOut = 124, kKilled = 137;  // Of timeout(1).
+  const auto limit_seconds = static_cast<int64_t>(std::ceil(60 + 30 * expected_seconds));
   const std::string program = python.find('/') == std::string::npos ? python : std::filesystem::absolute(python).string();
-  std::string command = concat("cd ", shell_quoted(folder), " && OMP_NUM_THREADS=1 ", shell_quoted(program),
-                               " -m torch.distributed.run --standalone --nproc-per-node ", workers, " ", script);
+  std::string command =
+      concat("cd ", shell_quoted(folder), " && OMP_NUM_THREADS=1 timeout --foreground --kill-after=10 ", limit_seconds, " ",
+             shell_quoted(program), " -m torch.distributed.run --standalone --nproc-per-node ", workers, " ", script);
   for (const std::string& word : words) command += " " + shell_quoted(word);
   command += " 2>/dev/null";
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
-  if (!pipe) return -1;
+  PeerStep step{.seconds = -1, .failure = "did not run with " + python};
+  std::FILE* const pipe = ::popen(command.c_str(), "r");
+  if (!pipe) return step;
   std::array<char, 4096> line;
-  while (std::fgets(line.data(), line.size(), pipe.get())) {
+  while (std::fgets(line.data(), line.size(), pipe)) {
     const Json json = Json::parse(line.data(), nullptr, false);
-    if (json.is_object() && json.contains("step_ms")) return json["step_ms"].get<double>() / 1e3;
+    if (json.is_object() && json.contains("step_ms")) step.seconds = json["step_ms"].get<double>() / 1e3;
   }
-  return -1;
+  const int status = ::pclose(pipe);
+  if (WIFEXITED(status) && (WEXITSTATUS(status) == kTimedOut || WEXITSTATUS(status) == kKilled))
+    step.failure = concat("did not end within ", limit_seconds, " s");
+  return step;
 }
 
 }  // namespace cohort

@@ -14,9 +14,14 @@ std::string peers_folder(const Arguments& arguments, const std::string& script);
 /// --python, else that of .venv, else python3.
 std::string peers_python(const Arguments& arguments);
 
-/// Seconds of a step as `script` in `folder` prints them ("step_ms"), started with `workers` ranks and these words; -1 when it does not run
-/// here.
-double peer_step_seconds(const std::string& folder, const std::string& python, int workers, const std::string& script,
-                         const std::vector<std::string>& words);
+struct PeerStep {
+  double seconds = -1;
+  std::string failure;  ///< Where there are no seconds: "did not run with python3", "did not end within 63 s".
+};
+
+/// Seconds of a step as `script` in `folder` prints them ("step_ms"), started with `workers` ranks and these words. It is ended after a
+/// minute and 30 times `expected_seconds`, for Gloo itself would wait for half an hour.
+PeerStep peer_step(const std::string& folder, const std::string& python, int workers, const std::string& script,
+                   const std::vector<std::string>& words, double expected_seconds);
 
 }  // namespace cohort

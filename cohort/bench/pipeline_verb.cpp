@@ -155,10 +155,11 @@ Measured measure(const Arguments& arguments, const BenchPipelineOptions& options
     measured.one_worker.push_back(times.one_worker_seconds);
     for (size_t i = 0; i < times.schedules.size(); ++i) measured.schedules[i].push_back(std::move(times.schedules[i]));
     for (Peer& peer : measured.peers) {
-      const double seconds = peer_step_seconds(folder, python, options.num_ranks, "pipeline.py",
-                                               {peer.schedule, concat(options.num_micro_batches), concat(options.steps)});
-      if (seconds > 0) peer.seconds.push_back(seconds);
-      else if (round == 0) log_warning(concat("PyTorch's pipelining (", peer.schedule, ") did not run with ", python, "; it is left out"));
+      const PeerStep step =
+          peer_step(folder, python, options.num_ranks, "pipeline.py",
+                    {peer.schedule, concat(options.num_micro_batches), concat(options.steps)}, options.steps * measured.one_worker.back());
+      if (step.seconds > 0) peer.seconds.push_back(step.seconds);
+      else if (round == 0) log_warning(concat("PyTorch's pipelining (", peer.schedule, ") ", step.failure, "; it is left out"));
     }
   }
   return measured;

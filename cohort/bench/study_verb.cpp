@@ -47,11 +47,12 @@ Measured measure(const Arguments& arguments, BenchStudyOptions options, const st
     options.use_dense_chain = false;
     measured.autograd.push_back(bench_trial(options, data).cpu_seconds);
     if (peers.empty()) continue;
-    const double step = peer_step_seconds(peers, peers_python(arguments), 1, "study.py",
-                                          {folder_of(arguments.config.data), concat(options.batch_size), concat(options.learning_rate),
-                                           concat(options.steps), "--ratio", concat(options.evaluation_ratio)});
-    if (step > 0) measured.peer.push_back(step * static_cast<double>(options.steps));
-    else if (round == 0) log_warning("the PyTorch loop did not run here; it is left out");
+    const PeerStep step = peer_step(peers, peers_python(arguments), 1, "study.py",
+                                    {folder_of(arguments.config.data), concat(options.batch_size), concat(options.learning_rate),
+                                     concat(options.steps), "--ratio", concat(options.evaluation_ratio)},
+                                    time.seconds);
+    if (step.seconds > 0) measured.peer.push_back(step.seconds * static_cast<double>(options.steps));
+    else if (round == 0) log_warning(concat("the PyTorch loop ", step.failure, "; it is left out"));
   }
   return measured;
 }
