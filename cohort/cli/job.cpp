@@ -21,6 +21,10 @@ Job job_of(const Arguments& arguments) {
   if (arguments.was_given("workers") && config.workers != world.size)
     fail(ErrorCode::kBadInput, "--workers ", config.workers, " under ", world.launcher, ", which started ", world.size,
          " ranks; leave --workers out");
+  if (arguments.was_given("grace"))
+    fail(ErrorCode::kBadInput, "--grace is for ranks that cohort train starts, and ", world.launcher,
+         " started these; it decides how long they may take to stop: leave --grace out",
+         world.launcher == "cohort" ? ", and give it to cohort launch" : "");
   return resolve(config, world.size, world.local_size == world.size);
 }
 

@@ -204,6 +204,8 @@ def test_launch_starts_any_program():
     with Folder() as folder:
         expected = reference(folder)
         check(losses_under([COHORT, "launch", "-n", "2"], folder, "launch") == expected, "cohort launch: other losses")
+        code, _, err = run(["launch", "-n", "2", COHORT, "train", *TINY, *STEPS, "--grace", 5, "--run", folder / "grace"])
+        check(code == 2 and "leave --grace out, and give it to cohort launch" in err and not (folder / "grace").exists(), f"{code}: {err}")
 
 
 def own(how, who=1, ranks=2, **options):
