@@ -43,7 +43,7 @@ std::string settings_of_checkpoint(const std::string& run) {
   return "";
 }
 
-/// `given` as options of a run that goes on.
+/// Applies `given` as options to a resumed run.
 RunToResume with_settings_of(const Arguments& given, const std::string& run) {
   const ResumeRequest request{
       .run = run, .file = given.file, .given = given.config, .names = given.given, .trained = settings_of_checkpoint(run)};

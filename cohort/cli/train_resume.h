@@ -1,5 +1,5 @@
 #pragma once
-// `cohort train --resume` and `--resume=auto`: which run goes on, with which settings, and whether there is anything to do. Internal to
+// `cohort train --resume` and `--resume=auto`: which run to resume, with which settings, and whether any work is left. Internal to
 // this folder.
 
 #include <memory>

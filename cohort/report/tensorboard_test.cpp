@@ -134,7 +134,7 @@ struct Message {
   }
 };
 
-TEST_CASE("tensorboard: a run that goes on undoes later steps of earlier files, and its file is read after them whatever the clock says") {
+TEST_CASE("tensorboard: a resumed run purges later steps of earlier files, and its file sorts after them even if the clock went back") {
   TemporaryFolder folder;
   std::filesystem::create_directories(folder / "events");
   // Of a clock that was ahead, of none that is a second, and beyond ten digits, after which names sort otherwise than numbers.

@@ -14,7 +14,7 @@
 
 namespace cohort {
 
-/// Where a run goes on.
+/// The step at which a resumed run continues.
 struct ResumedAt {
   int64_t step = 0;              ///< 0: a new run.
   bool evaluates_again = false;  ///< That step, because nothing is left to train: its evaluation is to stand there once.

@@ -180,7 +180,8 @@ c10::intrusive_ptr<c10d::Store> file_store(int fd, int size, double timeout_seco
   return store;
 }
 
-/// A rank may run several programs one after the other, each with a job of its own: the n-th meets the n-th of the others.
+/// A rank may run several programs in sequence. Keys are prefixed with the number of the start, so that the n-th program of each rank meets
+/// the n-th of the others.
 c10::intrusive_ptr<c10d::Store> inherited_store(const World& world, double timeout_seconds) {
   auto store = file_store(world.store_fd, world.size, timeout_seconds, /*heeds_stop=*/false);
   const int64_t number = store->add(concat("starts of rank ", world.rank), 1);

@@ -47,7 +47,7 @@ class GradientMemory::Pool {
   }
 
   enum class Limit { kNone, kTwice };
-  /// Null where so many of that size are in use that somebody keeps them.
+  /// Null if the limit of blocks of that size in use is reached: the caller holds references to earlier gradients.
   std::byte* take(size_t bytes, Limit limit) {
     const std::lock_guard<std::mutex> lock(mutex_);
     Size& size = sizes_.at(bytes);

@@ -62,7 +62,7 @@ const std::vector<Use>& uses() {
          (loss_of(net, x, y) + loss_of(own.other, x, y)).backward();
          own.optimizer.step();
        }},
-      {"a net of its own trained before, its gradients zeroed now and then",
+      {"a second network is trained first, and its gradients are zeroed every few steps",
        [](nn::Sequential& net, Own& own, const Tensor& x, const Tensor& y) {
          loss_of(own.other, x, y).backward();
          if (own.kept.size() % 2) own.optimizer.step(), own.optimizer.zero_grad();
