@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -62,10 +63,21 @@ bool has_own_handler() { return handler_before && handler_before != __gnu_cxx::_
   std::abort();
 }
 
-bool can_start_a_thread() {
-  pthread_t thread{};
-  const int reason = ::pthread_create(&thread, nullptr, [](void*) -> void* { return nullptr; }, nullptr);
-  if (reason == 0) ::pthread_join(thread, nullptr);
+/// As many at a time as a library may have wanted: one of ours may have ended since, and made room for a few.
+bool can_start_threads() {
+  static std::mutex held;
+  std::array<pthread_t, 32> threads;
+  size_t num_started = 0;
+  int reason = 0;
+  held.lock();
+  const auto wait = [](void*) -> void* {
+    const std::lock_guard<std::mutex> lock(held);
+    return nullptr;
+  };
+  while (reason == 0 && num_started < threads.size())
+    if ((reason = ::pthread_create(&threads[num_started], nullptr, wait, nullptr)) == 0) ++num_started;
+  held.unlock();
+  for (size_t i = 0; i < num_started; ++i) ::pthread_join(threads[i], nullptr);
   return reason != EAGAIN;
 }
 
@@ -80,7 +92,7 @@ std::string limit_of_threads() {
 /// Libraries call exit() where they cannot start their threads.
 void on_exit() {
   if (num_unfinished == 0) return;
-  if (!can_start_a_thread()) end_process(static_cast<int>(ErrorCode::kEnvironment), limit_of_threads());
+  if (!can_start_threads()) end_process(static_cast<int>(ErrorCode::kEnvironment), limit_of_threads());
   end_process(1,
               "something called exit() in the middle of the work: the model, its loss or a library that they use; only what was saved "
               "before is left");

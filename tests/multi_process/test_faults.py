@@ -2,12 +2,13 @@
 import os
 import random
 import re
+import resource
 import signal
 import socket
 import subprocess
 import time
 
-from support import COHORT, Folder, TINY, check, children, finish, largest_difference, exported, is_caught, main, needs_own_process_ids, run, run_ok, session_members, start, steps_in, wait_for
+from support import COHORT, Folder, TINY, check, children, finish, largest_difference, exported, is_caught, main, needs_own_process_ids, run, run_ok, session_members, skip, start, steps_in, wait_for
 
 FOREVER = ["--steps", 1000000, "--quiet"]
 
@@ -126,6 +127,26 @@ def test_doctor_measures_shared_memory_or_says_why_not():
     check(not found["shm"]["value"].endswith("not measured"), f"without a reason: {found['shm']}")
     for name, finding in found.items():
         check(not (finding["works"] and finding["advice"]), f"{name} works and has advice: {finding}")
+
+
+def test_a_limit_of_processes_is_named_wherever_it_is_met():
+    if os.geteuid() != 0:
+        skip("needs root: another user's limit")
+    user = 20000 + os.getpid() % 40000    # Nobody else's processes count then.
+    codes = []
+    with Folder() as folder:
+        folder.chmod(0o777)
+        for limit in range(2, 14):
+            def become_limited(limit=limit):
+                os.setresgid(user, user, user)
+                os.setresuid(user, user, user)
+                resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
+            code, _, err = run(["train", *TINY, "--steps", 4, "--workers", 1 + limit % 2, "--threads", 4, "--quiet", "--run", folder / str(limit)], preexec_fn=become_limited, env=dict(os.environ, HOME=str(folder)))
+            if "Permission denied" in err:
+                skip("another user cannot read the program here")
+            check(code == 0 or (code == 4 and "ulimit -u" in err), f"limit {limit}: exit code {code}\n{err}")
+            codes.append(code)
+    check(4 in codes, f"no limit was met: {codes}")
 
 
 def test_ranks_die_with_their_launcher():
