@@ -24,14 +24,15 @@ def ip(*words, **options):
 
 
 class Hosts:
-    """`count` hosts 10.77.0.1, .2, ...; gone at the end, with all that ran in them."""
+    """`count` hosts 10.77.0.1, .2, ..., or with `network` another prefix; gone at the end, with all that ran in them."""
 
-    def __init__(self, count, megabits=200):
+    def __init__(self, count, megabits=200, network="10.77.0."):
         if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
             skip("network name spaces need root and iproute2")
         self.switch = f"cohort-{os.getpid()}-switch"
         self.names = [f"cohort-{os.getpid()}-{host}" for host in range(count)]
         self.megabits = megabits
+        self.network = network
 
     def __enter__(self):
         try:
@@ -50,7 +51,7 @@ class Hosts:
         ip("-n", name, "link", "set", "lo", "up")
         ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", f"port{host}", "netns", self.switch)
         ip("-n", self.switch, "link", "set", f"port{host}", "master", "bridge", "up")
-        ip("-n", name, "address", "add", f"10.77.0.{host + 1}/24", "dev", "eth0")
+        ip("-n", name, "address", "add", f"{self.network}{host + 1}/{64 if ':' in self.network else 24}", "dev", "eth0", *(["nodad"] if ":" in self.network else []))
         ip("-n", name, "link", "set", "eth0", "up")
         limit = ["tc", "-n", name, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", f"{self.megabits}mbit", "burst", "64k", "latency", "200ms"]
         done = subprocess.run(limit, capture_output=True, text=True)
@@ -94,7 +95,7 @@ class Hosts:
         for rank, host in enumerate(host_of_rank):
             here = [other for other, its_host in enumerate(host_of_rank) if its_host == host]
             environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(len(host_of_rank)), LOCAL_RANK=str(here.index(rank)), LOCAL_WORLD_SIZE=str(len(here)),
-                               MASTER_ADDR="10.77.0.1", MASTER_PORT="29500", COHORT_TOKEN=TOKEN)
+                               MASTER_ADDR=f"{self.network}1", MASTER_PORT="29500", COHORT_TOKEN=TOKEN)
             command = ["ip", "netns", "exec", self.names[host], COHORT, "train", *map(str, arguments)]
             processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment))
         return processes
@@ -138,6 +139,13 @@ def test_two_hosts_train_as_one_process_does():
         expected = losses_in(run_ok(["train", *TINY, *STEPS, "--workers", 1, "--run", folder / "reference"]))
         for backend, carried_by in (("gloo", "gloo"), ("shm+gloo", "shm+gloo"), ("auto", "shm+gloo")):
             check_layout(hosts, [0, 0, 1, 1], backend, carried_by, expected, folder)
+
+
+def test_hosts_with_ipv6_alone():
+    with Folder() as folder, Hosts(2, network="fd77::") as hosts:
+        expected = losses_in(run_ok(["train", *TINY, *STEPS, "--workers", 1, "--run", folder / "reference"]))
+        check_layout(hosts, [0, 1], "gloo", "gloo", expected, folder)
+        check_layout(hosts, [0, 0, 1], "shm+gloo", "shm+gloo", expected, folder)
 
 
 def test_four_hosts_of_unlike_size_with_ranks_in_any_order():
