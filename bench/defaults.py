@@ -23,7 +23,7 @@ MODELS = {"fc": ("fc:hidden=256", "fc:hidden=32"), "cnn": ("cnn:width=0.5", "cnn
           "lstm": ("lstm", "lstm:width=32,hidden=64"), "transformer": ("transformer", "transformer:width=24")}
 TEXT_FAMILIES = ("lstm", "transformer")
 WAYS = {"prune": ["prune"], "channels": ["prune", "--granularity", "channel"], "2:4": ["prune", "--granularity", "2:4"], "qat8": ["quantize", "--scheme", "qat"], "qat4": ["quantize", "--scheme", "qat", "--bits", "4"]}
-SHORT = {"pictures": "synthetic:1x12x12,classes=6,samples=3000,noise=3", "text": "synthetic:text,samples=600", "steps": 60, "teacher_steps": 300, "seeds": 1}
+SHORT = {"pictures": "synthetic:1x12x12,classes=6,samples=3000,noise=3,seed=0", "text": "synthetic:text,samples=600,seed=0", "steps": 60, "teacher_steps": 300, "seeds": 1}
 STUDY = """[workload]
 data = "{data}"
 model = "{model}"

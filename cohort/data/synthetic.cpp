@@ -18,7 +18,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "cohort/base/fail.h"
@@ -177,6 +179,7 @@ struct Settings {
   int64_t num_classes = 10, num_samples = 10000;
   double noise = 1.0;
   bool labels = false;
+  std::optional<int64_t> seed = {};
 };
 
 int64_t parse_setting(const std::string& what, const std::string& key, const std::string& value, int64_t minimum, int64_t maximum) {
@@ -193,7 +196,7 @@ Settings parse_settings(const std::string& what, const std::string& specificatio
   if (!parts.empty()) settings.shape = parts[0];
   const bool text = settings.shape == "text";
   const std::vector<std::string> known =
-      text ? std::vector<std::string>{"samples"} : std::vector<std::string>{"classes", "labels", "samples", "noise"};
+      text ? std::vector<std::string>{"samples", "seed"} : std::vector<std::string>{"classes", "labels", "samples", "noise", "seed"};
   bool has_classes = false;
   for (size_t i = 1; i < parts.size(); ++i) {
     const size_t equals = parts[i].find('=');
@@ -201,6 +204,8 @@ Settings parse_settings(const std::string& what, const std::string& specificatio
     const std::string key = parts[i].substr(0, equals), value = parts[i].substr(equals + 1);
     if (key == "samples") {
       settings.num_samples = parse_setting(what, key, value, 2, kMaxSamples);
+    } else if (key == "seed") {
+      settings.seed = parse_setting(what, key, value, 0, INT64_MAX);
     } else if ((key == "classes" || key == "labels") && !text) {
       const bool is_labels = key == "labels";
       if (is_labels ? has_classes : settings.labels)
@@ -240,24 +245,30 @@ std::vector<int64_t> parse_shape(const std::string& what, const std::string& sha
 
 }  // namespace
 
+uint64_t seed_of_synthetic(const std::string& specification, uint64_t otherwise) {
+  const std::optional<int64_t> own = parse_settings("synthetic:" + specification, specification).seed;
+  return own ? static_cast<uint64_t>(*own) : otherwise;
+}
+
 DataSet open_synthetic(const std::string& specification, const DataOptions& options) {
   const std::string what = "synthetic:" + specification;
   const Settings settings = parse_settings(what, specification);
   const int64_t end = settings.num_samples;
+  const uint64_t seed = settings.seed ? static_cast<uint64_t>(*settings.seed) : options.seed;
   DataSet data;
   if (settings.shape == "text") {
     if (options.context < 1 || options.context > kMaxContext) {
       fail(ErrorCode::kBadInput, "context: expected 1 to ", kMaxContext, " bytes, found ", options.context);
     }
     const int64_t cut = end - num_validation_samples(what, end, options);
-    data.train = std::make_shared<SyntheticText>(options.context, options.seed, 0, cut);
-    data.validation = std::make_shared<SyntheticText>(options.context, options.seed, cut, end);
+    data.train = std::make_shared<SyntheticText>(options.context, seed, 0, cut);
+    data.validation = std::make_shared<SyntheticText>(options.context, seed, cut, end);
     return data;
   }
   const DataShape shape{DataShape::Kind::kImage, parse_shape(what, settings.shape), settings.num_classes, {}, false, settings.labels};
   const int64_t cut = end - num_validation_samples(what, end, options);
-  data.train = std::make_shared<SyntheticImages>(shape, settings.noise, options.seed, 0, cut);
-  data.validation = std::make_shared<SyntheticImages>(shape, settings.noise, options.seed, cut, end);
+  data.train = std::make_shared<SyntheticImages>(shape, settings.noise, seed, 0, cut);
+  data.validation = std::make_shared<SyntheticImages>(shape, settings.noise, seed, cut, end);
   return data;
 }
 

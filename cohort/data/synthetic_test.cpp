@@ -183,6 +183,18 @@ TEST_CASE("synthetic: text is a chain of order 2 with at most four successors") 
   CHECK(bits / total > 1.4);
 }
 
+TEST_CASE("synthetic: a seed of its own stays where that of the run changes") {
+  const auto first = [](const std::string& specification, uint64_t seed) {
+    Batch batch;
+    open_synthetic(specification, {.seed = seed}).train->read(std::vector<int64_t>{0, 5}, batch);
+    return batch.values;
+  };
+  CHECK(first("1x4x4", 3) != first("1x4x4", 4));
+  CHECK(first("1x4x4,seed=3", 4) == first("1x4x4", 3));
+  CHECK(seed_of_synthetic("text,seed=7", 1) == 7);
+  CHECK(seed_of_synthetic("text", 1) == 1);
+}
+
 TEST_CASE("synthetic: wrong specifications") {
   const auto refusal = [](const std::string& specification) { return error_of([&] { open_synthetic(specification, {}); }); };
   for (const char* shape : {"", "abc", "1x28", "1x2x3x4", "0", "-5", "1x0x3", "1xx3", "28.5", "784 "}) {
@@ -197,6 +209,7 @@ TEST_CASE("synthetic: wrong specifications") {
   CHECK(mentions(refusal("784,samples=3000000000"), "samples: expected a whole number from 2 to 2147483647"));
   CHECK(mentions(refusal("784,noise=-1"), "noise: expected a number from 0 to 1000"));
   CHECK(mentions(refusal("784,noise=nan"), "noise: expected a number"));
+  CHECK(mentions(refusal("784,seed=-1"), "seed: expected a whole number from 0"));
   CHECK(mentions(refusal("text,classes=3"), "unknown setting 'classes'"));
   CHECK(mentions(refusal("7,classes=3,labels=4"), "a sample has one of classes=N or any of labels=N; give one of the two"));
   CHECK(mentions(refusal("7,labels=4,classes=3"), "give one of the two"));

@@ -27,10 +27,9 @@ bool has_rounds(SyncKind kind) { return kind == SyncKind::kLocal || kind == Sync
 bool parse_late(const std::vector<std::string>& words, SyncMode& mode) {
   bool has_servers = false;
   for (const std::string& word : words) {
-    const auto number = word.starts_with("servers=") ? parse_integer(word.substr(word.find('=') + 1)) : std::nullopt;
+    const int64_t number = word.starts_with("servers=") ? parse_integer(word.substr(word.find('=') + 1)).value_or(0) : 0;
     if (word == "overlap" && !mode.overlaps) mode.overlaps = true;
-    else if (number && *number >= 1 && *number <= kMostServers && !has_servers)
-      mode.servers = static_cast<int>(*number), has_servers = true;
+    else if (number >= 1 && number <= kMostServers && !has_servers) mode.servers = static_cast<int>(number), has_servers = true;
     else return false;
   }
   return true;

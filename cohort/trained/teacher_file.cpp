@@ -12,6 +12,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/safetensors.h"
 #include "cohort/base/value_hash.h"
+#include "cohort/data/synthetic.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/train/distil/layer_taps.h"
 #include "cohort/train/distil/teacher.h"
@@ -34,6 +35,17 @@ Opened open_checked(const std::string& path, const DataSet& data) {
   opened.trained = description_of(opened.file);
   check_same_kind(opened.trained, data);
   return opened;
+}
+
+/// What one has learnt of synthetic data says nothing of those that another seed makes.
+void check_same_seed(const Config& teacher, const Config& student) {
+  const std::string kind = "synthetic:";
+  if (!teacher.data.starts_with(kind) || !student.data.starts_with(kind)) return;
+  const uint64_t learnt = seed_of_synthetic(teacher.data.substr(kind.size()), teacher.seed);
+  const uint64_t here = seed_of_synthetic(student.data.substr(kind.size()), student.seed);
+  if (learnt != here)
+    fail(ErrorCode::kBadInput, "it was trained on synthetic data that the seed ", learnt, " makes, and the seed ", here,
+         name_settings(" makes others here; give --data "), kind, "...,seed=", learnt);
 }
 
 class TeacherFile : public Teacher {
@@ -113,7 +125,10 @@ class TeacherFile : public Teacher {
 };
 
 [[maybe_unused]] const bool kIsRegistered =
-    register_teacher_opener({.check = [](const std::string& path, const DataSet& data) { open_checked(path, data); },
+    register_teacher_opener({.check =
+                                 [](const Config& student, const DataSet& data) {
+                                   check_same_seed(open_checked(student.teacher, data).file.config(), student);
+                                 },
                              .open = [](const std::string& path, const DataSet& data) -> std::unique_ptr<Teacher> {
                                return std::make_unique<TeacherFile>(open_checked(path, data), *data.train);
                              }});

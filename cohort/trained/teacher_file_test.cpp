@@ -49,6 +49,7 @@ void write_teacher(const std::string& path, uint64_t seed, const DataDescription
     views.push_back({name, DType::kF32, tensor.sizes().vec(), tensor.data_ptr()});
   Config config;
   config.model = kModel;
+  config.data = "synthetic:1x4x4,classes=3,samples=300";
   std::string content;
   write_safetensors([&](const void* from, size_t size) { content.append(static_cast<const char*>(from), size); }, path, views,
                     {{"step", "3"}, {"format", "pt"}, {"model", kModel}, {"config", to_toml(config)}, {"data", to_json(data).dump()}});
@@ -230,6 +231,13 @@ TEST_CASE("teacher: what cannot teach is refused, with the option in front") {
   CHECK(error(config_of(path), open_data("synthetic:1x4x4,classes=4,samples=300")).find("3 classes") != std::string::npos);
   CHECK(error(config_of(path), open_data("synthetic:1x4x5,classes=3,samples=300")).find("[1, 4, 5]") != std::string::npos);
   CHECK(error(config_of(path), open_data("synthetic:text,samples=100")).find("text of ") != std::string::npos);
+  Config other_seed = config_of(path);  // The teacher's was 1.
+  other_seed.data = "synthetic:1x4x4,classes=3,samples=300";
+  check_teacher(other_seed, small_data());
+  other_seed.seed = 2;
+  CHECK(error(other_seed, small_data()).find("give --data synthetic:...,seed=1") != std::string::npos);
+  other_seed.data += ",seed=1";
+  check_teacher(other_seed, small_data());
   Config config = config_of(path, "cached");
   config.augment = "flip";
   CHECK(error(config, small_data()).find("use live") != std::string::npos);

@@ -53,7 +53,7 @@ void check_teacher(const Config& config, const DataSet& data) {
     fail(ErrorCode::kBadInput, name_settings("--teacher-answers cached: "), with_commas(data.train->num_samples()), " samples with ",
          scores_of_sample(shape), " scores each are ", human_bytes(bytes), ", and at most ", human_bytes(kMostKeptBytes),
          " are kept; use live");
-  of_option(config, [&] { opener().check(config.teacher, data); });
+  of_option(config, [&] { opener().check(config, data); });
 }
 
 }  // namespace cohort

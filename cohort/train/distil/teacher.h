@@ -47,7 +47,7 @@ void check_teacher(const Config& config, const DataSet& data);
 
 /// How trained/ does it; `open` may throw Error(kBadInput).
 struct TeacherOpener {
-  void (*check)(const std::string& path, const DataSet& data) = nullptr;
+  void (*check)(const Config& student, const DataSet& data) = nullptr;
   std::unique_ptr<Teacher> (*open)(const std::string& path, const DataSet& data) = nullptr;
 };
 /// At namespace scope of one file; returns true.
