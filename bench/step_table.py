@@ -13,7 +13,11 @@ def told(seconds):
 
 def main():
     rows = {}
-    for line in map(json.loads, sys.stdin):
+    for text in sys.stdin:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            raise SystemExit(f"step_table.py: not JSON: {text.strip()[:80]!r}; use `cohort bench step --json | bench/step_table.py`")
         if "system" in line:
             rows.setdefault(line["workload"], {})[line["system"]] = line
     if not rows:

@@ -149,6 +149,7 @@ Measured measure(const Arguments& arguments, const BenchPipelineOptions& options
   measured.schedules.resize(options.schedules.size());
   // The script has the workload of this name alone.
   if (!folder.empty() && options.workload == "gpt") measured.peers = {{"gpipe", {}}, {"1f1b", {}}};
+  else if (!folder.empty()) log_info("PyTorch's pipelining is measured beside the workload gpt alone");
   for (int64_t round = 0; round < rounds; ++round) {
     BenchPipelineTimes times = bench_pipeline(options);
     if (round + 1 == rounds) write_traces(arguments, times.schedules);
