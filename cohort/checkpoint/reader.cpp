@@ -11,6 +11,7 @@
 #include "cohort/base/text/strict_json.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/flat_range.h"
+#include "cohort/checkpoint/io.h"
 #include "cohort/checkpoint/manifest.h"
 #include "cohort/checkpoint/names.h"
 
@@ -86,14 +87,26 @@ Checkpoint Checkpoint::open(const std::string& path, bool verify_data) {
 }
 
 std::optional<Checkpoint> Checkpoint::open_latest(const std::string& folder, std::vector<std::string>* skipped) {
-  for (const std::string& name : list_checkpoints(folder)) {
+  const auto opened = [&](const std::string& name) -> std::optional<Checkpoint> {
     try {
       return open(folder + "/" + name);
     } catch (const std::exception& error) {  // Out of memory too: a checkpoint that cannot be read here is not usable here.
       if (skipped) skipped->push_back(error.what());
     }
+    return std::nullopt;
+  };
+  std::optional<Checkpoint> newest;
+  for (const std::string& name : list_checkpoints(folder))
+    if (newest = opened(name)) break;
+  // A copy that follows links makes folders of pointers: they may be the only whole ones.
+  for (const char* const copy : {kLatestName, kBestName}) {
+    const std::string path = folder + "/" + copy;
+    FileStatus status;
+    if (!read_pointer(path).empty() || posix_io().status(path + "/" + kManifestName, &status) < 0) continue;
+    std::optional<Checkpoint> other = opened(copy);
+    if (other && (!newest || other->step() > newest->step())) newest = std::move(other);
   }
-  return std::nullopt;
+  return newest;
 }
 
 int64_t Checkpoint::step() const { return state_->manifest.step; }

@@ -2,9 +2,9 @@
 // without suffix is complete at every instant, and loses its manifest first, so that a half-removed one cannot be taken for a checkpoint.
 //
 // Kept: the checkpoint just committed (step S); all of later steps (a job that went back to S does not own them); below S the newest keep -
-// 1 that are structurally valid, and whatever lies between; the best one. Removed: all other older ones; every .old whose step has a final
-// folder or is older than the kept. A .old without a final folder is left: a crash between two renames made it, and it is the only copy of
-// its step.
+// 1 that are structurally valid, and whatever lies between; the best one. Removed: all other older ones; every .old whose step has a whole
+// final folder or is older than the kept. A .old without a final folder is left: a crash between two renames made it, and it is the only
+// copy of its step.
 //
 // Temporary folders of this or other jobs go when their writer is certainly dead (its nonce, or writer.json; process_identity.h), or, where
 // that cannot be known (another host, no writer.json), when nothing in them changed in the hour before this commit. A living writer is
@@ -133,6 +133,10 @@ std::vector<std::string> remove_superseded(CheckpointIo& io, const std::string& 
   });
   const std::vector<int64_t> steps = final_steps(names);
   const int64_t oldest = oldest_kept(folder, steps, committed.step, std::max(committed.keep, 2));
+  const auto has_valid = [&](int64_t step) {
+    const std::string path = folder + "/" + checkpoint_folder_name({Kind::kFinal, step, ""});
+    return std::find(steps.begin(), steps.end(), step) != steps.end() && (step == committed.step || structurally_valid(path));
+  };
   const auto is_too_old = [&](const CheckpointName& name) { return name.step < oldest && name.step != committed.best_step; };
 
   std::vector<std::string> doomed;
@@ -145,8 +149,7 @@ std::vector<std::string> remove_superseded(CheckpointIo& io, const std::string& 
         renamed = renamed || !aside.empty();
         if (!aside.empty()) doomed.push_back(aside);
       }
-      const bool replaced = std::find(steps.begin(), steps.end(), name.step) != steps.end();
-      if (name.kind == Kind::kAside && (replaced || is_too_old(name))) doomed.push_back(path);
+      if (name.kind == Kind::kAside && (is_too_old(name) || has_valid(name.step))) doomed.push_back(path);
       if (name.kind == Kind::kTemporary && writer_is_dead(io, path, name.nonce, manifest.modified_seconds)) doomed.push_back(path);
     });
   }

@@ -70,8 +70,18 @@ bool is_done(const std::string& run, const RunToResume& found) {
   const bool is_longer = std::any_of(changes.begin(), changes.end(), [](const SettingChange& change) {
     return change.setting == "steps" || change.setting == "epochs" || change.setting == "goal" || change.setting == "patience";
   });
-  if (!is_longer) log_info(concat("--resume=auto: ", run, " is done, after ", record.done->step, " steps; nothing is left to do"));
-  return !is_longer;
+  if (is_longer) return false;
+  std::vector<std::string> ignored_changes;
+  for (const SettingChange& change : changes) {
+    for (const char* const name : {"model", "optimizer", "global-batch", "batch-schedule", "seed"})
+      if (change.setting == name)
+        fail(ErrorCode::kBadInput, "--resume=auto: ", run, " was trained with --", name, " ", change.from, ", and this command has --",
+             name, " ", change.to, "; give the same, or another --run folder");
+    ignored_changes.push_back(to_text(change).substr(to_text(change).find(' ') + 1));
+  }
+  log_info(concat("--resume=auto: ", run, " is done, after ", record.done->step, " steps; nothing is left to do",
+                  ignored_changes.empty() ? "" : ", also with other settings: " + join(ignored_changes, ", ")));
+  return true;
 }
 
 /// On the process that has the folder.

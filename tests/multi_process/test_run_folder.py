@@ -303,6 +303,49 @@ def test_resume_auto_begins_goes_on_and_is_done():
         check(code == 2 and "which run?" in err, err)
 
 
+def test_resume_auto_removes_no_checkpoint_whatever_it_is_called():
+    with Folder() as folder:
+        command = [*SHORT, "--steps", 12, "--checkpoint-every", 4]
+        run_ok([*command, "--run", folder / "whole"])
+        checkpoints = folder / "whole/checkpoints"
+        newest = sorted(checkpoints.glob("step-*"))[-1]
+        for name, what in (("checkpoints.tmp.bak", checkpoints), ("events", checkpoints), ("checkpoints/latest", checkpoints), ("checkpoints/step-000000012.tmp.abc", newest), ("report.html", checkpoints)):
+            run_folder = folder / name.replace("/", "-")
+            run_folder.mkdir()
+            shutil.copy(folder / "whole/config.toml", run_folder)
+            (run_folder / name).parent.mkdir(exist_ok=True)
+            shutil.copytree(what, run_folder / name)
+            before = content(run_folder)
+            code, _, err = run([*command, "--run", run_folder, "--resume=auto"])
+            check(code == 2 and "holds a run that saved no checkpoint" in err and content(run_folder) == before, f"{name}: {code}: {err}")
+        # A copy in place of a pointer is the newest where it is the only whole one, and stays until that step has another.
+        copy = folder / "copy"
+        shutil.copytree(folder / "whole", copy, symlinks=True)
+        (copy / "checkpoints/latest").unlink()
+        shutil.copytree(newest, copy / "checkpoints/latest")
+        os.truncate(copy / "checkpoints" / newest.name / "rank-00000.safetensors", 100)
+        code, _, err = run([*command, "--steps", 16, "--run", copy, "--resume=auto"])
+        check(code == 0 and steps_in(copy) == 16 and events(copy, "resume")[-1]["step"] == 12, f"{code}: {err}")
+        check(list((copy / "checkpoints").glob("step-000000012.old.*")), "the only whole one of its step stays")
+
+
+def test_what_is_done_is_no_other_training_and_has_its_best():
+    with Folder() as folder:
+        command = [*SHORT, "--steps", 12, "--checkpoint-every", 4, "--run", folder / "run", "--resume=auto"]
+        run_ok(command)
+        for other, told in ((["--seed", 7], "was trained with --seed 1, and this command has --seed 7"), (["--optimizer", "adam"], "was trained with --optimizer")):
+            code, _, err = run([*command, *other])
+            check(code == 2 and told in err, f"{code}: {err}")
+        code, _, err = run([*command, "--lr", 0.5])
+        check(code == 0 and "nothing is left to do, also with other settings: lr 0.05 -> 0.5" in err, f"{code}: {err}")
+        # Killed after the last save and before its pointer.
+        (folder / "run/checkpoints/best").unlink()
+        metrics = folder / "run/metrics.jsonl"
+        metrics.write_text("".join(line for line in metrics.read_text().splitlines(True) if '"event":"done"' not in line))
+        run_ok(command)
+        run_ok(["checkpoint", "export", folder / "run", "--checkpoint", "best", "--out", folder / "best.safetensors"])
+
+
 def test_a_folder_that_is_moved_or_removed_while_it_trains():
     with Folder() as folder:
         for how in ("moved", "removed"):

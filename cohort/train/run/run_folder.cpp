@@ -17,6 +17,7 @@
 #include "cohort/base/files/append_file.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/leftovers.h"
+#include "cohort/base/files/process_identity.h"
 #include "cohort/base/files/writable_place.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/strict_json.h"
@@ -138,6 +139,18 @@ bool is_beside_checkpoints(const std::string& name) {
   return parse_checkpoint_folder_name(name) || first == kLatestName || first == kBestName;
 }
 
+/// Whatever it is called: a start removes no checkpoint. What a dead process had not yet given its name does not count.
+void check_holds_no_manifest(const std::string& path) {
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
+    if (entry.path().filename() != kManifestName) continue;
+    const fs::path folder = entry.path().parent_path();
+    const auto name = parse_checkpoint_folder_name(folder.filename().string());
+    if (name && name->kind == CheckpointName::Kind::kTemporary && state_of_nonce(name->nonce) == ProcessState::kGone) continue;
+    fail(ErrorCode::kBadInput, name_settings("--run "), path, " holds a run that saved no checkpoint, but ", folder.string(),
+         " is one; call it ", path, "/checkpoints/step-N, with nine digits, to go on from it, move it away, or give another folder");
+  }
+}
+
 /// Takes away what a training left that was ended before its first checkpoint, all but the lock. Nothing, and a refusal, where there is
 /// anything else, or where checkpoints are missing that were saved.
 void clear_run_without_checkpoint(const std::string& path) {
@@ -148,13 +161,18 @@ void clear_run_without_checkpoint(const std::string& path) {
         fail(ErrorCode::kBadInput, name_settings("--run "), path, " holds a run that saved no checkpoint, and ", quote_text(name),
              ", which is not the run's; give another folder");
   };
-  check_names(path, [](const std::string& name) { return is_of_a_run(name) || name == kLockName + 1; });
+  check_names(path, [&](const std::string& name) {
+    const bool is_folder = name == "events" || name == "checkpoints";
+    std::error_code ignored;
+    return name == kLockName + 1 || (is_of_a_run(name) && fs::is_directory(fs::symlink_status(path + "/" + name, ignored)) == is_folder);
+  });
   check_names(path + "/checkpoints", is_beside_checkpoints);
   if (std::error_code ignored; fs::exists(path + kMetricsName, ignored))
     if (const report::RunRecord run = report::read_run(path); !run.checkpoints.empty())
       fail(ErrorCode::kBadInput, name_settings("--run "), path, " holds a run that saved a checkpoint of step ",
            run.checkpoints.back().step, ", and there is none in ", path, "/checkpoints: bring them back, remove ", path,
            ", or give another folder");
+  check_holds_no_manifest(path);
   log_info(concat(path, " was ended before its first checkpoint: it begins anew"));
   for (const fs::directory_entry& entry : fs::directory_iterator(path))
     if (entry.path().filename() != kLockName + 1) fs::remove_all(entry.path());

@@ -3,15 +3,20 @@
 #include <ATen/Parallel.h>
 
 #include <chrono>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
+#include "cohort/base/files/process_identity.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
+#include "cohort/checkpoint/checkpoint.h"
+#include "cohort/checkpoint/names.h"
 #include "cohort/data/fingerprint.h"
 #include "cohort/job/training/goal.h"
 #include "cohort/train/records/origin.h"
@@ -72,6 +77,10 @@ void RunSaver::resume() {
   load_seconds_ = seconds_since(loading);
   saved_ = loaded_;
   if (extra.contains("evaluations")) best_.load(extra["evaluations"]);
+  const std::string folder = run_.config.run + "/checkpoints";
+  std::error_code ignored;
+  if (run_.world.rank == 0 && best_.best().step >= 0 && !std::filesystem::exists(folder + "/" + kBestName, ignored))
+    CheckpointWriter(folder, best_.best().step, process_nonce()).point_best(best_.best().step);
   if (extra.contains("loss_scaler")) run_.step->load(extra["loss_scaler"]);
   if (run_.noise && extra.contains("noise_scale")) run_.noise->load(extra["noise_scale"]);
 }

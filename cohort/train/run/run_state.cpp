@@ -152,7 +152,8 @@ std::string RunState::newest_checkpoint() const {
   for (const std::string& line : skipped) log_warning("checkpoint skipped: " + line);
   if (!checkpoint)
     fail(ErrorCode::kBadInput, name_settings("--resume: no valid checkpoint in "), checkpoints_folder(config_),
-         name_settings(", so there is nothing to go on from; start anew in another --run folder, or remove this one"));
+         name_settings(
+             ", so there is nothing to go on from; begin anew in another --run folder, or, where none was saved, with --resume=auto"));
   const Json& state = checkpoint->state();
   check_identity(state.value("identity", Json::object()), identity(config_, data_, state.value("step", int64_t{0})), checkpoint->path(),
                  config_.data);
