@@ -119,6 +119,14 @@ def test_what_is_refused():
         refused([*base, "--granularity", "chanel"], "did you mean 'channel'")
         refused([*base, "--granularity", "2:4", "--sparsity", "0.6"], "two of every four")
         refused(["compress", "prune", "--out", out], "which model?")
+        # Files beside what a verb makes stay, whatever they are called.
+        for name in ("o.initial.safetensors", "m.safetensors.attempt.safetensors"):
+            run_ok(["checkpoint", "export", folder / "run", "--out", folder / name])
+        refused(["compress", "prune", folder / "o.initial.safetensors", "--granularity", "channel", "--run", folder / "o", "--out", out], "another file has that name")
+        refused(["compress", "search", folder / "none", "--max-bytes", "100000", "--out", out], "does not exist")
+        check(header_of(folder / "o.initial.safetensors") == header_of(folder / "m.safetensors.attempt.safetensors"), "both are there")
+        for name in ("o.initial.safetensors", "m.safetensors.attempt.safetensors"):
+            (folder / name).unlink()
         refused(["compress", "prune", folder / "run"], "--out FILE.safetensors is missing")
         refused(["compress", "prune", folder / "none", "--out", out], "does not exist")
         refused([*base[:-1], folder / "m.onnx"], "ends in .safetensors")
@@ -129,7 +137,7 @@ def test_what_is_refused():
         run_ok(["compress", "quantize", folder / "run", "--out", folder / "q.safetensors", "--json"])
         refused(["compress", "prune", folder / "q.safetensors", "--out", out], "is compressed already", "quantize static")
         pruned(folder / "run", out, "--steps", "2", "--run", folder / "new")
-        refused([*base, "--steps", "3", "--run", folder / "new"], "holds another run", "--steps is 2")
+        refused([*base, "--steps", "3", "--run", folder / "new"], "holds another run", "--steps 2 where this one has 3")
         refused([*base, "--steps", "2", "--run", folder / "run"], "holds another run")
         refused(["compress", "prune", out, "--out", folder / "twice.safetensors"], "is compressed already")
 

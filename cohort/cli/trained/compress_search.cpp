@@ -7,6 +7,7 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
+#include "cohort/base/files/process_identity.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
@@ -25,7 +26,7 @@ namespace fs = std::filesystem;
 /// What was made last, beside where the best goes; it does not outlive the search.
 class Attempt {
  public:
-  explicit Attempt(const std::string& out) : path_(out + ".attempt.safetensors") {}
+  explicit Attempt(const std::string& out) : path_(concat(out, ".attempt-", process_nonce(), ".safetensors")) {}
   ~Attempt() {
     std::error_code ignored;
     fs::remove(path_, ignored);

@@ -35,10 +35,11 @@ namespace {
   ::_exit(127);
 }
 
-volatile sig_atomic_t training_pid = 0;
+volatile sig_atomic_t training_pid = 0, stop_signal = 0;
 
 /// What somebody sends to this process alone is for the training; what a terminal sends it gets by itself.
 void pass_on(int signal, siginfo_t* info, void*) {
+  stop_signal = signal;
   if (info->si_code == SI_USER && training_pid > 0) ::kill(static_cast<pid_t>(training_pid), signal);
 }
 
@@ -75,6 +76,7 @@ int run_training(const std::vector<std::string>& words, const std::string& verb)
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFEXITED(status)) return WEXITSTATUS(status);
+  if (WTERMSIG(status) == stop_signal) return static_cast<int>(ErrorCode::kInterrupted);  // Before it caught that.
   fail(ErrorCode::kFailed, verb, ": the training was killed by signal ", WTERMSIG(status),
        "; the same command goes on from its last checkpoint");
 }

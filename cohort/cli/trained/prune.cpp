@@ -33,6 +33,20 @@ PruneRequest prune_request(const Arguments& arguments) {
   return request;
 }
 
+/// A file of that name is one that a killed start left, or somebody's.
+void check_is_ours(const std::string& initial, const std::string& model) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(initial, ignored))) return;
+  std::string there;
+  try {
+    there = TrainedFile::open(initial).config().model;
+  } catch (const Error&) {
+  }
+  if (there != model)
+    fail(ErrorCode::kBadInput, "compress prune keeps the smaller model in ", initial,
+         " while it trains, and another file has that name; move it away, or give another --run");
+}
+
 }  // namespace
 
 int run_prune(const Arguments& arguments) {
@@ -62,6 +76,7 @@ int run_prune(const Arguments& arguments) {
   tuning.quantize_aware = file.config().quantize_aware;  // What was rounded goes on so.
   const Config config = fine_tuning_config(file, tuning, model, source);
   const FineTuningState state = find_fine_tuning(config);
+  if (state == FineTuningState::kNew && request.is_channel()) check_is_ours(initial, model);
   if (state == FineTuningState::kNew && request.is_channel())
     write_smaller_model(file, trained, *as_trained(trained, part_of(data, "val")), model, initial);
   say_what_is_left_out(file);
