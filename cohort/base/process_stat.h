@@ -11,7 +11,7 @@ namespace cohort {
 std::vector<std::string> process_stat(int64_t pid);
 
 namespace stat_field {
-inline constexpr size_t kState = 0, kParent = 1, kStartTicks = 19, kVirtualBytes = 20;  ///< Ticks of the clock since boot.
+inline constexpr size_t kState = 0, kParent = 1, kGroup = 2, kStartTicks = 19, kVirtualBytes = 20;  ///< Ticks of the clock since boot.
 }
 
 }  // namespace cohort

@@ -242,7 +242,7 @@ CollectiveTimes bench_collectives(const BenchCollectivesOptions& options) {
   if (page == MAP_FAILED) throw std::bad_alloc();
   const auto unmap = [bytes](double* memory) { ::munmap(memory, bytes); };
   const std::unique_ptr<double, decltype(unmap)> shared(static_cast<double*>(page), unmap);
-  const int code = run_ranks({.num_ranks = options.num_ranks}, [&](const World& world) {
+  const int code = run_ranks({.num_ranks = options.num_ranks, .is_one_of_many = true}, [&](const World& world) {
     RankBench bench(options, world);
     const double memory = options.measure_memory ? bench.memory() : 0;
     const std::vector<double> seconds = bench.run();

@@ -128,7 +128,7 @@ HandoverTimes bench_handover(const BenchHandoverOptions& options) {
   const std::unique_ptr<void, decltype(unmap)> shared(page, unmap);
   auto* const name = static_cast<char*>(page);
   auto* const times = reinterpret_cast<HandoverTime*>(name + kNameBytes);
-  const int code = run_ranks({.num_ranks = 2}, [&](const World& world) {
+  const int code = run_ranks({.num_ranks = 2, .is_one_of_many = true}, [&](const World& world) {
     HandoverBench bench(options, world);
     for (size_t i = 0; i < options.sizes.size(); ++i) {
       const HandoverTime time = bench.measure(options.sizes[i]);

@@ -99,7 +99,7 @@ StepTimes bench_step(const BenchStepOptions& options) {
   void* const page = ::mmap(nullptr, sizeof(StepTimes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) throw std::bad_alloc();
   StepTimes& shared = *new (page) StepTimes;
-  const int code = run_ranks({.num_ranks = options.num_ranks}, [&](const World& world) {
+  const int code = run_ranks({.num_ranks = options.num_ranks, .is_one_of_many = true}, [&](const World& world) {
     measure(options, world, shared);
     return 0;
   });

@@ -240,7 +240,7 @@ DivisionMatters judge(FirstBatch& batch, const Layout& layout) {
 
 DivisionMatters does_division_matter(const Config& config, const DataSet& data, const Layout& layout, const std::string& path) {
   if (num_pipelines(layout) * layout.microbatches == 1) return {};
-  const int code = run_ranks({.num_ranks = 1, .counts_steps = false}, [&](const World&) {
+  const int code = run_ranks({.num_ranks = 1, .is_one_of_many = true, .counts_steps = false}, [&](const World&) {
     at::set_num_threads(std::max(1, config.threads));
     FirstBatch batch(config, data);
     DivisionMatters matters = judge(batch, layout);

@@ -85,7 +85,7 @@ std::string Trainings::run(Job job, const Variant& variant) {
       cross_stages(model, variant.stages.layers);
       return altered;
     };
-  const int code = run_ranks({.num_ranks = num_ranks}, [&](const World& world) {
+  const int code = run_ranks({.num_ranks = num_ranks, .is_one_of_many = true}, [&](const World& world) {
     return train(job, data_, world, options).interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0;
   });
   if (code != 0) throw Error(static_cast<ErrorCode>(code), "");  // The ranks have said why.

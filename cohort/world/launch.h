@@ -20,6 +20,7 @@ struct LaunchOptions {
   double stop_seconds = 30.0;      ///< After Ctrl-C ranks may finish the step for so long; writing a checkpoint does not count.
   std::string* failure = nullptr;  ///< Receives the line that is printed when the job fails.
   std::vector<int> needed_ranks;   ///< Not empty: ranks but these may be killed, the job goes on, and ends with rank 0.
+  bool is_one_of_many = false;     ///< Of the jobs of this process: 130 also where a request to stop met ranks that ended well.
   bool counts_steps = true;        ///< Ranks say how far they have trained: how one ended then says after which step.
 };
 

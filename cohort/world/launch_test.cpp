@@ -87,6 +87,20 @@ TEST_CASE("a signal to the launcher asks ranks to stop and makes exit code 130")
   CHECK(code == 130);
 }
 
+TEST_CASE("ranks that end well although they were to stop are exit code 130 where more is to come") {
+  const Quiet quiet;
+  const pid_t launcher = ::getpid();
+  for (const bool is_one_of_many : {false, true}) {
+    const int code = run_ranks({.num_ranks = 2, .is_one_of_many = is_one_of_many}, [&](const World& world) {
+      catch_stop_signals();
+      if (world.rank == 0) ::kill(launcher, SIGINT);
+      while (!stop_requested()) sleep_ms(5);
+      return 0;
+    });
+    CHECK(code == (is_one_of_many ? 130 : 0));
+  }
+}
+
 TEST_CASE("ranks that ignore the signal are ended after the limit") {
   const Quiet quiet;
   const pid_t launcher = ::getpid();

@@ -1,5 +1,6 @@
 #include "cohort/world/process.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "cohort/base/process_stat.h"
+#include "cohort/base/text/text.h"
 
 namespace cohort {
 
@@ -16,6 +18,19 @@ char process_state(int pid) {
   if (fields.empty()) return 'X';
   // While the memory of a killed process is being taken down, which takes milliseconds, its state is still that of a running one.
   return fields[stat_field::kVirtualBytes] == "0" ? 'Z' : fields[stat_field::kState][0];
+}
+
+bool group_lives(int group) {
+  if (::kill(-group, 0) != 0) return false;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    const auto pid = parse_integer(entry.path().filename().string());
+    if (!pid) continue;
+    const std::vector<std::string> fields = process_stat(*pid);
+    if (fields.empty() || parse_integer(fields[stat_field::kGroup]) != group) continue;
+    if (const char state = process_state(static_cast<int>(*pid)); state != 'Z' && state != 'X') return true;
+  }
+  return false;
 }
 
 std::string program_path() {

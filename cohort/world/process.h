@@ -9,6 +9,8 @@ namespace cohort {
 /// call a zombie alive. A killed process is 'Z' as soon as its main thread has left the memory, not only when that has been taken down.
 /// Not for kernel threads.
 char process_state(int pid);
+/// Whether a process of that process group runs, sleeps or is stopped; zombies do not count.
+bool group_lives(int group);
 
 /// The file of this program, to start it again: under this name `top` and `pgrep` know the process, while /proc/self/exe, which is what is
 /// left where the file is gone, would make it "exe".

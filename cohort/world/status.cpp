@@ -20,8 +20,11 @@ StatusPage StatusPage::create(int num_ranks) {
   const int fd = ::memfd_create("cohort-status", 0);
   const size_t bytes = sizeof(RankStatus) * static_cast<size_t>(num_ranks);
   // Allocated now: a page that cannot be had is an error here, not a SIGBUS later.
-  if (fd < 0 || ::posix_fallocate(fd, 0, static_cast<off_t>(bytes)) != 0)
-    fail(ErrorCode::kEnvironment, "no memory for the status page of ", num_ranks, " ranks: ", std::strerror(errno));
+  if (const int reason = fd < 0 ? errno : ::posix_fallocate(fd, 0, static_cast<off_t>(bytes)); reason != 0)
+    fail(ErrorCode::kEnvironment, "no memory for the status page of ", num_ranks, " ranks: ", std::strerror(reason),
+         reason == EFBIG    ? " (ulimit -f)"
+         : reason == EMFILE ? " (ulimit -n)"
+                            : "");
   StatusPage page = open(fd, num_ranks);
   for (int rank = 0; rank < num_ranks; ++rank) new (&page[rank]) RankStatus;
   return page;

@@ -56,11 +56,11 @@ Supervisor::~Supervisor() {
 
 void Supervisor::add(int rank, pid_t pid) { ranks_.push_back({rank, pid}); }
 
-bool Supervisor::all_ended() const {
-  for (const Rank& rank : ranks_)
-    if (!rank.ended) return false;
-  return true;
+bool Supervisor::all_gone() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return is_gone(rank); });
 }
+
+bool Supervisor::is_gone(const Rank& rank) const { return rank.ended && !(interrupted_ && group_lives(rank.pid)); }
 
 void Supervisor::reap() {
   for (Rank& rank : ranks_)
@@ -92,7 +92,7 @@ void Supervisor::sleep_with_ranks() {
 bool Supervisor::is_saving() {
   bool saves = false;
   for (Rank& rank : ranks_) {
-    const int64_t now = rank.ended ? 0 : status_[rank.rank].saving.load();
+    const int64_t now = is_gone(rank) ? 0 : status_[rank.rank].saving.load();
     if (now != rank.saved) rank.since_progress.restart();
     rank.saved = now;
     saves = saves || (now != 0 && rank.since_progress.seconds() < kLongestFileCallSeconds);
@@ -163,7 +163,9 @@ const Supervisor::Rank* Supervisor::first_cause() const {
       if (interrupted_ && (WTERMSIG(rank.wait_status) == SIGTERM || WTERMSIG(rank.wait_status) == SIGINT)) continue;
       take(by_signal, rank);
     }
-    if (WIFEXITED(rank.wait_status) && WEXITSTATUS(rank.wait_status) == 130) continue;
+    if (const int code = WIFEXITED(rank.wait_status) ? WEXITSTATUS(rank.wait_status) : 0;
+        code == 130 || (interrupted_ && code == 128 + SIGTERM))
+      continue;
     if (!status_[rank.rank].secondary) take(own_reason, rank);
     take(any, rank);
   }
@@ -239,7 +241,7 @@ int Supervisor::wait() {
   AwakeTimer since_stop, since_failure;
   std::string stopped_ranks;
   if (stop_requested()) ::kill(::getpid(), SIGTERM);  // One came before the signals were blocked here.
-  for (reap(); !all_ended(); reap()) {
+  for (reap(); !all_gone(); reap()) {
     tell_losses();
     const Rank* cause = first_cause();
     if ((cause || server_has_ended()) && !failed) failed = true, since_failure.restart();
@@ -268,7 +270,8 @@ int Supervisor::wait() {
     return exit_code_of(*cause);
   }
   for (const Rank& rank : ranks_)
-    if (interrupted_ && (rank.killed_by_us || rank.wait_status != 0)) return static_cast<int>(ErrorCode::kInterrupted);
+    if (interrupted_ && (limits_.is_one_of_many || rank.killed_by_us || rank.wait_status != 0))
+      return static_cast<int>(ErrorCode::kInterrupted);
   // Whoever had not left by then was computing for nobody, or stopped.
   if (server_has_ended()) return exit_code_of(*std::find_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.rank == 0; }));
   for (const Rank& rank : ranks_)

@@ -19,6 +19,7 @@ class Supervisor {
   struct Limits {
     double grace_seconds, stop_seconds;  ///< While a rank writes a checkpoint the latter does not count.
     std::vector<int> needed_ranks;       ///< Not empty: all ranks but these may be killed, and the job goes on; it ends with rank 0.
+    bool is_one_of_many = false;         ///< Ranks that end well although they were to stop make the exit code 130 too.
     bool counts_steps = true;            ///< Else what is said of a rank's end names no step, as with a rank that has never reported one.
   };
   Supervisor(const StatusPage& status, Limits limits);
@@ -48,6 +49,8 @@ class Supervisor {
   bool counts_steps(const Rank& rank) const;
   void reap();
   void reap_orphans();
+  /// Whether a rank has ended and, once a stop was asked for, all that it started: a shell dies of the signal before its child has saved.
+  bool is_gone(const Rank& rank) const;
   void sleep_with_ranks();
   bool is_saving();
   bool is_late(AwakeTimer& since_stop);
@@ -56,7 +59,7 @@ class Supervisor {
   bool is_lost(const Rank& rank) const;
   void tell_losses();
   bool server_has_ended() const;
-  bool all_ended() const;
+  bool all_gone() const;
   const Rank* first_cause() const;
   /// " after step 7", or "" where ranks count none.
   std::string when_of(const Rank& rank) const;

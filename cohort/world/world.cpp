@@ -151,7 +151,8 @@ int inherited_store_fd() {
 
 void check(const World& world) {
   if (world.size < 1 || world.rank >= world.size)
-    fail(ErrorCode::kEnvironment, world.launcher, " says rank ", world.rank, " of ", world.size, " ranks");
+    fail(ErrorCode::kEnvironment, world.launcher, "'s variables say rank ", world.rank, " of ", world.size, " ranks, which are 0 to ",
+         world.size - 1);
   if (world.local_size < 1 || world.local_rank >= world.local_size || world.local_size > world.size)
     fail(ErrorCode::kEnvironment, world.launcher, " says local rank ", world.local_rank, " of ", world.local_size, " in a world of ",
          world.size);

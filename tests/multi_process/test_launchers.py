@@ -208,6 +208,19 @@ def test_launch_starts_any_program():
         check(code == 2 and "leave --grace out, and give it to cohort launch" in err and not (folder / "grace").exists(), f"{code}: {err}")
 
 
+def test_what_a_shell_script_of_launch_started_saves_before_it_is_ended():
+    with Folder() as folder:
+        # The shell dies of the signal at once; its child finishes the step and saves.
+        train = " ".join(map(str, [COHORT, "train", *TINY, "--steps", 10000000, "--inject", "slow:0:50", "--quiet", "--run", folder / "run"]))
+        (folder / "job.sh").write_text(f"{train}\necho done\n")
+        process = start(["launch", "-n", 2, "sh", folder / "job.sh"])
+        wait_for(lambda: steps_in(folder / "run") >= 3 or process.poll() is not None, "three steps")
+        process.send_signal(signal.SIGTERM)
+        code, out, err = finish(process, timeout=60)
+        check(code == 130 and "interrupted after step" in err and "done" not in out, f"{code}: {out}{err}")
+        check(list((folder / "run/checkpoints").glob("step-*")) and (folder / "run/report.html").exists(), sorted(folder.rglob("*")))
+
+
 def own(how, who=1, ranks=2, **options):
     """`cohort launch` of a program that catches nothing: exit code, stdout, stderr without the line of the start."""
     code, out, err = run(["launch", "-n", ranks, OWN, how, who], timeout=60, **options)

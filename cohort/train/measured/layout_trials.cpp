@@ -82,7 +82,7 @@ double tried_seconds(const Config& config, const DataSet& data) {
   trial.run = folder.path() + "/run";
   const std::string file = folder.path() + "/seconds";
   const Job job = resolve(trial, trial.workers);
-  const int code = run_ranks({.num_ranks = trial.workers}, [&](const World& world) {
+  const int code = run_ranks({.num_ranks = trial.workers, .is_one_of_many = true}, [&](const World& world) {
     const TrainResult result = train(job, data, world, {.reports = false});
     if (world.rank == 0) write_file_atomically(file, concat(result.step_seconds));
     return result.interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0;

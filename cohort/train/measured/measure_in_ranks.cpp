@@ -13,7 +13,7 @@ namespace cohort {
 
 Json measure_in_ranks(int num_ranks, const std::string& backend, const std::function<Json(const World& world, Group& group)>& measure) {
   const SharedText answer;
-  const int code = run_ranks({.num_ranks = num_ranks}, [&](const World& world) {
+  const int code = run_ranks({.num_ranks = num_ranks, .is_one_of_many = true}, [&](const World& world) {
     end_at_stop_signals();
     keep_freed_memory();
     at::set_num_threads(1);
