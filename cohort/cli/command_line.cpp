@@ -258,6 +258,9 @@ int print_help(const Verb& verb, const std::vector<std::string>& words) {
 
 int parse_and_run(const Verb& verb, int argc, char** argv) {
   const std::unique_ptr<Parser> parser = make_parser(verb);
+  for (int i = 1; i < argc && !verb.takes_program; ++i)
+    if (const std::string word = argv[i]; word.starts_with("--") && word.ends_with('='))
+      fail(ErrorCode::kBadInput, word, ": nothing follows '='; give a value, or leave it out");
   try {
     parser->app->parse(argc - 1, argv + 1);
   } catch (const CLI::CallForHelp&) {

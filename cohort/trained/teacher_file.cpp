@@ -4,6 +4,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/safetensors.h"
+#include "cohort/base/log.h"
 #include "cohort/base/value_hash.h"
 #include "cohort/data/synthetic.h"
 #include "cohort/parallel/parameters.h"
@@ -37,8 +39,17 @@ Opened open_checked(const std::string& path, const DataSet& data) {
   return opened;
 }
 
-/// What one has learnt of synthetic data says nothing of those that another seed makes.
+/// What one has learnt of synthetic data says nothing of those that another seed makes. Of other data the seed chooses what is for
+/// validation, where no file or folder holds that.
 void check_same_seed(const Config& teacher, const Config& student) {
+  const auto drawn = {"folder:", "csv:", "npy:", "safetensors:"};
+  if (teacher.data == student.data && teacher.seed != student.seed && student.data.find(",seed=") == std::string::npos &&
+      std::any_of(drawn.begin(), drawn.end(), [&](const char* kind) { return student.data.starts_with(kind); }))
+    log_warning(
+        concat(name_settings("the teacher was trained with --seed "), teacher.seed,
+               name_settings(", which kept other samples for validation than --seed "), student.seed,
+               " does, unless a file or folder holds them: it has learnt most of these, and errors look better than they are; write ,seed=",
+               teacher.seed, name_settings(" behind --data")));
   const std::string kind = "synthetic:";
   if (!teacher.data.starts_with(kind) || !student.data.starts_with(kind)) return;
   const uint64_t learnt = seed_of_synthetic(teacher.data.substr(kind.size()), teacher.seed);
@@ -124,14 +135,12 @@ class TeacherFile : public Teacher {
   std::vector<at::Tensor> watched_;
 };
 
-[[maybe_unused]] const bool kIsRegistered =
-    register_teacher_opener({.check =
-                                 [](const Config& student, const DataSet& data) {
-                                   check_same_seed(open_checked(student.teacher, data).file.config(), student);
-                                 },
-                             .open = [](const std::string& path, const DataSet& data) -> std::unique_ptr<Teacher> {
-                               return std::make_unique<TeacherFile>(open_checked(path, data), *data.train);
-                             }});
+[[maybe_unused]] const bool kIsRegistered = register_teacher_opener(
+    {.check = [](const Config& student,
+                 const DataSet& data) { check_same_seed(open_checked(student.teacher, data).file.config(), student); },
+     .open = [](const std::string& path, const DataSet& data) -> std::unique_ptr<Teacher> {
+       return std::make_unique<TeacherFile>(open_checked(path, data), *data.train);
+     }});
 
 }  // namespace
 }  // namespace cohort

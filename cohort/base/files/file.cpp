@@ -43,6 +43,9 @@ UniqueDescriptor open_file(const std::string& path, int flags, unsigned mode) {
   if (descriptor < 0) {
     const int reason = errno;
     const bool reading = (flags & O_ACCMODE) == O_RDONLY;
+    std::error_code ignored;
+    if (reading && reason == ENOENT && !path.starts_with('/'))
+      fail(ErrorCode::kBadInput, "cannot open ", path, ": No such file or directory in ", std::filesystem::current_path(ignored).string());
     fail_errno(reading ? ErrorCode::kBadInput : ErrorCode::kFailed, reading ? "open" : "create", path, reason);
   }
   return UniqueDescriptor(descriptor);

@@ -87,8 +87,8 @@ void check_same_training(const Config& config) {
   const Config wanted = with_defaults(config);
   for (const Setting& setting : settings())
     if (!kOfThePlace.contains(setting.name) && setting.get(there) != setting.get(wanted))
-      fail(ErrorCode::kBadInput, "--run ", config.run, " holds another run: its --", setting.name, " is ", value_or_none(setting, there),
-           ", and not ", value_or_none(setting, wanted), "; give another --run");
+      fail(ErrorCode::kBadInput, "--run ", config.run, " holds another run, with --", setting.name, " ", value_or_none(setting, there),
+           " where this one has ", value_or_none(setting, wanted), "; give another --run");
 }
 
 bool has_begun(const Config& config) {

@@ -61,8 +61,10 @@ DataShape shape_of(const std::string& data, bool is_text, int64_t context, int64
   for (size_t i = 1; i < words.size(); ++i) {
     const bool is_labels = words[i].starts_with("labels="), is_scores = is_labels || words[i].starts_with("classes=");
     const auto number = is_scores ? parse_integer(words[i].substr(words[i].find('=') + 1)) : std::nullopt;
-    if (is_scores ? !number || *number < 1 : !words[i].starts_with("samples=") && !words[i].starts_with("noise=") && !words[i].starts_with("seed="))
-      fail(ErrorCode::kBadInput, name_settings("--data "), data, ": '", words[i], "' is none of classes=N, labels=N, samples=N, noise=X, seed=N");
+    if (is_scores ? !number || *number < 1
+                  : !words[i].starts_with("samples=") && !words[i].starts_with("noise=") && !words[i].starts_with("seed="))
+      fail(ErrorCode::kBadInput, name_settings("--data "), data, ": '", words[i],
+           "' is none of classes=N, labels=N, samples=N, noise=X, seed=N");
     if (is_scores) shape.num_classes = *number;
     shape.labels = shape.labels || is_labels;
   }

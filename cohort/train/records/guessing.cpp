@@ -68,8 +68,9 @@ Guessing compare_with_guessing(const DataSource& validation, double val_error, d
   const std::string name = answer < shape.class_names.size()      ? shape.class_names[answer]
                            : shape.kind == DataShape::Kind::kText ? concat(shape.vocabulary() == 256 ? "byte " : "piece ", answer)
                                                                   : concat("class ", answer);
-  guessing.sentence = concat("an accuracy of ", std::round(1000 * (1 - val_error)) / 10, " % is no better than always answering ", name,
-                             ", which is right for ", std::round(1000 * share) / 10, " % of the validation samples", advice());
+  guessing.sentence = concat("an accuracy of ", std::round(1000 * (1 - val_error)) / 10, " % is ",
+                             val_error < guessing.error ? "hardly" : "no", " better than always answering ", name, ", which is right for ",
+                             std::round(1000 * share) / 10, " % of the validation samples", advice());
   return guessing;
 }
 
