@@ -230,7 +230,7 @@ def test_two_at_once_and_a_training_without_checkpoint():
         shutil.rmtree(folder / "tuned" / "checkpoints")
         (folder / "tuned" / "notes.txt").write_text("mine")
         command[command.index("1000000")] = "5"
-        refused(command, "--steps is 1000000")
+        refused(command, "--steps 1000000 where this one has 5")
         command[command.index("5")] = "1000000"
         refused(command, "notes.txt")
         check((folder / "tuned" / "notes.txt").read_text() == "mine", "the user's file")

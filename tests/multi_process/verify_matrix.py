@@ -149,7 +149,8 @@ def teacher_of(model):
     folder = tempfile.mkdtemp(prefix="cohort-teacher-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     program = os.environ.get("COHORT_BIN", pathlib.Path(__file__).resolve().parents[2] / "build/release/bin/cohort")
-    subprocess.run([program, "train", *MODELS[model], "--seed", "2", "--steps", "4", "--threads", "1", "--quiet", "--run", f"{folder}/run"], check=True, capture_output=True)
+    words = [f"{word},seed=1" if word.startswith("synthetic:") else word for word in MODELS[model]]     # Other weights, the same samples.
+    subprocess.run([program, "train", *words, "--seed", "2", "--steps", "4", "--threads", "1", "--quiet", "--run", f"{folder}/run"], check=True, capture_output=True)
     return f"{folder}/run"
 
 
