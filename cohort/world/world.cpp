@@ -150,7 +150,9 @@ int inherited_store_fd() {
 }
 
 void check(const World& world) {
-  if (world.size < 1 || world.rank >= world.size)
+  if (world.size < 1)
+    fail(ErrorCode::kEnvironment, world.launcher, "'s variables say that there are ", world.size, " ranks; at least one is needed");
+  if (world.rank >= world.size)
     fail(ErrorCode::kEnvironment, world.launcher, "'s variables say rank ", world.rank, " of ", world.size, " ranks, which are 0 to ",
          world.size - 1);
   if (world.local_size < 1 || world.local_rank >= world.local_size || world.local_size > world.size)
