@@ -108,8 +108,10 @@ def finish(process, timeout=240):
     try:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
+        for pid in session_members(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        out, err = process.communicate(timeout=30)
+        raise AssertionError(f"{process.args}: no end within {timeout} s; until then it said\n{out[-2000:]}\n{err[-4000:]}") from None
     check(not session_members(process.pid), f"processes left behind: {session_members(process.pid)}\n{err}")
     return process.returncode, out, err
 
