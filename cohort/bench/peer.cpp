@@ -30,7 +30,7 @@ struct Printed {
   bool is_late = false;  ///< It did not end in time, and was ended.
 };
 
-/// Runs a program in `folder`, its errors unseen, in a process group of its own that ends with this process.
+/// Runs a program in `folder`, in a separate process group and with stderr discarded. It receives SIGTERM if this process exits.
 Printed run_limited(const std::vector<std::string>& command, const std::string& folder, double limit_seconds) {
   constexpr size_t kMostBytes = size_t{1} << 20;
   constexpr double kGraceSeconds = 10;  // For torchrun, to end its workers.
@@ -39,12 +39,12 @@ Printed run_limited(const std::vector<std::string>& command, const std::string& 
   argv.push_back(nullptr);
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail(ErrorCode::kEnvironment, "cannot make a pipe: ", std::strerror(errno));
-  ::setenv("OMP_NUM_THREADS", "1", 1);  // Ours have one too.
   const pid_t child = ::fork();
   if (child < 0) fail(ErrorCode::kEnvironment, "cannot start ", command.front(), ": ", std::strerror(errno));
   if (child == 0) {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    ::setenv("OMP_NUM_THREADS", "1", 1);  // Our ranks compute on one thread too.
     const int nothing = ::open("/dev/null", O_RDWR);
     ::dup2(nothing, STDIN_FILENO), ::dup2(ends[1], STDOUT_FILENO), ::dup2(nothing, STDERR_FILENO);
     if (::chdir(folder.c_str()) == 0) ::execvp(argv[0], argv.data());

@@ -59,7 +59,7 @@ class COHORT_API CheckpointWriter {
   /// shards do not hold every element of it exactly once. Once the checkpoint is durable nothing throws: a failure of a pointer or of a
   /// removal is logged and in warnings().
   std::string commit(const std::vector<ShardInfo>& shards, const Json& state, int keep = 2, int64_t best_step = -1);
-  /// `best` names that step, where it is there. Of a run that goes on too: a kill between a save and this leaves none.
+  /// Points `best` at the checkpoint of `step` if that exists. Also for a resumed run, which may have been killed before this.
   void point_best(int64_t step);
   /// Removes what begin() made; never throws.
   void abandon() noexcept;

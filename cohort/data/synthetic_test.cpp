@@ -183,7 +183,7 @@ TEST_CASE("synthetic: text is a chain of order 2 with at most four successors") 
   CHECK(bits / total > 1.4);
 }
 
-TEST_CASE("synthetic: a seed of its own stays where that of the run changes") {
+TEST_CASE("synthetic: seed= in the specification overrides the seed of the run") {
   const auto first = [](const std::string& specification, uint64_t seed) {
     Batch batch;
     open_synthetic(specification, {.seed = seed}).train->read(std::vector<int64_t>{0, 5}, batch);

@@ -76,9 +76,10 @@ int run_prune(const Arguments& arguments) {
   tuning.quantize_aware = file.config().quantize_aware;  // What was rounded goes on so.
   const Config config = fine_tuning_config(file, tuning, model, source);
   const FineTuningState state = find_fine_tuning(config);
-  if (state == FineTuningState::kNew && request.is_channel()) check_is_ours(initial, model);
-  if (state == FineTuningState::kNew && request.is_channel())
+  if (state == FineTuningState::kNew && request.is_channel()) {
+    check_is_ours(initial, model);
     write_smaller_model(file, trained, *as_trained(trained, part_of(data, "val")), model, initial);
+  }
   say_what_is_left_out(file);
   if (const int code = run_fine_tuning(config, state, "compress prune"); code != 0) {
     std::error_code ignored;

@@ -22,7 +22,7 @@ class RunFolder {
   /// Takes config.run, for a new run or, with config.resume, one to go on with; where it is empty, a new runs/MODEL-YYYYMMDD-HHMMSS, with
   /// -2, -3 ... where that is taken; with config.resume_auto, an existing run if it has a checkpoint, else a new one, which replaces
   /// what a run left that ended before its first checkpoint. Makes the folder, durably. Error(kBadInput) where another process has it, a
-  /// new run would meet an old one, there is no run to go on with, or nothing can be written there.
+  /// new run would meet an old one, there is no run to resume, or the folder is not writable.
   explicit RunFolder(const Config& config);
   /// Gives it back; a folder that was made here and is still empty goes.
   ~RunFolder();
