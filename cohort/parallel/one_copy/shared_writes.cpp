@@ -142,6 +142,7 @@ void SharedDataParallel::part_from_module() {
 void SharedDataParallel::gather_weights() {
   state_->check_weights();
   state_->check_samples();
+  state_->group.barrier();  // Rank 0 may write to them next, which a rank that is still comparing would take for a write before.
 }
 
 void SharedDataParallel::load_weights() {
