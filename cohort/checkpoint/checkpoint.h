@@ -49,8 +49,9 @@ class COHORT_API CheckpointWriter {
   /// `folder` is RUN/checkpoints. `nonce` (letters, digits, '-', '_') is the same on every rank of the job and not that of another job.
   /// `io`, not owned, stands for the file system in tests.
   CheckpointWriter(std::string folder, int64_t step, std::string nonce, CheckpointIo* io = nullptr);
-  /// Makes step-N.tmp.NONCE/ and, where they are missing, `folder` itself and the folders above it, durably.
-  void begin();
+  /// Makes step-N.tmp.NONCE/ and, where it is missing, `folder`, durably; and the folders above it unless `makes_above` is false, as for a
+  /// run, whose folder a user may have moved or removed.
+  void begin(bool makes_above = true);
   /// Writes rank-RANK.safetensors, fsyncs. The pieces' data is read before this returns.
   ShardInfo write_shard(int rank, const std::vector<TensorPiece>& pieces);
   /// Manifest, fsync, rename, fsync of the parent, `latest` and `best`, then removal of all but the newest `keep` (at least 2; that of

@@ -125,6 +125,16 @@ TEST_CASE("commit refuses shards that do not hold every element exactly once, an
   CHECK(contains(attempt({{low}, {{{"w", DType::kF32, {1, 3}, values.data()}, {3, 3}, {1, 0}}}}), "F32 [3, 3] in rank-00001"));
 }
 
+TEST_CASE("a run's folder that was removed is not made again by a save") {
+  TemporaryFolder space("cohort", memory_folder());
+  CheckpointWriter writer(space / "run/checkpoints", 1, "n");
+  CHECK(contains(error_text([&] { writer.begin(/*makes_above=*/false); }, ErrorCode::kFailed), "No such file or directory"));
+  CHECK(names_in(space.path()).empty());
+  fs::create_directory(space / "run");
+  writer.begin(/*makes_above=*/false);
+  CHECK(names_in(space / "run/checkpoints").size() == 1);
+}
+
 TEST_CASE("commit misses a shard that is not in the folder") {
   TemporaryFolder space("cohort", memory_folder());
   CheckpointWriter writer(space.path(), 1, "n");

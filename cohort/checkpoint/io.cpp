@@ -97,11 +97,11 @@ void make_folder(CheckpointIo& io, const std::string& path) {
   if (retried([&] { return io.make_folder(path); }) < 0) give_up("make folder", path);
 }
 
-void make_folders(CheckpointIo& io, const std::string& path) {
+void make_folders(CheckpointIo& io, const std::string& path, bool makes_above) {
   if (retried([&] { return io.make_folder(path); }) < 0) {
     if (errno == EEXIST) return;
     const std::string parent = parent_folder(path);
-    if (errno != ENOENT || parent == path) give_up("make folder", path);
+    if (errno != ENOENT || parent == path || !makes_above) give_up("make folder", path);
     make_folders(io, parent);
     // Made by somebody else in between: who comes second confirms the name as well.
     if (retried([&] { return io.make_folder(path); }) < 0 && errno != EEXIST) give_up("make folder", path);

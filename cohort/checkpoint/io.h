@@ -47,9 +47,9 @@ namespace checked {
 
 void make_folder(CheckpointIo& io, const std::string& path);
 void rename(CheckpointIo& io, const std::string& from, const std::string& to);
-/// Makes `path` and every folder above it that is missing, and each of their names durable: a checkpoint in a folder whose own name a crash
-/// may take is none.
-void make_folders(CheckpointIo& io, const std::string& path);
+/// Makes `path` and (`makes_above`) every folder above it that is missing, and each of their names durable: a checkpoint in a folder whose
+/// own name a crash may take is none.
+void make_folders(CheckpointIo& io, const std::string& path, bool makes_above = true);
 /// False where `from` does not exist.
 bool rename_if_exists(CheckpointIo& io, const std::string& from, const std::string& to);
 void unlink_if_exists(CheckpointIo& io, const std::string& path);

@@ -54,8 +54,8 @@ CheckpointWriter::CheckpointWriter(std::string folder, int64_t step, std::string
   final_ = folder_ + "/" + checkpoint_folder_name({Kind::kFinal, step, ""});
 }
 
-void CheckpointWriter::begin() {
-  checked::make_folders(*io_, folder_);
+void CheckpointWriter::begin(bool makes_above) {
+  checked::make_folders(*io_, folder_, makes_above);
   checked::remove_tree(*io_, temporary_, kManifestName);  // Of an attempt of this job that failed.
   checked::make_folder(*io_, temporary_);
   const std::string text = describe_this_process();

@@ -88,7 +88,7 @@ class COHORT_API Strategy {
 
   /// After forwards without backward, before other uses of the group. Ranks may have made different numbers of them.
   virtual void finish_evaluation() {}
-  /// All weights whole on every rank until release_weights(), so that one rank may compute by itself.
+  /// All weights whole on every rank until release_weights(), so that one rank may compute by itself. Collective.
   virtual void gather_weights() {}
   virtual void release_weights() {}
   /// Takes over what the module's parameters and buffers hold now on rank 0, which may have called torch::load() or written to them: all

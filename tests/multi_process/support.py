@@ -99,8 +99,17 @@ class WarmProcess(subprocess.Popen):
 def start(arguments, from_disk=False, **options):
     """The program in a process group of its own, so that leftovers can be found. `from_disk`: not by a fork, for tests of what happens before main()."""
     if not from_disk and Warm.fits(options):
-        return WarmProcess([COHORT, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
-    return subprocess.Popen([COHORT, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options)
+        process = WarmProcess([COHORT, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    else:
+        process = subprocess.Popen([COHORT, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options)
+    atexit.register(end_session, process)
+    return process
+
+
+def end_session(process):
+    """Of a test that failed, which did not wait for it."""
+    for pid in session_members(process.pid) if process.returncode is None else ():
+        os.kill(pid, signal.SIGKILL)
 
 
 def finish(process, timeout=240):

@@ -55,7 +55,7 @@ std::string write_checkpoint(Group& group, const ParameterPlaces& places, const 
   });
   try {
     write_together(group, what, [&] {
-      if (first) writer.begin();
+      if (first) writer.begin(content.makes_above);
     });
     std::vector<std::vector<char>> scratch;
     std::vector<TensorPiece> pieces;

@@ -21,7 +21,8 @@ class Checkpoint;
 std::vector<FlatPiece> buffer_pieces(const torch::nn::Module& module);
 
 struct CheckpointContent {
-  std::string folder;  ///< The checkpoint becomes a folder in it.
+  std::string folder;       ///< The checkpoint becomes a folder in it.
+  bool makes_above = true;  ///< Folders above it too; a run's is not made again where it was moved or removed.
   int64_t step = 0;
   int num_kept = 2;                              ///< Newest checkpoints that stay, this one among them.
   int64_t best_step = -1;                        ///< Whose checkpoint stays as well; -1: none's.

@@ -137,6 +137,7 @@ void RunSaver::save(int64_t step, bool is_last, RunReporter& reporter) {
       return;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kFailed) throw;
+      save_where_it_is(step, reporter);  // It may be elsewhere since it was looked for.
       const std::string newest =
           saved_step_ < 0 ? "no checkpoint was saved before" : concat("the newest checkpoint is of step ", saved_step_);
       if (is_last ? tries == kTriesAtEnd : last_failed_)

@@ -137,6 +137,7 @@ std::string RunState::save(int64_t step, const Json& extra, int64_t best_step) {
   };
   return write_checkpoint(group_, places_,
                           {.folder = checkpoints_folder(config_),
+                           .makes_above = false,
                            .step = step,
                            .num_kept = static_cast<int>(config_.keep_checkpoints),
                            .best_step = best_step,
