@@ -105,7 +105,7 @@ void RunSaver::save_now(int64_t step, RunReporter& reporter) {
   best.saved(step);
   extra["evaluations"] = best.state();
   if (run_.options.reports) extra["evaluation"] = describe_evaluation(run_);
-  saved_ = state_.save(step, extra, best.best().step);
+  saved_ = state_.save(step, extra, best.best().step, /*makes_run=*/!run_.watched);
   best_ = best;
   saved_step_ = step;
   reporter.checkpoint(step, saved_, seconds_since(began));

@@ -128,7 +128,7 @@ Json RunState::describe(int64_t step, const Json& extra) const {
               {"config", settings_}};
 }
 
-std::string RunState::save(int64_t step, const Json& extra, int64_t best_step) {
+std::string RunState::save(int64_t step, const Json& extra, int64_t best_step, bool makes_run) {
   const auto mine = [this] {
     std::vector<FlatPiece> pieces = strategy_.saved_pieces();
     if (places_.saves_buffers)
@@ -137,7 +137,7 @@ std::string RunState::save(int64_t step, const Json& extra, int64_t best_step) {
   };
   return write_checkpoint(group_, places_,
                           {.folder = checkpoints_folder(config_),
-                           .makes_above = false,
+                           .makes_above = makes_run,
                            .step = step,
                            .num_kept = static_cast<int>(config_.keep_checkpoints),
                            .best_step = best_step,

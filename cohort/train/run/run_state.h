@@ -32,9 +32,9 @@ class RunState {
            DataIdentity data);
 
   /// Collective. Writes RUN/checkpoints/step-...: every rank the pieces that it owns, rank 0 the manifest. `extra` is kept in the
-  /// checkpoint's state (rank 0's counts). `best_step`: whose checkpoint is the best and stays; -1: none's. Returns the path on every rank.
-  /// Error(kFailed) on every rank when any cannot.
-  std::string save(int64_t step, const Json& extra, int64_t best_step);
+  /// checkpoint's state (rank 0's counts). `best_step`: whose checkpoint is the best and stays; -1: none's. `makes_run`: the run's folder
+  /// too where it is missing (rank 0's counts). Returns the path on every rank. Error(kFailed) on every rank when any cannot.
+  std::string save(int64_t step, const Json& extra, int64_t best_step, bool makes_run);
   /// Collective. Loads the newest valid checkpoint of RUN; returns its step, its `extra` and its path. Ranks that cannot read the folder
   /// (another host's disk) get the values from rank 0. Error(kBadInput) on every rank when there is none or it is of another model,
   /// optimizer, global batch, seed or other data.
