@@ -9,7 +9,6 @@
 #include "cohort/bench/collectives.h"
 #include "cohort/base/clock.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <sys/mman.h>
 
@@ -26,6 +25,7 @@
 #include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
 #include "cohort/bench/systems.h"
+#include "cohort/comm/compute_threads.h"
 #include "cohort/comm/group.h"
 #include "cohort/comm/memory_bandwidth.h"
 #include "cohort/comm/rendezvous/store.h"
@@ -82,7 +82,7 @@ class RankBench {
 
 RankBench::RankBench(const BenchCollectivesOptions& options, const World& world) : options_(options), rank_(world.rank), size_(world.size) {
   keep_freed_memory();
-  at::set_num_threads(1);
+  use_compute_threads(1);
   const auto store = make_store(world, kTimeoutSeconds);
   control_ = Group::create(c10::make_intrusive<c10d::PrefixStore>("control", store), rank_, size_, {.timeout_seconds = kTimeoutSeconds});
   for (const std::string& name : options.backends) systems_[name] = make_bench_system(name, store, rank_, size_, kTimeoutSeconds);

@@ -2,7 +2,6 @@
 // themselves may notice.
 #include "cohort/bench/faults.h"
 
-#include <ATen/Parallel.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -19,6 +18,7 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
+#include "cohort/comm/compute_threads.h"
 #include "cohort/comm/group.h"
 #include "cohort/world/launch.h"
 
@@ -49,7 +49,7 @@ World world_of(int rank, int size, int store_fd) {
 [[noreturn]] void live(const BenchFaultsOptions& options, int trial_number, int rank, int store_fd, Trial& trial) {
   std::thread killer;
   try {
-    at::set_num_threads(1);
+    use_compute_threads(1);
     Group group = Group::create(world_of(rank, options.num_ranks, store_fd),
                                 {.backend = options.backend, .timeout_seconds = options.timeout_seconds});
     at::Tensor gradients = group.allocate(kElements, at::kFloat);

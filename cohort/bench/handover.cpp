@@ -3,7 +3,6 @@
 // trips. Each way uses one buffer for all trips, as a copy does: sizes that fit a cache are measured in it.
 #include "cohort/bench/handover.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <sys/mman.h>
@@ -20,6 +19,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
+#include "cohort/comm/compute_threads.h"
 #include "cohort/comm/tensor_channels.h"
 #include "cohort/world/launch.h"
 
@@ -37,7 +37,7 @@ class HandoverBench {
         group_(Group::create(world, {.backend = options.backend, .timeout_seconds = kTimeoutSeconds})),
         messages_(group_.split({0, 1}, "messages")),
         channels_(group_) {
-    at::set_num_threads(1);
+    use_compute_threads(1);
     keep_freed_memory();
   }
 

@@ -1,6 +1,5 @@
 #include "cohort/bench/step.h"
 
-#include <ATen/Parallel.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
 #include "cohort/bench/workload.h"
+#include "cohort/comm/compute_threads.h"
 #include "cohort/comm/group.h"
 #include "cohort/models/registry.h"
 #include "cohort/train/batch_tensors.h"
@@ -56,7 +56,7 @@ class Trainee {
 void measure(const BenchStepOptions& options, const World& world, StepTimes& out) {
   constexpr int kBlock = 5, kWarmUp = 5;
   keep_freed_memory();
-  at::set_num_threads(1);
+  use_compute_threads(1);
   const BenchWorkload workload = bench_workload(options.workload);
   Group group = Group::create(world, {.backend = options.backend});
   StrategyOptions strategy = options.strategy;

@@ -1,32 +1,18 @@
 #include "cohort/testing/thread_ranks.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/tanh.h>
 
 #include <exception>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
+#include "cohort/comm/compute_threads.h"
+
 namespace cohort {
-namespace {
-
-/// Libraries of products set themselves up in their first call. Of several first calls at once some have given other last bits.
-void warm_up_products() {
-  static const bool done = [] {
-    const at::Tensor square = at::ones({48, 48}, at::kFloat);
-    at::tanh(at::mm(square, square));
-    return true;
-  }();
-  static_cast<void>(done);
-}
-
-}  // namespace
 
 void run_thread_ranks(int num_ranks, const std::function<void(Group&)>& body, const GroupOptions& options) {
-  warm_up_products();
+  settle_vector_functions();
   auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::exception_ptr> failures(static_cast<size_t>(num_ranks));
   std::vector<std::thread> threads;

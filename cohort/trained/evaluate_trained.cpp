@@ -8,9 +8,9 @@
 #include <memory>
 
 #include "cohort/base/text/json.h"
+#include "cohort/comm/compute_threads.h"
 #include "cohort/train/evaluate.h"
 #include "cohort/trained/restore.h"
-#include "cohort/trained/threads.h"
 #include "cohort/trained/trained_data.h"
 
 namespace cohort {
@@ -26,7 +26,7 @@ int64_t noted(const TrainedFile& file, const char* key, int64_t fallback, int64_
 }  // namespace
 
 void use_threads_of_training(const TrainedFile& file, int threads) {
-  use_threads(threads > 0 ? threads : static_cast<int>(noted(file, "threads", 0, 0, 1024)));
+  use_compute_threads(threads > 0 ? threads : static_cast<int>(noted(file, "threads", 0, 0, 1024)));
 }
 
 TrainedEvaluation evaluate_restored(const TrainedFile& file, LayerGraph& model, const DataSource& source, const std::string& metrics) {

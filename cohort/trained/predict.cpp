@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
+#include "cohort/comm/compute_threads.h"
 #include "cohort/models/model_errors.h"
 #include "cohort/trained/restore.h"
-#include "cohort/trained/threads.h"
 #include "cohort/trained/trained_data.h"
 
 namespace cohort {
@@ -53,7 +53,7 @@ struct Predictor::State {
 };
 
 Predictor::Predictor(const TrainedFile& file, DataDescription description, int threads) {
-  use_threads(threads);
+  use_compute_threads(threads);
   std::shared_ptr<LayerGraph> model = restore_model(file, shape_of(description));
   state_ = std::make_unique<State>(State{std::move(description), std::move(model)});
 }

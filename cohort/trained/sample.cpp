@@ -3,9 +3,9 @@
 #include <optional>
 
 #include "cohort/base/fail.h"
+#include "cohort/comm/compute_threads.h"
 #include "cohort/train/evaluate.h"
 #include "cohort/trained/restore.h"
-#include "cohort/trained/threads.h"
 #include "cohort/trained/trained_data.h"
 
 namespace cohort {
@@ -14,7 +14,7 @@ std::string sample_trained(const TrainedFile& file, const DataDescription& train
   if (trained.input != DataDescription::Input::kText)
     fail(ErrorCode::kBadInput, "sample: ", file.given(), " (", file.config().model, " on ", file.config().data,
          ") is no model of text; `cohort predict` asks it for classes or numbers");
-  use_threads(request.threads);
+  use_compute_threads(request.threads);
   const std::shared_ptr<LayerGraph> model = restore_model(file, shape_of(trained));
   const std::optional<std::string> text = sample_text(*model, shape_of(trained), request.prompt,
                                                       {.num_bytes = request.num_bytes,

@@ -14,6 +14,7 @@
 // Cost: two forward and backward passes over one batch in double; where these differ, three more, and where
 // that does not decide, five in fp32.
 #include "cohort/verify/batch_division.h"
+#include "cohort/comm/compute_threads.h"
 #include "cohort/job/training/label_smoothing.h"
 #include "cohort/train/run/initial_model.h"
 
@@ -241,7 +242,7 @@ DivisionMatters judge(FirstBatch& batch, const Layout& layout) {
 DivisionMatters does_division_matter(const Config& config, const DataSet& data, const Layout& layout, const std::string& path) {
   if (num_pipelines(layout) * layout.microbatches == 1) return {};
   const int code = run_ranks({.num_ranks = 1, .is_one_of_many = true, .counts_steps = false}, [&](const World&) {
-    at::set_num_threads(std::max(1, config.threads));
+    use_compute_threads(std::max(1, config.threads));
     FirstBatch batch(config, data);
     DivisionMatters matters = judge(batch, layout);
     matters.draws = batch.draws();

@@ -1,11 +1,10 @@
 #include "cohort/train/measured/measure_in_ranks.h"
 
-#include <ATen/Parallel.h>
-
 #include "cohort/base/fail.h"
 #include "cohort/base/files/shared_text.h"
 #include "cohort/base/memory.h"
 #include "cohort/base/text/json.h"
+#include "cohort/comm/compute_threads.h"
 #include "cohort/world/launch.h"
 #include "cohort/world/stop.h"
 
@@ -16,7 +15,7 @@ Json measure_in_ranks(int num_ranks, const std::string& backend, const std::func
   const int code = run_ranks({.num_ranks = num_ranks, .is_one_of_many = true}, [&](const World& world) {
     end_at_stop_signals();
     keep_freed_memory();
-    at::set_num_threads(1);
+    use_compute_threads(1);
     Group group = Group::create(world, {.backend = backend});
     const Json measured = measure(world, group);
     if (world.rank == 0) answer.write(measured.dump());

@@ -17,8 +17,8 @@
 // Cost: for each number of workers and precision about kRounds x 4 steps at each size; seconds for models whose step is below 0.1 s.
 
 #include "cohort/train/measured/measure_model.h"
+#include "cohort/comm/compute_threads.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -332,7 +332,7 @@ ModelProfile measure_model(const Config& config, const DataSet& data, const Meas
   const int64_t resident_here = resident_file_bytes();
   for (const int workers : options.workers) {
     const Json json = measure_in_ranks(workers, config.backend, [&](const World& world, Group& group) {
-      at::set_num_threads(config.threads > 0 ? config.threads : cores_of_rank(world));
+      use_compute_threads(config.threads > 0 ? config.threads : cores_of_rank(world));
       ModelProfile profile = ModelMeter(config, data, options, group).run();
       // One worker is trained by the process itself, which has more of its libraries resident than a fork of it.
       if (workers == 1)

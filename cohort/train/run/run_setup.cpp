@@ -1,6 +1,5 @@
 #include "cohort/train/run/run_setup.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/comm/compute_threads.h"
 #include "cohort/comm/shm/memory_count.h"
 #include "cohort/data/describe/description_json.h"
 #include "cohort/data/sampler.h"
@@ -110,7 +110,7 @@ RunSetup::RunSetup(const Job& job_given, const DataSet& data_given, const World&
       options(how),
       injection(injection_for_rank(job.faults, world.rank)),
       device(device_of_rank(job.devices, world)) {
-  at::set_num_threads(threads_of_rank(config, world));
+  use_compute_threads(threads_of_rank(config, world));
   if (config.memory_limit > 0) limit_memory(config.memory_limit);
   if (world.status_fd >= 0) {
     status = StatusPage::open(::dup(world.status_fd), world.size);

@@ -2,7 +2,6 @@
 // 0's. It makes its run as a process of its own would, and saves alone.
 #include "cohort/train/served/served_training.h"
 
-#include <ATen/Parallel.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +19,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/comm/compute_threads.h"
 #include "cohort/comm/rendezvous/server_meeting.h"
 #include "cohort/comm/rendezvous/store.h"
 #include "cohort/comm/shm/memory_count.h"
@@ -153,7 +153,7 @@ TrainResult serve_all(const Job& job, const DataSet& data, const World& world, S
   TrainOptions how = options;
   how.num_served = world.size;
   RunSetup run(own, data, alone, how);
-  at::set_num_threads(threads_of_rank(run.config, world));
+  use_compute_threads(threads_of_rank(run.config, world));
   const StatusPage status = world.status_fd >= 0 ? StatusPage::open(::dup(world.status_fd), world.size) : StatusPage();
   // One that was killed or stopped before it said who it is; of ranks on other hosts nobody here knows.
   const auto may_come = [&](int worker) {
@@ -239,7 +239,7 @@ struct ServingRank {
 };
 
 void work_as_rank(const Job& job, const DataSet& data, const World& world, const Meeting& meeting) {
-  at::set_num_threads(threads_of_rank(with_defaults(job.config), world));
+  use_compute_threads(threads_of_rank(with_defaults(job.config), world));
   StatusPage status;
   if (world.status_fd >= 0) {
     status = StatusPage::open(::dup(world.status_fd), world.size);
@@ -324,7 +324,7 @@ int64_t join_training(const JoinRequest& request, const std::function<DataSet(co
   if (const std::string mine = data_fingerprint(data); mine != joining.fingerprint)
     fail(ErrorCode::kBadInput, "join: ", config.data, " here are other data than those of the training (fingerprint ", mine, ", there ",
          joining.fingerprint, name_settings("); name the same with --data"));
-  at::set_num_threads(request.threads > 0 ? request.threads : config.threads > 0 ? config.threads : num_usable_cores());
+  use_compute_threads(request.threads > 0 ? request.threads : config.threads > 0 ? config.threads : num_usable_cores());
   MessageClient entering = door();  // Open until it works: were it lost before, the training would not know.
   const std::optional<Json> number = answer_to("ready", entering, request);
   if (!number) return 0;

@@ -7,9 +7,9 @@
 // linear layers writes into the flat array itself (dense_chain.h).
 
 #include "cohort/train/trial/trial_step.h"
+#include "cohort/comm/compute_threads.h"
 #include "cohort/job/training/label_smoothing.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Generator.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/grad_mode.h>
@@ -42,7 +42,7 @@ const at::Tensor& tidy_gradient(const at::Tensor& parameter) {
 }  // namespace
 
 TrialStep::TrialStep(const TrialData& data, const Group& team, TrialStepOptions options) : data_(data), team_(team), options_(options) {
-  at::set_num_threads(1);
+  use_compute_threads(1);
   if (data.train.has_bytes()) byte_batch_.emplace(data.train);
 }
 
