@@ -1,12 +1,11 @@
 #pragma once
 // What a loss hangs on besides the model's output. Private to session/.
 
-#include <torch/csrc/autograd/edge.h>
-
 #include <map>
 #include <string>
 #include <vector>
 
+#include "cohort/models/autograd_node.h"
 #include "cohort/parallel/parameters.h"
 
 namespace cohort {
@@ -32,7 +31,7 @@ class LossGraph {
   };
   std::map<const void*, Weight> weights_;
   bool has_output_ = false;
-  std::vector<c10::weak_intrusive_ptr<torch::autograd::Node>> outputs_;
+  std::vector<WeakNodePointer> outputs_;
 };
 
 }  // namespace cohort
