@@ -32,7 +32,7 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/autograd_node.h"
+#include "cohort/comm/autograd_node.h"
 #include "cohort/models/recompute_state.h"
 
 namespace cohort {

@@ -36,7 +36,7 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/autograd_node.h"
+#include "cohort/comm/autograd_node.h"
 
 namespace cohort {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/autograd_node.h"
+#include "cohort/comm/autograd_node.h"
 #include "cohort/models/recompute.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/transformer_block.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/models/autograd_node.h"
+#include "cohort/comm/autograd_node.h"
 #include "cohort/parallel/parameters.h"
 
 namespace cohort {
