@@ -32,7 +32,6 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/comm/autograd_node.h"
 #include "cohort/models/recompute_state.h"
 
 namespace cohort {
@@ -65,7 +64,7 @@ struct End : Node {
 };
 
 /// The inputs of a run: the same values, and for those that need gradients input i of `end` as their history.
-Tensors cut_off(const Tensors& inputs, const NodePointerTo<End>& end) {
+Tensors cut_off(const Tensors& inputs, const c10::intrusive_ptr<End>& end) {
   Tensors own;
   for (const at::Tensor& input : inputs) {
     own.push_back(input.defined() ? input.detach() : at::Tensor());
@@ -181,7 +180,7 @@ edge_list RecomputeNode::cut(Run& run) const {
   std::unordered_map<Edge, Edge> end_of;
   edge_list ends;
   for (const Edge& leaving : leaving_) {
-    ends.emplace_back(make_node<End>(leaving), 0);
+    ends.emplace_back(c10::make_intrusive<End>(leaving), 0);
     end_of.emplace(leaving, ends.back());
   }
   visit_edges(run.roots, [&](Edge& edge) {
@@ -209,7 +208,7 @@ variable_list RecomputeNode::apply(variable_list&& gradients) {
   for (const torch::autograd::SavedVariable& saved : saved_) inputs.push_back(saved.unpack());
 
   const BufferScope keep_buffers(module_);
-  auto end = make_node<End>();
+  auto end = c10::make_intrusive<End>();
   Run run = run_again(cut_off(inputs, end));
   const edge_list ends = cut(run);
   edge_list roots, wanted;
@@ -255,10 +254,10 @@ Tensors recompute(const Function& function, const Tensors& inputs, torch::nn::Mo
   if (!at::GradMode::is_enabled()) return function(inputs);
   ForwardState state(inputs);
   state.autocast.forget_casts();
-  auto end = make_node<End>();
+  auto end = c10::make_intrusive<End>();
   const uint64_t first_node = at::sequence_number::peek();
   Run run(function, cut_off(inputs, end));
-  auto node = make_node<RecomputeNode>(function, inputs, module, std::move(state), leaving_edges(run, end.get(), first_node));
+  auto node = c10::make_intrusive<RecomputeNode>(function, inputs, module, std::move(state), leaving_edges(run, end.get(), first_node));
   node->num_function_outputs = run.outputs.size();
   Tensors results;
   for (size_t i = 0; i < run.outputs.size(); ++i) {

@@ -36,7 +36,6 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/comm/autograd_node.h"
 
 namespace cohort {
 namespace {
@@ -47,6 +46,7 @@ using torch::autograd::edge_list;
 using torch::autograd::Engine;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
+using NodePointer = c10::intrusive_ptr<Node>;
 
 bool is_leaf(Node* node) { return dynamic_cast<AccumulateGrad*>(node) != nullptr; }
 
@@ -168,7 +168,7 @@ struct Deliver : Node {
 
 void deliver(const edge_list& weights, variable_list gradients) {
   if (weights.empty()) return;
-  const auto node = make_node<Deliver>(weights, std::move(gradients));
+  const auto node = c10::make_intrusive<Deliver>(weights, std::move(gradients));
   const at::Tensor start = at::zeros({1}, at::kFloat);
   node->add_input_metadata(start);
   Engine::get_default_engine().execute({Edge(node, 0)}, {start}, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);

@@ -10,7 +10,6 @@
 #include <string>
 
 #include "cohort/base/fail.h"
-#include "cohort/comm/autograd_node.h"
 #include "cohort/models/recompute.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/transformer_block.h"
@@ -344,7 +343,7 @@ TEST_CASE("activations that weights do not need are free after the input part, a
 
 TEST_CASE("nothing is left over from a thousand micro-batches") {
   nn::Linear first(4, 4), second(4, 4);
-  std::vector<WeakNodePointer> nodes;
+  std::vector<c10::weak_intrusive_ptr<torch::autograd::Node>> nodes;
   for (int repeat = 0; repeat < 1000; ++repeat) {
     SplitBackward split;
     const at::Tensor x = torch::ones({2, 4}).requires_grad_();

@@ -1,11 +1,12 @@
 #pragma once
 // What a loss hangs on besides the model's output. Private to session/.
 
+#include <torch/csrc/autograd/edge.h>
+
 #include <map>
 #include <string>
 #include <vector>
 
-#include "cohort/comm/autograd_node.h"
 #include "cohort/parallel/parameters.h"
 
 namespace cohort {
@@ -31,7 +32,7 @@ class LossGraph {
   };
   std::map<const void*, Weight> weights_;
   bool has_output_ = false;
-  std::vector<WeakNodePointer> outputs_;
+  std::vector<c10::weak_intrusive_ptr<torch::autograd::Node>> outputs_;
 };
 
 }  // namespace cohort

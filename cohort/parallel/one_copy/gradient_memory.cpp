@@ -3,8 +3,8 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
-#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/node.h>
 
 #include <algorithm>
 #include <mutex>
