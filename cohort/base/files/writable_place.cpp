@@ -31,7 +31,7 @@ std::string nearest_existing(const std::string& folder) {
 int reason_against(const std::string& place) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(place, ignored)) return exists(place) ? ENOTDIR : ENOENT;
-  std::string probe = place + "/.cohort-XXXXXX";
+  std::string probe = place + "/" + kProbePrefix + "XXXXXX";
   const UniqueDescriptor descriptor(::mkostemp(probe.data(), O_CLOEXEC));
   if (!descriptor) return errno;
   ::unlink(probe.c_str());

@@ -9,6 +9,9 @@
 
 namespace cohort {
 
+/// Of the file that is made for a moment, or left by a process that was killed in it.
+inline constexpr const char* kProbePrefix = ".cohort-";
+
 /// Error(kBadInput) in one line where files can not be made in `folder`, or the folder itself not be made: something that is no folder
 /// stands in its way, no permission, a read-only file system.
 void check_writable_folder(const std::string& folder);

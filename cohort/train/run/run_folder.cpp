@@ -123,7 +123,8 @@ void check_holds_nothing_else(const std::string& path) {
   for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored)) {
     const std::string name = entry.path().filename().string();
     const bool is_left = is_of_a_run(name) && name.find(".tmp.") != std::string::npos;  // By a kill: it goes.
-    if (name != kLockName + 1 && !is_left) names.push_back(name);
+    const bool is_probe = name.starts_with(kProbePrefix);                               // Of another process that starts now.
+    if (name != kLockName + 1 && !is_left && !is_probe) names.push_back(name);
   }
   if (names.empty()) return;
   const size_t count = names.size();
@@ -157,7 +158,7 @@ void clear_run_without_checkpoint(const std::string& path) {
   const auto check_names = [&](const std::string& folder, const auto& is_of_a_run) {
     std::error_code is_missing;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, is_missing))
-      if (const std::string name = entry.path().filename().string(); !is_of_a_run(name))
+      if (const std::string name = entry.path().filename().string(); !is_of_a_run(name) && !name.starts_with(kProbePrefix))
         fail(ErrorCode::kBadInput, name_settings("--run "), path, " holds a run that saved no checkpoint, and ", quote_text(name),
              ", which is not the run's; give another folder");
   };

@@ -91,6 +91,8 @@ TEST_CASE("RunFolder: --resume=auto begins, begins anew what had saved nothing, 
   // Killed earlier still; or a user's own file.
   put(run + "/plan.json.tmp.0123456789abcdef", "half");
   CHECK(outcome_of_auto(run) == "begins");
+  put(run + "/.cohort-vPz6AG", "");  // Of another process that looks whether it may write here.
+  CHECK(outcome_of_auto(run) == "begins");
   put(run + "/config.toml", whole_toml(Config()));
   CHECK(outcome_of_auto(run) == "begins");
   put(run + "/config.toml", "model = \"cnn\"\n");
