@@ -187,14 +187,15 @@ def test_killed_at_random_moments_it_loses_nothing():
             spec = write(folder, text, **values)
             began = time.monotonic()
             run_ok(["study", "run", spec, "--out", folder / "whole", "--workers", 1, "--quiet"])
-            whole_seconds = time.monotonic() - began
-            kills = 0
+            latest, kills = 0.6 * (time.monotonic() - began), 0
             for _ in range(12):
                 if kills == 3:
                     break
+                began = time.monotonic()
                 process = start(["study", "run", spec, "--out", folder / "killed", "--workers", 3, "--quiet"])
                 try:
-                    process.wait(timeout=dice.uniform(0.05, 0.6 * whole_seconds))
+                    process.wait(timeout=dice.uniform(0.02, latest))
+                    latest = min(latest, time.monotonic() - began)
                     if kills == 0:  # Faster than the kill: once more from the start.
                         shutil.rmtree(folder / "killed", ignore_errors=True)
                 except subprocess.TimeoutExpired:

@@ -123,7 +123,8 @@ void check_holds_nothing_else(const std::string& path) {
   for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored)) {
     const std::string name = entry.path().filename().string();
     const bool is_left = is_of_a_run(name) && name.find(".tmp.") != std::string::npos;  // By a kill: it goes.
-    const bool is_probe = name.starts_with(kProbePrefix);                               // Of another process that starts now.
+    // Of another process that starts now.
+    const bool is_probe = name.starts_with(kProbePrefix);
     if (name != kLockName + 1 && !is_left && !is_probe) names.push_back(name);
   }
   if (names.empty()) return;
