@@ -96,8 +96,10 @@ std::optional<Checkpoint> Checkpoint::open_latest(const std::string& folder, std
     return std::nullopt;
   };
   std::optional<Checkpoint> newest;
-  for (const std::string& name : list_checkpoints(folder))
-    if (newest = opened(name)) break;
+  for (const std::string& name : list_checkpoints(folder)) {
+    newest = opened(name);
+    if (newest) break;
+  }
   // A copy that follows links makes folders of pointers: they may be the only whole ones.
   for (const char* const copy : {kLatestName, kBestName}) {
     const std::string path = folder + "/" + copy;
