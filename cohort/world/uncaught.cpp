@@ -74,8 +74,10 @@ bool can_start_threads() {
     const std::lock_guard<std::mutex> lock(held);
     return nullptr;
   };
-  while (reason == 0 && num_started < threads.size())
-    if ((reason = ::pthread_create(&threads[num_started], nullptr, wait, nullptr)) == 0) ++num_started;
+  while (reason == 0 && num_started < threads.size()) {
+    reason = ::pthread_create(&threads[num_started], nullptr, wait, nullptr);
+    if (reason == 0) ++num_started;
+  }
   held.unlock();
   for (size_t i = 0; i < num_started; ++i) ::pthread_join(threads[i], nullptr);
   return reason != EAGAIN;
