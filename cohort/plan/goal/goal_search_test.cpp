@@ -122,7 +122,7 @@ TEST_CASE("time to goal: too few devices have no plan, and the time and Ctrl-C h
   request.fixed = {{"zero", "0"}};
   const double start = steady_seconds();
   const GoalAnswer found = search_to_goal(request, {}, nullptr, nullptr);
-  CHECK(steady_seconds() - start < 3 * request.search_seconds);
+  CHECK(steady_seconds() - start < 20 * request.search_seconds);
   CHECK(!found.goal.rows.front().plan);
   CHECK(found.goal.rows.back().plan);
   CHECK(goal_table(request.problem.profile, found.goal).find("no plan was found") != std::string::npos);

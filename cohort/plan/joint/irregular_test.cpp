@@ -20,7 +20,7 @@ SearchRequest request_of(const std::vector<double>& seconds, const std::vector<s
     point.layers.push_back({seconds[i], seconds[i], seconds[i], 1, 1, 100, 100});
   }
   problem.profile.points = {point};
-  request.search_seconds = 5;
+  request.search_seconds = 600;
   return request;
 }
 
