@@ -88,7 +88,7 @@ std::shared_ptr<LayerGraph> complete(const CompressionSource& source, Compressed
     if (dtype_of_tensor(name, tensor) != dtype || tensor.sizes().vec() != shape)
       fail(ErrorCode::kBadInput, "tensor ", name, " is ", dtype_name(dtype_of_tensor(name, tensor)), " ", shape_text(tensor.sizes().vec()),
            ", and its compressed form needs ", dtype_name(dtype), " ", shape_text(shape));
-    std::memcpy(destination, tensor.data_ptr(), tensor.nbytes());
+    if (tensor.numel() > 0) std::memcpy(destination, tensor.data_ptr(), tensor.nbytes());
     read[name] = tensor;
   });
   parts.tensors = std::move(read);

@@ -138,7 +138,7 @@ void TrainedFile::read(const std::string& name, DType dtype, const std::vector<i
          " has; it was trained by another model");
   if (view) {
     check_form(path_, name, view->dtype, view->shape, dtype, shape);
-    std::memcpy(destination, view->data, static_cast<size_t>(view->num_bytes()));
+    if (view->num_bytes() > 0) std::memcpy(destination, view->data, static_cast<size_t>(view->num_bytes()));
     return;
   }
   check_form(path_, name, checkpoint_->dtype(stored), checkpoint_->shape(stored), dtype, shape);

@@ -19,7 +19,7 @@ at::Tensor read_back(const SparseValues& sparse, const CodedTensor& how) {
     const at::Tensor& tensor = name == "w" ? sparse.values : sparse.mask;
     REQUIRE((tensor.sizes().vec() == shape));
     REQUIRE(dtype == (name == "w" ? DType::kF32 : DType::kU8));
-    std::memcpy(destination, tensor.data_ptr(), tensor.nbytes());
+    if (tensor.numel() > 0) std::memcpy(destination, tensor.data_ptr(), tensor.nbytes());
   });
 }
 
