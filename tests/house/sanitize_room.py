@@ -18,7 +18,12 @@ wanted = sys.argv[3]
 rooms = pathlib.Path(__file__).resolve().parents[2] / "cohort"
 # At -O0 GCC takes half as long for sanitized code as at -O1.
 flags = "-O0 -g1 -fsanitize=address,undefined -fno-omit-frame-pointer"
-target_of_tests = {"cohort_core": "cohort_core_tests", "cohort_torch": "cohort_test_objects"}
+target_of_tests = {"cohort_core": "cohort_core_tests", "cohort_torch": "cohort_test_objects", "cohort_bench": "cohort_test_objects"}
+
+
+def tests_of(target):
+    """(object, path) of the tests of a target; those of the program are compiled with those of the rooms below it."""
+    return [(output, path) for output, paths in units[target_of_tests[target]].items() for path in paths if path.startswith("bench/") == (target == "cohort_bench")]
 
 
 def nearest(path, others):
@@ -37,13 +42,12 @@ for entry in json.loads((build / "compile_commands.json").read_text()):
 
 # Turns: units with the tests of their files. A test goes where the file is whose path begins as its own; a unit without one borrows the nearest.
 turns = []
-for target, tests in target_of_tests.items():
+for target in target_of_tests:
     found = {path: output for output, paths in units[target].items() for path in paths}
     of_unit = collections.defaultdict(list)
-    for output, paths in units[tests].items():
-        for path in paths:
-            of_unit[found[nearest(path, found)]].append((output, path))
-    where = {path: output for output, paths in units[tests].items() for path in paths}
+    for output, path in tests_of(target):
+        of_unit[found[nearest(path, found)]].append((output, path))
+    where = {path: output for output, path in tests_of(target)}
     seconds = limit = 70
     for middle, output in sorted((paths[len(paths) // 2], output) for output, paths in units[target].items()):  # Units of one room beside each other.
         if not of_unit[output]:
@@ -65,9 +69,9 @@ else:
     inside = lambda path: path.startswith(wanted.rstrip("/") + "/")
     target = next((target for target in target_of_tests if any(inside(path) for paths in units[target].values() for path in paths)), None)
     if not target:
-        sys.exit(f"sanitize_room: no room of the libraries is called {wanted}")
+        sys.exit(f"sanitize_room: no room is called {wanted}")
     files = [(output, path) for output, paths in units[target].items() if any(map(inside, paths)) for path in paths]
-    tests = [(output, path) for output, paths in units[target_of_tests[target]].items() for path in paths if inside(path)]
+    tests = [(output, path) for output, path in tests_of(target) if inside(path)]
     said = wanted
 if not tests:
     sys.exit(f"sanitize_room: {said} has no tests")

@@ -59,7 +59,7 @@ std::string parent_folder(const std::string& path);
 
 /// The content of a regular file of at most `max_bytes`. Error(kBadInput) when it is missing, is something else (folder, pipe) or is
 /// larger.
-std::string read_small_file(const std::string& path, size_t max_bytes);
+COHORT_PROGRAM_API std::string read_small_file(const std::string& path, size_t max_bytes);
 /// Error(kBadInput) where `path` is a device, a pipe or a socket, whose place a file written atomically would take.
 void check_replaceable_file(const std::string& path);
 /// Writes a temporary name beside `path`, fsyncs, renames over `path`, fsyncs the folder: a reader sees the old content or the new, whole.

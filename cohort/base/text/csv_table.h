@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/export.h"
+
 namespace cohort {
 
 /// One line of a table. Every refusal is Error(kBadInput) with file, line, column and what was expected.
-class CsvRow {
+class COHORT_PROGRAM_API CsvRow {
  public:
   CsvRow(std::shared_ptr<const std::vector<std::string>> header, std::vector<std::string> fields, std::string where);
 
@@ -35,6 +37,6 @@ class CsvRow {
 
 /// Lines after the header; a byte-order mark and empty lines are passed over. At most 64 MiB. Error(kBadInput) where a line has another
 /// number of fields than the header.
-std::vector<CsvRow> read_csv(const std::string& path);
+COHORT_PROGRAM_API std::vector<CsvRow> read_csv(const std::string& path);
 
 }  // namespace cohort

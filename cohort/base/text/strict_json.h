@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "cohort/base/export.h"
 #include "cohort/base/text/json_fwd.h"
 
 namespace cohort {
@@ -23,6 +24,6 @@ nlohmann::json parse_strict_json(std::string_view text, const StrictJsonLimits& 
 Json parse_strict_ordered_json(std::string_view text, const StrictJsonLimits& limits);
 
 /// As an error shows a string that came from a file: quoted, control characters and bytes above 126 as \xNN, cut after 100 characters.
-std::string quote_text(std::string_view text);
+COHORT_PROGRAM_API std::string quote_text(std::string_view text);
 
 }  // namespace cohort

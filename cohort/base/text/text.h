@@ -34,7 +34,7 @@ inline std::string join(const std::vector<std::string>& parts, std::string_view 
   }
   return out;
 }
-std::string trim(std::string_view text);
+COHORT_PROGRAM_API std::string trim(std::string_view text);
 /// All before the first newline: what to show of an exception of LibTorch, which appends a C++ stack trace.
 std::string first_line(std::string_view text);
 /// The name of `names` nearest to `text` by edit distance where it is near enough to be a slip of the finger, else "".

@@ -7,7 +7,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/plan/public/public_instance.h"
+#include "cohort/plan/search/cohort_instance.h"
 
 namespace cohort {
 namespace {

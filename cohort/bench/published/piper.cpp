@@ -1,0 +1,204 @@
+// Plans for Piper's instances: stages with replicas, a tensor-parallel degree and a variant for each layer, under memory.
+//
+//  1. The file is read (piper_file.cpp); options override its four values.
+//  2. Bounds from the instance alone: "area", the sum of least degree x seconds of the nodes over all devices; "largest layer", a node with
+//     the degree and replicas that are best for it.
+//  3. Is there any plan? If not, bisection over memory finds the least with which there is one, and Error(kInfeasible) names it.
+//  4. Bisection over the time of the slowest stage with the exact test of piper_limit.cpp; a plan that is found lowers the upper end to its
+//     own objective. It ends when the ends meet to 1e-9, proven over all downsets, or at the deadline.
+//  5. Graphs with many downsets are searched over prefixes of a few linear orders first; with more than kMostDownsets over these alone.
+//
+// Cost: some 30 tests. Source: Tarnawski et al. 2021, "Piper: Multidimensional Planner for DNN Parallelization", sections 3 and 4. We
+// differ as piper_limit.cpp says: exact in its class, and with a proof.
+
+#include "cohort/bench/published/piper.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/strict_json.h"
+#include "cohort/bench/published/instance_search.h"
+#include "cohort/bench/published/published_instances.h"
+
+namespace cohort {
+namespace {
+
+constexpr size_t kMostDownsets = 200'000, kFewDownsets = 2000;
+constexpr double kInfinity = std::numeric_limits<double>::infinity(), kClose = 1e-9;
+constexpr int kMostDevices = 100'000, kMostBatch = 10'000'000;
+
+void take_options(PiperInstance& instance, const InstanceOptions& options, const std::string& path) {
+  if (!options.machines.empty()) {
+    double devices = 1;
+    for (const int machines : options.machines) devices *= machines;
+    instance.devices = static_cast<int>(std::clamp(devices, 0.0, 1e9));
+  }
+  instance.devices = options.devices.value_or(instance.devices);
+  instance.batch = options.batch.value_or(instance.batch);
+  instance.memory_bytes = options.memory_bytes.value_or(instance.memory_bytes);
+  if (!options.bytes_per_second.empty()) instance.bytes_per_second = options.bytes_per_second[0];
+  const auto check = [&](const char* what, double value, double least, double most) {
+    if (!(value >= least && value <= most))
+      fail(ErrorCode::kBadInput, quote_text(path), ": expected ", what, " from ", least, " to ", most, ", found ", value);
+  };
+  check("levels of bandwidth", static_cast<double>(options.bytes_per_second.size()), 0, 1);
+  check("devices", instance.devices, 1, kMostDevices);
+  check("micro-batches in a batch", instance.batch, 1, kMostBatch);
+  check("bytes of memory", instance.memory_bytes, 1e-9, 1e30);
+  check("a bandwidth", instance.bytes_per_second, 1e-9, 1e30);
+}
+
+class Planner : InstanceSearch {
+ public:
+  Planner(const std::string& path, const InstanceOptions& options)
+      : InstanceSearch(options.search_seconds), path_(path), instance_(read_piper_instance(path)) {
+    take_options(instance_, options, path);
+    find_bound();
+  }
+
+  InstanceAnswer solve() {
+    const Downsets all = all_downsets(instance_.dag, kMostDownsets);
+    if (all.size() == 0 || all.size() > kFewDownsets) search(linear_downsets(instance_.dag, output_bytes()));
+    if (all.size() > 0) search(all);
+    if (answer_.plan.empty()) refuse(all);
+    return finish();
+  }
+
+ private:
+  std::vector<double> output_bytes() const {
+    std::vector<double> bytes;
+    for (const PiperNode& node : instance_.nodes)
+      bytes.push_back(node.out_bytes.empty() ? 0 : *std::max_element(node.out_bytes.begin(), node.out_bytes.end()));
+    return bytes;
+  }
+
+  template <typename Use>
+  void for_each_variant(const PiperNode& node, const Use& use) const {
+    for (size_t i = 0; i < node.variants.size(); ++i)
+      for (const PiperVariant& variant : node.variants[i])
+        if (instance_.degrees[i] <= instance_.devices) use(variant, instance_.degrees[i]);
+  }
+
+  double area_seconds(const PiperNode& node) const {
+    double least = kInfinity;
+    for_each_variant(node, [&](const PiperVariant& variant, int degree) { least = std::min(least, degree * variant.seconds); });
+    return least;
+  }
+
+  /// Of a stage that holds the node, with the replicas that are best for it, one or as many as there can be.
+  double least_seconds(const PiperNode& node) const {
+    double least = kInfinity;
+    for_each_variant(node, [&](const PiperVariant& variant, int degree) {
+      const double most = std::min(instance_.devices / degree, instance_.batch);
+      const double exchange = 4 * variant.parameter_bytes / instance_.batch / instance_.bytes_per_second;
+      least = std::min({least, variant.seconds, (variant.seconds + (most - 1) * exchange) / most});
+    });
+    return least;
+  }
+
+  void find_bound() {
+    double area = 0, largest = 0;
+    for (const PiperNode& node : instance_.nodes) {
+      area_.push_back(area_seconds(node));
+      area += area_.back();
+      largest = std::max(largest, least_seconds(node));
+    }
+    take_bound(area / instance_.devices, "area");
+    take_bound(largest, "largest layer");
+  }
+
+  void take_plan(const Downsets& sets, const std::vector<PiperStage>& stages) {
+    answer_.objective = 0;
+    Json list = Json::array();
+    for (const PiperStage& stage : stages) {
+      answer_.objective = std::max(answer_.objective, stage.seconds);
+      list.push_back(stage_json(sets, stage));
+    }
+    answer_.plan = {{"devices", instance_.devices},
+                    {"memory", instance_.memory_bytes},
+                    {"bandwidth", instance_.bytes_per_second},
+                    {"batch", instance_.batch},
+                    {"stages", std::move(list)}};
+  }
+
+  Json stage_json(const Downsets& sets, const PiperStage& stage) const {
+    Json ids = Json::array(), variants = Json::object();
+    const std::vector<int> nodes = sets.between(stage.begin, stage.end);
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const PiperNode& node = instance_.nodes[nodes[i]];
+      ids.push_back(node.id);
+      variants[std::to_string(node.id)] = node.variants[stage.degree][stage.variant[i]].id;
+    }
+    return {{"nodes", ids},
+            {"dataParallelDegree", stage.replicas},
+            {"tensorParallelDegree", instance_.degrees[stage.degree]},
+            {"TMPCids", variants}};
+  }
+
+  /// A plan below the limit is taken.
+  PiperVerdict test(const Downsets& sets, const std::vector<double>& area, double limit) {
+    const PiperLimitResult result = search_piper_limit(instance_, sets, area, limit, deadline());
+    if (result.verdict == PiperVerdict::kPlan) take_plan(sets, result.stages);
+    return result.verdict;
+  }
+
+  void search(const Downsets& sets) {
+    const std::vector<double> area = sets.sums(area_);
+    bool again = !answer_.plan.empty();  // A plan of linear orders is often the best: ask that first.
+    if (!again && test(sets, area, kInfinity) != PiperVerdict::kPlan) return;
+    double low = answer_.lower_bound;
+    while (answer_.objective > low * (1 + kClose) && has_time()) {
+      const double limit = again     ? answer_.objective * (1 - kClose / 2)
+                           : low > 0 ? std::sqrt(low) * std::sqrt(answer_.objective)
+                                     : answer_.objective / 16;
+      again = false;
+      const PiperVerdict verdict = test(sets, area, limit);
+      if (verdict == PiperVerdict::kPlan) continue;
+      low = limit;
+      if (verdict == PiperVerdict::kNotKnown) proven_ = false;
+      if (proven_ && sets.complete()) take_bound(limit, "exhaustive search");
+    }
+  }
+
+  [[noreturn]] void refuse(const Downsets& all) {
+    const bool complete = all.size() > 0;
+    const Downsets sets = complete ? all : linear_downsets(instance_.dag, output_bytes());
+    if (!has_time()) fail(ErrorCode::kInfeasible, quote_text(path_), ": no time left to find a plan; search for longer");
+    const double given = instance_.memory_bytes, enough = least_memory_bytes(sets);
+    fail(ErrorCode::kInfeasible, quote_text(path_), ": no plan fits into ", static_cast<int64_t>(std::min(given, 9e18)),
+         " bytes of memory on ", instance_.devices, " devices", complete ? "" : " (over the orders tried)", "; with ",
+         static_cast<int64_t>(std::min(enough, 9e18)), " bytes a device there is one");
+  }
+
+  /// One stage on one device always fits into what its layers take.
+  double least_memory_bytes(const Downsets& sets) {
+    const std::vector<double> area = sets.sums(area_);
+    double low = std::floor(instance_.memory_bytes), high = 0;
+    for (const PiperNode& node : instance_.nodes) {
+      double least = kInfinity;
+      for (const PiperVariant& variant : node.variants[0]) least = std::min(least, variant.bytes_per_micro_batch + variant.fixed_bytes);
+      high += least;
+    }
+    high = std::ceil(high);
+    while (high - low > std::max(1.0, high * 1e-12) && has_time()) {
+      instance_.memory_bytes = std::floor((low + high) / 2);
+      const PiperVerdict verdict = search_piper_limit(instance_, sets, area, kInfinity, deadline()).verdict;
+      (verdict == PiperVerdict::kPlan ? high : low) = instance_.memory_bytes;
+    }
+    return high;
+  }
+
+  std::string path_;
+  PiperInstance instance_;
+  std::vector<double> area_;
+  bool proven_ = true;  // No test was cut short.
+};
+
+}  // namespace
+
+InstanceAnswer solve_piper(const std::string& path, const InstanceOptions& options) { return Planner(path, options).solve(); }
+
+}  // namespace cohort
