@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cohort/comm/compute_threads.h"
+#include "cohort/testing/threads.h"  // All unit tests with LibTorch link this file, so all begin with one thread, which a fork() needs.
 
 namespace cohort {
 

@@ -48,7 +48,7 @@ Cluster cores(int num_hosts, int per_host, double bytes_per_second, int64_t memo
   return out;
 }
 
-/// Degrees are given, so that the pieces of a batch divide it.
+/// Degrees are given, so that the pieces of a batch divide it; micro-batches too where a search would be long under a sanitizer.
 SearchRequest chain_on(const Cluster& cluster, const std::map<std::string, std::string>& fixed) {
   SearchRequest request;
   request.problem.profile = read_model_profile(repository_file("examples/profiles/chain.json"));
@@ -83,7 +83,8 @@ void check_text(const std::string& name, const std::string& text) {
 TEST_CASE("explain: the tables of tests/plans/") {
   check_text("chain_two_replicas", text_of(chain_on(cores(1, 2, 2e9, 4096 * kMiB), {{"dp", "2"}})));
   check_text("chain_pipeline", text_of(chain_on(cores(1, 2, 2e9, 4096 * kMiB), {{"pp", "2"}, {"dp", "1"}})));
-  check_text("chain_pipeline_between_hosts", text_of(chain_on(cores(4, 1, 1.25e8, 4096 * kMiB), {{"pp", "2"}, {"dp", "2"}})));
+  check_text("chain_pipeline_between_hosts",
+             text_of(chain_on(cores(4, 1, 1.25e8, 4096 * kMiB), {{"pp", "2"}, {"dp", "2"}, {"microbatches", "8"}})));
 }
 
 TEST_CASE("explain: reasons name the bound, where time and memory go, and each of the next plans once") {
@@ -121,7 +122,7 @@ TEST_CASE("explain: a plan ties within the noise of measurements or its interval
 }
 
 TEST_CASE("explain: more bandwidth, memory or devices is never said to be worse, less never to be better") {
-  const SearchRequest request = chain_on(cores(2, 2, 1e7, 60 * kMiB), {{"pp", "4"}, {"dp", "1"}});
+  const SearchRequest request = chain_on(cores(2, 2, 1e7, 70 * kMiB), {{"pp", "4"}, {"dp", "1"}, {"microbatches", "8"}});
   const PlanAnswer answer = search_plan(request, {}, nullptr);
   const std::vector<WhatIf> changes = what_if(request, answer, 5, nullptr);
   REQUIRE(changes.size() == 7);
@@ -181,9 +182,10 @@ TEST_CASE("explain: a plain cut keeps one worker busy at a time, a pipeline seve
 }
 
 TEST_CASE("plan: its JSON has a layout that reads back, and every rank once") {
-  for (const auto& fixed : {std::map<std::string, std::string>{{"dp", "2"}, {"pp", "2"}}, {{"dp", "4"}}, {{"pp", "4"}, {"dp", "1"}}}) {
+  for (const auto& fixed : {std::map<std::string, std::string>{{"dp", "2"}, {"pp", "2"}, {"microbatches", "8"}},
+                            {{"dp", "4"}},
+                            {{"pp", "4"}, {"dp", "1"}, {"microbatches", "8"}}}) {
     Plan plan{.request = chain_on(cores(2, 2, 1.25e8, 4096 * kMiB), fixed)};
-    plan.request.search_seconds = 5;  // Any plan will do.
     plan.answer = search_plan(plan.request, {}, nullptr);
     plan.reasons = reasons_of(plan.request, plan.answer);
     const Json json = to_json(plan);
