@@ -73,27 +73,6 @@ std::vector<Refusal> refusals_of_served() {
          return if_asked(is_in_order(parse_sync(s.layout.sync)) && s.layout.compress != "none" && !drops_most(s),
                          concat(sync_of(s), " with compress=", s.layout.compress));
        }},
-      {"`sync=stale:0:overlap`",
-       "a step's shares are all computed on the weights that it began with, so none can travel before: use stale:1",
-       [](const Situation& s) {
-         const SyncMode sync = parse_sync(s.layout.sync);
-         return if_asked(sync.overlaps && is_in_order(sync), sync_of(s));
-       }},
-      {"`sync=async:overlap` and `stale:K:overlap` where all workers share rank 0's memory, or with `--virtual`",
-       "nothing travels there: leave overlap out, or let workers come from other hosts (a launcher on several hosts, --listen)",
-       [](const Situation& s) {
-         const bool travels = !is_virtual(s) && (!s.one_host || !s.config.listen.empty());
-         return if_asked(parse_sync(s.layout.sync).overlaps && !travels,
-                         concat(sync_of(s), is_virtual(s) ? name_settings(" with --virtual") : " on one host"));
-       }},
-      {"`sync=async:overlap` and `stale:K:overlap` with `compress` and `--remedy drop`",
-       "a push that was dropped is learnt of when the next one is made already, and what compression left out of it could not be taken "
-       "back: "
-       "use one of the two",
-       [](const Situation& s) {
-         return if_asked(parse_sync(s.layout.sync).overlaps && s.layout.compress != "none" && s.config.remedy.starts_with("drop"),
-                         concat(sync_of(s), " with compress=", s.layout.compress, name_settings(" and --remedy "), s.config.remedy));
-       }},
       {"`sync=queue`, and `local` and `diloco` with a quorum, with `compress`",
        "whole models travel, and all that are trained on from one would have its errors: use sync=async, or sync=local:H or diloco:H "
        "without a quorum",
@@ -242,27 +221,6 @@ std::vector<Refusal> refusals_of_teacher() {
   };
 }
 
-std::vector<Refusal> refusals_of_several_servers() {
-  return {
-      {"`sync=async:servers=S` and `stale:K:servers=S` with fewer ranks than S",
-       "each server is a thread of a rank of its own: use as many ranks as servers or more, or fewer servers",
-       [](const Situation& s) {
-         const int servers = parse_sync(s.layout.sync).servers;
-         return if_asked(!is_virtual(s) && servers > 1 && servers > s.num_ranks,
-                         concat(sync_of(s), " with ", s.num_ranks, s.num_ranks == 1 ? " rank" : " ranks"));
-       }},
-      {"`sync=async:servers=S` and `stale:K:servers=S` with `--clip-norm` and `--remedy compensate`",
-       "the remedy changes a gradient where it is applied, and no server has the norm of all of it: use one server, another remedy, or no "
-       "clipping",
-       [](const Situation& s) {
-         const bool changes = s.config.remedy.starts_with("compensate") && s.config.clip_norm > 0;
-         return if_asked(
-             parse_sync(s.layout.sync).servers > 1 && changes,
-             concat(sync_of(s), name_settings(" with --clip-norm "), s.config.clip_norm, name_settings(" and --remedy "), s.config.remedy));
-       }},
-  };
-}
-
 std::vector<Refusal> refusals_of_local_steps() {
   return {
       {"`sync=local` and `diloco` with `zero` 1 to 3",
@@ -334,7 +292,7 @@ const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> kTable = [] {
     std::vector<Refusal> all = refusals_of_served();
     for (const auto& more : {refusals_of_all(), refusals_of_local_steps(), refusals_of_pruning(), refusals_of_rounding(),
-                             refusals_of_teacher(), refusals_of_several_servers(), refusals_of_growing_batches()})
+                             refusals_of_teacher(), refusals_of_growing_batches()})
       all.insert(all.end(), more.begin(), more.end());
     return all;
   }();

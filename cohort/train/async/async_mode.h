@@ -25,7 +25,6 @@
 #include "cohort/data/tickets.h"
 #include "cohort/parallel/flat_piece.h"
 #include "cohort/parallel/parameters.h"
-#include "cohort/train/async/server_parts.h"
 
 namespace cohort {
 
@@ -40,11 +39,9 @@ struct TicketResult {
 struct Work {
   Ticket ticket;
   int worker = 0;            ///< For modes that do the workers' half too.
-  int64_t order = 0;         ///< Which one it is of all that were handed out, where several servers have to agree on it.
   int64_t base_version = 0;  ///< Pushes applied when it was served,
   int64_t base_samples = 0;  ///< and samples of them.
   double loss = 0;
-  double squares = -1;              ///< HandedOver::squares.
   std::vector<at::Tensor> tensors;  ///< What it hands over, in the mode's order; some may be undefined.
 };
 
@@ -107,7 +104,6 @@ class AsyncMode : public AsyncModel {
 struct HandedOver {
   double loss = 0;
   std::vector<at::Tensor> tensors;  ///< As empty_handed_over() has them.
-  double squares = -1;              ///< Of all gradients: the sum of their squares, for servers that each see a part; -1: not asked for.
 };
 
 /// A worker's half of a mode whose model another process has. One thread.
@@ -137,8 +133,7 @@ struct AppliedPush {
 
 /// What modes are made for.
 struct ServedModel {
-  /// `part`: only what that server has; buffers are server 0's.
-  explicit ServedModel(const torch::nn::Module& module, const ServerPart& part = {});
+  explicit ServedModel(const torch::nn::Module& module);
   std::vector<NamedTensor> trained, buffers;
   std::vector<at::Tensor> weights;  ///< Flat aliases of the trained parameters.
   int64_t num_bytes = 0;            ///< Of trained parameters and buffers,

@@ -9,7 +9,6 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "cohort/base/fail.h"
@@ -35,7 +34,7 @@ std::vector<at::Tensor> empty_push(const ServedModel& model, const PushCode* cod
 
 GradientServer::GradientServer(const torch::nn::Module& module, const GradientServerOptions& options)
     : options_(options),
-      model_(module, options.part),
+      model_(module),
       code_(PushCode::of(options.compress, model_.trained, options.remedy.name == "drop")),
       optimizer_(options.rule, model_.trained),
       remedy_(make_remedy(options.remedy)),
@@ -103,8 +102,7 @@ PushOutcome GradientServer::push(Work& work, const StepNumbers& numbers) {
   if (remedy_) remedy_->correct(push);
   outcome.gradient_norm = optimizer_.apply({.weight = push.weight,
                                             .learning_rate = numbers.learning_rate * (remedy_ ? remedy_->rate_factor(push) : 1),
-                                            .clip_norm = numbers.clip_norm,
-                                            .squares = work.squares},
+                                            .clip_norm = numbers.clip_norm},
                                            model_.weights, gradients);
   merge_buffers(work, part(num_trained, num_buffers));
   ++version_;
@@ -198,20 +196,15 @@ std::vector<at::Tensor> GradientServer::empty_work() const {
   return tensors;
 }
 
-GradientWorker::GradientWorker(const torch::nn::Module& module, const std::string& compress, bool may_drop, bool tells_norm)
-    : model_(module), pulled_(model_.tensors()), code_(PushCode::of(compress, model_.trained, may_drop)), tells_norm_(tells_norm) {
+GradientWorker::GradientWorker(const torch::nn::Module& module, const std::string& compress, bool may_drop)
+    : model_(module), pulled_(model_.tensors()), code_(PushCode::of(compress, model_.trained, may_drop)) {
   begin_anew();
 }
 
 std::vector<at::Tensor> GradientWorker::empty_handed_over() const { return empty_push(model_, code_.get()); }
 
-HandedOver GradientWorker::hand_over(const Ticket& ticket, TicketResult result, const StepNumbers& /*numbers*/) {
+HandedOver GradientWorker::hand_over(const Ticket& /*ticket*/, TicketResult result, const StepNumbers& /*numbers*/) {
   HandedOver out{.loss = result.loss, .tensors = code_ ? code_->encode(result.gradients, residual_) : std::move(result.gradients)};
-  // Of what the servers will see: the codes', where there are any.
-  if (tells_norm_) out.squares = sum_of_squares(code_ ? code_->decode(out.tensors, decoded_) : out.tensors);
-  if (tells_norm_ && !std::isfinite(out.squares))
-    fail(ErrorCode::kFailed, "the gradient of share ", ticket.share, " of step ", ticket.step + 1,
-         name_settings(" is not finite; use a smaller --lr"));
   out.tensors.insert(out.tensors.end(), result.buffers.begin(), result.buffers.end());
   return out;
 }

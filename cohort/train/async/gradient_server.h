@@ -17,7 +17,6 @@ struct GradientServerOptions {
   Remedy remedy;
   int64_t global_batch = 1;       ///< Samples of a step, in which lateness is counted.
   std::string compress = "none";  ///< Of pushes: push_code.h.
-  ServerPart part;                ///< Of the model, that it serves.
 };
 
 /// One thread. The weights of `module` are the model: whole between any two calls, but for those from pull() to worked().
@@ -70,8 +69,7 @@ class GradientServer : public AsyncMode {
 /// Of a worker that hands over gradients, and buffers as forward left them. `module` must outlive it.
 class GradientWorker : public WorkerSide {
  public:
-  /// `tells_norm`: for servers that each see a part of the gradient and clip it by the whole one's norm.
-  GradientWorker(const torch::nn::Module& module, const std::string& compress, bool may_drop, bool tells_norm = false);
+  GradientWorker(const torch::nn::Module& module, const std::string& compress, bool may_drop);
   const std::vector<at::Tensor>& pulled() const override { return pulled_; }
   std::vector<at::Tensor> empty_handed_over() const override;
   HandedOver hand_over(const Ticket& ticket, TicketResult result, const StepNumbers& numbers) override;
@@ -82,9 +80,7 @@ class GradientWorker : public WorkerSide {
   ServedModel model_;
   std::vector<at::Tensor> pulled_;
   std::unique_ptr<const PushCode> code_;
-  std::vector<at::Tensor> decoded_;
   PushResidual residual_;
-  bool tells_norm_;
 };
 
 }  // namespace cohort

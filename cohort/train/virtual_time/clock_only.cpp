@@ -91,8 +91,7 @@ SyncPace pace_of_workers(const SyncMode& mode, const SyncConditions& conditions,
                                 return conditions.clock.compute_seconds * static_cast<double>(ticket.num_samples()) / full_ticket +
                                        conditions.ticket_seconds;
                               },
-                          .most_ahead = mode.kind == SyncKind::kStale ? mode.number : -1,
-                          .num_servers = mode.servers});
+                          .most_ahead = mode.kind == SyncKind::kStale ? mode.number : -1});
   workers.begin();
   while (!tickets.all_finished()) workers.act();
   const AsyncRecord record = accounts.record();
