@@ -20,7 +20,6 @@ std::string sync_of(const Situation& s) { return "--layout: " + sync_key(s); }
 
 bool is_virtual(const Situation& s) { return !s.config.virtual_time.empty(); }
 bool is_served(const Situation& s) { return is_served(s.config, s.layout); }
-bool is_hogwild(const Situation& s) { return parse_sync(s.layout.sync).kind == SyncKind::kHogwild; }
 bool pushes_gradients(const Situation& s) { return has_late_gradients(parse_sync(s.layout.sync)); }
 /// Compressions that leave out most of what they are given.
 bool drops_most(const Situation& s) { return s.layout.compress.starts_with("topk") || s.layout.compress.starts_with("powersgd"); }
@@ -53,7 +52,7 @@ std::string setting(bool asked, const char* option, const std::string& value, co
 
 std::vector<Refusal> refusals_of_served() {
   return {
-      {"`sync=async`, `stale`, `queue`, `hogwild` and a quorum with `pp`, `tp` or `zero`",
+      {"`sync=async`, `stale`, `queue` and a quorum with `pp`, `tp` or `zero`",
        "each of their workers has a whole model: use dp alone, or sync=local:H, whose workers may be pipelines or tensor-parallel groups",
        [](const Situation& s) {
          const bool divides = s.layout.is_model_parallel() || s.layout.zero > 0;
@@ -81,24 +80,9 @@ std::vector<Refusal> refusals_of_served() {
          const bool moves_models = sync.kind == SyncKind::kQueue || sync.quorum > 0;
          return if_asked(moves_models && s.layout.compress != "none", concat(sync_of(s), " with compress=", s.layout.compress));
        }},
-      {"`sync=hogwild` with `compress`", "nothing travels, for the weights are where every worker writes them: leave it out",
-       [](const Situation& s) {
-         return if_asked(is_hogwild(s) && s.layout.compress != "none", concat(sync_of(s), " with compress=", s.layout.compress));
-       }},
-      {"`sync=hogwild` with another `--optimizer` than `sgd`",
-       "each worker would have a part of its state: use --optimizer sgd, or sync=async, whose server has it",
-       [](const Situation& s) {
-         return setting(is_hogwild(s) && s.config.optimizer != "sgd", "optimizer", s.config.optimizer, sync_key(s));
-       }},
-      {"`sync=hogwild` on several hosts", "its workers write into one memory: start them on one host, or use sync=async",
-       [](const Situation& s) { return if_asked(is_hogwild(s) && !s.one_host, sync_of(s) + " on several hosts"); }},
-      {"`sync=hogwild` with `--virtual`",
-       "one process that makes its workers up applies one update after the other: use sync=async under it, or real workers",
-       [](const Situation& s) { return if_asked(is_hogwild(s) && is_virtual(s), sync_key(s) + name_settings(" with --virtual")); }},
-      {"`sync=async`, `stale`, `queue`, `hogwild` and a quorum with `--shares`",
-       "a faster worker takes more tickets by itself: leave it out",
+      {"`sync=async`, `stale`, `queue` and a quorum with `--shares`", "a faster worker takes more tickets by itself: leave it out",
        [](const Situation& s) { return setting(is_served(s) && shares_of(s) != "equal", "shares", shares_of(s), sync_key(s)); }},
-      {"`sync=async`, `stale`, `queue`, `hogwild` and a quorum with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm` or "
+      {"`sync=async`, `stale`, `queue` and a quorum with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm` or "
        "`--noise-scale`",
        "leave it out, or use sync=step",
        [](const Situation& s) {
@@ -206,13 +190,13 @@ std::vector<Refusal> refusals_of_teacher() {
          const std::string with = s.layout.is_model_parallel() ? axes_of(s.layout) : s.layout.recompute != "none" ? "recompute" : "";
          return setting(has_hints(s) && !with.empty(), "hint", s.config.hint, with);
        }},
-      {"`--hint` with `sync=async`, `stale`, `queue`, `hogwild`, a quorum or `--virtual`",
+      {"`--hint` with `sync=async`, `stale`, `queue`, a quorum or `--virtual`",
        "their workers learn from kept scores: use sync=step, local:H or diloco:H",
        [](const Situation& s) {
          return setting(has_hints(s) && (is_served(s) || is_virtual(s)), "hint", s.config.hint,
                         is_virtual(s) ? name_settings("--virtual") : sync_key(s));
        }},
-      {"`--teacher-answers beside` with `sync=async`, `stale`, `queue`, `hogwild`, a quorum or `--virtual`",
+      {"`--teacher-answers beside` with `sync=async`, `stale`, `queue`, a quorum or `--virtual`",
        "who takes a share of a step is only known when it is taken: use cached, or live",
        [](const Situation& s) {
          return setting(s.config.teacher_answers == "beside" && (is_served(s) || is_virtual(s)), "teacher-answers", "beside",
@@ -277,7 +261,7 @@ bool batch_grows(const Situation& s) { return !s.config.batch_schedule.empty(); 
 
 std::vector<Refusal> refusals_of_growing_batches() {
   return {
-      {"`--batch-schedule` with `sync=async`, `stale`, `queue`, `hogwild`, a quorum or `--virtual`",
+      {"`--batch-schedule` with `sync=async`, `stale`, `queue`, a quorum or `--virtual`",
        "how late a push may be is counted in batches of one size: use sync=step, local:H or diloco:H, or --schedule-lr linear",
        [](const Situation& s) {
          return setting(batch_grows(s) && (is_served(s) || is_virtual(s)), "batch-schedule", s.config.batch_schedule,

@@ -16,8 +16,11 @@ struct Named {
   SyncKind kind;
   int64_t least;  // Of the number after the colon; -1: there is none.
 };
-constexpr Named kModes[] = {{"step", SyncKind::kStep, -1},  {"async", SyncKind::kAsync, -1},  {"stale", SyncKind::kStale, 0},
-                            {"local", SyncKind::kLocal, 1}, {"diloco", SyncKind::kDiloco, 1}, {"hogwild", SyncKind::kHogwild, -1}};
+constexpr Named kModes[] = {{"step", SyncKind::kStep, -1},
+                            {"async", SyncKind::kAsync, -1},
+                            {"stale", SyncKind::kStale, 0},
+                            {"local", SyncKind::kLocal, 1},
+                            {"diloco", SyncKind::kDiloco, 1}};
 constexpr int64_t kMostFragments = 1 << 16, kMostQuorum = 1 << 20;
 constexpr double kMostGraceSeconds = 86400;
 
@@ -82,7 +85,7 @@ SyncMode parse_sync(const std::string& text) {
   }
   fail(ErrorCode::kBadInput, name_settings("--layout: sync="), text,
        " is none of: step async stale:K local:H local:H:F local:H:quorum=Q[:grace=SECONDS] diloco:H diloco:H:F "
-       "diloco:H:quorum=Q[:grace=SECONDS] queue queue:newest queue:replace queue:newest:replace hogwild (K from 0, H and Q from 1, F from "
+       "diloco:H:quorum=Q[:grace=SECONDS] queue queue:newest queue:replace queue:newest:replace (K from 0, H and Q from 1, F from "
        "1 to H)");
 }
 
@@ -101,9 +104,7 @@ bool has_late_gradients(const SyncMode& mode) { return mode.kind == SyncKind::kA
 
 bool is_in_order(const SyncMode& mode) { return mode.kind == SyncKind::kStale && mode.number == 0; }
 
-bool has_server(const SyncMode& mode) {
-  return has_late_gradients(mode) || mode.kind == SyncKind::kQueue || mode.kind == SyncKind::kHogwild || mode.quorum > 0;
-}
+bool has_server(const SyncMode& mode) { return has_late_gradients(mode) || mode.kind == SyncKind::kQueue || mode.quorum > 0; }
 
 bool is_local(const SyncMode& mode) { return has_rounds(mode.kind) && mode.quorum == 0; }
 

@@ -7,13 +7,12 @@
 namespace cohort {
 
 enum class SyncKind {
-  kStep,     ///< All agree after every step.
-  kAsync,    ///< Each pushes its gradient to a server when it has one, and takes the newest weights.
-  kStale,    ///< The same, nobody more than `number` steps ahead of the slowest.
-  kLocal,    ///< Weights are averaged every `number` steps.
-  kDiloco,   ///< The same with an outer optimizer on the averaged change.
-  kQueue,    ///< Trained models queue up; a free worker takes one and trains it on.
-  kHogwild,  ///< Workers of one host write into one copy of the weights, without a lock.
+  kStep,    ///< All agree after every step.
+  kAsync,   ///< Each pushes its gradient to a server when it has one, and takes the newest weights.
+  kStale,   ///< The same, nobody more than `number` steps ahead of the slowest.
+  kLocal,   ///< Weights are averaged every `number` steps.
+  kDiloco,  ///< The same with an outer optimizer on the averaged change.
+  kQueue,   ///< Trained models queue up; a free worker takes one and trains it on.
 };
 
 struct SyncMode {
@@ -27,7 +26,7 @@ struct SyncMode {
   bool operator==(const SyncMode&) const = default;
 };
 
-/// step, async, stale:K, queue[:newest][:replace], hogwild, and local and diloco as :H[:F] or :H:quorum=Q[:grace=SECONDS].
+/// step, async, stale:K, queue[:newest][:replace], and local and diloco as :H[:F] or :H:quorum=Q[:grace=SECONDS].
 /// Error(kBadInput) for anything else.
 SyncMode parse_sync(const std::string& text);
 std::string to_text(const SyncMode& mode);
@@ -35,7 +34,7 @@ std::string to_text(const SyncMode& mode);
 bool has_late_gradients(const SyncMode& mode);
 /// stale:0: pushes of a step are applied together, in the order of their shares.
 bool is_in_order(const SyncMode& mode);
-/// Those, queue, hogwild, and local and diloco with a quorum: workers talk to the one that serves, and to nobody else.
+/// Those, queue, and local and diloco with a quorum: workers talk to the one that serves, and to nobody else.
 bool has_server(const SyncMode& mode);
 /// local and diloco without a quorum: a worker trains by itself, and exchanges with all others after every step whose number (from 1) is a
 /// multiple of H.

@@ -11,7 +11,7 @@ using namespace cohort;
 TEST_CASE("sync: every mode is read and written back") {
   for (const std::string text :
        {"step", "async", "stale:0", "stale:3", "local:1", "diloco:500", "local:4:2", "diloco:8:8", "local:8:quorum=3",
-        "diloco:8:quorum=2:grace=0.5", "queue", "queue:newest", "queue:replace", "queue:newest:replace", "hogwild"})
+        "diloco:8:quorum=2:grace=0.5", "queue", "queue:newest", "queue:replace", "queue:newest:replace"})
     CHECK(to_text(parse_sync(text)) == text);
   CHECK(parse_sync("stale:3") == SyncMode{.kind = SyncKind::kStale, .number = 3});
   CHECK(parse_sync("diloco:8:4") == SyncMode{.kind = SyncKind::kDiloco, .number = 8, .fragments = 4});
@@ -29,8 +29,6 @@ TEST_CASE("sync: every mode is read and written back") {
   CHECK(!parse_sync("queue:newest").replaces);
   CHECK(has_server(parse_sync("queue:replace")));
   CHECK(!has_late_gradients(parse_sync("queue")));
-  CHECK(has_server(parse_sync("hogwild")));
-  CHECK(!has_late_gradients(parse_sync("hogwild")));
   CHECK(steps_between_exchanges(parse_sync("diloco:500")) == 500);
   CHECK(steps_between_exchanges(parse_sync("stale:3")) == 1);
   CHECK(is_local(parse_sync("local:1")));
@@ -70,7 +68,7 @@ TEST_CASE("sync: anything else is refused in one line") {
                                  "async:1",
                                  "step:1",
                                  "queue:2",
-                                 "hogwild:1",
+                                 "hogwild",
                                  "async:overlap",
                                  "stale:2:overlap",
                                  "queue:",

@@ -130,10 +130,6 @@ def test_kills_with_queue():
     kill_served("queue")
 
 
-def test_kills_with_hogwild():
-    kill_served("hogwild", "--optimizer", "sgd")
-
-
 def test_kills_with_local_steps():
     kill_local("local:4")
 

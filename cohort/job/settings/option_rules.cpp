@@ -123,7 +123,6 @@ std::string weights_now(const Situation& s) {
 }
 bool is_virtual(const Situation& s) { return !s.config.virtual_time.empty(); }
 bool is_served(const Situation& s) { return is_served(s.config, s.layout); }
-bool may_be_joined(const Situation& s) { return is_served(s) && parse_sync(s.layout.sync).kind != SyncKind::kHogwild; }
 bool has_collectives(const Situation& s) { return has_ranks(s) && !is_served(s); }
 std::string no_collectives(const Situation& s) {
   return is_served(s) ? concat("with sync=", s.layout.sync, " ranks send messages to rank 0") : one_process(s);
@@ -203,8 +202,8 @@ std::vector<OptionRule> make_option_rules() {
       always("plugin"),
       always("workers"),
       always("layout"),
-      {"backend", "\"auto\"", "on two ranks or more, but for sync=async, stale:K, queue, hogwild and a quorum", has_collectives,
-       no_collectives, "use --layout sync=step, local:H or diloco:H on two ranks or more"},
+      {"backend", "\"auto\"", "on two ranks or more, but for sync=async, stale:K, queue and a quorum", has_collectives, no_collectives,
+       "use --layout sync=step, local:H or diloco:H on two ranks or more"},
       {"weights", "\"auto\"",
        "where two ranks or more of a host have the same part of the model: dp=2 or more, zero=0, sync=step, "
        "compress=none, --backend auto or shm",
@@ -218,7 +217,7 @@ std::vector<OptionRule> make_option_rules() {
        remedy_acts, remedy_now,
        "use --layout sync=async, for lookahead with --optimizer momentum (or nesterov); for heloco --layout sync=diloco:H:quorum=Q"},
       always("virtual"),
-      {"listen", "\"\"", "with sync=async, stale:K, queue and a quorum on real workers", may_be_joined,
+      {"listen", "\"\"", "with sync=async, stale:K, queue and a quorum on real workers", is_served,
        [](const Situation& s) { return is_virtual(s) ? std::string("--virtual makes its workers up") : sync_now(s); },
        "use --layout sync=async, stale:K or queue without --virtual"},
       always("sync-batch-norm"),

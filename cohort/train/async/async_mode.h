@@ -110,9 +110,6 @@ struct HandedOver {
 class WorkerSide {
  public:
   virtual ~WorkerSide() = default;
-  /// Where the server's weights are, as share_weights() has it; "" for a mode that does not share them. Before anything else, and again
-  /// with each connection.
-  virtual void share(const std::string& /*address*/) {}
   /// Memory for what served() sends: the module's own where it has it.
   virtual const std::vector<at::Tensor>& pulled() const = 0;
   /// As AsyncMode's.

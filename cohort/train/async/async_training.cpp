@@ -17,7 +17,6 @@
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/train/async/gradient_server.h"
-#include "cohort/train/async/hogwild.h"
 #include "cohort/train/async/model_queue.h"
 #include "cohort/world/stop.h"
 
@@ -40,7 +39,6 @@ std::unique_ptr<AsyncMode> make_async_mode(const torch::nn::Module& model, const
                                                                  .capacity = num_workers,
                                                                  .newest = sync.newest,
                                                                  .replaces = sync.replaces});
-  if (sync.kind == SyncKind::kHogwild) return std::make_unique<HogwildServer>(model, run.config.global_batch);
   return std::make_unique<GradientServer>(model, GradientServerOptions{.rule = run.job.rule,
                                                                        .remedy = parse_remedy(run.config.remedy),
                                                                        .global_batch = run.config.global_batch,
@@ -100,7 +98,6 @@ std::unique_ptr<WorkerSide> make_worker_side(const torch::nn::Module& model, con
   const SyncMode sync = parse_sync(job.layout.sync);
   if (sync.quorum > 0) return std::make_unique<LocalWorker>(model, job.rule);
   if (sync.kind == SyncKind::kQueue) return std::make_unique<QueueWorker>(model, job.rule);
-  if (sync.kind == SyncKind::kHogwild) return std::make_unique<HogwildWorker>(model, job.rule);
   return std::make_unique<GradientWorker>(model, job.layout.compress, parse_remedy(job.config.remedy).name == "drop");
 }
 

@@ -104,7 +104,7 @@ void ModelServer::welcome(PeerId peer, const Json& said) {
   if (lost_.erase(number) > 0) log_info(concat("worker ", number, " is back"));
   worker_of_[peer] = number;
   slots_[peer].memory = WorkerSlot::make(parts_.mode.served(), parts_.mode.empty_handed_over());
-  server_.send(peer, {.text = to_json(Welcome{slots_[peer].memory.address(), parts_.weights}).dump()});
+  server_.send(peer, {.text = to_json(Welcome{slots_[peer].memory.address()}).dump()});
 }
 
 /// A worker that comes again before its old connection was seen to end. Nothing has died, but what it had in hand it has not any more.

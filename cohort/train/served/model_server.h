@@ -36,7 +36,6 @@ struct ServerParts {
   std::function<void(const ServedPush&)> applied;  ///< After each push.
   std::string configuration;                       ///< What workers must have been started with.
   int64_t most_ahead = -1;                         ///< Steps, see Tickets::take().
-  std::string weights;                             ///< Their address, where workers write into them; else "".
   std::string fingerprint;                         ///< Of its data, for those who join.
   bool may_join = false;                           ///< Others than these may come, and get the next number.
   int num_workers = 1;

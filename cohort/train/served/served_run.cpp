@@ -13,7 +13,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/text.h"
-#include "cohort/train/async/hogwild.h"
 #include "cohort/train/async/local_server.h"
 #include "cohort/train/run/initial_model.h"
 #include "cohort/train/served/served_worker.h"
@@ -25,24 +24,18 @@ namespace {
 constexpr size_t kMostSnapshots = 2;
 constexpr double kLookSeconds = 0.05;
 
-std::shared_ptr<LayerGraph> another_model(const RunSetup& run) { return initial_model(run.config, run.data.train->shape()).model; }
-
-bool is_hogwild(const RunSetup& run) { return parse_sync(run.job.layout.sync).kind == SyncKind::kHogwild; }
-
 }  // namespace
 
 ServedRun::ServedRun(RunSetup& run, int num_workers, std::function<bool(int)> may_come)
     : run_(run),
       num_workers_(num_workers),
       may_come_(std::move(may_come)),
-      worker_model_(is_hogwild(run) ? another_model(run) : run.model),
-      ticket_work_(run.job, *run.data.train, *worker_model_, run.teacher.get()),
-      served_model_(another_model(run)),
-      shared_weights_(is_hogwild(run) ? share_weights(*served_model_) : WorkerSlot()),
+      ticket_work_(run.job, *run.data.train, *run.model, run.teacher.get()),
+      served_model_(initial_model(run.config, run.data.train->shape()).model),
       own_(*run.model),
       served_(*served_model_),
       async_(run, *served_model_, num_workers, name_settings("--workers ")),
-      side_(make_worker_side(*worker_model_, run.job)) {
+      side_(make_worker_side(*run.model, run.job)) {
   run.parallel.strategy->hold_gradients();
   save_state_of(run, {[this] { return saved_pieces(); }, [this] { return loaded_pieces(); }, [this] { after_loading(); }});
 }
@@ -72,7 +65,6 @@ void ServedRun::serve(MessageServer messages, const std::string& configuration) 
                                .applied = [this](const ServedPush& push) { applied(push); },
                                .configuration = configuration,
                                .most_ahead = async_.most_ahead(),
-                               .weights = shared_weights_.address(),
                                .fingerprint = fingerprint_,
                                .may_join = !fingerprint_.empty(),
                                .num_workers = num_workers_,
@@ -176,10 +168,9 @@ TrainResult ServedRun::train(MessageServer server, MessageClient client, const s
   if (steps_served_ < run_.total_steps) {
     if (run_.reports_here())
       log_info(concat("sync=", to_text(async_.sync), ": rank 0 serves ", num_workers_, num_workers_ == 1 ? " worker" : " workers",
-                      ", itself among them; ",
-                      shared_weights_ ? concat("all write into its ", human_bytes(served_.gradient_bytes), " of weights; ") : "",
-                      human_bytes(async_.model->pull_bytes()), " down and ", human_bytes(async_.model->push_bytes()),
-                      " up for a ticket of ", async_.tickets.ticket_of(0, 0).num_samples(), " samples"));
+                      ", itself among them; ", human_bytes(async_.model->pull_bytes()), " down and ",
+                      human_bytes(async_.model->push_bytes()), " up for a ticket of ", async_.tickets.ticket_of(0, 0).num_samples(),
+                      " samples"));
     thread_ = std::thread([this, &configuration, server = std::move(server)]() mutable { serve(std::move(server), configuration); });
     std::exception_ptr own;
     bool lost_server = false;

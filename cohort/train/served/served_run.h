@@ -74,13 +74,11 @@ class ServedRun {
   int num_workers_;
   std::function<bool(int)> may_come_;
   std::string fingerprint_;                   // "": nobody may join.
-  std::shared_ptr<LayerGraph> worker_model_;  // What this rank works with: run_.model, but where it writes into the server's weights.
-  TicketWork ticket_work_;                    // On it.
-  std::shared_ptr<LayerGraph> served_model_;  // Another, which holds the newest version,
-  WorkerSlot shared_weights_;                 // in memory of all workers, with hogwild.
+  TicketWork ticket_work_;                    // On run_.model.
+  std::shared_ptr<LayerGraph> served_model_;  // Another, which holds the newest version.
   ServedModel own_, served_;
   AsyncTraining async_;
-  std::unique_ptr<WorkerSide> side_;  // Of worker 0, on worker_model_.
+  std::unique_ptr<WorkerSide> side_;  // Of worker 0, on run_.model.
 
   int64_t steps_served_ = 0;
   double computing_seconds_ = 0, push_seconds_ = 0;  // Of the step that is being made.

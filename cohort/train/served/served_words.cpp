@@ -56,7 +56,7 @@ Json to_json(const Joining& joining) {
 
 Json to_json(const Numbered& numbered) { return Json{{"do", "be"}, {"worker", numbered.worker}}; }
 
-Json to_json(const Welcome& welcome) { return Json{{"do", "meet"}, {"slot", welcome.slot}, {"weights", welcome.weights}}; }
+Json to_json(const Welcome& welcome) { return Json{{"do", "meet"}, {"slot", welcome.slot}}; }
 
 Json to_json(const WorkOrder& order) {
   return Json{
@@ -85,7 +85,7 @@ Numbered numbered_from(const Json& json, const std::string& where) {
   return {static_cast<int>(count_of(json, "worker", where, std::numeric_limits<int>::max()))};
 }
 
-Welcome welcome_from(const Json& json, const std::string& where) { return {text_of(json, "slot", where), text_of(json, "weights", where)}; }
+Welcome welcome_from(const Json& json, const std::string& where) { return {text_of(json, "slot", where)}; }
 
 WorkOrder work_order_from(const Json& json, const std::string& where) {
   return {.step = count_of(json, "step", where),

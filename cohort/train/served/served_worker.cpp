@@ -88,9 +88,7 @@ std::optional<std::string> ServedWorker::obey() {
   const std::string what = json.value("do", "");
   if (what == "end") return json.at("error").get<std::string>();
   if (what == "meet") {
-    const Welcome welcome = welcome_from(json, where);
-    side_.share(welcome.weights);
-    slot_ = WorkerSlot::find(welcome.slot, side_.pulled(), side_.empty_handed_over());
+    slot_ = WorkerSlot::find(welcome_from(json, where).slot, side_.pulled(), side_.empty_handed_over());
     ask();
     return std::nullopt;
   }
