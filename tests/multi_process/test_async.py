@@ -104,9 +104,9 @@ def test_pushes_travel_compressed():
             losses = [record(folder / name, "eval")["val_loss"] for name in ("none", compress)]
             check(losses[1] < 1.3 * losses[0] + 0.05, f"{compress}: {losses}")
             check(f"pushes as {compress}" in (folder / compress / "report.html").read_text(), "the report does not say so")
-        _, err = said(["train", *TINY, "--quiet", "--run", folder / "k", "--steps", 40, "--workers", 3, "--layout", "sync=async,compress=int8", "--remedy", "drop:0.5", "--inject", "kill:2:5,slow:0:3,slow:1:9"])
+        _, err = said(["train", *TINY, "--quiet", "--run", folder / "k", "--steps", 40, "--workers", 3, "--layout", "sync=async,compress=int8", "--remedy", "rate:0.5", "--inject", "kill:2:5,slow:0:3,slow:1:9"])
         account = record(folder / "k", "async")
-        check(account["deaths"] == 1 and account["dropped"] > 0 and account["samples"] == samples_of(folder / "k", 40), f"{account}\n{err}")
+        check(account["deaths"] == 1 and account["samples"] == samples_of(folder / "k", 40), f"{account}\n{err}")
         _, err = said(["train", "--run", folder / "k", "--resume", "--quiet", "--steps", 50, "--inject", "slow:1:2"])
         check("begin at zero again" in err and err.count("compress=int8") == 1, err)
         _, err = said(["train", "--run", folder / "k", "--resume", "--quiet", "--steps", 60, "--layout", "sync=async"])

@@ -10,9 +10,9 @@
 //
 // Where the worker is another process its half of this is a WorkerSide:
 //
-//   mode.pull(work); send(mode.served()); mode.handed_out(work);
+//   mode.pull(work); send(mode.served());
 //   receive(side.pulled()); send(side.hand_over(ticket, ticket_work.compute(ticket), numbers).tensors);
-//   mode.push(work, numbers);                             // with those before what handed_out() kept
+//   mode.push(work, numbers);                             // with those
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -51,7 +51,6 @@ struct StepNumbers {
 };
 
 struct PushOutcome {
-  bool dropped = false;   ///< Nothing was applied: the ticket is to be done again.
   int64_t staleness = 0;  ///< Pushes applied between its pull and this push,
   double late_steps = 0;  ///< and the same in steps.
   double gradient_norm = 0;
@@ -82,13 +81,11 @@ class AsyncModel {
 /// One that is pulled and pushed to, a ticket at a time.
 class AsyncMode : public AsyncModel {
  public:
-  virtual void pull(Work& work, const StepNumbers& numbers) = 0;
+  virtual void pull(Work& work) = 0;
   virtual void worked(Work& work, TicketResult result, const StepNumbers& numbers) = 0;
   virtual PushOutcome push(Work& work, const StepNumbers& numbers) = 0;
   /// After pull(): what a worker elsewhere needs, aliases.
   virtual std::vector<at::Tensor> served() const = 0;
-  /// In place of worked(): the module is the mode's again, and what push() needs beside what comes back is in `work`.
-  virtual void handed_out(Work& work) = 0;
   virtual int64_t version() const = 0;  ///< Pushes applied.
   /// What worked() keeps from one ticket of that worker to the next is gone with it.
   virtual void forget(int /*worker*/) {}
@@ -96,8 +93,6 @@ class AsyncMode : public AsyncModel {
   /// Tensors as a worker hands them over, to read into; of those that come first num_optional() may be missing.
   virtual std::vector<at::Tensor> empty_handed_over() const = 0;
   virtual size_t num_optional() const = 0;
-  /// The same with what handed_out() keeps.
-  virtual std::vector<at::Tensor> empty_work() const { return empty_handed_over(); }
 };
 
 /// What a worker gives for its ticket.
@@ -115,9 +110,7 @@ class WorkerSide {
   /// As AsyncMode's.
   virtual std::vector<at::Tensor> empty_handed_over() const = 0;
   virtual HandedOver hand_over(const Ticket& ticket, TicketResult result, const StepNumbers& numbers) = 0;
-  /// What was handed over last was not applied, and its ticket is done again.
-  virtual void take_back() {}
-  /// Nobody knows whether it was: what is kept from one ticket to the next is not any more.
+  /// Nobody knows whether what was handed over last has come: what is kept from one ticket to the next is not any more.
   virtual void begin_anew() {}
 };
 

@@ -16,6 +16,7 @@
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/checkpoint.h"
+#include "cohort/job/remedy.h"
 #include "cohort/train/async/gradient_server.h"
 #include "cohort/train/async/model_queue.h"
 #include "cohort/world/stop.h"
@@ -31,8 +32,7 @@ std::unique_ptr<AsyncMode> make_async_mode(const torch::nn::Module& model, const
   if (sync.quorum > 0)
     return std::make_unique<LocalServer>(
         model, LocalServerOptions{.outer = OuterOptimizer::of(sync, run.config.outer_lr, run.config.outer_momentum),
-                                  .global_batch = run.config.global_batch,
-                                  .remedy = parse_remedy(run.config.remedy)});
+                                  .global_batch = run.config.global_batch});
   if (sync.kind == SyncKind::kQueue)
     return std::make_unique<ModelQueue>(model, ModelQueueOptions{.rule = run.job.rule,
                                                                  .global_batch = run.config.global_batch,
@@ -40,7 +40,7 @@ std::unique_ptr<AsyncMode> make_async_mode(const torch::nn::Module& model, const
                                                                  .newest = sync.newest,
                                                                  .replaces = sync.replaces});
   return std::make_unique<GradientServer>(model, GradientServerOptions{.rule = run.job.rule,
-                                                                       .remedy = parse_remedy(run.config.remedy),
+                                                                       .rate_factor = parse_remedy(run.config.remedy),
                                                                        .global_batch = run.config.global_batch,
                                                                        .compress = run.job.layout.compress});
 }
@@ -98,7 +98,7 @@ std::unique_ptr<WorkerSide> make_worker_side(const torch::nn::Module& model, con
   const SyncMode sync = parse_sync(job.layout.sync);
   if (sync.quorum > 0) return std::make_unique<LocalWorker>(model, job.rule);
   if (sync.kind == SyncKind::kQueue) return std::make_unique<QueueWorker>(model, job.rule);
-  return std::make_unique<GradientWorker>(model, job.layout.compress, parse_remedy(job.config.remedy).name == "drop");
+  return std::make_unique<GradientWorker>(model, job.layout.compress);
 }
 
 void StepWindow::begin() {
@@ -201,8 +201,8 @@ AsyncRecord AsyncTraining::record(int64_t steps) const {
 
 std::string summary_of(const AsyncRecord& record) {
   return concat(with_commas(record.pushes), " pushes, half of them at most ", record.staleness_median, " pushes late and 99 % at most ",
-                record.staleness_tail, "; ", record.dropped, " dropped, ", record.lost, " lost with ", record.deaths,
-                record.deaths == 1 ? " death" : " deaths", record.left > 0 ? concat("; ", record.left, " left") : "");
+                record.staleness_tail, "; ", record.lost, " lost with ", record.deaths, record.deaths == 1 ? " death" : " deaths",
+                record.left > 0 ? concat("; ", record.left, " left") : "");
 }
 
 FlatPiece async_state_piece(const Json& state) {

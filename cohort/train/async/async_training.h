@@ -82,7 +82,7 @@ struct AsyncTraining {
   std::string found_where_;
 };
 
-/// "12 pushes, half of them at most 1 pushes late [...]; 0 dropped, 1 lost with 2 deaths".
+/// "12 pushes, half of them at most 1 pushes late [...]; 1 lost with 2 deaths".
 std::string summary_of(const AsyncRecord& record);
 
 /// JSON as a tensor of a checkpoint.

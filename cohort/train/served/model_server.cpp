@@ -127,7 +127,6 @@ void ModelServer::take_push(PeerId peer, const Json& said, const std::string& da
   std::vector<at::Tensor> tensors = handed_over(slot.is_used ? &slot.memory : nullptr, parts_.mode.empty_handed_over(), data, done.missing,
                                                 parts_.mode.num_optional(), where);
   const int64_t num_bytes = packed_bytes(tensors);
-  tensors.insert(tensors.end(), work.tensors.begin(), work.tensors.end());
   work.tensors = std::move(tensors);
   work.loss = done.loss;
   works_.erase(found);
@@ -206,10 +205,6 @@ void ModelServer::apply(Pushed pushed) {
   const double began = steady_seconds();
   const PushOutcome outcome = parts_.mode.push(pushed.work, parts_.numbers());
   parts_.accounts.push(pushed.worker, pushed.work.ticket, outcome);
-  if (outcome.dropped) {
-    if (const auto slot = slots_.find(pushed.peer); slot != slots_.end()) slot->second.was_dropped = true;
-    return parts_.tickets.give_back(pushed.work.ticket);
-  }
   parts_.tickets.finish(pushed.work.ticket);
   parts_.applied({{pushed.work.ticket, pushed.work.loss, outcome}, steady_seconds() - began, pushed.computing_seconds});
 }
@@ -286,15 +281,12 @@ void ModelServer::serve_waiting() {
 
 void ModelServer::send_work(PeerId peer, const Ticket& ticket) {
   Work work{.ticket = ticket};
-  const StepNumbers numbers = parts_.numbers();
-  parts_.mode.pull(work, numbers);
-  Slot& slot = slots_.at(peer);
-  PeerMessage message{
-      .text = to_json(WorkOrder{ticket.step, ticket.share, numbers.learning_rate, std::exchange(slot.was_dropped, false)}).dump()};
+  parts_.mode.pull(work);
+  const Slot& slot = slots_.at(peer);
+  PeerMessage message{.text = to_json(WorkOrder{ticket.step, ticket.share, parts_.numbers().learning_rate}).dump()};
   const std::vector<at::Tensor> served = parts_.mode.served();
   if (slot.is_used) copy_tensors(slot.memory.down(), served);
   else message.data = packed_text(served);
-  parts_.mode.handed_out(work);
   parts_.accounts.moved(packed_bytes(served), 0);
   works_.emplace(peer, std::move(work));
   server_.send(peer, std::move(message));  // One that is lost is told of by poll().

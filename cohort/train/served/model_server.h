@@ -98,8 +98,7 @@ class ModelServer {
   MessageServer server_;
   struct Slot {
     WorkerSlot memory;
-    bool is_used = false;      // The worker found it too.
-    bool was_dropped = false;  // Its last push.
+    bool is_used = false;  // The worker found it too.
   };
   std::map<PeerId, int> worker_of_;  // Who is here.
   std::map<PeerId, Slot> slots_;

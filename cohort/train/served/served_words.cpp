@@ -24,12 +24,6 @@ double number_of(const Json& json, const char* key, const std::string& where) {
   return value.get<double>();
 }
 
-bool flag_of(const Json& json, const char* key, const std::string& where) {
-  const Json value = json.is_object() ? json.value(key, Json()) : Json();
-  if (!value.is_boolean()) refuse(where, key);
-  return value.get<bool>();
-}
-
 std::string text_of(const Json& json, const char* key, const std::string& where) {
   const Json value = json.is_object() ? json.value(key, Json()) : Json();
   if (!value.is_string()) refuse(where, key);
@@ -59,8 +53,7 @@ Json to_json(const Numbered& numbered) { return Json{{"do", "be"}, {"worker", nu
 Json to_json(const Welcome& welcome) { return Json{{"do", "meet"}, {"slot", welcome.slot}}; }
 
 Json to_json(const WorkOrder& order) {
-  return Json{
-      {"do", "work"}, {"step", order.step}, {"share", order.share}, {"learning_rate", order.learning_rate}, {"dropped", order.dropped}};
+  return Json{{"do", "work"}, {"step", order.step}, {"share", order.share}, {"learning_rate", order.learning_rate}};
 }
 
 Json to_json(const WorkDone& done) {
@@ -90,8 +83,7 @@ Welcome welcome_from(const Json& json, const std::string& where) { return {text_
 WorkOrder work_order_from(const Json& json, const std::string& where) {
   return {.step = count_of(json, "step", where),
           .share = static_cast<int>(count_of(json, "share", where, std::numeric_limits<int>::max())),
-          .learning_rate = number_of(json, "learning_rate", where),
-          .dropped = flag_of(json, "dropped", where)};
+          .learning_rate = number_of(json, "learning_rate", where)};
 }
 
 WorkDone work_done_from(const Json& json, const std::string& where) {

@@ -32,7 +32,6 @@ struct WorkOrder {
   int64_t step = 0;
   int share = 0;
   double learning_rate = 0;  ///< For messages.
-  bool dropped = false;      ///< The worker's push before was not applied.
 };
 
 /// From a worker: what came of its ticket. The data are what WorkerSide::hand_over() made, but for what is missing, unless that is in the

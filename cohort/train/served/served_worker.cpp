@@ -107,7 +107,6 @@ bool ServedWorker::leaves() {
 bool ServedWorker::work(const WorkOrder& order, const std::string& data) {
   WorkDone done{.step = order.step, .share = order.share, .waiting_seconds = steady_seconds() - waits_since_};
   const double came = steady_seconds();
-  if (order.dropped) side_.take_back();
   if (slot_) copy_tensors(side_.pulled(), slot_.down());
   else unpack(data, side_.pulled());
   if (num_pushes_ == 0 && options_.injection.pause_seconds > 0)

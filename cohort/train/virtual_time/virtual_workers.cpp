@@ -51,7 +51,7 @@ std::optional<AppliedPush> VirtualWorkers::act() {
 
 void VirtualWorkers::compute(int /*worker*/, Work& work) {
   const StepNumbers numbers = parts_.numbers();
-  parts_.mode->pull(work, numbers);
+  parts_.mode->pull(work);
   parts_.mode->worked(work, parts_.compute(work.ticket, numbers.learning_rate), numbers);
 }
 
@@ -93,11 +93,9 @@ std::optional<AppliedPush> VirtualWorkers::arrive(int worker) {
   const PushOutcome outcome = parts_.mode->push(work, parts_.numbers());
   push_seconds_ += steady_seconds() - began;
   parts_.accounts.push(worker, work.ticket, outcome);
-  if (outcome.dropped) parts_.tickets.give_back(work.ticket);
-  else parts_.tickets.finish(work.ticket);
+  parts_.tickets.finish(work.ticket);
   wake();  // Who waited first.
   parts_.clock.schedule(0, kFree, worker);
-  if (outcome.dropped) return std::nullopt;
   return AppliedPush{work.ticket, work.loss, outcome};
 }
 
@@ -187,7 +185,7 @@ std::vector<FlatPiece> VirtualWorkers::loaded_pieces(const Json& state, const st
                     .base_version = base[0].get<int64_t>(),
                     .base_samples = base[1].get<int64_t>(),
                     .loss = row["loss"].get<double>()};
-    own.work->tensors = parts_.mode->empty_work();
+    own.work->tensors = parts_.mode->empty_handed_over();
     for (const Json& at : missing) {
       if (!is_count(at) || at.get<size_t>() >= own.work->tensors.size()) refuse();
       own.work->tensors[at.get<size_t>()] = at::Tensor();
