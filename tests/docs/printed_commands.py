@@ -239,7 +239,7 @@ def commands_of_page(path):
 
 
 def leaves_nothing(command):
-    return re.match(r"cohort (doctor|verify|simulate|plan|bench|evaluate|predict|sample|vocabulary|completion|manual)\b", command) and not re.search(r"--(out|trace|run)\b|[>|&$]", without_comment(command))
+    return re.match(r"cohort (doctor|verify|simulate|plan|bench|evaluate|predict|sample|vocabulary|completion)\b", command) and not re.search(r"--(out|trace|run)\b|[>|&$]", without_comment(command))
 
 
 def runs_elsewhere(command, path=None):
