@@ -10,7 +10,7 @@ import argparse
 
 from compressed_rows import Folder, Table, add_options, compressed, file_name, folder_of, train
 
-WAYS = {"static": ["--scheme", "static"], "static, percentile": ["--calibration", "percentile"], "static, mse": ["--calibration", "mse"], "static, entropy": ["--calibration", "entropy"],
+WAYS = {"static": ["--scheme", "static"], "static, percentile": ["--calibration", "percentile"], "static, mse": ["--calibration", "mse"],
         "dynamic": ["--scheme", "dynamic"], "weight-only int8": ["--scheme", "weight-only"], "weight-only int4": ["--scheme", "weight-only", "--bits", "4"],
         "weight-only int4, a scale a row": ["--scheme", "weight-only", "--bits", "4", "--group-size", "100000"]}
 TRAINED = {"qat int8": ["--scheme", "qat"], "qat int4, a scale a row": ["--scheme", "qat", "--bits", "4", "--group-size", "100000"]}

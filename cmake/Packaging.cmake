@@ -36,15 +36,14 @@ install(FILES ${PROJECT_BINARY_DIR}/CohortConfig.cmake ${PROJECT_BINARY_DIR}/Coh
         DESTINATION ${package_folder})
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
-# Manual pages and completion come from the program's own table of verbs.
+# Completion comes from the program's own table of verbs.
 set(help_folder ${PROJECT_BINARY_DIR}/help)
 add_custom_command(TARGET cohort_program POST_BUILD
-                   COMMAND cohort_program manual --out ${help_folder}
+                   COMMAND ${CMAKE_COMMAND} -E make_directory ${help_folder}
                    COMMAND cohort_program completion bash > ${help_folder}/cohort.bash
                    COMMAND cohort_program completion zsh > ${help_folder}/_cohort
                    COMMAND cohort_program completion fish > ${help_folder}/cohort.fish
-                   VERBATIM COMMENT "Writing manual pages and completion")
-install(DIRECTORY ${help_folder}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
+                   VERBATIM COMMENT "Writing completion")
 install(FILES ${help_folder}/cohort.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME cohort)
 install(FILES ${help_folder}/_cohort DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 install(FILES ${help_folder}/cohort.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)

@@ -6,7 +6,6 @@
 #include "cohort/base/log.h"
 #include "cohort/cli/verb.h"
 #include "cohort/comm/rendezvous/refusal.h"
-#include "cohort/job/sync_mode.h"
 #include "cohort/train/run/check_run.h"
 #include "cohort/train/served/served_training.h"
 #include "cohort/world/launch.h"
@@ -48,9 +47,11 @@ int run_job(const Job& job, const std::function<int(const World&)>& body, std::s
     fail(ErrorCode::kBadInput, "--backend ", backend, " exchanges over the MPI that started the ranks; start them with mpirun -n ",
          std::max(2, job.num_ranks()), " cohort ...");
   if (job.num_ranks() == 1) return guarded(world, body, failure);
-  LaunchOptions options{.num_ranks = job.num_ranks(), .stop_seconds = job.config.grace, .failure = failure};
-  if (is_served(job.config, job.layout)) options.needed_ranks = ranks_of_servers(parse_sync(job.layout.sync), job.num_ranks());
-  return run_ranks(options, body);
+  return run_ranks({.num_ranks = job.num_ranks(),
+                    .stop_seconds = job.config.grace,
+                    .failure = failure,
+                    .workers_may_be_lost = is_served(job.config, job.layout)},
+                   body);
 }
 
 void load_plugin(const Config& config) {

@@ -6,26 +6,13 @@
 #include "cohort/base/files/writable_place.h"
 #include "cohort/cli/verb.h"
 #include "cohort/report/compare/compare_runs.h"
-#include "cohort/report/mlflow/mlflow.h"
 
 namespace cohort {
 namespace {
 
-/// Their reports come along, as MLflow's artifacts.
-void export_runs(const std::vector<std::string>& runs, const std::string& directory) {
-  for (const std::string& run : runs) {
-    report::write_report(run);
-    std::printf("%s\n", report::export_to_mlflow(run, directory).c_str());
-  }
-}
-
 int run_report(const Arguments& arguments) {
-  const std::string out = arguments.option("out", ""), mlflow = arguments.option("mlflow", "");
+  const std::string out = arguments.option("out", "");
   if (arguments.positional.empty()) fail(ErrorCode::kBadInput, "report: of which run? cohort report RUN");
-  if (!mlflow.empty()) {
-    export_runs(arguments.positional, mlflow);
-    return 0;
-  }
   if (arguments.positional.size() > 1) {
     if (out.empty()) fail(ErrorCode::kBadInput, "report: several runs side by side are a page of their own; add --out FILE.html");
     check_writable_file(out);
@@ -47,12 +34,10 @@ Verb report_verb() {
           .summary = "Writes RUN/report.html anew from the run's metrics; of several runs a page that lays them side by side.",
           .examples = {"cohort train --model cnn --data fashion-mnist --steps 100 --run runs/x", "cohort report runs/x",
                        "cohort train --model cnn --data fashion-mnist --steps 100 --workers 2 --layout sync=async --run runs/y",
-                       "cohort report runs/x runs/y --out runs/both.html", "cohort report runs/x runs/y --mlflow mlruns"},
+                       "cohort report runs/x runs/y --out runs/both.html"},
           .positional_help = "one run folder, or several",
           .most_words = 1000,
-          .options = {{"out", "FILE.html", "Of several runs: where to write"},
-                      {"mlflow", "DIR", "Writes the runs, with their reports, into DIR as MLflow keeps its own (mlruns)"}},
-          .exclusive = {{"out", "mlflow"}},
+          .options = {{"out", "FILE.html", "Of several runs: where to write"}},
           .run = run_report};
 }
 

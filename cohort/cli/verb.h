@@ -86,7 +86,6 @@ Verb plan_verb();
 Verb study_verb();
 Verb vocabulary_verb();
 Verb completion_verb();
-Verb manual_verb();
 
 /// The job of these arguments, for the ranks that a launcher started or that are to be started here.
 Job job_of(const Arguments& arguments);

@@ -20,7 +20,6 @@ std::string sync_of(const Situation& s) { return "--layout: " + sync_key(s); }
 
 bool is_virtual(const Situation& s) { return !s.config.virtual_time.empty(); }
 bool is_served(const Situation& s) { return is_served(s.config, s.layout); }
-bool is_hogwild(const Situation& s) { return parse_sync(s.layout.sync).kind == SyncKind::kHogwild; }
 bool pushes_gradients(const Situation& s) { return has_late_gradients(parse_sync(s.layout.sync)); }
 /// Compressions that leave out most of what they are given.
 bool drops_most(const Situation& s) { return s.layout.compress.starts_with("topk") || s.layout.compress.starts_with("powersgd"); }
@@ -53,7 +52,7 @@ std::string setting(bool asked, const char* option, const std::string& value, co
 
 std::vector<Refusal> refusals_of_served() {
   return {
-      {"`sync=async`, `stale`, `queue`, `hogwild` and a quorum with `pp`, `tp` or `zero`",
+      {"`sync=async`, `stale`, `queue` and a quorum with `pp`, `tp` or `zero`",
        "each of their workers has a whole model: use dp alone, or sync=local:H, whose workers may be pipelines or tensor-parallel groups",
        [](const Situation& s) {
          const bool divides = s.layout.is_model_parallel() || s.layout.zero > 0;
@@ -73,27 +72,6 @@ std::vector<Refusal> refusals_of_served() {
          return if_asked(is_in_order(parse_sync(s.layout.sync)) && s.layout.compress != "none" && !drops_most(s),
                          concat(sync_of(s), " with compress=", s.layout.compress));
        }},
-      {"`sync=stale:0:overlap`",
-       "a step's shares are all computed on the weights that it began with, so none can travel before: use stale:1",
-       [](const Situation& s) {
-         const SyncMode sync = parse_sync(s.layout.sync);
-         return if_asked(sync.overlaps && is_in_order(sync), sync_of(s));
-       }},
-      {"`sync=async:overlap` and `stale:K:overlap` where all workers share rank 0's memory, or with `--virtual`",
-       "nothing travels there: leave overlap out, or let workers come from other hosts (a launcher on several hosts, --listen)",
-       [](const Situation& s) {
-         const bool travels = !is_virtual(s) && (!s.one_host || !s.config.listen.empty());
-         return if_asked(parse_sync(s.layout.sync).overlaps && !travels,
-                         concat(sync_of(s), is_virtual(s) ? name_settings(" with --virtual") : " on one host"));
-       }},
-      {"`sync=async:overlap` and `stale:K:overlap` with `compress` and `--remedy drop`",
-       "a push that was dropped is learnt of when the next one is made already, and what compression left out of it could not be taken "
-       "back: "
-       "use one of the two",
-       [](const Situation& s) {
-         return if_asked(parse_sync(s.layout.sync).overlaps && s.layout.compress != "none" && s.config.remedy.starts_with("drop"),
-                         concat(sync_of(s), " with compress=", s.layout.compress, name_settings(" and --remedy "), s.config.remedy));
-       }},
       {"`sync=queue`, and `local` and `diloco` with a quorum, with `compress`",
        "whole models travel, and all that are trained on from one would have its errors: use sync=async, or sync=local:H or diloco:H "
        "without a quorum",
@@ -102,24 +80,9 @@ std::vector<Refusal> refusals_of_served() {
          const bool moves_models = sync.kind == SyncKind::kQueue || sync.quorum > 0;
          return if_asked(moves_models && s.layout.compress != "none", concat(sync_of(s), " with compress=", s.layout.compress));
        }},
-      {"`sync=hogwild` with `compress`", "nothing travels, for the weights are where every worker writes them: leave it out",
-       [](const Situation& s) {
-         return if_asked(is_hogwild(s) && s.layout.compress != "none", concat(sync_of(s), " with compress=", s.layout.compress));
-       }},
-      {"`sync=hogwild` with another `--optimizer` than `sgd`",
-       "each worker would have a part of its state: use --optimizer sgd, or sync=async, whose server has it",
-       [](const Situation& s) {
-         return setting(is_hogwild(s) && s.config.optimizer != "sgd", "optimizer", s.config.optimizer, sync_key(s));
-       }},
-      {"`sync=hogwild` on several hosts", "its workers write into one memory: start them on one host, or use sync=async",
-       [](const Situation& s) { return if_asked(is_hogwild(s) && !s.one_host, sync_of(s) + " on several hosts"); }},
-      {"`sync=hogwild` with `--virtual`",
-       "one process that makes its workers up applies one update after the other: use sync=async under it, or real workers",
-       [](const Situation& s) { return if_asked(is_hogwild(s) && is_virtual(s), sync_key(s) + name_settings(" with --virtual")); }},
-      {"`sync=async`, `stale`, `queue`, `hogwild` and a quorum with `--shares`",
-       "a faster worker takes more tickets by itself: leave it out",
+      {"`sync=async`, `stale`, `queue` and a quorum with `--shares`", "a faster worker takes more tickets by itself: leave it out",
        [](const Situation& s) { return setting(is_served(s) && shares_of(s) != "equal", "shares", shares_of(s), sync_key(s)); }},
-      {"`sync=async`, `stale`, `queue`, `hogwild` and a quorum with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm` or "
+      {"`sync=async`, `stale`, `queue` and a quorum with `--accumulate`, `--device`, `--precision fp16`, `--sync-batch-norm` or "
        "`--noise-scale`",
        "leave it out, or use sync=step",
        [](const Situation& s) {
@@ -227,38 +190,17 @@ std::vector<Refusal> refusals_of_teacher() {
          const std::string with = s.layout.is_model_parallel() ? axes_of(s.layout) : s.layout.recompute != "none" ? "recompute" : "";
          return setting(has_hints(s) && !with.empty(), "hint", s.config.hint, with);
        }},
-      {"`--hint` with `sync=async`, `stale`, `queue`, `hogwild`, a quorum or `--virtual`",
+      {"`--hint` with `sync=async`, `stale`, `queue`, a quorum or `--virtual`",
        "their workers learn from kept scores: use sync=step, local:H or diloco:H",
        [](const Situation& s) {
          return setting(has_hints(s) && (is_served(s) || is_virtual(s)), "hint", s.config.hint,
                         is_virtual(s) ? name_settings("--virtual") : sync_key(s));
        }},
-      {"`--teacher-answers beside` with `sync=async`, `stale`, `queue`, `hogwild`, a quorum or `--virtual`",
+      {"`--teacher-answers beside` with `sync=async`, `stale`, `queue`, a quorum or `--virtual`",
        "who takes a share of a step is only known when it is taken: use cached, or live",
        [](const Situation& s) {
          return setting(s.config.teacher_answers == "beside" && (is_served(s) || is_virtual(s)), "teacher-answers", "beside",
                         is_virtual(s) ? name_settings("--virtual") : sync_key(s));
-       }},
-  };
-}
-
-std::vector<Refusal> refusals_of_several_servers() {
-  return {
-      {"`sync=async:servers=S` and `stale:K:servers=S` with fewer ranks than S",
-       "each server is a thread of a rank of its own: use as many ranks as servers or more, or fewer servers",
-       [](const Situation& s) {
-         const int servers = parse_sync(s.layout.sync).servers;
-         return if_asked(!is_virtual(s) && servers > 1 && servers > s.num_ranks,
-                         concat(sync_of(s), " with ", s.num_ranks, s.num_ranks == 1 ? " rank" : " ranks"));
-       }},
-      {"`sync=async:servers=S` and `stale:K:servers=S` with `--clip-norm` and `--remedy compensate`",
-       "the remedy changes a gradient where it is applied, and no server has the norm of all of it: use one server, another remedy, or no "
-       "clipping",
-       [](const Situation& s) {
-         const bool changes = s.config.remedy.starts_with("compensate") && s.config.clip_norm > 0;
-         return if_asked(
-             parse_sync(s.layout.sync).servers > 1 && changes,
-             concat(sync_of(s), name_settings(" with --clip-norm "), s.config.clip_norm, name_settings(" and --remedy "), s.config.remedy));
        }},
   };
 }
@@ -319,7 +261,7 @@ bool batch_grows(const Situation& s) { return !s.config.batch_schedule.empty(); 
 
 std::vector<Refusal> refusals_of_growing_batches() {
   return {
-      {"`--batch-schedule` with `sync=async`, `stale`, `queue`, `hogwild`, a quorum or `--virtual`",
+      {"`--batch-schedule` with `sync=async`, `stale`, `queue`, a quorum or `--virtual`",
        "how late a push may be is counted in batches of one size: use sync=step, local:H or diloco:H, or --schedule-lr linear",
        [](const Situation& s) {
          return setting(batch_grows(s) && (is_served(s) || is_virtual(s)), "batch-schedule", s.config.batch_schedule,
@@ -334,7 +276,7 @@ const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> kTable = [] {
     std::vector<Refusal> all = refusals_of_served();
     for (const auto& more : {refusals_of_all(), refusals_of_local_steps(), refusals_of_pruning(), refusals_of_rounding(),
-                             refusals_of_teacher(), refusals_of_several_servers(), refusals_of_growing_batches()})
+                             refusals_of_teacher(), refusals_of_growing_batches()})
       all.insert(all.end(), more.begin(), more.end());
     return all;
   }();

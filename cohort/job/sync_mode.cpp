@@ -16,24 +16,15 @@ struct Named {
   SyncKind kind;
   int64_t least;  // Of the number after the colon; -1: there is none.
 };
-constexpr Named kModes[] = {{"step", SyncKind::kStep, -1},  {"async", SyncKind::kAsync, -1},  {"stale", SyncKind::kStale, 0},
-                            {"local", SyncKind::kLocal, 1}, {"diloco", SyncKind::kDiloco, 1}, {"hogwild", SyncKind::kHogwild, -1}};
-constexpr int64_t kMostFragments = 1 << 16, kMostQuorum = 1 << 20, kMostServers = 1 << 16;
+constexpr Named kModes[] = {{"step", SyncKind::kStep, -1},
+                            {"async", SyncKind::kAsync, -1},
+                            {"stale", SyncKind::kStale, 0},
+                            {"local", SyncKind::kLocal, 1},
+                            {"diloco", SyncKind::kDiloco, 1}};
+constexpr int64_t kMostFragments = 1 << 16, kMostQuorum = 1 << 20;
 constexpr double kMostGraceSeconds = 86400;
 
 bool has_rounds(SyncKind kind) { return kind == SyncKind::kLocal || kind == SyncKind::kDiloco; }
-
-/// What follows after "async" and "stale:K", in any order; false where it is not understood.
-bool parse_late(const std::vector<std::string>& words, SyncMode& mode) {
-  bool has_servers = false;
-  for (const std::string& word : words) {
-    const int64_t number = word.starts_with("servers=") ? parse_integer(word.substr(word.find('=') + 1)).value_or(0) : 0;
-    if (word == "overlap" && !mode.overlaps) mode.overlaps = true;
-    else if (number >= 1 && number <= kMostServers && !has_servers) mode.servers = static_cast<int>(number), has_servers = true;
-    else return false;
-  }
-  return true;
-}
 
 /// What follows after "local:" and "diloco:"; none where it is not understood.
 std::optional<SyncMode> parse_rounds(SyncKind kind, const std::string& text) {
@@ -90,16 +81,12 @@ SyncMode parse_sync(const std::string& text) {
       return *rounds;
     }
     const auto number = num_numbers == 0 ? std::optional<int64_t>(0) : parse_integer(words[1]);
-    if (!number || *number < named.least) continue;
-    SyncMode mode{.kind = named.kind, .number = *number};
-    const std::vector<std::string> rest(words.begin() + 1 + static_cast<std::ptrdiff_t>(num_numbers), words.end());
-    if (rest.empty() || (has_late_gradients(mode) && parse_late(rest, mode))) return mode;
+    if (number && *number >= named.least && words.size() == 1 + num_numbers) return {.kind = named.kind, .number = *number};
   }
   fail(ErrorCode::kBadInput, name_settings("--layout: sync="), text,
-       " is none of: step async[:servers=S][:overlap] stale:K[:servers=S][:overlap] local:H local:H:F local:H:quorum=Q[:grace=SECONDS] "
-       "diloco:H diloco:H:F "
-       "diloco:H:quorum=Q[:grace=SECONDS] queue queue:newest queue:replace queue:newest:replace hogwild (K from 0, H, Q and S from 1, F "
-       "from 1 to H)");
+       " is none of: step async stale:K local:H local:H:F local:H:quorum=Q[:grace=SECONDS] diloco:H diloco:H:F "
+       "diloco:H:quorum=Q[:grace=SECONDS] queue queue:newest queue:replace queue:newest:replace (K from 0, H and Q from 1, F from "
+       "1 to H)");
 }
 
 std::string to_text(const SyncMode& mode) {
@@ -108,8 +95,7 @@ std::string to_text(const SyncMode& mode) {
     if (one.kind != mode.kind) continue;
     return concat(one.name, one.least < 0 ? "" : concat(":", mode.number), mode.fragments > 1 ? concat(":", mode.fragments) : "",
                   mode.quorum > 0 ? concat(":quorum=", mode.quorum) : "",
-                  mode.grace_seconds > 0 ? concat(":grace=", mode.grace_seconds) : "",
-                  mode.servers > 1 ? concat(":servers=", mode.servers) : "", mode.overlaps ? ":overlap" : "");
+                  mode.grace_seconds > 0 ? concat(":grace=", mode.grace_seconds) : "");
   }
   return "step";
 }
@@ -118,15 +104,7 @@ bool has_late_gradients(const SyncMode& mode) { return mode.kind == SyncKind::kA
 
 bool is_in_order(const SyncMode& mode) { return mode.kind == SyncKind::kStale && mode.number == 0; }
 
-bool has_server(const SyncMode& mode) {
-  return has_late_gradients(mode) || mode.kind == SyncKind::kQueue || mode.kind == SyncKind::kHogwild || mode.quorum > 0;
-}
-
-std::vector<int> ranks_of_servers(const SyncMode& mode, int num_ranks) {
-  std::vector<int> ranks;
-  for (int64_t server = 0; server < mode.servers; ++server) ranks.push_back(static_cast<int>(server * num_ranks / mode.servers));
-  return ranks;
-}
+bool has_server(const SyncMode& mode) { return has_late_gradients(mode) || mode.kind == SyncKind::kQueue || mode.quorum > 0; }
 
 bool is_local(const SyncMode& mode) { return has_rounds(mode.kind) && mode.quorum == 0; }
 

@@ -3,18 +3,16 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 namespace cohort {
 
 enum class SyncKind {
-  kStep,     ///< All agree after every step.
-  kAsync,    ///< Each pushes its gradient to a server when it has one, and takes the newest weights.
-  kStale,    ///< The same, nobody more than `number` steps ahead of the slowest.
-  kLocal,    ///< Weights are averaged every `number` steps.
-  kDiloco,   ///< The same with an outer optimizer on the averaged change.
-  kQueue,    ///< Trained models queue up; a free worker takes one and trains it on.
-  kHogwild,  ///< Workers of one host write into one copy of the weights, without a lock.
+  kStep,    ///< All agree after every step.
+  kAsync,   ///< Each pushes its gradient to a server when it has one, and takes the newest weights.
+  kStale,   ///< The same, nobody more than `number` steps ahead of the slowest.
+  kLocal,   ///< Weights are averaged every `number` steps.
+  kDiloco,  ///< The same with an outer optimizer on the averaged change.
+  kQueue,   ///< Trained models queue up; a free worker takes one and trains it on.
 };
 
 struct SyncMode {
@@ -25,23 +23,19 @@ struct SyncMode {
   double grace_seconds = 0;  ///< Of a quorum: how long it then waits for the others.
   bool newest = false;       ///< queue:newest: the newest model is served, and not the one that waits longest.
   bool replaces = false;     ///< queue:replace: a finished model is taken as it is, and not merged into the newest.
-  int servers = 1;           ///< async:servers=S and stale:K:servers=S: processes that divide the model's tensors and serve each a part.
-  bool overlaps = false;     ///< async:overlap and stale:K:overlap: weights of the next ticket travel while one is computed.
   bool operator==(const SyncMode&) const = default;
 };
 
-/// step, async[:servers=S][:overlap], stale:K[:servers=S][:overlap], queue[:newest][:replace], hogwild, and local and diloco as :H[:F] or
-/// :H:quorum=Q[:grace=SECONDS]. Error(kBadInput) for anything else.
+/// step, async, stale:K, queue[:newest][:replace], and local and diloco as :H[:F] or :H:quorum=Q[:grace=SECONDS].
+/// Error(kBadInput) for anything else.
 SyncMode parse_sync(const std::string& text);
 std::string to_text(const SyncMode& mode);
 /// async and stale: gradients are pushed to the server, and may come late.
 bool has_late_gradients(const SyncMode& mode);
 /// stale:0: pushes of a step are applied together, in the order of their shares.
 bool is_in_order(const SyncMode& mode);
-/// Those, queue, hogwild, and local and diloco with a quorum: workers talk to the one that serves, and to nobody else.
+/// Those, queue, and local and diloco with a quorum: workers talk to the one that serves, and to nobody else.
 bool has_server(const SyncMode& mode);
-/// The ranks that the servers of such a mode are threads of, by server: evenly apart, so that hosts of equally many ranks have one each.
-std::vector<int> ranks_of_servers(const SyncMode& mode, int num_ranks);
 /// local and diloco without a quorum: a worker trains by itself, and exchanges with all others after every step whose number (from 1) is a
 /// multiple of H.
 bool is_local(const SyncMode& mode);

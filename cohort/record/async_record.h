@@ -13,10 +13,10 @@ struct AsyncRecord {
   static constexpr char kEvent[] = "async";
   struct Worker {
     int64_t worker = 0;
-    double speed = kUnknown;                    ///< 1: the median of those that are asked for.
-    int64_t pushes = 0, samples = 0;            ///< Applied.
-    int64_t dropped = 0, lost = 0, deaths = 0;  ///< Pushes that were too late, and tickets that died with it.
-    int64_t left = 0;                           ///< Times that it said that it leaves.
+    double speed = kUnknown;          ///< 1: the median of those that are asked for.
+    int64_t pushes = 0, samples = 0;  ///< Applied.
+    int64_t lost = 0, deaths = 0;     ///< Tickets that died with it.
+    int64_t left = 0;                 ///< Times that it said that it leaves.
     double computing_seconds = 0, waiting_seconds = 0, moving_seconds = 0;
     double pushing_seconds = 0;  ///< The part of moving that brings its pushes to the server.
 
@@ -25,7 +25,6 @@ struct AsyncRecord {
       fields.number("speed", speed);
       fields.count("pushes", pushes);
       fields.count("samples", samples);
-      fields.count("dropped", dropped);
       fields.count("lost", lost);
       fields.count("deaths", deaths);
       fields.count("left", left);
@@ -38,7 +37,7 @@ struct AsyncRecord {
   int64_t step = 0;
   std::string sync, compress, remedy, clock;  ///< As --layout, --remedy and --virtual have them.
   double virtual_seconds = kUnknown, samples_per_virtual_second = kUnknown;
-  int64_t pushes = 0, samples = 0, dropped = 0, lost = 0, deaths = 0, left = 0;
+  int64_t pushes = 0, samples = 0, lost = 0, deaths = 0, left = 0;
   int64_t bytes_to_workers = 0, bytes_to_server = 0, bytes_in_flight_of_worker = 0;
   double staleness_median = kUnknown, staleness_tail = kUnknown;  ///< In pushes.
   double mean_late_steps = kUnknown, most_late_steps = kUnknown;
@@ -55,7 +54,6 @@ struct AsyncRecord {
     fields.number("samples_per_virtual_second", samples_per_virtual_second);
     fields.count("pushes", pushes);
     fields.count("samples", samples);
-    fields.count("dropped", dropped);
     fields.count("lost", lost);
     fields.count("deaths", deaths);
     fields.count("left", left);

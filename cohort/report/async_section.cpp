@@ -56,7 +56,6 @@ std::string workers_table(const AsyncRecord& async) {
                         {"speed", true},
                         {"pushes", true},
                         {"samples", true},
-                        {"dropped", true},
                         {"lost", true},
                         {"deaths", true},
                         {"left", true},
@@ -67,9 +66,9 @@ std::string workers_table(const AsyncRecord& async) {
     // Of many the first and the last.
     if (workers.size() > kMostRows && i >= kMostRows / 2 && i < workers.size() - kMostRows / 2) continue;
     const AsyncRecord::Worker& w = workers[i];
-    out.rows.push_back({with_commas(w.worker), significant(w.speed, 3), with_commas(w.pushes), with_commas(w.samples),
-                        with_commas(w.dropped), with_commas(w.lost), with_commas(w.deaths), with_commas(w.left),
-                        significant(w.computing_seconds, 3), significant(w.waiting_seconds, 3), significant(w.moving_seconds, 3)});
+    out.rows.push_back({with_commas(w.worker), significant(w.speed, 3), with_commas(w.pushes), with_commas(w.samples), with_commas(w.lost),
+                        with_commas(w.deaths), with_commas(w.left), significant(w.computing_seconds, 3), significant(w.waiting_seconds, 3),
+                        significant(w.moving_seconds, 3)});
   }
   return table(out, workers.size() > kMostRows
                         ? concat("The ", kMostRows / 2, " workers with most samples and as many with fewest, of ", workers.size())
@@ -85,13 +84,13 @@ std::string async_section(const RunRecord& run) {
   const std::string clock = is_virtual ? concat(" under a simulated clock (", async.clock, "), ", significant(async.virtual_seconds, 3),
                                                 " virtual seconds, ", significant(async.samples_per_virtual_second, 3), " samples a second")
                                        : "";
-  const std::string intro = concat(
-      "sync=", async.sync, async.compress.empty() ? "" : ", pushes as " + async.compress,
-      async.remedy.empty() ? "" : ", remedy " + async.remedy, ": ", plural(static_cast<int64_t>(async.workers.size()), "worker"), clock,
-      ". Half of the pushes were at most ", significant(async.staleness_median, 3), " pushes late, 99 % at most ",
-      significant(async.staleness_tail, 3), "; ", significant(async.mean_late_steps, 3), " steps in the mean. ",
-      human_bytes(async.bytes_to_workers), " went to workers, ", human_bytes(async.bytes_to_server),
-      " came from them. Pushes dropped: ", with_commas(async.dropped), "; tickets lost with workers: ", with_commas(async.lost), ".");
+  const std::string intro =
+      concat("sync=", async.sync, async.compress.empty() ? "" : ", pushes as " + async.compress,
+             async.remedy.empty() ? "" : ", remedy " + async.remedy, ": ", plural(static_cast<int64_t>(async.workers.size()), "worker"),
+             clock, ". Half of the pushes were at most ", significant(async.staleness_median, 3), " pushes late, 99 % at most ",
+             significant(async.staleness_tail, 3), "; ", significant(async.mean_late_steps, 3), " steps in the mean. ",
+             human_bytes(async.bytes_to_workers), " went to workers, ", human_bytes(async.bytes_to_server),
+             " came from them. Tickets lost with workers: ", with_commas(async.lost), ".");
   return section("virtual", "Workers that do not wait", intro,
                  (is_virtual ? loss_over_time(run) : "") + staleness_table(async) + workers_table(async));
 }

@@ -100,9 +100,9 @@ struct Launched {
 Launched launch(const LaunchOptions& options, bool ours) {
   StatusPage status = StatusPage::create(options.num_ranks);
   const int store_fd = make_store_file();
-  auto supervisor = std::make_unique<Supervisor>(
-      status,
-      Supervisor::Limits{options.grace_seconds, options.stop_seconds, options.needed_ranks, options.is_one_of_many, options.counts_steps});
+  auto supervisor =
+      std::make_unique<Supervisor>(status, Supervisor::Limits{options.grace_seconds, options.stop_seconds, options.workers_may_be_lost,
+                                                              options.is_one_of_many, options.counts_steps});
   const pid_t launcher = ::getpid();
   std::fflush(nullptr);  // What is still buffered would be written by every rank again.
   for (int rank = 0; rank < options.num_ranks; ++rank) {

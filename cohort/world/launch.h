@@ -16,12 +16,12 @@ namespace cohort {
 
 struct LaunchOptions {
   int num_ranks = 1;
-  double grace_seconds = 3.0;      ///< After a rank failed the others may end by themselves for so long, then they are killed.
-  double stop_seconds = 30.0;      ///< After Ctrl-C ranks may finish the step for so long; writing a checkpoint does not count.
-  std::string* failure = nullptr;  ///< Receives the line that is printed when the job fails.
-  std::vector<int> needed_ranks;   ///< Not empty: ranks but these may be killed, the job goes on, and ends with rank 0.
-  bool is_one_of_many = false;     ///< Of the jobs of this process: 130 also where a request to stop met ranks that ended well.
-  bool counts_steps = true;        ///< Ranks say how far they have trained: how one ended then says after which step.
+  double grace_seconds = 3.0;        ///< After a rank failed the others may end by themselves for so long, then they are killed.
+  double stop_seconds = 30.0;        ///< After Ctrl-C ranks may finish the step for so long; writing a checkpoint does not count.
+  std::string* failure = nullptr;    ///< Receives the line that is printed when the job fails.
+  bool workers_may_be_lost = false;  ///< Ranks but 0 may be killed: the job goes on, and ends with rank 0.
+  bool is_one_of_many = false;       ///< Of the jobs of this process: 130 also where a request to stop met ranks that ended well.
+  bool counts_steps = true;          ///< Ranks say how far they have trained: how one ended then says after which step.
 };
 
 /// Runs `body` in `num_ranks` forked processes and returns the exit code of the job: 0, that of the rank that failed first, 4 when a rank

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
@@ -38,8 +37,7 @@ int64_t num_oom_kills() {
   return counter_in_file("/proc/vmstat", "oom_kill");
 }
 
-Supervisor::Supervisor(const StatusPage& status, Limits limits)
-    : status_(status), limits_(std::move(limits)), oom_kills_before_(num_oom_kills()) {
+Supervisor::Supervisor(const StatusPage& status, Limits limits) : status_(status), limits_(limits), oom_kills_before_(num_oom_kills()) {
   sigemptyset(&signals_);
   sigaddset(&signals_, SIGCHLD);
   // Not what is ignored: a signal that is blocked would come in spite of that.
@@ -128,11 +126,7 @@ void Supervisor::kill_all() {
 
 /// A worker that is gone and may be.
 bool Supervisor::is_lost(const Rank& rank) const {
-  const std::vector<int>& needed = limits_.needed_ranks;
-  if (needed.empty() || !rank.ended || !WIFSIGNALED(rank.wait_status)) return false;
-  // Where rank 0 came to its end well, nobody is needed any more.
-  const bool all_done = rank.rank != 0 && ranks_[0].ended && ranks_[0].wait_status == 0;
-  return all_done || std::find(needed.begin(), needed.end(), rank.rank) == needed.end();
+  return limits_.workers_may_be_lost && rank.rank != 0 && rank.ended && WIFSIGNALED(rank.wait_status);
 }
 
 void Supervisor::tell_losses() {
@@ -145,7 +139,7 @@ void Supervisor::tell_losses() {
 }
 
 bool Supervisor::server_has_ended() const {
-  return !limits_.needed_ranks.empty() &&
+  return limits_.workers_may_be_lost &&
          std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.rank == 0 && rank.ended; });
 }
 

@@ -18,7 +18,7 @@ class Supervisor {
  public:
   struct Limits {
     double grace_seconds, stop_seconds;  ///< While a rank writes a checkpoint the latter does not count.
-    std::vector<int> needed_ranks;       ///< Not empty: all ranks but these may be killed, and the job goes on; it ends with rank 0.
+    bool workers_may_be_lost = false;    ///< All ranks but 0 may be killed, and the job goes on; it ends with rank 0.
     bool is_one_of_many = false;         ///< Ranks that end well although they were to stop make the exit code 130 too.
     bool counts_steps = true;            ///< Else what is said of a rank's end names no step, as with a rank that has never reported one.
   };

@@ -151,12 +151,9 @@ def has_cuda():
 ABILITIES = {
     "cuda": has_cuda,
     "docker": lambda: bool(shutil.which("docker")) and subprocess.run(["docker", "info"], capture_output=True).returncode == 0,
-    "network of its own": lambda: shutil.which("ip") and subprocess.run(["unshare", "--map-root-user", "--net", "true"], capture_output=True).returncode == 0,
     "machine to install on": lambda: os.geteuid() == 0 and os.environ.get("COHORT_MAY_INSTALL") == "1",
     "time": lambda: os.environ.get("COHORT_LONG_TESTS") == "1",
 }
-# How it is run then.
-OWN_NETWORK = "unshare --map-root-user --net sh -c 'ip link set lo up && ip address add 10.0.0.1/32 dev lo && exec \"$@\"' sh "
 MARK = re.compile(r"^```(?P<language>\w*)\n(?P<block>.*?)^```$|^<!-- (?P<marker>short|file|run|needs|part of|form|output)(?:: (?P<value>.*?))? -->$(?:\n(?P<table>(?:\|.*\n)+))?", re.M | re.S)
 
 
@@ -207,7 +204,7 @@ def steps_of_page(path):
             for command in (shortened(command, short) for command in commands_of(block)):
                 is_again = leaves_nothing(command) and any(step[0] == "run" and words_of(step[1]) == words_of(command) for step in steps)
                 if not is_again and not runs_elsewhere(command, path):
-                    steps.append(("run", (OWN_NETWORK if value == "network of its own" and command.startswith("cohort ") else "") + command))
+                    steps.append(("run", command))
         else:
             check(not language, f"{path.name}: a block of {language} without a mark that says what becomes of it\n{block}")
             check(not COMMAND.match(block), f"{path.name}: a block of commands does not begin with ```sh:\n{block}")
@@ -242,7 +239,7 @@ def commands_of_page(path):
 
 
 def leaves_nothing(command):
-    return re.match(r"cohort (doctor|verify|simulate|plan|bench|evaluate|predict|sample|vocabulary|completion|manual)\b", command) and not re.search(r"--(out|trace|run)\b|[>|&$]", without_comment(command))
+    return re.match(r"cohort (doctor|verify|simulate|plan|bench|evaluate|predict|sample|vocabulary|completion)\b", command) and not re.search(r"--(out|trace|run)\b|[>|&$]", without_comment(command))
 
 
 def runs_elsewhere(command, path=None):

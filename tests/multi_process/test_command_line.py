@@ -1,4 +1,4 @@
-"""The command line as shells and readers meet it: help of verbs and actions, completion in a real bash, manual pages, runs side by side."""
+"""The command line as shells and readers meet it: help of verbs and actions, completion in a real bash, runs side by side."""
 import json
 import os
 import pathlib
@@ -51,23 +51,6 @@ def test_help_of_a_verb_of_an_action_and_in_a_narrow_terminal():
     check(run_ok(["version"]) == run_ok(["--version"]), "version")
     code, out, err = run(["help", "trian"])
     check(code == 2 and not out and "did you mean 'train'" in err, err)
-
-
-def test_manual_pages_are_roff():
-    with Folder() as folder:
-        run_ok(["manual", "--out", folder / "man1"])
-        pages = sorted(path.name for path in (folder / "man1").iterdir())
-        check("cohort.1" in pages and "cohort-train.1" in pages and len(pages) > 10, pages)
-        check((folder / "man1/cohort-train.1").read_text() == run_ok(["manual", "train"]), "one page")
-        if shutil.which("groff"):
-            for page in pages:
-                shown = subprocess.run(["groff", "-man", "-Tascii", "-ww", folder / "man1" / page], capture_output=True, text=True, check=True)
-                check(not shown.stderr, shown.stderr)
-        code, out, err = run(["manual", "trian"])
-        check(code == 2 and "did you mean 'train'" in err, err)
-        (folder / "file").write_text("")
-        code, out, err = run(["manual", "--out", folder / "file/below"])
-        check(code == 4 and len(err.strip().splitlines()) == 1, (code, err))
 
 
 def test_with_json_the_reason_of_the_end_is_json_on_stderr():

@@ -37,7 +37,7 @@ def test_quantize_says_what_the_file_then_does():
         exported = folder / "float.safetensors"
         run_ok(["checkpoint", "export", folder / "run", "--out", exported])
         for options in (["--scheme", "static"], ["--scheme", "dynamic"], ["--scheme", "weight-only"], ["--scheme", "weight-only", "--bits", "4", "--group-size", "32"],
-                        ["--calibration", "entropy"], ["--calibration", "mse"], ["--calibration", "percentile"]):
+                        ["--calibration", "mse"], ["--calibration", "percentile"]):
             out = folder / "small.safetensors"
             last, layers = quantized(folder / "run", out, *options)
             check(last["original_val_error"] == done["val_error"], (last, done))
@@ -251,7 +251,7 @@ def test_compress_refuses():
         refused([*base, "--bits", "3"], "--bits 3")
         refused([*base, "--bits", "4"], "no kernel", "--scheme weight-only")
         refused([*base, "--scheme", "statik"], "did you mean 'static'")
-        refused([*base, "--calibration", "kl"], "min-max percentile mse entropy")
+        refused([*base, "--calibration", "entropy"], "min-max percentile mse")
         refused([*base, "--calibration", "mse", "--scheme", "dynamic"], "would do nothing")
         refused([*base, "--group-size", "8"], "would do nothing")
         refused([*base, "--calibration-samples", "0"], "--calibration-samples")

@@ -59,7 +59,7 @@ def test_any_layout_learns_the_same_from_a_teacher():
         for number, options in enumerate((["--accumulate", "3"], ["--augment", "crop,flip"])):
             each = [losses(trained(folder / f"{how}-same{number}", *taught, *options, "--teacher-answers", how)) for how in ("live", "beside")]
             check(each[0] == each[1] and (number == 0 or each[0] != wanted), (options, each))
-        for layout in (["--workers", "2", "--layout", "sync=local:2"], ["--workers", "2", "--layout", "sync=diloco:2"], ["--workers", "2", "--layout", "sync=async"], ["--workers", "2", "--layout", "sync=hogwild"]):
+        for layout in (["--workers", "2", "--layout", "sync=local:2"], ["--workers", "2", "--layout", "sync=diloco:2"], ["--workers", "2", "--layout", "sync=async"]):
             trained(folder / ("l" + layout[-1].replace(":", "")), *taught, *layout)
         check(contents(folder / "teacher") == before, "the teacher is as it was")
 

@@ -88,7 +88,6 @@ OPTIONS = {
     "diloco:1": ("sync=diloco:1", ["--optimizer", "sgd", "--lr", "0.2", "--outer-lr", "1", "--outer-momentum", "0"], 2),
     # A server that waits for all shares of a step, or for all models, does what the exchange of gradients does.
     "stale:0": ("sync=stale:0", ["--optimizer", "sgd", "--lr", "0.2"], 2),
-    "stale:0, a server a rank": ("sync=stale:0:servers={n}", ["--optimizer", "sgd", "--lr", "0.2"], 2),
     "local:1, quorum of all": ("sync=local:1:quorum={n}", ["--optimizer", "sgd", "--lr", "0.2"], 2),
     "augment": ("", ["--augment", "crop,flip"], 2),
     "freeze": ("", ["--freeze", "{frozen}"], 2),
@@ -110,14 +109,14 @@ OPTIONS = {
     "quantize-aware 4": ("recompute=all", ["--quantize-aware", "4:8"], 2),
 }
 # What needs no other model to be seen.
-MODELS_OF = {"local:1": ("cnn", "transformer"), "diloco:1": ("cnn", "transformer"), "stale:0": ("cnn", "transformer"), "stale:0, a server a rank": ("cnn", "resnet8"), "local:1, quorum of all": ("cnn",), "augment": ("cnn", "resnet8"),
+MODELS_OF = {"local:1": ("cnn", "transformer"), "diloco:1": ("cnn", "transformer"), "stale:0": ("cnn", "transformer"), "local:1, quorum of all": ("cnn",), "augment": ("cnn", "resnet8"),
              "freeze": ("cnn", "transformer"), "teacher": ("cnn", "transformer"), "teacher beside": ("cnn", "transformer"), "hint": ("cnn", "transformer"), "hint zero=3": ("cnn",),
              "batch grows": ("cnn", "transformer"), "batch grows zero=2": ("cnn", "transformer"), "batch grows zero=3": ("cnn", "transformer"),
              **{option: ("cnn", "transformer") for option in ("quantize-aware 8", "quantize-aware 8 zero=1", "quantize-aware 8 zero=2", "quantize-aware 8 zero=3")},
              "quantize-aware 4": ("lstm", "transformer"),
              **{option: ("cnn", "transformer") for option in ("prune", "prune zero=1", "prune zero=2", "prune zero=3", "prune evenly", "prune 2:4")}}
 # Where weights or batch norm are exchanged between replicas a bound decides, and not the bits.
-WITHIN_A_BOUND = ("sync batch norm", "local:1", "diloco:1", "stale:0", "stale:0, a server a rank", "local:1, quorum of all")
+WITHIN_A_BOUND = ("sync batch norm", "local:1", "diloco:1", "stale:0", "local:1, quorum of all")
 
 
 def is_refused(model, option, name):

@@ -129,24 +129,6 @@ std::string fish_script(const std::vector<Verb>& verbs) {
   return out;
 }
 
-/// A line of text for roff: no letter of it is a request.
-std::string roff(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\\') out += "\\e";
-    else if (c == '-') out += "\\-";
-    else if (c == '\n') out += ' ';
-    else out += c;
-  }
-  return out.starts_with('.') || out.starts_with('\'') ? "\\&" + out : out;
-}
-
-std::string roff_examples(const std::vector<std::string>& examples) {
-  std::string out = ".SH EXAMPLES\n.nf\n";
-  for (const std::string& example : examples) out += roff(example) + "\n";
-  return out + ".fi\n";
-}
-
 }  // namespace
 
 const std::map<std::string, std::vector<std::string>>& setting_choices() {
@@ -166,30 +148,6 @@ std::string completion_script(const std::string& shell, const std::vector<Verb>&
   if (shell == "fish") return fish_script(verbs);
   fail(ErrorCode::kBadInput, "completion: for which shell?", shell.empty() ? "" : " '" + shell + "' is none of them",
        did_you_mean(shell, shells), ": bash, zsh or fish");
-}
-
-std::string manual_page(const std::vector<Verb>& verbs, const Verb* verb) {
-  const std::string name = verb ? "cohort-" + verb->name : "cohort";
-  std::string out = ".TH " + roff(name) + " 1\n.SH NAME\n" + roff(name) + " \\- " +
-                    roff(verb ? verb->summary : "trains LibTorch models on many workers") + "\n.SH SYNOPSIS\n.B cohort " +
-                    roff(verb ? verb->name : "VERB") + "\n" + (verb && verb->takes_file ? "[config.toml] " : "") + "[OPTIONS]\n";
-  if (!verb) {
-    out += ".SH VERBS\n";
-    for (const Verb& each : verbs) out += ".TP\n.BR cohort\\-" + roff(each.name) + " (1)\n" + roff(each.summary) + "\n";
-    return out + roff_examples({"cohort train --model cnn --data fashion-mnist --workers 2"}) +
-           ".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage or bad input, 3 no feasible plan, 4 environment (launcher, port, peer lost), "
-           "5 not "
-           "proven (verify), 130 interrupted.\n";
-  }
-  if (!verb->positional_help.empty()) out += ".SH WORDS\n" + roff(verb->positional_help) + "\n";
-  std::string group;
-  for (const TypedOption& option : options_of(*verb, "")) {
-    if (option.group != group) out += ".SH " + roff(option.group) + "\n";
-    group = option.group;
-    out += ".TP\n.B " + roff(option.name) + (option.value_name.empty() ? "" : " \\fI" + roff(option.value_name) + "\\fR") + "\n" +
-           roff(option.help) + "\n";
-  }
-  return out + roff_examples(verb->examples) + ".SH SEE ALSO\n.BR cohort (1)\n";
 }
 
 }  // namespace cohort

@@ -1,5 +1,5 @@
 #pragma once
-// Completion for shells and pages for man(1), from the table of verbs. Internal to the command line.
+// Completion for shells, from the table of verbs. Internal to the command line.
 
 #include <map>
 #include <string>
@@ -14,8 +14,5 @@ const std::map<std::string, std::vector<std::string>>& setting_choices();
 
 /// A script for bash, zsh or fish. Error(kBadInput) for another shell.
 std::string completion_script(const std::string& shell, const std::vector<Verb>& verbs);
-
-/// A page in the language of man(7): of one verb ("cohort-train(1)"), or of the program with a list of all, where `verb` is null.
-std::string manual_page(const std::vector<Verb>& verbs, const Verb* verb);
 
 }  // namespace cohort

@@ -1,5 +1,5 @@
 #pragma once
-// What `cohort VERB -h`, `cohort VERB ACTION -h` and `cohort help VERB ACTION` print, and what completion and manual pages are made from:
+// What `cohort VERB -h`, `cohort VERB ACTION -h` and `cohort help VERB ACTION` print, and what completion is made from:
 // the table of verbs. Internal to the command line.
 
 #include <string>

@@ -83,19 +83,5 @@ TEST_CASE("completion: of three shells, and no other") {
   CHECK_THROWS_WITH(completion_script("", {}), "completion: for which shell?: bash, zsh or fish");
 }
 
-TEST_CASE("manual: no line of text begins with a request of roff") {
-  const std::vector<Verb> verbs = verbs_of_test();
-  for (const Verb& verb : verbs) {
-    const std::string page = manual_page(verbs, &verb);
-    CHECK(page.starts_with(".TH cohort\\-" + verb.name + " 1\n"));
-    for (const std::string& line : lines_of(page))
-      if (line.starts_with('.'))
-        CHECK_MESSAGE((line.starts_with(".TH ") || line.starts_with(".SH ") || line == ".TP" || line.starts_with(".B ") ||
-                       line.starts_with(".BR ") || line == ".nf" || line == ".fi"),
-                      line);
-  }
-  CHECK(has(manual_page(verbs, nullptr), ".BR cohort\\-train (1)\n"));
-}
-
 }  // namespace
 }  // namespace cohort

@@ -110,7 +110,7 @@ std::vector<VerbOption> quantize_options() {
            "trains with rounded weights first"},
           {"bits", "N", "of a weight: 8 (the default), or 4 with --scheme weight-only or qat"},
           {"group-size", "N", "of 4 bits: weights of a row that share a scale (default 64)"},
-          {"calibration", "NAME", "ranges of activations (static): min-max (the default), percentile, mse or entropy"}};
+          {"calibration", "NAME", "ranges of activations (static): min-max (the default), percentile or mse"}};
 }
 
 VerbAction quantize_action() {

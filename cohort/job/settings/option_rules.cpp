@@ -28,16 +28,10 @@ bool has_momentum(const Situation& s) { return s.config.optimizer == "momentum" 
 bool is_adam(const Situation& s) { return s.config.optimizer == "adam" || s.config.optimizer == "adamw"; }
 std::string optimizer_now(const Situation& s) { return value_of(s, "optimizer"); }
 
-/// Pushes may be late.
-bool has_stale_gradients(const Situation& s) { return has_late_gradients(parse_sync(s.layout.sync)); }
 std::string sync_now(const Situation& s) { return concat("sync is ", s.layout.sync); }
-bool remedy_acts(const Situation& s) {
+bool may_be_late(const Situation& s) {
   const SyncMode sync = parse_sync(s.layout.sync);
-  if (s.config.remedy == "heloco") return sync.kind == SyncKind::kDiloco && sync.quorum > 0 && s.config.outer_momentum > 0;
-  return has_stale_gradients(s) && !is_in_order(parse_sync(s.layout.sync)) && (s.config.remedy != "lookahead" || has_momentum(s));
-}
-std::string remedy_now(const Situation& s) {
-  return has_stale_gradients(s) && !is_in_order(parse_sync(s.layout.sync)) ? optimizer_now(s) : sync_now(s);
+  return has_late_gradients(sync) && !is_in_order(sync);
 }
 
 bool decays(const Situation& s) { return s.config.schedule_lr != "constant"; }
@@ -123,7 +117,6 @@ std::string weights_now(const Situation& s) {
 }
 bool is_virtual(const Situation& s) { return !s.config.virtual_time.empty(); }
 bool is_served(const Situation& s) { return is_served(s.config, s.layout); }
-bool may_be_joined(const Situation& s) { return is_served(s) && parse_sync(s.layout.sync).kind != SyncKind::kHogwild; }
 bool has_collectives(const Situation& s) { return has_ranks(s) && !is_served(s); }
 std::string no_collectives(const Situation& s) {
   return is_served(s) ? concat("with sync=", s.layout.sync, " ranks send messages to rank 0") : one_process(s);
@@ -203,8 +196,8 @@ std::vector<OptionRule> make_option_rules() {
       always("plugin"),
       always("workers"),
       always("layout"),
-      {"backend", "\"auto\"", "on two ranks or more, but for sync=async, stale:K, queue, hogwild and a quorum", has_collectives,
-       no_collectives, "use --layout sync=step, local:H or diloco:H on two ranks or more"},
+      {"backend", "\"auto\"", "on two ranks or more, but for sync=async, stale:K, queue and a quorum", has_collectives, no_collectives,
+       "use --layout sync=step, local:H or diloco:H on two ranks or more"},
       {"weights", "\"auto\"",
        "where two ranks or more of a host have the same part of the model: dp=2 or more, zero=0, sync=step, "
        "compress=none, --backend auto or shm",
@@ -212,13 +205,9 @@ std::vector<OptionRule> make_option_rules() {
       {"shares", "\"equal\"", "on two ranks or more", has_ranks, one_process, kAddWorkers},
       {"outer-lr", kNothing, "with sync=diloco:H", has_outer, sync_now, "use --layout sync=diloco:H"},
       {"outer-momentum", kNothing, "with sync=diloco:H", has_outer, sync_now, "use --layout sync=diloco:H"},
-      {"remedy", "\"\"",
-       "with sync=async and stale:K, K above 0; lookahead with --optimizer momentum or nesterov too; "
-       "heloco with sync=diloco:H:quorum=Q and --outer-momentum above 0",
-       remedy_acts, remedy_now,
-       "use --layout sync=async, for lookahead with --optimizer momentum (or nesterov); for heloco --layout sync=diloco:H:quorum=Q"},
+      {"remedy", "\"\"", "with sync=async and stale:K, K above 0", may_be_late, sync_now, "use --layout sync=async"},
       always("virtual"),
-      {"listen", "\"\"", "with sync=async, stale:K, queue and a quorum on real workers", may_be_joined,
+      {"listen", "\"\"", "with sync=async, stale:K, queue and a quorum on real workers", is_served,
        [](const Situation& s) { return is_virtual(s) ? std::string("--virtual makes its workers up") : sync_now(s); },
        "use --layout sync=async, stale:K or queue without --virtual"},
       always("sync-batch-norm"),

@@ -23,7 +23,7 @@ struct Situation {
 };
 /// As far as the configuration tells: its layout and --workers on this host, what its data's name says.
 COHORT_PROGRAM_API Situation situation_of(const Config& config);
-/// Whether ranks talk to the one that serves the model, and to nobody else: sync=async, stale:K, queue and hogwild, but under the virtual
+/// Whether ranks talk to the one that serves the model, and to nobody else: sync=async, stale:K and queue, but under the virtual
 /// clock.
 bool is_served(const Config& config, const Layout& layout);
 /// `data` as --data has it; empty where the name does not tell.

@@ -1,5 +1,5 @@
 #pragma once
-// Which range of values the codes of an activation are to span: the table of methods, each a file. A small range has fine steps and cuts
+// Which range of values the codes of an activation are to span: the table of methods. A small range has fine steps and cuts
 // values off, a large one the other way round. Torch-free.
 
 #include <functional>
@@ -22,11 +22,5 @@ struct RangeMethod {
 const std::vector<RangeMethod>& range_methods();
 /// Error(kBadInput) that suggests the nearest.
 const RangeMethod& find_range_method(const std::string& name);
-
-// One file each.
-RangeMethod min_max_range();
-RangeMethod percentile_range();
-RangeMethod squared_error_range();
-RangeMethod entropy_range();
 
 }  // namespace cohort

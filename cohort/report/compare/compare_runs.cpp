@@ -196,7 +196,6 @@ std::string waiting(const std::vector<RunRecord>& runs, const std::vector<std::s
                         {"pushes", true},
                         {"late, half", true},
                         {"99 %", true},
-                        {"dropped", true},
                         {"lost", true},
                         {"deaths", true},
                         {"computing", true},
@@ -212,8 +211,8 @@ std::string waiting(const std::vector<RunRecord>& runs, const std::vector<std::s
     const double all = computing + idle + moving;
     out.rows.push_back({named(i, names[i]), escape_html(async.sync + (async.remedy.empty() ? "" : ", " + async.remedy)),
                         count_text(async.pushes), significant(async.staleness_median, 3), significant(async.staleness_tail, 3),
-                        count_text(async.dropped), count_text(async.lost), count_text(async.deaths), percent_text(computing / all),
-                        percent_text(idle / all), percent_text(moving / all), bytes_text(async.bytes_to_workers + async.bytes_to_server)});
+                        count_text(async.lost), count_text(async.deaths), percent_text(computing / all), percent_text(idle / all),
+                        percent_text(moving / all), bytes_text(async.bytes_to_workers + async.bytes_to_server)});
   }
   if (out.rows.empty()) return "";
   return section("waiting", "Workers and pushes", "How late pushes were, in other pushes; what the workers did with their time.",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
@@ -40,10 +41,6 @@ AsyncRecord::Worker& Accounts::of(int worker) {
 
 void Accounts::push(int worker, const Ticket& ticket, const PushOutcome& outcome) {
   AsyncRecord::Worker& own = of(worker);
-  if (outcome.dropped) {
-    ++own.dropped;
-    return;
-  }
   ++own.pushes;
   own.samples += ticket.num_samples();
   ++staleness_[outcome.staleness];
@@ -74,7 +71,6 @@ AsyncRecord Accounts::record() const {
   for (const AsyncRecord::Worker& worker : workers_) {
     record.pushes += worker.pushes;
     record.samples += worker.samples;
-    record.dropped += worker.dropped;
     record.lost += worker.lost;
     record.deaths += worker.deaths;
     record.left += worker.left;
@@ -97,8 +93,8 @@ AsyncRecord Accounts::record() const {
 Json Accounts::state() const {
   Json workers = Json::array(), staleness = Json::array();
   for (const AsyncRecord::Worker& w : workers_)
-    workers.push_back({w.pushes, w.samples, w.dropped, w.lost, w.deaths, w.computing_seconds, w.waiting_seconds, w.moving_seconds, w.left,
-                       w.pushing_seconds});
+    workers.push_back(
+        {w.pushes, w.samples, w.lost, w.deaths, w.computing_seconds, w.waiting_seconds, w.moving_seconds, w.left, w.pushing_seconds});
   for (const auto& [late, pushes] : staleness_) staleness.push_back({late, pushes});
   return Json{{"workers", workers},
               {"staleness", staleness},
@@ -108,11 +104,11 @@ Json Accounts::state() const {
 
 void Accounts::load(const Json& state, const std::string& where) {
   const auto refuse = [&] { fail(ErrorCode::kBadInput, where, ": the accounts of the workers are damaged"); };
-  const auto rows = [&](const char* key, size_t columns, size_t earlier_columns) {
+  const auto rows = [&](const char* key, const std::set<size_t>& columns) {
     const Json list = state.is_object() ? state.value(key, Json()) : Json();
     if (!list.is_array()) refuse();
     for (const Json& row : list) {
-      if (!row.is_array() || (row.size() != columns && row.size() != earlier_columns)) refuse();
+      if (!row.is_array() || !columns.contains(row.size())) refuse();
       for (const Json& number : row)
         if (!number.is_number() || !(number.get<double>() >= 0)) refuse();
     }
@@ -123,19 +119,20 @@ void Accounts::load(const Json& state, const std::string& where) {
     if (!list.is_array() || list.size() != 2 || !list[0].is_number() || !list[1].is_number()) refuse();
     return list;
   };
-  const Json workers = rows("workers", 10, 8), staleness = rows("staleness", 2, 2);
+  const Json workers = rows("workers", {9, 10, 8}), staleness = rows("staleness", {2});
   if (workers.size() < workers_.size() || workers.size() > kMostWorkers) refuse();
   of(static_cast<int>(workers.size()) - 1);  // Those who joined.
   for (size_t i = 0; i < workers_.size(); ++i) {
-    const Json& row = workers[i];
+    Json row = workers[i];
+    if (row.size() != 9) row.erase(size_t{2});  // Written when pushes could be dropped.
     AsyncRecord::Worker& w = workers_[i];
-    int64_t* const counts[] = {&w.pushes, &w.samples, &w.dropped, &w.lost, &w.deaths};
+    int64_t* const counts[] = {&w.pushes, &w.samples, &w.lost, &w.deaths};
     double* const seconds[] = {&w.computing_seconds, &w.waiting_seconds, &w.moving_seconds};
-    for (size_t at = 0; at < 5; ++at) *counts[at] = row[at].get<int64_t>();
-    for (size_t at = 0; at < 3; ++at) *seconds[at] = row[5 + at].get<double>();
-    if (row.size() < 10) continue;  // Written before there were these.
-    w.left = row[8].get<int64_t>();
-    w.pushing_seconds = row[9].get<double>();
+    for (size_t at = 0; at < 4; ++at) *counts[at] = row[at].get<int64_t>();
+    for (size_t at = 0; at < 3; ++at) *seconds[at] = row[4 + at].get<double>();
+    if (row.size() < 9) continue;  // Written before there were these.
+    w.left = row[7].get<int64_t>();
+    w.pushing_seconds = row[8].get<double>();
   }
   staleness_.clear();
   for (const Json& row : staleness) staleness_[row[0].get<int64_t>()] += row[1].get<int64_t>();

@@ -20,7 +20,7 @@ class Accounts {
   /// Of a worker that was not there before, too.
   AsyncRecord::Worker& of(int worker);
   int num_workers() const { return static_cast<int>(workers_.size()); }
-  /// A push that came, applied or dropped.
+  /// A push that came.
   void push(int worker, const Ticket& ticket, const PushOutcome& outcome);
   void moved(int64_t to_workers, int64_t to_server);
   /// The seconds of `more`.

@@ -8,14 +8,8 @@
 
 namespace cohort {
 
-ServedModel::ServedModel(const torch::nn::Module& module, const ServerPart& part)
+ServedModel::ServedModel(const torch::nn::Module& module)
     : trained(trained_parameters(distinct_parameters(module))), buffers(distinct_buffers(module)) {
-  if (part.num_servers > 1) {
-    const std::vector<int> servers = servers_of(trained, part.num_servers);
-    size_t at = 0;
-    std::erase_if(trained, [&](const NamedTensor& /*parameter*/) { return servers[at++] != part.server; });
-    if (part.server > 0) buffers.clear();
-  }
   for (const auto& [name, tensor] : trained) {
     weights.push_back(alias_of(tensor.detach(), 0, {tensor.numel()}));
     gradient_bytes += static_cast<int64_t>(tensor.nbytes());

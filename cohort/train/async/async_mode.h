@@ -10,9 +10,9 @@
 //
 // Where the worker is another process its half of this is a WorkerSide:
 //
-//   mode.pull(work); send(mode.served()); mode.handed_out(work);
+//   mode.pull(work); send(mode.served());
 //   receive(side.pulled()); send(side.hand_over(ticket, ticket_work.compute(ticket), numbers).tensors);
-//   mode.push(work, numbers);                             // with those before what handed_out() kept
+//   mode.push(work, numbers);                             // with those
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -25,7 +25,6 @@
 #include "cohort/data/tickets.h"
 #include "cohort/parallel/flat_piece.h"
 #include "cohort/parallel/parameters.h"
-#include "cohort/train/async/server_parts.h"
 
 namespace cohort {
 
@@ -40,11 +39,9 @@ struct TicketResult {
 struct Work {
   Ticket ticket;
   int worker = 0;            ///< For modes that do the workers' half too.
-  int64_t order = 0;         ///< Which one it is of all that were handed out, where several servers have to agree on it.
   int64_t base_version = 0;  ///< Pushes applied when it was served,
   int64_t base_samples = 0;  ///< and samples of them.
   double loss = 0;
-  double squares = -1;              ///< HandedOver::squares.
   std::vector<at::Tensor> tensors;  ///< What it hands over, in the mode's order; some may be undefined.
 };
 
@@ -54,7 +51,6 @@ struct StepNumbers {
 };
 
 struct PushOutcome {
-  bool dropped = false;   ///< Nothing was applied: the ticket is to be done again.
   int64_t staleness = 0;  ///< Pushes applied between its pull and this push,
   double late_steps = 0;  ///< and the same in steps.
   double gradient_norm = 0;
@@ -85,13 +81,11 @@ class AsyncModel {
 /// One that is pulled and pushed to, a ticket at a time.
 class AsyncMode : public AsyncModel {
  public:
-  virtual void pull(Work& work, const StepNumbers& numbers) = 0;
+  virtual void pull(Work& work) = 0;
   virtual void worked(Work& work, TicketResult result, const StepNumbers& numbers) = 0;
   virtual PushOutcome push(Work& work, const StepNumbers& numbers) = 0;
   /// After pull(): what a worker elsewhere needs, aliases.
   virtual std::vector<at::Tensor> served() const = 0;
-  /// In place of worked(): the module is the mode's again, and what push() needs beside what comes back is in `work`.
-  virtual void handed_out(Work& work) = 0;
   virtual int64_t version() const = 0;  ///< Pushes applied.
   /// What worked() keeps from one ticket of that worker to the next is gone with it.
   virtual void forget(int /*worker*/) {}
@@ -99,32 +93,24 @@ class AsyncMode : public AsyncModel {
   /// Tensors as a worker hands them over, to read into; of those that come first num_optional() may be missing.
   virtual std::vector<at::Tensor> empty_handed_over() const = 0;
   virtual size_t num_optional() const = 0;
-  /// The same with what handed_out() keeps.
-  virtual std::vector<at::Tensor> empty_work() const { return empty_handed_over(); }
 };
 
 /// What a worker gives for its ticket.
 struct HandedOver {
   double loss = 0;
   std::vector<at::Tensor> tensors;  ///< As empty_handed_over() has them.
-  double squares = -1;              ///< Of all gradients: the sum of their squares, for servers that each see a part; -1: not asked for.
 };
 
 /// A worker's half of a mode whose model another process has. One thread.
 class WorkerSide {
  public:
   virtual ~WorkerSide() = default;
-  /// Where the server's weights are, as share_weights() has it; "" for a mode that does not share them. Before anything else, and again
-  /// with each connection.
-  virtual void share(const std::string& /*address*/) {}
   /// Memory for what served() sends: the module's own where it has it.
   virtual const std::vector<at::Tensor>& pulled() const = 0;
   /// As AsyncMode's.
   virtual std::vector<at::Tensor> empty_handed_over() const = 0;
   virtual HandedOver hand_over(const Ticket& ticket, TicketResult result, const StepNumbers& numbers) = 0;
-  /// What was handed over last was not applied, and its ticket is done again.
-  virtual void take_back() {}
-  /// Nobody knows whether it was: what is kept from one ticket to the next is not any more.
+  /// Nobody knows whether what was handed over last has come: what is kept from one ticket to the next is not any more.
   virtual void begin_anew() {}
 };
 
@@ -137,8 +123,7 @@ struct AppliedPush {
 
 /// What modes are made for.
 struct ServedModel {
-  /// `part`: only what that server has; buffers are server 0's.
-  explicit ServedModel(const torch::nn::Module& module, const ServerPart& part = {});
+  explicit ServedModel(const torch::nn::Module& module);
   std::vector<NamedTensor> trained, buffers;
   std::vector<at::Tensor> weights;  ///< Flat aliases of the trained parameters.
   int64_t num_bytes = 0;            ///< Of trained parameters and buffers,

@@ -6,8 +6,6 @@
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/nn/module.h>
 
-#include <cmath>
-
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/parallel/optimizer/shard_optimizer.h"
@@ -46,7 +44,7 @@ double value_of(const at::Tensor& tensor) { return tensor.flatten()[0].item<doub
 
 PushOutcome pull_and_push(AsyncMode& mode, const Toy& toy, const Ticket& ticket, double gradient, double mean, const StepNumbers& numbers) {
   Work work{.ticket = ticket};
-  mode.pull(work, numbers);
+  mode.pull(work);
   mode.worked(work, result_of(toy, gradient, mean), numbers);
   return mode.push(work, numbers);
 }
@@ -102,7 +100,7 @@ TEST_CASE("a parameter without gradient keeps its value and its state") {
   Toy toy;
   GradientServer server(toy, {.rule = {.kind = Kind::kMomentum, .weight_decay = 0.1}});
   Work work{.ticket = ticket_of(0, 4, 4)};
-  server.pull(work, {.learning_rate = 1});
+  server.pull(work);
   TicketResult result = result_of(toy, 1, 0);
   result.gradients[1] = at::Tensor();
   server.worked(work, std::move(result), {});
@@ -118,7 +116,7 @@ TEST_CASE("running statistics: the mean over the samples of one version, and bet
   std::vector<Work> works;
   for (const auto& [begin, end] : {std::pair(0, 1), std::pair(1, 4), std::pair(0, 2)}) {
     works.push_back({.ticket = ticket_of(begin, end, 4)});
-    server.pull(works.back(), numbers);
+    server.pull(works.back());
   }
   const double means[] = {20, 30, 0};
   for (size_t i = 0; i < 3; ++i) server.worked(works[i], result_of(toy, 0.1, means[i]), numbers);
@@ -137,7 +135,7 @@ TEST_CASE("staleness is counted in pushes and in steps") {
   Toy toy;
   GradientServer server(toy, {.rule = {}, .global_batch = 4});
   Work late{.ticket = ticket_of(0, 1, 4)};
-  server.pull(late, {});
+  server.pull(late);
   server.worked(late, result_of(toy, 1, 1), {});
   for (int i = 0; i < 3; ++i) CHECK(pull_and_push(server, toy, ticket_of(0, 2, 4), 1, 1, {}).staleness == 0);
   const PushOutcome outcome = server.push(late, {});
@@ -146,55 +144,18 @@ TEST_CASE("staleness is counted in pushes and in steps") {
   CHECK(server.version() == 4);
 }
 
-/// How far the first weight moves by a push that is `num_before` whole steps late, at rate 1 with a mean gradient of 0.5.
-double moved_when_late(const Remedy& remedy, int num_before, PushOutcome* outcome = nullptr) {
-  Toy toy;
-  GradientServer server(toy, {.rule = {}, .remedy = remedy, .global_batch = 4});
-  Work late{.ticket = ticket_of(0, 2, 4)};
-  server.pull(late, {.learning_rate = 1});
-  server.worked(late, result_of(toy, 0.25, 1), {});
-  for (int i = 0; i < num_before; ++i) pull_and_push(server, toy, ticket_of(0, 4, 4), 2, 1, {.learning_rate = 0.5});
-  const double before = value_of(toy.first);
-  const PushOutcome pushed = server.push(late, {.learning_rate = 1});
-  if (outcome) *outcome = pushed;
-  return before - value_of(toy.first);
-}
-
-TEST_CASE("remedies do what they say") {
-  CHECK(moved_when_late({}, 3) == doctest::Approx(0.25));
-  CHECK(moved_when_late({"rate", 0.1}, 0) == doctest::Approx(0.025));
-  CHECK(moved_when_late({"rate", 0.1}, 3) == doctest::Approx(0.025));
-  CHECK(moved_when_late({"staleness", 0}, 0) == doctest::Approx(0.25));
-  CHECK(moved_when_late({"staleness", 0}, 4) == doctest::Approx(0.25 / 4));
-  // By 2 steps of -1 the weight moved -2: the mean gradient is 0.5 + 0.1 x 0.25 x -2.
-  CHECK(moved_when_late({"compensate", 0.1}, 2) == doctest::Approx(0.5 * 0.45));
-  CHECK(moved_when_late({"compensate", 0.1}, 0) == doctest::Approx(0.25));
-  PushOutcome outcome;
-  CHECK(moved_when_late({"drop", 2}, 3, &outcome) == 0);
-  CHECK(outcome.dropped);
-  CHECK(moved_when_late({"drop", 3}, 3, &outcome) == doctest::Approx(0.25));
-  CHECK(!outcome.dropped);
-  CHECK_THROWS_AS(make_remedy({"prayer", 1}), Error);
-}
-
-TEST_CASE("look-ahead serves the weights where momentum will have taken them, and gives the server its own back") {
-  Toy toy;
-  GradientServer server(toy, {.rule = {.kind = Kind::kMomentum, .momentum = 0.5}, .remedy = {"lookahead", 0}, .global_batch = 4});
-  const StepNumbers numbers{.learning_rate = 0.1};
-  Work late{.ticket = ticket_of(0, 4, 4)};
-  server.pull(late, numbers);
-  CHECK(value_of(toy.first) == 1);  // Nothing was late yet.
-  server.worked(late, result_of(toy, 1, 1), numbers);
-  for (int i = 0; i < 4; ++i) pull_and_push(server, toy, ticket_of(0, 4, 4), 1, 1, numbers);
-  server.push(late, numbers);
-  const double own = value_of(toy.first);
-  Work work{.ticket = ticket_of(0, 4, 4)};
-  server.pull(work, numbers);
-  // v = 1 + 1/2 + ... of 5 pushes; 4 steps late once in a running mean of 1/32.
-  const double v = 2 - std::pow(0.5, 4), late_steps = 4.0 / 32, ahead = 0.5 * (1 - std::pow(0.5, late_steps)) / 0.5;
-  CHECK(value_of(toy.first) == doctest::Approx(own - 0.1 * ahead * v));
-  server.worked(work, result_of(toy, 1, 1), numbers);
-  CHECK(value_of(toy.first) == doctest::Approx(own));
+TEST_CASE("a factor of the rate is that of every push, late or not") {
+  for (const int num_before : {0, 3}) {
+    Toy toy;
+    GradientServer server(toy, {.rule = {}, .rate_factor = 0.1, .global_batch = 4});
+    Work late{.ticket = ticket_of(0, 2, 4)};
+    server.pull(late);
+    server.worked(late, result_of(toy, 0.25, 1), {});
+    for (int i = 0; i < num_before; ++i) pull_and_push(server, toy, ticket_of(0, 4, 4), 2, 1, {.learning_rate = 0.5});
+    const double before = value_of(toy.first);
+    CHECK(server.push(late, {.learning_rate = 1}).staleness == num_before);
+    CHECK(before - value_of(toy.first) == doctest::Approx(0.025));
+  }
 }
 
 TEST_CASE("queue: one worker makes the steps; two merge by samples, or replace") {
@@ -215,9 +176,9 @@ TEST_CASE("queue: one worker makes the steps; two merge by samples, or replace")
     Toy toy;
     ModelQueue queue(toy, {.rule = {}, .global_batch = 4, .capacity = 2, .replaces = replaces});
     Work a{.ticket = ticket_of(0, 2, 4)}, b{.ticket = ticket_of(2, 4, 4)};
-    queue.pull(a, {});
+    queue.pull(a);
     queue.worked(a, result_of(toy, 0.5, 1), {.learning_rate = 1});  // A mean gradient of 1: the model at 0.
-    queue.pull(b, {});
+    queue.pull(b);
     CHECK(value_of(toy.first) == 1);                              // Both were served the first model.
     queue.worked(b, result_of(toy, 1, 1), {.learning_rate = 1});  // 2: at -1.
     queue.push(a, {});
@@ -236,13 +197,13 @@ TEST_CASE("queue: first in first out or newest, and never more than its capacity
     std::vector<Work> works(4);
     for (Work& work : works) {
       work.ticket = ticket_of(0, 4, 4);
-      queue.pull(work, {});
+      queue.pull(work);
       queue.worked(work, result_of(toy, static_cast<double>(&work - works.data()), 1), {.learning_rate = 1});
     }
     for (Work& work : works) queue.push(work, {});
     CHECK(queue.state()["waiting"].size() == 2);
     Work next{.ticket = ticket_of(0, 4, 4)};
-    queue.pull(next, {});
+    queue.pull(next);
     CHECK(value_of(toy.first) == (newest ? 1 - 3 : 1 - 2));
     CHECK(next.base_version == (newest ? 4 : 3));
   }
@@ -291,8 +252,7 @@ TEST_CASE("modes go on from their state") {
   for (const Kind kind : {Kind::kSgd, Kind::kMomentum, Kind::kAdam}) {
     check_goes_on<GradientServer>(GradientServerOptions{.rule = {.kind = kind}, .global_batch = 4});
     for (const char* compress : {"fp16", "int8"})
-      check_goes_on<GradientServer>(
-          GradientServerOptions{.rule = {.kind = kind}, .remedy = {"drop", 1}, .global_batch = 4, .compress = compress});
+      check_goes_on<GradientServer>(GradientServerOptions{.rule = {.kind = kind}, .global_batch = 4, .compress = compress});
     check_goes_on<ModelQueue>(ModelQueueOptions{.rule = {.kind = kind}, .global_batch = 4, .capacity = 3});
   }
 }
@@ -310,14 +270,12 @@ TEST_CASE("packed tensors come back, also empty and undefined ones") {
 TEST_CASE("accounts: staleness in bins, median and 99th percentile, and a state that comes back") {
   Accounts accounts(3);
   for (int i = 0; i < 100; ++i) accounts.push(i % 2, ticket_of(0, 2, 4), {.staleness = i < 60 ? i % 2 : i < 98 ? 5 : 40, .late_steps = 1});
-  accounts.push(2, ticket_of(0, 2, 4), {.dropped = true, .staleness = 9});
   accounts.of(1).waiting_seconds = 0.1 + 0.2;
   accounts.of(1).left = 2, accounts.of(1).pushing_seconds = 0.5;
   accounts.moved(5, 6);
   const AsyncRecord record = accounts.record();
   CHECK(record.pushes == 100);
   CHECK(record.samples == 200);
-  CHECK(record.dropped == 1);
   CHECK(record.staleness_from == std::vector<int64_t>{0, 1, 4, 32});
   CHECK(record.pushes_of_staleness == std::vector<int64_t>{30, 30, 38, 2});
   CHECK(record.staleness_median == 1);
@@ -325,12 +283,22 @@ TEST_CASE("accounts: staleness in bins, median and 99th percentile, and a state 
   Accounts again(3);
   again.load(Json::parse(accounts.state().dump()), "test");
   CHECK(again.state() == accounts.state());
-  Json earlier = accounts.state();  // Of a version without the last two columns.
-  for (Json& row : earlier["workers"]) row.erase(row.size() - 1), row.erase(row.size() - 1);
-  Accounts from_earlier(3);
+  Json earlier = accounts.state();  // Of versions with a column more, of dropped pushes, and before that without the last two.
+  for (Json& row : earlier["workers"]) {
+    const Json own = row;
+    row = Json::array();
+    for (size_t at = 0; at < own.size(); ++at) {
+      if (at == 2) row.push_back(1);
+      row.push_back(own[at]);
+    }
+  }
+  Accounts from_earlier(3), from_first(3);
   from_earlier.load(earlier, "test");
-  CHECK(from_earlier.record().pushes == 100);
-  CHECK(from_earlier.state()["workers"][1][6] == accounts.state()["workers"][1][6]);
+  CHECK(from_earlier.state() == accounts.state());
+  for (Json& row : earlier["workers"]) row.erase(row.size() - 1), row.erase(row.size() - 1);
+  from_first.load(earlier, "test");
+  CHECK(from_first.record().pushes == 100);
+  CHECK(from_first.state()["workers"][1][5] == accounts.state()["workers"][1][5]);
   CHECK_THROWS_AS(Accounts(4).load(accounts.state(), "test"), Error);
   CHECK_THROWS_AS(Accounts(3).load(Json(1), "test"), Error);
 }

@@ -16,11 +16,9 @@
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/checkpoint.h"
-#include "cohort/train/async/divided_server.h"
+#include "cohort/job/remedy.h"
 #include "cohort/train/async/gradient_server.h"
-#include "cohort/train/async/hogwild.h"
 #include "cohort/train/async/model_queue.h"
-#include "cohort/train/async/server_parts.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {
@@ -34,18 +32,17 @@ std::unique_ptr<AsyncMode> make_async_mode(const torch::nn::Module& model, const
   if (sync.quorum > 0)
     return std::make_unique<LocalServer>(
         model, LocalServerOptions{.outer = OuterOptimizer::of(sync, run.config.outer_lr, run.config.outer_momentum),
-                                  .global_batch = run.config.global_batch,
-                                  .remedy = parse_remedy(run.config.remedy)});
+                                  .global_batch = run.config.global_batch});
   if (sync.kind == SyncKind::kQueue)
     return std::make_unique<ModelQueue>(model, ModelQueueOptions{.rule = run.job.rule,
                                                                  .global_batch = run.config.global_batch,
                                                                  .capacity = num_workers,
                                                                  .newest = sync.newest,
                                                                  .replaces = sync.replaces});
-  if (sync.kind == SyncKind::kHogwild) return std::make_unique<HogwildServer>(model, run.config.global_batch);
-  const GradientServerOptions options = gradient_server_options(run.config, run.job, run.config.virtual_time.empty() ? sync.servers : 1);
-  if (options.part.num_servers > 1) return std::make_unique<DividedServer>(model, options);
-  return std::make_unique<GradientServer>(model, options);
+  return std::make_unique<GradientServer>(model, GradientServerOptions{.rule = run.job.rule,
+                                                                       .rate_factor = parse_remedy(run.config.remedy),
+                                                                       .global_batch = run.config.global_batch,
+                                                                       .compress = run.job.layout.compress});
 }
 
 /// What the newest checkpoint of `run` holds for `key`.
@@ -78,14 +75,6 @@ Found find_state(const std::string& run, const std::string& key) {
 
 }  // namespace
 
-GradientServerOptions gradient_server_options(const Config& config, const Job& job, int num_servers) {
-  return {.rule = job.rule,
-          .remedy = parse_remedy(config.remedy),
-          .global_batch = config.global_batch,
-          .compress = job.layout.compress,
-          .part = {.num_servers = num_servers}};
-}
-
 TicketOptions ticket_options(const Config& config, const DataSource& samples, const LayerGraph& model, int64_t total_steps, int num_workers,
                              const std::string& workers_setting, const SyncMode& sync) {
   const TicketOptions options{.num_samples = samples.num_samples(),
@@ -109,9 +98,7 @@ std::unique_ptr<WorkerSide> make_worker_side(const torch::nn::Module& model, con
   const SyncMode sync = parse_sync(job.layout.sync);
   if (sync.quorum > 0) return std::make_unique<LocalWorker>(model, job.rule);
   if (sync.kind == SyncKind::kQueue) return std::make_unique<QueueWorker>(model, job.rule);
-  if (sync.kind == SyncKind::kHogwild) return std::make_unique<HogwildWorker>(model, job.rule);
-  return std::make_unique<GradientWorker>(model, job.layout.compress, parse_remedy(job.config.remedy).name == "drop",
-                                          sync.servers > 1 && job.config.clip_norm > 0);
+  return std::make_unique<GradientWorker>(model, job.layout.compress);
 }
 
 void StepWindow::begin() {
@@ -153,10 +140,6 @@ AsyncTraining::AsyncTraining(const RunSetup& run_setup, const torch::nn::Module&
       tickets(options),
       accounts(num_workers),
       found_(std::make_shared<Json>()) {
-  if (sync.servers > num_workers)
-    fail(ErrorCode::kBadInput, name_settings("--layout: sync="), run.job.layout.sync, " with ", num_workers,
-         num_workers == 1 ? " worker" : " workers", " is not supported; each server is one of them: use fewer servers");
-  if (sync.servers > 1) check_servers(ServedModel(module).trained, sync.servers, run.job.layout.sync);
   if (is_local(sync)) {
     auto made = std::make_unique<LocalModels>(
         module, run.job.rule, OuterOptimizer::of(sync, run.config.outer_lr, run.config.outer_momentum), num_workers, sync.fragments);
@@ -218,8 +201,8 @@ AsyncRecord AsyncTraining::record(int64_t steps) const {
 
 std::string summary_of(const AsyncRecord& record) {
   return concat(with_commas(record.pushes), " pushes, half of them at most ", record.staleness_median, " pushes late and 99 % at most ",
-                record.staleness_tail, "; ", record.dropped, " dropped, ", record.lost, " lost with ", record.deaths,
-                record.deaths == 1 ? " death" : " deaths", record.left > 0 ? concat("; ", record.left, " left") : "");
+                record.staleness_tail, "; ", record.lost, " lost with ", record.deaths, record.deaths == 1 ? " death" : " deaths",
+                record.left > 0 ? concat("; ", record.left, " left") : "");
 }
 
 FlatPiece async_state_piece(const Json& state) {

@@ -14,7 +14,6 @@
 #include "cohort/record/async_record.h"
 #include "cohort/train/async/accounts.h"
 #include "cohort/train/async/async_mode.h"
-#include "cohort/train/async/gradient_server.h"
 #include "cohort/train/async/local_models.h"
 #include "cohort/train/async/local_server.h"
 #include "cohort/train/async/saved_state.h"
@@ -41,9 +40,6 @@ class StepWindow {
   double loss_ = 0, weight_ = 0, gradient_norm_ = 0, began_ = 0;
   int64_t samples_ = 0;
 };
-
-/// Of sync=async and stale: of the first of `num_servers`. `config`: with defaults.
-GradientServerOptions gradient_server_options(const Config& config, const Job& job, int num_servers);
 
 /// For `model`, which must outlive it.
 std::unique_ptr<WorkerSide> make_worker_side(const torch::nn::Module& model, const Job& job);
@@ -86,7 +82,7 @@ struct AsyncTraining {
   std::string found_where_;
 };
 
-/// "12 pushes, half of them at most 1 pushes late [...]; 0 dropped, 1 lost with 2 deaths".
+/// "12 pushes, half of them at most 1 pushes late [...]; 1 lost with 2 deaths".
 std::string summary_of(const AsyncRecord& record);
 
 /// JSON as a tensor of a checkpoint.

@@ -1,15 +1,13 @@
-// A push of b of the B samples of its step is the part b / B of a step (push_optimizer.h), whenever it comes; a remedy may change its
-// gradient or its rate, or drop it. Buffers (running statistics of batch norm) follow with the same weight: those of pushes from one
-// version, up to a whole step of them, become the mean over their samples, as of one step; a late push moves the server's towards the
-// worker's by b / B. They are never outside of what workers saw. Cost of a push: one pass of the optimizer over the model; of a pull: none
-// here. Sources: Dean et al. 2012 (DistBelief, "Downpour SGD"); Ho et al. 2013 (stale synchronous parallel), whose bound the tickets keep.
+// A push of b of the B samples of its step is the part b / B of a step (push_optimizer.h), whenever it comes. Buffers (running statistics
+// of batch norm) follow with the same weight: those of pushes from one version, up to a whole step of them, become the mean over their
+// samples, as of one step; a late push moves the server's towards the worker's by b / B. They are never outside of what workers saw. Cost
+// of a push: one pass of the optimizer over the model; of a pull: none here. Sources: Dean et al. 2012 (DistBelief, "Downpour SGD"); Ho et
+// al. 2013 (stale synchronous parallel), whose bound the tickets keep.
 #include "cohort/train/async/gradient_server.h"
 
-#include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "cohort/base/fail.h"
@@ -19,7 +17,6 @@
 namespace cohort {
 namespace {
 
-constexpr double kPartOfNew = 1.0 / 32;  // Of a push in the running mean of lateness.
 constexpr int64_t kMostWorkers = int64_t{1} << 20;
 
 /// Gradients, coded or not, then buffers.
@@ -35,32 +32,22 @@ std::vector<at::Tensor> empty_push(const ServedModel& model, const PushCode* cod
 
 GradientServer::GradientServer(const torch::nn::Module& module, const GradientServerOptions& options)
     : options_(options),
-      model_(module, options.part),
-      code_(PushCode::of(options.compress, model_.trained, options.remedy.name == "drop")),
+      model_(module),
+      code_(PushCode::of(options.compress, model_.trained)),
       optimizer_(options.rule, model_.trained),
-      remedy_(make_remedy(options.remedy)),
       group_start_(model_.copy_of_buffers()) {}
 
 int64_t GradientServer::push_bytes() const {
   return code_ ? code_->num_bytes() + model_.num_bytes - model_.gradient_bytes : model_.num_bytes;
 }
 
-int64_t GradientServer::bytes_in_flight() const {
-  return push_bytes() + (code_ ? code_->residual_bytes() : 0) + (keeps_backup() ? model_.gradient_bytes : 0);
-}
+int64_t GradientServer::bytes_in_flight() const { return push_bytes() + (code_ ? code_->residual_bytes() : 0); }
 
 std::vector<at::Tensor> GradientServer::empty_handed_over() const { return empty_push(model_, code_.get()); }
 
-void GradientServer::pull(Work& work, const StepNumbers& numbers) {
+void GradientServer::pull(Work& work) {
   work.base_version = version_;
   work.base_samples = samples_;
-  const double ahead = remedy_ ? remedy_->momentum_ahead(options_.rule.momentum, mean_late_steps_) : 0;
-  if (ahead == 0) return;
-  at::NoGradGuard no_grad;
-  weights_before_look_ = model_.copy_of_weights();
-  for (size_t i = 0; i < model_.weights.size(); ++i)
-    if (const at::Tensor momentum = optimizer_.momentum(i); momentum.defined())
-      model_.weights[i].sub_(momentum, numbers.learning_rate * ahead);
 }
 
 void GradientServer::worked(Work& work, TicketResult result, const StepNumbers& /*numbers*/) {
@@ -68,13 +55,6 @@ void GradientServer::worked(Work& work, TicketResult result, const StepNumbers& 
   if (code_ && !residuals_.contains(work.worker)) residuals_[work.worker] = code_->fresh();
   work.tensors = code_ ? code_->encode(result.gradients, residuals_[work.worker]) : std::move(result.gradients);
   work.tensors.insert(work.tensors.end(), result.buffers.begin(), result.buffers.end());
-  handed_out(work);
-}
-
-void GradientServer::handed_out(Work& work) {
-  if (!weights_before_look_.empty()) model_.set_weights(std::exchange(weights_before_look_, {}));
-  if (!keeps_backup()) return;
-  for (at::Tensor& weights : model_.copy_of_weights()) work.tensors.push_back(std::move(weights));
 }
 
 PushOutcome GradientServer::push(Work& work, const StepNumbers& numbers) {
@@ -85,27 +65,11 @@ PushOutcome GradientServer::push(Work& work, const StepNumbers& numbers) {
   const size_t num_trained = model_.trained.size(), num_buffers = model_.buffers.size();
   std::vector<at::Tensor> gradients = part(0, num_trained);
   if (code_) gradients = code_->decode(gradients, decoded_);
-  const std::vector<at::Tensor> backup = keeps_backup() ? part(num_trained + num_buffers, num_trained) : std::vector<at::Tensor>();
   PushOutcome outcome{.staleness = version_ - work.base_version,
                       .late_steps = static_cast<double>(samples_ - work.base_samples) / static_cast<double>(options_.global_batch)};
-  StalePush push{.staleness = outcome.staleness,
-                 .late_steps = outcome.late_steps,
-                 .weight = work.ticket.weight(),
-                 .gradients = gradients,
-                 .weights = model_.weights,
-                 .backup = backup};
-  mean_late_steps_ += kPartOfNew * (outcome.late_steps - mean_late_steps_);
-  outcome.dropped = remedy_ && remedy_->drops(push);
-  if (outcome.dropped) {
-    if (const auto its = residuals_.find(work.worker); its != residuals_.end()) its->second.take_back();
-    return outcome;
-  }
-  if (remedy_) remedy_->correct(push);
-  outcome.gradient_norm = optimizer_.apply({.weight = push.weight,
-                                            .learning_rate = numbers.learning_rate * (remedy_ ? remedy_->rate_factor(push) : 1),
-                                            .clip_norm = numbers.clip_norm,
-                                            .squares = work.squares},
-                                           model_.weights, gradients);
+  outcome.gradient_norm = optimizer_.apply(
+      {.weight = work.ticket.weight(), .learning_rate = numbers.learning_rate * options_.rate_factor, .clip_norm = numbers.clip_norm},
+      model_.weights, gradients);
   merge_buffers(work, part(num_trained, num_buffers));
   ++version_;
   samples_ += work.ticket.num_samples();
@@ -138,18 +102,13 @@ std::vector<FlatPiece> GradientServer::saved_pieces() {
   for (size_t i = 0; i < group_start_.size(); ++i)
     pieces.push_back({"async/group/" + model_.buffers[i].name, alias_of(group_start_[i], 0, {group_start_[i].numel()}),
                       group_start_[i].sizes().vec(), 0});
-  for (const auto& [worker, residual] : residuals_)
-    for (const auto& [what, values] : {std::pair("residual", &residual.values), std::pair("residual-before", &residual.before)})
-      if (values->defined()) pieces.push_back({concat("async/", what, "/", worker), *values, {values->numel()}, 0});
+  for (const auto& [worker, residual] : residuals_) pieces.push_back({concat("async/residual/", worker), residual, {residual.numel()}, 0});
   return pieces;
 }
 
 Json GradientServer::state() const {
-  Json state{{"version", version_},
-             {"samples", samples_},
-             {"mean_late_steps", mean_late_steps_},
-             {"group", {group_version_, group_weight_}},
-             {"optimizer_steps", optimizer_.steps()}};
+  Json state{
+      {"version", version_}, {"samples", samples_}, {"group", {group_version_, group_weight_}}, {"optimizer_steps", optimizer_.steps()}};
   if (!code_) return state;
   state["residuals"] = Json::array();
   for (const auto& [worker, residual] : residuals_) state["residuals"].push_back(worker);
@@ -162,9 +121,8 @@ std::vector<FlatPiece> GradientServer::loaded_pieces(const Json& state, const st
     return state.contains(key) && state[key].is_number_integer() && state[key].get<int64_t>() >= 0;
   };
   const Json steps = state.value("optimizer_steps", Json()), group = state.value("group", Json());
-  const bool fits = is_count("version") && is_count("samples") && state.value("mean_late_steps", Json()).is_number() && group.is_array() &&
-                    group.size() == 2 && group[0].is_number_integer() && group[1].is_number() && steps.is_array() &&
-                    steps.size() == model_.trained.size();
+  const bool fits = is_count("version") && is_count("samples") && group.is_array() && group.size() == 2 && group[0].is_number_integer() &&
+                    group[1].is_number() && steps.is_array() && steps.size() == model_.trained.size();
   if (!fits) fail(ErrorCode::kBadInput, where, ": the state of the update server is damaged, or that of another model");
   for (const Json& number : steps)
     if (!number.is_number())
@@ -185,39 +143,22 @@ void GradientServer::loaded(const Json& state) {
   if (state.is_null()) return;
   version_ = state["version"].get<int64_t>();
   samples_ = state["samples"].get<int64_t>();
-  mean_late_steps_ = state["mean_late_steps"].get<double>();
   group_version_ = state["group"][0].get<int64_t>();
   group_weight_ = state["group"][1].get<double>();
   optimizer_.set_steps(state["optimizer_steps"].get<std::vector<double>>());
 }
 
-std::vector<at::Tensor> GradientServer::empty_work() const {
-  std::vector<at::Tensor> tensors = empty_handed_over();
-  if (keeps_backup())
-    for (const at::Tensor& weights : model_.weights) tensors.push_back(at::empty_like(weights));
-  return tensors;
-}
-
-GradientWorker::GradientWorker(const torch::nn::Module& module, const std::string& compress, bool may_drop, bool tells_norm)
-    : model_(module), pulled_(model_.tensors()), code_(PushCode::of(compress, model_.trained, may_drop)), tells_norm_(tells_norm) {
+GradientWorker::GradientWorker(const torch::nn::Module& module, const std::string& compress)
+    : model_(module), pulled_(model_.tensors()), code_(PushCode::of(compress, model_.trained)) {
   begin_anew();
 }
 
 std::vector<at::Tensor> GradientWorker::empty_handed_over() const { return empty_push(model_, code_.get()); }
 
-HandedOver GradientWorker::hand_over(const Ticket& ticket, TicketResult result, const StepNumbers& /*numbers*/) {
+HandedOver GradientWorker::hand_over(const Ticket& /*ticket*/, TicketResult result, const StepNumbers& /*numbers*/) {
   HandedOver out{.loss = result.loss, .tensors = code_ ? code_->encode(result.gradients, residual_) : std::move(result.gradients)};
-  // Of what the servers will see: the codes', where there are any.
-  if (tells_norm_) out.squares = sum_of_squares(code_ ? code_->decode(out.tensors, decoded_) : out.tensors);
-  if (tells_norm_ && !std::isfinite(out.squares))
-    fail(ErrorCode::kFailed, "the gradient of share ", ticket.share, " of step ", ticket.step + 1,
-         name_settings(" is not finite; use a smaller --lr"));
   out.tensors.insert(out.tensors.end(), result.buffers.begin(), result.buffers.end());
   return out;
-}
-
-void GradientWorker::take_back() {
-  if (code_) residual_.take_back();
 }
 
 void GradientWorker::begin_anew() {

@@ -8,28 +8,25 @@
 #include "cohort/train/async/async_mode.h"
 #include "cohort/train/async/push_code.h"
 #include "cohort/train/async/push_optimizer.h"
-#include "cohort/train/async/remedies/remedies.h"
 
 namespace cohort {
 
 struct GradientServerOptions {
   UpdateRule rule;
-  Remedy remedy;
+  double rate_factor = 1;         ///< Of the learning rate of each push.
   int64_t global_batch = 1;       ///< Samples of a step, in which lateness is counted.
   std::string compress = "none";  ///< Of pushes: push_code.h.
-  ServerPart part;                ///< Of the model, that it serves.
 };
 
-/// One thread. The weights of `module` are the model: whole between any two calls, but for those from pull() to worked().
+/// One thread. The weights of `module` are the model: whole between any two calls.
 class GradientServer : public AsyncMode {
  public:
   GradientServer(const torch::nn::Module& module, const GradientServerOptions& options);
 
-  void pull(Work& work, const StepNumbers& numbers) override;
+  void pull(Work& work) override;
   void worked(Work& work, TicketResult result, const StepNumbers& numbers) override;
   PushOutcome push(Work& work, const StepNumbers& numbers) override;
   std::vector<at::Tensor> served() const override { return model_.tensors(); }
-  void handed_out(Work& work) override;
   void show() override {}
 
   int64_t version() const override { return version_; }
@@ -43,23 +40,18 @@ class GradientServer : public AsyncMode {
   void loaded(const Json& state) override;
   std::vector<at::Tensor> empty_handed_over() const override;
   size_t num_optional() const override { return model_.trained.size(); }
-  std::vector<at::Tensor> empty_work() const override;
   void forget(int worker) override { residuals_.erase(worker); }
 
  private:
-  bool keeps_backup() const { return remedy_ && remedy_->wants_backup(); }
   void merge_buffers(const Work& work, const std::vector<at::Tensor>& pushed);
 
   GradientServerOptions options_;
   ServedModel model_;
-  std::unique_ptr<const PushCode> code_;   // Null for none.
-  std::vector<at::Tensor> decoded_;        // Of the last push.
-  std::map<int, PushResidual> residuals_;  // Of workers whose half worked() does.
+  std::unique_ptr<const PushCode> code_;  // Null for none.
+  std::vector<at::Tensor> decoded_;       // Of the last push.
+  std::map<int, at::Tensor> residuals_;   // Of workers whose half worked() does.
   PushOptimizer optimizer_;
-  std::unique_ptr<RemedyRule> remedy_;           // Null for none.
-  int64_t version_ = 0, samples_ = 0;            // Applied.
-  double mean_late_steps_ = 0;                   // Of the last pushes.
-  std::vector<at::Tensor> weights_before_look_;  // Between pull() and worked(), where the remedy moved them.
+  int64_t version_ = 0, samples_ = 0;  // Applied.
 
   // Statistics of pushes that were computed from one version are averaged, not applied one on the other.
   std::vector<at::Tensor> group_start_;
@@ -70,21 +62,17 @@ class GradientServer : public AsyncMode {
 /// Of a worker that hands over gradients, and buffers as forward left them. `module` must outlive it.
 class GradientWorker : public WorkerSide {
  public:
-  /// `tells_norm`: for servers that each see a part of the gradient and clip it by the whole one's norm.
-  GradientWorker(const torch::nn::Module& module, const std::string& compress, bool may_drop, bool tells_norm = false);
+  GradientWorker(const torch::nn::Module& module, const std::string& compress);
   const std::vector<at::Tensor>& pulled() const override { return pulled_; }
   std::vector<at::Tensor> empty_handed_over() const override;
   HandedOver hand_over(const Ticket& ticket, TicketResult result, const StepNumbers& numbers) override;
-  void take_back() override;
   void begin_anew() override;
 
  private:
   ServedModel model_;
   std::vector<at::Tensor> pulled_;
   std::unique_ptr<const PushCode> code_;
-  std::vector<at::Tensor> decoded_;
-  PushResidual residual_;
-  bool tells_norm_;
+  at::Tensor residual_;
 };
 
 }  // namespace cohort

@@ -44,14 +44,12 @@ LocalServer::LocalServer(const torch::nn::Module& module, const LocalServerOptio
       anchors_(model_.copy_of_weights()),
       buffers_(model_.copy_of_buffers()),
       changes_(empty_copies(anchors_)),
-      averages_(empty_copies(buffers_)),
-      remedy_(make_remedy(options.remedy)) {
+      averages_(empty_copies(buffers_)) {
   if (!options.outer) return;
   std::vector<Segment> segments;
   for (size_t i = 0; i < anchors_.size(); ++i)
     segments.push_back({model_.trained[i].name, model_.trained[i].tensor.sizes().vec(), 0, anchors_[i]});
   outer_.emplace(options.outer->rule(), std::move(segments));
-  for (const FlatPiece& piece : outer_->state(/*saving=*/true)) momentum_.push_back(piece.values);
 }
 
 std::vector<at::Tensor> LocalServer::served() const {
@@ -65,7 +63,7 @@ void LocalServer::show() {
   model_.set_buffers(buffers_);
 }
 
-void LocalServer::pull(Work& work, const StepNumbers& /*numbers*/) {
+void LocalServer::pull(Work& work) {
   work.base_version = version_;
   work.base_samples = samples_;
 }
@@ -99,12 +97,6 @@ std::vector<PushOutcome> LocalServer::merge(const std::vector<Work*>& works) {
   for (Work* const work : works) {
     outcomes.push_back({.staleness = version_ - work->base_version,
                         .late_steps = static_cast<double>(samples_ - work->base_samples) / static_cast<double>(options_.global_batch)});
-    if (remedy_ && !momentum_.empty()) {
-      std::vector<at::Tensor> changes;
-      for (size_t i = 0; i < anchors_.size(); ++i) changes.push_back(work->tensors[i].view({-1}));
-      StaleChange late{outcomes.back().staleness, changes, momentum_, options_.outer->momentum};
-      remedy_->correct_change(late);
-    }
     add(*work, static_cast<double>(work->ticket.num_samples()) / static_cast<double>(all), outcomes.size() == 1);
   }
   for (size_t i = 0; i < anchors_.size(); ++i) {

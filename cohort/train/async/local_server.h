@@ -3,7 +3,6 @@
 // has come when an exchange is made is merged by samples, and who is late counts in the next one. local_server.cpp has the algorithm.
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -11,14 +10,12 @@
 #include "cohort/parallel/optimizer/shard_optimizer.h"
 #include "cohort/train/async/async_mode.h"
 #include "cohort/train/async/push_optimizer.h"
-#include "cohort/train/async/remedies/remedies.h"
 
 namespace cohort {
 
 struct LocalServerOptions {
   std::optional<OuterOptimizer> outer;  ///< None: the weights move by the mean change.
   int64_t global_batch = 1;             ///< Samples of a step, in which lateness is counted.
-  Remedy remedy = {};                   ///< Against late changes, with `outer`.
 };
 
 /// One thread. The global model; `module` gets it with show() alone.
@@ -29,13 +26,12 @@ class LocalServer : public AsyncMode {
   /// The exchange: of the works of several workers, each with its samples, in this order. Outcomes in the same.
   std::vector<PushOutcome> merge(const std::vector<Work*>& works);
 
-  void pull(Work& work, const StepNumbers& numbers) override;
+  void pull(Work& work) override;
   /// A change of weights in place of gradients.
   void worked(Work& work, TicketResult result, const StepNumbers& numbers) override;
   /// An exchange of one alone.
   PushOutcome push(Work& work, const StepNumbers& numbers) override { return (void)numbers, merge({&work}).front(); }
   std::vector<at::Tensor> served() const override;
-  void handed_out(Work& /*work*/) override {}
   void show() override;
 
   int64_t version() const override { return version_; }
@@ -59,8 +55,6 @@ class LocalServer : public AsyncMode {
   std::vector<at::Tensor> anchors_, buffers_;   // After the last exchange: the global model.
   std::vector<at::Tensor> changes_, averages_;  // Of the exchange that is being made.
   std::optional<ShardOptimizer> outer_;
-  std::vector<at::Tensor> momentum_;  // Its state, one a parameter, where it has any.
-  std::unique_ptr<RemedyRule> remedy_;
   int64_t version_ = 0, samples_ = 0;  // Works merged, and their samples.
 };
 

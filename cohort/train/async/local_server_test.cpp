@@ -28,7 +28,7 @@ Ticket ticket_of(int share, int64_t samples) { return {0, share, {0, samples}, 4
 /// What a worker hands over whose weights moved by `change` and whose statistic is `mean`, computed on the newest version.
 Work work_of(LocalServer& server, int share, int64_t samples, double change, double mean) {
   Work work{.ticket = ticket_of(share, samples)};
-  server.pull(work, {});
+  server.pull(work);
   server.worked(work, {.loss = 1, .gradients = {at::full({6}, change)}, .buffers = {at::full({2}, mean), at::full({}, 7, at::kLong)}}, {});
   return work;
 }

@@ -77,7 +77,7 @@ int64_t ModelQueue::pull_bytes() const {
   return model_.num_bytes + static_cast<int64_t>(options_.rule.slots().size()) * model_.gradient_bytes;
 }
 
-void ModelQueue::pull(Work& work, const StepNumbers& /*numbers*/) {
+void ModelQueue::pull(Work& work) {
   if (!waiting_.empty()) {
     served_ = options_.newest ? waiting_.back() : waiting_.front();
     if (options_.newest) waiting_.pop_back();

@@ -22,11 +22,10 @@ class ModelQueue : public AsyncMode {
  public:
   ModelQueue(const torch::nn::Module& module, const ModelQueueOptions& options);
 
-  void pull(Work& work, const StepNumbers& numbers) override;
+  void pull(Work& work) override;
   void worked(Work& work, TicketResult result, const StepNumbers& numbers) override;
   PushOutcome push(Work& work, const StepNumbers& numbers) override;
   std::vector<at::Tensor> served() const override;
-  void handed_out(Work& /*work*/) override {}
   void show() override;
 
   int64_t version() const override { return version_; }

@@ -4,15 +4,13 @@
 //   step), e the worker's residual (zero at first), c() the code of a parameter: halves, or bytes in blocks of 256 with a scale each.
 // Steps of a push:
 //   1. the worker: x = g + e, parameter by parameter; it sends c(x) and keeps e = x - c(x).
-//   2. the server takes c(x) for the gradient: remedies, clipping and the optimizer see nothing else.
-//   3. where a remedy drops the push, and its ticket is done again by somebody, the worker's next order says so, and e is what it was
-//      before.
+//   2. the server takes c(x) for the gradient: clipping and the optimizer see nothing else.
 // So after any pushes the sum of what was applied and of all residuals is the sum of the gradients of all tickets, whoever did them, but
 // for the residuals of workers that were lost or came again by another connection (what they had sent last may have come or not): those
 // begin at zero, and at most one push's rounding is lost.
 //
 // Cost of a push: 2 bytes an element (fp16, bf16) or 1.016 (int8) in place of 4, one pass to encode, one to decode; n floats of memory at
-// the worker (2 n with the remedy that drops), n at the server. Buffers, and parameters of type Double, travel as they are, and so do
+// the worker, n at the server. Buffers, and parameters of type Double, travel as they are, and so do
 // versions to the worker: a code of them would be an error in what gradients are computed on, which nothing feeds back.
 //
 // Source: Karimireddy et al. 2019 ("Error Feedback Fixes SignSGD", algorithm 2), with one worker at a time in place of a sum over workers,
@@ -31,12 +29,7 @@ std::byte* bytes_of(const at::Tensor& code) { return reinterpret_cast<std::byte*
 
 }  // namespace
 
-void PushResidual::take_back() const {
-  if (before.defined()) values.copy_(before);
-}
-
-PushCode::PushCode(const std::string& compress, const std::vector<NamedTensor>& trained, bool may_drop)
-    : codec_(make_codec(compress)), may_drop_(may_drop) {
+PushCode::PushCode(const std::string& compress, const std::vector<NamedTensor>& trained) : codec_(make_codec(compress)) {
   for (const auto& [name, tensor] : trained) {
     Part part{.like = tensor.detach()};
     if (tensor.scalar_type() == at::kFloat) {
@@ -48,15 +41,11 @@ PushCode::PushCode(const std::string& compress, const std::vector<NamedTensor>& 
   }
 }
 
-std::unique_ptr<const PushCode> PushCode::of(const std::string& compress, const std::vector<NamedTensor>& trained, bool may_drop) {
-  return compress == "none" ? nullptr : std::make_unique<const PushCode>(compress, trained, may_drop);
+std::unique_ptr<const PushCode> PushCode::of(const std::string& compress, const std::vector<NamedTensor>& trained) {
+  return compress == "none" ? nullptr : std::make_unique<const PushCode>(compress, trained);
 }
 
-PushResidual PushCode::fresh() const {
-  PushResidual residual{.values = at::zeros({num_coded_}, at::kFloat), .before = {}};
-  if (may_drop_) residual.before = at::zeros({num_coded_}, at::kFloat);
-  return residual;
-}
+at::Tensor PushCode::fresh() const { return at::zeros({num_coded_}, at::kFloat); }
 
 std::vector<at::Tensor> PushCode::empty() const {
   std::vector<at::Tensor> out;
@@ -71,10 +60,9 @@ int64_t PushCode::num_bytes() const {
   return bytes;
 }
 
-std::vector<at::Tensor> PushCode::encode(const std::vector<at::Tensor>& gradients, PushResidual& residual) const {
-  if (residual.before.defined()) residual.before.copy_(residual.values);
+std::vector<at::Tensor> PushCode::encode(const std::vector<at::Tensor>& gradients, const at::Tensor& residual) const {
   std::vector<at::Tensor> codes = empty();
-  float* const left_out = residual.values.data_ptr<float>();
+  float* const left_out = residual.data_ptr<float>();
   for (size_t i = 0; i < parts_.size(); ++i) {
     if (!gradients[i].defined() || parts_[i].residual_from < 0) codes[i] = gradients[i];
     else codec_->encode(gradients[i].data_ptr<float>(), left_out + parts_[i].residual_from, gradients[i].numel(), 1, bytes_of(codes[i]));

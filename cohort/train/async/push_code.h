@@ -13,32 +13,24 @@
 
 namespace cohort {
 
-/// What a worker's codes have left out so far: its own, and nobody else's.
-struct PushResidual {
-  at::Tensor values;  ///< A float for each element that is coded.
-  at::Tensor before;  ///< As they were before the last push, where that may be dropped; else undefined.
-
-  /// The last push was not applied, and its ticket is another's now.
-  void take_back() const;
-};
-
-/// Of the trained parameters of one model. Any thread.
+/// Of the trained parameters of one model. A worker's residual is what its codes have left out so far, a float for each element that is
+/// coded: its own, and nobody else's. Any thread.
 class PushCode {
  public:
-  /// `compress`: fp16, bf16 or int8. `may_drop`: pushes may come and not be applied.
-  PushCode(const std::string& compress, const std::vector<NamedTensor>& trained, bool may_drop);
+  /// `compress`: fp16, bf16 or int8.
+  PushCode(const std::string& compress, const std::vector<NamedTensor>& trained);
   /// Null for none.
-  static std::unique_ptr<const PushCode> of(const std::string& compress, const std::vector<NamedTensor>& trained, bool may_drop);
+  static std::unique_ptr<const PushCode> of(const std::string& compress, const std::vector<NamedTensor>& trained);
 
-  /// Of a worker that has pushed nothing: zeros.
-  PushResidual fresh() const;
-  int64_t residual_bytes() const { return (may_drop_ ? 2 : 1) * num_coded_ * static_cast<int64_t>(sizeof(float)); }
+  /// The residual of a worker that has pushed nothing: zeros.
+  at::Tensor fresh() const;
+  int64_t residual_bytes() const { return num_coded_ * static_cast<int64_t>(sizeof(float)); }
 
   /// As gradients travel, one a parameter: bytes for those of type Float, others as they are.
   std::vector<at::Tensor> empty() const;
   int64_t num_bytes() const;
   /// Those that are not defined stay so, and their residual what it is.
-  std::vector<at::Tensor> encode(const std::vector<at::Tensor>& gradients, PushResidual& residual) const;
+  std::vector<at::Tensor> encode(const std::vector<at::Tensor>& gradients, const at::Tensor& residual) const;
   /// Into memory of its own: what was decoded before is gone then.
   std::vector<at::Tensor> decode(const std::vector<at::Tensor>& codes, std::vector<at::Tensor>& memory) const;
 
@@ -51,7 +43,6 @@ class PushCode {
   std::unique_ptr<Codec> codec_;
   std::vector<Part> parts_;
   int64_t num_coded_ = 0;
-  bool may_drop_;
 };
 
 }  // namespace cohort

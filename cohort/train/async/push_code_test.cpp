@@ -37,25 +37,25 @@ at::Tensor flat_floats(const std::vector<at::Tensor>& gradients) {
 TEST_CASE("what was pushed and what was left out are the sum of the gradients, of each worker by itself") {
   for (const char* name : kCodes) {
     CAPTURE(name);
-    const PushCode code(name, parameters(), /*may_drop=*/false);
+    const PushCode code(name, parameters());
     for (const int worker : {0, 1}) {
-      PushResidual residual = code.fresh();
+      const at::Tensor residual = code.fresh();
       std::vector<at::Tensor> memory;
       at::Tensor all = at::zeros({637}, at::kDouble), applied = all.clone();
       for (int64_t push = 0; push < 30; ++push) {
         std::vector<at::Tensor> gradients = gradients_of(worker, push);
         if (push % 3 == 1) gradients[1] = at::Tensor();  // A parameter without a gradient: nothing of it travels, nothing is forgotten.
-        const at::Tensor bias_left_out = residual.values.narrow(0, 630, 7).clone();
+        const at::Tensor bias_left_out = residual.narrow(0, 630, 7).clone();
         const std::vector<at::Tensor> codes = code.encode(gradients, residual), got = code.decode(codes, memory);
         CHECK(got[1].defined() == gradients[1].defined());
-        if (!gradients[1].defined()) CHECK(at::equal(residual.values.narrow(0, 630, 7), bias_left_out));
+        if (!gradients[1].defined()) CHECK(at::equal(residual.narrow(0, 630, 7), bias_left_out));
         CHECK(at::equal(got[2], gradients[2]));
         all += flat_floats(gradients).to(at::kDouble);
         applied += flat_floats(got).to(at::kDouble);
       }
-      CHECK(largest(residual.values) > 0);
+      CHECK(largest(residual) > 0);
       CHECK(largest(all - applied) > 1e-6);  // So it is the residual that makes the law.
-      CHECK(largest(all - applied - residual.values.to(at::kDouble)) < 2e-6);
+      CHECK(largest(all - applied - residual.to(at::kDouble)) < 2e-6);
     }
   }
 }
@@ -64,8 +64,8 @@ TEST_CASE("codes take the bytes that they say, and the tensors in which they tra
   for (const auto& [name, bytes] :
        {std::pair("fp16", 2 * 637 + 40), std::pair("bf16", 2 * 637 + 40), std::pair("int8", 630 + 12 + 2 + 8 + 4 + 40)}) {
     CAPTURE(name);
-    const PushCode code(name, parameters(), false);
-    PushResidual residual = code.fresh();
+    const PushCode code(name, parameters());
+    const at::Tensor residual = code.fresh();
     const std::vector<at::Tensor> codes = code.encode(gradients_of(0, 0), residual), like = code.empty();
     CHECK(code.num_bytes() == bytes);
     CHECK(packed_bytes(codes) == bytes);
@@ -74,21 +74,8 @@ TEST_CASE("codes take the bytes that they say, and the tensors in which they tra
       CHECK((codes[i].scalar_type() == like[i].scalar_type()));
     }
   }
-  CHECK(!PushCode::of("none", parameters(), false));
-  for (const char* no : {"topk:0.1", "powersgd:2", "none", "int9"}) CHECK_THROWS_AS(PushCode(no, parameters(), false), Error);
-}
-
-TEST_CASE("a push that was not applied leaves the residual as it was before") {
-  for (const char* name : kCodes) {
-    const PushCode code(name, parameters(), /*may_drop=*/true);
-    PushResidual residual = code.fresh();
-    code.encode(gradients_of(0, 0), residual);
-    const at::Tensor before = residual.values.clone();
-    code.encode(gradients_of(0, 1), residual);
-    CHECK(!at::equal(residual.values, before));
-    residual.take_back();
-    CHECK(at::equal(residual.values, before));
-  }
+  CHECK(!PushCode::of("none", parameters()));
+  for (const char* no : {"topk:0.1", "powersgd:2", "none", "int9"}) CHECK_THROWS_AS(PushCode(no, parameters()), Error);
 }
 
 struct Line : torch::nn::Module {
@@ -96,39 +83,27 @@ struct Line : torch::nn::Module {
   at::Tensor weight;
 };
 
-TEST_CASE("a server of compressed pushes moves by what was sent, and dropped ones are not forgotten") {
+TEST_CASE("a server of compressed pushes moves by what was sent") {
   for (const char* name : kCodes) {
     CAPTURE(name);
     Line line, exact;
-    GradientServer server(line, {.rule = {}, .remedy = {"drop", 1}, .global_batch = 4, .compress = name});
-    GradientServer plain(exact, {.rule = {}, .remedy = {"drop", 1}, .global_batch = 4});
+    GradientServer server(line, {.rule = {}, .global_batch = 4, .compress = name});
+    GradientServer plain(exact, {.rule = {}, .global_batch = 4});
     CHECK(server.push_bytes() < plain.push_bytes() / 2 + 1);
     CHECK(server.pull_bytes() == plain.pull_bytes());
     const StepNumbers numbers{.learning_rate = 1};
-    int num_dropped = 0;
     for (int64_t round = 0; round < 20; ++round) {
       std::vector<Work> works;
       for (const int worker : {0, 1}) {
         for (GradientServer* each : {&server, &plain}) {
           Work& work = works.emplace_back(Work{.ticket = {round, worker, {0, 3}, 4}, .worker = worker});
-          each->pull(work, numbers);
+          each->pull(work);
           each->worked(work, {.loss = 1, .gradients = {test_gradient(5, worker, round, 300)}, .buffers = {}}, numbers);
         }
       }
-      for (const size_t at : {size_t{0}, size_t{2}}) {
-        const PushOutcome outcome = server.push(works[at], numbers);
-        CHECK(outcome.dropped == plain.push(works[at + 1], numbers).dropped);
-        num_dropped += outcome.dropped ? 1 : 0;
-        if (round % 2 == 0 || at == 2) continue;
-        Work more{.ticket = {round, 0, {0, 4}, 4}, .worker = 0};  // So that worker 1 is late.
-        Work same = more;
-        server.pull(more, numbers), plain.pull(same, numbers);
-        const at::Tensor gradient = test_gradient(6, 0, round, 300);
-        server.worked(more, {.loss = 1, .gradients = {gradient}, .buffers = {}}, numbers), server.push(more, numbers);
-        plain.worked(same, {.loss = 1, .gradients = {gradient}, .buffers = {}}, numbers), plain.push(same, numbers);
-      }
+      for (const size_t at : {size_t{0}, size_t{2}})
+        CHECK(server.push(works[at], numbers).staleness == plain.push(works[at + 1], numbers).staleness);
     }
-    CHECK(num_dropped == 10);
     // Plain SGD: weights differ by what the workers still have.
     at::Tensor left_out = at::zeros({300});
     for (FlatPiece& piece : server.saved_pieces())

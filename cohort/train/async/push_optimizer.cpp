@@ -29,6 +29,17 @@ void update_piece(const PushRule& push, const UpdateArguments& arguments, const 
   });
 }
 
+/// Of those that are defined.
+double sum_of_squares(const std::vector<at::Tensor>& gradients) {
+  double squares = 0;
+  for (const at::Tensor& gradient : gradients) {
+    if (!gradient.defined()) continue;
+    const at::Tensor whole = gradient.contiguous();
+    squares += squared_norm(whole.data_ptr(), whole.numel(), whole.scalar_type());
+  }
+  return squares;
+}
+
 }  // namespace
 
 PushRule rule_of_push(const UpdateRule& rule, double weight) {
@@ -57,23 +68,11 @@ PushOptimizer::PushOptimizer(const UpdateRule& rule, const std::vector<NamedTens
   }
 }
 
-double sum_of_squares(const std::vector<at::Tensor>& gradients) {
-  double squares = 0;
-  for (const at::Tensor& gradient : gradients) {
-    if (!gradient.defined()) continue;
-    const at::Tensor whole = gradient.contiguous();
-    squares += squared_norm(whole.data_ptr(), whole.numel(), whole.scalar_type());
-  }
-  return squares;
-}
-
 double PushOptimizer::apply(const PushNumbers& numbers, const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& gradients) {
   at::NoGradGuard no_grad;
   double factor = 1 / numbers.weight;  // Gradients are those of the mean times the weight.
   StepOutcome judged;
-  if (numbers.clip_norm > 0) {
-    judged = judge_gradient(numbers.squares >= 0 ? numbers.squares : sum_of_squares(gradients), {.clip_norm = numbers.clip_norm}, &factor);
-  }
+  if (numbers.clip_norm > 0) judged = judge_gradient(sum_of_squares(gradients), {.clip_norm = numbers.clip_norm}, &factor);
   const PushRule push = rule_of_push(rule_, numbers.weight);
   for (size_t i = 0; i < weights.size(); ++i) {
     if (!gradients[i].defined()) continue;

@@ -26,7 +26,6 @@ struct PushNumbers {
   double weight = 1;  ///< a.
   double learning_rate = 0;
   double clip_norm = 0;  ///< 0: no clipping.
-  double squares = -1;   ///< Of all gradients, where these are a part of them: sum_of_squares(); -1: these are all.
 };
 
 /// The rule for a push of weight a, and what its mean gradient is multiplied by.
@@ -35,9 +34,6 @@ struct PushRule {
   double gradient_factor = 1;
 };
 PushRule rule_of_push(const UpdateRule& rule, double weight);
-
-/// Of those that are defined.
-double sum_of_squares(const std::vector<at::Tensor>& gradients);
 
 /// One thread.
 class PushOptimizer {

@@ -50,16 +50,11 @@ void ModelServer::hear(PeerId peer, const std::string& name, const PeerMessage& 
   const Json said = parse_strict_ordered_json(message.text, {.path = name});
   const std::string what = said.is_object() ? said.value("is", "") : "";
   if (what == "joins") return tell_what_to_join(peer);
-  if (const auto server = servers_.find(peer); server != servers_.end()) return hear_server(server->second, said, message, name);
-  if (what == "serves" && parts_.team) {
-    servers_[peer] = server_from(said, name, parts_.team->size());
-    return;
-  }
   if (what == "ready") return give_number(peer, name);
   if (what == "here") return welcome(peer, said);
   if (!worker_of_.contains(peer)) fail(ErrorCode::kBadInput, name, " did not say which worker it is");
   if (what == "free") {
-    if (works_.count(peer) + static_cast<size_t>(std::count(waiting_.begin(), waiting_.end(), peer)) >= parts_.most_in_hand)
+    if (works_.contains(peer) || std::find(waiting_.begin(), waiting_.end(), peer) != waiting_.end())
       fail(ErrorCode::kBadInput, name, " asked for more work than it may have at a time");
     Slot& slot = slots_.at(peer);
     slot.is_used = slot.memory && said.value("slot", Json()) == true;
@@ -72,23 +67,9 @@ void ModelServer::hear(PeerId peer, const std::string& name, const PeerMessage& 
     if (code_from(said) == ErrorCode::kFailed) fail(ErrorCode::kFailed, name, ": ", text);
     lose(peer, "it failed: " + text);  // Of the training nothing is wrong.
   } else if (what == "leaving") {
-    if (on_the_way_.has_of(peer)) leaving_.insert(peer);
-    else let_go(peer);
+    let_go(peer);
   } else {
     fail(ErrorCode::kBadInput, name, " said what is not understood: ", printable(message.text.substr(0, 80)));
-  }
-}
-
-void ModelServer::hear_server(int server, const Json& said, const PeerMessage& message, const std::string& where) {
-  const std::string what = said.is_object() ? said.value("is", "") : "";
-  if (what == "has") {
-    hand_in_if(on_the_way_.another_has(order_from(said, where), parts_.team->size()));
-  } else if (what == "shown") {
-    parts_.shown(server, order_from(said, where), said.value("state", Json()), message.data);
-  } else if (what == "failed") {
-    fail(code_from(said), parts_.team->name_of(server), " failed: ", error_from(said));
-  } else {
-    fail(ErrorCode::kFailed, parts_.team->name_of(server), " said what is not understood: ", printable(message.text.substr(0, 80)));
   }
 }
 
@@ -123,9 +104,7 @@ void ModelServer::welcome(PeerId peer, const Json& said) {
   if (lost_.erase(number) > 0) log_info(concat("worker ", number, " is back"));
   worker_of_[peer] = number;
   slots_[peer].memory = WorkerSlot::make(parts_.mode.served(), parts_.mode.empty_handed_over());
-  server_.send(peer, {.text = to_json(Welcome{slots_[peer].memory.address(), parts_.weights,
-                                              parts_.team ? parts_.team->places() : std::vector<ServerPlace>()})
-                                  .dump()});
+  server_.send(peer, {.text = to_json(Welcome{slots_[peer].memory.address()}).dump()});
 }
 
 /// A worker that comes again before its old connection was seen to end. Nothing has died, but what it had in hand it has not any more.
@@ -140,19 +119,16 @@ void ModelServer::replace(PeerId peer, const std::string& name) {
 
 void ModelServer::take_push(PeerId peer, const Json& said, const std::string& data, const std::string& where) {
   const WorkDone done = work_done_from(said, where);
-  const auto [first, end] = works_.equal_range(peer);
-  const auto found = std::find_if(
-      first, end, [&](const auto& each) { return each.second.ticket.step == done.step && each.second.ticket.share == done.share; });
-  if (found == end)
+  const auto found = works_.find(peer);
+  if (found == works_.end() || found->second.ticket.step != done.step || found->second.ticket.share != done.share)
     fail(ErrorCode::kBadInput, where, " handed over share ", done.share, " of step ", done.step + 1, ", which it does not have");
   Work work = found->second;
   const Slot& slot = slots_.at(peer);
   std::vector<at::Tensor> tensors = handed_over(slot.is_used ? &slot.memory : nullptr, parts_.mode.empty_handed_over(), data, done.missing,
                                                 parts_.mode.num_optional(), where);
   const int64_t num_bytes = packed_bytes(tensors);
-  tensors.insert(tensors.end(), work.tensors.begin(), work.tensors.end());
   work.tensors = std::move(tensors);
-  work.loss = done.loss, work.squares = done.squares;
+  work.loss = done.loss;
   works_.erase(found);
 
   const int worker = worker_of_.at(peer);
@@ -160,44 +136,29 @@ void ModelServer::take_push(PeerId peer, const Json& said, const std::string& da
                                  .waiting_seconds = done.waiting_seconds,
                                  .moving_seconds = done.moving_seconds,
                                  .pushing_seconds = done.pushing_seconds});
-  parts_.accounts.moved(0, num_bytes + (parts_.team ? parts_.team->push_bytes() : 0));
-  PushedWork pushed{peer, worker, std::move(work), done.computing_seconds};
-  if (!parts_.team) return hand_in(std::move(pushed));
-  hand_in_if(on_the_way_.came(std::move(pushed), parts_.team->size()));
-}
-
-void ModelServer::hand_in(PushedWork pushed) {
-  if (is_closed_) return;
+  parts_.accounts.moved(0, num_bytes);
+  Pushed pushed{peer, worker, std::move(work), done.computing_seconds};
   if (parts_.rounds) gather_round(std::move(pushed));
   else if (parts_.most_ahead == 0) gather(pushed);
   else apply(std::move(pushed));
   serve_waiting();
 }
 
-/// A push is applied by all servers or by none.
-void ModelServer::hand_in_if(std::optional<PushedWork> whole) {
-  if (!whole) return;
-  const PeerId peer = whole->peer;
-  hand_in(std::move(*whole));
-  if (leaving_.contains(peer) && !on_the_way_.has_of(peer)) let_go(peer);
-}
-
 /// With stale:0 the pushes of a step are applied together, in the order of their shares, so that all are computed on the version with which
 /// it began, whenever they were asked for.
-void ModelServer::gather(const PushedWork& pushed) {
+void ModelServer::gather(const Pushed& pushed) {
   gathered_.push_back(pushed);
   for (at::Tensor& tensor : gathered_.back().work.tensors)
     if (tensor.defined()) tensor = tensor.clone();  // A slot may be written again before the step is whole.
   int64_t num_samples = 0;
-  for (const PushedWork& one : gathered_) num_samples += one.work.ticket.num_samples();
+  for (const Pushed& one : gathered_) num_samples += one.work.ticket.num_samples();
   if (num_samples < pushed.work.ticket.global_samples) return;
-  std::sort(gathered_.begin(), gathered_.end(),
-            [](const PushedWork& a, const PushedWork& b) { return a.work.ticket.share < b.work.ticket.share; });
-  for (const PushedWork& one : std::exchange(gathered_, {})) apply(one);
+  std::sort(gathered_.begin(), gathered_.end(), [](const Pushed& a, const Pushed& b) { return a.work.ticket.share < b.work.ticket.share; });
+  for (const Pushed& one : std::exchange(gathered_, {})) apply(one);
 }
 
 bool ModelServer::has_pushed(int worker) const {
-  return parts_.rounds && std::any_of(gathered_.begin(), gathered_.end(), [&](const PushedWork& one) { return one.worker == worker; });
+  return parts_.rounds && std::any_of(gathered_.begin(), gathered_.end(), [&](const Pushed& one) { return one.worker == worker; });
 }
 
 /// Who is here, has nothing handed over and has work or will get some, or may yet come.
@@ -211,7 +172,7 @@ bool ModelServer::others_come() const {
   return others_may_come();
 }
 
-void ModelServer::gather_round(PushedWork pushed) {
+void ModelServer::gather_round(Pushed pushed) {
   for (at::Tensor& tensor : pushed.work.tensors) tensor = tensor.clone();  // Out of a slot, which may go with its worker.
   gathered_.push_back(std::move(pushed));
   parts_.gate.add(steady_seconds());
@@ -222,12 +183,12 @@ void ModelServer::gather_round(PushedWork pushed) {
 void ModelServer::end_round_if_due() {
   if (!parts_.gate.opens(steady_seconds(), others_come())) return;
   const double began = steady_seconds();
-  std::vector<PushedWork> round = std::exchange(gathered_, {});
+  std::vector<Pushed> round = std::exchange(gathered_, {});
   parts_.gate.clear();
-  const auto place = [](const PushedWork& one) { return std::pair(one.work.ticket.share, one.work.ticket.step); };
-  std::sort(round.begin(), round.end(), [&](const PushedWork& a, const PushedWork& b) { return place(a) < place(b); });
+  const auto place = [](const Pushed& one) { return std::pair(one.work.ticket.share, one.work.ticket.step); };
+  std::sort(round.begin(), round.end(), [&](const Pushed& a, const Pushed& b) { return place(a) < place(b); });
   std::vector<Work*> works;
-  for (PushedWork& one : round) works.push_back(&one.work);
+  for (Pushed& one : round) works.push_back(&one.work);
   const std::vector<PushOutcome> outcomes = parts_.rounds->merge(works);
   ServedPush push{as_one_push(works)};
   for (size_t i = 0; i < round.size(); ++i) {
@@ -240,16 +201,10 @@ void ModelServer::end_round_if_due() {
   serve_waiting();
 }
 
-void ModelServer::apply(PushedWork pushed) {
+void ModelServer::apply(Pushed pushed) {
   const double began = steady_seconds();
-  const StepNumbers numbers = parts_.numbers();
-  if (parts_.team) parts_.team->apply(pushed.work, numbers);  // First, so that they work meanwhile.
-  const PushOutcome outcome = parts_.mode.push(pushed.work, numbers);
+  const PushOutcome outcome = parts_.mode.push(pushed.work, parts_.numbers());
   parts_.accounts.push(pushed.worker, pushed.work.ticket, outcome);
-  if (outcome.dropped) {
-    if (const auto slot = slots_.find(pushed.peer); slot != slots_.end()) slot->second.was_dropped = true;
-    return parts_.tickets.give_back(pushed.work.ticket);
-  }
   parts_.tickets.finish(pushed.work.ticket);
   parts_.applied({{pushed.work.ticket, pushed.work.loss, outcome}, steady_seconds() - began, pushed.computing_seconds});
 }
@@ -262,34 +217,20 @@ std::optional<ModelServer::Gone> ModelServer::forget(PeerId peer) {
   worker_of_.erase(found);
   slots_.erase(peer);
   std::erase(waiting_, peer);
-  for (auto [in_hand, end] = works_.equal_range(peer); in_hand != end; in_hand = works_.erase(in_hand)) {
+  if (const auto in_hand = works_.find(peer); in_hand != works_.end()) {
     parts_.tickets.give_back(in_hand->second.ticket);  // What it had handed over before stays.
     gone.had_ticket = true;
     ++parts_.accounts.of(gone.worker).lost;
-    if (parts_.team) forget_order(in_hand->second.order);
-  }
-  leaving_.erase(peer);
-  for (const PushedWork& pushed : on_the_way_.take_of(peer)) {
-    parts_.tickets.give_back(pushed.work.ticket);
-    gone.had_ticket = true;
-    ++parts_.accounts.of(gone.worker).lost;
-    forget_order(pushed.work.order);
+    works_.erase(in_hand);
   }
   return gone;
 }
 
-void ModelServer::forget_order(int64_t order) {
-  on_the_way_.forget(order);
-  parts_.team->forget(order);
-}
-
 void ModelServer::lose(PeerId peer, const std::string& why) {
-  if (leaving_.contains(peer)) return let_go(peer);
   if (const std::optional<Gone> gone = forget(peer)) tell_lost(*gone, why);
 }
 
 void ModelServer::lose(const PeerEvent& event) {
-  if (const auto server = servers_.find(event.peer); server != servers_.end()) parts_.team->fail_without(server->second, lost_words(event));
   if (const auto promised = promised_.find(event.peer); promised != promised_.end()) {
     const int worker = promised->second;
     promised_.erase(promised);
@@ -325,10 +266,9 @@ void ModelServer::let_go(PeerId peer) {
 std::string ModelServer::num_workers_here() const { return concat(worker_of_.size(), worker_of_.size() == 1 ? " worker" : " workers"); }
 
 void ModelServer::serve_waiting() {
-  // Who waits for an exchange that its push will be in gets what comes of it, and nobody a version without what it handed over itself.
+  // Who waits for an exchange that its push will be in gets what comes of it.
   const auto next = [&] {
-    return std::find_if(waiting_.begin(), waiting_.end(),
-                        [&](PeerId peer) { return !has_pushed(worker_of_.at(peer)) && !on_the_way_.has_of(peer); });
+    return std::find_if(waiting_.begin(), waiting_.end(), [&](PeerId peer) { return !has_pushed(worker_of_.at(peer)); });
   };
   for (auto found = next(); !holds_ && found != waiting_.end(); found = next()) {
     const PeerId peer = *found;
@@ -340,22 +280,14 @@ void ModelServer::serve_waiting() {
 }
 
 void ModelServer::send_work(PeerId peer, const Ticket& ticket) {
-  Work work{.ticket = ticket, .order = num_orders_++};
-  const StepNumbers numbers = parts_.numbers();
-  if (parts_.team) {
-    on_the_way_.handed_out(work.order);
-    parts_.team->serve(worker_of_.at(peer), work, numbers);
-  }
-  parts_.mode.pull(work, numbers);
-  Slot& slot = slots_.at(peer);
-  PeerMessage message{
-      .text =
-          to_json(WorkOrder{ticket.step, ticket.share, numbers.learning_rate, std::exchange(slot.was_dropped, false), work.order}).dump()};
+  Work work{.ticket = ticket};
+  parts_.mode.pull(work);
+  const Slot& slot = slots_.at(peer);
+  PeerMessage message{.text = to_json(WorkOrder{ticket.step, ticket.share, parts_.numbers().learning_rate}).dump()};
   const std::vector<at::Tensor> served = parts_.mode.served();
   if (slot.is_used) copy_tensors(slot.memory.down(), served);
   else message.data = packed_text(served);
-  parts_.mode.handed_out(work);
-  parts_.accounts.moved(packed_bytes(served) + (parts_.team ? parts_.team->pull_bytes() : 0), 0);
+  parts_.accounts.moved(packed_bytes(served), 0);
   works_.emplace(peer, std::move(work));
   server_.send(peer, std::move(message));  // One that is lost is told of by poll().
 }
@@ -379,7 +311,7 @@ void ModelServer::end(const std::string& why) {
     const std::optional<PeerEvent> event = server_.poll(0.05);
     if (!event) continue;
     if (event->kind == PeerEvent::Kind::kLost) worker_of_.erase(event->peer);
-    if (event->kind != PeerEvent::Kind::kMessage || worker_of_.contains(event->peer) || servers_.contains(event->peer)) continue;
+    if (event->kind != PeerEvent::Kind::kMessage || worker_of_.contains(event->peer)) continue;
     try {
       const Json said = parse_strict_ordered_json(event->message.text, {.path = event->name});
       const std::string what = said.is_object() ? said.value("is", "") : "";
@@ -389,7 +321,6 @@ void ModelServer::end(const std::string& why) {
       server_.dismiss(event->peer, error.what());
     }
   }
-  if (parts_.team) parts_.team->end();
   for (int worker = 0; worker < parts_.num_workers && why.empty(); ++worker)
     if (!have_come_.contains(worker)) log_warning(concat("worker ", worker, " never came: the others did its part"));
 }

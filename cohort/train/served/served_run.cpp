@@ -13,12 +13,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/log.h"
 #include "cohort/base/text/text.h"
-#include "cohort/train/async/hogwild.h"
 #include "cohort/train/async/local_server.h"
-#include "cohort/train/async/packed_tensors.h"
-#include "cohort/train/async/server_parts.h"
 #include "cohort/train/run/initial_model.h"
-#include "cohort/train/served/part_server.h"
 #include "cohort/train/served/served_worker.h"
 #include "cohort/train/served/ticket_source.h"
 
@@ -28,26 +24,18 @@ namespace {
 constexpr size_t kMostSnapshots = 2;
 constexpr double kLookSeconds = 0.05;
 
-std::shared_ptr<LayerGraph> another_model(const RunSetup& run) { return initial_model(run.config, run.data.train->shape()).model; }
-
-bool is_hogwild(const RunSetup& run) { return parse_sync(run.job.layout.sync).kind == SyncKind::kHogwild; }
-
 }  // namespace
 
 ServedRun::ServedRun(RunSetup& run, int num_workers, std::function<bool(int)> may_come)
     : run_(run),
       num_workers_(num_workers),
       may_come_(std::move(may_come)),
-      worker_model_(is_hogwild(run) ? another_model(run) : run.model),
-      ticket_work_(run.job, *run.data.train, *worker_model_, run.teacher.get()),
-      served_model_(another_model(run)),
-      shared_weights_(is_hogwild(run) ? share_weights(*served_model_) : WorkerSlot()),
+      ticket_work_(run.job, *run.data.train, *run.model, run.teacher.get()),
+      served_model_(initial_model(run.config, run.data.train->shape()).model),
       own_(*run.model),
       served_(*served_model_),
       async_(run, *served_model_, num_workers, name_settings("--workers ")),
-      side_(make_worker_side(*worker_model_, run.job)),
-      divided_(dynamic_cast<DividedServer*>(async_.mode)) {
-  if (divided_) servers_ = servers_of(served_.trained, async_.sync.servers);
+      side_(make_worker_side(*run.model, run.job)) {
   run.parallel.strategy->hold_gradients();
   save_state_of(run, {[this] { return saved_pieces(); }, [this] { return loaded_pieces(); }, [this] { after_loading(); }});
 }
@@ -66,15 +54,10 @@ void ServedRun::join(const std::string& why) {
 
 // ---- the serving thread ----
 
-void ServedRun::serve(MessageServer messages, const std::string& configuration, const Team& team) {
-  std::optional<ServerTeam> others;
+void ServedRun::serve(MessageServer messages, const std::string& configuration) {
   std::optional<ModelServer> server;
   std::string reason;
   try {
-    if (divided_) {
-      team_ = &others.emplace(*divided_, team.places, team.ranks, team.limits, run_.config.timeout);
-      team_->begin();
-    }
     server.emplace(ServerParts{.mode = *async_.mode,
                                .tickets = async_.tickets,
                                .accounts = async_.accounts,
@@ -82,23 +65,17 @@ void ServedRun::serve(MessageServer messages, const std::string& configuration, 
                                .applied = [this](const ServedPush& push) { applied(push); },
                                .configuration = configuration,
                                .most_ahead = async_.most_ahead(),
-                               .most_in_hand = async_.sync.overlaps ? size_t{2} : size_t{1},
-                               .weights = shared_weights_.address(),
                                .fingerprint = fingerprint_,
                                .may_join = !fingerprint_.empty(),
                                .num_workers = num_workers_,
                                .may_come = may_come_,
                                .rounds = async_.quorum,
-                               .gate = RoundGate(std::max(1, async_.sync.quorum), async_.sync.grace_seconds),
-                               .team = team_,
-                               .shown = [this](int server, int64_t step, const Json& state,
-                                               const std::string& data) { shown(server, step, state, data); }},
+                               .gate = RoundGate(std::max(1, async_.sync.quorum), async_.sync.grace_seconds)},
                    std::move(messages));
-    while ((!is_over_ || awaits_servers()) && !wants_end_) {
+    while (!is_over_ && !wants_end_) {
       server->act(kLookSeconds);
-      if (is_over_) server->close();
       const std::lock_guard lock(mutex_);
-      if (!is_over_) server->hold(num_snapshots_ >= kMostSnapshots);
+      server->hold(is_over_ || num_snapshots_ >= kMostSnapshots);
     }
     const std::lock_guard lock(mutex_);
     reason = end_reason_;
@@ -109,7 +86,6 @@ void ServedRun::serve(MessageServer messages, const std::string& configuration, 
   }
   is_over_ = true;
   if (server) server->end(reason);
-  team_ = nullptr;
 }
 
 /// Computing seconds of a step are the mean of the workers.
@@ -125,10 +101,7 @@ void ServedRun::applied(const ServedPush& push) {
   computing_seconds_ = push_seconds_ = 0;
   const bool ends = to >= run_.total_steps || over.step.stop;
   const bool asks = ends || passes_multiple(from, to, run_.config.eval_every) || passes_multiple(from, to, run_.config.checkpoint_every);
-  if (asks) {
-    over.snapshot = snapshot();
-    if (team_) team_->show(to);
-  }
+  if (asks) over.snapshot = snapshot();
   is_over_ = ends;
   const std::lock_guard lock(mutex_);
   num_snapshots_ += asks ? 1 : 0;
@@ -144,35 +117,8 @@ std::unique_ptr<ServedRun::Snapshot> ServedRun::snapshot() const {
   // Trainings that are compared have what every training has.
   if (!run_.options.reports) std::erase_if(out->pieces, [](const FlatPiece& piece) { return piece.name.starts_with("async/"); });
   for (FlatPiece& piece : out->pieces) piece.values = piece.values.detach().clone();
-  if (run_.options.reports) out->state = async_.state(key());
-  if (team_) out->num_missing = team_->size();
-  else complete(*out);
+  if (run_.options.reports) out->pieces.push_back(async_state_piece(async_.state(key())));
   return out;
-}
-
-void ServedRun::complete(Snapshot& snapshot) const {
-  if (run_.options.reports) snapshot.pieces.push_back(async_state_piece(snapshot.state));
-}
-
-/// A server's part of the snapshot of a step.
-void ServedRun::shown(int server, int64_t step, const Json& state, const std::string& data) {
-  const std::lock_guard lock(mutex_);
-  const auto found = std::find_if(over_.begin(), over_.end(), [&](const StepsOver& over) { return over.step.metrics.step == step; });
-  if (found == over_.end() || !found->snapshot || found->snapshot->num_missing == 0)
-    fail(ErrorCode::kFailed, team_->name_of(server), " showed step ", step, ", for which nobody asked");
-  Snapshot& snapshot = *found->snapshot;
-  std::vector<FlatPiece> its;
-  for (const FlatPiece& piece : divided_->part(static_cast<size_t>(server)).saved_pieces())
-    its.push_back(
-        *std::find_if(snapshot.pieces.begin(), snapshot.pieces.end(), [&](const FlatPiece& one) { return one.name == piece.name; }));
-  unpack(data, tensors_of(tensors_of_server(snapshot.weights, servers_, server), its));
-  if (run_.options.reports) snapshot.state["mode"]["parts"][static_cast<size_t>(server - 1)] = state;
-  if (--snapshot.num_missing == 0) complete(snapshot);
-}
-
-bool ServedRun::awaits_servers() {
-  const std::lock_guard lock(mutex_);
-  return std::any_of(over_.begin(), over_.end(), [](const StepsOver& over) { return over.snapshot && over.snapshot->num_missing > 0; });
 }
 
 // ---- the caller's thread ----
@@ -182,7 +128,7 @@ void ServedRun::take_up(AfterStep& after) {
     StepsOver over;
     {
       const std::lock_guard lock(mutex_);
-      if (over_.empty() || (over_.front().snapshot && over_.front().snapshot->num_missing > 0)) return;
+      if (over_.empty()) return;
       over = std::move(over_.front());
       over_.pop_front();
     }
@@ -201,22 +147,19 @@ void ServedRun::take_up(AfterStep& after) {
 }
 
 /// As worker 0, which also takes up what is over.
-void ServedRun::work(MessageClient client, const std::string& configuration, const Team& team, AfterStep& after) {
+void ServedRun::work(MessageClient client, const std::string& configuration, AfterStep& after) {
   const Tickets tickets(async_.options);
-  ServedWorker worker(*side_, ticket_source(*side_, tickets, ticket_work_, run_.job, run_.total_steps), std::move(client),
-                      {.worker = 0,
-                       .hello = configuration,
-                       .injection = run_.injection,
-                       .timeout_seconds = run_.config.timeout,
-                       .between_tickets = [&] { take_up(after); },
-                       .servers = servers_,
-                       .client_of = team.client_of});
+  ServedWorker worker(
+      *side_, ticket_source(*side_, tickets, ticket_work_, run_.job, run_.total_steps), std::move(client),
+      {.worker = 0, .hello = configuration, .injection = run_.injection, .timeout_seconds = run_.config.timeout, .between_tickets = [&] {
+         take_up(after);
+       }});
   worker.run();
   take_up(after);
 }
 
-TrainResult ServedRun::train(MessageServer server, MessageClient client, const std::string& configuration, const Team& team,
-                             RunSaver& saver, RunReporter& reporter) {
+TrainResult ServedRun::train(MessageServer server, MessageClient client, const std::string& configuration, RunSaver& saver,
+                             RunReporter& reporter) {
   reporter.start();
   AfterStep after(run_, saver, reporter);
   steps_served_ = saver.first_step();
@@ -225,17 +168,14 @@ TrainResult ServedRun::train(MessageServer server, MessageClient client, const s
   if (steps_served_ < run_.total_steps) {
     if (run_.reports_here())
       log_info(concat("sync=", to_text(async_.sync), ": rank 0 serves ", num_workers_, num_workers_ == 1 ? " worker" : " workers",
-                      ", itself among them; ",
-                      shared_weights_ ? concat("all write into its ", human_bytes(served_.gradient_bytes), " of weights; ") : "",
-                      human_bytes(async_.model->pull_bytes()), " down and ", human_bytes(async_.model->push_bytes()),
-                      " up for a ticket of ", async_.tickets.ticket_of(0, 0).num_samples(), " samples"));
-    if (divided_ && run_.reports_here()) tell_servers(team);
-    thread_ =
-        std::thread([this, &configuration, &team, server = std::move(server)]() mutable { serve(std::move(server), configuration, team); });
+                      ", itself among them; ", human_bytes(async_.model->pull_bytes()), " down and ",
+                      human_bytes(async_.model->push_bytes()), " up for a ticket of ", async_.tickets.ticket_of(0, 0).num_samples(),
+                      " samples"));
+    thread_ = std::thread([this, &configuration, server = std::move(server)]() mutable { serve(std::move(server), configuration); });
     std::exception_ptr own;
     bool lost_server = false;
     try {
-      work(std::move(client), configuration, team, after);
+      work(std::move(client), configuration, after);
     } catch (const std::exception& error) {
       own = std::current_exception();
       const auto* known = dynamic_cast<const Error*>(&error);
@@ -251,14 +191,6 @@ TrainResult ServedRun::train(MessageServer server, MessageClient client, const s
   if (run_.reports_here()) tell_end(after.result().steps, reporter);
   reporter.end(after.result());
   return after.result();
-}
-
-void ServedRun::tell_servers(const Team& team) const {
-  std::string text =
-      concat("the model is divided over ", divided_->num_servers(), " servers: rank 0 has ", human_bytes(divided_->part(0).pull_bytes()));
-  for (size_t server = 1; server < divided_->num_servers(); ++server)
-    text += concat(", rank ", team.ranks[server - 1], " ", human_bytes(divided_->part(server).pull_bytes()));
-  log_info(text);
 }
 
 void ServedRun::tell_end(int64_t steps, RunReporter& reporter) const {

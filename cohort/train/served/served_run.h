@@ -11,16 +11,13 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/base/text/json.h"
 #include "cohort/train/async/async_training.h"
-#include "cohort/train/async/divided_server.h"
 #include "cohort/train/async/ticket_work.h"
 #include "cohort/train/run/after_step.h"
 #include "cohort/train/run/run_reporter.h"
 #include "cohort/train/run/run_saver.h"
 #include "cohort/train/run/run_setup.h"
 #include "cohort/train/served/model_server.h"
-#include "cohort/train/served/server_team.h"
 #include "cohort/world/messages/message_client.h"
 
 namespace cohort {
@@ -37,26 +34,16 @@ class ServedRun {
   /// `fingerprint`: of the data. Before train().
   void let_join(std::string fingerprint) { fingerprint_ = std::move(fingerprint); }
   /// What one worker is sent for a ticket.
-  std::vector<at::Tensor> served() const { return divided_ ? served_.tensors() : async_.mode->served(); }
+  std::vector<at::Tensor> served() const { return async_.mode->served(); }
 
   /// `server` and `client` are two ends of one connection, `configuration` what workers must say.
-  /// `team`: where further servers are to be met, as places and ranks; none where rank 0 has the whole model.
-  struct Team {
-    std::vector<ServerPlace> places;
-    std::vector<int> ranks;
-    MessageLimits limits;
-    std::function<MessageClient(const ServerPlace&, int server)> client_of;  ///< For worker 0.
-  };
-  TrainResult train(MessageServer server, MessageClient client, const std::string& configuration, const Team& team, RunSaver& saver,
-                    RunReporter& reporter);
+  TrainResult train(MessageServer server, MessageClient client, const std::string& configuration, RunSaver& saver, RunReporter& reporter);
 
  private:
   /// A whole version, and all that a checkpoint has beside it.
   struct Snapshot {
     std::vector<at::Tensor> weights, buffers;
     std::vector<FlatPiece> pieces;
-    Json state;              // To be one of the pieces when all else is there.
-    size_t num_missing = 0;  // Servers that have not said yet what they had then.
   };
   /// Steps after `from`, up to `step`'s, are over.
   struct StepsOver {
@@ -67,17 +54,13 @@ class ServedRun {
   };
 
   // Of the serving thread.
-  void serve(MessageServer messages, const std::string& configuration, const Team& team);
+  void serve(MessageServer messages, const std::string& configuration);
   void applied(const ServedPush& push);
   std::unique_ptr<Snapshot> snapshot() const;
-  void complete(Snapshot& snapshot) const;
-  void shown(int server, int64_t step, const Json& state, const std::string& data);
-  bool awaits_servers();
 
   // Of the caller's.
   void take_up(AfterStep& after);
-  void work(MessageClient client, const std::string& configuration, const Team& team, AfterStep& after);
-  void tell_servers(const Team& team) const;
+  void work(MessageClient client, const std::string& configuration, AfterStep& after);
   void tell_end(int64_t steps, RunReporter& reporter) const;
   void join(const std::string& why);
 
@@ -91,17 +74,11 @@ class ServedRun {
   int num_workers_;
   std::function<bool(int)> may_come_;
   std::string fingerprint_;                   // "": nobody may join.
-  std::shared_ptr<LayerGraph> worker_model_;  // What this rank works with: run_.model, but where it writes into the server's weights.
-  TicketWork ticket_work_;                    // On it.
-  std::shared_ptr<LayerGraph> served_model_;  // Another, which holds the newest version,
-  WorkerSlot shared_weights_;                 // in memory of all workers, with hogwild.
+  TicketWork ticket_work_;                    // On run_.model.
+  std::shared_ptr<LayerGraph> served_model_;  // Another, which holds the newest version.
   ServedModel own_, served_;
   AsyncTraining async_;
-  std::unique_ptr<WorkerSide> side_;  // Of worker 0, on worker_model_.
-
-  DividedServer* divided_ = nullptr;  // The mode with several servers.
-  std::vector<int> servers_;          // Of each of served_'s weights, then.
-  ServerTeam* team_ = nullptr;        // While the thread serves.
+  std::unique_ptr<WorkerSide> side_;  // Of worker 0, on run_.model.
 
   int64_t steps_served_ = 0;
   double computing_seconds_ = 0, push_seconds_ = 0;  // Of the step that is being made.

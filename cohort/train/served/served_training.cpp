@@ -29,17 +29,14 @@
 #include "cohort/job/training/training_defaults.h"
 #include "cohort/train/async/async_training.h"
 #include "cohort/train/async/packed_tensors.h"
-#include "cohort/train/async/server_parts.h"
 #include "cohort/train/run/check_run.h"
 #include "cohort/train/run/initial_model.h"
 #include "cohort/train/run/run_folder.h"
 #include "cohort/train/run/run_setup.h"
-#include "cohort/train/served/part_server.h"
 #include "cohort/train/served/served_run.h"
 #include "cohort/train/served/served_worker.h"
 #include "cohort/train/served/ticket_source.h"
 #include "cohort/world/job_token.h"
-#include "cohort/world/messages/message_frames.h"
 #include "cohort/world/process.h"
 #include "cohort/world/status.h"
 #include "cohort/world/stop.h"
@@ -59,21 +56,12 @@ std::string configuration_of(const Config& config) {
   return to_toml(same);
 }
 
-/// What a worker may have in hand at a time: one to compute, and with `overlap` one whose weights travel meanwhile.
-int most_in_hand(const Job& job) { return parse_sync(job.layout.sync).overlaps ? 2 : 1; }
-
-int num_servers(const Job& job) { return parse_sync(job.layout.sync).servers; }
-
-/// `pulled`: what a message may carry; of servers that divide the model one carries optimizer state as well. All of one is queued where it
-/// travels while something is computed.
-MessageLimits limits_for(const std::vector<at::Tensor>& pulled, const Job& job) {
-  const double timeout_seconds = job.config.timeout;
+/// `pulled`: what a message may carry.
+MessageLimits limits_for(const std::vector<at::Tensor>& pulled, double timeout_seconds) {
   MessageLimits limits{.max_strangers = kMostStrangers, .silence_seconds = timeout_seconds, .heartbeat_seconds = kHeartbeatSeconds};
-  const size_t times = num_servers(job) > 1 ? 2 + job.rule.slots().size() : 1;
-  const size_t bytes = times * static_cast<size_t>(packed_bytes(pulled)) + (size_t{1} << 20);
+  const size_t bytes = static_cast<size_t>(packed_bytes(pulled)) + (size_t{1} << 20);
   limits.max_message_bytes = std::max(limits.max_message_bytes, bytes);
   limits.max_waiting_bytes = std::max(limits.max_waiting_bytes, 2 * bytes);
-  if (most_in_hand(job) > 1) limits.num_queued_pieces = std::max(limits.num_queued_pieces, 2 * bytes / kPieceBytes + 2);
   return limits;
 }
 
@@ -84,39 +72,8 @@ struct Meeting {
   std::string endpoint, secret, name;
 };
 
-MessageClient client_of(const Meeting& meeting, const MessageLimits& limits, const std::string& server_name = kServerName) {
-  return MessageClient(meeting.endpoint, meeting.secret, {.name = meeting.name, .server_name = server_name, .limits = limits});
-}
-
-/// Of a server that listens at any address of its host: at that where rank 0, which is on the same host then, was reached.
-std::string reachable(const std::string& endpoint, const std::string& endpoint_of_first) {
-  for (const char* any : {"tcp://0.0.0.0:", "tcp://[::]:"})
-    if (endpoint.starts_with(any)) return endpoint_of_first.substr(0, endpoint_of_first.rfind(':')) + endpoint.substr(endpoint.rfind(':'));
-  return endpoint;
-}
-
-/// How a worker that talks to rank 0 as `first` says talks to the servers that divide the model, where there are several.
-auto clients_of_servers(const Meeting& first, const MessageLimits& limits) {
-  return [first, limits](const ServerPlace& place, int server) {
-    return client_of({reachable(place.endpoint, first.endpoint), place.secret, first.name}, limits,
-                     concat("server ", server, " of the model"));
-  };
-}
-
-std::string key_of_server(int server) { return concat(kEndpointKey, "/", server); }
-
-/// On every rank, before any waits for another.
-void check_parts(const Job& job, const DataSet& data) {
-  if (num_servers(job) == 1) return;
-  const InitialModel initial = initial_model_without_weights(with_defaults(job.config), data.train->shape());
-  check_servers(ServedModel(*initial.model).trained, num_servers(job), job.layout.sync);
-}
-
-/// 0: this rank is none, or the first one, which is rank 0's in any case.
-int server_of_rank(const Job& job, const World& world) {
-  const std::vector<int> ranks = ranks_of_servers(parse_sync(job.layout.sync), world.size);
-  const auto found = std::find(ranks.begin(), ranks.end(), world.rank);
-  return found == ranks.end() ? 0 : static_cast<int>(found - ranks.begin());
+MessageClient client_of(const Meeting& meeting, const MessageLimits& limits) {
+  return MessageClient(meeting.endpoint, meeting.secret, {.name = meeting.name, .server_name = kServerName, .limits = limits});
 }
 
 std::string host_name() {
@@ -136,16 +93,7 @@ std::optional<MessageListener> listener_of(const Config& config) {
   return listener;
 }
 
-/// Where those who join from other hosts can come to this rank as well; null where there are none.
-std::optional<MessageListener> listener_of_server(const Config& config, const World& world) {
-  if (config.listen.empty()) return std::nullopt;
-  const std::string host =
-      world.local_size == world.size ? parse_host_and_port(config.listen, name_settings("--listen")).host : address_of_this_host(world);
-  return MessageListener(job_token(), host);
-}
-
-TrainResult serve_all(const Job& job, const DataSet& data, const World& world, ServerMeeting meeting, ServedRun::Team team,
-                      const TrainOptions& options) {
+TrainResult serve_all(const Job& job, const DataSet& data, const World& world, ServerMeeting meeting, const TrainOptions& options) {
   Job own = job;
   own.layout.dp = 1;
   World alone = world;
@@ -165,12 +113,10 @@ TrainResult serve_all(const Job& job, const DataSet& data, const World& world, S
   RunSaver saver(run);
   begin_run(run);
   RunReporter reporter(run, saver);
-  const MessageLimits limits = limits_for(served.served(), job);
-  team.limits = limits;
-  const Meeting own_meeting{meeting.endpoint, meeting.secret, "rank 0"};
-  team.client_of = clients_of_servers(own_meeting, limits);
+  const MessageLimits limits = limits_for(served.served(), job.config.timeout);
   MessageServer server(std::move(*meeting.listener), limits);
-  return served.train(std::move(server), client_of(own_meeting, limits), configuration_of(job.config), team, saver, reporter);
+  return served.train(std::move(server), client_of({meeting.endpoint, meeting.secret, "rank 0"}, limits), configuration_of(job.config),
+                      saver, reporter);
 }
 
 /// Which worker of a training this is.
@@ -199,44 +145,17 @@ void work_for(const Job& job, const DataSet& data, const Part& part, const Meeti
                                                                    .has_loader = false});
   TicketWork ticket_work(job, *data.train, *model, teacher.get());
   const std::unique_ptr<WorkerSide> side = make_worker_side(*model, job);
-  const MessageLimits limits = limits_for(side->pulled(), job);
-  ServedWorkerOptions how{.worker = part.worker,
-                          .hello = part.configuration,
-                          .injection = injection_for_rank(job.faults, part.worker),
-                          .timeout_seconds = config.timeout,
-                          .most_in_hand = most_in_hand(job),
-                          .pushed = pushed,
-                          .leaves = leaves};
-  if (num_servers(job) > 1) {
-    how.servers = servers_of(ServedModel(*model).trained, num_servers(job));
-    how.client_of = clients_of_servers(meeting, limits);
-  }
-  ServedWorker served(*side, ticket_source(*side, tickets, ticket_work, job, total_steps), client_of(meeting, limits), std::move(how));
+  ServedWorker served(*side, ticket_source(*side, tickets, ticket_work, job, total_steps),
+                      client_of(meeting, limits_for(side->pulled(), job.config.timeout)),
+                      {.worker = part.worker,
+                       .hello = part.configuration,
+                       .injection = injection_for_rank(job.faults, part.worker),
+                       .timeout_seconds = config.timeout,
+                       .pushed = pushed,
+                       .leaves = leaves});
   const std::string why = served.run();
   if (!why.empty()) fail(ErrorCode::kEnvironment, "the training was ended: ", why);
 }
-
-/// A server of a part of the model, beside this rank's work.
-struct ServingRank {
-  ServingRank(const Job& job, const DataSet& data, int server, MessageListener listener, const Meeting& first)
-      : config(with_defaults(job.config)), module(initial_model_without_weights(config, data.train->shape()).model) {
-    const SyncMode sync = parse_sync(job.layout.sync);
-    GradientServerOptions options = gradient_server_options(config, job, sync.servers);
-    options.part.server = server;
-    model.emplace(*module, options);
-    const MessageLimits limits = limits_for(ServedModel(*module).tensors(), job);
-    part.emplace(*model, std::move(listener), client_of({first.endpoint, first.secret, concat("server ", server)}, limits),
-                 PartServerOptions{.server = server,
-                                   .gives_slots = !sync.overlaps,
-                                   .keeps_pushes = is_in_order(sync),
-                                   .limits = limits,
-                                   .timeout_seconds = config.timeout});
-  }
-  const Config config;
-  const std::shared_ptr<LayerGraph> module;
-  std::optional<GradientServer> model;
-  std::optional<PartServer> part;
-};
 
 void work_as_rank(const Job& job, const DataSet& data, const World& world, const Meeting& meeting) {
   use_compute_threads(threads_of_rank(with_defaults(job.config), world));
@@ -265,36 +184,15 @@ std::optional<Json> answer_to(const char* what, MessageClient& client, const Joi
 }  // namespace
 
 TrainResult train_served(const Job& job, const DataSet& data, const World& world, const TrainOptions& options) {
-  check_parts(job, data);
   return train_served(job, data, world, next_group_store(world, job.config.timeout), options);
 }
 
 TrainResult train_served(const Job& job, const DataSet& data, const World& world, const c10::intrusive_ptr<c10d::Store>& store,
                          const TrainOptions& options) {
   std::optional<MessageListener> own = world.rank == 0 ? listener_of(job.config) : std::nullopt;
-  const std::vector<int> ranks = ranks_of_servers(parse_sync(job.layout.sync), world.size);
-  const auto meet = [&](int server, std::optional<MessageListener> listener) {
-    return meet_server(world, *store, key_of_server(server), job.config.timeout, std::move(listener), ranks[static_cast<size_t>(server)]);
-  };
-  const int server = server_of_rank(job, world);
-  ServerMeeting as_server;
-  if (server > 0) as_server = meet(server, listener_of_server(job.config, world));  // Before it waits for rank 0, which waits for it.
-  ServerMeeting meeting = meet(0, std::move(own));
-  if (world.rank == 0) {
-    ServedRun::Team team;
-    for (int other = 1; other < num_servers(job); ++other) {
-      const ServerMeeting place = meet(other, std::nullopt);
-      team.places.push_back({place.endpoint, place.secret});
-      team.ranks.push_back(ranks[static_cast<size_t>(other)]);
-    }
-    return serve_all(job, data, world, std::move(meeting), std::move(team), options);
-  }
-  const Meeting first{meeting.endpoint, meeting.secret, concat("rank ", world.rank)};
-  std::optional<ServingRank> serving;
-  if (server > 0) serving.emplace(job, data, server, std::move(*as_server.listener), first);
-  work_as_rank(job, data, world, first);
-  if (!serving) return {};
-  if (const std::exception_ptr failure = serving->part->join()) std::rethrow_exception(failure);
+  ServerMeeting meeting = meet_server(world, *store, kEndpointKey, job.config.timeout, std::move(own));
+  if (world.rank == 0) return serve_all(job, data, world, std::move(meeting), options);
+  work_as_rank(job, data, world, {meeting.endpoint, meeting.secret, concat("rank ", world.rank)});
   return {};
 }
 

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/text/json_fwd.h"
 #include "cohort/job/injected_faults.h"
 #include "cohort/train/async/async_mode.h"
 #include "cohort/train/served/served_words.h"
@@ -22,13 +21,9 @@ struct ServedWorkerOptions {
   std::string hello;  ///< What must be the same on all, for the server to compare.
   Injection injection;
   double timeout_seconds = 60;
-  int most_in_hand = 1;                      ///< Tickets; the weights of those after the first travel while it is computed.
   std::function<void()> between_tickets;     ///< Also at least every 50 ms while it waits; empty for none.
   std::function<void(int64_t step)> pushed;  ///< After each push, with the step (from 1) that it is of; empty for none.
   std::function<bool()> leaves;              ///< Whether it is to go, asked between two tickets; empty for never.
-  /// Where several servers divide the model: which has each trained parameter (async/server_parts.h), and how to talk to one from 1 on.
-  std::vector<int> servers;
-  std::function<MessageClient(const ServerPlace& place, int server)> client_of;
 };
 
 /// Forward and backward of what was ordered, on what was pulled.
@@ -48,22 +43,9 @@ class ServedWorker {
  private:
   struct LostServer {};
   static constexpr double kLookSeconds = 0.05, kComeBackSeconds = 5;
-  /// A server and its tensors of the model.
-  struct Link {
-    MessageClient client;
-    WorkerSlot slot;                 // Of this connection; none where data travel with the messages.
-    std::vector<at::Tensor> pulled;  // Where they are here.
-  };
   template <typename Talk>
-  auto over(Link& link, const Talk& talk);
-  std::vector<at::Tensor> pulled_from(int server) const;
-  std::vector<at::Tensor> handed_to(int server) const;
-  void meet(const Welcome& welcome);
-  void meet_server(const ServerPlace& place, int server);
-  void take_part(Link& link, int64_t order);
-  std::string pack_for(const Link& link, const std::vector<at::Tensor>& tensors, std::vector<size_t>& missing) const;
+  auto over_link(const Talk& talk);
   void come_in(double timeout_seconds);
-  Json hello() const;
   void ask();
   std::optional<std::string> obey();
   std::optional<std::string> last_word();
@@ -73,9 +55,9 @@ class ServedWorker {
 
   WorkerSide& side_;
   TicketSource source_;
+  MessageClient link_;
   ServedWorkerOptions options_;
-  Link first_;                // Rank 0.
-  std::vector<Link> others_;  // From server 1 on.
+  WorkerSlot slot_;  // Of this connection; none where data travel with the messages.
   int64_t num_pushes_ = 0;
   double waits_since_ = 0, send_seconds_ = 0;  // The latter: of the last push.
 };

@@ -20,7 +20,6 @@ namespace {
 
 constexpr double kPatience = 20;
 
-/// Two parameters, of which server 0 has the first.
 class TwoTensors : public WorkerSide {
  public:
   const std::vector<at::Tensor>& pulled() const override { return pulled_; }
@@ -33,7 +32,7 @@ class TwoTensors : public WorkerSide {
 
 /// A server that the test plays.
 struct Played {
-  explicit Played(MessageListener listener) : place{listener.endpoint(), listener.secret()}, server(std::move(listener)) {}
+  explicit Played(MessageListener listener) : endpoint(listener.endpoint()), secret(listener.secret()), server(std::move(listener)) {}
   /// What the worker says next.
   Json heard(std::string* data = nullptr) {
     for (;;) {
@@ -46,27 +45,21 @@ struct Played {
     }
   }
   void say(const Json& json, std::string data = "") { server.send(peer, {.text = json.dump(), .data = std::move(data)}); }
-  void serve_part(int64_t order, double value) { say(to_json(PartOfVersion{.order = order}), packed_text({at::full({3}, value)})); }
-  void order(int64_t order, double value) { say(to_json(WorkOrder{.step = order, .order = order}), packed_text({at::full({2}, value)})); }
-  ServerPlace place;
+  std::string endpoint, secret;
   MessageServer server;
   PeerId peer = 0;
 };
 
-TEST_CASE("served worker: takes its parts from two servers, hands each its own, and passes over what was for a ticket before") {
-  Played first(MessageListener::for_forks()), other(MessageListener::for_forks());
+TEST_CASE("served worker: takes a version, hands over what came of it, and asks again; what is no order ends it with a word") {
+  Played rank0(MessageListener::for_forks());
   TwoTensors side;
   std::vector<double> seen;
   const TicketSource source = [&](const WorkOrder& order) {
-    seen.push_back(side.pulled()[0][0].item<double>());
-    seen.push_back(side.pulled()[1][2].item<double>());
-    return HandedOver{.loss = 1, .tensors = {at::full({2}, static_cast<double>(order.order)), at::Tensor()}, .squares = 4};
+    seen = {side.pulled()[0][0].item<double>(), side.pulled()[1][2].item<double>()};
+    return HandedOver{.loss = 1, .tensors = {at::full({2}, static_cast<double>(order.step)), at::Tensor()}};
   };
-  const auto client = [](const ServerPlace& place, int /*server*/ = 0) {
-    return MessageClient(place.endpoint, place.secret, {.name = "rank 2"});
-  };
-  ServedWorker worker(side, source, client(first.place),
-                      {.worker = 2, .hello = "same", .timeout_seconds = kPatience, .servers = {0, 1}, .client_of = client});
+  ServedWorker worker(side, source, MessageClient(rank0.endpoint, rank0.secret, {.name = "rank 2"}),
+                      {.worker = 2, .hello = "same", .timeout_seconds = kPatience});
   std::exception_ptr failure;
   std::thread thread([&] {
     try {
@@ -75,34 +68,24 @@ TEST_CASE("served worker: takes its parts from two servers, hands each its own, 
       failure = std::current_exception();
     }
   });
-  CHECK(first.heard().at("configuration") == "same");
-  first.say(to_json(Welcome{.servers = {other.place}}));
-  CHECK(other.heard().at("is") == "here");
-  other.say(to_json(Welcome{}));
-  CHECK(other.heard() == Json{{"is", "free"}, {"slot", false}});
-  CHECK(first.heard() == Json{{"is", "free"}, {"slot", false}});
+  CHECK(rank0.heard() == Json{{"is", "here"}, {"worker", 2}, {"configuration", "same"}});
+  rank0.say(to_json(Welcome{}));
+  CHECK(rank0.heard() == Json{{"is", "free"}, {"slot", false}});
 
-  first.order(7, 0.5);
-  other.serve_part(5, 100);  // Of before it came again.
-  other.serve_part(7, 0.25);
+  rank0.say(to_json(WorkOrder{.step = 7}), packed_text({at::full({2}, 0.5), at::full({3}, 0.25)}));
   std::string data;
-  const PartOfPush part = part_of_push_from(other.heard(&data), "here");
-  CHECK(part.order == 7);
-  CHECK(part.missing == std::vector<size_t>{0});
-  CHECK(data.empty());
-  const WorkDone done = work_done_from(first.heard(&data), "here");
+  const WorkDone done = work_done_from(rank0.heard(&data), "here");
   CHECK(done.step == 7);
-  CHECK(done.squares == 4);
-  CHECK(done.missing.empty());
-  CHECK(data == packed_text({at::full({2}, 7.0)}));
+  CHECK(done.loss == 1);
+  CHECK(done.missing == std::vector<size_t>{1});
+  CHECK(data == packed_text({at::full({2}, 7.0), at::Tensor()}));
   CHECK(seen == std::vector<double>{0.5, 0.25});
-  CHECK(first.heard().at("is") == "free");
+  CHECK(rank0.heard().at("is") == "free");
 
-  first.order(8, 0.5);
-  other.serve_part(9, 0);  // One that it was not told of.
-  const Json said = first.heard();
+  rank0.say(Json{{"do", "sing"}});
+  const Json said = rank0.heard();
   CHECK(said.at("is") == "failed");
-  CHECK(said.at("error").get<std::string>().find("order 9 where that of 8 comes next") != std::string::npos);
+  CHECK(said.at("error").get<std::string>().find("\"sing\", which is not understood") != std::string::npos);
   thread.join();
   CHECK_THROWS_AS(std::rethrow_exception(failure), Error);
 }

@@ -23,7 +23,7 @@ class CountedMode : public AsyncMode {
  public:
   explicit CountedMode(const SyncConditions& conditions) : conditions_(conditions) {}
 
-  void pull(Work& work, const StepNumbers& /*numbers*/) override { work.base_version = version_, work.base_samples = samples_; }
+  void pull(Work& work) override { work.base_version = version_, work.base_samples = samples_; }
   void worked(Work& /*work*/, TicketResult /*result*/, const StepNumbers& /*numbers*/) override {}
   PushOutcome push(Work& work, const StepNumbers& /*numbers*/) override {
     const PushOutcome outcome{
@@ -38,7 +38,6 @@ class CountedMode : public AsyncMode {
   int64_t push_bytes() const override { return conditions_.push_bytes; }
 
   std::vector<at::Tensor> served() const override { return {}; }
-  void handed_out(Work& /*work*/) override {}
   std::vector<at::Tensor> empty_handed_over() const override { return {}; }
   size_t num_optional() const override { return 0; }
   void show() override {}
@@ -91,8 +90,7 @@ SyncPace pace_of_workers(const SyncMode& mode, const SyncConditions& conditions,
                                 return conditions.clock.compute_seconds * static_cast<double>(ticket.num_samples()) / full_ticket +
                                        conditions.ticket_seconds;
                               },
-                          .most_ahead = mode.kind == SyncKind::kStale ? mode.number : -1,
-                          .num_servers = mode.servers});
+                          .most_ahead = mode.kind == SyncKind::kStale ? mode.number : -1});
   workers.begin();
   while (!tickets.all_finished()) workers.act();
   const AsyncRecord record = accounts.record();

@@ -43,7 +43,7 @@ std::optional<AppliedPush> QuorumWorkers::act() {
 void QuorumWorkers::compute(int worker, Work& work) {
   LocalWorker& trainer = *learners_[static_cast<size_t>(worker)].trainer;
   const StepNumbers numbers = parts_.numbers();
-  server_.pull(work, numbers);
+  server_.pull(work);
   server_.show();
   trainer.begin();
   for (const Ticket& ticket : parts_.tickets.steps_of(work.ticket.step, work.ticket.share)) {

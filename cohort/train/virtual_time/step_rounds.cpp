@@ -58,7 +58,7 @@ std::optional<AppliedPush> StepRounds::act() {
   Work whole;
   TicketResult sum;
   std::vector<double> seconds(static_cast<size_t>(parts_.spec.workers), 0.0);
-  parts_.mode->pull(whole, numbers);
+  parts_.mode->pull(whole);
   const double began = steady_seconds();
   for (int worker = 0; worker < parts_.spec.workers; ++worker) {
     const std::optional<Ticket> ticket = parts_.tickets.take(worker, 0);

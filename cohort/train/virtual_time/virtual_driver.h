@@ -26,7 +26,6 @@ struct VirtualParts {
   std::function<double(int64_t step)> rate_of;                      ///< The learning rate of a step, from 0.
   std::function<double(const Ticket&)> seconds_of;                  ///< Forward and backward at speed 1.
   int64_t most_ahead = -1;                                          ///< Steps, see Tickets::take().
-  int num_servers = 1;                                              ///< With a link each, and a part of the model.
 };
 
 /// One thread.

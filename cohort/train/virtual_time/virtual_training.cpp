@@ -49,8 +49,7 @@ VirtualParts VirtualTraining::parts() {
       .rate_of = [this](int64_t step) { return run_.job.learning_rate.at(step, run_.total_steps); },
       .seconds_of = [this, full_ticket](
                         const Ticket& ticket) { return spec_.compute_seconds * static_cast<double>(ticket.num_samples()) / full_ticket; },
-      .most_ahead = async_.most_ahead(),
-      .num_servers = async_.sync.servers};
+      .most_ahead = async_.most_ahead()};
 }
 
 /// Of forward and backward of the first ticket, real seconds: the median of a few.

@@ -1,7 +1,7 @@
 // A worker that is free takes a ticket, or waits until there is one that it may have. It gets the version of that moment. Its gradient is
 // computed then, in real time, and kept until its push arrives, in virtual time: when the server's link has served it, latency and bytes of
-// the pull, its computing time, latency and bytes of the push later (of several servers each carries its part, all at a time). A worker
-// that dies takes its work with it, wherever that was; its ticket goes to the next who asks, and it comes back, free, after the restart.
+// the pull, its computing time, latency and bytes of the push later. A worker that dies takes its work with it, wherever that was; its
+// ticket goes to the next who asks, and it comes back, free, after the restart.
 //
 // So a worker in flight holds what it will push and no version of the weights: as many bytes as the mode says (bytes_in_flight).
 #include "cohort/train/virtual_time/virtual_workers.h"
@@ -51,7 +51,7 @@ std::optional<AppliedPush> VirtualWorkers::act() {
 
 void VirtualWorkers::compute(int /*worker*/, Work& work) {
   const StepNumbers numbers = parts_.numbers();
-  parts_.mode->pull(work, numbers);
+  parts_.mode->pull(work);
   parts_.mode->worked(work, parts_.compute(work.ticket, numbers.learning_rate), numbers);
 }
 
@@ -67,7 +67,7 @@ void VirtualWorkers::take(int worker) {
   compute(worker, work);
   compute_seconds_ += steady_seconds() - began;
   of(worker).work = std::move(work);
-  const VirtualClock::Transfer transfer = parts_.clock.send(VirtualClock::kToWorkers, parts_.mode->pull_bytes() / parts_.num_servers);
+  const VirtualClock::Transfer transfer = parts_.clock.send(VirtualClock::kToWorkers, parts_.mode->pull_bytes());
   const double computing = parts_.clock.work(worker, parts_.seconds_of(*ticket));
   parts_.accounts.moved(parts_.mode->pull_bytes(), 0);
   AsyncRecord::Worker& account = parts_.accounts.of(worker);
@@ -78,7 +78,7 @@ void VirtualWorkers::take(int worker) {
 }
 
 void VirtualWorkers::send(int worker) {
-  const VirtualClock::Transfer transfer = parts_.clock.send(VirtualClock::kToServer, parts_.mode->push_bytes() / parts_.num_servers);
+  const VirtualClock::Transfer transfer = parts_.clock.send(VirtualClock::kToServer, parts_.mode->push_bytes());
   parts_.accounts.moved(0, parts_.mode->push_bytes());
   parts_.accounts.of(worker).waiting_seconds += transfer.begin;
   parts_.accounts.of(worker).moving_seconds += transfer.end - transfer.begin;
@@ -93,11 +93,9 @@ std::optional<AppliedPush> VirtualWorkers::arrive(int worker) {
   const PushOutcome outcome = parts_.mode->push(work, parts_.numbers());
   push_seconds_ += steady_seconds() - began;
   parts_.accounts.push(worker, work.ticket, outcome);
-  if (outcome.dropped) parts_.tickets.give_back(work.ticket);
-  else parts_.tickets.finish(work.ticket);
+  parts_.tickets.finish(work.ticket);
   wake();  // Who waited first.
   parts_.clock.schedule(0, kFree, worker);
-  if (outcome.dropped) return std::nullopt;
   return AppliedPush{work.ticket, work.loss, outcome};
 }
 
@@ -187,7 +185,7 @@ std::vector<FlatPiece> VirtualWorkers::loaded_pieces(const Json& state, const st
                     .base_version = base[0].get<int64_t>(),
                     .base_samples = base[1].get<int64_t>(),
                     .loss = row["loss"].get<double>()};
-    own.work->tensors = parts_.mode->empty_work();
+    own.work->tensors = parts_.mode->empty_handed_over();
     for (const Json& at : missing) {
       if (!is_count(at) || at.get<size_t>() >= own.work->tensors.size()) refuse();
       own.work->tensors[at.get<size_t>()] = at::Tensor();

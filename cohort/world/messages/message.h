@@ -16,7 +16,6 @@ struct PeerMessage {
 struct MessageLimits {
   size_t max_message_bytes = size_t{64} << 20;   ///< Of text and data together; more is refused before memory is taken for it.
   size_t max_waiting_bytes = size_t{256} << 20;  ///< Of messages to one peer that does not take them.
-  size_t num_queued_pieces = 64;                 ///< Of 256 KiB, at each end of each connection, that travel while nobody asks for them.
   size_t max_peers = 4096;
   size_t max_strangers = 128;     ///< Connections at a time that have not shown the secret; further ones wait in the kernel.
   double handshake_seconds = 10;  ///< For showing it.

@@ -15,6 +15,7 @@ namespace cohort {
 namespace {
 
 constexpr int kEncryptionBytes = 64;  ///< CURVE makes a frame 33 bytes longer.
+constexpr int kQueuedPieces = 64;     ///< At each end of each connection, that travel while nobody asks for them.
 
 void demand(bool done, const char* what) {
   if (!done) fail(ErrorCode::kEnvironment, "libzmq cannot ", what, ": ", zmq_strerror(zmq_errno()));
@@ -103,8 +104,8 @@ void wait_for_any(std::initializer_list<ZmqWish> wishes, double seconds) {
 
 void set_limits(ZmqSocket& socket, const MessageLimits& limits) {
   socket.set(ZMQ_MAXMSGSIZE, static_cast<int64_t>(kFrameHeaderBytes + kPieceBytes + kEncryptionBytes));
-  socket.set(ZMQ_SNDHWM, static_cast<int>(limits.num_queued_pieces));
-  socket.set(ZMQ_RCVHWM, static_cast<int>(limits.num_queued_pieces));
+  socket.set(ZMQ_SNDHWM, kQueuedPieces);
+  socket.set(ZMQ_RCVHWM, kQueuedPieces);
   socket.set(ZMQ_HANDSHAKE_IVL, milliseconds(limits.handshake_seconds));
   // A host that is cut off sends no end of a connection: when its kernel has answered nothing for so long, neither data nor the probes of
   // an idle connection, the peer is lost.
