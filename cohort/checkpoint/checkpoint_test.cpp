@@ -15,9 +15,9 @@
 #include "cohort/base/random.h"
 #include "cohort/checkpoint/names.h"
 #include "cohort/checkpoint/retention.h"
-#include "cohort/checkpoint/test_support.h"
-#include "cohort/testing/mutation.h"
-#include "cohort/testing/text.h"
+#include "tests/support/checkpoint_files.h"
+#include "tests/support/mutation.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

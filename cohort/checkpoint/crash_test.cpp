@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "cohort/checkpoint/names.h"
-#include "cohort/checkpoint/test_support.h"
+#include "tests/support/checkpoint_files.h"
 
 using namespace cohort;
 using namespace cohort::testing;

@@ -10,8 +10,8 @@
 
 #include "cohort/base/log.h"
 #include "cohort/checkpoint/names.h"
-#include "cohort/checkpoint/test_support.h"
-#include "cohort/testing/text.h"
+#include "tests/support/checkpoint_files.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

@@ -3,8 +3,8 @@
 #include <numeric>
 
 #include "cohort/base/random.h"
-#include "cohort/checkpoint/test_support.h"
-#include "cohort/testing/text.h"
+#include "tests/support/checkpoint_files.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "cohort/checkpoint/test_support.h"
-#include "cohort/testing/mutation.h"
-#include "cohort/testing/text.h"
+#include "tests/support/checkpoint_files.h"
+#include "tests/support/mutation.h"
+#include "tests/support/text.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

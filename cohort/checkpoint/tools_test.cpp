@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "cohort/checkpoint/model_file.h"
-#include "cohort/checkpoint/test_support.h"
-#include "cohort/testing/text.h"
+#include "tests/support/checkpoint_files.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

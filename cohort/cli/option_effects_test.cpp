@@ -22,11 +22,11 @@
 #include "cohort/base/text/text.h"
 #include "cohort/cli/verb.h"
 #include "cohort/data/source.h"
-#include "cohort/data/test_files.h"
 #include "cohort/job/config.h"
 #include "cohort/job/layout.h"
 #include "cohort/job/settings/option_rules.h"
 #include "cohort/train/trainer.h"
+#include "tests/support/data_files.h"
 
 namespace cohort {
 namespace {

@@ -13,7 +13,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/cluster.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/mutation.h"
 
 namespace cohort {
 namespace {

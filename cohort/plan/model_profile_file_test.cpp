@@ -17,7 +17,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/model_profile.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/mutation.h"
 
 namespace cohort {
 namespace {

@@ -15,8 +15,8 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/testing/errors.h"
-#include "cohort/testing/text.h"
+#include "tests/support/errors.h"
+#include "tests/support/text.h"
 
 namespace cohort {
 namespace {

@@ -6,8 +6,8 @@
 #include <random>
 
 #include "cohort/base/fail.h"
-#include "cohort/schedule/naive_machine.h"
-#include "cohort/testing/text.h"
+#include "tests/support/naive_machine.h"
+#include "tests/support/text.h"
 
 namespace cohort {
 namespace {

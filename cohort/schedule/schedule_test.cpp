@@ -6,8 +6,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/schedule/check.h"
-#include "cohort/schedule/naive_machine.h"
 #include "cohort/schedule/simulate.h"
+#include "tests/support/naive_machine.h"
 
 namespace cohort {
 namespace {

@@ -1,6 +1,6 @@
 // Gradients that a program keeps, adds up, differentiates or makes in backwards of backwards, and steps that an exception ends.
 #include "cohort/base/fail.h"
-#include "cohort/session/torture_test_models.h"
+#include "tests/support/torture_models.h"
 
 namespace cohort {
 namespace {

@@ -1,6 +1,6 @@
 // Parameters of awkward kinds and types under DataParallel.
 #include "cohort/base/fail.h"
-#include "cohort/session/torture_test_models.h"
+#include "tests/support/torture_models.h"
 
 namespace cohort {
 namespace {

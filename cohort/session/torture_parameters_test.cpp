@@ -1,6 +1,6 @@
 // Parameters that come, go, are frozen or change their type, under DataParallel.
 #include "cohort/base/fail.h"
-#include "cohort/session/torture_test_models.h"
+#include "tests/support/torture_models.h"
 
 namespace cohort {
 namespace {

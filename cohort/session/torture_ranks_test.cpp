@@ -4,7 +4,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/parallel/parameters.h"
-#include "cohort/session/torture_test_models.h"
+#include "tests/support/torture_models.h"
 
 namespace cohort {
 namespace {

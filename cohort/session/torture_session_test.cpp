@@ -1,6 +1,6 @@
 // Batches, micro-steps and buffers behind the front door: Session and Parallel.
 #include "cohort/base/fail.h"
-#include "cohort/session/torture_test_models.h"
+#include "tests/support/torture_models.h"
 
 namespace cohort {
 namespace {

@@ -16,8 +16,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/models/recompute.h"
 #include "cohort/models/step_context.h"
-#include "cohort/testing/thread_ranks.h"
-#include "cohort/testing/threads.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/support/threads.h"
 
 namespace {
 

@@ -11,8 +11,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/testing/mutation.h"
-#include "cohort/testing/text.h"
+#include "tests/support/mutation.h"
+#include "tests/support/text.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -6,8 +6,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
-#include "cohort/testing/mutation.h"
-#include "cohort/testing/text.h"
+#include "tests/support/mutation.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 

@@ -12,7 +12,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/text.h"
-#include "cohort/testing/member_names.h"
+#include "tests/support/member_names.h"
 
 namespace cohort {
 namespace {

@@ -11,7 +11,7 @@
 #include "cohort/plan/forecast/forecast_errors.h"
 #include "cohort/plan/forecast/sailor_runs.h"
 #include "cohort/plan/forecast/transformer_memory.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/mutation.h"
 
 namespace cohort {
 namespace {

@@ -11,7 +11,7 @@
 #include "cohort/base/random.h"
 #include "cohort/base/text/json.h"
 #include "cohort/plan/public/public_instance.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/mutation.h"
 
 namespace cohort {
 namespace {

@@ -7,7 +7,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/plan/public/zero_bubble.h"
 #include "cohort/schedule/simulate.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/mutation.h"
 
 namespace cohort {
 namespace {

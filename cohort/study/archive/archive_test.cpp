@@ -15,9 +15,9 @@
 #include "cohort/base/text/json.h"
 #include "cohort/study/store/measurements_csv.h"
 #include "cohort/study/store/store.h"
-#include "cohort/study/store/store_test_data.h"
-#include "cohort/testing/errors.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/errors.h"
+#include "tests/support/mutation.h"
+#include "tests/support/stored_study.h"
 
 using namespace cohort;
 using namespace cohort::study;

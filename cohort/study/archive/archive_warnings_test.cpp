@@ -3,7 +3,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/study/archive/archive.h"
-#include "cohort/testing/errors.h"
+#include "tests/support/errors.h"
 
 namespace cohort::study {
 namespace {

@@ -15,8 +15,8 @@
 #include "cohort/study/analysis/self_checks.h"
 #include "cohort/study/analysis/steps_to_result.h"
 #include "cohort/study/archive/archive.h"
-#include "cohort/study/store/store_test_data.h"
-#include "cohort/testing/errors.h"
+#include "tests/support/errors.h"
+#include "tests/support/stored_study.h"
 
 namespace cohort::study {
 namespace {

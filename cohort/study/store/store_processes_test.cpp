@@ -18,8 +18,8 @@
 #include "cohort/base/files/file.h"
 #include "cohort/study/store/sqlite.h"
 #include "cohort/study/store/store.h"
-#include "cohort/study/store/store_test_data.h"
-#include "cohort/testing/skip.h"
+#include "tests/support/skip.h"
+#include "tests/support/stored_study.h"
 
 using namespace cohort;
 using namespace cohort::study;

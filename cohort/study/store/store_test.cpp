@@ -12,7 +12,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/study/store/sqlite.h"
 #include "cohort/study/store/store_schema.h"
-#include "cohort/study/store/store_test_data.h"
+#include "tests/support/stored_study.h"
 
 using namespace cohort;
 using namespace cohort::study;

@@ -7,12 +7,12 @@
 #include <cstddef>
 #include <cstdlib>
 
-#include "cohort/testing/mutation.h"
-#include "cohort/testing/skip.h"
 #include "cohort/world/messages/message_door.h"
 #include "cohort/world/messages/message_frames.h"
 #include "cohort/world/messages/message_keys.h"
-#include "cohort/world/messages/message_test_support.h"
+#include "tests/support/message_servers.h"
+#include "tests/support/mutation.h"
+#include "tests/support/skip.h"
 
 using namespace cohort;
 using Kind = PeerEvent::Kind;

@@ -7,7 +7,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/mutation.h"
 
 using namespace cohort;
 

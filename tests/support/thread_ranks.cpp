@@ -1,4 +1,4 @@
-#include "cohort/testing/thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 #include <ATen/Parallel.h>
 

@@ -1,5 +1,5 @@
 #pragma once
-// For the tests of this room: a small training state in two shards whose values name their step, and file systems that record or fail.
+// For tests of checkpoints: a small training state in two shards whose values name their step, and file systems that record or fail.
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/io.h"
-#include "cohort/testing/text.h"
+#include "tests/support/text.h"
 
 namespace cohort::testing {
 

@@ -10,7 +10,7 @@
 
 #include "cohort/base/files/file.h"
 #include "cohort/study/store/store.h"
-#include "cohort/testing/errors.h"
+#include "tests/support/errors.h"
 
 namespace cohort::study {
 

@@ -12,8 +12,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/parallel/data_parallel.h"
 #include "cohort/session/parallel.h"
-#include "cohort/session/torture_test_support.h"
-#include "cohort/testing/threads.h"
+#include "tests/support/threads.h"
+#include "tests/support/torture.h"
 
 namespace cohort::torture {
 
