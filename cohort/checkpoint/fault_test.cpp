@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/log.h"
 #include "cohort/checkpoint/names.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/text.h"
@@ -30,14 +29,8 @@ std::vector<std::string> leftovers(const std::string& folder) {
   return found;
 }
 
-struct Quiet {
-  Quiet() { set_log_level(LogLevel::kError); }
-  ~Quiet() { set_log_level(LogLevel::kInfo); }
-};
-
 /// Saves step 100 over a folder with steps 25 and 50 (or, `again`, with 50 and 100), the k-th call failing, for every k.
 void fail_everywhere(int reason, bool again) {
-  const Quiet quiet;
   int calls = 1;
   int errors = 0, warnings = 0;
   for (int at = 0; at < calls; ++at) {
@@ -111,7 +104,6 @@ TEST_CASE("interrupted calls are repeated and short writes go on") {
 }
 
 TEST_CASE("when the disk stays broken nothing but the temporary folder is left, and abandon does not throw") {
-  const Quiet quiet;
   for (int at = 0; at < 60; at += 3) {
     TemporaryFolder space("cohort", memory_folder());
     const std::string folder = space / "checkpoints";

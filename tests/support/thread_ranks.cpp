@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
+#include "cohort/comm/call/collective_backend.h"
 #include "cohort/comm/compute_threads.h"
 
 namespace cohort {
@@ -31,5 +32,7 @@ void run_thread_ranks(int num_ranks, const std::function<void(Group&)>& body, co
   for (const std::exception_ptr& failure : failures)
     if (failure) std::rethrow_exception(failure);
 }
+
+std::string recent_calls(const Group& group) { return static_cast<const CollectiveBackend&>(*group.c10d_backend()).recorder().text(); }
 
 }  // namespace cohort

@@ -9,6 +9,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/report/study/study_page.h"
 #include "cohort/study/archive/archive.h"
+#include "tests/support/archives.h"
 #include "tests/support/reported_study.h"
 
 namespace cohort::report {

@@ -15,6 +15,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/study/store/measurements_csv.h"
 #include "cohort/study/store/store.h"
+#include "tests/support/archives.h"
 #include "tests/support/errors.h"
 #include "tests/support/mutation.h"
 #include "tests/support/stored_study.h"

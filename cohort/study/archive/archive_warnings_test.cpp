@@ -3,6 +3,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/study/archive/archive.h"
+#include "tests/support/archives.h"
 #include "tests/support/errors.h"
 
 namespace cohort::study {

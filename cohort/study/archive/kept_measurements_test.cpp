@@ -15,6 +15,7 @@
 #include "cohort/study/analysis/self_checks.h"
 #include "cohort/study/analysis/steps_to_result.h"
 #include "cohort/study/archive/archive.h"
+#include "tests/support/archives.h"
 #include "tests/support/errors.h"
 #include "tests/support/stored_study.h"
 
