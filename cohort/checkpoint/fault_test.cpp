@@ -34,7 +34,7 @@ void fail_everywhere(int reason, bool again) {
   int calls = 1;
   int errors = 0, warnings = 0;
   for (int at = 0; at < calls; ++at) {
-    TemporaryFolder space("cohort", memory_folder());
+    MemoryFolder space;
     const std::string folder = space / "checkpoints";
     if (!again) save(folder, 25, 2500, "first");
     save(folder, 50, 5000, "first");
@@ -105,7 +105,7 @@ TEST_CASE("interrupted calls are repeated and short writes go on") {
 
 TEST_CASE("when the disk stays broken nothing but the temporary folder is left, and abandon does not throw") {
   for (int at = 0; at < 60; at += 3) {
-    TemporaryFolder space("cohort", memory_folder());
+    MemoryFolder space;
     const std::string folder = space / "checkpoints";
     save(folder, 50, 5000, "first");
     FaultyIo io(at, EIO, 1'000'000);

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "cohort/base/fail.h"
+#include "tests/support/errors.h"
 #include "tests/support/naive_machine.h"
 #include "tests/support/text.h"
 
@@ -13,12 +14,7 @@ namespace cohort {
 namespace {
 
 std::string refusal(const Schedule& schedule) {
-  try {
-    check_schedule(schedule);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_or_none([&] { check_schedule(schedule); });
 }
 
 /// Where `action` is on `rank`.

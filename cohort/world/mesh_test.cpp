@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cohort/base/fail.h"
+#include "tests/support/errors.h"
 
 namespace cohort {
 namespace {
@@ -29,16 +30,6 @@ void check_mesh(const Mesh& mesh) {
     check_line(mesh, rank, mesh.data_ranks(rank), mesh.data_size(mesh.point(rank).pipe), &MeshPoint::data);
     check_line(mesh, rank, mesh.tensor_ranks(rank), mesh.tensor_size(), &MeshPoint::tensor);
   }
-}
-
-std::string error_of(const auto& make) {
-  try {
-    make();
-  } catch (const Error& error) {
-    CHECK(error.code() == ErrorCode::kBadInput);
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST_CASE("every order puts each point on one rank, its last axis on neighbours") {
@@ -87,7 +78,7 @@ TEST_CASE("stages with data-parallel degrees of their own") {
 TEST_CASE("what is no mesh is refused with the value") {
   CHECK(error_of([] { Mesh(1, 1, 1, "dp-pp"); }).find("\"dp-pp\"") != std::string::npos);
   for (const std::string order : {"", "dp-dp-tp", "dp-pp-tp-", "DP-PP-TP", "dp,pp,tp"})
-    CHECK(error_of([&] { Mesh(1, 1, 1, order); }) != "no error");
+    CHECK(error_of([&] { Mesh(1, 1, 1, order); }) != "");
   CHECK(error_of([] { Mesh(0, 1, 1); }).find("data-parallel degree is 0") != std::string::npos);
   CHECK(error_of([] { Mesh(1, -2, 1); }).find("pipeline degree is -2") != std::string::npos);
   CHECK(error_of([] { Mesh({1, 0}, 1); }).find("data-parallel degree is 0") != std::string::npos);

@@ -163,7 +163,7 @@ TEST_CASE("kept measurements: less is kept, and a question that this cannot answ
 }
 
 TEST_CASE("kept measurements: an archive is read so, lines in any order, and errors are the same") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   StudyData study = study_of(3);
   study.goals = {{kTrainLoss, 0.1}};
   const std::string root = folder / "archive";
