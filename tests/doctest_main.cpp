@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "cohort/base/setting_name.h"
-#include "cohort/testing/skip.h"
+#include "tests/support/skip.h"
 
 namespace {
 
@@ -101,7 +101,7 @@ std::string as_nobody(const std::function<std::string()>& body) {
 int main(int argc, char** argv) {
   ::setenv("XDG_CACHE_HOME", "/dev/null", 1);  // Where nothing is found and nothing kept: the user's own is no business of tests.
   for (const int signal : {SIGINT, SIGHUP}) ::signal(signal, SIG_DFL);  // Ignored where the tests were started in the background.
-  cohort::settings_are_options();                                       // testing/member_names.h is for what a program reads.
+  cohort::settings_are_options();                                       // support/member_names.h is for what a program reads.
   const int code = doctest::Context(argc, argv).run();
   if (code != 0) return code;
   if (num_cases == 0) {

@@ -4,14 +4,11 @@
 
 namespace cohort {
 
-inline double clock_seconds(clockid_t clock) {
+/// Processor time used so far: unlike wall clock it leaves out what other programs of the machine take.
+inline double process_cpu_seconds() {
   timespec now{};
-  ::clock_gettime(clock, &now);
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
-
-/// Processor time used so far: unlike wall clock it leaves out what other programs of the machine take.
-inline double process_cpu_seconds() { return clock_seconds(CLOCK_PROCESS_CPUTIME_ID); }
-inline double thread_cpu_seconds() { return clock_seconds(CLOCK_THREAD_CPUTIME_ID); }
 
 }  // namespace cohort

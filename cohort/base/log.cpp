@@ -56,18 +56,13 @@ LogLevel level_from_environment() {
   return LogLevel::kInfo;
 }
 
-std::atomic<LogLevel>& current_level() {
-  static std::atomic<LogLevel> level{level_from_environment()};
-  return level;
-}
-
 }  // namespace
 
-void set_log_level(LogLevel level) { current_level() = level; }
 void set_log_rank(int rank) { log_rank = rank; }
 
 void log_line(LogLevel level, const std::string& text) {
-  if (level > current_level().load()) return;
+  static const LogLevel most = level_from_environment();
+  if (level > most) return;
   write_line(level, text);
 }
 

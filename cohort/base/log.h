@@ -10,11 +10,10 @@ namespace cohort {
 
 enum class LogLevel { kError, kWarning, kInfo, kDebug };
 
-/// Lines above `level` are dropped. The default is kInfo, or what COHORT_LOG (error, warning, info, debug) says.
-void set_log_level(LogLevel level);
 /// The rank in front of every line of this process, -1 for none.
 void set_log_rank(int rank);
 
+/// Lines above kInfo, or the level that COHORT_LOG (error, warning, info, debug) says, are dropped.
 COHORT_PROGRAM_API void log_line(LogLevel level, const std::string& text);
 /// Why this process ends, as an error; after set_failures_as_json() as {"event":"failed","exit_code":N,"cause":"TEXT"} and the rank, where
 /// lines have one.

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "cohort/testing/member_names.h"
+#include "tests/support/member_names.h"
 
 namespace cohort {
 namespace {

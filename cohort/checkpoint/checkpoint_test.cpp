@@ -15,9 +15,9 @@
 #include "cohort/base/random.h"
 #include "cohort/checkpoint/names.h"
 #include "cohort/checkpoint/retention.h"
-#include "cohort/checkpoint/test_support.h"
-#include "cohort/testing/mutation.h"
-#include "cohort/testing/text.h"
+#include "tests/support/checkpoint_files.h"
+#include "tests/support/mutation.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;
@@ -49,7 +49,7 @@ void make_older(const std::string& folder, int seconds) {
 }  // namespace
 
 TEST_CASE("a checkpoint gives back what was saved, whole and in boxes") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const std::string folder = space / "checkpoints";
   save(folder, 100, 7, "nonce");
   CHECK(names_in(folder) == std::vector<std::string>{"latest", "step-000000100"});
@@ -75,12 +75,12 @@ TEST_CASE("a checkpoint gives back what was saved, whole and in boxes") {
   CHECK(checkpoint->contiguous_data("model/weight") == nullptr);
   CHECK(*static_cast<const int64_t*>(checkpoint->contiguous_data("optimizer/weight/count")) == 7);
   checkpoint->read("model/weight", {4, 0}, {0, 3}, nullptr);
-  CHECK(contains(error_text([&] { checkpoint->read("model/weight", {2, 1}, {3, 2}, box.data()); }), "leaves the tensor"));
-  CHECK(contains(error_text([&] { checkpoint->read_whole("none", box.data()); }), "holds no tensor \"none\""));
+  CHECK(contains(error_or_none([&] { checkpoint->read("model/weight", {2, 1}, {3, 2}, box.data()); }), "leaves the tensor"));
+  CHECK(contains(error_or_none([&] { checkpoint->read_whole("none", box.data()); }), "holds no tensor \"none\""));
 }
 
 TEST_CASE("several pieces of one tensor in one shard, odd names, empty tensors, an empty shard") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const float values[6] = {0, 1, 2, 3, 4, 5};
   const float other = 9;
   CheckpointWriter writer(space.path(), 0, "n");
@@ -105,14 +105,14 @@ TEST_CASE("several pieces of one tensor in one shard, odd names, empty tensors, 
 }
 
 TEST_CASE("commit refuses shards that do not hold every element exactly once, and names the tensor") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const std::vector<float> values(6);
   const auto attempt = [&](const std::vector<std::vector<TensorPiece>>& ranks) {
     CheckpointWriter writer(space.path(), 1, "n");
     writer.begin();
     std::vector<ShardInfo> shards;
     for (size_t rank = 0; rank < ranks.size(); ++rank) shards.push_back(writer.write_shard(static_cast<int>(rank), ranks[rank]));
-    const std::string text = error_text([&] { writer.commit(shards, Json::object()); });
+    const std::string text = error_or_none([&] { writer.commit(shards, Json::object()); });
     writer.abandon();
     CHECK(names_in(space.path()).empty());
     return text;
@@ -126,9 +126,9 @@ TEST_CASE("commit refuses shards that do not hold every element exactly once, an
 }
 
 TEST_CASE("a run's folder that was removed is not made again by a save") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   CheckpointWriter writer(space / "run/checkpoints", 1, "n");
-  CHECK(contains(error_text([&] { writer.begin(/*makes_above=*/false); }, ErrorCode::kFailed), "No such file or directory"));
+  CHECK(contains(error_or_none([&] { writer.begin(/*makes_above=*/false); }, ErrorCode::kFailed), "No such file or directory"));
   CHECK(names_in(space.path()).empty());
   fs::create_directory(space / "run");
   writer.begin(/*makes_above=*/false);
@@ -136,18 +136,18 @@ TEST_CASE("a run's folder that was removed is not made again by a save") {
 }
 
 TEST_CASE("commit misses a shard that is not in the folder") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   CheckpointWriter writer(space.path(), 1, "n");
   writer.begin();
   const ShardInfo shard = writer.write_shard(0, {});
   fs::resize_file(space / "step-000000001.tmp.n/rank-00000.safetensors", 20);
-  CHECK(contains(error_text([&] { writer.commit({shard}, Json::object()); }, ErrorCode::kFailed), "has 20 bytes, its rank wrote"));
+  CHECK(contains(error_or_none([&] { writer.commit({shard}, Json::object()); }, ErrorCode::kFailed), "has 20 bytes, its rank wrote"));
   fs::remove(space / "step-000000001.tmp.n/rank-00000.safetensors");
-  CHECK(contains(error_text([&] { writer.commit({shard}, Json::object()); }, ErrorCode::kFailed), "do all ranks see the same folder?"));
+  CHECK(contains(error_or_none([&] { writer.commit({shard}, Json::object()); }, ErrorCode::kFailed), "do all ranks see the same folder?"));
 }
 
 TEST_CASE("the newest two are kept, a damaged one does not count, a later one is never removed") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   for (const int step : {10, 20, 30, 40}) save(space.path(), step, step * 100, "n", nullptr, 3);
   CHECK(list_checkpoints(space.path()) == std::vector<std::string>{"step-000000040", "step-000000030", "step-000000020"});
   fs::remove(space / "step-000000040/manifest.json");
@@ -159,7 +159,7 @@ TEST_CASE("the newest two are kept, a damaged one does not count, a later one is
 }
 
 TEST_CASE("the best stays however old it is, and the pointer goes to it") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   for (const int step : {10, 20, 30, 40}) save(space.path(), step, step * 100, "n", nullptr, 2, 10);
   CHECK(list_checkpoints(space.path()) == std::vector<std::string>{"step-000000040", "step-000000030", "step-000000010"});
   CHECK(read_pointer(space / "best") == "step-000000010");
@@ -171,7 +171,7 @@ TEST_CASE("the best stays however old it is, and the pointer goes to it") {
 }
 
 TEST_CASE("two jobs on one folder do not touch each other's work") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   CheckpointWriter other(space.path(), 70, "other");
   other.begin();
   const SampleState state(700);
@@ -188,7 +188,7 @@ TEST_CASE("two jobs on one folder do not touch each other's work") {
 }
 
 TEST_CASE("temporary folders go when their writer is dead or silent for an hour") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const pid_t child = ::fork();
   if (child == 0) {
     CheckpointWriter(space.path(), 5, "killed").begin();
@@ -224,7 +224,7 @@ TEST_CASE("process_state is certain or says so") {
 }
 
 TEST_CASE("what a killed writer leaves goes with the next start, and nothing of a living one") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const std::string folder = space / "checkpoints", file = space / "model.safetensors";
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
@@ -270,7 +270,7 @@ TEST_CASE("what a killed writer leaves goes with the next start, and nothing of 
 }
 
 TEST_CASE("a damaged newest checkpoint is skipped with its reason: every bit of the manifest, sampled bits of the shards") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   save(space.path(), 50, 5000, "n");
   save(space.path(), 100, 10000, "n");
   int flips = 0;
@@ -302,7 +302,7 @@ TEST_CASE("a damaged newest checkpoint is skipped with its reason: every bit of 
 }
 
 TEST_CASE("swapped and foreign shards, a renamed folder and a link out of it are found") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   save(space.path(), 50, 5000, "n");
   save(space.path(), 100, 10000, "n");
   const std::string step = space / "step-000000100";
@@ -319,7 +319,7 @@ TEST_CASE("swapped and foreign shards, a renamed folder and a link out of it are
   REQUIRE(skipped.size() == 1);
   CHECK(contains(skipped[0], "it is of step 50, its folder says 60"));
   CHECK(latest_mark(space / "none") == -1);
-  CHECK(contains(error_text([&] { Checkpoint::open_latest(space / "step-000000060/manifest.json"); }), "Not a directory"));
+  CHECK(contains(error_or_none([&] { Checkpoint::open_latest(space / "step-000000060/manifest.json"); }), "Not a directory"));
 }
 
 TEST_CASE("names of folders, nonces and shards") {

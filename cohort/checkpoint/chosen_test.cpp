@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cohort/checkpoint/names.h"
-#include "cohort/checkpoint/test_support.h"
+#include "tests/support/checkpoint_files.h"
 
 using namespace cohort;
 using namespace cohort::testing;
@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST_CASE("chosen: the newest, the best, or a step, of a run, its checkpoints or a link") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   fs::create_directory(space / "run");
   const std::string folder = space / "run/checkpoints";
   for (const int step : {10, 20, 30}) save(folder, step, step * 100, "n", nullptr, 3, 20);
@@ -29,15 +29,15 @@ TEST_CASE("chosen: the newest, the best, or a step, of a run, its checkpoints or
   }
   CHECK(open_chosen(folder + "/best", "latest").step() == 20);
   CHECK(open_chosen(folder + "/step-000000010", "latest").step() == 10);
-  CHECK(contains(error_text([&] { open_chosen(folder + "/step-000000010", "best"); }), "is one checkpoint already"));
-  CHECK(contains(error_text([&] { open_chosen(folder, "15"); }), "has no checkpoint of step 15; there are steps 30, 20, 10"));
-  CHECK(contains(error_text([&] { open_chosen(folder, "lates"); }), "did you mean 'latest'"));
-  CHECK(contains(error_text([&] { open_chosen(folder, "-3"); }), "expected best, latest or the number of a step"));
-  CHECK(contains(error_text([&] { open_chosen(space / "none", "latest"); }), "does not exist"));
+  CHECK(contains(error_or_none([&] { open_chosen(folder + "/step-000000010", "best"); }), "is one checkpoint already"));
+  CHECK(contains(error_or_none([&] { open_chosen(folder, "15"); }), "has no checkpoint of step 15; there are steps 30, 20, 10"));
+  CHECK(contains(error_or_none([&] { open_chosen(folder, "lates"); }), "did you mean 'latest'"));
+  CHECK(contains(error_or_none([&] { open_chosen(folder, "-3"); }), "expected best, latest or the number of a step"));
+  CHECK(contains(error_or_none([&] { open_chosen(space / "none", "latest"); }), "does not exist"));
 }
 
 TEST_CASE("chosen: folders of before have symbolic links, and copies of these have folders; saves move on from both") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   for (const bool is_copy : {false, true}) {
     CAPTURE(is_copy);
     const std::string folder = space / (is_copy ? "copied" : "linked");
@@ -73,7 +73,7 @@ TEST_CASE("chosen: folders of before have symbolic links, and copies of these ha
 }
 
 TEST_CASE("chosen: what a folder holds is found by looking, whatever its pointers say") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const std::string folder = space / "checkpoints";
   CHECK(!holds_checkpoint(folder));
   fs::create_directories(folder + "/step-000000005.tmp.killed");
@@ -92,30 +92,30 @@ TEST_CASE("chosen: what a folder holds is found by looking, whatever its pointer
     CHECK(open_chosen(folder + "/latest", "latest").step() == 20);
   }
   fs::remove_all(folder + "/step-000000020");
-  CHECK(contains(error_text([&] { open_chosen(folder + "/best", "latest"); }), "best names step-000000020, which is not there"));
-  CHECK(contains(error_text([&] { open_chosen(folder + "/latest", "best"); }), "is one checkpoint already"));
+  CHECK(contains(error_or_none([&] { open_chosen(folder + "/best", "latest"); }), "best names step-000000020, which is not there"));
+  CHECK(contains(error_or_none([&] { open_chosen(folder + "/latest", "best"); }), "is one checkpoint already"));
   write_file_atomically(folder + "/best", "step-0");
-  CHECK(
-      contains(error_text([&] { open_chosen(folder + "/best", "latest"); }), "best does not hold the name of a checkpoint: it is damaged"));
+  CHECK(contains(error_or_none([&] { open_chosen(folder + "/best", "latest"); }),
+                 "best does not hold the name of a checkpoint: it is damaged"));
   write_file_atomically(space / "latest", "an exported model");
   CHECK(is_exported_file(space / "latest"));
   fs::create_directory_symlink(space / "not mounted", space / "gone");
-  CHECK(contains(error_text([&] { holds_checkpoint(space / "gone"); }), "gone: No such file"));
+  CHECK(contains(error_or_none([&] { holds_checkpoint(space / "gone"); }), "gone: No such file"));
 }
 
 TEST_CASE("chosen: one checkpoint of a run is not taken for another, and none for a damaged one") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   save(space.path(), 10, 1000, "n");
-  CHECK(contains(error_text([&] { open_chosen(space.path(), "best"); }), "none of its checkpoints was evaluated; there are steps 10"));
-  CHECK(contains(error_text([&] { open_chosen(space.path(), "best"); }), "10"));
+  CHECK(contains(error_or_none([&] { open_chosen(space.path(), "best"); }), "none of its checkpoints was evaluated; there are steps 10"));
+  CHECK(contains(error_or_none([&] { open_chosen(space.path(), "best"); }), "10"));
   CHECK(open_chosen(space.path(), "latest").step() == 10);
   save(space.path(), 20, 2000, "n");
   damage(space / "step-000000020/rank-00001.safetensors");
-  const std::string refused = error_text([&] { open_chosen(space.path(), "latest"); });
+  const std::string refused = error_or_none([&] { open_chosen(space.path(), "latest"); });
   CHECK(contains(refused, "step-000000020 is damaged"));
   CHECK(contains(refused, "step 10 is the newest that is whole"));
   damage(space / "step-000000010/manifest.json");
-  CHECK(contains(error_text([&] { open_chosen(space.path(), "latest"); }), "no other one of the run is whole"));
+  CHECK(contains(error_or_none([&] { open_chosen(space.path(), "latest"); }), "no other one of the run is whole"));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "cohort/checkpoint/test_support.h"
+#include "tests/support/checkpoint_files.h"
 
 using namespace cohort;
 using namespace cohort::testing;
@@ -66,7 +66,7 @@ TEST_CASE("integers are equal or not") {
 }
 
 TEST_CASE("checkpoints: the worst first, missing tensors by name") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const float a[3] = {1, 2, 4}, near[3] = {1, 2, 4.5}, far[3] = {9, 2, 4};
   const int64_t count = 3;
   const auto write = [&](int64_t step, const std::vector<TensorPiece>& pieces) {
@@ -108,7 +108,7 @@ TEST_CASE("checkpoints: the worst first, missing tensors by name") {
 
 TEST_CASE("a difference is measured by how far training has moved the tensor") {
   const float began[] = {1, 2}, reference[] = {1, 2.5}, other[] = {1, 2.625};
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const auto checkpoint = [&](int64_t step, const float* a, const float* b) {
     CheckpointWriter writer(space.path(), step, "n");
     writer.begin();

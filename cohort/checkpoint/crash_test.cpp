@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "cohort/checkpoint/names.h"
-#include "cohort/checkpoint/test_support.h"
+#include "tests/support/checkpoint_files.h"
 
 using namespace cohort;
 using namespace cohort::testing;
@@ -189,7 +189,7 @@ Outcome crash_everywhere(const TemporaryFolder& space, const std::string& before
 }  // namespace
 
 TEST_CASE("a crash anywhere in a save leaves the checkpoint before or the new one") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const std::string before = space / "before";
   save(before, 25, 2500, "first");
   save(before, 50, 5000, "first");
@@ -210,7 +210,7 @@ int best_step(const std::string& folder) {
 }
 
 TEST_CASE("a crash anywhere in a save that brings a new best leaves the best before or the new one, whole") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const std::string before = space / "before";
   save(before, 25, 2500, "first", nullptr, 2, 25);
   save(before, 50, 5000, "first", nullptr, 2, 25);
@@ -232,7 +232,7 @@ TEST_CASE("a crash anywhere in a save that brings a new best leaves the best bef
 }
 
 TEST_CASE("a crash anywhere in the first save leaves nothing or the checkpoint") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const std::string before = space / "before";
   fs::create_directory(before);
   const Outcome outcome =
@@ -242,7 +242,7 @@ TEST_CASE("a crash anywhere in the first save leaves nothing or the checkpoint")
 }
 
 TEST_CASE("a crash after the first save of a new run leaves it, the run's folder and those above it included") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const std::string before = space / "before";
   fs::create_directory(before);
   // As RunFolder and the trainer do it: the run's folder first, its checkpoints with the first save.
@@ -259,7 +259,7 @@ TEST_CASE("a crash after the first save of a new run leaves it, the run's folder
 }
 
 TEST_CASE("a crash anywhere in a second save of one step leaves that step, old or new") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const std::string before = space / "before";
   save(before, 50, 5000, "first");
   save(before, 100, 10000, "first");
@@ -270,7 +270,7 @@ TEST_CASE("a crash anywhere in a second save of one step leaves that step, old o
 }
 
 TEST_CASE("a crash anywhere in a second save of the only step, with the same nonce, leaves that step") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const std::string before = space / "before";
   save(before, 100, 10000, "same");
   const Outcome outcome =
@@ -279,7 +279,7 @@ TEST_CASE("a crash anywhere in a second save of the only step, with the same non
 }
 
 TEST_CASE("a crash in the save that follows a crash between the two renames leaves a checkpoint") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const std::string before = space / "before";
   save(before, 100, 10000, "same");
   fs::rename(before + "/step-000000100", before + "/step-000000100.old.same");

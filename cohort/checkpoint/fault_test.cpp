@@ -8,10 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/log.h"
 #include "cohort/checkpoint/names.h"
-#include "cohort/checkpoint/test_support.h"
-#include "cohort/testing/text.h"
+#include "tests/support/checkpoint_files.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;
@@ -30,18 +29,12 @@ std::vector<std::string> leftovers(const std::string& folder) {
   return found;
 }
 
-struct Quiet {
-  Quiet() { set_log_level(LogLevel::kError); }
-  ~Quiet() { set_log_level(LogLevel::kInfo); }
-};
-
 /// Saves step 100 over a folder with steps 25 and 50 (or, `again`, with 50 and 100), the k-th call failing, for every k.
 void fail_everywhere(int reason, bool again) {
-  const Quiet quiet;
   int calls = 1;
   int errors = 0, warnings = 0;
   for (int at = 0; at < calls; ++at) {
-    TemporaryFolder space("cohort", memory_folder());
+    MemoryFolder space;
     const std::string folder = space / "checkpoints";
     if (!again) save(folder, 25, 2500, "first");
     save(folder, 50, 5000, "first");
@@ -111,9 +104,8 @@ TEST_CASE("interrupted calls are repeated and short writes go on") {
 }
 
 TEST_CASE("when the disk stays broken nothing but the temporary folder is left, and abandon does not throw") {
-  const Quiet quiet;
   for (int at = 0; at < 60; at += 3) {
-    TemporaryFolder space("cohort", memory_folder());
+    MemoryFolder space;
     const std::string folder = space / "checkpoints";
     save(folder, 50, 5000, "first");
     FaultyIo io(at, EIO, 1'000'000);

@@ -4,8 +4,8 @@
 
 #include "cohort/base/random.h"
 #include "cohort/checkpoint/box.h"
-#include "cohort/checkpoint/test_support.h"
-#include "cohort/testing/text.h"
+#include "tests/support/checkpoint_files.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;
@@ -126,7 +126,7 @@ TEST_CASE("parameter shard: parts are equal, hold each index once and keep units
 }
 
 TEST_CASE("parameter shard: what ranks wrote as slices of their parts, others read under any other division") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   int64_t step = 0;
   for (const Case& c : kCases) {
     for (const Division& writers : c.divisions) {
@@ -161,23 +161,23 @@ TEST_CASE("parameter shard: only rows that are not contiguous are copied") {
 }
 
 TEST_CASE("parameter shard: what cannot be is refused with its name and numbers") {
-  CHECK(error_text([] { even_shard({10, 4}, 0, 3, 0, "fc.weight"); }) ==
+  CHECK(error_or_none([] { even_shard({10, 4}, 0, 3, 0, "fc.weight"); }) ==
         "fc.weight of shape [10, 4] cannot be divided in 3 equal parts: dimension 0 has 10 indices");
-  CHECK(error_text([] { even_shard({24}, 0, 4, 0, "qkv.bias", 3, 4); }) ==
+  CHECK(error_or_none([] { even_shard({24}, 0, 4, 0, "qkv.bias", 3, 4); }) ==
         "qkv.bias of shape [24] cannot be divided in 4 equal parts: dimension 0 has 24 indices in 3 blocks, of which 4 stay together");
-  CHECK(contains(error_text([] { even_shard({10}, 0, 2, 0, "w", 3); }), "in 3 blocks"));
-  CHECK(contains(error_text([] { even_shard({}, 0, 2, 0, "w"); }), "tensor w of shape [] has no dimension 0"));
-  CHECK(contains(error_text([] { even_shard({4}, 1, 2, 0, "w"); }), "has no dimension 1"));
-  CHECK(contains(error_text([] { even_shard({4}, -1, 2, 0, "w"); }), "has no dimension -1"));
-  CHECK(contains(error_text([] { even_shard({4}, 0, 2, 2, "w"); }), "no part 2 of 2"));
-  CHECK(contains(error_text([] { even_shard({4}, 0, 0, 0, "w"); }), "no part 0 of 0"));
-  CHECK(contains(error_text([] { even_shard({INT64_MAX, 4}, 0, 1, 0, "w"); }), "no dimension 0 that could be divided"));
+  CHECK(contains(error_or_none([] { even_shard({10}, 0, 2, 0, "w", 3); }), "in 3 blocks"));
+  CHECK(contains(error_or_none([] { even_shard({}, 0, 2, 0, "w"); }), "tensor w of shape [] has no dimension 0"));
+  CHECK(contains(error_or_none([] { even_shard({4}, 1, 2, 0, "w"); }), "has no dimension 1"));
+  CHECK(contains(error_or_none([] { even_shard({4}, -1, 2, 0, "w"); }), "has no dimension -1"));
+  CHECK(contains(error_or_none([] { even_shard({4}, 0, 2, 2, "w"); }), "no part 2 of 2"));
+  CHECK(contains(error_or_none([] { even_shard({4}, 0, 0, 0, "w"); }), "no part 0 of 0"));
+  CHECK(contains(error_or_none([] { even_shard({INT64_MAX, 4}, 0, 1, 0, "w"); }), "no dimension 0 that could be divided"));
 
   const ParameterShard shard = even_shard({6, 4}, 0, 2, 1, "w");
   const std::vector<int32_t> values(24, 0);
   std::vector<std::vector<char>> scratch;
   const auto pieces = [&](const ParameterShard& part, int64_t begin, int64_t count) {
-    return error_text([&] { pieces_of_shard("w", DType::kI32, part, begin, count, values.data(), scratch); });
+    return error_or_none([&] { pieces_of_shard("w", DType::kI32, part, begin, count, values.data(), scratch); });
   };
   CHECK(pieces(shard, 10, 3) == "tensor w: elements 10 + 3 leave the part of shape [3, 4]");
   CHECK(contains(pieces(shard, -1, 3), "elements -1 + 3 leave"));
@@ -185,11 +185,11 @@ TEST_CASE("parameter shard: what cannot be is refused with its name and numbers"
   CHECK(contains(pieces({{6, 4}, 0, {{0, 4, 3}}}, 0, 1), "[4, 4 + 3) of dimension 0 does not lie in it"));
   CHECK(contains(pieces({{6, 4}, 0, {{0, 0, 2}, {3, 3, 1}}}, 0, 1), "indices from 3 on"));  // a gap
 
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const Checkpoint checkpoint = write(space.path(), 1, {6, 4}, {0, 2}, 1);
   std::vector<int32_t> got(12);
-  CHECK(contains(error_text([&] { read_shard(checkpoint, "w", even_shard({8, 4}, 0, 2, 0, "w"), 0, 1, got.data()); }),
+  CHECK(contains(error_or_none([&] { read_shard(checkpoint, "w", even_shard({8, 4}, 0, 2, 0, "w"), 0, 1, got.data()); }),
                  "tensor w has shape [6, 4], but a part of [8, 4] is wanted"));
-  CHECK(contains(error_text([&] { read_shard(checkpoint, "v", shard, 0, 1, got.data()); }), "holds no tensor \"v\""));
-  CHECK(contains(error_text([&] { read_shard(checkpoint, "w", shard, 12, 1, got.data()); }), "leave the part"));
+  CHECK(contains(error_or_none([&] { read_shard(checkpoint, "v", shard, 0, 1, got.data()); }), "holds no tensor \"v\""));
+  CHECK(contains(error_or_none([&] { read_shard(checkpoint, "w", shard, 12, 1, got.data()); }), "leave the part"));
 }

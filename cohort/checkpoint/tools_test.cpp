@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "cohort/checkpoint/model_file.h"
-#include "cohort/checkpoint/test_support.h"
-#include "cohort/testing/text.h"
+#include "tests/support/checkpoint_files.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;
@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 }  // namespace
 
 TEST_CASE("info describes the newest valid checkpoint from a run, its checkpoints or one step") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   fs::create_directory(space / "run");
   const std::string folder = space / "run/checkpoints";
   save(folder, 50, 5000, "n");
@@ -45,13 +45,13 @@ TEST_CASE("info describes the newest valid checkpoint from a run, its checkpoint
   fs::remove(folder + "/step-000000100/rank-00000.safetensors");
   CHECK(checkpoint_info(folder)["step"] == 50);
   CHECK(checkpoint_info(folder)["checkpoints"][0]["ok"] == false);
-  CHECK(contains(error_text([&] { checkpoint_info(folder + "/step-000000100"); }), "rank-00000.safetensors"));
-  CHECK(contains(error_text([&] { checkpoint_info(space / "none"); }), "does not exist"));
-  CHECK(contains(error_text([&] { checkpoint_info(space.path()); }), "holds no checkpoint"));
+  CHECK(contains(error_or_none([&] { checkpoint_info(folder + "/step-000000100"); }), "rank-00000.safetensors"));
+  CHECK(contains(error_or_none([&] { checkpoint_info(space / "none"); }), "does not exist"));
+  CHECK(contains(error_or_none([&] { checkpoint_info(space.path()); }), "holds no checkpoint"));
 }
 
 TEST_CASE("info cuts a long state") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   CheckpointWriter writer(space.path(), 1, "n");
   writer.begin();
   const ShardInfo shard = writer.write_shard(0, {});
@@ -61,7 +61,7 @@ TEST_CASE("info cuts a long state") {
 }
 
 TEST_CASE("verify names what is wrong with each checkpoint") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   save(space.path(), 50, 5000, "n");
   save(space.path(), 100, 10000, "n");
   CHECK(checkpoint_verify(space.path())["ok"] == true);
@@ -79,7 +79,7 @@ TEST_CASE("verify names what is wrong with each checkpoint") {
 }
 
 TEST_CASE("what a living run is removing is no checkpoint, and `latest` is where it points to") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const std::string folder = space.path();
   save(folder, 50, 5000, "n");
   save(folder, 100, 10000, "n");
@@ -98,7 +98,7 @@ TEST_CASE("what a living run is removing is no checkpoint, and `latest` is where
 }
 
 TEST_CASE("steps that are removed while they are read are no failure") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const std::string folder = space.path();
   save(folder, 1, 100, "n");
   std::atomic<bool> ends{false};
@@ -118,7 +118,7 @@ TEST_CASE("steps that are removed while they are read are no failure") {
 }
 
 TEST_CASE("export joins the pieces under the model's own names") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const std::string folder = space / "checkpoints", out = space / "model.safetensors";
   save(folder, 100, 10000, "n");
   const ExportResult result = checkpoint_export(folder, out);
@@ -135,7 +135,7 @@ TEST_CASE("export joins the pieces under the model's own names") {
 }
 
 TEST_CASE("a modified header is rejected; a header without a checksum is accepted") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const std::string out = space / "model.safetensors";
   save(space.path(), 100, 10000, "n");
   checkpoint_export(space.path(), out, {.metadata = {{"data", "{\"mean\":[0.25]}"}}});
@@ -145,17 +145,17 @@ TEST_CASE("a modified header is rejected; a header without a checksum is accepte
     text.replace(text.find(from), from.size(), to);
     const UniqueDescriptor file = open_file(out, O_WRONLY | O_TRUNC);
     write_all(file.get(), text.data(), text.size(), out);
-    return error_text([&] { check_tensors(SafetensorsFile(out), out); });
+    return error_or_none([&] { check_tensors(SafetensorsFile(out), out); });
   };
-  CHECK(check("0.25", "0.25") == "no error");
+  CHECK(check("0.25", "0.25") == "");
   CHECK(contains(check("0.25", "0.35"), "the text of its header has the checksum"));
   CHECK(contains(check("\"100\"", "\"101\""), "leave \"text_xxh3\" out of the header"));
-  CHECK(check("text_xxh3", "text_none") == "no error");
+  CHECK(check("text_xxh3", "text_none") == "");
   CHECK(checkpoint_verify(space.path())["ok"] == true);
 }
 
 TEST_CASE("export takes the previous checkpoint when the newest is damaged, and leaves the old file when it fails") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const std::string folder = space / "checkpoints", out = space / "model.safetensors";
   save(folder, 50, 5000, "n");
   save(folder, 100, 10000, "n");
@@ -163,19 +163,19 @@ TEST_CASE("export takes the previous checkpoint when the newest is damaged, and 
   CHECK(checkpoint_export(folder, out).step == 50);
   const std::string before = read_small_file(out, 1 << 20);
   damage(folder + "/step-000000050/rank-00000.safetensors");
-  CHECK(contains(error_text([&] { checkpoint_export(folder, out); }), "no valid checkpoint"));
+  CHECK(contains(error_or_none([&] { checkpoint_export(folder, out); }), "no valid checkpoint"));
   CHECK(read_small_file(out, 1 << 20) == before);
   save(folder, 150, 15000, "n");
-  CHECK(contains(error_text([&] { checkpoint_export(folder, space / "none/x"); }, ErrorCode::kFailed), "No such file"));
+  CHECK(contains(error_or_none([&] { checkpoint_export(folder, space / "none/x"); }, ErrorCode::kFailed), "No such file"));
   fs::create_directory(space / "taken");
-  CHECK(contains(error_text([&] { checkpoint_export(folder, space / "taken"); }, ErrorCode::kFailed), "taken"));
+  CHECK(contains(error_or_none([&] { checkpoint_export(folder, space / "taken"); }, ErrorCode::kFailed), "taken"));
   size_t entries = 0;
   for ([[maybe_unused]] const auto& entry : fs::directory_iterator(space.path())) ++entries;
   CHECK(entries == 3);  // checkpoints, model.safetensors, taken; no temporary file.
 }
 
 TEST_CASE("export writes aliases as copies, or leaves them out") {
-  TemporaryFolder space("cohort", memory_folder());
+  MemoryFolder space;
   const float values[2] = {1, 2};
   const auto write = [&](const Json& aliases) {
     CheckpointWriter writer(space / "checkpoints", 1, "n");
@@ -192,8 +192,8 @@ TEST_CASE("export writes aliases as copies, or leaves them out") {
   }
   CHECK(checkpoint_export(space.path(), space / "b.safetensors", {.with_aliases = false}).num_tensors == 1);
   write({{"head", "none"}});
-  CHECK(contains(error_text([&] { checkpoint_export(space.path(), space / "c.safetensors"); }),
+  CHECK(contains(error_or_none([&] { checkpoint_export(space.path(), space / "c.safetensors"); }),
                  "alias \"head\" stands for a tensor that is not stored"));
   write(Json::array());
-  CHECK(contains(error_text([&] { checkpoint_export(space.path(), space / "c.safetensors"); }), "not an object"));
+  CHECK(contains(error_or_none([&] { checkpoint_export(space.path(), space / "c.safetensors"); }), "not an object"));
 }

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "cohort/base/fail.h"
-#include "cohort/testing/backend_ranks.h"
-#include "cohort/testing/text.h"
+#include "tests/support/backend_ranks.h"
+#include "tests/support/text.h"
 
 namespace cohort {
 namespace {

@@ -326,8 +326,6 @@ c10::intrusive_ptr<c10d::ProcessGroup> Group::process_group() const {
   return state_->process_group;
 }
 
-std::string Group::recent_calls() const { return state_->backend ? state_->backend->recorder().text() : ""; }
-
 std::shared_ptr<ShmArena> GroupInternals::arena(const Group& group) { return group.state_->shm ? group.state_->shm->arena() : nullptr; }
 const ShmWaiter* GroupInternals::waiter(const Group& group) { return group.state_->shm ? &group.state_->shm->waiter() : nullptr; }
 

@@ -110,8 +110,6 @@ class COHORT_API Group {
   /// includes c10d's Backend.hpp or ProcessGroup.hpp itself.
   c10::intrusive_ptr<c10d::Backend> c10d_backend() const;
   c10::intrusive_ptr<c10d::ProcessGroup> process_group() const;
-  /// The last calls, a line each.
-  std::string recent_calls() const;
 
   struct State;
 

@@ -11,7 +11,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
-#include "cohort/testing/thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace cohort {
 namespace {
@@ -171,7 +171,7 @@ TEST_CASE("reduce-scatter and all-gather under way, all-reduce with any reductio
                        if (rank == 1) CHECK_THROWS_WITH_AS(group.send(sent, 1, 5, "x"), doctest::Contains("not another rank"), Error);
                        group.barrier();
                        if (group.ranks_of_my_host() != std::vector<int>{0, 1, 2} || group.num_hosts() != 1) FAIL("hosts");
-                       if (group.recent_calls().find("reduce-scatter") == std::string::npos) FAIL(group.recent_calls());
+                       if (recent_calls(group).find("reduce-scatter") == std::string::npos) FAIL(recent_calls(group));
                      },
                      {.backend = backend, .timeout_seconds = 20});
 }

@@ -10,8 +10,8 @@
 #include "cohort/comm/group.h"
 #include "cohort/comm/group_internals.h"
 #include "cohort/comm/shm/shm_arena.h"
-#include "cohort/testing/thread_ranks.h"
-#include "cohort/testing/threads.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/support/threads.h"
 
 namespace cohort {
 namespace {

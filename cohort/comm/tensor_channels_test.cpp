@@ -19,7 +19,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
-#include "cohort/testing/thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace cohort {
 namespace {

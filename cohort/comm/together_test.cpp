@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "cohort/testing/thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace cohort {
 namespace {

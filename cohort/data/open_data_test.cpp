@@ -2,8 +2,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/data/source.h"
-#include "cohort/data/test_files.h"
-#include "cohort/testing/text.h"
+#include "tests/support/data_files.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "cohort/data/test_files.h"
-#include "cohort/testing/text.h"
+#include "tests/support/data_files.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

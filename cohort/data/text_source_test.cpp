@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "cohort/data/test_files.h"
-#include "cohort/testing/skip.h"
-#include "cohort/testing/text.h"
+#include "tests/support/data_files.h"
+#include "tests/support/skip.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

@@ -13,8 +13,8 @@
 #include "cohort/job/layout.h"
 #include "cohort/job/settings/option_rules.h"
 #include "cohort/job/training/goal.h"
-#include "cohort/testing/errors.h"
-#include "cohort/testing/member_names.h"
+#include "tests/support/errors.h"
+#include "tests/support/member_names.h"
 
 namespace cohort {
 namespace {

@@ -7,18 +7,13 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
+#include "tests/support/errors.h"
 
 namespace cohort {
 namespace {
 
 std::string refusal(const Config& config, int workers) {
-  try {
-    resolve(config, workers);
-  } catch (const Error& error) {
-    CHECK(error.code() == ErrorCode::kBadInput);
-    return error.what();
-  }
-  return "";
+  return error_or_none([&] { resolve(config, workers); });
 }
 
 TEST_CASE("a job is a configuration whose words have been read") {

@@ -187,8 +187,6 @@ bool parse_json(Layout& layout, const std::string& text, const std::string& wher
 
 }  // namespace
 
-const std::vector<std::string>& layout_keys() { return kKeys; }
-
 bool is_layout_file(const std::string& text) {
   // A schedule's file may end KEY=VALUE pairs too.
   const bool has_key = std::find(kKeys.begin(), kKeys.end(), trim(text.substr(0, text.find('=')))) != kKeys.end();

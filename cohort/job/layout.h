@@ -45,8 +45,6 @@ struct COHORT_API Layout {
   /// is one, whose micro-batches the replicas of a worker take in turn.
   bool is_even() const;
 };
-/// The keys of --layout; what each means and when is in option_rules.h.
-COHORT_API const std::vector<std::string>& layout_keys();
 /// Whether `--layout` names a .json file with that.
 COHORT_API bool is_layout_file(const std::string& text);
 /// Which of a model's layers Layout::recompute names; none for "auto". Error(kBadInput) for one that the model has not.

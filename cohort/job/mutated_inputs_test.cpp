@@ -11,7 +11,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/job/config.h"
 #include "cohort/job/layout.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/mutation.h"
 
 namespace cohort {
 namespace {

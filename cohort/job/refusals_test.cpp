@@ -2,11 +2,11 @@
 
 #include <doctest/doctest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 
 #include "cohort/base/error.h"
+#include "tests/support/places.h"
 
 namespace cohort {
 namespace {
@@ -121,7 +121,7 @@ TEST_CASE("refusals: every row refuses what it names, with values and what to do
 }
 
 TEST_CASE("refusals: docs/guide/layouts.md has the table") {
-  std::ifstream in(std::filesystem::path(__FILE__).parent_path() / "../../docs/guide/layouts.md");
+  std::ifstream in(repository_file("docs/guide/layouts.md"));
   const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   REQUIRE(!text.empty());
   std::string table;

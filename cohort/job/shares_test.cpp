@@ -2,8 +2,8 @@
 
 #include <doctest/doctest.h>
 
-#include "cohort/testing/errors.h"
-#include "cohort/testing/text.h"
+#include "tests/support/errors.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 

@@ -17,13 +17,12 @@
 #include "cohort/base/text/json.h"
 #include "cohort/checkpoint/model_file.h"
 #include "cohort/data/describe/description_json.h"
-#include "cohort/data/mutation_count.h"
 #include "cohort/models/registry.h"
-#include "cohort/testing/errors.h"
-#include "cohort/testing/mutation.h"
 #include "cohort/trained/restore.h"
 #include "cohort/trained/trained_data.h"
 #include "cohort/trained/trained_model.h"
+#include "tests/support/errors.h"
+#include "tests/support/mutation.h"
 
 namespace cohort {
 namespace {
@@ -156,7 +155,7 @@ TEST_CASE("mutation: compressed files") {
       }
     };
     for (size_t length = 0; length < whole.size(); length += 1 + length / 40) take(whole.substr(0, length));
-    const uint64_t count = testing::mutation_count(300);
+    const uint64_t count = mutation_count(300);
     for (uint64_t seed = 1; seed <= count; ++seed) {
       take(mutated(whole, seed));
       // Most bytes are data: of the header alone too, its length kept.

@@ -15,7 +15,7 @@
 
 #include "cohort/models/registry.h"
 #include "cohort/models/step_context.h"
-#include "cohort/testing/threads.h"
+#include "tests/support/threads.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // Training on a device that exchanges by itself, in whole: which tensors go to the device's backend and which stay in host memory, with a
-// device that is none (testing/device.h) in a GPU's place.
+// device that is none (tests/support/device.h) in a GPU's place.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -8,9 +8,9 @@
 #include "cohort/base/fail.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/parallel/replicated.h"
-#include "cohort/testing/device_ranks.h"
-#include "cohort/testing/thread_ranks.h"
-#include "cohort/testing/threads.h"
+#include "tests/support/device_ranks.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/support/threads.h"
 
 namespace cohort {
 namespace {

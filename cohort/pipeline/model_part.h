@@ -34,8 +34,6 @@ class COHORT_PROGRAM_API ModelPart {
   /// Ranks with the same part of the model; this one's data-parallel peers.
   const Group& data() const { return data_; }
   const Group& tensor() const { return tensor_; }
-  /// Job ranks of this one's pipeline; all replicas where stages have different numbers of them. Empty without pipeline workers.
-  const std::vector<int>& pipeline_ranks() const { return pipeline_ranks_; }
   /// Null without pipeline workers.
   PipelineRunner* pipeline() { return pipeline_.get(); }
   const ShardedModel& sharded() const { return sharded_; }
@@ -77,6 +75,7 @@ class COHORT_PROGRAM_API ModelPart {
 
   Group world_, data_, tensor_;
   std::optional<Group> replica_;  ///< Ranks with this data coordinate, where their replica trains by itself.
+  /// Job ranks of this one's pipeline; all replicas where stages have different numbers of them. Empty without pipeline workers.
   std::vector<int> pipeline_ranks_;
   Mesh mesh_;
   MeshPoint here_;

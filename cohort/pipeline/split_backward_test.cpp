@@ -13,7 +13,7 @@
 #include "cohort/models/recompute.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/transformer_block.h"
-#include "cohort/testing/threads.h"
+#include "tests/support/threads.h"
 
 namespace cohort {
 namespace {

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <tuple>
 
 #include "cohort/base/fail.h"
@@ -15,27 +14,11 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/cluster.h"
+#include "tests/support/errors.h"
+#include "tests/support/places.h"
 
 namespace cohort {
 namespace {
-
-std::string refusal(const std::function<void()>& take) {
-  try {
-    take();
-  } catch (const Error& error) {
-    REQUIRE(error.code() == ErrorCode::kBadInput);
-    REQUIRE(std::string(error.what()).find('\n') == std::string::npos);
-    return error.what();
-  }
-  return "";
-}
-
-std::filesystem::path repository() { return std::filesystem::path(__FILE__).parent_path() / "../.."; }
-
-/// Where nothing is written to a disk.
-struct FastFolder : TemporaryFolder {
-  FastFolder() : TemporaryFolder("cohort", std::filesystem::exists("/dev/shm") ? "/dev/shm" : "") {}
-};
 
 /// Ten devices on four hosts.
 Json json_by_hand() {
@@ -101,7 +84,7 @@ void check_same(const Cluster& a, const Cluster& b) {
 }
 
 TEST_CASE("a cluster survives its file to the last bit") {
-  const FastFolder folder;
+  const MemoryFolder folder;
   const std::string path = folder / "c.json";
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     const Cluster cluster = random_cluster(seed);
@@ -163,7 +146,7 @@ Cluster read_text(const std::string& text, const std::string& path) {
 }
 
 TEST_CASE("TOML by hand") {
-  const FastFolder folder;
+  const MemoryFolder folder;
   const Cluster cluster = read_text(kToml, folder / "t.toml");
   CHECK(cluster.devices.at(1).memory_bytes == 80'000'000'000);
   CHECK(cluster.devices[0].memory_bytes == 32'000'000'000);
@@ -184,10 +167,10 @@ TEST_CASE("TOML by hand") {
 
 /// TOML with `from` replaced by `to`, and what is said of it, without the folder.
 TEST_CASE("what is wrong in TOML is said with its line") {
-  const FastFolder folder;
+  const MemoryFolder folder;
   const std::string path = folder / "f.toml";
   const auto said = [&](const std::string& text) {
-    std::string what = refusal([&] { read_text(text, path); });
+    std::string what = error_or_none([&] { read_text(text, path); });
     for (size_t at = what.find(path); at != std::string::npos; at = what.find(path)) what.replace(at, path.size(), "f.toml");
     return what;
   };
@@ -252,7 +235,7 @@ TEST_CASE("what is wrong in JSON is said with its place") {
   const auto refused = [&](const char* text, auto&& change) {
     Json changed = json;
     change(changed);
-    const std::string what = refusal([&] { cluster_from_json(changed, "f.json"); });
+    const std::string what = error_or_none([&] { cluster_from_json(changed, "f.json"); });
     CHECK_MESSAGE(what == std::string("f.json: ") + text, what);
   };
   refused("expected an object, found a list", [](Json& j) { j = Json::array(); });
@@ -342,26 +325,28 @@ TEST_CASE("what is wrong in JSON is said with its place") {
 }
 
 TEST_CASE("files that are no cluster") {
-  const FastFolder folder;
-  CHECK(refusal([&] { read_cluster("c.yaml"); }) == "c.yaml: a cluster is a file whose name ends in .toml or .json");
-  for (const char* name : {"none.toml", "none.json"}) CHECK(refusal([&] { read_cluster(folder / name); }).find(name) != std::string::npos);
+  const MemoryFolder folder;
+  CHECK(error_or_none([&] { read_cluster("c.yaml"); }) == "c.yaml: a cluster is a file whose name ends in .toml or .json");
+  for (const char* name : {"none.toml", "none.json"})
+    CHECK(error_or_none([&] { read_cluster(folder / name); }).find(name) != std::string::npos);
   for (const char* name : {"large.toml", "large.json"}) {
     write_file_atomically(folder / name, std::string((size_t{1} << 20) + 1, ' '));
-    CHECK(refusal([&] { read_cluster(folder / name); }).find("at most 1048576 are accepted") != std::string::npos);
+    CHECK(error_or_none([&] { read_cluster(folder / name); }).find("at most 1048576 are accepted") != std::string::npos);
   }
-  CHECK(refusal([&] { read_text("{\"name\": \"a\", \"name\": \"b\"}", folder / "c.json"); }).find("comes twice") != std::string::npos);
-  CHECK(refusal([&] { read_text(std::string(100'000, '['), folder / "c.json"); }).find("nested deeper") != std::string::npos);
+  CHECK(error_or_none([&] { read_text("{\"name\": \"a\", \"name\": \"b\"}", folder / "c.json"); }).find("comes twice") !=
+        std::string::npos);
+  CHECK(error_or_none([&] { read_text(std::string(100'000, '['), folder / "c.json"); }).find("nested deeper") != std::string::npos);
 }
 
 std::vector<std::filesystem::path> shipped() {
   std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(repository() / "clusters")) paths.push_back(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(repository_file("clusters"))) paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   return paths;
 }
 
 TEST_CASE("the clusters that come with Cohort are read, and their files have no part that can be lost unseen") {
-  const FastFolder folder;
+  const MemoryFolder folder;
   std::vector<std::string> names;
   for (const std::filesystem::path& path : shipped()) {
     CAPTURE(path);
@@ -373,18 +358,18 @@ TEST_CASE("the clusters that come with Cohort are read, and their files have no 
     check_same(cluster_from_json(to_json(cluster), "x"), cluster);
     const std::string text = read_small_file(path, size_t{1} << 20);
     for (size_t length = 0; length < text.size(); ++length)
-      REQUIRE_FALSE(refusal([&] { read_text(text.substr(0, length), folder / "cut.toml"); }).empty());
+      REQUIRE_FALSE(error_or_none([&] { read_text(text.substr(0, length), folder / "cut.toml"); }).empty());
   }
   CHECK(names == std::vector<std::string>{"a100", "cpu-host", "ethernet-10g", "h100", "mixed"});
-  CHECK(read_cluster(repository() / "clusters/a100.toml").num_devices() == 64);
-  CHECK(read_cluster(repository() / "clusters/cpu-host.toml").shared_memory);
-  CHECK(read_cluster(repository() / "clusters/ethernet-10g.toml").num_devices() == 32);
-  CHECK(read_cluster(repository() / "clusters/mixed.toml").is_mixed());
+  CHECK(read_cluster(repository_file("clusters/a100.toml")).num_devices() == 64);
+  CHECK(read_cluster(repository_file("clusters/cpu-host.toml")).shared_memory);
+  CHECK(read_cluster(repository_file("clusters/ethernet-10g.toml")).num_devices() == 32);
+  CHECK(read_cluster(repository_file("clusters/mixed.toml")).is_mixed());
 }
 
 TEST_CASE("the page about clusters shows a whole file") {
-  const std::string page = read_small_file(repository() / "docs/formats/cluster.md", size_t{1} << 20);
-  const std::string fence = "```", file = read_small_file(repository() / "clusters/cpu-host.toml", size_t{1} << 20);
+  const std::string page = read_small_file(repository_file("docs/formats/cluster.md"), size_t{1} << 20);
+  const std::string fence = "```", file = read_small_file(repository_file("clusters/cpu-host.toml"), size_t{1} << 20);
   CHECK(page.find(fence + "toml\n" + file + fence) != std::string::npos);
 }
 

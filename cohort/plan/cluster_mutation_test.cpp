@@ -3,38 +3,26 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
-#include <functional>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/cluster.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/errors.h"
+#include "tests/support/mutation.h"
+#include "tests/support/places.h"
 
 namespace cohort {
 namespace {
 
-const std::filesystem::path kMixed = std::filesystem::path(__FILE__).parent_path() / "../../clusters/mixed.toml";
-
-std::string refusal(const std::function<void()>& take) {
-  try {
-    take();
-  } catch (const Error& error) {
-    REQUIRE(error.code() == ErrorCode::kBadInput);
-    REQUIRE(std::string(error.what()).find('\n') == std::string::npos);
-    return error.what();
-  }
-  return "";
-}
+std::string mixed() { return repository_file("clusters/mixed.toml"); }
 
 /// What is accepted holds together: its own text is read back as the same, and questions have finite answers.
 bool take(const std::string& text, const std::string& path) {
   bool is_accepted = false;
-  const std::string what = refusal([&] {
+  const std::string what = error_or_none([&] {
     std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
     const Cluster cluster = read_cluster(path);
     const int last = cluster.num_devices() - 1;
@@ -52,9 +40,8 @@ bool take(const std::string& text, const std::string& path) {
 }
 
 void damage(const std::string& whole, const std::string& name) {
-  const char* asked = std::getenv("COHORT_MUTATIONS");  // 1,000,000 takes minutes.
-  const auto times = static_cast<uint64_t>(asked ? parse_integer(asked).value() : 20'000);
-  const TemporaryFolder folder("cohort", std::filesystem::exists("/dev/shm") ? "/dev/shm" : "");
+  const uint64_t times = mutation_count(20'000);  // 1,000,000 takes minutes.
+  const MemoryFolder folder;
   const std::string path = folder / name;
   REQUIRE(take(whole, path));
   for (size_t length = 0; length < whole.size(); ++length)  // What is lost without a trace was nothing, or a table that may be left out.
@@ -65,8 +52,8 @@ void damage(const std::string& whole, const std::string& name) {
   CHECK(times - accepted > times / 4);
 }
 
-TEST_CASE("mutation: clusters in TOML, damaged and cut off") { damage(read_small_file(kMixed, size_t{1} << 20), "c.toml"); }
-TEST_CASE("mutation: clusters in JSON, damaged and cut off") { damage(to_json(read_cluster(kMixed)).dump(), "c.json"); }
+TEST_CASE("mutation: clusters in TOML, damaged and cut off") { damage(read_small_file(mixed(), size_t{1} << 20), "c.toml"); }
+TEST_CASE("mutation: clusters in JSON, damaged and cut off") { damage(to_json(read_cluster(mixed())).dump(), "c.json"); }
 
 }  // namespace
 }  // namespace cohort

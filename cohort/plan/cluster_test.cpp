@@ -4,26 +4,15 @@
 
 #include <doctest/doctest.h>
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
+#include "tests/support/errors.h"
 
 namespace cohort {
 namespace {
-
-std::string refusal(const std::function<void()>& take) {
-  try {
-    take();
-  } catch (const Error& error) {
-    REQUIRE(error.code() == ErrorCode::kBadInput);
-    REQUIRE(std::string(error.what()).find('\n') == std::string::npos);
-    return error.what();
-  }
-  return "";
-}
 
 /// Three hosts of two `a`, then one host of four `b`: ranks 0 to 9.
 Cluster small_cluster() {
@@ -68,8 +57,8 @@ TEST_CASE("ranks follow each other host by host") {
   for (int rank = 0; rank < 10; ++rank) devices.push_back(cluster.device_of_rank(rank)), hosts.push_back(cluster.host_of_rank(rank));
   CHECK(devices == std::vector<int>{0, 0, 0, 0, 0, 0, 1, 1, 1, 1});
   CHECK(hosts == std::vector<int>{0, 0, 1, 1, 2, 2, 3, 3, 3, 3});
-  CHECK(refusal([&] { cluster.device_of_rank(10); }).find("10 devices") != std::string::npos);
-  CHECK(refusal([&] { cluster.host_of_rank(10); }).find("10 devices") != std::string::npos);
+  CHECK(error_or_none([&] { cluster.device_of_rank(10); }).find("10 devices") != std::string::npos);
+  CHECK(error_or_none([&] { cluster.host_of_rank(10); }).find("10 devices") != std::string::npos);
   CHECK_FALSE(leaves_host(cluster, 0, 1, 2));
   CHECK(leaves_host(cluster, 1, 1, 2));
   CHECK(leaves_host(cluster, 0, 2, 2));
@@ -78,7 +67,7 @@ TEST_CASE("ranks follow each other host by host") {
   CHECK(leaves_host(cluster, 5, 1, 2));
   CHECK_FALSE(leaves_host(cluster, 1, 5, 1));  // One rank is on one host.
   CHECK(cluster.devices[1].flops_per_second("bf16") == 80);
-  CHECK(refusal([&] { cluster.devices[0].flops_per_second("bf16"); }) == "device 'a' has no rate for bf16; it has: fp32");
+  CHECK(error_or_none([&] { cluster.devices[0].flops_per_second("bf16"); }) == "device 'a' has no rate for bf16; it has: fp32");
 }
 
 TEST_CASE("the first devices of a cluster") {
@@ -100,7 +89,7 @@ TEST_CASE("the first devices of a cluster") {
   CHECK(groups(6) == "3x2 ");
   CHECK(groups(7) == "3x2 1x1 ");
   CHECK(groups(10) == "3x2 1x4 ");
-  for (const int wrong : {0, 11}) CHECK(refusal([&] { first_devices(cluster, wrong); }).find("1 to 10 devices") != std::string::npos);
+  for (const int wrong : {0, 11}) CHECK(error_or_none([&] { first_devices(cluster, wrong); }).find("1 to 10 devices") != std::string::npos);
 }
 
 TEST_CASE("hosts whose devices are not alike: kinds by rank, in parts of the cluster, and through a file") {

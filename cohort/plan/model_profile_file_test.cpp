@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <tuple>
 
 #include "cohort/base/fail.h"
@@ -17,21 +15,12 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/model_profile.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/errors.h"
+#include "tests/support/mutation.h"
+#include "tests/support/places.h"
 
 namespace cohort {
 namespace {
-
-std::string refusal(const std::function<void()>& take) {
-  try {
-    take();
-  } catch (const Error& error) {
-    REQUIRE(error.code() == ErrorCode::kBadInput);
-    REQUIRE(std::string(error.what()).find('\n') == std::string::npos);
-    return error.what();
-  }
-  return "";
-}
 
 /// All members of layers and costs differ from what they are when left out.
 ModelProfile random_profile(uint64_t seed, int num_layers, int num_points) {
@@ -122,7 +111,7 @@ TEST_CASE("a profile of one size is a model profile with one point") {
   CHECK(to_json(profile_at(profile, {"any", "fp32", 1, 8})) == to_json(old));
   Json bad = to_json(old);
   bad["layers"][1]["weight_bytes"] = -1;
-  CHECK(refusal([&] { model_profile_from_json(bad, "old.json"); }) ==
+  CHECK(error_or_none([&] { model_profile_from_json(bad, "old.json"); }) ==
         "old.json: layers[1]: 'weight_bytes' is -1; expected a whole number from 0 to 17592186044416");
 }
 
@@ -131,7 +120,7 @@ TEST_CASE("what is wrong in a file is said with its place") {
   const auto refused = [&](const char* text, auto&& change) {
     Json changed = json;
     change(changed);
-    const std::string what = refusal([&] { model_profile_from_json(changed, "f.json"); });
+    const std::string what = error_or_none([&] { model_profile_from_json(changed, "f.json"); });
     CHECK_MESSAGE(what == std::string("f.json: ") + text, what);
   };
   refused("expected an object, found array", [](Json& j) { j = Json::array(); });
@@ -199,7 +188,7 @@ TEST_CASE("what is wrong in a file is said with its place") {
           [](Json& j) { j["points"][1]["backward_weight_seconds"][3] = -0.5; });
   refused("points[1]: 'forward_seconds'[0] is null; expected a number from 0 to 1e+09",
           [](Json& j) { j["points"][1]["forward_seconds"][0] = nullptr; });
-  CHECK(refusal([&] {
+  CHECK(error_or_none([&] {
           Json changed = json;
           changed["points"][1]["forward_seconds"][2] = NAN;
           model_profile_from_json(changed, "f.json");
@@ -227,7 +216,7 @@ TEST_CASE("a compression that means nothing is refused with its place") {
     for (const auto& [device, compress] : of)
       changed["codings"].push_back(
           {{"device", device}, {"compress", compress}, {"seconds", 1e-3}, {"sent_share", 0.25}, {"num_exchanges", 1}});
-    return refusal([&] { model_profile_from_json(changed, "f.json"); });
+    return error_or_none([&] { model_profile_from_json(changed, "f.json"); });
   };
   CHECK(refused({{"here", "int8"}, {"here", "topk:0.1"}, {"here", "powersgd:4"}, {"", "int8"}}) == "");
   CHECK(refused({{"here", "int9"}}) ==
@@ -246,7 +235,7 @@ TEST_CASE("a file of too many layers is refused at once") {
   const std::string path = folder / "large.json";
   const auto refused = [&](const std::string& text) {
     std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
-    return refusal([&] { read_model_profile(path); });
+    return error_or_none([&] { read_model_profile(path); });
   };
   const auto repeated = [](const std::string& text, size_t times) {
     std::string out;
@@ -262,19 +251,8 @@ TEST_CASE("a file of too many layers is refused at once") {
   CHECK(refused(R"({"model": "a", "model": "b"})").find("comes twice") != std::string::npos);
   CHECK(refused(std::string(100, '[')).find("nested deeper") != std::string::npos);
   std::filesystem::resize_file(path, (size_t{1} << 27) + 1);
-  CHECK(refusal([&] { read_model_profile(path); }).find("at most 134217728 are accepted") != std::string::npos);
-  CHECK(refusal([&] { read_model_profile(folder / "none"); }).find("none") != std::string::npos);
-}
-
-/// From this source or the working folder upwards.
-std::string repository_file(const std::string& name) {
-  for (std::filesystem::path folder : {std::filesystem::absolute(__FILE__), std::filesystem::current_path() / "here"})
-    while (folder.has_relative_path()) {
-      folder = folder.parent_path();
-      if (std::filesystem::exists(folder / name)) return folder / name;
-    }
-  FAIL(name << " was not found");
-  return "";
+  CHECK(error_or_none([&] { read_model_profile(path); }).find("at most 134217728 are accepted") != std::string::npos);
+  CHECK(error_or_none([&] { read_model_profile(folder / "none"); }).find("none") != std::string::npos);
 }
 
 TEST_CASE("the example of the documentation is whole") {
@@ -304,7 +282,7 @@ TEST_CASE("examples are read") {
 bool take(const std::string& text, const std::string& path) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
   bool is_accepted = false;
-  const std::string what = refusal([&] {
+  const std::string what = error_or_none([&] {
     const ModelProfile profile = read_model_profile(path);
     check_profile(profile_at(profile, {profile.points[0].device, profile.points[0].precision, profile.points[0].tp, 3}));
     const Json json = to_json(profile);
@@ -316,9 +294,8 @@ bool take(const std::string& text, const std::string& path) {
 }
 
 TEST_CASE("mutation: model profiles, damaged and cut off") {
-  const char* asked = std::getenv("COHORT_MUTATIONS");  // 1,000,000 takes minutes.
-  const auto times = static_cast<uint64_t>(asked ? parse_integer(asked).value() : 20'000);
-  const TemporaryFolder folder("cohort", std::filesystem::exists("/dev/shm") ? "/dev/shm" : "");
+  const uint64_t times = mutation_count(20'000);  // 1,000,000 takes minutes.
+  const MemoryFolder folder;
   const std::string path = folder / "p.json";
   const Profile old{"m",  8,  {{"a", "linear", 1, 2, 3, 400, 50, 60, OutputKept::kByItself}, {"b", "relu"}}, {{-1, 0}, {0, 1}}, {},
                     1e-6, 1e9};

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <cstddef>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -15,8 +14,9 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/testing/errors.h"
-#include "cohort/testing/text.h"
+#include "tests/support/errors.h"
+#include "tests/support/places.h"
+#include "tests/support/text.h"
 
 namespace cohort {
 namespace {
@@ -152,7 +152,7 @@ TEST_CASE("run events: values of the wrong kind name key, what was expected and 
 
 /// From the table of docs/formats/metrics.md: for each event the words in backticks that could be keys.
 std::map<std::string, std::set<std::string>> documented_keys() {
-  std::ifstream in(std::filesystem::path(__FILE__).parent_path() / "../../docs/formats/metrics.md");
+  std::ifstream in(repository_file("docs/formats/metrics.md"));
   std::map<std::string, std::set<std::string>> keys;
   for (std::string line; std::getline(in, line);) {
     const std::vector<std::string> cells = split(line, '|');

@@ -8,7 +8,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/report/run_reader.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/mutation.h"
 
 namespace cohort::report {
 namespace {

@@ -13,7 +13,7 @@
 #include "cohort/base/text/base64.h"
 #include "cohort/report/draw/sections.h"
 #include "cohort/report/summary.h"
-#include "cohort/testing/text.h"
+#include "tests/support/text.h"
 
 namespace cohort::report {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/testing/text.h"
+#include "tests/support/text.h"
 
 namespace cohort::report {
 namespace {

@@ -6,7 +6,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/schedule/check.h"
 #include "cohort/schedule/list_schedule.h"
-#include "cohort/schedule/naive_machine.h"
+#include "tests/support/naive_machine.h"
 
 namespace cohort {
 namespace {

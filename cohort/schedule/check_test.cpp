@@ -6,19 +6,15 @@
 #include <random>
 
 #include "cohort/base/fail.h"
-#include "cohort/schedule/naive_machine.h"
-#include "cohort/testing/text.h"
+#include "tests/support/errors.h"
+#include "tests/support/naive_machine.h"
+#include "tests/support/text.h"
 
 namespace cohort {
 namespace {
 
 std::string refusal(const Schedule& schedule) {
-  try {
-    check_schedule(schedule);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_or_none([&] { check_schedule(schedule); });
 }
 
 /// Where `action` is on `rank`.

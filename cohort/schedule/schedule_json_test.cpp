@@ -4,18 +4,13 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/schedule/check.h"
+#include "tests/support/errors.h"
 
 namespace cohort {
 namespace {
 
 std::string refusal(const std::string& text) {
-  try {
-    check_schedule(schedule_from_json(Json::parse(text)));
-  } catch (const Error& error) {
-    CHECK(error.code() == ErrorCode::kBadInput);
-    return error.what();
-  }
-  return "";
+  return error_or_none([&] { check_schedule(schedule_from_json(Json::parse(text))); });
 }
 
 TEST_CASE("schedules come back from their JSON as they were") {

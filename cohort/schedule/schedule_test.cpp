@@ -6,19 +6,15 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/schedule/check.h"
-#include "cohort/schedule/naive_machine.h"
 #include "cohort/schedule/simulate.h"
+#include "tests/support/errors.h"
+#include "tests/support/naive_machine.h"
 
 namespace cohort {
 namespace {
 
 std::string refusal(const std::string& name, const PipelineShape& shape) {
-  try {
-    make_schedule(name, shape);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_or_none([&] { make_schedule(name, shape); });
 }
 
 TEST_CASE("every schedule of every small shape is valid, with and without transfers") {

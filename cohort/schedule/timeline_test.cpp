@@ -8,7 +8,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/schedule/list_schedule.h"
 #include "cohort/schedule/timeline_svg.h"
-#include "cohort/testing/text.h"
+#include "tests/support/text.h"
 
 namespace cohort {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/schedule/check.h"
-#include "cohort/schedule/naive_machine.h"
+#include "tests/support/naive_machine.h"
 
 namespace cohort {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "cohort/session/torture_test_models.h"
+#include "tests/support/torture_models.h"
 
 namespace cohort {
 namespace {

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-#include "cohort/testing/errors.h"
+#include "tests/support/errors.h"
 
 using namespace cohort;
 

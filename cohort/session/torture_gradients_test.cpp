@@ -1,6 +1,6 @@
 // Gradients that a program keeps, adds up, differentiates or makes in backwards of backwards, and steps that an exception ends.
 #include "cohort/base/fail.h"
-#include "cohort/session/torture_test_models.h"
+#include "tests/support/torture_models.h"
 
 namespace cohort {
 namespace {
@@ -13,8 +13,7 @@ enum class Kept { kHandle, kDetached, kView };
 
 /// PCGrad and its like: the gradients of one loss are kept while those of the next are made.
 void keep_gradients(Group& group, Kept how, bool set_to_none) {
-  Pair pair(group);
-  DataParallel parallel(*pair.mine, group, small_buckets());
+  WrappedPair pair(group);
   for (int step = 0; step < 4; ++step) {
     std::vector<Tensor> kept, expected;
     pair.zero_grad(set_to_none);
@@ -29,14 +28,13 @@ void keep_gradients(Group& group, Kept how, bool set_to_none) {
     second_loss(pair.mine, rows_of(group, x)).backward(), second_loss(pair.whole, x).backward();
     pair.check("the second loss");
     for (size_t i = 0; i < kept.size(); ++i) expect_equal(kept[i], expected[i], concat("step ", step, ", kept gradient ", i));
-    pair.mine_optimizer->step(), pair.whole_optimizer->step();
+    pair.apply();
   }
 }
 
 /// Without a holder gradients lie where they lay, so that no step copies them.
 void look_for_copies(Group& group, bool set_to_none) {
-  Pair pair(group);
-  DataParallel parallel(*pair.mine, group, small_buckets());
+  WrappedPair pair(group);
   std::vector<const void*> before;
   for (int step = 0; step < 20; ++step) {
     pair.step(step, set_to_none);
@@ -52,9 +50,8 @@ double share_of_loss(GradientMean mean, const Group& group) { return mean == Gra
 /// Three backwards that add up, with what `between` does between them.
 template <typename Between>
 void add_up(Group& group, GradientMean mean, const Between& between) {
-  Pair pair(group);
-  DataParallel parallel(*pair.mine, group, small_buckets(mean));
-  parallel.set_local_samples(4);
+  WrappedPair pair(group, small_buckets(mean));
+  pair.parallel.set_local_samples(4);
   const double share = share_of_loss(mean, group);
   for (int step = 0; step < 4; ++step) {
     pair.zero_grad(step % 2 == 0);
@@ -65,14 +62,13 @@ void add_up(Group& group, GradientMean mean, const Between& between) {
       pair.check(concat("step ", step, ", part ", part));
       between(pair, part);
     }
-    pair.mine_optimizer->step(), pair.whole_optimizer->step();
+    pair.apply();
   }
 }
 
 void parts_of_the_model(Group& group, GradientMean mean) {
-  Pair pair(group);
-  DataParallel parallel(*pair.mine, group, small_buckets(mean));
-  parallel.set_local_samples(4);
+  WrappedPair pair(group, small_buckets(mean));
+  pair.parallel.set_local_samples(4);
   const double share = share_of_loss(mean, group);
   const auto lower = [](Net& net, const Tensor& x) { return net->first(x).tanh().square().mean(); };
   for (int step = 0; step < 4; ++step) {
@@ -84,14 +80,13 @@ void parts_of_the_model(Group& group, GradientMean mean) {
     pair.check("both parts");
     (lower(pair.mine, mine) * share).backward(), lower(pair.whole, x).backward();
     pair.check("lower part again");
-    pair.mine_optimizer->step(), pair.whole_optimizer->step();
+    pair.apply();
   }
 }
 
 void nested_micro_steps(Group& group, GradientMean mean) {
-  Pair pair(group);
-  DataParallel parallel(*pair.mine, group, small_buckets(mean));
-  parallel.set_local_samples(4);
+  WrappedPair pair(group, small_buckets(mean));
+  pair.parallel.set_local_samples(4);
   const double share = share_of_loss(mean, group);
   const auto both = [&](int step) {
     const Tensor x = inputs(step);
@@ -100,18 +95,18 @@ void nested_micro_steps(Group& group, GradientMean mean) {
   for (int step = 0; step < 4; ++step) {
     if (step != 2) pair.zero_grad(step % 2 == 0);  // Once what was exchanged stays, and more comes on top.
     {
-      const NoSync outer(parallel);
+      const NoSync outer(pair.parallel);
       both(10 * step);
       {
-        const NoSync inner(parallel);
+        const NoSync inner(pair.parallel);
         both(10 * step + 1);
       }
       both(10 * step + 2);
     }
-    if (step == 3) parallel.exchange_without_backward();
+    if (step == 3) pair.parallel.exchange_without_backward();
     else both(10 * step + 3);
     pair.check(concat("step ", step));
-    pair.mine_optimizer->step(), pair.whole_optimizer->step();
+    pair.apply();
   }
 }
 
@@ -134,9 +129,8 @@ struct Again : torch::autograd::Function<Again> {
 };
 
 void recompute_in_backward(Group& group, bool nested, bool used_outside, GradientMean mean = GradientMean::kRanks) {
-  Pair pair(group);
-  DataParallel parallel(*pair.mine, group, small_buckets(mean));
-  parallel.set_local_samples(4);
+  WrappedPair pair(group, small_buckets(mean));
+  pair.parallel.set_local_samples(4);
   for (int step = 0; step < 4; ++step) {
     pair.zero_grad();
     const Tensor x = inputs(step);
@@ -150,13 +144,12 @@ void recompute_in_backward(Group& group, bool nested, bool used_outside, Gradien
       out.square().mean().backward();
     }
     pair.check(concat("step ", step));
-    pair.mine_optimizer->step(), pair.whole_optimizer->step();
+    pair.apply();
   }
 }
 
 void gradient_penalty(Group& group, bool through_grad) {
-  Pair pair(group);
-  DataParallel parallel(*pair.mine, group, small_buckets());
+  WrappedPair pair(group);
   const auto loss = [&](Net& net, const Tensor& rows) {
     const Tensor x = rows.clone().requires_grad_(), out = net->forward(x);
     const Tensor slope = torch::autograd::grad({out.sum()}, {x}, {}, true, true)[0];
@@ -167,12 +160,12 @@ void gradient_penalty(Group& group, bool through_grad) {
     const Tensor x = inputs(step);
     if (through_grad) {
       must_fail("backward() with create_graph of", [&] { loss_of(pair.mine, rows_of(group, x)).backward({}, std::nullopt, true); });
-      parallel.abandon_step();
+      pair.parallel.abandon_step();
       pair.zero_grad();
     }
     loss(pair.mine, rows_of(group, x)).backward(), loss(pair.whole, x).backward();
     pair.check(concat("step ", step));
-    pair.mine_optimizer->step(), pair.whole_optimizer->step();
+    pair.apply();
   }
 }
 
@@ -180,8 +173,7 @@ enum class Place { kNone, kForward, kBefore, kMiddle };
 
 /// Step 2 fails, on `failing` ranks, in a place for each; the steps after it are those of one process that never made it.
 void fail_once(Group& group, Place place, bool on_all, bool says_so, int bad_step = 2) {
-  Pair pair(group);
-  DataParallel parallel(*pair.mine, group, small_buckets());
+  WrappedPair pair(group);
   for (int step = 0; step < 5; ++step) {
     if (step != bad_step) {
       pair.step(step);
@@ -197,14 +189,13 @@ void fail_once(Group& group, Place place, bool on_all, bool says_so, int bad_ste
       if (fails && place == Place::kMiddle) h.register_hook(throwing);
       out.square().mean().backward();
     });
-    if (says_so) parallel.abandon_step();
+    if (says_so) pair.parallel.abandon_step();
   }
 }
 
 /// Ranks in different places: rank 0 in the middle, rank 1 in forward.
 void fail_in_other_places(Group& group) {
-  Pair pair(group);
-  DataParallel parallel(*pair.mine, group, small_buckets());
+  WrappedPair pair(group);
   pair.step(0);
   must_fail("the program's own", [&] {
     const Tensor h = pair.mine->second(pair.mine->first(rows_of(group, inputs(1))));
@@ -212,7 +203,7 @@ void fail_in_other_places(Group& group) {
     h.register_hook([](const Tensor&) -> Tensor { throw std::runtime_error("the program's own"); });
     pair.mine->head(h).sum().backward();
   });
-  parallel.abandon_step();
+  pair.parallel.abandon_step();
   pair.step(2), pair.step(3);
 }
 
@@ -226,8 +217,7 @@ std::vector<Case> cases_of_kept() {
     cases.push_back({"nobody keeps any: no copies" + how, [none](Group& group) { look_for_copies(group, none); }});
   }
   const auto cached = [](Group& group, bool as_view) {
-    Pair pair(group);
-    DataParallel parallel(*pair.mine, group, small_buckets());
+    WrappedPair pair(group);
     pair.step(0);
     const auto cache = [&](const Net& net) {
       std::vector<Tensor> all;
@@ -242,9 +232,7 @@ std::vector<Case> cases_of_kept() {
   };
   cases.push_back({"handles taken once, zero_grad() in place for ever", [cached](Group& group) { cached(group, false); }});
   cases.push_back({"views taken once, zero_grad() in place for ever", [cached](Group& group) { cached(group, true); }});
-  cases.push_back({"gradients of the last step added to this one", [](Group& group) {
-                     Pair pair(group);
-                     DataParallel parallel(*pair.mine, group, small_buckets());
+  cases.push_back({"gradients of the last step added to this one", with_pair([](WrappedPair& pair) {
                      std::vector<Tensor> mine, whole;
                      for (int step = 0; step < 5; ++step) {
                        pair.zero_grad();
@@ -256,7 +244,7 @@ std::vector<Case> cases_of_kept() {
                          mine.push_back(parameters[i].grad()), whole.push_back(theirs[i].grad());
                        pair.check(concat("step ", step));
                      }
-                   }});
+                   })});
   return cases;
 }
 
@@ -279,9 +267,8 @@ std::vector<Case> cases_of_sums() {
     cases.push_back({name + "parts of the model in turn", [mean](Group& group) { parts_of_the_model(group, mean); }});
     cases.push_back({name + "micro-steps in micro-steps", [mean](Group& group) { nested_micro_steps(group, mean); }});
     cases.push_back({name + "one graph twice", [mean](Group& group) {
-                       Pair pair(group);
-                       DataParallel parallel(*pair.mine, group, small_buckets(mean));
-                       parallel.set_local_samples(4);
+                       WrappedPair pair(group, small_buckets(mean));
+                       pair.parallel.set_local_samples(4);
                        for (int step = 0; step < 3; ++step) {
                          pair.zero_grad();
                          const Tensor x = inputs(step), a = loss_of(pair.mine, rows_of(group, x)) * share_of_loss(mean, group);
@@ -291,9 +278,8 @@ std::vector<Case> cases_of_sums() {
                        }
                      }});
     cases.push_back({name + "gradients made by autograd::grad and set by hand", [mean](Group& group) {
-                       Pair pair(group);
-                       DataParallel parallel(*pair.mine, group, small_buckets(mean));
-                       parallel.set_local_samples(4);
+                       WrappedPair pair(group, small_buckets(mean));
+                       pair.parallel.set_local_samples(4);
                        for (int step = 0; step < 4; ++step) {
                          pair.zero_grad();
                          const Tensor x = inputs(step);
@@ -302,15 +288,14 @@ std::vector<Case> cases_of_sums() {
                          const auto made =
                              torch::autograd::grad({loss_of(pair.mine, rows_of(group, x)) * share_of_loss(mean, group)}, parameters);
                          for (size_t i = 0; i < made.size(); ++i) parameters[i].mutable_grad() = made[i];
-                         parallel.exchange_without_backward();
+                         pair.parallel.exchange_without_backward();
                          pair.check(concat("step ", step));
-                         pair.mine_optimizer->step(), pair.whole_optimizer->step();
+                         pair.apply();
                        }
                      }});
     cases.push_back({name + "autograd::grad after backward() leaves the gradients alone", [mean](Group& group) {
-                       Pair pair(group);
-                       DataParallel parallel(*pair.mine, group, small_buckets(mean));
-                       parallel.set_local_samples(4);
+                       WrappedPair pair(group, small_buckets(mean));
+                       pair.parallel.set_local_samples(4);
                        for (int step = 0; step < 3; ++step) {
                          pair.zero_grad();
                          for (int part = 0; part < 2; ++part) {
@@ -320,7 +305,7 @@ std::vector<Case> cases_of_sums() {
                            torch::autograd::grad({loss_of(pair.mine, x)}, pair.mine->parameters());
                            pair.check(concat("step ", step, ", part ", part));
                          }
-                         pair.mine_optimizer->step(), pair.whole_optimizer->step();
+                         pair.apply();
                        }
                      }});
     cases.push_back({name + "forward again inside backward()", [mean](Group& group) {
@@ -338,16 +323,13 @@ std::vector<Case> cases_of_graphs() {
        "got a second gradient in one backward()"},
       {"gradient penalty through autograd::grad", [](Group& group) { gradient_penalty(group, false); }},
       {"gradient penalty through .grad, refused, then another way", [](Group& group) { gradient_penalty(group, true); }},
-      {"autograd::grad on one rank exchanges nothing",
-       [](Group& group) {
-         Pair pair(group);
-         DataParallel parallel(*pair.mine, group, small_buckets());
+      {"autograd::grad on one rank exchanges nothing", with_pair([](WrappedPair& pair) {
          for (int step = 0; step < 3; ++step) {
-           if (group.rank() == 1) torch::autograd::grad({loss_of(pair.mine, inputs(9))}, pair.mine->parameters());
-           expect(parallel.statistics().num_exchanges == step, "an exchange");
+           if (pair.group.rank() == 1) torch::autograd::grad({loss_of(pair.mine, inputs(9))}, pair.mine->parameters());
+           expect(pair.parallel.statistics().num_exchanges == step, "an exchange");
            pair.step(step);
          }
-       }},
+       })},
   };
 }
 

@@ -4,7 +4,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/parallel/watch/gradient_stand_in.h"
-#include "cohort/session/torture_test_trained.h"
+#include "tests/support/torture_trained.h"
 
 namespace cohort {
 namespace {

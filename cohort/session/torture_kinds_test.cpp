@@ -1,6 +1,6 @@
 // Parameters of awkward kinds and types under DataParallel.
 #include "cohort/base/fail.h"
-#include "cohort/session/torture_test_models.h"
+#include "tests/support/torture_models.h"
 
 namespace cohort {
 namespace {
@@ -158,20 +158,16 @@ std::vector<Case> cases_of_kinds() {
          DataParallel parallel(*net, group);
        },
        "is not contiguous"},
-      {"parameter that becomes not contiguous",
-       [](Group& group) {
-         Pair pair(group);
-         DataParallel parallel(*pair.mine, group, small_buckets());
+      {"parameter that becomes not contiguous", with_pair([](WrappedPair& pair) {
          pair.step(0);
          pair.each([](Net& net) { net->head->weight.set_data(draw({8, 3}, 5).t()); });
          pair.step(1), pair.step(2);
-       }},
+       })},
       {"default type double",
        [](Group& group) {
          if (group.rank() == 0) torch::set_default_dtype(caffe2::TypeMeta::Make<double>());
          group.barrier();
-         Pair pair(group);
-         DataParallel parallel(*pair.mine, group, small_buckets());
+         WrappedPair pair(group);
          pair.step(0), pair.step(1);
          group.barrier();
          if (group.rank() == 0) torch::set_default_dtype(caffe2::TypeMeta::Make<float>());

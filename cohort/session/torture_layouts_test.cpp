@@ -4,7 +4,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/models/dropout.h"
-#include "cohort/session/torture_test_models.h"
+#include "tests/support/torture_models.h"
 
 namespace cohort {
 namespace {
@@ -79,16 +79,12 @@ void in_layout(Session& session, const std::string& layout, int64_t rows, double
 
 /// Rank 1 cannot make step 1: an exception in its forward. All drop the step and train on as if it had not been.
 void leave_a_step(Session& session, const std::string& layout) {
-  Net mine, whole;
-  const bool ours = layout != "torch";
-  Parallel parallel(*mine, session, ours ? ParallelOptions{.layout = layout, .optimizer = optim::SGDOptions(0.125)} : ParallelOptions{});
-  optim::SGD a(mine->parameters(), 0.125), b(whole->parameters(), 0.125);
+  Twins twins(session, layout);
   const auto step_of_all = [&](int step) {
     const Tensor local = session.local(batch(6, step));
     if (step == 1 && session.rank() == 1) throw std::runtime_error("the test's own");
-    loss_of(mine, local).backward();
-    if (ours) parallel.step();
-    else parallel.step(a);
+    loss_of(twins.mine, local).backward();
+    twins.step_mine();
   };
   for (int step = 0; step < 4; ++step) {
     try {
@@ -96,12 +92,10 @@ void leave_a_step(Session& session, const std::string& layout) {
     } catch (const std::exception& error) {
       expect(step == 1, concat("step ", step, ": ", error.what()));
       if (session.rank() == 0) expect(std::string(error.what()).find("rank 1 left this step") == 0, error.what());
-      parallel.abandon_step();
+      twins.parallel.abandon_step();
     }
-    if (step != 1) loss_of(whole, batch(6, step)).backward(), b.step(), b.zero_grad();
-    parallel.gather_weights();
-    expect_same(*mine, *whole, false, concat(layout, ", step ", step));
-    parallel.release_weights();
+    if (step != 1) loss_of(twins.whole, batch(6, step)).backward(), twins.step_whole();
+    twins.check(concat(layout, ", step ", step));
   }
 }
 
@@ -207,16 +201,13 @@ std::vector<Case> cases_of_optimizers() {
                    }),
       session_case("StepLR",
                    [](Session& session) {
-                     Net mine, whole;
-                     Parallel parallel(*mine, session);
-                     optim::SGD a(mine->parameters(), 0.125), b(whole->parameters(), 0.125);
-                     optim::StepLR mine_rate(a, 2, 0.5), rate(b, 2, 0.5);
+                     Twins twins(session);
+                     optim::StepLR mine_rate(twins.a, 2, 0.5), rate(twins.b, 2, 0.5);
                      for (int step = 0; step < 6; ++step) {
-                       const Tensor x = batch(5, step);
-                       loss_of(mine, session.local(x)).backward(), loss_of(whole, x).backward();
-                       parallel.step(a), b.step(), b.zero_grad();
+                       twins.backward(batch(5, step));
+                       twins.step();
                        mine_rate.step(), rate.step();
-                       expect_same(*mine, *whole, false, concat("step ", step));
+                       twins.check(concat("step ", step));
                      }
                    }),
       session_case(
@@ -255,24 +246,22 @@ std::vector<Case> cases_of_optimizers() {
           "zero=2 with compress=bf16"),
       session_case("an exception in the middle of backward() on one rank",
                    [](Session& session) {
-                     Net mine, whole;
-                     Parallel parallel(*mine, session);
-                     optim::SGD a(mine->parameters(), 0.125), b(whole->parameters(), 0.125);
+                     Twins twins(session);
                      for (int step = 0; step < 4; ++step) {
                        const Tensor x = batch(7, step);
                        if (step == 1) {
                          must_fail(session.rank() == 1 ? "the program's own" : "rank 1 left this step", [&] {
-                           const Tensor h = mine->second(mine->first(session.local(x)));
+                           const Tensor h = twins.mine->second(twins.mine->first(session.local(x)));
                            if (session.rank() == 1)
                              h.register_hook([](const Tensor&) -> Tensor { throw std::runtime_error("the program's own"); });
-                           mine->head(h).sum().backward();
+                           twins.mine->head(h).sum().backward();
                          });
-                         a.zero_grad();
+                         twins.a.zero_grad();
                          continue;
                        }
-                       loss_of(mine, session.local(x)).backward(), loss_of(whole, x).backward();
-                       parallel.step(a), b.step(), b.zero_grad();
-                       expect_same(*mine, *whole, false, concat("step ", step));
+                       twins.backward(x);
+                       twins.step();
+                       twins.check(concat("step ", step));
                      }
                    }),
   };

@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "cohort/base/fail.h"
-#include "cohort/session/torture_test_trained.h"
+#include "tests/support/torture_trained.h"
 
 namespace cohort {
 namespace {

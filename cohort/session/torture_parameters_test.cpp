@@ -1,6 +1,6 @@
 // Parameters that come, go, are frozen or change their type, under DataParallel.
 #include "cohort/base/fail.h"
-#include "cohort/session/torture_test_models.h"
+#include "tests/support/torture_models.h"
 
 namespace cohort {
 namespace {
@@ -16,8 +16,7 @@ nn::Linear replaced_head(Net& net, int64_t inputs, uint64_t seed) {
 }
 
 void gan_style(Group& group, const DataParallelOptions& options) {
-  Pair pair(group);
-  DataParallel parallel(*pair.mine, group, options);
+  WrappedPair pair(group, options);
   for (int step = 0; step < 7; ++step) {
     pair.each([&](Net& net) {
       net->set_trained(*net->first, step % 2 == 0);
@@ -30,18 +29,17 @@ void gan_style(Group& group, const DataParallelOptions& options) {
 /// Accumulates one micro-step, changes the model, and exchanges with the next.
 template <typename Change>
 void change_in_accumulation(Group& group, const Change& change) {
-  Pair pair(group);
-  DataParallel parallel(*pair.mine, group, small_buckets());
+  WrappedPair pair(group);
   pair.step(0);
   pair.zero_grad();
   {
-    const NoSync micro(parallel);
+    const NoSync micro(pair.parallel);
     pair.backward(1);
   }
   pair.each(change);
   pair.backward(2);
   pair.check("after the exchange");
-  pair.mine_optimizer->step(), pair.whole_optimizer->step();
+  pair.apply();
   pair.step(3);
 }
 
@@ -65,46 +63,31 @@ std::vector<Case> cases_of_changes() {
          pair.each([](Net& net) { net->set_trained(*net, true); });
          pair.step(0), pair.step(1);
        }},
-      {"frozen after construction",
-       [](Group& group) {
-         Pair pair(group);
-         DataParallel parallel(*pair.mine, group, small_buckets());
+      {"frozen after construction", with_pair([](WrappedPair& pair) {
          pair.step(0);
          pair.each([](Net& net) { net->set_trained(*net->second, false); });
          pair.step(1), pair.step(2);
-       }},
-      {"frozen between forward and backward",
-       [](Group& group) {
-         Pair pair(group);
-         DataParallel parallel(*pair.mine, group, small_buckets());
-         const Tensor x = inputs(0), a = loss_of(pair.mine, rows_of(group, x)), b = loss_of(pair.whole, x);
+       })},
+      {"frozen between forward and backward", with_pair([](WrappedPair& pair) {
+         const Tensor x = inputs(0), a = loss_of(pair.mine, rows_of(pair.group, x)), b = loss_of(pair.whole, x);
          pair.each([](Net& net) { net->set_trained(*net->second, false); });
          a.backward(), b.backward();
          pair.check("frozen");
          pair.step(1);
-       }},
-      {"registered after construction",
-       [](Group& group) {
-         Pair pair(group);
-         DataParallel parallel(*pair.mine, group, small_buckets());
+       })},
+      {"registered after construction", with_pair([](WrappedPair& pair) {
          pair.step(0), pair.step(1);
          pair.each([](Net& net) { net->add_extra(draw({8}, 77)); });
          pair.renew_optimizers();
          pair.step(2), pair.step(3);
-       }},
-      {"head replaced by one of the same shape",
-       [](Group& group) {
-         Pair pair(group);
-         DataParallel parallel(*pair.mine, group, small_buckets());
+       })},
+      {"head replaced by one of the same shape", with_pair([](WrappedPair& pair) {
          pair.step(0);
          pair.each([](Net& net) { replaced_head(net, 8, 5); });
          pair.renew_optimizers();
          pair.step(1), pair.step(2);
-       }},
-      {"new head only, all else frozen",
-       [](Group& group) {
-         Pair pair(group);
-         DataParallel parallel(*pair.mine, group, small_buckets());
+       })},
+      {"new head only, all else frozen", with_pair([](WrappedPair& pair) {
          pair.step(0);
          pair.each([](Net& net) {
            net->set_trained(*net, false);
@@ -112,18 +95,15 @@ std::vector<Case> cases_of_changes() {
          });
          pair.renew_optimizers();
          pair.step(1), pair.step(2);
-       },
+       }),
        "", 3},
-      {"head replaced again and again, the old one let go",
-       [](Group& group) {
-         Pair pair(group);
-         DataParallel parallel(*pair.mine, group, small_buckets());
+      {"head replaced again and again, the old one let go", with_pair([](WrappedPair& pair) {
          for (int step = 0; step < 6; ++step) {
            pair.each([&](Net& net) { replaced_head(net, 8, static_cast<uint64_t>(step)); });
            pair.renew_optimizers();
            pair.step(step);
          }
-       }},
+       })},
       {"one by one unfrozen from the head down",
        [](Group& group) {
          Pair pair(group);
@@ -135,14 +115,11 @@ std::vector<Case> cases_of_changes() {
          pair.each([](Net& net) { net->set_trained(*net->first, true); });
          pair.step(2), pair.step(3);
        }},
-      {"frozen on one rank alone",
-       [](Group& group) {
-         Pair pair(group);
-         DataParallel parallel(*pair.mine, group, small_buckets());
+      {"frozen on one rank alone", with_pair([](WrappedPair& pair) {
          pair.step(0);
-         if (group.rank() == 1) pair.mine->set_trained(*pair.mine->first, false);
+         if (pair.group.rank() == 1) pair.mine->set_trained(*pair.mine->first, false);
          pair.backward(1);
-       },
+       }),
        "has changed model 0: parameter first.weight Double [8, 6] frozen came"},
       {"unfrozen on one rank alone",
        [](Group& group) {
@@ -154,44 +131,32 @@ std::vector<Case> cases_of_changes() {
          pair.backward(1);
        },
        "has changed model 0: parameter second.weight Double [8, 8]"},
-      {"registered on one rank alone",
-       [](Group& group) {
-         Pair pair(group);
-         DataParallel parallel(*pair.mine, group, small_buckets());
+      {"registered on one rank alone", with_pair([](WrappedPair& pair) {
          pair.step(0);
-         if (group.rank() == 1) pair.mine->add_extra(draw({8}, 4));
+         if (pair.group.rank() == 1) pair.mine->add_extra(draw({8}, 4));
          pair.backward(1);
-       },
+       }),
        "has changed model 0: parameter extra Double [8] trained came"},
-      {"replaced on one rank alone",
-       [](Group& group) {
-         Pair pair(group);
-         DataParallel parallel(*pair.mine, group, small_buckets());
+      {"replaced on one rank alone", with_pair([](WrappedPair& pair) {
          pair.step(0);
-         if (group.rank() == 1) replaced_head(pair.mine, 8, 5);
+         if (pair.group.rank() == 1) replaced_head(pair.mine, 8, 5);
          pair.backward(1);
-       },
+       }),
        "has changed model 0: parameter head.weight is another tensor"},
-      {"new parameter with other values on the ranks",
-       [](Group& group) {
-         Pair pair(group);
-         DataParallel parallel(*pair.mine, group, small_buckets());
+      {"new parameter with other values on the ranks", with_pair([](WrappedPair& pair) {
          pair.step(0);
-         pair.each([&](Net& net) { net->add_extra(draw({8}, 77 + group.rank())); });
+         pair.each([&](Net& net) { net->add_extra(draw({8}, 77 + pair.group.rank())); });
          pair.backward(1);
-       },
+       }),
        "new parameters must begin with the same values"},
-      {"new parameter with other values, adopted",
-       [](Group& group) {
-         Pair pair(group);
-         DataParallel parallel(*pair.mine, group, small_buckets());
+      {"new parameter with other values, adopted", with_pair([](WrappedPair& pair) {
          pair.step(0);
-         pair.mine->add_extra(draw({8}, 77 + group.rank()));
+         pair.mine->add_extra(draw({8}, 77 + pair.group.rank()));
          pair.whole->add_extra(draw({8}, 77));
-         parallel.adopt_model();
+         pair.parallel.adopt_model();
          pair.renew_optimizers();
          pair.step(1), pair.step(2);
-       },
+       }),
        "", 3},
       {"to(double) after wrapping",
        [](Group& group) {
@@ -206,20 +171,16 @@ std::vector<Case> cases_of_changes() {
          pair.renew_optimizers();
          pair.step(1), pair.step(2);
        }},
-      {"other numbers in the same parameter (set_data)",
-       [](Group& group) {
-         Pair pair(group);
-         DataParallel parallel(*pair.mine, group, small_buckets());
+      {"other numbers in the same parameter (set_data)", with_pair([](WrappedPair& pair) {
          pair.step(0);
          pair.each([](Net& net) { net->head->weight.set_data(draw({3, 8}, 5)); });
          pair.step(1), pair.step(2);
-       }},
+       })},
       {"frozen in turns, as a GAN does it", [](Group& group) { gan_style(group, small_buckets()); }},
       {"frozen in turns, mean over samples",
        [](Group& group) {
-         Pair pair(group);
-         DataParallel parallel(*pair.mine, group, small_buckets(GradientMean::kSamples));
-         parallel.set_local_samples(4);
+         WrappedPair pair(group, small_buckets(GradientMean::kSamples));
+         pair.parallel.set_local_samples(4);
          for (int step = 0; step < 4; ++step) {
            pair.each([&](Net& net) { net->set_trained(*net->first, step % 2 == 0); });
            pair.step(step);
@@ -245,7 +206,7 @@ std::vector<Case> cases_of_changes() {
          parallel.set_sync(true);
          pair.backward(2);
          pair.check("after the exchange");
-         pair.mine_optimizer->step(), pair.whole_optimizer->step();
+         pair.apply();
        }},
       {"frozen between NoSync and the exchange",
        [](Group& group) { change_in_accumulation(group, [](Net& net) { net->set_trained(*net->first, false); }); },

@@ -6,7 +6,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/models/layer_graph.h"
-#include "cohort/session/torture_test_models.h"
+#include "tests/support/torture_models.h"
 
 namespace cohort {
 namespace {

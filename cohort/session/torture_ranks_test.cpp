@@ -4,7 +4,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/parallel/parameters.h"
-#include "cohort/session/torture_test_models.h"
+#include "tests/support/torture_models.h"
 
 namespace cohort {
 namespace {
@@ -162,19 +162,16 @@ std::vector<Case> cases_of_buffers() {
            expect(net->buffer.equal(at::full({3}, step + 1, at::kDouble)), "buffer");
          }
        }},
-      {"buffer registered after construction",
-       [](Group& group) {
-         Pair pair(group);
-         DataParallel parallel(*pair.mine, group, small_buckets());
+      {"buffer registered after construction", with_pair([](WrappedPair& pair) {
          pair.step(0);
          Tensor late = pair.mine->register_buffer("late", at::zeros({3}, at::kDouble));
          pair.step(1);
          for (int step = 2; step < 4; ++step) {
-           late.fill_(group.rank() + step);
+           late.fill_(pair.group.rank() + step);
            pair.step(step);
            expect_equal(late, at::full({3}, step + 0.5, at::kDouble), "late buffer");
          }
-       }},
+       })},
       {"buffer replaced after construction",
        [](Group& group) {
          Buffered net(at::zeros({3}, at::kDouble));
@@ -224,15 +221,14 @@ void several_models(Group& group, int count, bool swapped, bool named, bool made
       pair.zero_grad();
       pair.backward(step);
       pair.check("pair");
-      pair.mine_optimizer->step(), pair.whole_optimizer->step();
+      pair.apply();
     }
 }
 
 /// Steps until something is said; the weights or the rates of rank 1 are not the others'.
 template <typename Spoil>
 void drift(Group& group, const Spoil& spoil) {
-  Pair pair(group);
-  DataParallel parallel(*pair.mine, group, small_buckets());
+  WrappedPair pair(group);
   for (int step = 0; step < 60; ++step) {
     if (group.rank() == 1) spoil(pair, step);
     pair.mine_optimizer->zero_grad();
@@ -347,14 +343,13 @@ std::vector<Case> cases_of_lives() {
       {"a group of one rank does everything",
        [](Group&) {
          Group alone;
-         Pair pair(alone);
-         DataParallel parallel(*pair.mine, alone, small_buckets(GradientMean::kSamples));
+         WrappedPair pair(alone, small_buckets(GradientMean::kSamples));
          pair.step(0);
-         parallel.adopt_model(), parallel.abandon_step(), parallel.exchange_without_backward();
+         pair.parallel.adopt_model(), pair.parallel.abandon_step(), pair.parallel.exchange_without_backward();
          pair.each([](Net& net) { net->add_extra(draw({8}, 4)); });
          pair.renew_optimizers();
          pair.step(1);
-         expect(parallel.statistics().num_exchanges == 0, "an exchange");
+         expect(pair.parallel.statistics().num_exchanges == 0, "an exchange");
        }},
       {"made in another thread than backward()",
        [](Group& group) {

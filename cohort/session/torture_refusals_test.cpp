@@ -2,7 +2,7 @@
 // types, where LibTorch would say its own.
 #include "cohort/base/fail.h"
 #include "cohort/models/layer_graph.h"
-#include "cohort/session/torture_test_models.h"
+#include "tests/support/torture_models.h"
 
 namespace cohort {
 namespace {

@@ -1,6 +1,6 @@
 // Batches, micro-steps and buffers behind the front door: Session and Parallel.
 #include "cohort/base/fail.h"
-#include "cohort/session/torture_test_models.h"
+#include "tests/support/torture_models.h"
 
 namespace cohort {
 namespace {
@@ -9,55 +9,40 @@ using namespace torture;  // NOLINT
 namespace optim = torch::optim;
 
 void plain(Session& session, int64_t rows) {
-  Net mine, whole;
-  Parallel parallel(*mine, session);
-  optim::SGD a(mine->parameters(), 0.125), b(whole->parameters(), 0.125);
+  Twins twins(session);
   for (int step = 0; step < 4; ++step) {
-    const Tensor x = batch(rows, step);
-    loss_of(mine, session.local(x)).backward(), loss_of(whole, x).backward();
-    expect_same(*mine, *whole, true, concat("step ", step));
-    parallel.step(a), b.step(), b.zero_grad();
-    expect_same(*mine, *whole, false, concat("step ", step));
+    twins.backward(batch(rows, step));
+    expect_same(*twins.mine, *twins.whole, true, concat("step ", step));
+    twins.step();
+    twins.check(concat("step ", step));
   }
 }
 
 void accumulate(Session& session, const std::string& layout, bool around_all, const std::vector<int64_t>& rows) {
-  Net mine, whole;
-  const bool ours = layout != "torch";
-  Parallel parallel(*mine, session, ours ? ParallelOptions{.layout = layout, .optimizer = optim::SGDOptions(0.125)} : ParallelOptions{});
-  optim::SGD a(mine->parameters(), 0.125), b(whole->parameters(), 0.125);
+  Twins twins(session, layout);
   for (int step = 0; step < 4; ++step) {
     for (size_t piece = 0; piece < rows.size(); ++piece) {
       const Tensor x = batch(rows[piece], static_cast<int64_t>(10 * step + piece));
       std::shared_ptr<void> micro;
-      if (around_all || piece + 1 < rows.size()) micro = parallel.accumulate();
-      (loss_of(mine, session.local(x)) / 3).backward(), (loss_of(whole, x) / 3).backward();
+      if (around_all || piece + 1 < rows.size()) micro = twins.parallel.accumulate();
+      (loss_of(twins.mine, session.local(x)) / 3).backward(), (loss_of(twins.whole, x) / 3).backward();
     }
-    if (ours) parallel.step();
-    else parallel.step(a);
-    b.step(), b.zero_grad();
-    parallel.gather_weights();
-    expect_same(*mine, *whole, false, concat(layout, ", step ", step));
-    parallel.release_weights();
+    twins.step();
+    twins.check(concat(layout, ", step ", step));
   }
 }
 
 /// Gradients so small that the millionth which LibTorch adds to their norm counts.
 void clip(Session& session, const std::string& layout) {
-  Net mine, whole;
-  const bool ours = layout != "torch";
-  Parallel parallel(*mine, session, ours ? ParallelOptions{.layout = layout, .optimizer = optim::SGDOptions(100)} : ParallelOptions{});
-  optim::SGD a(mine->parameters(), 100), b(whole->parameters(), 100);
+  Twins twins(session, layout, 100);
   for (int step = 0; step < 4; ++step) {
     const Tensor x = batch(6, step);
-    (loss_of(mine, session.local(x)) / 1e5).backward(), (loss_of(whole, x) / 1e5).backward();
-    const StepOutcome outcome = ours ? parallel.step({.clip_norm = 2e-6}) : parallel.step(a, {.clip_norm = 2e-6});
-    const double norm = nn::utils::clip_grad_norm_(whole->parameters(), 2e-6);
+    (loss_of(twins.mine, session.local(x)) / 1e5).backward(), (loss_of(twins.whole, x) / 1e5).backward();
+    const StepOutcome outcome = twins.step_mine({.clip_norm = 2e-6});
+    const double norm = nn::utils::clip_grad_norm_(twins.whole->parameters(), 2e-6);
     expect(norm > 4e-6 && std::abs(outcome.gradient_norm - norm) < 1e-9 * norm, concat("norm ", outcome.gradient_norm, ", not ", norm));
-    b.step(), b.zero_grad();
-    parallel.gather_weights();
-    expect_same(*mine, *whole, false, concat(layout, ", step ", step));
-    parallel.release_weights();
+    twins.step_whole();
+    twins.check(concat(layout, ", step ", step));
   }
 }
 
@@ -71,35 +56,31 @@ std::vector<Case> cases_of_batches() {
       session_case(
           "no_samples() on the rank without a share",
           [](Session& session) {
-            Net mine, whole;
-            Parallel parallel(*mine, session);
-            optim::SGD a(mine->parameters(), 0.125), b(whole->parameters(), 0.125);
+            Twins twins(session);
             for (int step = 0; step < 3; ++step) {
               const Tensor x = batch(2, step), local = session.local(x);
-              if (local.size(0) == 0) parallel.no_samples();
-              else loss_of(mine, local).backward();
-              loss_of(whole, x).backward();
-              parallel.step(a), b.step(), b.zero_grad();
-              expect_same(*mine, *whole, false, concat("step ", step));
+              if (local.size(0) == 0) twins.parallel.no_samples();
+              else loss_of(twins.mine, local).backward();
+              loss_of(twins.whole, x).backward();
+              twins.step();
+              twins.check(concat("step ", step));
             }
           },
           "", 3),
       session_case(
           "set_samples(), one of them 0, loss without a number",
           [](Session& session) {
-            Net mine, whole;
-            Parallel parallel(*mine, session);
-            optim::SGD a(mine->parameters(), 0.125), b(whole->parameters(), 0.125);
+            Twins twins(session);
             for (int step = 0; step < 3; ++step) {
               const int64_t counts[] = {3, step == 1 ? 0 : 1, 5}, begins[] = {0, 3, 3 + counts[1]};
               const Tensor x = batch(begins[2] + 5, step), local = x.narrow(0, begins[session.rank()], counts[session.rank()]);
               session.set_samples(local.size(0));
-              const Tensor loss = loss_of(mine, local), all = loss_of(whole, x);
+              const Tensor loss = loss_of(twins.mine, local), all = loss_of(twins.whole, x);
               loss.backward(), all.backward();
               expect_equal(session.mean(loss), all.detach(), "loss");
               expect(std::abs(session.mean(loss.item<double>()) - all.item<double>()) < 1e-12, "loss as a number");
-              parallel.step(a), b.step(), b.zero_grad();
-              expect_same(*mine, *whole, false, concat("step ", step));
+              twins.step();
+              twins.check(concat("step ", step));
             }
           },
           "", 3),

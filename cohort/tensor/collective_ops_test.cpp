@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/testing/thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace cohort {
 namespace {

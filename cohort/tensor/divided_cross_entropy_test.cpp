@@ -8,7 +8,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/tensor/shard_graph.h"
-#include "cohort/testing/thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace cohort {
 namespace {

@@ -24,8 +24,8 @@
 #include "cohort/models/step_context.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/tensor/collective_ops.h"
-#include "cohort/testing/thread_ranks.h"
-#include "cohort/testing/threads.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/support/threads.h"
 
 namespace cohort {
 namespace {

@@ -16,8 +16,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/models/recompute.h"
 #include "cohort/models/step_context.h"
-#include "cohort/testing/thread_ranks.h"
-#include "cohort/testing/threads.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/support/threads.h"
 
 namespace {
 
@@ -173,7 +173,7 @@ TEST_CASE("sharded block: under autocast the exchanges move half of the bytes") 
       std::map<std::string, ParameterShard> shards;
       ShardedTransformerBlock block(*whole, group, sequence_parallel, "b.", shards);
       run(block, x, at::kBFloat16, positions_of(group, sequence_parallel));
-      const std::string calls = group.recent_calls();
+      const std::string calls = recent_calls(group);
       // The six whole vectors' gradients travel in their own type, and only where each rank has a term of them.
       const bool ok = count(calls, " BFloat16") == (sequence_parallel ? 8 : 4) && count(calls, " Float") == (sequence_parallel ? 1 : 0) &&
                       count(calls, "(144 Float") == (sequence_parallel ? 1 : 0);

@@ -14,8 +14,8 @@
 #include "cohort/data/source.h"
 #include "cohort/models/metric/average_precision.h"
 #include "cohort/models/registry.h"
-#include "cohort/testing/thread_ranks.h"
 #include "cohort/train/batch_tensors.h"
+#include "tests/support/thread_ranks.h"
 
 namespace cohort {
 

@@ -1,5 +1,5 @@
-// Jobs whose ranks compute on devices of several kinds: rank 0 on one that is none (testing/device.h), the others on the CPU. They exchange
-// through host memory, and one rank updates each piece of the weights, so that all have the same bits.
+// Jobs whose ranks compute on devices of several kinds: rank 0 on one that is none (tests/support/device.h), the others on the CPU. They
+// exchange through host memory, and one rank updates each piece of the weights, so that all have the same bits.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -11,10 +11,10 @@
 #include "cohort/job/devices.h"
 #include "cohort/parallel/data_parallel.h"
 #include "cohort/parallel/make_strategy.h"
-#include "cohort/parallel/zero/zero_test_checkpoint.h"
-#include "cohort/parallel/zero/zero_test_support.h"
-#include "cohort/testing/device_ranks.h"
 #include "cohort/train/device.h"
+#include "tests/support/device_ranks.h"
+#include "tests/support/zero_checkpoint.h"
+#include "tests/support/zero_model.h"
 
 namespace cohort {
 namespace {

@@ -9,8 +9,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/parallel/make_strategy.h"
-#include "cohort/testing/thread_ranks.h"
-#include "cohort/testing/threads.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/support/threads.h"
 
 namespace cohort {
 namespace {

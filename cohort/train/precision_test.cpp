@@ -8,11 +8,11 @@
 #include "cohort/models/lstm.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/make_strategy.h"
-#include "cohort/testing/text.h"
-#include "cohort/testing/thread_ranks.h"
-#include "cohort/testing/threads.h"
 #include "cohort/train/batch_tensors.h"
 #include "cohort/train/loss_scaler.h"
+#include "tests/support/text.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/support/threads.h"
 
 namespace cohort {
 namespace {

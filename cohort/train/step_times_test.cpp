@@ -4,8 +4,8 @@
 
 #include "cohort/base/cores.h"
 #include "cohort/base/fail.h"
-#include "cohort/testing/skip.h"
 #include "cohort/world/launch.h"
+#include "tests/support/skip.h"
 
 namespace cohort {
 namespace {

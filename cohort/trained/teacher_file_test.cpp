@@ -22,11 +22,11 @@
 #include "cohort/models/loss/distillation.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/parameters.h"
-#include "cohort/testing/errors.h"
 #include "cohort/train/batch_tensors.h"
 #include "cohort/train/distil/teacher_answers.h"
 #include "cohort/train/precision.h"
 #include "cohort/trained/trained_data.h"
+#include "tests/support/errors.h"
 
 namespace cohort {
 namespace {

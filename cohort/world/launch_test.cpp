@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
 #include "cohort/world/status.h"
 #include "cohort/world/stop.h"
 
@@ -34,11 +33,6 @@ struct Shared {
   }
 };
 
-struct Quiet {
-  Quiet() { set_log_level(static_cast<LogLevel>(-1)); }
-  ~Quiet() { set_log_level(LogLevel::kInfo); }
-};
-
 TEST_CASE("ranks know who they are and all succeed") {
   Shared& shared = Shared::make();
   const int code = run_ranks({.num_ranks = 4}, [&](const World& world) {
@@ -50,7 +44,6 @@ TEST_CASE("ranks know who they are and all succeed") {
 }
 
 TEST_CASE("the exit code is that of the rank that failed for a reason of its own") {
-  const Quiet quiet;
   Shared& shared = Shared::make();
   CHECK(run_ranks({.num_ranks = 3}, [&](const World& world) -> int {
           shared.meet(world);
@@ -62,7 +55,6 @@ TEST_CASE("the exit code is that of the rank that failed for a reason of its own
 }
 
 TEST_CASE("a killed rank ends the job with code 4, and ranks that hang are ended") {
-  const Quiet quiet;
   Shared& shared = Shared::make();
   const int code = run_ranks({.num_ranks = 3, .grace_seconds = 0.3}, [&](const World& world) {
     shared.values[world.rank] = ::getpid();
@@ -76,7 +68,6 @@ TEST_CASE("a killed rank ends the job with code 4, and ranks that hang are ended
 }
 
 TEST_CASE("a signal to the launcher asks ranks to stop and makes exit code 130") {
-  const Quiet quiet;
   Shared& shared = Shared::make();
   const pid_t launcher = ::getpid();
   const int code = run_ranks({.num_ranks = 2}, [&](const World& world) {
@@ -90,7 +81,6 @@ TEST_CASE("a signal to the launcher asks ranks to stop and makes exit code 130")
 }
 
 TEST_CASE("ranks that end well although they were to stop are exit code 130 where more is to come") {
-  const Quiet quiet;
   const pid_t launcher = ::getpid();
   for (const bool is_one_of_many : {false, true}) {
     Shared& shared = Shared::make();
@@ -106,7 +96,6 @@ TEST_CASE("ranks that end well although they were to stop are exit code 130 wher
 }
 
 TEST_CASE("ranks that ignore the signal are ended after the limit") {
-  const Quiet quiet;
   Shared& shared = Shared::make();
   const pid_t launcher = ::getpid();
   const int code = run_ranks({.num_ranks = 2, .stop_seconds = 0.3}, [&](const World& world) {
@@ -120,7 +109,6 @@ TEST_CASE("ranks that ignore the signal are ended after the limit") {
 }
 
 TEST_CASE("what else asks ranks to stop, and what was to be ignored does not") {
-  const Quiet quiet;
   const pid_t launcher = ::getpid();
   // Of a program that was started in the background or under nohup.
   struct Row {
@@ -145,7 +133,6 @@ TEST_CASE("what else asks ranks to stop, and what was to be ignored does not") {
 }
 
 TEST_CASE("a rank that writes a checkpoint is not killed for that it does not stop") {
-  const Quiet quiet;
   Shared& shared = Shared::make();
   const pid_t launcher = ::getpid();
   const int code = run_ranks({.num_ranks = 2, .stop_seconds = 0.2}, [&](const World& world) {
@@ -160,7 +147,6 @@ TEST_CASE("a rank that writes a checkpoint is not killed for that it does not st
 }
 
 TEST_CASE("Ctrl-Z stops the ranks with their launcher, and what wakes it wakes them") {
-  const Quiet quiet;
   Shared& shared = Shared::make();
   const pid_t launcher = ::fork();
   if (launcher == 0) {
@@ -193,7 +179,6 @@ TEST_CASE("Ctrl-Z stops the ranks with their launcher, and what wakes it wakes t
 }
 
 TEST_CASE("a program that is not there is bad input") {
-  const Quiet quiet;
   CHECK_THROWS_WITH_AS(run_program({.num_ranks = 2}, {"./no-such-program"}), "cannot start './no-such-program': No such file or directory",
                        Error);
   CHECK(run_program({.num_ranks = 2}, {"no-such-program-anywhere"}) == 2);
@@ -203,7 +188,6 @@ TEST_CASE("a program that is not there is bad input") {
 }
 
 TEST_CASE("an error that nobody catches is the rank's own, with its code") {
-  const Quiet quiet;
   std::string failure;
   const auto body = [](const World& world) {
     if (world.rank == 1) std::thread([] { fail(ErrorCode::kInfeasible, "no plan"); }).join();
@@ -216,7 +200,6 @@ TEST_CASE("an error that nobody catches is the rank's own, with its code") {
 }
 
 TEST_CASE("steps are named of ranks that count them, and of several that failed the first is named") {
-  const Quiet quiet;
   std::string failure;
   CHECK(run_program({.num_ranks = 1, .failure = &failure}, {"/bin/sh", "-c", "kill -9 $$"}) == 4);
   CHECK(failure.ends_with(") was killed by signal 9 (SIGKILL)"));

@@ -103,11 +103,4 @@ std::vector<int> Mesh::tensor_ranks(int rank) const {
   return ranks_along(tensor_, [&](int tensor) { return rank_at({here.data, here.pipe, tensor}); });
 }
 
-std::vector<int> Mesh::pipe_ranks(int rank) const {
-  if (!is_uniform())
-    fail(ErrorCode::kBadInput, "Stages with data-parallel degrees of their own have no chain of ranks from first to last stage.");
-  const MeshPoint here = point(rank);
-  return ranks_along(pipe_size(), [&](int pipe) { return rank_at({here.data, pipe, here.tensor}); });
-}
-
 }  // namespace cohort

@@ -33,8 +33,6 @@ class Mesh {
   /// Ranks that differ from `rank` in that axis alone, in the order of the axis, `rank` among them.
   std::vector<int> data_ranks(int rank) const;
   std::vector<int> tensor_ranks(int rank) const;
-  /// One replica's ranks in the order of stages, for the given tensor coordinate: uniform meshes only.
-  std::vector<int> pipe_ranks(int rank) const;
 
  private:
   std::vector<int> data_of_pipe_;

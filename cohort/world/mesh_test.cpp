@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cohort/base/fail.h"
+#include "tests/support/errors.h"
 
 namespace cohort {
 namespace {
@@ -28,18 +29,7 @@ void check_mesh(const Mesh& mesh) {
     CHECK(mesh.rank_at(mesh.point(rank)) == rank);
     check_line(mesh, rank, mesh.data_ranks(rank), mesh.data_size(mesh.point(rank).pipe), &MeshPoint::data);
     check_line(mesh, rank, mesh.tensor_ranks(rank), mesh.tensor_size(), &MeshPoint::tensor);
-    if (mesh.is_uniform()) check_line(mesh, rank, mesh.pipe_ranks(rank), mesh.pipe_size(), &MeshPoint::pipe);
   }
-}
-
-std::string error_of(const auto& make) {
-  try {
-    make();
-  } catch (const Error& error) {
-    CHECK(error.code() == ErrorCode::kBadInput);
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST_CASE("every order puts each point on one rank, its last axis on neighbours") {
@@ -61,12 +51,10 @@ TEST_CASE("known places") {
   const Mesh mesh(2, 2, 2);
   CHECK(mesh.point(5) == MeshPoint{1, 0, 1});
   CHECK(mesh.data_ranks(5) == Ranks{1, 5});
-  CHECK(mesh.pipe_ranks(5) == Ranks{5, 7});
   CHECK(mesh.tensor_ranks(5) == Ranks{4, 5});
   CHECK(Mesh(2, 2, 2, "pp-tp-dp").data_ranks(5) == Ranks{4, 5});
   const Mesh lone;
   CHECK(lone.num_ranks() == 1);
-  CHECK(lone.pipe_ranks(0) == Ranks{0});
   for (const auto& [data, pipe, tensor] : {std::array{1, 1, 1}, {5, 1, 1}, {1, 5, 1}, {1, 1, 5}, {3, 1, 2}})
     check_mesh(Mesh(data, pipe, tensor));
 }
@@ -81,7 +69,6 @@ TEST_CASE("stages with data-parallel degrees of their own") {
   CHECK(mesh.data_ranks(5) == Ranks{3, 5, 7});
   CHECK(mesh.tensor_ranks(5) == Ranks{4, 5});
   check_mesh(mesh);
-  CHECK(error_of([&] { mesh.pipe_ranks(0); }).find("no chain") != std::string::npos);
   // Equal degrees are the uniform mesh with its stages outermost.
   const Mesh equal({2, 2}, 3), uniform(2, 2, 3, "pp-dp-tp");
   CHECK(equal.is_uniform());
@@ -91,7 +78,7 @@ TEST_CASE("stages with data-parallel degrees of their own") {
 TEST_CASE("what is no mesh is refused with the value") {
   CHECK(error_of([] { Mesh(1, 1, 1, "dp-pp"); }).find("\"dp-pp\"") != std::string::npos);
   for (const std::string order : {"", "dp-dp-tp", "dp-pp-tp-", "DP-PP-TP", "dp,pp,tp"})
-    CHECK(error_of([&] { Mesh(1, 1, 1, order); }) != "no error");
+    CHECK(error_of([&] { Mesh(1, 1, 1, order); }) != "");
   CHECK(error_of([] { Mesh(0, 1, 1); }).find("data-parallel degree is 0") != std::string::npos);
   CHECK(error_of([] { Mesh(1, -2, 1); }).find("pipeline degree is -2") != std::string::npos);
   CHECK(error_of([] { Mesh({1, 0}, 1); }).find("data-parallel degree is 0") != std::string::npos);

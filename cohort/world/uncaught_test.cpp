@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "cohort/base/fail.h"
-#include "cohort/testing/skip.h"
+#include "tests/support/skip.h"
 
 namespace cohort {
 namespace {

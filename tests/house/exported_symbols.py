@@ -12,7 +12,7 @@ import sys
 
 DECLARED = re.compile(r"^(?:class|struct) (COHORT_(?:PROGRAM_)?API) (\w+)|^(COHORT_(?:PROGRAM_)?API) .*?[ &*](\w+)\(")
 PLAIN = re.compile(r"^(?!inline|template|constexpr|using|static|return|typedef|#)[A-Za-z_:][\w:<>&*, ]*[ &*]([a-z]\w*)\(")
-OF_THE_PROGRAM = ("cohort/bench/", "cohort/testing/")
+NOT_OF_THE_LIBRARY = ("cohort/bench/", "tests/")
 
 
 def symbols(file, *options):
@@ -46,7 +46,7 @@ def marks(source, headers):
 
 def main():
     library, program, source, public = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3]), sys.argv[4:]
-    headers = sorted(str(path.relative_to(source)) for path in (source / "cohort").rglob("*.h"))
+    headers = sorted(str(path.relative_to(source)) for folder in ("cohort", "tests/support") for path in (source / folder).rglob("*.h"))
     problems = []
 
     marked, _ = marks(source, headers)
@@ -74,7 +74,7 @@ def main():
         if name not in used:
             problems.append(f"{header}: {name} says COHORT_PROGRAM_API, and the program does not use it")
 
-    foreign = [header for header in headers if header.startswith(OF_THE_PROGRAM)]
+    foreign = [header for header in headers if header.startswith(NOT_OF_THE_LIBRARY)]
     of_others, bare_of_others = marks(source, foreign)
     inside = {thing(symbol) for kind, symbol in symbols(library, "--defined-only") if kind in "tT"}
     for name, header in bare_of_others.items():

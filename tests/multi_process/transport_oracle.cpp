@@ -1,5 +1,5 @@
-// The oracle of transports (testing/transport_oracle.h) and their failures in real processes. Exit code 0 where all is as it should be; but
-// Open MPI's mpirun gives 1 after failures, since it wants every process to reach MPI_Finalize.
+// The oracle of transports (tests/support/transport_oracle.h) and their failures in real processes. Exit code 0 where all is as it should
+// be; but Open MPI's mpirun gives 1 after failures, since it wants every process to reach MPI_Finalize.
 //   mpirun -n 3 transport_oracle mpi oracle | groups | mismatch | message | leave | absent
 // Any other backend meets as the program does (MASTER_ADDR, MASTER_PORT on several hosts) and has the first three parts:
 //   mpirun -n 4 --host a:2,b:2 transport_oracle shm+mpi oracle | groups | mismatch
@@ -20,8 +20,8 @@
 #include "cohort/comm/net/mpi_library.h"
 #include "cohort/comm/net/mpi_transport.h"
 #include "cohort/comm/rendezvous/store.h"
-#include "cohort/testing/transport_oracle.h"
 #include "cohort/world/world.h"
+#include "tests/support/transport_oracle.h"
 
 namespace cohort {
 namespace {

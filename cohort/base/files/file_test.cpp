@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/testing/errors.h"
-#include "cohort/testing/text.h"
+#include "tests/support/errors.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 

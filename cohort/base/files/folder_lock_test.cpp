@@ -14,7 +14,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/testing/text.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 

@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "cohort/base/files/file.h"
-#include "cohort/testing/errors.h"
-#include "cohort/testing/skip.h"
+#include "tests/support/errors.h"
+#include "tests/support/skip.h"
 
 namespace cohort {
 namespace {

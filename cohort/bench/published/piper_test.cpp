@@ -11,7 +11,7 @@
 #include "cohort/base/random.h"
 #include "cohort/base/text/json.h"
 #include "cohort/bench/published/published_instances.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/mutation.h"
 
 namespace cohort {
 namespace {

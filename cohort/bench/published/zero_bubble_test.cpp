@@ -14,7 +14,7 @@
 #include "cohort/base/random.h"
 #include "cohort/bench/published/published_instances.h"
 #include "cohort/schedule/simulate.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/mutation.h"
 
 namespace cohort {
 namespace {

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "cohort/base/fail.h"
-#include "cohort/testing/backend_ranks.h"
+#include "tests/support/backend_ranks.h"
 
 namespace cohort {
 namespace {

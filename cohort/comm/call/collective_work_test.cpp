@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "cohort/base/fail.h"
-#include "cohort/testing/backend_ranks.h"
+#include "tests/support/backend_ranks.h"
 
 namespace cohort {
 namespace {

@@ -16,7 +16,7 @@
 #include "cohort/comm/net/gloo_transport.h"
 #include "cohort/comm/shm/shm_arena.h"
 #include "cohort/comm/shm/shm_transport.h"
-#include "cohort/testing/transport_oracle.h"
+#include "tests/support/transport_oracle.h"
 
 namespace cohort {
 namespace {

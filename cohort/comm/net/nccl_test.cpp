@@ -5,7 +5,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "cohort/base/fail.h"
-#include "cohort/testing/skip.h"
+#include "tests/support/skip.h"
 
 namespace cohort {
 namespace {

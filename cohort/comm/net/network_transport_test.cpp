@@ -14,8 +14,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/comm/net/gloo_transport.h"
-#include "cohort/testing/text.h"
-#include "cohort/testing/transport_oracle.h"
+#include "tests/support/text.h"
+#include "tests/support/transport_oracle.h"
 
 namespace cohort {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/comm/shm/shm_blocks.h"
-#include "cohort/testing/shm_ranks.h"
+#include "tests/support/shm_ranks.h"
 
 namespace cohort {
 namespace {

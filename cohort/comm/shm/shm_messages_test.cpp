@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "cohort/base/fail.h"
-#include "cohort/testing/shm_ranks.h"
+#include "tests/support/shm_ranks.h"
 
 using namespace cohort;
 

@@ -15,7 +15,7 @@
 #include <type_traits>
 
 #include "cohort/base/fail.h"
-#include "cohort/testing/shm_ranks.h"
+#include "tests/support/shm_ranks.h"
 
 using namespace cohort;
 

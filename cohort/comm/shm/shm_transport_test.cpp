@@ -10,7 +10,7 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/comm/rendezvous/pass_descriptor.h"
-#include "cohort/testing/shm_ranks.h"
+#include "tests/support/shm_ranks.h"
 
 using namespace cohort;
 

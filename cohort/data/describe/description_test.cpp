@@ -11,9 +11,9 @@
 #include "cohort/base/text/text.h"
 #include "cohort/data/describe/description_json.h"
 #include "cohort/data/source.h"
-#include "cohort/data/test_files.h"
-#include "cohort/testing/mutation.h"
-#include "cohort/testing/text.h"
+#include "tests/support/data_files.h"
+#include "tests/support/mutation.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

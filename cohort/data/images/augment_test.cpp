@@ -6,7 +6,7 @@
 #include <numeric>
 #include <set>
 
-#include "cohort/testing/errors.h"
+#include "tests/support/errors.h"
 
 using namespace cohort;
 

@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "cohort/base/random.h"
-#include "cohort/data/test_files.h"
-#include "cohort/testing/text.h"
+#include "tests/support/data_files.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

@@ -4,8 +4,8 @@
 
 #include <filesystem>
 
-#include "cohort/data/test_files.h"
-#include "cohort/testing/text.h"
+#include "tests/support/data_files.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

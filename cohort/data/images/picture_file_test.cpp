@@ -8,11 +8,10 @@
 #include <vector>
 
 #include "cohort/base/random.h"
-#include "cohort/data/images/test_pictures.h"
-#include "cohort/data/mutation_count.h"
-#include "cohort/data/test_files.h"
-#include "cohort/testing/mutation.h"
-#include "cohort/testing/text.h"
+#include "tests/support/data_files.h"
+#include "tests/support/mutation.h"
+#include "tests/support/pictures.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

@@ -9,9 +9,9 @@
 #include "cohort/data/describe/encode_input.h"
 #include "cohort/data/fingerprint.h"
 #include "cohort/data/images/picture_file.h"
-#include "cohort/data/images/test_pictures.h"
-#include "cohort/data/test_files.h"
-#include "cohort/testing/text.h"
+#include "tests/support/data_files.h"
+#include "tests/support/pictures.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "cohort/testing/errors.h"
+#include "tests/support/errors.h"
 
 using namespace cohort;
 

@@ -11,12 +11,11 @@
 #include "cohort/base/files/safetensors.h"
 #include "cohort/data/describe/encode_input.h"
 #include "cohort/data/fingerprint.h"
-#include "cohort/data/mutation_count.h"
 #include "cohort/data/tensors/npy.h"
 #include "cohort/data/tensors/number_of.h"
-#include "cohort/data/test_files.h"
-#include "cohort/testing/mutation.h"
-#include "cohort/testing/text.h"
+#include "tests/support/data_files.h"
+#include "tests/support/mutation.h"
+#include "tests/support/text.h"
 
 using namespace cohort;
 using namespace cohort::testing;

@@ -7,10 +7,10 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/random.h"
-#include "cohort/data/test_files.h"
 #include "cohort/data/text_source.h"
 #include "cohort/data/vocabulary/learn_vocabulary.h"
-#include "cohort/testing/text.h"
+#include "tests/support/data_files.h"
+#include "tests/support/text.h"
 
 namespace cohort {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "cohort/testing/errors.h"
+#include "tests/support/errors.h"
 
 namespace cohort {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "cohort/testing/errors.h"
+#include "tests/support/errors.h"
 
 namespace cohort {
 namespace {

@@ -2,11 +2,12 @@
 
 #include <doctest/doctest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
 #include <string>
+
+#include "tests/support/places.h"
 
 namespace cohort {
 namespace {
@@ -35,8 +36,7 @@ TEST_CASE("what is given counts, zero too; what a run has is numbers") {
 }
 
 TEST_CASE("docs/guide/configuration.md has the table") {
-  const auto path = std::filesystem::path(__FILE__).parent_path() / "../../../docs/guide/configuration.md";
-  std::ifstream in(path);
+  std::ifstream in(repository_file("docs/guide/configuration.md"));
   const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   const std::string table = learning_rate_table();
   CAPTURE(table);

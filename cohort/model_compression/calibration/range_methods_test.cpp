@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "cohort/base/random.h"
-#include "cohort/testing/errors.h"
+#include "tests/support/errors.h"
 
 namespace cohort {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "cohort/models/registry.h"
-#include "cohort/testing/errors.h"
+#include "tests/support/errors.h"
 
 namespace cohort {
 namespace {

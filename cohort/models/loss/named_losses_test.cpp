@@ -10,7 +10,7 @@
 #include <cmath>
 
 #include "cohort/models/registry.h"
-#include "cohort/testing/errors.h"
+#include "tests/support/errors.h"
 
 using namespace cohort;
 

@@ -15,7 +15,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "cohort/testing/thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace cohort {
 namespace {

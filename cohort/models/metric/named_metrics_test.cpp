@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cohort/models/metric/own_metrics.h"
-#include "cohort/testing/errors.h"
+#include "tests/support/errors.h"
 
 namespace cohort {
 namespace {

@@ -10,8 +10,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/models/ghost_batch_norm.h"
 #include "cohort/models/parts.h"
-#include "cohort/testing/thread_ranks.h"
-#include "cohort/testing/threads.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/support/threads.h"
 
 namespace cohort {
 namespace {

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/compress/compress_test_support.h"
-#include "cohort/testing/thread_ranks.h"
+#include "tests/support/compressor_inputs.h"
+#include "tests/support/thread_ranks.h"
 
 namespace cohort {
 namespace {

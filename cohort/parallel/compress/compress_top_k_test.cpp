@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/compress/compress_test_support.h"
-#include "cohort/testing/thread_ranks.h"
+#include "tests/support/compressor_inputs.h"
+#include "tests/support/thread_ranks.h"
 
 namespace cohort {
 namespace {

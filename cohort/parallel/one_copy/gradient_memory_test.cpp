@@ -14,7 +14,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/comm/shm/memory_count.h"
 #include "cohort/parallel/watch/backward_watch.h"
-#include "cohort/testing/shm_ranks.h"
+#include "tests/support/shm_ranks.h"
 
 namespace cohort {
 namespace {

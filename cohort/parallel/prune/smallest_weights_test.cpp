@@ -18,7 +18,7 @@
 #include <random>
 
 #include "cohort/base/fail.h"
-#include "cohort/testing/thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace cohort {
 namespace {

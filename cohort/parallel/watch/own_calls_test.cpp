@@ -1,7 +1,7 @@
 // A program calls what LibTorch's loops call: zero_grad() of the module, other optimizers, step() twice, to(); and sets the default type.
 #include "cohort/base/fail.h"
-#include "cohort/parallel/watch/own_code_test_support.h"
 #include "cohort/parallel/zero/zero_data_parallel.h"
+#include "tests/support/own_code.h"
 
 namespace cohort {
 namespace {

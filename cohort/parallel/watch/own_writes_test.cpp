@@ -4,8 +4,8 @@
 #include <sstream>
 #include <thread>
 
-#include "cohort/parallel/watch/own_code_test_support.h"
 #include "cohort/parallel/zero/zero_data_parallel.h"
+#include "tests/support/own_code.h"
 
 namespace cohort {
 namespace {

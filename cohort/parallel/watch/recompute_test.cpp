@@ -12,8 +12,8 @@
 #include "cohort/parallel/data_parallel.h"
 #include "cohort/parallel/one_copy/shared_data_parallel.h"
 #include "cohort/parallel/zero/zero_data_parallel.h"
-#include "cohort/testing/thread_ranks.h"
-#include "cohort/testing/threads.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/support/threads.h"
 
 namespace cohort {
 namespace {

@@ -3,8 +3,8 @@
 #include <ATen/autocast_mode.h>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/zero/zero_test_checkpoint.h"
-#include "cohort/parallel/zero/zero_test_support.h"
+#include "tests/support/zero_checkpoint.h"
+#include "tests/support/zero_model.h"
 
 namespace cohort {
 namespace {

@@ -1,5 +1,5 @@
-// ZeRO where parameters lie on a device: one that is none (testing/device.h) in a GPU's place, with a backend that exchanges on it and
-// through host memory.
+// ZeRO where parameters lie on a device: one that is none (tests/support/device.h) in a GPU's place, with a backend that exchanges on it
+// and through host memory.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -11,9 +11,9 @@
 #include "cohort/parallel/tensor_alias.h"
 #include "cohort/parallel/zero/unit_memory.h"
 #include "cohort/parallel/zero/use_watch.h"
-#include "cohort/parallel/zero/zero_test_checkpoint.h"
-#include "cohort/parallel/zero/zero_test_support.h"
-#include "cohort/testing/device_ranks.h"
+#include "tests/support/device_ranks.h"
+#include "tests/support/zero_checkpoint.h"
+#include "tests/support/zero_model.h"
 
 namespace cohort {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/parallel/watch/weight_watch.h"
-#include "cohort/testing/thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace cohort {
 namespace {

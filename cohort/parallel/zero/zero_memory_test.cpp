@@ -2,7 +2,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/parallel/watch/gradient_stand_in.h"
-#include "cohort/parallel/zero/zero_test_support.h"
+#include "tests/support/zero_model.h"
 
 namespace cohort {
 namespace {

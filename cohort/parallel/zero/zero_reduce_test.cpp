@@ -7,7 +7,7 @@
 #include <string>
 
 #include "cohort/base/fail.h"
-#include "cohort/testing/thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace cohort {
 namespace {

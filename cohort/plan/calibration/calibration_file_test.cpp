@@ -15,8 +15,8 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/plan/calibration/plan_forecast.h"
-#include "cohort/testing/mutation.h"
-#include "cohort/testing/text.h"
+#include "tests/support/mutation.h"
+#include "tests/support/text.h"
 
 namespace cohort {
 namespace {

@@ -3,11 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "cohort/base/fail.h"
-#include "cohort/plan/cost/cut_layers.h"
 #include "cohort/plan/cost/pipeline_forecast.h"
-#include "cohort/plan/cost/stage_stash.h"
 #include "cohort/plan/cost/strategy_memory.h"
-#include "cohort/plan/recompute/recompute_choice.h"
 
 namespace cohort {
 namespace {
@@ -182,29 +179,6 @@ TEST_CASE("step forecast: faster links and devices are never slower") {
     for (Link& link : better.cluster.across.by_exchange) link.bytes_per_second *= 2;
     better.cluster.devices[0].memory_bytes_per_second *= 2;
     CHECK(forecast_step(better, candidate).step_seconds <= forecast_step(problem, candidate).step_seconds);
-  }
-}
-
-TEST_CASE("stage stash: the account of choose_recompute, for stages that are runs of layers") {
-  Profile profile;
-  for (int layer = 0; layer < 6; ++layer) {
-    LayerProfile one{"l" + std::to_string(layer), "f", 1, 1, 1};
-    one.stash_bytes = 10 + 7 * layer, one.output_bytes = 5 + layer;
-    one.output_kept = static_cast<OutputKept>(layer % 3);
-    profile.layers.push_back(one);
-  }
-  profile.edges = {{-1, 0}, {0, 1}, {1, 2}, {0, 3}, {2, 3}, {3, 4}, {1, 5}, {4, 5}};
-  for (int set = 0; set < 64; ++set) {
-    std::vector<bool> recompute;
-    for (int layer = 0; layer < 6; ++layer) recompute.push_back((set >> layer & 1) != 0);
-    const StageGraph graph = cut_profile(profile, {0, 0, 1, 1, 1, 1});
-    const std::vector<StageStash> stash = stash_of_stages(profile, graph, recompute);
-    for (int stage = 0; stage < 2; ++stage) {
-      const RecomputeOptions options{.first_layer = stage * 2, .end_layer = stage == 0 ? 2 : 6, .kept_micro_batches = 3};
-      CAPTURE(set);
-      CHECK(3 * stash[static_cast<size_t>(stage)].micro_batch_bytes + stash[static_cast<size_t>(stage)].again_bytes ==
-            memory_with_recompute(profile, options, recompute));
-    }
   }
 }
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 
 #include "cohort/base/error.h"
 #include "cohort/base/fail.h"
@@ -15,22 +14,12 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/plan.h"
+#include "tests/support/places.h"
 
 namespace cohort {
 namespace {
 
 constexpr int64_t kMiB = INT64_C(1) << 20;
-
-/// From this source or the working folder upwards.
-std::string repository_file(const std::string& name) {
-  for (std::filesystem::path folder : {std::filesystem::absolute(__FILE__), std::filesystem::current_path() / "here"})
-    while (folder.has_relative_path()) {
-      folder = folder.parent_path();
-      if (std::filesystem::exists(folder / name)) return folder / name;
-    }
-  FAIL(name << " was not found");
-  return "";
-}
 
 /// Cores of hosts that share what links there are.
 Cluster cores(int num_hosts, int per_host, double bytes_per_second, int64_t memory_bytes) {

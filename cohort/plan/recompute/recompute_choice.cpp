@@ -199,13 +199,6 @@ void check_options(const Profile& profile, const RecomputeOptions& options) {
 
 }  // namespace
 
-int64_t memory_with_recompute(const Profile& profile, const RecomputeOptions& options, const std::vector<bool>& layers) {
-  check_options(profile, options);
-  if (layers.size() != profile.layers.size())
-    fail(ErrorCode::kBadInput, "recompute: ", layers.size(), " flags for ", profile.layers.size(), " layers");
-  return StageMemory(profile, options).bytes_with(layers);
-}
-
 RecomputeChoice choose_recompute(const Profile& profile, const RecomputeOptions& options) {
   check_options(profile, options);
   const StageMemory memory(profile, options);

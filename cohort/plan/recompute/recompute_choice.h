@@ -22,12 +22,11 @@ struct RecomputeChoice {
   bool exact = true;  ///< No cheaper set fits; false where there were too many.
 };
 
-/// Memory of the stage when the layers set in `layers` are recomputed:
+/// Memory of the stage is
 ///   weights x (2 + optimizer_bytes_factor) + kept micro-batches x (received + kept) + the largest stash of a recomputed layer
 /// where a recomputed layer keeps nothing but its inputs, and its output where another layer needs it. Without recomputed layers this is
 /// the memory of a stage of a Split.
-int64_t memory_with_recompute(const Profile& profile, const RecomputeOptions& options, const std::vector<bool>& layers);
-
+///
 /// The cheapest set that fits, by branch and bound where that ends soon, else by seconds for each byte: see recompute_choice.cpp. Error
 /// (kInfeasible) with the least memory where no set fits, Error(kBadInput) for a stage that is none.
 RecomputeChoice choose_recompute(const Profile& profile, const RecomputeOptions& options);

@@ -7,7 +7,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/mutation.h"
 
 namespace cohort {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cohort/report/draw/page.h"
-#include "cohort/testing/text.h"
+#include "tests/support/text.h"
 
 namespace cohort::report {
 namespace {

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "cohort/report/study/study_csv.h"
-#include "cohort/testing/text.h"
+#include "tests/support/text.h"
 
 namespace cohort::report {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "cohort/report/study/study_figures.h"
-#include "cohort/report/study/study_test_data.h"
+#include "tests/support/reported_study.h"
 
 namespace cohort::report {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <set>
 
-#include "cohort/report/study/study_test_data.h"
+#include "tests/support/reported_study.h"
 
 namespace cohort::report {
 namespace {

@@ -8,8 +8,9 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/report/study/study_page.h"
-#include "cohort/report/study/study_test_data.h"
 #include "cohort/study/archive/archive.h"
+#include "tests/support/archives.h"
+#include "tests/support/reported_study.h"
 
 namespace cohort::report {
 namespace {

@@ -13,8 +13,8 @@
 #include "cohort/base/text/text.h"
 #include "cohort/report/study/study_csv.h"
 #include "cohort/report/study/study_summary.h"
-#include "cohort/report/study/study_test_data.h"
-#include "cohort/testing/text.h"
+#include "tests/support/reported_study.h"
+#include "tests/support/text.h"
 
 namespace cohort::report {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/study/analysis/fits.h"
-#include "cohort/study/made_up_study.h"
+#include "tests/support/made_up_study.h"
 
 namespace cohort::study {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "cohort/base/random.h"
 #include "cohort/study/analysis/fits.h"
-#include "cohort/study/made_up_study.h"
-#include "cohort/study/noise/noisy_quadratic.h"
+#include "tests/support/made_up_study.h"
+#include "tests/support/noisy_quadratic.h"
 
 namespace cohort::study {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "cohort/study/analysis/fits.h"
 #include "cohort/study/analysis/rank_correlation.h"
-#include "cohort/study/made_up_study.h"
 #include "cohort/study/search/widened_space.h"
+#include "tests/support/made_up_study.h"
 
 namespace cohort::study {
 namespace {

@@ -15,18 +15,17 @@ namespace cohort::study {
 /// a folder's. Returns the folder of the workload.
 std::string export_archive(const StudyData& study, const std::string& folder);
 
-/// `folder` is the root, a group of data sets, a data set, a model, an optimizer, or one batch size: every workload found below.
-/// Error(kBadInput) with file and line for what is not what it should be. In memory: what `keep` says, 80 bytes a measurement.
-std::vector<StudyData> import_archive(const std::string& folder, const Keep& keep = {});
 /// Whether there is a study.json at or up to five folders below `folder`.
 bool is_archive(const std::string& folder);
 
-/// The same in pieces, for archives larger than memory.
 struct ArchivedWorkload {
   std::string folder;                      ///< That of the optimizer.
   std::vector<std::string> batch_folders;  ///< Sorted by batch size where names are numbers.
 };
+/// `folder` is the root, a group of data sets, a data set, a model, an optimizer, or one batch size: every workload found below.
+/// Error(kBadInput) where there is none.
 std::vector<ArchivedWorkload> find_workloads(const std::string& folder);
+/// Error(kBadInput) with file and line for what is not what it should be. In memory: what `keep` says, 80 bytes a measurement.
 StudyData import_workload(const ArchivedWorkload& workload, const Keep& keep = {});
 /// One batch size: a study with one batch.
 StudyData import_batch(const std::string& batch_folder, const Keep& keep = {});

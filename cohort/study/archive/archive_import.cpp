@@ -312,12 +312,6 @@ StudyData import_workload(const ArchivedWorkload& workload, const Keep& keep) {
   return study;
 }
 
-std::vector<StudyData> import_archive(const std::string& folder, const Keep& keep) {
-  std::vector<StudyData> studies;
-  for (const ArchivedWorkload& workload : find_workloads(folder)) studies.push_back(import_workload(workload, keep));
-  return studies;
-}
-
 std::vector<StudyData> import_for_goals(const std::vector<ArchivedWorkload>& workloads, const std::vector<GoalSpec>& goals,
                                         bool may_choose) {
   std::map<std::string, std::vector<ArchivedWorkload>> families;

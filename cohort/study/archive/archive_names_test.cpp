@@ -5,7 +5,8 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/study/archive/archive.h"
-#include "cohort/study/made_up_study.h"
+#include "tests/support/archives.h"
+#include "tests/support/made_up_study.h"
 
 namespace cohort::study {
 namespace {

@@ -7,7 +7,6 @@
 #include <bit>
 #include <cmath>
 #include <filesystem>
-#include <functional>
 #include <random>
 
 #include "cohort/base/fail.h"
@@ -15,9 +14,10 @@
 #include "cohort/base/text/json.h"
 #include "cohort/study/store/measurements_csv.h"
 #include "cohort/study/store/store.h"
-#include "cohort/study/store/store_test_data.h"
-#include "cohort/testing/errors.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/archives.h"
+#include "tests/support/errors.h"
+#include "tests/support/mutation.h"
+#include "tests/support/stored_study.h"
 
 using namespace cohort;
 using namespace cohort::study;
@@ -167,7 +167,7 @@ std::string make_foreign_archive(const TemporaryFolder& folder) {
 }  // namespace
 
 TEST_CASE("archive: a study that is exported is imported again, to the bit") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   const StudyData study = any_study();
   const std::string root = folder / "archive";
   CHECK(export_archive(study, root) == root + "/fashion_mnist/fc_64x3/nesterov_momentum");
@@ -180,13 +180,13 @@ TEST_CASE("archive: a study that is exported is imported again, to the bit") {
   check_same(read_study(root + "/fashion_mnist/fc_64x3/nesterov_momentum"), study);
   CHECK(import_archive(root + "/fashion_mnist/fc_64x3/nesterov_momentum/64").at(0).batches.size() == 1);
   // Twice through files changes nothing.
-  const TestFolder again;
+  const MemoryFolder again;
   export_archive(read[0], again.path());
   check_same(import_archive(again.path()).at(0), study);
 }
 
 TEST_CASE("archive: what is written is what the authors' loader reads") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   const std::string batch = export_archive(any_study(), folder.path()) + "/64";
   // Folders of a workload are batch sizes and folders of a batch size are trials: it takes each name for a whole number.
   for (const std::string& parent : {parent_folder(batch), batch})
@@ -213,7 +213,7 @@ TEST_CASE("archive: what is written is what the authors' loader reads") {
 }
 
 TEST_CASE("archive: one that others wrote is read") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   const std::string root = make_foreign_archive(folder);
   CHECK(is_archive(root));
   const auto studies = import_archive(root);
@@ -261,7 +261,7 @@ TEST_CASE("archive: one that others wrote is read") {
 }
 
 TEST_CASE("archive: what other writers of JSON and CSV make of nothing and of infinity") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   const std::string root = make_foreign_archive(folder);
   const std::string batch = root + "/subsets/imagenet/resnet_50/nesterov_momentum/256";
   std::string text = study_json("256");
@@ -292,7 +292,7 @@ TEST_CASE("archive: what other writers of JSON and CSV make of nothing and of in
 }
 
 TEST_CASE("archive: what is wrong is one line with its file") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   const std::string root = make_foreign_archive(folder);
   const std::string batch = root + "/subsets/imagenet/resnet_50/nesterov_momentum/256";
   const auto error_with = [&](const std::string& name, const std::string& content) {
@@ -343,7 +343,7 @@ TEST_CASE("archive: what is wrong is one line with its file") {
 }
 
 TEST_CASE("archive: an export is whole or not at all, and overwrites nothing") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   StudyData study = any_study();
   study.batches.resize(1);
   export_archive(study, folder.path());
@@ -363,7 +363,7 @@ TEST_CASE("archive: an export is whole or not at all, and overwrites nothing") {
 }
 
 TEST_CASE("archive: damaged files never do more than be refused") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   const std::string batch = export_archive(any_study(), folder.path()) + "/64";
   for (const char* name : {"/study.json", "/1/metadata.json", "/1/measurements.csv"}) {
     const std::string whole = read_small_file(batch + name, 1 << 20);

@@ -3,7 +3,8 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/study/archive/archive.h"
-#include "cohort/testing/errors.h"
+#include "tests/support/archives.h"
+#include "tests/support/errors.h"
 
 namespace cohort::study {
 namespace {

@@ -15,8 +15,9 @@
 #include "cohort/study/analysis/self_checks.h"
 #include "cohort/study/analysis/steps_to_result.h"
 #include "cohort/study/archive/archive.h"
-#include "cohort/study/store/store_test_data.h"
-#include "cohort/testing/errors.h"
+#include "tests/support/archives.h"
+#include "tests/support/errors.h"
+#include "tests/support/stored_study.h"
 
 namespace cohort::study {
 namespace {
@@ -162,7 +163,7 @@ TEST_CASE("kept measurements: less is kept, and a question that this cannot answ
 }
 
 TEST_CASE("kept measurements: an archive is read so, lines in any order, and errors are the same") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   StudyData study = study_of(3);
   study.goals = {{kTrainLoss, 0.1}};
   const std::string root = folder / "archive";

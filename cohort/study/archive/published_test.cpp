@@ -5,6 +5,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/study/archive/archive.h"
+#include "tests/support/archives.h"
 
 namespace cohort::study {
 namespace {

@@ -9,8 +9,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/study/analysis/worth.h"
-#include "cohort/study/made_up_study.h"
 #include "cohort/study/store/store.h"
+#include "tests/support/made_up_study.h"
 
 namespace cohort::study {
 namespace {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "cohort/base/fail.h"
+#include "tests/support/noisy_quadratic.h"
 
 namespace cohort::study {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "cohort/study/search/queue_test_support.h"
+#include "tests/support/synthetic_trials.h"
 
 using namespace cohort;
 using namespace cohort::study;

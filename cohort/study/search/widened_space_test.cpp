@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "cohort/study/analysis/self_checks.h"
-#include "cohort/study/made_up_study.h"
+#include "tests/support/made_up_study.h"
 
 namespace cohort::study {
 namespace {

@@ -3,7 +3,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/study/spec/spec.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/mutation.h"
 
 namespace cohort::study {
 namespace {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "cohort/base/fail.h"
+#include "tests/support/errors.h"
 
 namespace cohort::study {
 namespace {
@@ -27,14 +28,8 @@ StudySpec spec_of(const std::string& optimizer, const SearchSpace& space) {
   return spec;
 }
 
-std::string error_of(const StudySpec& spec) {
-  try {
-    check_spec(spec);
-  } catch (const Error& error) {
-    CHECK(error.code() == ErrorCode::kBadInput);
-    return error.what();
-  }
-  return "";
+std::string refusal(const StudySpec& spec) {
+  return error_or_none([&] { check_spec(spec); });
 }
 
 TEST_CASE("evaluation steps: geometric, from 0 to the budget, without repeats") {
@@ -81,17 +76,17 @@ TEST_CASE("trials: the same units at every batch size, whatever else is searched
 }
 
 TEST_CASE("spec: spaces that fit the optimizer pass") {
-  CHECK(error_of(spec_of("sgd", {log_range("learning_rate", 0.1, 1)})) == "");
-  CHECK(error_of(spec_of("nesterov",
-                         {fixed("learning_rate", 0.1), fixed("momentum", 0), fixed("decay_fraction", 1), fixed("end_factor", 0)})) == "");
-  CHECK(error_of(spec_of("adamw", {fixed("learning_rate", 0.1), fixed("beta1", 0.9), fixed("epsilon", 1e-8), fixed("weight_decay", 0)})) ==
+  CHECK(refusal(spec_of("sgd", {log_range("learning_rate", 0.1, 1)})) == "");
+  CHECK(refusal(spec_of("nesterov",
+                        {fixed("learning_rate", 0.1), fixed("momentum", 0), fixed("decay_fraction", 1), fixed("end_factor", 0)})) == "");
+  CHECK(refusal(spec_of("adamw", {fixed("learning_rate", 0.1), fixed("beta1", 0.9), fixed("epsilon", 1e-8), fixed("weight_decay", 0)})) ==
         "");
 }
 
 TEST_CASE("spec: what contradicts itself is refused with a sentence") {
   const Metaparameter rate = log_range("learning_rate", 0.1, 1);
   const auto refused = [](const StudySpec& spec, const std::string& text) {
-    const std::string error = error_of(spec);
+    const std::string error = refusal(spec);
     CHECK_MESSAGE(error.find(text) != std::string::npos, "wanted: ", text, " found: ", error);
     CHECK(error.find('\n') == std::string::npos);
   };
@@ -111,16 +106,16 @@ TEST_CASE("spec: what contradicts itself is refused with a sentence") {
   refused(spec_of("sgd", {rate, fixed("a\nb", 1)}), "unknown metaparameter \"a\\x0ab\"");
 
   StudySpec spec = spec_of("sgd", {rate, fixed("weight_decay", 0.1)});
-  CHECK(error_of(spec) == "");
+  CHECK(refusal(spec) == "");
   spec.weight_decay = 0.1;
   refused(spec, "both fixed in [workload] and searched");
   spec = spec_of("sgd", {rate});
   spec.goals = {{kTrainLoss, 0.5}};
   refused(spec, "does not measure train_loss; measured: val_loss val_error val_precision (with evaluate_train = true");
   spec.evaluate_train = true;
-  CHECK(error_of(spec) == "");
+  CHECK(refusal(spec) == "");
   spec.goals = {{kValPrecision, 0.5}, {kTrainPrecision, 0.5}};  // Whether the data have labels is known once they are open.
-  CHECK(error_of(spec) == "");
+  CHECK(refusal(spec) == "");
   spec.goals = {{kTestPrecision, 0.5}};
   refused(spec, "does not measure test_precision");
   spec.goals = {};
@@ -139,14 +134,14 @@ TEST_CASE("spec: what contradicts itself is refused with a sentence") {
 TEST_CASE("spec: the noisy quadratic model measures its loss alone") {
   StudySpec spec = spec_of("momentum", {fixed("learning_rate", 0.1), fixed("momentum", 0.9)});
   spec.data = "noisy-quadratic:dimensions=10", spec.model = "";
-  CHECK(error_of(spec).find("does not measure val_error; measured: val_loss") != std::string::npos);
+  CHECK(refusal(spec).find("does not measure val_error; measured: val_loss") != std::string::npos);
   spec.goals = {{kValLoss, 0.1}};
-  CHECK(error_of(spec) == "");
+  CHECK(refusal(spec) == "");
   for (BatchSpec& batch : spec.batches)  // What its trials know.
     for (const char* name : {"weight_decay", "decay_steps", "end_factor", "warmup_steps"}) batch.space.push_back(fixed(name, 1));
-  CHECK(error_of(spec) == "");
+  CHECK(refusal(spec) == "");
   for (BatchSpec& batch : spec.batches) batch.space.push_back(fixed("label_smoothing", 0.1));
-  CHECK(error_of(spec).find("no targets to smooth") != std::string::npos);
+  CHECK(refusal(spec).find("no targets to smooth") != std::string::npos);
 }
 
 }  // namespace

@@ -18,8 +18,8 @@
 #include "cohort/base/files/file.h"
 #include "cohort/study/store/sqlite.h"
 #include "cohort/study/store/store.h"
-#include "cohort/study/store/store_test_data.h"
-#include "cohort/testing/skip.h"
+#include "tests/support/skip.h"
+#include "tests/support/stored_study.h"
 
 using namespace cohort;
 using namespace cohort::study;
@@ -67,7 +67,7 @@ void wait_for(Forked& child) { REQUIRE(::waitpid(std::exchange(child.pid, -1), n
 }  // namespace
 
 TEST_CASE("store: one writes, others read meanwhile; a second writer is told who") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   const std::string path = folder / "study";
   Store writer = Store::open(path, small_spec());
   writer.add(8, trial_of(0, 4));
@@ -93,11 +93,11 @@ TEST_CASE("store: killed at any instant, every trial that was reported is there,
   std::mt19937 random(7);
   const int num_rounds = 36;
   int num_reported_in_all = 0, num_killed_before_any = 0;
-  std::unique_ptr<TestFolder> folder;
+  std::unique_ptr<MemoryFolder> folder;
   std::set<int64_t> reported;
   for (int round = 0; round < num_rounds; ++round) {
     if (round % 3 == 0) {
-      folder = std::make_unique<TestFolder>();
+      folder = std::make_unique<MemoryFolder>();
       reported.clear();
     }
     const std::string path = *folder / "study";
@@ -138,7 +138,7 @@ TEST_CASE("store: killed at any instant, every trial that was reported is there,
 }
 
 TEST_CASE("store: a full disk is one sentence, and what was added before is safe") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   const std::string path = folder / "study";
   Forked child = fork_writer([&](int descriptor) {
     ::signal(SIGXFSZ, SIG_IGN);
@@ -165,7 +165,7 @@ TEST_CASE("store: a full disk is one sentence, and what was added before is safe
 
 TEST_CASE("store: a folder where nothing can be written is read, and refused to write") {
   if (!permissions_bind()) return;
-  const TestFolder folder;
+  const MemoryFolder folder;
   const std::string path = folder / "study";
   {
     Store::open(path, small_spec()).add(8, trial_of(0, 4));

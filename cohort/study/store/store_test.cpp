@@ -12,7 +12,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/study/store/sqlite.h"
 #include "cohort/study/store/store_schema.h"
-#include "cohort/study/store/store_test_data.h"
+#include "tests/support/stored_study.h"
 
 using namespace cohort;
 using namespace cohort::study;
@@ -27,7 +27,7 @@ void put_file(const std::string& path, const std::string& content) {
 }  // namespace
 
 TEST_CASE("store: what was added is read back, to the bit") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   const std::string path = folder / "deep/study";
   Trial diverged = trial_of(1, 3);
   diverged.status = TrialStatus::kInfeasible;
@@ -71,7 +71,7 @@ TEST_CASE("store: what was added is read back, to the bit") {
 }
 
 TEST_CASE("store: a trial is added once, and what is wrong with one leaves nothing") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   Store store = Store::open(folder / "study", small_spec());
   store.add(8, trial_of(0, 10));
   CHECK(error_of([&] { store.add(8, trial_of(0, 3)); }, ErrorCode::kFailed).find("trial 0 of batch size 8 is in ") == 0);
@@ -90,7 +90,7 @@ TEST_CASE("store: a trial is added once, and what is wrong with one leaves nothi
 }
 
 TEST_CASE("store: notes") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   {
     Store store = Store::open(folder / "study", small_spec());
     CHECK_FALSE(store.note("times"));
@@ -109,7 +109,7 @@ TEST_CASE("store: notes") {
 }
 
 TEST_CASE("store: a study may grow, all else that changed is refused by name") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   const std::string path = folder / "study";
   {
     Store::open(path, small_spec()).add(8, trial_of(0, 10));
@@ -156,7 +156,7 @@ TEST_CASE("store: a study may grow, all else that changed is refused by name") {
 }
 
 TEST_CASE("store: warnings are the note of successive halving and those that came with an archive") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   StudyData study{.dataset = "d", .model = "m", .optimizer = "o"};
   study.batches.push_back({.batch_size = 8, .num_trials = 1, .train_steps = 2});
   Store::create(folder / "a", study);
@@ -173,7 +173,7 @@ TEST_CASE("store: warnings are the note of successive halving and those that cam
 }
 
 TEST_CASE("store: a study of an archive is kept whole, but no run goes on with it") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   StudyData study{.dataset = "imagenet", .model = "resnet_50", .optimizer = "nesterov_momentum", .num_train_samples = 7, .seed = 3};
   BatchStudy batch{.batch_size = 64, .num_trials = 50, .early_stopping = true};
   batch.space = {{.name = "odd_one", .type = Metaparameter::Type::kDiscrete, .values = {3, 1, 2}}};
@@ -192,7 +192,7 @@ TEST_CASE("store: a study of an archive is kept whole, but no run goes on with i
 }
 
 TEST_CASE("store: a file that is no study is refused with a sentence and left as it is") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   const std::string path = folder / "study", file = path + "/study.db";
   ::mkdir(path.c_str(), 0777);
   CHECK(error_of([&] { Store::open_readonly(path); }).find("holds no study: there is no ") != std::string::npos);
@@ -226,7 +226,7 @@ TEST_CASE("store: a file that is no study is refused with a sentence and left as
 }
 
 TEST_CASE("store: damage is reported, wherever it is") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   const std::string path = folder / "study", file = path + "/study.db";
   {
     Store store = Store::open(path, small_spec());
@@ -252,7 +252,7 @@ TEST_CASE("store: damage is reported, wherever it is") {
 }
 
 TEST_CASE("store: the journal of network file systems keeps and reports the same") {
-  const TestFolder folder;
+  const MemoryFolder folder;
   Database database(folder / "study.db", Database::Mode::kWrite);
   make_tables(database);
   set_journal(database, Journal::kRollback);

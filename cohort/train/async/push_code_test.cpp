@@ -7,9 +7,9 @@
 #include <torch/nn/module.h>
 
 #include "cohort/base/error.h"
-#include "cohort/parallel/compress/compress_test_support.h"
 #include "cohort/train/async/gradient_server.h"
 #include "cohort/train/async/packed_tensors.h"
+#include "tests/support/compressor_inputs.h"
 
 namespace cohort {
 namespace {

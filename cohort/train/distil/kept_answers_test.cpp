@@ -16,8 +16,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/data/mutation_count.h"
-#include "cohort/testing/errors.h"
+#include "tests/support/errors.h"
+#include "tests/support/mutation.h"
 
 using namespace cohort;
 
@@ -149,7 +149,7 @@ TEST_CASE("kept answers: of a file that was changed anywhere nothing is taken th
   std::mt19937 random(1);
   const auto below = [&](size_t bound) { return std::uniform_int_distribution<size_t>(0, bound - 1)(random); };
   int64_t found = 0;
-  const uint64_t num_mutations = testing::mutation_count(400);
+  const uint64_t num_mutations = mutation_count(400);
   for (uint64_t i = 0; i < num_mutations; ++i) {
     std::string bytes = whole;
     if (i % 4 == 0) bytes.resize(below(whole.size()));

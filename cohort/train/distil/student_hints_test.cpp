@@ -7,7 +7,7 @@
 #include "cohort/data/source.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/parameters.h"
-#include "cohort/testing/errors.h"
+#include "tests/support/errors.h"
 
 namespace cohort {
 namespace {

@@ -8,9 +8,9 @@
 #include "cohort/base/random.h"
 #include "cohort/comm/group.h"
 #include "cohort/data/sampler.h"
-#include "cohort/testing/errors.h"
-#include "cohort/testing/text.h"
-#include "cohort/testing/thread_ranks.h"
+#include "tests/support/errors.h"
+#include "tests/support/text.h"
+#include "tests/support/thread_ranks.h"
 
 using namespace cohort;
 

@@ -19,8 +19,8 @@
 #include "cohort/comm/shm/memory_count.h"
 #include "cohort/models/registry.h"
 #include "cohort/models/step_context.h"
-#include "cohort/testing/shm_ranks.h"
-#include "cohort/testing/threads.h"
+#include "tests/support/shm_ranks.h"
+#include "tests/support/threads.h"
 
 namespace cohort {
 namespace {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "cohort/models/registry.h"
-#include "cohort/testing/errors.h"
+#include "tests/support/errors.h"
 
 namespace cohort {
 namespace {

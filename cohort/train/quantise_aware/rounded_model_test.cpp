@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "cohort/models/registry.h"
-#include "cohort/testing/errors.h"
 #include "cohort/train/quantise_aware/rounding.h"
+#include "tests/support/errors.h"
 
 namespace cohort {
 namespace {

@@ -36,7 +36,7 @@ bool BestStep::add(const EvaluatedStep& evaluated) {
 }
 
 void BestStep::saved(int64_t step) {
-  if (!would_be_best(step)) return;
+  if (last_.step != step || !is_better_) return;
   best_ = last_;
   is_better_ = false;
   evaluations_since_ = 0;

@@ -22,8 +22,7 @@ class BestStep {
  public:
   /// Whether that is better than the best that was saved.
   bool add(const EvaluatedStep& evaluated);
-  /// Whether the checkpoint of `step` is the best once it is saved.
-  bool would_be_best(int64_t step) const { return last_.step == step && is_better_; }
+  /// The checkpoint of `step` was saved: the best, where the last evaluation was of that step and better.
   void saved(int64_t step);
 
   const EvaluatedStep& best() const { return best_; }

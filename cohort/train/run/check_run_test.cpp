@@ -8,7 +8,7 @@
 #include <string>
 
 #include "cohort/base/fail.h"
-#include "cohort/testing/member_names.h"
+#include "tests/support/member_names.h"
 
 namespace cohort {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/checkpoint/test_support.h"
+#include "tests/support/checkpoint_files.h"
 
 using namespace cohort;
 using namespace cohort::testing;

@@ -4,12 +4,12 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/testing/thread_ranks.h"
 #include "cohort/train/study_run/model_trial.h"
 #include "cohort/train/trial/trial_data.h"
 #include "cohort/train/trial/trial_evaluate.h"
 #include "cohort/train/trial/trial_step.h"
-#include "cohort/train/trial/trial_test_support.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/support/tiny_trials.h"
 
 namespace cohort {
 namespace {

@@ -16,9 +16,9 @@
 #include "cohort/models/ghost_batch_norm.h"
 #include "cohort/models/parts.h"
 #include "cohort/models/registry.h"
-#include "cohort/testing/thread_ranks.h"
 #include "cohort/train/trainer.h"
-#include "cohort/train/trial/trial_test_support.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/support/tiny_trials.h"
 
 namespace cohort {
 namespace {

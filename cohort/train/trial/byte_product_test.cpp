@@ -19,9 +19,9 @@
 #include "cohort/base/random.h"
 #include "cohort/data/images/image_source.h"
 #include "cohort/models/registry.h"
-#include "cohort/testing/skip.h"
 #include "cohort/train/trial/dense_chain.h"
 #include "cohort/train/trial/trial_step.h"
+#include "tests/support/skip.h"
 
 namespace cohort {
 namespace {

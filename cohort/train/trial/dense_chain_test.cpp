@@ -15,7 +15,7 @@
 #include "cohort/models/parts.h"
 #include "cohort/models/registry.h"
 #include "cohort/train/trial/trial_step.h"
-#include "cohort/train/trial/trial_test_support.h"
+#include "tests/support/tiny_trials.h"
 
 namespace cohort {
 namespace {

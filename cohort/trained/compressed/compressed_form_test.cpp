@@ -4,9 +4,8 @@
 
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
-#include "cohort/data/mutation_count.h"
-#include "cohort/testing/errors.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/errors.h"
+#include "tests/support/mutation.h"
 
 namespace cohort {
 namespace {
@@ -86,7 +85,7 @@ TEST_CASE("mutation: forms") {
     }
   };
   for (size_t length = 0; length < whole.size(); ++length) take(whole.substr(0, length));
-  const uint64_t count = testing::mutation_count(5000);
+  const uint64_t count = mutation_count(5000);
   for (uint64_t seed = 1; seed <= count; ++seed) take(mutated(whole, seed));
   CHECK(refused > 1000);
   CHECK(accepted > 10);

@@ -9,7 +9,7 @@
 
 #include <cstring>
 
-#include "cohort/testing/errors.h"
+#include "tests/support/errors.h"
 
 namespace cohort {
 namespace {

@@ -5,24 +5,18 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
 
-#include "cohort/testing/mutation.h"
-#include "cohort/testing/skip.h"
 #include "cohort/world/messages/message_door.h"
 #include "cohort/world/messages/message_frames.h"
 #include "cohort/world/messages/message_keys.h"
-#include "cohort/world/messages/message_test_support.h"
+#include "tests/support/message_servers.h"
+#include "tests/support/mutation.h"
+#include "tests/support/skip.h"
 
 using namespace cohort;
 using Kind = PeerEvent::Kind;
 
 namespace {
-
-uint64_t num_mutations(uint64_t usual) {
-  const char* asked = std::getenv("COHORT_MUTATIONS");  // 1,000,000 takes two minutes, and at the port most of an hour.
-  return asked ? static_cast<uint64_t>(parse_integer(asked).value()) : usual;
-}
 
 void check_serves(const std::string& endpoint) {
   MessageClient client = client_of(endpoint, "a rank");
@@ -225,7 +219,7 @@ TEST_CASE("mutation: garbage, and damaged copies of what a rank sent, at the por
   EchoServer server(MessageListener(kTestSecret), {.max_strangers = 500, .handshake_seconds = 1});
   const std::string sent = recorded_client(server);
   int visits = 1;
-  for (uint64_t seed = 1; seed <= num_mutations(10'000); ++seed) {
+  for (uint64_t seed = 1; seed <= mutation_count(10'000); ++seed) {
     if (seed % 50 == 0) {
       check_serves(server.endpoint());
       ++visits;
@@ -298,7 +292,7 @@ TEST_CASE("mutation: frames of who has the secret") {
   };
   const std::string piece = only_piece({"some text", "data"});
   Insider insider(server.endpoint());
-  const uint64_t times = num_mutations(10'000);
+  const uint64_t times = mutation_count(10'000);
   for (uint64_t seed = 1; seed <= times; ++seed) {
     if (seed % 4 == 1) insider.send(hello);
     insider.send(mutated(seed % 4 == 2 ? hello : piece, seed));

@@ -2,12 +2,11 @@
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/mutation.h"
 
 using namespace cohort;
 
@@ -108,8 +107,7 @@ TEST_CASE("a length is checked before memory is taken, and pieces come in their 
 }
 
 TEST_CASE("mutation: frames, one after the other to one assembly") {
-  const char* asked = std::getenv("COHORT_MUTATIONS");  // 1,000,000 takes half a minute.
-  const auto times = static_cast<uint64_t>(asked ? parse_integer(asked).value() : 10'000);
+  const uint64_t times = mutation_count(10'000);  // 1,000,000 takes half a minute.
   const std::vector<std::string> wholes = {pieces_of({"some text", "data"}).front(), pieces_of({"", ""}).front(),
                                            note_frame(MessageFrameKind::kHello, "rank 1")};
   MessageAssembly assembly(1000);

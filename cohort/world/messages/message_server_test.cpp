@@ -7,7 +7,7 @@
 #include <future>
 #include <memory>
 
-#include "cohort/world/messages/message_test_support.h"
+#include "tests/support/message_servers.h"
 
 using namespace cohort;
 using Kind = PeerEvent::Kind;

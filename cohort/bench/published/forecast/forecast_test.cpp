@@ -9,8 +9,8 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/random.h"
 #include "cohort/bench/published/forecast/forecast.h"
-#include "cohort/testing/errors.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/errors.h"
+#include "tests/support/mutation.h"
 
 namespace cohort {
 namespace {

@@ -11,7 +11,7 @@
 #include "cohort/bench/published/forecast/forecast.h"
 #include "cohort/bench/published/forecast/public_runs.h"
 #include "cohort/bench/published/forecast/transformer_step.h"
-#include "cohort/testing/mutation.h"
+#include "tests/support/mutation.h"
 
 namespace cohort {
 namespace {

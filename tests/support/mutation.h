@@ -1,7 +1,9 @@
 #pragma once
 // For tests of parsers: the same damaged inputs on every run, from the counter-based generator.
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 
 #include "cohort/base/random.h"
@@ -37,6 +39,12 @@ inline std::string mutated(const std::string& input, uint64_t seed) {
     }
   }
   return text;
+}
+
+/// How many damaged inputs to try: `few` in the daily tests; COHORT_MUTATIONS=1000000 asks for as many.
+inline uint64_t mutation_count(uint64_t few) {
+  const char* const asked = std::getenv("COHORT_MUTATIONS");
+  return asked ? std::max<uint64_t>(1, std::strtoull(asked, nullptr, 10)) : few;
 }
 
 }  // namespace cohort

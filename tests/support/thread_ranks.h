@@ -2,6 +2,7 @@
 // Ranks as threads of one process: the harness of unit tests. Fast (a group starts in milliseconds) and visible to sanitizers.
 
 #include <functional>
+#include <string>
 
 #include "cohort/comm/group.h"
 
@@ -11,5 +12,8 @@ namespace cohort {
 /// after all threads have ended.
 void run_thread_ranks(int num_ranks, const std::function<void(Group&)>& body,
                       const GroupOptions& options = {.backend = "auto", .timeout_seconds = 20});
+
+/// The last calls of a group, a line each.
+std::string recent_calls(const Group& group);
 
 }  // namespace cohort

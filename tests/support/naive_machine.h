@@ -1,5 +1,5 @@
 #pragma once
-// For the tests of this room: all schedules of all small shapes, and a machine that runs a schedule naively. It was written apart from the
+// For tests of schedules: all schedules of all small shapes, and a machine that runs a schedule naively. It was written apart from the
 // checker, with sets of values and one queue for each pair of ranks, to hold the checker against.
 
 #include <deque>

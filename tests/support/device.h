@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/testing/backend_ranks.h"
+#include "tests/support/backend_ranks.h"
 
 namespace cohort {
 

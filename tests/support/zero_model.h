@@ -13,7 +13,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/parallel/parameters.h"
 #include "cohort/parallel/zero/zero_data_parallel.h"
-#include "cohort/testing/thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace cohort::zero_test {
 

@@ -1,5 +1,5 @@
 #pragma once
-// For the tests of this folder: files made on the spot, and the text of an expected error.
+// For tests of data: files made on the spot, and the text of an expected error.
 
 #include <doctest/doctest.h>
 #include <zlib.h>
@@ -15,7 +15,7 @@
 
 #include "cohort/base/files/file.h"
 #include "cohort/data/source.h"
-#include "cohort/testing/errors.h"
+#include "tests/support/errors.h"
 
 namespace cohort::testing {
 

@@ -13,8 +13,8 @@
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/parallel/replicated.h"
 #include "cohort/parallel/zero/zero_data_parallel.h"
-#include "cohort/testing/thread_ranks.h"
-#include "cohort/testing/threads.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/support/threads.h"
 
 namespace cohort::own_code_test {
 

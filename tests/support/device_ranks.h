@@ -1,5 +1,5 @@
 #pragma once
-// For tests: thread ranks that have a device each, one that is none (test_device.h).
+// For tests: thread ranks that have a device each, one that is none (device.h).
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
@@ -12,7 +12,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/comm/compute_threads.h"
 #include "cohort/comm/group.h"
-#include "cohort/testing/device.h"
+#include "tests/support/device.h"
 
 namespace cohort {
 

@@ -2,7 +2,6 @@
 // What the tests of the store share.
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <functional>
@@ -10,14 +9,10 @@
 
 #include "cohort/base/files/file.h"
 #include "cohort/study/store/store.h"
-#include "cohort/testing/errors.h"
+#include "tests/support/errors.h"
+#include "tests/support/places.h"
 
 namespace cohort::study {
-
-/// Where syncs cost nothing: a kill loses no page of any file system, so what is tested is the same, and the disk is left in peace.
-struct TestFolder : TemporaryFolder {
-  TestFolder() : TemporaryFolder("cohort", ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "") {}
-};
 
 inline StudySpec small_spec() {
   StudySpec spec;

@@ -1,4 +1,4 @@
-#include "cohort/testing/transport_oracle.h"
+#include "tests/support/transport_oracle.h"
 
 #include <ATen/ATen.h>
 
@@ -8,7 +8,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/comm/call/call_frame.h"
 #include "cohort/comm/net/composite_transport.h"
-#include "cohort/testing/naive_reduction.h"
+#include "tests/support/naive_reduction.h"
 
 namespace cohort {
 namespace {

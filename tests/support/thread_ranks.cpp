@@ -1,4 +1,4 @@
-#include "cohort/testing/thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 #include <ATen/Parallel.h>
 
@@ -7,8 +7,9 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
+#include "cohort/comm/call/collective_backend.h"
 #include "cohort/comm/compute_threads.h"
-#include "cohort/testing/threads.h"  // All unit tests with LibTorch link this file, so all begin with one thread, which a fork() needs.
+#include "tests/support/threads.h"  // All unit tests with LibTorch link this file, so all begin with one thread, which a fork() needs.
 
 namespace cohort {
 
@@ -32,5 +33,7 @@ void run_thread_ranks(int num_ranks, const std::function<void(Group&)>& body, co
   for (const std::exception_ptr& failure : failures)
     if (failure) std::rethrow_exception(failure);
 }
+
+std::string recent_calls(const Group& group) { return static_cast<const CollectiveBackend&>(*group.c10d_backend()).recorder().text(); }
 
 }  // namespace cohort

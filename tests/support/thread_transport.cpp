@@ -1,4 +1,4 @@
-#include "cohort/testing/thread_transport.h"
+#include "tests/support/thread_transport.h"
 
 #include <ATen/ops/from_blob.h>
 
@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "cohort/base/fail.h"
-#include "cohort/testing/naive_reduction.h"
+#include "tests/support/naive_reduction.h"
 
 namespace cohort {
 

@@ -17,7 +17,7 @@
 #include "cohort/comm/net/gloo_transport.h"
 #include "cohort/comm/shm/shm_arena.h"
 #include "cohort/comm/shm/shm_transport.h"
-#include "cohort/testing/thread_transport.h"
+#include "tests/support/thread_transport.h"
 
 namespace cohort {
 

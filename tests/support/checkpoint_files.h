@@ -1,5 +1,5 @@
 #pragma once
-// For the tests of this room: a small training state in two shards whose values name their step, and file systems that record or fail.
+// For tests of checkpoints: a small training state in two shards whose values name their step, and file systems that record or fail.
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -17,12 +17,11 @@
 #include "cohort/base/text/json.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/io.h"
-#include "cohort/testing/text.h"
+#include "tests/support/errors.h"
+#include "tests/support/places.h"
+#include "tests/support/text.h"
 
 namespace cohort::testing {
-
-/// Where files are cheap: thousands of small ones are made, and a disk would take a millisecond for each.
-inline std::string memory_folder() { return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : ""; }
 
 /// Changes the last bit of a file, in its place.
 inline void damage(const std::string& path) {
@@ -30,19 +29,6 @@ inline void damage(const std::string& path) {
   content.back() = static_cast<char>(content.back() ^ 1);
   const UniqueDescriptor file = open_file(path, O_WRONLY | O_TRUNC);
   write_all(file.get(), content.data(), content.size(), path);
-}
-
-/// The text of the Error that `action` throws, "no error" where it throws none.
-template <typename Action>
-std::string error_text(const Action& action, ErrorCode code = ErrorCode::kBadInput) {
-  try {
-    action();
-  } catch (const Error& error) {
-    CHECK(error.code() == code);
-    CHECK(!contains(error.what(), "\n"));
-    return error.what();
-  }
-  return "no error";
 }
 
 /// "model/weight" F32 [4, 3] split by rows over two ranks, "model/bias" F64 [2] on rank 1, "optimizer/weight/count" I64 scalar on rank 0.

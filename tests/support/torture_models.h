@@ -6,14 +6,15 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "cohort/base/fail.h"
 #include "cohort/parallel/data_parallel.h"
 #include "cohort/session/parallel.h"
-#include "cohort/session/torture_test_support.h"
-#include "cohort/testing/threads.h"
+#include "tests/support/threads.h"
+#include "tests/support/torture.h"
 
 namespace cohort::torture {
 
@@ -93,7 +94,7 @@ inline DataParallelOptions small_buckets(GradientMean mean = GradientMean::kRank
   return {.mean = mean, .bucket_bytes = 512, .first_bucket_bytes = 256};
 }
 
-/// A model under data parallelism, and one that sees the whole batch.
+/// A model that is, or will be, under data parallelism, and one that sees the whole batch.
 struct Pair {
   Group group;
   Net mine, whole;
@@ -122,13 +123,28 @@ struct Pair {
     zero_grad(set_to_none);
     backward(step);
     check(concat("step ", step));
-    mine_optimizer->step(), whole_optimizer->step();
+    apply();
   }
+  void apply() { mine_optimizer->step(), whole_optimizer->step(); }
   void check(const std::string& where) const {
     expect_same(*mine, *whole, /*gradients=*/true, where);
     expect_same(*mine, *whole, /*gradients=*/false, where);
   }
 };
+
+struct WrappedPair : Pair {
+  explicit WrappedPair(const Group& group, const DataParallelOptions& options = small_buckets())
+      : Pair(group), parallel(*mine, group, options) {}
+  DataParallel parallel;
+};
+
+/// A program of a pair that is wrapped as it begins.
+inline std::function<void(Group&)> with_pair(const std::function<void(WrappedPair&)>& body) {
+  return [body](Group& group) {
+    WrappedPair pair(group);
+    body(pair);
+  };
+}
 
 /// A file in memory where the ranks of one case meet.
 struct Meeting {
@@ -147,6 +163,33 @@ inline Case session_case(const std::string& name, const std::function<void(Sessi
   };
   return {name, body, error, num_ranks};
 }
+
+/// A Net in Parallel and its twin in one process, with optimizers of the program's or, where a layout is given, one of Parallel's.
+struct Twins {
+  explicit Twins(Session& session, const std::string& layout = "torch", double rate = 0.125)
+      : session(session),
+        is_ours(layout != "torch"),
+        parallel(*mine, session,
+                 is_ours ? ParallelOptions{.layout = layout, .optimizer = torch::optim::SGDOptions(rate)} : ParallelOptions{}),
+        a(mine->parameters(), rate),
+        b(whole->parameters(), rate) {}
+
+  void backward(const Tensor& x) { loss_of(mine, session.local(x)).backward(), loss_of(whole, x).backward(); }
+  StepOutcome step_mine(const StepSettings& settings = {}) { return is_ours ? parallel.step(settings) : parallel.step(a, settings); }
+  void step_whole() { b.step(), b.zero_grad(); }
+  void step() { step_mine(), step_whole(); }
+  void check(const std::string& where) {
+    parallel.gather_weights();
+    expect_same(*mine, *whole, /*gradients=*/false, where);
+    parallel.release_weights();
+  }
+
+  Session& session;
+  const bool is_ours;
+  Net mine, whole;
+  Parallel parallel;
+  torch::optim::SGD a, b;
+};
 
 inline Tensor batch(int64_t rows, int64_t step) { return draw({rows, 6}, static_cast<uint64_t>(70 * step + rows)); }
 
