@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "cohort/bench/bench_verb.h"
-#include "cohort/cli/verb.h"
+#include "cohort/cli/options/verb.h"
 
 namespace {
 

@@ -14,7 +14,7 @@
 
 #include "cohort/comm/group.h"
 #include "cohort/data/sampler.h"
-#include "cohort/parallel/data_parallel.h"
+#include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/world/world.h"
 
 namespace {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "cohort/comm/group.h"
-#include "cohort/models/layer_graph.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/pipeline/pipeline_runner.h"
 #include "cohort/pipeline/stage_cut.h"
 #include "cohort/schedule/schedule.h"

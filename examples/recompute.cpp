@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/models/recompute.h"
+#include "cohort/models/graph/recompute.h"
 
 namespace {
 

@@ -13,8 +13,8 @@
 #include <exception>
 
 #include "cohort/comm/group.h"
-#include "cohort/parallel/data_parallel.h"
 #include "cohort/parallel/join.h"
+#include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/world/world.h"
 
 namespace {

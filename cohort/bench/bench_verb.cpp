@@ -4,9 +4,9 @@
 #include <cstdio>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/bench/collectives_verb.h"
 #include "cohort/bench/handover_verb.h"
@@ -18,10 +18,10 @@
 #include "cohort/bench/study_verb.h"
 #include "cohort/bench/sync/sync_verb.h"
 #include "cohort/bench/workload.h"
-#include "cohort/cli/verb.h"
+#include "cohort/cli/options/verb.h"
 #include "cohort/job/layout.h"
-#include "cohort/job/settings/option_rules.h"
-#include "cohort/train/strategy_options.h"
+#include "cohort/job/option_rules.h"
+#include "cohort/train/model/strategy_options.h"
 
 namespace cohort {
 namespace {

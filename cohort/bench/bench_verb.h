@@ -1,7 +1,7 @@
 #pragma once
 // `cohort bench`: what the program has and the library has not.
 
-#include "cohort/cli/verb.h"
+#include "cohort/cli/options/verb.h"
 
 namespace cohort {
 

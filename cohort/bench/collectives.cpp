@@ -22,8 +22,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
+#include "cohort/base/system/memory.h"
 #include "cohort/bench/systems.h"
 #include "cohort/comm/compute_threads.h"
 #include "cohort/comm/group.h"

@@ -10,9 +10,9 @@
 #include <tuple>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
 #include "cohort/bench/collectives.h"

@@ -18,8 +18,8 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {

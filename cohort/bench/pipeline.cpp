@@ -20,16 +20,16 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/bench/workload.h"
+#include "cohort/models/graph/step_context.h"
 #include "cohort/models/registry.h"
-#include "cohort/models/step_context.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/pipeline/model_part.h"
 #include "cohort/plan/cost/pipeline_forecast.h"
 #include "cohort/plan/split/auto_split.h"
 #include "cohort/plan/split/split.h"
-#include "cohort/train/measured/measure_in_ranks.h"
-#include "cohort/train/measured/pipeline_meter.h"
-#include "cohort/train/measured/profile_layers.h"
+#include "cohort/train/model/profile_layers.h"
+#include "cohort/tune/measure_in_ranks.h"
+#include "cohort/tune/pipeline_meter.h"
 
 namespace cohort {
 namespace {

@@ -19,9 +19,9 @@
 #include "cohort/plan/cost/pipeline_forecast.h"
 #include "cohort/plan/split/auto_split.h"
 #include "cohort/plan/split/split.h"
-#include "cohort/train/measured/measure_in_ranks.h"
-#include "cohort/train/measured/pipeline_meter.h"
-#include "cohort/train/measured/profile_layers.h"
+#include "cohort/train/model/profile_layers.h"
+#include "cohort/tune/measure_in_ranks.h"
+#include "cohort/tune/pipeline_meter.h"
 
 namespace cohort {
 namespace {

@@ -7,15 +7,15 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/log.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/bench/peer.h"
 #include "cohort/bench/pipeline.h"
 #include "cohort/bench/workload.h"
-#include "cohort/job/settings/option_rules.h"
-#include "cohort/train/strategy_options.h"
+#include "cohort/job/option_rules.h"
+#include "cohort/train/model/strategy_options.h"
 
 namespace cohort {
 namespace {

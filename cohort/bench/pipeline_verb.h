@@ -1,7 +1,7 @@
 #pragma once
 // `cohort bench pipeline`.
 
-#include "cohort/cli/verb.h"
+#include "cohort/cli/options/verb.h"
 
 namespace cohort {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/models/layer_graph.h"
+#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
 

@@ -9,14 +9,14 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/memory.h"
 #include "cohort/base/statistics.h"
+#include "cohort/base/system/memory.h"
 #include "cohort/bench/workload.h"
 #include "cohort/comm/compute_threads.h"
 #include "cohort/comm/group.h"
 #include "cohort/models/registry.h"
-#include "cohort/train/batch_tensors.h"
-#include "cohort/train/measured/advice/exchange_advice.h"
+#include "cohort/train/advice/exchange_advice.h"
+#include "cohort/train/model/batch_tensors.h"
 #include "cohort/world/launch.h"
 
 namespace cohort {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cohort/parallel/make_strategy.h"
-#include "cohort/train/precision.h"
+#include "cohort/train/model/precision.h"
 
 namespace cohort {
 

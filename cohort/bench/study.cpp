@@ -1,8 +1,8 @@
 #include "cohort/bench/study.h"
 
-#include "cohort/base/cpu_time.h"
 #include "cohort/base/fail.h"
-#include "cohort/train/study_run/model_trial.h"
+#include "cohort/base/system/cpu_time.h"
+#include "cohort/trials/model_trial.h"
 
 namespace cohort {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 
 namespace cohort {
 

@@ -5,14 +5,14 @@
 #include <string>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/bench/peer.h"
 #include "cohort/bench/study.h"
-#include "cohort/data/source.h"
-#include "cohort/job/settings/option_rules.h"
+#include "cohort/data/source/source.h"
+#include "cohort/job/option_rules.h"
 
 namespace cohort {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "cohort/cli/verb.h"
+#include "cohort/cli/options/verb.h"
 
 namespace cohort {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/data/source.h"
-#include "cohort/train/batch_tensors.h"
+#include "cohort/data/source/source.h"
+#include "cohort/train/model/batch_tensors.h"
 
 namespace cohort {
 

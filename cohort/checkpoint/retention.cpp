@@ -19,7 +19,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/leftovers.h"
 #include "cohort/base/files/process_identity.h"
-#include "cohort/base/log.h"
+#include "cohort/base/text/log.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/names.h"
 

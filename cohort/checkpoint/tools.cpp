@@ -15,7 +15,7 @@
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/chosen.h"
 #include "cohort/checkpoint/model_file.h"
-#include "cohort/data/describe/description_json.h"
+#include "cohort/data/source/description_json.h"
 
 namespace cohort {
 namespace {

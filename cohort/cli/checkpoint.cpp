@@ -9,9 +9,9 @@
 #include "cohort/checkpoint/chosen.h"
 #include "cohort/checkpoint/names.h"
 #include "cohort/checkpoint/tools.h"
+#include "cohort/cli/options/verb.h"
 #include "cohort/cli/trained/trained.h"
-#include "cohort/cli/verb.h"
-#include "cohort/trained/exported.h"
+#include "cohort/infer/exported.h"
 
 namespace cohort {
 namespace {

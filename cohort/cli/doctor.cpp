@@ -13,17 +13,17 @@
 #include <filesystem>
 #include <thread>
 
-#include "cohort/base/busy_elsewhere.h"
-#include "cohort/base/cores.h"
 #include "cohort/base/fail.h"
+#include "cohort/base/system/busy_elsewhere.h"
+#include "cohort/base/system/cores.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/cli/verb.h"
+#include "cohort/cli/options/verb.h"
+#include "cohort/comm/nccl.h"
 #include "cohort/comm/net/gloo.h"
-#include "cohort/comm/net/nccl.h"
-#include "cohort/comm/peers.h"
 #include "cohort/comm/rendezvous/store.h"
 #include "cohort/comm/shm/shm_transport.h"
+#include "cohort/comm/transport/peers.h"
 #include "cohort/models/registry.h"
 #include "cohort/version.h"
 #include "cohort/world/launch.h"

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
+#include "cohort/async/served/served_training.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
-#include "cohort/cli/verb.h"
+#include "cohort/base/text/log.h"
+#include "cohort/cli/options/verb.h"
 #include "cohort/comm/rendezvous/refusal.h"
-#include "cohort/train/run/check_run.h"
-#include "cohort/train/served/served_training.h"
+#include "cohort/train/check_run.h"
 #include "cohort/world/launch.h"
 
 namespace cohort {

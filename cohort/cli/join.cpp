@@ -1,11 +1,11 @@
 #include <cstdio>
 
+#include "cohort/async/served/served_training.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
-#include "cohort/cli/verb.h"
-#include "cohort/data/source.h"
-#include "cohort/train/served/served_training.h"
+#include "cohort/cli/options/verb.h"
+#include "cohort/data/source/source.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {

@@ -1,7 +1,7 @@
 #include "cohort/world/launch.h"
 
 #include "cohort/base/fail.h"
-#include "cohort/cli/verb.h"
+#include "cohort/cli/options/verb.h"
 
 namespace cohort {
 

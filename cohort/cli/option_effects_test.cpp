@@ -1,4 +1,4 @@
-// Every setting and every key of --layout, through the program: where the tables of job/settings/option_rules.h say that it means nothing
+// Every setting and every key of --layout, through the program: where the tables of job/option_rules.h say that it means nothing
 // it is refused, and where they say that it does, something changes: what is trained, or what each row below names. A setting without a row
 // fails.
 #include <ATen/Parallel.h>
@@ -20,12 +20,12 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/cli/verb.h"
-#include "cohort/data/source.h"
+#include "cohort/cli/options/verb.h"
+#include "cohort/data/source/source.h"
 #include "cohort/job/config.h"
 #include "cohort/job/layout.h"
-#include "cohort/job/settings/option_rules.h"
-#include "cohort/train/trainer.h"
+#include "cohort/job/option_rules.h"
+#include "cohort/run/trainer.h"
 #include "tests/support/data_files.h"
 
 namespace cohort {

@@ -4,7 +4,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/writable_place.h"
-#include "cohort/cli/verb.h"
+#include "cohort/cli/options/verb.h"
 #include "cohort/report/compare/compare_runs.h"
 
 namespace cohort {

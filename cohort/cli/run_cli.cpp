@@ -1,6 +1,6 @@
 #include "cohort/base/setting_name.h"
+#include "cohort/cli/options/verb.h"
 #include "cohort/cli/start/wait_asleep.h"
-#include "cohort/cli/verb.h"
 #include "cohort/cohort.h"
 
 namespace cohort {

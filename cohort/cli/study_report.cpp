@@ -9,8 +9,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/writable_place.h"
-#include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
@@ -20,7 +20,7 @@
 #include "cohort/study/analysis/measured_metrics.h"
 #include "cohort/study/archive/archive.h"
 #include "cohort/study/store/store.h"
-#include "cohort/train/step_times.h"
+#include "cohort/tune/step_times.h"
 
 namespace cohort {
 namespace {

@@ -2,14 +2,14 @@
 #include <csignal>
 
 #include "cohort/base/backend_names.h"
-#include "cohort/base/cores.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
+#include "cohort/base/system/cores.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/study.h"
 #include "cohort/study/search/study_queue.h"
 #include "cohort/study/store/store.h"
-#include "cohort/train/study_run/run_study.h"
+#include "cohort/trials/run_study.h"
 #include "cohort/world/launch.h"
 
 namespace cohort {

@@ -7,14 +7,14 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/writable_place.h"
-#include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/plan/plan_machine.h"
 #include "cohort/plan/calibration/calibration_file.h"
-#include "cohort/train/measured/auto_layout.h"
+#include "cohort/tune/auto_layout.h"
 
 namespace cohort {
 namespace {

@@ -3,10 +3,10 @@
 
 #include <optional>
 
-#include "cohort/cli/verb.h"
-#include "cohort/data/source.h"
-#include "cohort/plan/model_profile.h"
-#include "cohort/train/run/train_job.h"
+#include "cohort/cli/options/verb.h"
+#include "cohort/data/source/source.h"
+#include "cohort/plan/profile/model_profile.h"
+#include "cohort/run/train_job.h"
 #include "cohort/world/world.h"
 
 namespace cohort {

@@ -5,8 +5,8 @@
 #include <system_error>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/log.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/names.h"
 #include "cohort/comm/together.h"

@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "cohort/cli/verb.h"
-#include "cohort/train/run/run_folder.h"
+#include "cohort/cli/options/verb.h"
+#include "cohort/train/run_folder.h"
 #include "cohort/world/world.h"
 
 namespace cohort {

@@ -8,9 +8,9 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/cli/verb.h"
+#include "cohort/cli/options/verb.h"
 #include "cohort/job/layout.h"
-#include "cohort/job/sync_mode.h"
+#include "cohort/job/specs/sync_mode.h"
 #include "cohort/world/world.h"
 
 namespace cohort {

@@ -7,7 +7,7 @@
 #include "cohort/base/files/writable_place.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/cli/verb.h"
+#include "cohort/cli/options/verb.h"
 #include "cohort/data/text_source.h"
 #include "cohort/data/vocabulary/learn_vocabulary.h"
 

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "cohort/comm/group.h"
-#include "cohort/comm/peers.h"
-#include "cohort/comm/transport.h"
+#include "cohort/comm/transport/peers.h"
+#include "cohort/comm/transport/transport.h"
 
 namespace c10d {
 class Backend;

@@ -13,7 +13,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "cohort/base/fail.h"
-#include "cohort/comm/call/collective_backend.h"
+#include "cohort/comm/collective_backend.h"
 #include "cohort/comm/device_exchange.h"
 #include "cohort/comm/group_internals.h"
 #include "cohort/comm/group_private.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cohort/base/export.h"
-#include "cohort/comm/reduction.h"
+#include "cohort/comm/transport/reduction.h"
 #include "cohort/world/world.h"
 
 namespace c10d {

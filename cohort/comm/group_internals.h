@@ -8,7 +8,7 @@
 #include <string>
 
 #include "cohort/comm/group.h"
-#include "cohort/comm/transport.h"
+#include "cohort/comm/transport/transport.h"
 
 namespace cohort {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "cohort/base/fail.h"
-#include "cohort/comm/call/call_lane.h"
+#include "cohort/comm/call_lane.h"
 #include "cohort/comm/group.h"
 
 namespace cohort {

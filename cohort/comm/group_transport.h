@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/peers.h"
 #include "cohort/comm/shm/shm_transport.h"
-#include "cohort/comm/transport.h"
+#include "cohort/comm/transport/peers.h"
+#include "cohort/comm/transport/transport.h"
 
 namespace cohort {
 

@@ -8,10 +8,10 @@
 #include <system_error>
 #include <vector>
 
-#include "cohort/base/awake_timer.h"
-#include "cohort/base/log.h"
-#include "cohort/comm/call/signature.h"
+#include "cohort/base/system/awake_timer.h"
+#include "cohort/base/text/log.h"
 #include "cohort/comm/group_internals.h"
+#include "cohort/comm/transport/signature.h"
 #include "cohort/world/status.h"
 #include "cohort/world/uncaught.h"
 

@@ -2,7 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
-#include "cohort/comm/call/call_arguments.h"
+#include "cohort/comm/transport/call_arguments.h"
 
 namespace cohort {
 

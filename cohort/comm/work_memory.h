@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "cohort/comm/call/collective_work.h"
+#include "cohort/comm/collective_work.h"
 
 namespace cohort {
 

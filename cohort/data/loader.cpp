@@ -15,7 +15,7 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
-#include "cohort/job/training/batch_schedule.h"
+#include "cohort/job/specs/batch_schedule.h"
 
 namespace cohort {
 namespace {

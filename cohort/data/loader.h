@@ -8,7 +8,7 @@
 
 #include "cohort/data/images/augment.h"
 #include "cohort/data/sampler.h"
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 
 namespace cohort {
 

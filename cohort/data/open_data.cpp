@@ -7,15 +7,15 @@
 #include <system_error>
 #include <vector>
 
-#include "cohort/base/cores.h"
 #include "cohort/base/fail.h"
+#include "cohort/base/system/cores.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/describe/description_json.h"
 #include "cohort/data/images/cifar10.h"
 #include "cohort/data/images/mnist.h"
 #include "cohort/data/images/picture_folder.h"
 #include "cohort/data/registered_data.h"
-#include "cohort/data/source.h"
+#include "cohort/data/source/description_json.h"
+#include "cohort/data/source/source.h"
 #include "cohort/data/synthetic.h"
 #include "cohort/data/table/csv_data.h"
 #include "cohort/data/tensors/tensor_data.h"

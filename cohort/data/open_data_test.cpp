@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "cohort/base/fail.h"
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 #include "tests/support/data_files.h"
 #include "tests/support/text.h"
 

@@ -43,7 +43,7 @@ class CheckedSource : public DataSource {
   void check(const char* what, int64_t found, int64_t expected) const {
     if (found != expected)
       fail(ErrorCode::kBadInput, "data ", name_, ": read() gave ", found, " ", what, ", expected ", expected,
-           "; see Batch in cohort/data/source.h");
+           "; see Batch in cohort/data/source/source.h");
   }
   void check_range(const char* what, const std::vector<int64_t>& numbers, int64_t end) const {
     const auto wrong = std::find_if(numbers.begin(), numbers.end(), [&](int64_t number) { return number < 0 || number >= end; });

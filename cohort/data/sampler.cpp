@@ -11,7 +11,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
-#include "cohort/data/byte_buffer.h"
+#include "cohort/data/source/byte_buffer.h"
 
 namespace cohort {
 namespace {

@@ -26,8 +26,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/byte_buffer.h"
-#include "cohort/data/split.h"
+#include "cohort/data/source/byte_buffer.h"
+#include "cohort/data/source/split.h"
 
 namespace cohort {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/byte_reader.h"
-#include "cohort/data/split.h"
+#include "cohort/data/source/byte_reader.h"
+#include "cohort/data/source/split.h"
 
 namespace cohort {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/data/byte_buffer.h"
-#include "cohort/data/source.h"
+#include "cohort/data/source/byte_buffer.h"
+#include "cohort/data/source/source.h"
 #include "cohort/data/vocabulary/vocabulary.h"
 
 namespace cohort {

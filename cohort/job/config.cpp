@@ -14,11 +14,11 @@
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/base/text/toml_text.h"
-#include "cohort/job/injected_faults.h"
-#include "cohort/job/remedy.h"
-#include "cohort/job/settings/option_rules.h"
-#include "cohort/job/training/goal.h"
-#include "cohort/job/virtual_spec.h"
+#include "cohort/job/option_rules.h"
+#include "cohort/job/specs/goal.h"
+#include "cohort/job/specs/injected_faults.h"
+#include "cohort/job/specs/remedy.h"
+#include "cohort/job/specs/virtual_spec.h"
 
 namespace cohort {
 namespace {

@@ -9,10 +9,10 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
-#include "cohort/job/injected_faults.h"
 #include "cohort/job/layout.h"
-#include "cohort/job/settings/option_rules.h"
-#include "cohort/job/training/goal.h"
+#include "cohort/job/option_rules.h"
+#include "cohort/job/specs/goal.h"
+#include "cohort/job/specs/injected_faults.h"
 #include "tests/support/errors.h"
 #include "tests/support/member_names.h"
 

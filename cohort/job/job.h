@@ -7,15 +7,15 @@
 
 #include "cohort/base/export.h"
 #include "cohort/job/config.h"
-#include "cohort/job/devices.h"
-#include "cohort/job/injected_faults.h"
 #include "cohort/job/layout.h"
-#include "cohort/job/settings/option_rules.h"
-#include "cohort/job/shares.h"
-#include "cohort/job/training/goal.h"
-#include "cohort/job/training/learning_rate.h"
-#include "cohort/job/training/precision.h"
-#include "cohort/job/training/update_rule.h"
+#include "cohort/job/learning_rate.h"
+#include "cohort/job/option_rules.h"
+#include "cohort/job/specs/devices.h"
+#include "cohort/job/specs/goal.h"
+#include "cohort/job/specs/injected_faults.h"
+#include "cohort/job/specs/precision.h"
+#include "cohort/job/specs/shares.h"
+#include "cohort/job/update_rule.h"
 
 namespace cohort {
 

@@ -11,8 +11,8 @@
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/refusals.h"
-#include "cohort/job/shares.h"
-#include "cohort/job/sync_mode.h"
+#include "cohort/job/specs/shares.h"
+#include "cohort/job/specs/sync_mode.h"
 
 namespace cohort {
 namespace {

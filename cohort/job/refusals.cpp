@@ -4,8 +4,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/job/devices.h"
-#include "cohort/job/sync_mode.h"
+#include "cohort/job/specs/devices.h"
+#include "cohort/job/specs/sync_mode.h"
 
 namespace cohort {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/job/settings/option_rules.h"
+#include "cohort/job/option_rules.h"
 
 namespace cohort {
 

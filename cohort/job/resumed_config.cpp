@@ -4,7 +4,7 @@
 #include <system_error>
 
 #include "cohort/base/fail.h"
-#include "cohort/job/settings/option_rules.h"
+#include "cohort/job/option_rules.h"
 
 namespace cohort {
 namespace {

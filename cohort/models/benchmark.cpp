@@ -11,8 +11,8 @@
 #include <torch/nn/modules/normalization.h>
 
 #include "cohort/models/families.h"
+#include "cohort/models/layers/transformer_block.h"
 #include "cohort/models/parts.h"
-#include "cohort/models/transformer_block.h"
 
 namespace cohort::families {
 namespace {

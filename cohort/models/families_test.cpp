@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "cohort/models/graph/step_context.h"
 #include "cohort/models/registry.h"
-#include "cohort/models/step_context.h"
 #include "tests/support/threads.h"
 
 namespace {

@@ -16,8 +16,8 @@
 
 #include <tuple>
 
-#include "cohort/models/dropout.h"
 #include "cohort/models/families.h"
+#include "cohort/models/layers/dropout.h"
 #include "cohort/models/parts.h"
 
 namespace cohort {

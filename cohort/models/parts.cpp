@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/ghost_batch_norm.h"
+#include "cohort/models/layers/ghost_batch_norm.h"
 
 namespace cohort {
 

@@ -10,9 +10,9 @@
 #include "cohort/base/text/text.h"
 #include "cohort/data/model/model_specification.h"
 #include "cohort/models/families.h"
+#include "cohort/models/graph/model_errors.h"
 #include "cohort/models/loss/binary_cross_entropy.h"
 #include "cohort/models/loss/mean_squared_error.h"
-#include "cohort/models/model_errors.h"
 
 namespace cohort {
 namespace {

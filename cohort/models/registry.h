@@ -14,8 +14,8 @@
 
 #include "cohort/base/export.h"
 #include "cohort/data/model/model_options.h"
-#include "cohort/data/source.h"
-#include "cohort/models/layer_graph.h"
+#include "cohort/data/source/source.h"
+#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
 

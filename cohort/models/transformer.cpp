@@ -13,10 +13,10 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
-#include "cohort/models/dropout.h"
 #include "cohort/models/families.h"
+#include "cohort/models/layers/dropout.h"
+#include "cohort/models/layers/transformer_block.h"
 #include "cohort/models/parts.h"
-#include "cohort/models/transformer_block.h"
 
 namespace cohort::families {
 namespace {

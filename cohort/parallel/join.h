@@ -18,7 +18,7 @@
 #include <functional>
 
 #include "cohort/base/export.h"
-#include "cohort/parallel/data_parallel.h"
+#include "cohort/parallel/strategy/data_parallel.h"
 
 namespace cohort {
 

@@ -8,7 +8,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
-#include "cohort/parallel/parameters.h"
+#include "cohort/parallel/common/parameters.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/threads.h"
 

@@ -10,7 +10,7 @@
 #include "cohort/job/refusals.h"
 #include "cohort/parallel/local/local_steps.h"
 #include "cohort/parallel/one_copy/shared_data_parallel.h"
-#include "cohort/parallel/replicated.h"
+#include "cohort/parallel/strategy/replicated.h"
 #include "cohort/parallel/zero/zero_data_parallel.h"
 
 namespace cohort {

@@ -8,8 +8,8 @@
 
 #include "cohort/base/export.h"
 #include "cohort/comm/group.h"
-#include "cohort/job/sync_mode.h"
-#include "cohort/parallel/strategy.h"
+#include "cohort/job/specs/sync_mode.h"
+#include "cohort/parallel/strategy/strategy.h"
 
 namespace cohort {
 

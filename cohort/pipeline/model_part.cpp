@@ -7,8 +7,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/job/sync_mode.h"
-#include "cohort/parallel/parameters.h"
+#include "cohort/job/specs/sync_mode.h"
+#include "cohort/parallel/common/parameters.h"
 #include "cohort/plan/cost/scheduler.h"
 #include "cohort/tensor/collective_ops.h"
 

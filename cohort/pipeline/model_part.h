@@ -14,7 +14,7 @@
 #include "cohort/base/export.h"
 #include "cohort/comm/group.h"
 #include "cohort/job/layout.h"
-#include "cohort/models/layer_graph.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/pipeline/pipeline_runner.h"
 #include "cohort/plan/cost/stage_graph.h"
 #include "cohort/tensor/shard_graph.h"

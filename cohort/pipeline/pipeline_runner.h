@@ -14,7 +14,7 @@
 
 #include "cohort/base/export.h"
 #include "cohort/comm/group.h"
-#include "cohort/models/layer_graph.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/pipeline/stage_cut.h"
 #include "cohort/schedule/schedule.h"
 #include "cohort/schedule/simulate.h"

@@ -10,9 +10,9 @@
 #include <string>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/recompute.h"
+#include "cohort/models/graph/recompute.h"
+#include "cohort/models/layers/transformer_block.h"
 #include "cohort/models/registry.h"
-#include "cohort/models/transformer_block.h"
 #include "tests/support/threads.h"
 
 namespace cohort {

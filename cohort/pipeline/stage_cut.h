@@ -9,7 +9,7 @@
 
 #include "cohort/base/export.h"
 #include "cohort/job/layout.h"
-#include "cohort/models/layer_graph.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/plan/cost/stage_graph.h"
 
 namespace cohort {

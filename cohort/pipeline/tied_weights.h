@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/models/layer_graph.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/pipeline/packet_mail.h"
 #include "cohort/pipeline/stage_cut.h"
 

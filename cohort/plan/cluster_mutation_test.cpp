@@ -9,7 +9,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/plan/cluster.h"
+#include "cohort/plan/profile/cluster.h"
 #include "tests/support/errors.h"
 #include "tests/support/mutation.h"
 #include "tests/support/places.h"

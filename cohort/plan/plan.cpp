@@ -7,8 +7,8 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/cost/mesh_places.h"
-#include "cohort/plan/explain/explain.h"
-#include "cohort/plan/explain/uneven.h"
+#include "cohort/plan/explain.h"
+#include "cohort/plan/uneven.h"
 #include "cohort/schedule/schedule.h"
 
 namespace cohort {

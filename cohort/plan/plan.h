@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "cohort/base/text/json_fwd.h"
-#include "cohort/plan/goal/time_to_goal.h"
-#include "cohort/plan/joint/joint_search.h"
+#include "cohort/plan/search/joint_search.h"
+#include "cohort/plan/time_to_goal.h"
 
 namespace cohort {
 

@@ -5,8 +5,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/report/draw/format.h"
-#include "cohort/report/draw/sections.h"
 #include "cohort/report/draw/svg.h"
+#include "cohort/report/sections.h"
 
 namespace cohort::report {
 namespace {

@@ -8,7 +8,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
-#include "cohort/report/draw/sections.h"
+#include "cohort/report/sections.h"
 
 namespace cohort::report {
 namespace {

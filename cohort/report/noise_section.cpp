@@ -7,9 +7,9 @@
 #include "cohort/base/text/text.h"
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/page.h"
-#include "cohort/report/draw/sections.h"
 #include "cohort/report/draw/svg.h"
 #include "cohort/report/noise_run.h"
+#include "cohort/report/sections.h"
 
 namespace cohort::report {
 namespace {

@@ -7,7 +7,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/plain_svg.h"
-#include "cohort/report/draw/sections.h"
+#include "cohort/report/sections.h"
 
 namespace cohort::report {
 namespace {

@@ -3,8 +3,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/report/draw/page.h"
-#include "cohort/report/draw/sections.h"
 #include "cohort/report/run_reader.h"
+#include "cohort/report/sections.h"
 #include "cohort/report/summary.h"
 
 namespace cohort::report {

@@ -11,7 +11,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text/base64.h"
-#include "cohort/report/draw/sections.h"
+#include "cohort/report/sections.h"
 #include "cohort/report/summary.h"
 #include "tests/support/text.h"
 

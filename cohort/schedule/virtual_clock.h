@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cohort/base/text/json_fwd.h"
-#include "cohort/job/virtual_spec.h"
+#include "cohort/job/specs/virtual_spec.h"
 
 namespace cohort {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "cohort/parallel/flat_piece.h"
+#include "cohort/parallel/common/flat_piece.h"
+#include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/optimizer/update.h"
-#include "cohort/parallel/parameters.h"
 #include "cohort/session/parallel.h"
 
 namespace cohort {

@@ -15,8 +15,8 @@
 #include <variant>
 
 #include "cohort/base/export.h"
-#include "cohort/parallel/buffer_average.h"
-#include "cohort/parallel/strategy.h"
+#include "cohort/parallel/common/buffer_average.h"
+#include "cohort/parallel/strategy/strategy.h"
 #include "cohort/session/session.h"
 
 namespace cohort {

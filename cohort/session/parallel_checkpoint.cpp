@@ -5,14 +5,14 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/log.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/comm/together.h"
-#include "cohort/parallel/tensor_alias.h"
+#include "cohort/parallel/common/tensor_alias.h"
 #include "cohort/session/optimizer_pieces.h"
 #include "cohort/session/parallel_state.h"
-#include "cohort/train/run/checkpoint_pieces.h"
+#include "cohort/train/checkpoint_pieces.h"
 
 namespace cohort {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/job/layout.h"
+#include "cohort/job/option_rules.h"
 #include "cohort/job/refusals.h"
-#include "cohort/job/settings/option_rules.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/parallel/watch/gradient_hook.h"

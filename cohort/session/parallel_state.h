@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cohort/job/layout.h"
-#include "cohort/parallel/data_parallel.h"
+#include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/parallel/watch/backward_watch.h"
 #include "cohort/parallel/watch/gradient_stand_in.h"
 #include "cohort/parallel/watch/module_watch.h"

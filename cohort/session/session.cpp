@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
 #include "cohort/base/random.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/compute_threads.h"
 #include "cohort/world/launch.h"

@@ -23,12 +23,12 @@
 #include "cohort/base/text/text.h"
 #include "cohort/data/sampler.h"
 #include "cohort/models/registry.h"
-#include "cohort/parallel/agreement.h"
-#include "cohort/parallel/initial_broadcast.h"
+#include "cohort/parallel/common/agreement.h"
+#include "cohort/parallel/common/initial_broadcast.h"
 #include "cohort/session/explain.h"
 #include "cohort/tensor/collective_ops.h"
-#include "cohort/train/measured/plan_stages.h"
-#include "cohort/train/tensor_division.h"
+#include "cohort/train/model/tensor_division.h"
+#include "cohort/train/step/plan_stages.h"
 
 namespace cohort {
 namespace {

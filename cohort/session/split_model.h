@@ -11,13 +11,13 @@
 #include <string>
 
 #include "cohort/job/layout.h"
-#include "cohort/models/step_context.h"
+#include "cohort/models/graph/step_context.h"
 #include "cohort/parallel/optimizer/update.h"
 #include "cohort/parallel/watch/weight_check.h"
 #include "cohort/session/loss_graph.h"
 #include "cohort/session/parallel.h"
-#include "cohort/train/parallelize.h"
-#include "cohort/train/parameter_places.h"
+#include "cohort/train/model/parameter_places.h"
+#include "cohort/train/step/parallelize.h"
 
 namespace cohort {
 

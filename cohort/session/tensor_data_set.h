@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cohort/base/export.h"
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 
 namespace cohort {
 

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/dropout.h"
+#include "cohort/models/layers/dropout.h"
 #include "tests/support/torture_models.h"
 
 namespace cohort {

@@ -5,7 +5,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/checkpoint/checkpoint.h"
-#include "cohort/models/layer_graph.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "tests/support/torture_models.h"
 
 namespace cohort {

@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/parameters.h"
+#include "cohort/parallel/common/parameters.h"
 #include "tests/support/torture_models.h"
 
 namespace cohort {

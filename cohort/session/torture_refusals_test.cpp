@@ -1,7 +1,7 @@
 // What a program gives that its model, its loss or its layout cannot take: a sentence that names the option or the layer, with shapes and
 // types, where LibTorch would say its own.
 #include "cohort/base/fail.h"
-#include "cohort/models/layer_graph.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "tests/support/torture_models.h"
 
 namespace cohort {

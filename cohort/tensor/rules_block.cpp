@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "cohort/models/transformer_block.h"
+#include "cohort/models/layers/transformer_block.h"
 #include "cohort/tensor/shard_rules.h"
 #include "cohort/tensor/sharded_block.h"
 

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/transformer_block.h"
+#include "cohort/models/layers/transformer_block.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/tensor/shard_rules.h"
 

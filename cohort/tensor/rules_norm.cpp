@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/ghost_batch_norm.h"
+#include "cohort/models/layers/ghost_batch_norm.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/tensor/shard_rules.h"
 

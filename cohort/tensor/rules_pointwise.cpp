@@ -10,7 +10,7 @@
 
 #include <utility>
 
-#include "cohort/models/dropout.h"
+#include "cohort/models/layers/dropout.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/tensor/shard_rules.h"
 

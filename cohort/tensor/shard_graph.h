@@ -16,7 +16,7 @@
 #include "cohort/base/export.h"
 #include "cohort/checkpoint/parameter_shard.h"
 #include "cohort/comm/group.h"
-#include "cohort/models/layer_graph.h"
+#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
 

@@ -19,10 +19,10 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/dropout.h"
+#include "cohort/models/graph/step_context.h"
+#include "cohort/models/layers/dropout.h"
 #include "cohort/models/registry.h"
-#include "cohort/models/step_context.h"
-#include "cohort/parallel/parameters.h"
+#include "cohort/parallel/common/parameters.h"
 #include "cohort/tensor/collective_ops.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/threads.h"

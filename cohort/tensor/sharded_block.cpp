@@ -14,8 +14,8 @@
 // all-reduces of A forward and two backward; sequence parallel, two all-gathers and two reduce-scatters of A each way, which is the same
 // bytes, and one all-reduce of 6 w backward. Multiplications: those of the whole block / P.
 //
-// Dropout masks are functions of the element's place in the whole tensor (models/dropout.h): ranks with replicated activations draw the
-// same, a rank with some positions takes its slice. Source: Shoeybi et al. 2019, "Megatron-LM", section 3; Korthikanti et al. 2022,
+// Dropout masks are functions of the element's place in the whole tensor (models/layers/dropout.h): ranks with replicated activations draw
+// the same, a rank with some positions takes its slice. Source: Shoeybi et al. 2019, "Megatron-LM", section 3; Korthikanti et al. 2022,
 // "Reducing activation recomputation", section 4.2. Where we differ: the latter gathers the inputs of qkv and up again in backward, here
 // they are kept (recompute the block to free them); the gradients of norms and biases travel with backward, not after it.
 
@@ -32,8 +32,8 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/dropout.h"
-#include "cohort/models/step_context.h"
+#include "cohort/models/graph/step_context.h"
+#include "cohort/models/layers/dropout.h"
 #include "cohort/tensor/collective_ops.h"
 
 namespace cohort {

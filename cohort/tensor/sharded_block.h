@@ -8,7 +8,7 @@
 
 #include "cohort/checkpoint/parameter_shard.h"
 #include "cohort/comm/group.h"
-#include "cohort/models/transformer_block.h"
+#include "cohort/models/layers/transformer_block.h"
 
 namespace cohort {
 

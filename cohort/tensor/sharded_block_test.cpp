@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/recompute.h"
-#include "cohort/models/step_context.h"
+#include "cohort/models/graph/recompute.h"
+#include "cohort/models/graph/step_context.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/threads.h"
 

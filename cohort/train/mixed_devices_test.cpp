@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/job/devices.h"
-#include "cohort/parallel/data_parallel.h"
+#include "cohort/job/specs/devices.h"
 #include "cohort/parallel/make_strategy.h"
-#include "cohort/train/device.h"
+#include "cohort/parallel/strategy/data_parallel.h"
+#include "cohort/train/model/device.h"
 #include "tests/support/device_ranks.h"
 #include "tests/support/zero_checkpoint.h"
 #include "tests/support/zero_model.h"

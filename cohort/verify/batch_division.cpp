@@ -15,8 +15,8 @@
 // that does not decide, five in fp32.
 #include "cohort/verify/batch_division.h"
 #include "cohort/comm/compute_threads.h"
-#include "cohort/job/training/label_smoothing.h"
-#include "cohort/train/run/initial_model.h"
+#include "cohort/job/specs/label_smoothing.h"
+#include "cohort/train/initial_model.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/Exception.h>
@@ -36,10 +36,10 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/data/loader.h"
-#include "cohort/models/step_context.h"
-#include "cohort/parallel/parameters.h"
-#include "cohort/train/batch_tensors.h"
-#include "cohort/train/in_turn.h"
+#include "cohort/models/graph/step_context.h"
+#include "cohort/parallel/common/parameters.h"
+#include "cohort/train/model/batch_tensors.h"
+#include "cohort/train/step/in_turn.h"
 #include "cohort/verify/nudge.h"
 #include "cohort/world/launch.h"
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "cohort/job/layout.h"
-#include "cohort/models/layer_graph.h"
-#include "cohort/train/in_turn.h"
+#include "cohort/models/graph/layer_graph.h"
+#include "cohort/train/step/in_turn.h"
 
 namespace cohort {
 

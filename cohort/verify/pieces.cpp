@@ -30,7 +30,7 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/transformer_block.h"
+#include "cohort/models/layers/transformer_block.h"
 #include "cohort/pipeline/hidden_parameter.h"
 #include "cohort/tensor/shard_graph.h"
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "cohort/job/layout.h"
-#include "cohort/models/layer_graph.h"
-#include "cohort/train/run/train_job.h"
+#include "cohort/models/graph/layer_graph.h"
+#include "cohort/run/train_job.h"
 #include "cohort/verify/crossings.h"
 
 namespace cohort {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cohort/base/text/json_fwd.h"
-#include "cohort/models/layer_graph.h"
+#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
 

@@ -9,8 +9,8 @@
 #include <torch/nn/modules/rnn.h>
 
 #include "cohort/base/text/json.h"
-#include "cohort/models/dropout.h"
-#include "cohort/models/ghost_batch_norm.h"
+#include "cohort/models/layers/dropout.h"
+#include "cohort/models/layers/ghost_batch_norm.h"
 
 namespace {
 

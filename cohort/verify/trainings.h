@@ -9,9 +9,9 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/checkpoint/checkpoint.h"
-#include "cohort/data/source.h"
-#include "cohort/job/fault.h"
+#include "cohort/data/source/source.h"
 #include "cohort/job/job.h"
+#include "cohort/job/specs/fault.h"
 #include "cohort/verify/crossings.h"
 
 namespace cohort {
@@ -33,7 +33,7 @@ class Trainings {
   /// One process that takes each micro-step of the command, cut into `pieces` more, whole. `nudge`: its initial weights move by this part
   /// of themselves, up and down.
   const Checkpoint& one_process(int pieces = 1, double nudge = 0);
-  /// One process that does the arithmetic of `layout`'s ranks in their order (train/in_turn.h, pieces.h, crossings.h).
+  /// One process that does the arithmetic of `layout`'s ranks in their order (train/step/in_turn.h, pieces.h, crossings.h).
   const Checkpoint& in_turn(const Layout& layout, const StagesOfRun& stages, double nudge = 0);
   /// What the weights began with that `nudge` moved; one_process() or in_turn() was called with it.
   const Checkpoint& nudged_initial(double nudge) { return initial_.at(nudge); }

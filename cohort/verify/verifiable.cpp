@@ -4,8 +4,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/job/job.h"
-#include "cohort/job/sync_mode.h"
-#include "cohort/train/run/check_run.h"
+#include "cohort/job/specs/sync_mode.h"
+#include "cohort/train/check_run.h"
 
 namespace cohort {
 namespace {

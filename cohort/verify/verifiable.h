@@ -1,7 +1,7 @@
 #pragma once
 // What verify has nothing to compare with, and says so before it trains.
 
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 #include "cohort/job/config.h"
 #include "cohort/job/layout.h"
 

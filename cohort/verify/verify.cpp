@@ -1,9 +1,9 @@
 // The verdict on a layout. Steps:
 //   1. The layout is trained twice; two runs that differ in a bit are no training to rely on: different.
 //   2. One process does the same arithmetic in the same order: the shares of the ranks in turn, micro-batches in turn, products of tensor
-//      parallelism in the pieces that the ranks have, gradients of values that cross stages (train/in_turn.h, pieces.h, crossings.h). Equal
-//      numbers: the same, in any precision. Batch norm over several replicas has no such process; there the reference is one process that
-//      takes each micro-step whole.
+//      parallelism in the pieces that the ranks have, gradients of values that cross stages (train/step/in_turn.h, pieces.h, crossings.h).
+//      Equal numbers: the same, in any precision. Batch norm over several replicas has no such process; there the reference is one process
+//      that takes each micro-step whole.
 //   3. Where numbers differ each tensor has a bound of its own, relative to its update w - w0: the reference is trained once more with
 //      initial weights that differ by what its arithmetic cannot tell apart, and a layout may differ by kLastBits roundings of its values,
 //      kSums of its update (sums in another order) and kMargin times what the nudge makes of the update beyond that. Over the bound:

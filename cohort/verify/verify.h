@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 #include "cohort/job/config.h"
-#include "cohort/job/fault.h"
 #include "cohort/job/layout.h"
+#include "cohort/job/specs/fault.h"
 #include "cohort/verify/suspects.h"
 
 namespace cohort {

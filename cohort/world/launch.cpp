@@ -18,9 +18,9 @@
 #include <memory>
 #include <new>
 
-#include "cohort/base/cores.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
+#include "cohort/base/system/cores.h"
+#include "cohort/base/text/log.h"
 #include "cohort/world/said_once.h"
 #include "cohort/world/status.h"
 #include "cohort/world/stop.h"

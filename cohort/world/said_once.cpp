@@ -14,7 +14,7 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
+#include "cohort/base/text/log.h"
 
 namespace cohort {
 namespace {

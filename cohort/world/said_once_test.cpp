@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/log.h"
+#include "cohort/base/text/log.h"
 
 namespace cohort {
 namespace {

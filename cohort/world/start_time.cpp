@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/process_stat.h"
+#include "cohort/base/files/process_stat.h"
 
 namespace cohort {
 

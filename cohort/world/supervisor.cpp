@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
+#include "cohort/base/text/log.h"
 #include "cohort/world/process.h"
 #include "cohort/world/stop.h"
 

@@ -20,7 +20,7 @@
 #include <typeinfo>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
+#include "cohort/base/text/log.h"
 #include "cohort/world/status.h"
 
 namespace cohort {

@@ -12,11 +12,11 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/base/cores.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
-#include "cohort/base/process_stat.h"
+#include "cohort/base/files/process_stat.h"
 #include "cohort/base/setting_name.h"
+#include "cohort/base/system/cores.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/world/uncaught.h"
 

@@ -1,4 +1,4 @@
-"""`cohort plan`: what it refuses, before it searches for anything, and that an instance is answered as before. Tables of plans: cohort/plan/explain/explain_test.cpp
+"""`cohort plan`: what it refuses, before it searches for anything, and that an instance is answered as before. Tables of plans: cohort/plan/explain_test.cpp
 with tests/plans/."""
 import pathlib
 import subprocess

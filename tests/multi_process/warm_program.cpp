@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "cohort/bench/bench_verb.h"
-#include "cohort/cli/verb.h"
+#include "cohort/cli/options/verb.h"
 
 extern char** environ;
 

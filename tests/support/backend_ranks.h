@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/comm/call/collective_backend.h"
+#include "cohort/comm/collective_backend.h"
 #include "cohort/comm/net/gloo_transport.h"
 #include "cohort/comm/shm/shm_arena.h"
 #include "cohort/comm/shm/shm_transport.h"

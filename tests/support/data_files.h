@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cohort/base/files/file.h"
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 #include "tests/support/errors.h"
 
 namespace cohort::testing {

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "cohort/base/random.h"
-#include "cohort/study/data.h"
+#include "cohort/study/spec/data.h"
 
 namespace cohort::study::made_up {
 

@@ -9,7 +9,7 @@
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/mul.h>
 
-#include "cohort/comm/transport.h"
+#include "cohort/comm/transport/transport.h"
 
 namespace cohort {
 

@@ -11,7 +11,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/parallel/make_strategy.h"
-#include "cohort/parallel/replicated.h"
+#include "cohort/parallel/strategy/replicated.h"
 #include "cohort/parallel/zero/zero_data_parallel.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/threads.h"

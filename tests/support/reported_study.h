@@ -9,7 +9,7 @@
 
 #include "cohort/base/random.h"
 #include "cohort/report/study/study_chart.h"
-#include "cohort/study/data.h"
+#include "cohort/study/spec/data.h"
 #include "cohort/study/spec/metaparameter.h"
 
 namespace cohort::report {

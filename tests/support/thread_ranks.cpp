@@ -7,7 +7,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
-#include "cohort/comm/call/collective_backend.h"
+#include "cohort/comm/collective_backend.h"
 #include "cohort/comm/compute_threads.h"
 #include "tests/support/threads.h"  // All unit tests with LibTorch link this file, so all begin with one thread, which a fork() needs.
 

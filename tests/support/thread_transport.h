@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "cohort/comm/transport.h"
+#include "cohort/comm/transport/transport.h"
 
 namespace cohort {
 

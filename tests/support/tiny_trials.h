@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/train/study_run/model_trial.h"
+#include "cohort/trials/model_trial.h"
 
 namespace cohort {
 

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/data_parallel.h"
+#include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/session/parallel.h"
 #include "tests/support/threads.h"
 #include "tests/support/torture.h"

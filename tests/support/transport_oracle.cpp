@@ -6,8 +6,8 @@
 #include <iterator>
 
 #include "cohort/base/fail.h"
-#include "cohort/comm/call/call_frame.h"
 #include "cohort/comm/net/composite_transport.h"
+#include "cohort/comm/transport/call_frame.h"
 #include "tests/support/naive_reduction.h"
 
 namespace cohort {

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "cohort/comm/transport.h"
+#include "cohort/comm/transport/transport.h"
 
 namespace cohort {
 

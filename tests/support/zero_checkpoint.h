@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/parallel/flat_piece.h"
+#include "cohort/parallel/common/flat_piece.h"
 
 namespace cohort::zero_test {
 

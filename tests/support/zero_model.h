@@ -11,7 +11,7 @@
 #include <tuple>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/parameters.h"
+#include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/zero/zero_data_parallel.h"
 #include "tests/support/thread_ranks.h"
 

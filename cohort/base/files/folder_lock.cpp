@@ -13,7 +13,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/process_identity.h"
-#include "cohort/base/log.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/base/text/utc_time.h"
 

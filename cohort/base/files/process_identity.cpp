@@ -12,7 +12,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/process_stat.h"
+#include "cohort/base/files/process_stat.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/strict_json.h"

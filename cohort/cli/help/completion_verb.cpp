@@ -2,7 +2,7 @@
 #include <cstdio>
 
 #include "cohort/cli/help/completion.h"
-#include "cohort/cli/verb.h"
+#include "cohort/cli/options/verb.h"
 
 namespace cohort {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/job/settings/option_rules.h"
-#include "cohort/job/training/training_defaults.h"
+#include "cohort/job/option_rules.h"
+#include "cohort/job/training_defaults.h"
 
 namespace cohort {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/cli/verb.h"
+#include "cohort/cli/options/verb.h"
 
 namespace cohort {
 

@@ -6,10 +6,10 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/cli/train_line.h"
-#include "cohort/data/source.h"
-#include "cohort/job/settings/option_rules.h"
-#include "cohort/train/measured/batch_finder.h"
+#include "cohort/cli/options/train_line.h"
+#include "cohort/data/source/source.h"
+#include "cohort/job/option_rules.h"
+#include "cohort/tune/batch_finder.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {

@@ -4,9 +4,9 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/cli/plan/plan_machine.h"
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 #include "cohort/study/goal/goal_worth.h"
-#include "cohort/train/measured/auto_batch.h"
+#include "cohort/tune/auto_batch.h"
 
 namespace cohort {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/cli/verb.h"
-#include "cohort/plan/goal/goal_search.h"
+#include "cohort/cli/options/verb.h"
+#include "cohort/plan/goal_search.h"
 #include "cohort/plan/plan.h"
 #include "cohort/study/goal/goal_curve.h"
 

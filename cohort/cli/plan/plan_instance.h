@@ -1,7 +1,7 @@
 #pragma once
 // What `cohort plan` does with --instance. Internal to this folder.
 
-#include "cohort/cli/verb.h"
+#include "cohort/cli/options/verb.h"
 
 namespace cohort {
 

@@ -10,15 +10,15 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/writable_place.h"
-#include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/source.h"
-#include "cohort/job/injected_faults.h"
+#include "cohort/data/source/source.h"
+#include "cohort/job/specs/injected_faults.h"
 #include "cohort/plan/calibration/calibration_file.h"
-#include "cohort/plan/explain/explain.h"
-#include "cohort/train/measured/auto_layout.h"
-#include "cohort/train/measured/measure_model.h"
+#include "cohort/plan/explain.h"
+#include "cohort/tune/auto_layout.h"
+#include "cohort/tune/measure_model.h"
 
 namespace cohort {
 namespace {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "cohort/cli/verb.h"
-#include "cohort/data/source.h"
-#include "cohort/plan/joint/search_machines.h"
+#include "cohort/cli/options/verb.h"
+#include "cohort/data/source/source.h"
+#include "cohort/plan/search/search_machines.h"
 
 namespace cohort {
 

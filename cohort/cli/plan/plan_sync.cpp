@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "cohort/plan/sync/sync_advice.h"
-#include "cohort/train/virtual_time/clock_only.h"
+#include "cohort/train/clock_only.h"
 
 namespace cohort {
 namespace {

@@ -9,9 +9,9 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/cli/train_line.h"
-#include "cohort/plan/explain/explain.h"
-#include "cohort/plan/explain/ladder_sources.h"
+#include "cohort/cli/options/train_line.h"
+#include "cohort/plan/explain.h"
+#include "cohort/plan/ladder_sources.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {

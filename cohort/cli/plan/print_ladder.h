@@ -1,9 +1,9 @@
 #pragma once
-// The ladder of plan/explain/ladder.h on stdout. Internal to this folder.
+// The ladder of plan/ladder.h on stdout. Internal to this folder.
 
 #include <string>
 
-#include "cohort/cli/verb.h"
+#include "cohort/cli/options/verb.h"
 #include "cohort/plan/plan.h"
 
 namespace cohort {

@@ -6,12 +6,12 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/verb.h"
 #include "cohort/cli/trained/compress.h"
 #include "cohort/cli/trained/distil.h"
 #include "cohort/cli/trained/prune.h"
 #include "cohort/cli/trained/quantize.h"
 #include "cohort/cli/trained/trained.h"
-#include "cohort/cli/verb.h"
 
 namespace cohort {
 

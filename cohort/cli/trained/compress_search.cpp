@@ -8,15 +8,15 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/process_identity.h"
-#include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/trained/compress.h"
 #include "cohort/cli/trained/compression_output.h"
 #include "cohort/cli/trained/trained.h"
-#include "cohort/model_compression/compression_checks.h"
-#include "cohort/model_compression/search/compression_search.h"
-#include "cohort/trained/trained_data.h"
+#include "cohort/compress/compression_checks.h"
+#include "cohort/compress/search/compression_search.h"
+#include "cohort/infer/trained_data.h"
 
 namespace cohort {
 namespace {

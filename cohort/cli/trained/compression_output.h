@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "cohort/cli/verb.h"
-#include "cohort/data/source.h"
-#include "cohort/model_compression/compression_result.h"
+#include "cohort/cli/options/verb.h"
+#include "cohort/compress/compression_result.h"
+#include "cohort/data/source/source.h"
 
 namespace cohort {
 

@@ -7,21 +7,21 @@
 #include <set>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/chosen.h"
 #include "cohort/checkpoint/tools.h"
 #include "cohort/cli/trained/compression_output.h"
 #include "cohort/cli/trained/trained.h"
-#include "cohort/job/settings/option_rules.h"
-#include "cohort/job/training/training_defaults.h"
-#include "cohort/model_compression/compression_checks.h"
-#include "cohort/model_compression/compression_result.h"
-#include "cohort/model_compression/distil.h"
-#include "cohort/model_compression/tuning/fine_tuning.h"
+#include "cohort/compress/compression_checks.h"
+#include "cohort/compress/compression_result.h"
+#include "cohort/compress/distil.h"
+#include "cohort/compress/tuning/fine_tuning.h"
+#include "cohort/infer/exported.h"
+#include "cohort/infer/trained_data.h"
+#include "cohort/job/option_rules.h"
+#include "cohort/job/training_defaults.h"
 #include "cohort/models/registry.h"
-#include "cohort/trained/exported.h"
-#include "cohort/trained/trained_data.h"
 
 namespace cohort {
 namespace {

@@ -3,12 +3,12 @@
 
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/verb.h"
 #include "cohort/cli/trained/trained.h"
-#include "cohort/cli/verb.h"
-#include "cohort/data/source.h"
-#include "cohort/trained/evaluate_trained.h"
-#include "cohort/trained/evaluation_table.h"
-#include "cohort/trained/trained_data.h"
+#include "cohort/data/source/source.h"
+#include "cohort/infer/evaluate_trained.h"
+#include "cohort/infer/evaluation_table.h"
+#include "cohort/infer/trained_data.h"
 
 namespace cohort {
 namespace {

@@ -14,8 +14,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/log.h"
-#include "cohort/train/run/run_folder.h"
+#include "cohort/base/text/log.h"
+#include "cohort/train/run_folder.h"
 #include "cohort/world/process.h"
 #include "cohort/world/stop.h"
 #include "cohort/world/world.h"

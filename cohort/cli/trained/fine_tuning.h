@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/cli/verb.h"
-#include "cohort/model_compression/tuning/fine_tuning.h"
+#include "cohort/cli/options/verb.h"
+#include "cohort/compress/tuning/fine_tuning.h"
 
 namespace cohort {
 

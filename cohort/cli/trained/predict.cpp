@@ -1,4 +1,4 @@
-#include "cohort/trained/predict.h"
+#include "cohort/infer/predict.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,9 +8,9 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/verb.h"
 #include "cohort/cli/trained/trained.h"
-#include "cohort/cli/verb.h"
-#include "cohort/trained/trained_data.h"
+#include "cohort/infer/trained_data.h"
 
 namespace cohort {
 namespace {

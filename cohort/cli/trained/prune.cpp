@@ -5,17 +5,17 @@
 #include <memory>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/trained/compression_output.h"
 #include "cohort/cli/trained/fine_tuning.h"
 #include "cohort/cli/trained/trained.h"
-#include "cohort/model_compression/channels/smaller_file.h"
-#include "cohort/model_compression/compression_checks.h"
-#include "cohort/model_compression/prune/pruned_model.h"
-#include "cohort/train/run/run_folder.h"
-#include "cohort/trained/trained_data.h"
+#include "cohort/compress/channels/smaller_file.h"
+#include "cohort/compress/compression_checks.h"
+#include "cohort/compress/prune/pruned_model.h"
+#include "cohort/infer/trained_data.h"
+#include "cohort/train/run_folder.h"
 
 namespace cohort {
 namespace {

@@ -7,17 +7,17 @@
 #include <string>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/trained/compress.h"
 #include "cohort/cli/trained/compression_output.h"
 #include "cohort/cli/trained/fine_tuning.h"
 #include "cohort/cli/trained/trained.h"
-#include "cohort/job/training/quantise_aware.h"
-#include "cohort/model_compression/compression_checks.h"
-#include "cohort/model_compression/quantise.h"
-#include "cohort/trained/trained_data.h"
+#include "cohort/compress/compression_checks.h"
+#include "cohort/compress/quantise.h"
+#include "cohort/infer/trained_data.h"
+#include "cohort/job/specs/quantise_aware.h"
 
 namespace cohort {
 namespace {

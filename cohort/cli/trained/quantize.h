@@ -1,7 +1,7 @@
 #pragma once
 // `cohort compress quantize`, an action of compress.cpp.
 
-#include "cohort/cli/verb.h"
+#include "cohort/cli/options/verb.h"
 
 namespace cohort {
 

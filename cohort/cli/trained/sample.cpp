@@ -1,13 +1,13 @@
-#include "cohort/trained/sample.h"
+#include "cohort/infer/sample.h"
 
 #include <cstdio>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/cli/options/verb.h"
 #include "cohort/cli/trained/trained.h"
-#include "cohort/cli/verb.h"
-#include "cohort/trained/trained_data.h"
+#include "cohort/infer/trained_data.h"
 
 namespace cohort {
 namespace {

@@ -1,9 +1,9 @@
 #include "cohort/cli/trained/trained.h"
 
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
-#include "cohort/data/fingerprint.h"
-#include "cohort/trained/trained_data.h"
+#include "cohort/base/text/log.h"
+#include "cohort/data/source/fingerprint.h"
+#include "cohort/infer/trained_data.h"
 
 namespace cohort {
 

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "cohort/cli/verb.h"
-#include "cohort/data/source.h"
-#include "cohort/trained/trained_file.h"
+#include "cohort/cli/options/verb.h"
+#include "cohort/data/source/source.h"
+#include "cohort/infer/trained_file.h"
 
 namespace cohort {
 

@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/comm/call/recorder.h"
-#include "cohort/comm/peers.h"
+#include "cohort/comm/transport/peers.h"
+#include "cohort/comm/transport/recorder.h"
 
 namespace cohort {
 

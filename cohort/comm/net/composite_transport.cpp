@@ -8,7 +8,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/comm/reduce.h"
+#include "cohort/comm/transport/reduce.h"
 
 namespace cohort {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "cohort/comm/net/network_transport.h"
-#include "cohort/comm/reduce.h"
+#include "cohort/comm/transport/reduce.h"
 
 namespace cohort {
 namespace {

@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/call/call_frame.h"
-#include "cohort/comm/transport.h"
+#include "cohort/comm/transport/call_frame.h"
+#include "cohort/comm/transport/transport.h"
 
 namespace cohort {
 

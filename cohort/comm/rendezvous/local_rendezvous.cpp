@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/log.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/rendezvous/pass_descriptor.h"
 

@@ -4,9 +4,9 @@
 #include <chrono>
 #include <thread>
 
-#include "cohort/base/awake_timer.h"
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
+#include "cohort/base/system/awake_timer.h"
 #include "cohort/base/text/text.h"
 #include "cohort/world/stop.h"
 

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "cohort/comm/shm/shm_arena.h"
-#include "cohort/comm/transport.h"
+#include "cohort/comm/transport/transport.h"
 
 namespace cohort {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cohort/comm/transport.h"
+#include "cohort/comm/transport/transport.h"
 
 namespace cohort {
 

@@ -26,7 +26,7 @@
 
 #include "cohort/comm/shm/shm_board.h"
 #include "cohort/comm/shm/shm_wait.h"
-#include "cohort/comm/transport.h"
+#include "cohort/comm/transport/transport.h"
 
 namespace cohort {
 

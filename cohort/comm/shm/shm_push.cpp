@@ -12,8 +12,8 @@
 // part of the write. Differences: memory is shared from the start, so nothing is attached or pinned; the order of summation is that of
 // ranks.
 
-#include "cohort/comm/reduce.h"
 #include "cohort/comm/shm/shm_algorithms.h"
+#include "cohort/comm/transport/reduce.h"
 
 namespace cohort {
 

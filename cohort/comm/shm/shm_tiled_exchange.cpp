@@ -13,8 +13,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cohort/comm/reduce.h"
 #include "cohort/comm/shm/shm_algorithms.h"
+#include "cohort/comm/transport/reduce.h"
 
 namespace cohort {
 namespace {

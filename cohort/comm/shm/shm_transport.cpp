@@ -4,10 +4,10 @@
 #include <cstring>
 
 #include "cohort/base/fail.h"
-#include "cohort/comm/call/call_bytes.h"
-#include "cohort/comm/reduce.h"
 #include "cohort/comm/shm/shm_algorithms.h"
 #include "cohort/comm/shm/shm_messages.h"
+#include "cohort/comm/transport/call_bytes.h"
+#include "cohort/comm/transport/reduce.h"
 
 namespace cohort {
 namespace {

@@ -25,7 +25,7 @@
 #include "cohort/comm/shm/shm_steps.h"
 #include "cohort/comm/shm/shm_tuning.h"
 #include "cohort/comm/shm/shm_wait.h"
-#include "cohort/comm/transport.h"
+#include "cohort/comm/transport/transport.h"
 
 namespace cohort {
 

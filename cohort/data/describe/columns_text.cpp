@@ -1,5 +1,5 @@
 #include "cohort/base/text/text.h"
-#include "cohort/data/describe/description.h"
+#include "cohort/data/source/description.h"
 
 namespace cohort {
 namespace {

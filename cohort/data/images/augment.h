@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 
 namespace cohort {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 
 namespace cohort {
 

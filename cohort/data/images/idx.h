@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "cohort/data/byte_buffer.h"
+#include "cohort/data/source/byte_buffer.h"
 
 namespace cohort {
 

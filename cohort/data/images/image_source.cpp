@@ -6,7 +6,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/data/images/resize_images.h"
-#include "cohort/data/split.h"
+#include "cohort/data/source/split.h"
 
 namespace cohort {
 namespace {

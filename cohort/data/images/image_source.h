@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/data/byte_buffer.h"
-#include "cohort/data/source.h"
+#include "cohort/data/source/byte_buffer.h"
+#include "cohort/data/source/source.h"
 
 namespace cohort {
 

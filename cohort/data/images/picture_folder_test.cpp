@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cohort/data/describe/encode_input.h"
-#include "cohort/data/fingerprint.h"
+#include "cohort/data/encode_input.h"
 #include "cohort/data/images/picture_file.h"
+#include "cohort/data/source/fingerprint.h"
 #include "tests/support/data_files.h"
 #include "tests/support/pictures.h"
 #include "tests/support/text.h"

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 
 namespace cohort {
 

@@ -6,8 +6,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/data/images/image_source.h"
 #include "cohort/data/images/resize_images.h"
-#include "cohort/data/in_threads.h"
-#include "cohort/data/split.h"
+#include "cohort/data/source/in_threads.h"
+#include "cohort/data/source/split.h"
 
 namespace cohort {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "cohort/data/byte_buffer.h"
 #include "cohort/data/images/picture_file.h"
 #include "cohort/data/images/picture_list.h"
-#include "cohort/data/source.h"
+#include "cohort/data/source/byte_buffer.h"
+#include "cohort/data/source/source.h"
 
 namespace cohort {
 

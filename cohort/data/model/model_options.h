@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cohort/base/export.h"
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 
 namespace cohort {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "cohort/data/split.h"
+#include "cohort/data/source/split.h"
 
 namespace cohort {
 namespace {

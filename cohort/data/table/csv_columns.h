@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/data/data_settings.h"
-#include "cohort/data/describe/description.h"
+#include "cohort/data/source/data_settings.h"
+#include "cohort/data/source/description.h"
 #include "cohort/data/table/csv_reader.h"
 
 namespace cohort {

@@ -19,9 +19,9 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/byte_buffer.h"
-#include "cohort/data/data_settings.h"
-#include "cohort/data/split.h"
+#include "cohort/data/source/byte_buffer.h"
+#include "cohort/data/source/data_settings.h"
+#include "cohort/data/source/split.h"
 #include "cohort/data/table/csv_columns.h"
 #include "cohort/data/table/csv_reader.h"
 #include "cohort/data/table/table.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/data/describe/encode_input.h"
-#include "cohort/data/fingerprint.h"
+#include "cohort/data/encode_input.h"
+#include "cohort/data/source/fingerprint.h"
 #include "tests/support/data_files.h"
 #include "tests/support/mutation.h"
 #include "tests/support/text.h"

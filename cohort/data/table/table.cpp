@@ -6,7 +6,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/split.h"
+#include "cohort/data/source/split.h"
 
 namespace cohort {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/data/describe/description.h"
-#include "cohort/data/source.h"
+#include "cohort/data/source/description.h"
+#include "cohort/data/source/source.h"
 
 namespace cohort {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cohort/base/files/safetensors.h"
-#include "cohort/data/byte_buffer.h"
+#include "cohort/data/source/byte_buffer.h"
 
 namespace cohort {
 

@@ -18,8 +18,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/safetensors.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/data_settings.h"
-#include "cohort/data/split.h"
+#include "cohort/data/source/data_settings.h"
+#include "cohort/data/source/split.h"
 #include "cohort/data/tensors/npy.h"
 #include "cohort/data/tensors/number_of.h"
 

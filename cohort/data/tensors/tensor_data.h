@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cohort/base/files/safetensors.h"
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 
 namespace cohort {
 

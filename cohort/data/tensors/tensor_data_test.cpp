@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "cohort/base/files/safetensors.h"
-#include "cohort/data/describe/encode_input.h"
-#include "cohort/data/fingerprint.h"
+#include "cohort/data/encode_input.h"
+#include "cohort/data/source/fingerprint.h"
 #include "cohort/data/tensors/npy.h"
 #include "cohort/data/tensors/number_of.h"
 #include "tests/support/data_files.h"

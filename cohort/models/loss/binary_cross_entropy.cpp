@@ -4,7 +4,7 @@
 #include <ATen/ops/binary_cross_entropy_with_logits.h>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/model_errors.h"
+#include "cohort/models/graph/model_errors.h"
 
 namespace cohort {
 

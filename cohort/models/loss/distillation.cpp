@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/model_errors.h"
+#include "cohort/models/graph/model_errors.h"
 
 namespace cohort {
 

@@ -4,7 +4,7 @@
 #include <ATen/ops/mse_loss.h>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/model_errors.h"
+#include "cohort/models/graph/model_errors.h"
 
 namespace cohort {
 

@@ -7,9 +7,9 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/strict_json.h"
+#include "cohort/models/graph/model_errors.h"
 #include "cohort/models/loss/binary_cross_entropy.h"
 #include "cohort/models/loss/mean_squared_error.h"
-#include "cohort/models/model_errors.h"
 
 namespace cohort {
 namespace {

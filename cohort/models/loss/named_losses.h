@@ -10,8 +10,8 @@
 
 #include <string>
 
-#include "cohort/data/source.h"
-#include "cohort/models/layer_graph.h"
+#include "cohort/data/source/source.h"
+#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
 

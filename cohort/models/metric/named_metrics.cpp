@@ -16,8 +16,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/models/graph/model_errors.h"
 #include "cohort/models/metric/own_metrics.h"
-#include "cohort/models/model_errors.h"
 
 namespace cohort {
 namespace {

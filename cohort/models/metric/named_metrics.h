@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 
 namespace cohort {
 

@@ -31,8 +31,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/models/ghost_batch_norm.h"
-#include "cohort/models/layer_graph.h"
+#include "cohort/models/graph/layer_graph.h"
+#include "cohort/models/layers/ghost_batch_norm.h"
 #include "cohort/parallel/batch_norm/sync_batch_norm.h"
 
 namespace cohort {

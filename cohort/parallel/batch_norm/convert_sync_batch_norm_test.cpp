@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/ghost_batch_norm.h"
+#include "cohort/models/layers/ghost_batch_norm.h"
 #include "cohort/models/parts.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/threads.h"

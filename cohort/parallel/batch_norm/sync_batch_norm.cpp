@@ -32,7 +32,7 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/recompute.h"
+#include "cohort/models/graph/recompute.h"
 
 namespace cohort {
 namespace {

@@ -14,10 +14,10 @@
 #include <bit>
 #include <cstdint>
 
+#include "cohort/parallel/common/vector_loops.h"
 #include "cohort/parallel/compress/coded_sum.h"
 #include "cohort/parallel/compress/compressors.h"
 #include "cohort/parallel/compress/half_bits.h"
-#include "cohort/parallel/vector_loops.h"
 
 namespace cohort {
 namespace {

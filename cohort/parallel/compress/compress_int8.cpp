@@ -16,9 +16,9 @@
 #include <cstring>
 #include <limits>
 
+#include "cohort/parallel/common/vector_loops.h"
 #include "cohort/parallel/compress/coded_sum.h"
 #include "cohort/parallel/compress/compressors.h"
-#include "cohort/parallel/vector_loops.h"
 
 namespace cohort {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "cohort/parallel/vector_loops.h"
+#include "cohort/parallel/common/vector_loops.h"
 
 namespace cohort {
 

@@ -39,10 +39,10 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/parallel/agreement.h"
-#include "cohort/parallel/initial_broadcast.h"
+#include "cohort/parallel/common/agreement.h"
+#include "cohort/parallel/common/initial_broadcast.h"
+#include "cohort/parallel/common/tensor_alias.h"
 #include "cohort/parallel/local/state_names.h"
-#include "cohort/parallel/tensor_alias.h"
 
 namespace cohort {
 namespace {

@@ -12,13 +12,13 @@
 #include <string>
 #include <vector>
 
-#include "cohort/job/sync_mode.h"
-#include "cohort/parallel/buffer_average.h"
+#include "cohort/job/specs/sync_mode.h"
+#include "cohort/parallel/common/buffer_average.h"
+#include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/compress/compressor.h"
 #include "cohort/parallel/local/fragments.h"
-#include "cohort/parallel/parameters.h"
-#include "cohort/parallel/replicated.h"
-#include "cohort/parallel/strategy.h"
+#include "cohort/parallel/strategy/replicated.h"
+#include "cohort/parallel/strategy/strategy.h"
 
 namespace cohort {
 

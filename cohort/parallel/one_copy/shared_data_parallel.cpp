@@ -28,10 +28,10 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/comm/group_internals.h"
-#include "cohort/parallel/agreement.h"
+#include "cohort/parallel/common/agreement.h"
+#include "cohort/parallel/common/tensor_alias.h"
+#include "cohort/parallel/common/tile_sum.h"
 #include "cohort/parallel/one_copy/shared_data_parallel_state.h"
-#include "cohort/parallel/tensor_alias.h"
-#include "cohort/parallel/tile_sum.h"
 #include "cohort/parallel/watch/gradient_hook.h"
 #include "cohort/plan/cost/strategy_memory.h"
 

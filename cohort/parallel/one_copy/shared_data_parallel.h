@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cohort/comm/group.h"
-#include "cohort/parallel/strategy.h"
+#include "cohort/parallel/strategy/strategy.h"
 
 namespace cohort {
 

@@ -10,9 +10,9 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/comm/group_internals.h"
-#include "cohort/parallel/agreement.h"
-#include "cohort/parallel/initial_broadcast.h"
-#include "cohort/parallel/tensor_alias.h"
+#include "cohort/parallel/common/agreement.h"
+#include "cohort/parallel/common/initial_broadcast.h"
+#include "cohort/parallel/common/tensor_alias.h"
 
 namespace cohort {
 

@@ -8,7 +8,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/comm/shm/shm_arena.h"
-#include "cohort/parallel/replicated.h"
+#include "cohort/parallel/strategy/replicated.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/threads.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cohort/base/export.h"
-#include "cohort/parallel/flat_piece.h"
+#include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/optimizer/update.h"
 
 namespace cohort {

@@ -1,4 +1,4 @@
-#include "cohort/parallel/replicated.h"
+#include "cohort/parallel/strategy/replicated.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>

@@ -13,7 +13,7 @@
 #include <cstdint>
 
 #include "cohort/base/export.h"
-#include "cohort/job/training/update_rule.h"
+#include "cohort/job/update_rule.h"
 
 namespace cohort {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cohort/comm/group.h"
-#include "cohort/job/training/pruning.h"
+#include "cohort/job/specs/pruning.h"
 
 namespace cohort {
 

@@ -6,8 +6,8 @@
 #include <stdexcept>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/data_parallel.h"
 #include "cohort/parallel/make_strategy.h"
+#include "cohort/parallel/strategy/data_parallel.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/threads.h"
 

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "cohort/parallel/parameters.h"
+#include "cohort/parallel/common/parameters.h"
 
 namespace cohort {
 

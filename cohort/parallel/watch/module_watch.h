@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/parallel/parameters.h"
+#include "cohort/parallel/common/parameters.h"
 
 namespace cohort {
 

@@ -1,6 +1,6 @@
-// recompute() (models/recompute.h) under every strategy: the training is the one without it, bit for bit.
+// recompute() (models/graph/recompute.h) under every strategy: the training is the one without it, bit for bit.
 
-#include "cohort/models/recompute.h"
+#include "cohort/models/graph/recompute.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>
@@ -9,8 +9,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
-#include "cohort/parallel/data_parallel.h"
 #include "cohort/parallel/one_copy/shared_data_parallel.h"
+#include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/parallel/zero/zero_data_parallel.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/threads.h"

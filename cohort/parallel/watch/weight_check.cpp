@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/agreement.h"
+#include "cohort/parallel/common/agreement.h"
 
 namespace cohort {
 namespace {

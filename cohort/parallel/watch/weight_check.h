@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cohort/comm/group.h"
-#include "cohort/parallel/parameters.h"
+#include "cohort/parallel/common/parameters.h"
 
 namespace cohort {
 

@@ -3,7 +3,7 @@
 #include <ATen/ops/ones.h>
 #include <doctest/doctest.h>
 
-#include "cohort/parallel/tensor_alias.h"
+#include "cohort/parallel/common/tensor_alias.h"
 
 namespace cohort {
 namespace {

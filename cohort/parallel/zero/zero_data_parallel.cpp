@@ -26,7 +26,7 @@
 #include <functional>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/tensor_alias.h"
+#include "cohort/parallel/common/tensor_alias.h"
 #include "cohort/parallel/watch/gradient_hook.h"
 #include "cohort/parallel/zero/zero_state.h"
 #include "cohort/plan/cost/strategy_memory.h"

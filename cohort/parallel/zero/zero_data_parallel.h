@@ -27,7 +27,7 @@
 
 #include "cohort/base/export.h"
 #include "cohort/comm/group.h"
-#include "cohort/parallel/strategy.h"
+#include "cohort/parallel/strategy/strategy.h"
 
 namespace cohort {
 

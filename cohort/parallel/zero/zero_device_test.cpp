@@ -7,8 +7,8 @@
 #include <set>
 
 #include "cohort/base/fail.h"
+#include "cohort/parallel/common/tensor_alias.h"
 #include "cohort/parallel/make_strategy.h"
-#include "cohort/parallel/tensor_alias.h"
 #include "cohort/parallel/zero/unit_memory.h"
 #include "cohort/parallel/zero/use_watch.h"
 #include "tests/support/device_ranks.h"

@@ -39,7 +39,7 @@
 #include <limits>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/staged_exchange.h"
+#include "cohort/parallel/common/staged_exchange.h"
 #include "cohort/parallel/watch/weight_watch.h"
 
 namespace cohort {

@@ -17,8 +17,8 @@
 #include <numeric>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/staged_exchange.h"
-#include "cohort/parallel/tensor_alias.h"
+#include "cohort/parallel/common/staged_exchange.h"
+#include "cohort/parallel/common/tensor_alias.h"
 #include "cohort/parallel/watch/gradient_stand_in.h"
 
 namespace cohort {

@@ -9,10 +9,10 @@
 #include <chrono>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/agreement.h"
-#include "cohort/parallel/staged_exchange.h"
-#include "cohort/parallel/tensor_alias.h"
-#include "cohort/parallel/tile_sum.h"
+#include "cohort/parallel/common/agreement.h"
+#include "cohort/parallel/common/staged_exchange.h"
+#include "cohort/parallel/common/tensor_alias.h"
+#include "cohort/parallel/common/tile_sum.h"
 #include "cohort/parallel/watch/gradient_hook.h"
 
 namespace cohort {

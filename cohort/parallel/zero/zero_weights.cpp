@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/staged_exchange.h"
-#include "cohort/parallel/tensor_alias.h"
+#include "cohort/parallel/common/staged_exchange.h"
+#include "cohort/parallel/common/tensor_alias.h"
 
 namespace cohort {
 

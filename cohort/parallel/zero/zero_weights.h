@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cohort/comm/group.h"
-#include "cohort/parallel/parameters.h"
+#include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/zero/unit_memory.h"
 #include "cohort/parallel/zero/zero_unit.h"
 

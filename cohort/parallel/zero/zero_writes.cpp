@@ -13,7 +13,7 @@
 #include <algorithm>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/staged_exchange.h"
+#include "cohort/parallel/common/staged_exchange.h"
 #include "cohort/parallel/zero/zero_state.h"
 
 namespace cohort {

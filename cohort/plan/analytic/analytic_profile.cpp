@@ -22,7 +22,7 @@
 #include "cohort/data/model/model_specification.h"
 #include "cohort/data/text_source.h"
 #include "cohort/plan/analytic/families.h"
-#include "cohort/plan/product_rate.h"
+#include "cohort/plan/profile/product_rate.h"
 
 namespace cohort {
 namespace {

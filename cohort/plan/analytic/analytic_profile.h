@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/plan/cluster.h"
-#include "cohort/plan/model_profile.h"
+#include "cohort/plan/profile/cluster.h"
+#include "cohort/plan/profile/model_profile.h"
 
 namespace cohort {
 

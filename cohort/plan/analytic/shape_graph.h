@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/plan/profile.h"
+#include "cohort/plan/profile/profile.h"
 
 namespace cohort {
 

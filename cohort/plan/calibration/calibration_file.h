@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cohort/plan/calibration/error_intervals.h"
-#include "cohort/plan/model_profile.h"
+#include "cohort/plan/profile/model_profile.h"
 
 namespace cohort {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cohort/plan/cost/stage_graph.h"
-#include "cohort/plan/profile.h"
+#include "cohort/plan/profile/profile.h"
 
 namespace cohort {
 

@@ -4,8 +4,8 @@
 //                is not profiled apart from backward's; a softmax or a sum makes one more of that size)
 //   evaluation   the scores, which ranks of a tensor axis gather, and their log-softmax beside them
 //
-// Cost: O(layers + edges). Source: models/layer_graph.cpp frees outputs so, train/evaluate.cpp makes the loss. Held against trainings with
-// and without a text sample (docs/guide/planning.md).
+// Cost: O(layers + edges). Source: models/graph/layer_graph.cpp frees outputs so, train/model/evaluate.cpp makes the loss. Held against
+// trainings with and without a text sample (docs/guide/planning.md).
 
 #include "cohort/plan/cost/end_memory.h"
 

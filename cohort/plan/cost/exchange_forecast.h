@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "cohort/plan/cluster.h"
-#include "cohort/plan/model_profile.h"
+#include "cohort/plan/profile/cluster.h"
+#include "cohort/plan/profile/model_profile.h"
 
 namespace cohort {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cohort/job/layout.h"
-#include "cohort/plan/cluster.h"
+#include "cohort/plan/profile/cluster.h"
 
 namespace cohort {
 

@@ -8,7 +8,7 @@
 #include "cohort/base/export.h"
 #include "cohort/job/layout.h"
 #include "cohort/plan/cost/stage_graph.h"
-#include "cohort/plan/profile.h"
+#include "cohort/plan/profile/profile.h"
 #include "cohort/record/start_records.h"
 
 namespace cohort {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cohort/plan/cost/stage_graph.h"
-#include "cohort/plan/profile.h"
+#include "cohort/plan/profile/profile.h"
 #include "cohort/schedule/schedule.h"
 
 namespace cohort {

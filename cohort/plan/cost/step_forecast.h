@@ -8,9 +8,9 @@
 
 #include "cohort/job/layout.h"
 #include "cohort/plan/calibration/error_intervals.h"
-#include "cohort/plan/cluster.h"
 #include "cohort/plan/cost/stage_graph.h"
-#include "cohort/plan/model_profile.h"
+#include "cohort/plan/profile/cluster.h"
+#include "cohort/plan/profile/model_profile.h"
 #include "cohort/schedule/simulate.h"
 
 namespace cohort {

@@ -5,7 +5,7 @@
 
 #include "cohort/base/export.h"
 #include "cohort/job/layout.h"
-#include "cohort/plan/profile.h"
+#include "cohort/plan/profile/profile.h"
 #include "cohort/plan/split/split.h"
 
 namespace cohort {

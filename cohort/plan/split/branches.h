@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/plan/profile.h"
+#include "cohort/plan/profile/profile.h"
 
 namespace cohort {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cohort/base/export.h"
-#include "cohort/plan/profile.h"
+#include "cohort/plan/profile/profile.h"
 
 namespace cohort {
 

@@ -17,7 +17,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/text.h"
-#include "cohort/plan/explain/explain.h"
+#include "cohort/plan/explain.h"
 
 namespace cohort {
 namespace {

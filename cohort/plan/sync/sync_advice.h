@@ -1,6 +1,6 @@
 #pragma once
 // How workers had better wait for one another here: each way's pace on the virtual clock beside what lateness costs in samples. Torch-free;
-// the clock is driven by train/virtual_time/clock_only.h.
+// the clock is driven by train/clock_only.h.
 
 #include <cstdint>
 #include <functional>
@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "cohort/base/export.h"
-#include "cohort/job/sync_mode.h"
-#include "cohort/job/virtual_spec.h"
-#include "cohort/plan/cost/link_estimate.h"
+#include "cohort/job/specs/sync_mode.h"
+#include "cohort/job/specs/virtual_spec.h"
 #include "cohort/record/advice_records.h"
+#include "cohort/world/link_estimate.h"
 
 namespace cohort {
 
@@ -45,7 +45,7 @@ struct SyncPace {
 };
 
 /// Of rows that begin with step: the one whose upper end of the time is the least, and below another's by more than noise
-/// (plan/explain/explain.h). Never empty.
+/// (plan/explain.h). Never empty.
 COHORT_PROGRAM_API const SyncAdviceRecord::Row& best_row(const std::vector<SyncAdviceRecord::Row>& rows);
 
 /// Every way that goes with these conditions, the soonest at a goal, and why, in a sentence. `pace_of`: of a sync on these conditions.

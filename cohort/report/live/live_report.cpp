@@ -14,8 +14,8 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/secrets.h"
 #include "cohort/base/text/json.h"
-#include "cohort/report/draw/sections.h"
 #include "cohort/report/run_reader.h"
+#include "cohort/report/sections.h"
 
 namespace cohort::report {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/plan/explain/explain.h"
+#include "cohort/plan/explain.h"
 #include "cohort/plan/plan.h"
 
 namespace cohort::report {

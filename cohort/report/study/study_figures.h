@@ -12,7 +12,7 @@
 #include "cohort/study/analysis/fits.h"
 #include "cohort/study/analysis/steps_to_result.h"
 #include "cohort/study/analysis/worth.h"
-#include "cohort/study/data.h"
+#include "cohort/study/spec/data.h"
 
 namespace cohort::report {
 

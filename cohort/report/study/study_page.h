@@ -11,7 +11,7 @@
 #include "cohort/study/analysis/fits.h"
 #include "cohort/study/analysis/self_checks.h"
 #include "cohort/study/analysis/worth.h"
-#include "cohort/study/data.h"
+#include "cohort/study/spec/data.h"
 
 namespace cohort::report {
 

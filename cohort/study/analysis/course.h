@@ -1,7 +1,7 @@
 #pragma once
 // What is asked of all measurements of a trial, also where only some of them are in memory (archive/kept_measurements.h).
 
-#include "cohort/study/data.h"
+#include "cohort/study/spec/data.h"
 
 namespace cohort::study {
 

@@ -10,7 +10,7 @@
 
 #include "cohort/study/analysis/self_checks.h"
 #include "cohort/study/analysis/steps_to_result.h"
-#include "cohort/study/data.h"
+#include "cohort/study/spec/data.h"
 
 namespace cohort::study {
 

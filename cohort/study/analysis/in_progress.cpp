@@ -5,11 +5,11 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/log.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/study/search/trial_messages.h"
+#include "cohort/study/store/trial_messages.h"
 
 namespace cohort::study {
 namespace {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "cohort/study/data.h"
+#include "cohort/study/spec/data.h"
 
 namespace cohort::study {
 

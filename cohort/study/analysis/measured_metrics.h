@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "cohort/study/data.h"
+#include "cohort/study/spec/data.h"
 
 namespace cohort::study {
 

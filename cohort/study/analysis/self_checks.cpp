@@ -8,7 +8,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/study/analysis/course.h"
-#include "cohort/study/search/widened_space.h"
+#include "cohort/study/analysis/widened_space.h"
 
 namespace cohort::study {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cohort/study/analysis/steps_to_result.h"
-#include "cohort/study/data.h"
+#include "cohort/study/spec/data.h"
 #include "cohort/study/spec/metaparameter.h"
 
 namespace cohort::study {

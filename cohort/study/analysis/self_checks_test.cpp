@@ -7,7 +7,7 @@
 
 #include "cohort/study/analysis/fits.h"
 #include "cohort/study/analysis/rank_correlation.h"
-#include "cohort/study/search/widened_space.h"
+#include "cohort/study/analysis/widened_space.h"
 #include "tests/support/made_up_study.h"
 
 namespace cohort::study {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cohort/study/archive/kept_measurements.h"
-#include "cohort/study/data.h"
+#include "cohort/study/spec/data.h"
 
 namespace cohort::study {
 

@@ -10,7 +10,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/study/archive/archive.h"
-#include "cohort/study/archive/archive_names.h"
+#include "cohort/study/spec/archive_names.h"
 #include "cohort/study/spec/parameter_configs.h"
 #include "cohort/study/store/measurements_csv.h"
 

@@ -15,9 +15,9 @@
 #include "cohort/study/analysis/measured_metrics.h"
 #include "cohort/study/analysis/steps_to_result.h"
 #include "cohort/study/archive/archive.h"
-#include "cohort/study/archive/archive_names.h"
 #include "cohort/study/archive/kept_measurements.h"
 #include "cohort/study/archive/published.h"
+#include "cohort/study/spec/archive_names.h"
 #include "cohort/study/spec/parameter_configs.h"
 #include "cohort/study/store/measurements_csv.h"
 

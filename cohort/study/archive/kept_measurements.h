@@ -4,7 +4,7 @@
 #include <array>
 #include <vector>
 
-#include "cohort/study/data.h"
+#include "cohort/study/spec/data.h"
 
 namespace cohort::study {
 

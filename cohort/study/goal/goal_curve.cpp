@@ -11,8 +11,8 @@
 #include <set>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/files/csv_table.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/text/csv_table.h"
 #include "cohort/base/text/text.h"
 #include "cohort/study/analysis/fits.h"
 #include "cohort/study/analysis/worth.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/plan/joint/joint_search.h"
+#include "cohort/plan/search/joint_search.h"
 #include "cohort/study/analysis/steps_to_result.h"
 
 namespace cohort::study {

@@ -1,7 +1,7 @@
 #pragma once
 // What of a curve and of plans for 1, 2, 4, ... workers follows for the one who pays: speed-up, and how many workers are worth having.
 
-#include "cohort/plan/goal/time_to_goal.h"
+#include "cohort/plan/time_to_goal.h"
 #include "cohort/study/goal/goal_curve.h"
 
 namespace cohort::study {

@@ -1,5 +1,5 @@
 #pragma once
-// What runs one trial: a model on data (train/study_run/model_trial.h), or the noisy quadratic (noisy_quadratic.h). The study's runner
+// What runs one trial: a model on data (trials/model_trial.h), or the noisy quadratic (noisy_quadratic.h). The study's runner
 // knows no more.
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "cohort/study/data.h"
+#include "cohort/study/spec/data.h"
 #include "cohort/study/spec/spec.h"
 
 namespace cohort::study {

@@ -9,7 +9,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/study/archive/archive_names.h"
+#include "cohort/study/spec/archive_names.h"
 
 namespace cohort::study {
 namespace {

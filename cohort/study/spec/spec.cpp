@@ -11,7 +11,7 @@
 #include "cohort/base/random.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/study/search/halton.h"
+#include "cohort/study/spec/halton.h"
 
 namespace cohort::study {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/study/data.h"
+#include "cohort/study/spec/data.h"
 #include "cohort/study/spec/metaparameter.h"
 
 namespace cohort::study {

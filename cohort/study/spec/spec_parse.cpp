@@ -10,7 +10,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/text.h"
 #include "cohort/base/text/toml_text.h"
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 #include "cohort/study/spec/spec.h"
 #include "cohort/study/spec/toml_table.h"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/study/data.h"
+#include "cohort/study/spec/data.h"
 
 namespace cohort::study {
 

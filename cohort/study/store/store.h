@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/study/data.h"
+#include "cohort/study/spec/data.h"
 #include "cohort/study/spec/spec.h"
 
 namespace cohort::study {

@@ -1,7 +1,7 @@
 #include "cohort/study/store/store_schema.h"
 
 #include "cohort/base/fail.h"
-#include "cohort/study/data.h"
+#include "cohort/study/spec/data.h"
 
 namespace cohort::study {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/models/layer_graph.h"
+#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "cohort/data/source.h"
-#include "cohort/job/training/hint.h"
-#include "cohort/models/layer_graph.h"
+#include "cohort/data/source/source.h"
+#include "cohort/job/specs/hint.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/distil/layer_taps.h"
 
 namespace cohort {

@@ -4,9 +4,9 @@
 #include <ATen/ops/randn.h>
 #include <doctest/doctest.h>
 
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 #include "cohort/models/registry.h"
-#include "cohort/parallel/parameters.h"
+#include "cohort/parallel/common/parameters.h"
 #include "tests/support/errors.h"
 
 namespace cohort {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 #include "cohort/job/config.h"
 
 namespace cohort {

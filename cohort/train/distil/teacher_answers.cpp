@@ -9,18 +9,18 @@
 #include <vector>
 
 #include "cohort/base/clock.h"
-#include "cohort/base/cores.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/writable_place.h"
-#include "cohort/base/log.h"
 #include "cohort/base/statistics.h"
+#include "cohort/base/system/cores.h"
+#include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/fingerprint.h"
+#include "cohort/data/source/fingerprint.h"
 #include "cohort/models/loss/attention_transfer.h"
 #include "cohort/models/loss/distillation.h"
-#include "cohort/parallel/agreement.h"
-#include "cohort/train/batch_tensors.h"
+#include "cohort/parallel/common/agreement.h"
+#include "cohort/train/model/batch_tensors.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {

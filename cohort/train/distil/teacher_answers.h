@@ -27,7 +27,7 @@
 
 #include "cohort/comm/group.h"
 #include "cohort/data/loader.h"
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 #include "cohort/job/config.h"
 #include "cohort/train/distil/kept_answers.h"
 #include "cohort/train/distil/student_hints.h"

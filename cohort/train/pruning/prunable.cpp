@@ -10,7 +10,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/parallel/parameters.h"
+#include "cohort/parallel/common/parameters.h"
 #include "cohort/train/pruning/layer_sparsity.h"
 
 namespace cohort {

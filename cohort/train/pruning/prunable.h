@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/job/training/pruning.h"
-#include "cohort/models/layer_graph.h"
+#include "cohort/job/specs/pruning.h"
+#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
 

@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/parameters.h"
+#include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/prune/smallest_weights.h"
 
 namespace cohort {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "cohort/comm/group.h"
-#include "cohort/job/training/pruning.h"
-#include "cohort/parallel/strategy.h"
+#include "cohort/job/specs/pruning.h"
+#include "cohort/parallel/strategy/strategy.h"
 #include "cohort/train/pruning/prunable.h"
 
 namespace cohort {

@@ -16,7 +16,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/parallel/parameters.h"
+#include "cohort/parallel/common/parameters.h"
 #include "cohort/train/quantise_aware/rounding.h"
 
 namespace cohort {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/job/training/quantise_aware.h"
-#include "cohort/models/layer_graph.h"
+#include "cohort/job/specs/quantise_aware.h"
+#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
 

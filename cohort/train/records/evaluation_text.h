@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 #include "cohort/record/evaluation.h"
 
 namespace cohort {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 
 namespace cohort {
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 
 using namespace cohort;
 

@@ -1,4 +1,4 @@
-#include "cohort/train/metrics.h"
+#include "cohort/train/step/metrics.h"
 
 #include <doctest/doctest.h>
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "cohort/data/source.h"
+#include "cohort/data/source/source.h"
 #include "cohort/record/end_records.h"
 #include "cohort/record/evaluation.h"
 

@@ -1,0 +1,194 @@
+// Decoupled local steps.
+//
+// Definitions: a the global weights (the anchor), w_r those of worker r and b_r the anchor that it began with; n_r the samples of its H
+// steps; Q the quorum.
+// Steps:
+//   1. A free worker gets a, and the next H steps of a share. It updates w_r by the mean gradient of its own samples, with an optimizer of
+//      its own, and hands over w_r - b_r.
+//   2. When Q of them have come the server waits for the others, at most the grace time, and then makes the exchange with those that are
+//      there (served/round_gate.h says when):
+//        d = sum over r, in order of shares, of n_r / n (w_r - b_r), n the sum of the n_r
+//        local:  a = a + d            diloco:  v = m v - d;  a = a - rate (-d + m v)
+//      Buffers (batch norm's running statistics) become their mean by the same weights. All whose change was in it go on with a.
+//   3. Who was late hands over later, and is merged by its samples in the exchange of then, as a change of the anchor that it began with.
+// With Q = N and nobody lost this is parallel/local/local_steps.cpp, in its order of arithmetic: the same training up to nothing at all.
+//
+// Cost of an exchange: the bytes of the model down and up for each worker that is in it. Memory of the server: the anchor, the sum,
+// diloco's v; of a worker: its anchor and optimizer.
+//
+// A worker's optimizer stays with it: one that is lost takes it along, and one that comes begins with none. A checkpoint has the anchor, v
+// and the optimizer's state of worker 0, which stands beside the server; after --resume worker 0 goes on with it, the others begin anew.
+//
+// Source: Douillard et al. 2026 (Decoupled DiLoCo, arXiv 2604.21428), from its abstract and summaries: quorum, grace time, merging by what
+// learners have seen, a syncer that waits for no single one. Differences: weights are the samples (there: tokens times tokens a step, which
+// also favours large batches; here all batches of a share are alike); the grace time is given and does not adapt; the model is exchanged
+// whole; a late change counts from the anchor that its worker began with (as in asynchronous DiLoCo, Liu et al. 2024, arXiv 2401.09135),
+// not from the newest; who is waiting for an exchange does not train on meanwhile.
+#include "cohort/async/local_server.h"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/max.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <utility>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/json.h"
+#include "cohort/parallel/local/state_names.h"
+
+namespace cohort {
+
+LocalServer::LocalServer(const torch::nn::Module& module, const LocalServerOptions& options)
+    : options_(options),
+      model_(module),
+      anchors_(model_.copy_of_weights()),
+      buffers_(model_.copy_of_buffers()),
+      changes_(empty_copies(anchors_)),
+      averages_(empty_copies(buffers_)) {
+  if (!options.outer) return;
+  std::vector<Segment> segments;
+  for (size_t i = 0; i < anchors_.size(); ++i)
+    segments.push_back({model_.trained[i].name, model_.trained[i].tensor.sizes().vec(), 0, anchors_[i]});
+  outer_.emplace(options.outer->rule(), std::move(segments));
+}
+
+std::vector<at::Tensor> LocalServer::served() const {
+  std::vector<at::Tensor> tensors = anchors_;
+  tensors.insert(tensors.end(), buffers_.begin(), buffers_.end());
+  return tensors;
+}
+
+void LocalServer::show() {
+  model_.set_weights(anchors_);
+  model_.set_buffers(buffers_);
+}
+
+void LocalServer::pull(Work& work) {
+  work.base_version = version_;
+  work.base_samples = samples_;
+}
+
+void LocalServer::worked(Work& work, TicketResult result, const StepNumbers& /*numbers*/) {
+  work.loss = result.loss;
+  work.tensors = handed_tensors(std::move(result));
+}
+
+/// Step 2 of one worker.
+void LocalServer::add(const Work& work, double share, bool is_first) {
+  for (size_t i = 0; i < anchors_.size(); ++i) {
+    const at::Tensor change = work.tensors[i].view({-1});
+    if (share != 1) change.mul_(share);
+    if (is_first) changes_[i].copy_(change);
+    else changes_[i].add_(change);
+  }
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    const at::Tensor& theirs = work.tensors[anchors_.size() + i];
+    if (!theirs.is_floating_point()) averages_[i].copy_(at::max(is_first ? buffers_[i] : averages_[i], theirs));
+    else if (is_first) averages_[i].copy_(theirs).mul_(share);
+    else averages_[i].add_(theirs, share);
+  }
+}
+
+std::vector<PushOutcome> LocalServer::merge(const std::vector<Work*>& works) {
+  const at::NoGradGuard no_grad;
+  int64_t all = 0;
+  for (const Work* const work : works) all += work->ticket.num_samples();
+  std::vector<PushOutcome> outcomes;
+  for (Work* const work : works) {
+    outcomes.push_back({.staleness = version_ - work->base_version,
+                        .late_steps = static_cast<double>(samples_ - work->base_samples) / static_cast<double>(options_.global_batch)});
+    add(*work, static_cast<double>(work->ticket.num_samples()) / static_cast<double>(all), outcomes.size() == 1);
+  }
+  for (size_t i = 0; i < anchors_.size(); ++i) {
+    if (outer_) outer_->update(i, changes_[i], options_.outer->rate, /*gradient_factor=*/-1);
+    else anchors_[i].add_(changes_[i]);
+  }
+  for (size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(averages_[i]);
+  version_ += std::ssize(works);
+  samples_ += all;
+  return outcomes;
+}
+
+std::vector<FlatPiece> LocalServer::pieces(bool saving) {
+  std::vector<FlatPiece> out;
+  if (!outer_) return out;
+  for (FlatPiece& piece : outer_->state(saving)) {
+    piece.name = name_of_outer(piece.name);
+    out.push_back(std::move(piece));
+  }
+  return out;
+}
+
+Json LocalServer::state() const { return Json{{"version", version_}, {"samples", samples_}}; }
+
+std::vector<FlatPiece> LocalServer::loaded_pieces(const Json& state, const std::string& where) {
+  const auto is_count = [&](const char* key) {
+    return state.is_object() && state.contains(key) && state[key].is_number_integer() && state[key].get<int64_t>() >= 0;
+  };
+  if (!state.is_null() && !(is_count("version") && is_count("samples")))
+    fail(ErrorCode::kBadInput, where, ": the state of the exchanges is damaged");
+  return pieces(/*saving=*/false);
+}
+
+void LocalServer::loaded(const Json& state) {
+  if (outer_) outer_->load_counts();
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < anchors_.size(); ++i) anchors_[i].copy_(model_.weights[i]);
+  const std::vector<at::Tensor> buffers = model_.copy_of_buffers();
+  for (size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(buffers[i]);
+  if (state.is_null()) return;
+  version_ = state["version"].get<int64_t>();
+  samples_ = state["samples"].get<int64_t>();
+}
+
+LocalWorker::LocalWorker(const torch::nn::Module& module, const UpdateRule& rule)
+    : model_(module), optimizer_(rule, model_.trained), pulled_(model_.tensors()) {}
+
+void LocalWorker::begin() {
+  base_ = model_.copy_of_weights();
+  loss_ = 0;
+  samples_ = 0;
+}
+
+void LocalWorker::step(const Ticket& ticket, TicketResult result, const StepNumbers& numbers) {
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& gradient : result.gradients)
+    if (gradient.defined() && ticket.weight() != 1) gradient.mul_(1 / ticket.weight());  // Of the mean over its own samples.
+  optimizer_.apply({.weight = 1, .learning_rate = numbers.learning_rate, .clip_norm = numbers.clip_norm}, model_.weights, result.gradients);
+  if (!result.buffers.empty()) model_.set_buffers(result.buffers);
+  loss_ += result.loss * static_cast<double>(ticket.global_samples);
+  samples_ += ticket.num_samples();
+}
+
+TicketResult LocalWorker::end() {
+  const at::NoGradGuard no_grad;
+  TicketResult result{.loss = loss_ / static_cast<double>(samples_), .gradients = {}, .buffers = model_.copy_of_buffers()};
+  for (size_t i = 0; i < base_.size(); ++i) result.gradients.push_back(model_.weights[i] - base_[i]);
+  return result;
+}
+
+HandedOver LocalWorker::hand_over(const Ticket& ticket, TicketResult result, const StepNumbers& numbers) {
+  begin();
+  step(ticket, std::move(result), numbers);
+  TicketResult change = end();
+  return {.loss = change.loss, .tensors = handed_tensors(std::move(change))};
+}
+
+AppliedPush as_one_push(const std::vector<Work*>& works) {
+  const Ticket& first = works.front()->ticket;
+  AppliedPush push{.ticket = {first.step, 0, {0, 0}, first.global_samples}};
+  for (const Work* const work : works) {
+    push.ticket.positions.end += work->ticket.num_samples();
+    push.loss += work->loss * static_cast<double>(work->ticket.num_samples());
+  }
+  push.loss /= static_cast<double>(push.ticket.global_samples);  // As a part of a step's, which has the mean over its samples.
+  return push;
+}
+
+std::vector<at::Tensor> handed_tensors(TicketResult result) {
+  std::vector<at::Tensor> tensors = std::move(result.gradients);
+  tensors.insert(tensors.end(), result.buffers.begin(), result.buffers.end());
+  return tensors;
+}
+
+}  // namespace cohort

@@ -1,0 +1,51 @@
+#pragma once
+// A training under the virtual clock (--virtual): the loop beside that of trainer.cpp. Model, data, checkpoints, metrics, evaluation, goal
+// and report are the same.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/async/async_training.h"
+#include "cohort/async/simulated/virtual_driver.h"
+#include "cohort/async/ticket_work.h"
+#include "cohort/train/after_step.h"
+#include "cohort/train/run_reporter.h"
+#include "cohort/train/run_saver.h"
+#include "cohort/train/run_setup.h"
+
+namespace cohort {
+
+/// One thread; `run`, of a world of one rank, must outlive it.
+class VirtualTraining {
+ public:
+  /// Before the RunSaver: what it saves and loads is asked of this object from now on. Where computing time is not given it is measured,
+  /// and written into run.config. Error(kBadInput) where a worker would have no samples.
+  explicit VirtualTraining(RunSetup& run);
+
+  TrainResult train(RunSaver& saver, RunReporter& reporter);
+
+ private:
+  VirtualParts parts();
+  double measured_compute_seconds();
+  StepResult step_result(int64_t from, int64_t step) const;
+  void begin_window();
+  void tell_beginning() const;
+  void tell_end(int64_t steps, RunReporter& reporter) const;
+
+  std::string key() const;
+  std::vector<FlatPiece> saved_pieces();
+  std::vector<FlatPiece> loaded_pieces();
+  void after_loading();
+
+  RunSetup& run_;
+  VirtualSpec spec_;
+  AsyncTraining async_;
+  TicketWork ticket_work_;
+  VirtualClock clock_;
+  std::unique_ptr<VirtualDriver> driver_;
+  double compute_seconds_before_ = 0, push_seconds_before_ = 0;  // Real seconds, as they stood when the step began.
+};
+
+}  // namespace cohort

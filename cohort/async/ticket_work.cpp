@@ -1,0 +1,86 @@
+#include "cohort/async/ticket_work.h"
+
+#include <ATen/core/Generator.h>
+#include <c10/util/Exception.h>
+#include <torch/utils.h>
+
+#include <cmath>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/random.h"
+#include "cohort/job/specs/label_smoothing.h"
+#include "cohort/models/graph/model_errors.h"
+#include "cohort/models/graph/step_context.h"
+#include "cohort/train/model/batch_tensors.h"
+#include "cohort/train/model/precision.h"
+#include "cohort/train/step/not_finite.h"
+
+namespace cohort {
+
+void check_finite_loss(const LayerGraph& model, const std::string& which, double loss, int64_t step, double rate, const at::Tensor& input) {
+  if (std::isfinite(loss)) return;
+  fail(ErrorCode::kFailed, which, " is not finite (", std::isnan(loss) ? std::string("nan") : concat(loss), ") at step ", step + 1,
+       name_settings("; use a smaller --lr (now "), rate,
+       name_settings("), --warmup-steps, --clip-norm or a --remedy, or fewer workers: late gradients take smaller rates"),
+       model.loss_name() == "own"
+           ? concat("; or the loss: ", model.title(), " has its own, which must be the mean over the samples, not their sum")
+           : "",
+       first_not_finite(model, input), ". What the last checkpoint holds, where there is one, is untouched");
+}
+
+TicketWork::TicketWork(const Job& job, const DataSource& source, LayerGraph& model, const TeacherAnswers* teacher)
+    : job_(job),
+      source_(source),
+      model_(model),
+      teacher_(teacher),
+      tensors_(model),
+      sampler_(source.num_samples(), job.config.global_batch, job.config.seed),
+      augmentation_(job.config.augment, source.shape(), job.config.seed) {}
+
+TicketResult TicketWork::compute(const Ticket& ticket, double rate) {
+  TicketResult result;
+  const int64_t count = ticket.num_samples();
+  const std::vector<int64_t> samples = sampler_.samples(ticket.step, ticket.positions);
+  source_.read(samples, batch_);
+  augmentation_.apply(batch_, samples, ticket.step);
+  const BatchTensors tensors = as_tensors(batch_, source_.shape());
+  torch::manual_seed(random_bits(job_.config.seed, ticket.step, ticket.share));
+  const std::vector<at::Tensor> buffers_before = tensors_.copy_of_buffers();
+  for (const NamedTensor& parameter : tensors_.trained) parameter.tensor.mutable_grad() = at::Tensor();
+  {
+    const StepContextScope context({job_.config.seed, ticket.step, ticket.positions.begin});
+    at::Tensor loss;
+    {
+      const AutocastScope autocast(job_.precision, c10::DeviceType::CPU);
+      const at::Tensor output = for_loss(model_.forward(tensors.input));
+      at::Tensor mean =
+          mean_loss(model_, output, tensors.target,
+                    label_smoothing_over_all(job_.config.label_smoothing, job_.config.label_smoothing_over, source_.shape().num_classes));
+      if (teacher_) mean = teacher_->add_to(mean, output, samples, tensors.input);
+      check_has_gradient(model_, output, mean);
+      loss = mean * (static_cast<double>(count) / static_cast<double>(ticket.global_samples));
+    }
+    result.loss = loss.item<double>();
+    check_finite_loss(model_, concat("the loss of share ", ticket.share), result.loss, ticket.step, rate, tensors.input);
+    try {
+      loss.backward();
+    } catch (const c10::Error& error) {
+      if (!is_misfit(error)) throw;
+      fail(ErrorCode::kFailed, model_.title(), ": step ", ticket.step + 1, " failed in backward (", quote(error), ")");
+    }
+  }
+  for (const NamedTensor& parameter : tensors_.trained) {
+    at::Tensor gradient = std::move(parameter.tensor.mutable_grad());
+    parameter.tensor.mutable_grad() = at::Tensor();
+    if (gradient.defined() && gradient.is_sparse()) gradient = gradient.to_dense();
+    if (gradient.defined()) gradient = gradient.detach().contiguous();
+    result.gradients.push_back(gradient);
+  }
+  if (!buffers_before.empty()) {
+    result.buffers = tensors_.copy_of_buffers();
+    tensors_.set_buffers(buffers_before);
+  }
+  return result;
+}
+
+}  // namespace cohort

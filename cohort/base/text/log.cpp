@@ -1,0 +1,78 @@
+#include "cohort/base/text/log.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
+
+namespace cohort {
+namespace {
+
+std::atomic<int> log_rank{-1};
+std::atomic<bool> failures_are_json{false};
+
+/// What an option or a file says may have several lines; a message is one.
+std::string on_one_line(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  std::string line;
+  for (const char c : text) {
+    if (c == '\n') line += "\\n";
+    else if (c == '\t') line += "\\t";
+    else line += c;
+  }
+  return line;
+}
+
+void write_whole(const std::string& line) {
+  for (size_t done = 0; done < line.size();) {
+    const ssize_t written = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
+    if (written <= 0) return;  // Nobody reads stderr any more; there is no other place to say so.
+    done += static_cast<size_t>(written);
+  }
+}
+
+void write_line(LogLevel level, const std::string& text) {
+  std::string line = "cohort";
+  if (log_rank >= 0) line += "[" + std::to_string(log_rank) + "]";
+  line += ": ";
+  if (level == LogLevel::kError) line += "error: ";
+  if (level == LogLevel::kWarning) line += "warning: ";
+  line += on_one_line(printable(text));  // It may quote a damaged file or an option: nothing in it shall control a terminal.
+  write_whole(line += '\n');
+}
+
+LogLevel level_from_environment() {
+  const char* value = std::getenv("COHORT_LOG");
+  const std::string_view text = value && *value ? value : "info";
+  if (text == "error") return LogLevel::kError;
+  if (text == "warning") return LogLevel::kWarning;
+  if (text == "debug") return LogLevel::kDebug;
+  if (text != "info") write_line(LogLevel::kWarning, concat("COHORT_LOG=", text, " is none of error, warning, info, debug; info is used"));
+  return LogLevel::kInfo;
+}
+
+}  // namespace
+
+void set_log_rank(int rank) { log_rank = rank; }
+
+void log_line(LogLevel level, const std::string& text) {
+  static const LogLevel most = level_from_environment();
+  if (level > most) return;
+  write_line(level, text);
+}
+
+void set_failures_as_json() { failures_are_json = true; }
+
+void log_failure(int exit_code, const std::string& text) {
+  if (!failures_are_json) return log_error(text);
+  Json line{{"event", "failed"}, {"exit_code", exit_code}, {"cause", printable(text)}};
+  if (log_rank >= 0) line["rank"] = log_rank.load();
+  write_whole(line.dump() + '\n');
+}
+
+}  // namespace cohort

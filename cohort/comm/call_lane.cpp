@@ -1,0 +1,517 @@
+#include "cohort/comm/call_lane.h"
+
+#include <unistd.h>
+
+#include <sched.h>
+#include <algorithm>
+#include <utility>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/system/awake_timer.h"
+#include "cohort/comm/transport/signature.h"
+
+namespace cohort {
+namespace {
+
+/// A call that its caller waits for, added behind others.
+class BorrowedCall : public Task {
+ public:
+  explicit BorrowedCall(const Call& call) { call_ = call; }
+  const Call& call() const { return call_; }
+};
+
+using Clock = std::chrono::steady_clock;
+
+/// Waits a little, longer each time: a few yields, then naps of 50 us.
+class Backoff {
+ public:
+  void wait() {
+    if (!naps()) ::sched_yield();
+    else std::this_thread::sleep_for(std::chrono::microseconds(50));
+    ++count_;
+  }
+  bool naps() const { return count_ >= 500; }
+  /// True once in some milliseconds.
+  bool looks_around() const { return naps() && count_ % 64 == 0; }
+  void reset() { count_ = 0; }
+
+ private:
+  unsigned count_ = 0;
+};
+
+}  // namespace
+
+void CallLane::Queue::push(Task* task) {
+  task->next_ = nullptr;
+  (first ? last->next_ : first) = task;
+  last = task;
+}
+
+Task* CallLane::Queue::pop() {
+  Task* const task = first;
+  first = task->next_;
+  return task;
+}
+
+CallLane::CallLane(std::unique_ptr<Transport> transport, Options options)
+    : transport_(std::move(transport)), options_(std::move(options)), own_thread_(transport_->wants_own_thread()) {}
+
+CallLane::~CallLane() { close(); }
+
+void CallLane::stop_driving() {
+  // Sequentially consistent with a waiter's increment: either it sees that nobody drives, or it is seen here.
+  driving_.store(false, std::memory_order_seq_cst);
+  if (num_waiting_.load(std::memory_order_seq_cst) > 0) wake();
+}
+
+void CallLane::wake() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+  }
+  awake_.notify_all();
+}
+
+/// A child that goes on in its parent's program would bring a rank's calls twice.
+void CallLane::check_process(const Call& call) const {
+  if (fork_count() == process_) return;
+  fail(ErrorCode::kBadInput, "'", call.name, "': process ", ::getpid(), " was forked from one that trains (", ::getppid(),
+       "), and has no part in its group; call fork() before cohort::init(), or end the child with _exit() or exec()");
+}
+
+void CallLane::run(Call& call) {
+  check_process(call);
+  if (!try_drive()) return run_queued(call);
+  if (num_unfinished_.load(std::memory_order_relaxed) > 0 || broken_.load(std::memory_order_relaxed)) {
+    stop_driving();
+    return run_queued(call);
+  }
+  call.sequence = sequence_.load(std::memory_order_relaxed) + 1;
+  sequence_.store(call.sequence, std::memory_order_relaxed);
+  const uint64_t ticket = recorder_.start(call);
+  try {
+    transport_->start(call);
+    transport_->finish(call);
+  } catch (...) {
+    fail_driven(call, ticket, std::current_exception());
+  }
+  recorder_.end(ticket);
+  stop_driving();
+}
+
+/// Ends the group because of a call that no queue has, stops driving and throws.
+void CallLane::fail_driven(const Call& call, uint64_t ticket, const std::exception_ptr& error) {
+  recorder_.end(ticket, true);
+  BorrowedCall failed(call);
+  Queue ended;
+  break_off(describe(signature_of(call)), error, &failed, &ended);
+  stop_driving();
+  end_all(ended);
+  std::rethrow_exception(failed.error());
+}
+
+void CallLane::run_by_hand(Call& call, const std::function<void()>& exchange) {
+  check_process(call);
+  uint64_t ticket = 0;
+  const auto begin = [&](Transport&) {
+    if (broken_.load(std::memory_order_relaxed)) std::rethrow_exception(refusal(call));
+    call.sequence = sequence_.load(std::memory_order_relaxed) + 1;
+    sequence_.store(call.sequence, std::memory_order_relaxed);
+    ticket = recorder_.start(call);
+  };
+  exclusively(begin);
+  try {
+    exchange();
+  } catch (...) {
+    const std::exception_ptr error = std::current_exception();
+    while (!try_drive()) wait_for_driver([] { return false; }, std::nullopt);
+    fail_driven(call, ticket, error);
+  }
+  exclusively([&](Transport&) { recorder_.end(ticket); });
+}
+
+void CallLane::run_queued(Call& call) {
+  BorrowedCall task(call);
+  add(task);
+  wait(task);
+  call = task.call();
+  if (task.error()) std::rethrow_exception(task.error());
+}
+
+void CallLane::add(Task& task) {
+  check_process(task.call_);
+  num_unfinished_.fetch_add(1, std::memory_order_relaxed);
+  if (own_thread_ && task.kind_ == CallRecord::Kind::kCollective) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    added_.push(&task);
+    num_added_.fetch_add(1, std::memory_order_relaxed);
+    start_thread();
+    return;
+  }
+  Queue ended;
+  if (try_drive()) {
+    start_all(&ended);  // What other threads have added before.
+    accept(&task, &ended);
+    start_all(&ended);
+    if (!messages_.empty()) poll_messages(&ended);
+    stop_driving();
+    return end_all(ended);
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    added_.push(&task);
+    num_added_.fetch_add(1, std::memory_order_relaxed);
+  }
+  // The driver may have stopped without seeing it.
+  if (try_drive()) {
+    start_all(&ended);
+    stop_driving();
+    end_all(ended);
+  }
+}
+
+void CallLane::accept(Task* task, Queue* ended) {
+  if (broken_) return retire(task, refusal(task->call_), ended);
+  if (task->kind_ == CallRecord::Kind::kCollective) {
+    calls_.push(task);
+    if (!unstarted_) unstarted_ = task;
+    return;
+  }
+  try {
+    const Call& call = task->call_;
+    task->ticket_ = recorder_.start_message(task->kind_, call.count, call.root, static_cast<int>(call.handle), call.name);
+    task->posted_ = std::chrono::steady_clock::now();
+    task->message_ = task->post(*transport_);
+    messages_.push_back(task);
+  } catch (...) {
+    break_off(describe_task(*task), std::current_exception(), task, ended);
+  }
+}
+
+/// Takes over what other threads have added and starts all calls that may start.
+void CallLane::start_all(Queue* ended) {
+  while (num_added_.load(std::memory_order_relaxed) > 0) {
+    Task* task;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      task = added_.pop();
+      num_added_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    accept(task, ended);
+  }
+  while (unstarted_) {
+    Task* const task = unstarted_;
+    unstarted_ = task->next_;
+    start(task, ended);
+  }
+}
+
+void CallLane::start(Task* task, Queue* ended) {
+  const uint64_t sequence = sequence_.load(std::memory_order_relaxed) + 1;
+  std::atomic_ref(task->call_.sequence).store(sequence, std::memory_order_relaxed);
+  sequence_.store(sequence, std::memory_order_relaxed);
+  task->ticket_ = recorder_.start(task->call_);
+  task->started_ = true;
+  try {
+    transport_->start(task->call_);
+  } catch (...) {
+    break_off(describe_task(*task), std::current_exception(), task, ended);
+  }
+}
+
+void CallLane::advance(bool block, Queue* ended) {
+  start_all(ended);
+  if (!messages_.empty()) poll_messages(ended);
+  if (!calls_.first) return;
+  bool ready = block;
+  try {
+    ready = ready || transport_->ready(calls_.first->call_);
+  } catch (...) {
+    return break_off(describe_task(*calls_.first), std::current_exception(), calls_.first, ended);
+  }
+  if (ready) finish_front(ended);
+}
+
+void CallLane::finish_front(Queue* ended) {
+  Task* const task = calls_.first;
+  try {
+    transport_->finish(task->call_);
+  } catch (...) {
+    recorder_.end(task->ticket_, true);
+    return break_off(describe_task(*task), std::current_exception(), task, ended);
+  }
+  recorder_.end(task->ticket_);
+  calls_.pop();
+  retire(task, nullptr, ended);
+}
+
+void CallLane::poll_messages(Queue* ended) {
+  for (size_t i = 0; i < messages_.size();) {
+    Task* const task = messages_[i];
+    try {
+      if (!task->message_->done()) {
+        ++i;
+        continue;
+      }
+      task->message_->wait();  // Has ended, perhaps with an error: the sender's may be of another size.
+    } catch (...) {
+      return break_off(describe_task(*task), std::current_exception(), task, ended);
+    }
+    messages_.erase(messages_.begin() + static_cast<ptrdiff_t>(i));
+    recorder_.end(task->ticket_);
+    retire(task, nullptr, ended);
+  }
+}
+
+void CallLane::retire(Task* task, const std::exception_ptr& error, Queue* ended) {
+  task->error_ = error;
+  if (task->message_ && !error) task->source_ = task->message_->source();
+  task->message_.reset();  // Before the transport, which the task's owner may outlive.
+  ended->push(task);
+}
+
+/// The group has failed: whatever is under way or comes later fails too.
+void CallLane::break_off(const std::string& call, const std::exception_ptr& error, Task* culprit, Queue* ended) {
+  const std::optional<CallRecord> message = culprit->message_record();
+  transport_->hang_up();
+  const std::exception_ptr explained = options_.explain(recorder_, call, message ? &*message : nullptr, error);
+  try {
+    std::rethrow_exception(explained);
+  } catch (const std::exception& exception) {
+    failure_ = exception.what();
+  }
+  broken_ = true;
+  culprit->error_ = explained;
+  bool listed = false;
+  for (Task* task : std::exchange(messages_, {})) {
+    recorder_.end(task->ticket_, true);
+    listed = listed || task == culprit;
+    retire(task, task == culprit ? explained : refusal(task->call_), ended);
+  }
+  while (calls_.first) {
+    Task* const task = calls_.pop();
+    if (task->started_) recorder_.end(task->ticket_, true);
+    listed = listed || task == culprit;
+    retire(task, task == culprit ? explained : refusal(task->call_), ended);
+  }
+  unstarted_ = nullptr;
+  // A message that could not even be posted is in no list yet.
+  if (!listed && culprit->kind_ != CallRecord::Kind::kCollective) retire(culprit, explained, ended);
+}
+
+std::exception_ptr CallLane::refusal(const Call& call) const {
+  Call unnumbered;
+  unnumbered.op = call.op;
+  const std::string name = call.name && call.name[0] ? concat(" of ", call.name) : "";
+  return std::make_exception_ptr(
+      Error(ErrorCode::kEnvironment,
+            concat("the ", name_of(unnumbered.op), name, " was not run, because an exchange of this group failed before: ", failure_)));
+}
+
+std::optional<CallRecord> Task::message_record() const {
+  if (kind_ == CallRecord::Kind::kCollective) return std::nullopt;
+  CallRecord record;
+  record.kind = kind_;
+  record.signature.root = call_.root;
+  record.signature.count = call_.count;
+  record.tag = static_cast<int>(call_.handle);
+  return record;
+}
+
+std::string CallLane::describe_task(const Task& task) const {
+  if (task.kind_ == CallRecord::Kind::kCollective) return describe(signature_of(task.call_));
+  const std::string name = task.call_.name[0] ? concat(" of ", task.call_.name) : "";
+  const char* verb = task.kind_ == CallRecord::Kind::kSend ? "send" : "receive";
+  const char* direction = task.kind_ == CallRecord::Kind::kSend ? " to " : " from ";
+  return concat(verb, name, direction, task.call_.root < 0 ? "any rank" : concat("rank ", task.call_.root), " (", task.call_.count,
+                " bytes)");
+}
+
+void CallLane::end_all(Queue ended) {
+  if (!ended.first) return;
+  while (ended.first) {
+    Task* const task = ended.pop();
+    num_unfinished_.fetch_sub(1);
+    task->end();
+  }
+  if (num_waiting_.load(std::memory_order_seq_cst) > 0) wake();
+}
+
+// Waiting: for a task, for each other, for work.
+
+/// Sleeps until nobody drives, or `enough`.
+void CallLane::wait_for_driver(const std::function<bool()>& enough, Deadline deadline) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  num_waiting_.fetch_add(1, std::memory_order_seq_cst);
+  const auto awake = [&] { return enough() || closed_ || !driving_.load(std::memory_order_seq_cst); };
+  if (deadline) awake_.wait_until(lock, *deadline, awake);
+  else awake_.wait(lock, awake);
+  num_waiting_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+/// Throws where a message that is under way will not come any more. While driving.
+void CallLane::give_up(const Task& task, bool look, bool late, Queue* ended) {
+  const auto under_way = [&] { return std::find(messages_.begin(), messages_.end(), &task) != messages_.end(); };
+  const int peer = task.call_.root;
+  if (look && peer >= 0 && options_.has_ended && options_.has_ended(peer) && under_way()) {
+    poll_messages(ended);  // It may have sent before it ended.
+    if (under_way()) throw std::runtime_error(concat("rank ", peer, " has ended"));
+  }
+  if (!late || !under_way()) return;
+  if (peer < 0) throw std::runtime_error(concat("no rank sent anything within ", options_.timeout_seconds, " s"));
+  throw std::runtime_error(concat("rank ", peer, " did not come within ", options_.timeout_seconds, " s"));
+}
+
+/// One turn of a waiting thread that drives; whether anything ended. `look`: it is time to see who has ended; `late`: the task has had its
+/// time.
+bool CallLane::drive_for(Task& task, bool has_deadline, bool look, bool late) {
+  Queue ended;
+  const bool message = task.kind_ != CallRecord::Kind::kCollective;
+  // A blocked thread moves no messages through memory, without which a peer might not come to the call: then calls are polled, until it
+  // is better to let the transport say who is missing.
+  const bool lost = late || (look && options_.has_ended && options_.has_ended(-1));
+  advance(!has_deadline && !message && (own_thread_ || messages_.empty() || lost), &ended);
+  if (message && !ended.first) {
+    try {
+      give_up(task, look, late, &ended);
+    } catch (const std::runtime_error&) {
+      break_off(describe_task(task), std::current_exception(), &task, &ended);
+    }
+  }
+  stop_driving();
+  const bool progress = ended.first != nullptr;
+  end_all(ended);
+  return progress;
+}
+
+/// Sleeps until the lane's own thread has ended the task.
+void CallLane::wait_for_thread(const Task& task, Clock::time_point deadline) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  num_waiting_.fetch_add(1, std::memory_order_seq_cst);
+  awake_.wait_until(lock, deadline, [&] { return task.has_ended(); });
+  num_waiting_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void CallLane::wait(Task& task, Deadline deadline) {
+  const bool thread_drives = own_thread_ && deadline && task.kind_ == CallRecord::Kind::kCollective;
+  Backoff backoff;
+  std::optional<AwakeTimer> waited;  // From the first look on.
+  while (!task.has_ended()) {
+    if (deadline && Clock::now() > *deadline)
+      fail(ErrorCode::kEnvironment, "the wait for the ", describe_task(task), " ended before it did");
+    if (thread_drives) {
+      wait_for_thread(task, *deadline);
+      continue;
+    }
+    if (!try_drive()) {
+      wait_for_driver([&] { return task.has_ended(); }, deadline);
+      continue;
+    }
+    const bool look = backoff.looks_around();
+    bool late = false;
+    if (look) {
+      if (!waited) waited.emplace();
+      late = waited->seconds() > options_.timeout_seconds;
+    }
+    if (drive_for(task, deadline.has_value(), look, late)) backoff.reset();
+    else if (!task.has_ended()) backoff.wait();
+  }
+}
+
+bool CallLane::poll(Task& task) {
+  if (task.has_ended() || !try_drive()) return task.has_ended();
+  Queue ended;
+  advance(false, &ended);
+  stop_driving();
+  end_all(ended);
+  return task.has_ended();
+}
+
+void CallLane::exclusively(const std::function<void(Transport&)>& use) {
+  while (!try_drive()) {
+    if (closed_) fail(ErrorCode::kEnvironment, "the group has been closed");
+    wait_for_driver([] { return false; }, std::nullopt);
+  }
+  try {
+    use(*transport_);
+  } catch (...) {
+    stop_driving();
+    throw;
+  }
+  stop_driving();
+}
+
+/// With mutex_.
+void CallLane::start_thread() {
+  if (!thread_.joinable() && !closed_) thread_ = std::thread([lane = shared_from_this()] { lane->thread_loop(); });
+  awake_.notify_all();
+}
+
+void CallLane::want_thread() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  thread_wanted_ = true;
+  start_thread();
+}
+
+/// Messages that nobody waits for have their time-out from when they were posted.
+void CallLane::expire_messages(Queue* ended) {
+  for (Task* task : messages_) {
+    if (Clock::now() - task->posted_ < std::chrono::duration<double>(options_.timeout_seconds)) continue;
+    const auto error = std::make_exception_ptr(std::runtime_error(concat("no answer within ", options_.timeout_seconds, " s")));
+    return break_off(describe_task(*task), error, task, ended);
+  }
+}
+
+void CallLane::thread_loop() {
+  Backoff backoff;
+  for (;;) {
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (num_unfinished_ == 0) thread_wanted_ = false;
+      awake_.wait(lock, [&] { return closed_ || ((own_thread_ || thread_wanted_) && num_unfinished_ > 0); });
+      if (closed_) return;
+    }
+    if (!try_drive()) {
+      wait_for_driver([] { return false; }, std::nullopt);
+      continue;
+    }
+    Queue ended;
+    if (backoff.naps()) expire_messages(&ended);
+    advance(own_thread_ || messages_.empty(), &ended);
+    stop_driving();
+    const bool progress = ended.first != nullptr;
+    end_all(ended);
+    if (progress) backoff.reset();
+    else backoff.wait();
+  }
+}
+
+void CallLane::close() {
+  if (fork_count() != process_) {  // The threads are the parent's.
+    if (thread_.joinable()) thread_.detach();
+    return;
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    closed_ = true;
+    awake_.notify_all();
+  }
+  if (thread_.joinable()) {
+    // The last owner may go in a callback of a future, which runs in that very thread.
+    if (thread_.get_id() == std::this_thread::get_id()) thread_.detach();
+    else thread_.join();
+  }
+  while (!try_drive()) ::sched_yield();
+  Queue ended;
+  if (!broken_.exchange(true)) failure_ = "the group was closed";
+  start_all(&ended);
+  for (Task* task : std::exchange(messages_, {})) retire(task, refusal(task->call_), &ended);
+  while (calls_.first) {
+    Task* const task = calls_.pop();
+    retire(task, refusal(task->call_), &ended);
+  }
+  unstarted_ = nullptr;
+  stop_driving();
+  end_all(ended);
+}
+
+}  // namespace cohort

@@ -1,0 +1,167 @@
+#pragma once
+// Runs the calls of one rank of one group in the order in which they were made, whoever's thread it is.
+//
+// A transport takes one thread at a time. The thread that has it drives: it starts calls that were added, runs the oldest to its end, posts
+// and polls messages. Anybody who waits drives; so does a thread of the lane's own, from the first call on where the transport wants it
+// (networks), else from when somebody asks for a future of a call under way (shared memory: two threads of a rank would only take turns).
+//
+// Cost of a blocking call beyond the transport's: one atomic exchange, one store, and what the recorder costs; no lock, no allocation.
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cohort/base/system/fork_count.h"
+#include "cohort/comm/transport/recorder.h"
+#include "cohort/comm/transport/transport.h"
+
+namespace cohort {
+
+/// A call or message under way. Its owner keeps it alive until it has ended.
+class Task {
+ public:
+  Task() = default;
+  virtual ~Task() = default;
+  Task(const Task&) = delete;
+
+  bool has_ended() const { return ended_.load(std::memory_order_acquire); }
+  /// After it has ended: null, or why it failed.
+  const std::exception_ptr& error() const { return error_; }
+
+ protected:
+  /// Called once, in the thread that ran it, which holds nothing then; the lane does not touch the task afterwards.
+  virtual void end() noexcept { ended_.store(true, std::memory_order_release); }
+
+  Call call_;
+  std::exception_ptr error_;
+  std::atomic<bool> ended_{false};
+
+  /// A message instead of a call (kind_): posts it, then it is polled. `root` of call_ is the peer, `count` the bytes, `handle` the tag.
+  virtual std::shared_ptr<Message> post(Transport&) { return nullptr; }
+  CallRecord::Kind kind_ = CallRecord::Kind::kCollective;
+  int source_ = -1;  ///< Of a message that has been received.
+
+ private:
+  friend class CallLane;
+  /// Kind, peer, bytes and tag of a message; none for a collective call.
+  std::optional<CallRecord> message_record() const;
+  std::shared_ptr<Message> message_;  // While under way.
+  Task* next_ = nullptr;
+  uint64_t ticket_ = 0;
+  bool started_ = false;
+  std::chrono::steady_clock::time_point posted_;
+};
+
+class CallLane : public std::enable_shared_from_this<CallLane> {
+ public:
+  using Deadline = std::optional<std::chrono::steady_clock::time_point>;
+  /// Makes the final error of `error`, which the transport threw in `call`, described in words. `message`: what it is; null for a
+  /// collective.
+  using Explain = std::function<std::exception_ptr(const Recorder&, const std::string& call, const CallRecord* message,
+                                                   const std::exception_ptr& error)>;
+  struct Options {
+    Explain explain;
+    /// Whether that rank (-1: any but this) is known to have ended; asked now and then while messages are polled. May be empty.
+    std::function<bool(int peer)> has_ended;
+    double timeout_seconds = 60;  ///< Of messages; calls have the transport's.
+  };
+
+  CallLane(std::unique_ptr<Transport> transport, Options options);
+  ~CallLane();
+  CallLane(const CallLane&) = delete;
+
+  /// Runs a call to its end in this thread. Throws why it failed. After a failure every later call fails at once.
+  void run(Call& call);
+  /// Runs `exchange`, which moves data without the transport, as a call: numbered, recorded and explained alike. Nothing is held meanwhile.
+  void run_by_hand(Call& call, const std::function<void()>& exchange);
+  /// Adds a task; it has been started when this returns, unless another thread drives. It is not finished here even where it could be: a
+  /// rank that finishes a large call waits for its peers to do the same, who may be computing, or be waiting in another group.
+  void add(Task& task);
+  /// Returns when the task has ended; Error(kEnvironment) when the deadline passes first, the task stays under way then. Does not throw the
+  /// task's own error.
+  void wait(Task& task, Deadline deadline = std::nullopt);
+  /// Makes progress without waiting; whether the task has ended.
+  bool poll(Task& task);
+  /// Everything added so far will end though nobody waits for it.
+  void want_thread();
+  /// Runs `use` while no other thread uses the transport.
+  void exclusively(const std::function<void(Transport&)>& use);
+  /// Ends what is under way with an error, and the thread, for which it waits (at most for the transport's time-out). Every later call
+  /// fails.
+  void close();
+
+  const Transport& transport() const { return *transport_; }
+  const Recorder& recorder() const { return recorder_; }
+  uint64_t num_calls() const { return sequence_.load(std::memory_order_relaxed); }
+
+ private:
+  /// Tasks in order, linked through themselves.
+  struct Queue {
+    Task* first = nullptr;
+    Task* last = nullptr;
+    void push(Task* task);
+    Task* pop();
+  };
+
+  bool try_drive() { return !driving_.load(std::memory_order_relaxed) && !driving_.exchange(true, std::memory_order_acquire); }
+  void stop_driving();
+  // While driving:
+  void accept(Task* task, Queue* ended);
+  void start(Task* task, Queue* ended);
+  void start_all(Queue* ended);
+  void poll_messages(Queue* ended);
+  void advance(bool block, Queue* ended);
+  void finish_front(Queue* ended);
+  void retire(Task* task, const std::exception_ptr& error, Queue* ended);
+  void expire_messages(Queue* ended);
+  void break_off(const std::string& call, const std::exception_ptr& error, Task* culprit, Queue* ended);
+  std::string describe_task(const Task& task) const;
+  [[noreturn]] void fail_driven(const Call& call, uint64_t ticket, const std::exception_ptr& error);
+  // While not:
+  void end_all(Queue ended);
+  void wake();
+  void thread_loop();
+  void wait_for_driver(const std::function<bool()>& enough, Deadline deadline);
+  void wait_for_thread(const Task& task, std::chrono::steady_clock::time_point deadline);
+  bool drive_for(Task& task, bool has_deadline, bool look, bool late);
+  void give_up(const Task& task, bool look, bool late, Queue* ended);
+  void start_thread();
+  void run_queued(Call& call);
+  std::exception_ptr refusal(const Call& call) const;
+  void check_process(const Call& call) const;
+
+  const std::unique_ptr<Transport> transport_;
+  const Options options_;
+  const bool own_thread_;
+  const int process_ = fork_count();
+  Recorder recorder_;
+
+  alignas(64) std::atomic<bool> driving_{false};
+  std::atomic<int> num_waiting_{0};  // Threads asleep on awake_.
+  std::atomic<int> num_unfinished_{0};
+  std::atomic<uint64_t> sequence_{0};
+  std::atomic<bool> broken_{false}, closed_{false};
+  // Of the thread that drives:
+  Queue calls_;
+  Task* unstarted_ = nullptr;  // First of calls_ that has not been started.
+  std::vector<Task*> messages_;
+  std::string failure_;
+
+  std::mutex mutex_;
+  std::condition_variable awake_;
+  Queue added_;  // Under mutex_: not yet seen by the thread that drives.
+  std::atomic<int> num_added_{0};
+  std::thread thread_;
+  bool thread_wanted_ = false;
+};
+
+}  // namespace cohort

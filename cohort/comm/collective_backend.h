@@ -1,0 +1,108 @@
+#pragma once
+// A c10d backend over any transport: what c10d::ProcessGroup, c10d::Reducer and Group talk to.
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/comm/call_lane.h"
+#include "cohort/comm/collective_work.h"
+#include "cohort/comm/failure/hang_report.h"
+
+namespace cohort {
+
+/// All calls of c10d::Backend that make sense on the CPU. Calls run strictly in the order in which they were made, on all ranks the same;
+/// messages beside them. Every call gives a work, whose future completes though nobody waits. Tensors: CPU, dense, any type and strides
+/// (one that is not contiguous is copied in and out); they must not change, nor be read where they are written, until the work has ended.
+///
+/// Arguments that no rank could carry out are Error(kBadInput) at once. A call that differs between ranks, a lost rank or a time-out ends
+/// the group: the work's Error names the guilty rank and operation (hang_report.h), and later calls fail at once.
+///
+/// Thread-safe as far as c10d is: calls from several threads are run one after the other, but only an order that is the same on all ranks
+/// makes sense. Works must have ended before the backend does; those that have not end with an error.
+class CollectiveBackend : public c10d::Backend {
+ public:
+  struct Options {
+    std::string group = "world";            ///< Name of the group in messages.
+    double timeout_seconds = 60;            ///< The transport's, for messages and texts.
+    c10::intrusive_ptr<c10d::Store> store;  ///< Of this group alone; ranks explain a failure to each other there. May be null.
+    Peers peers;                            ///< Whom a failure may name; may be empty.
+  };
+  CollectiveBackend(std::unique_ptr<Transport> transport, Options options);
+  ~CollectiveBackend() override;
+
+  /// The way of Group: runs a call to its end in this thread, without a work.
+  void run(Call& call) { lane_->run(call); }
+  const std::shared_ptr<CallLane>& lane() const { return lane_; }
+  const Transport& transport() const { return lane_->transport(); }
+  const Recorder& recorder() const { return lane_->recorder(); }
+  /// Told to all ranks should a call fail, until it is set anew; "" for nothing.
+  void set_note(const std::string& text) { note_->set(text); }
+
+  using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+  using TensorLists = std::vector<std::vector<at::Tensor>>;
+
+  WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options = {}) override;
+  WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options = {}) override;
+  WorkPointer allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options = {}) override;
+  WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options = {}) override;
+  WorkPointer allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options = {}) override;
+  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options = {}) override;
+  WorkPointer allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options = {}) override;
+  WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options = {}) override;
+  WorkPointer reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options = {}) override;
+  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options = {}) override;
+  WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options = {}) override;
+  /// Splits are rows of dimension 0; both empty: equal parts.
+  WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
+                            const c10d::AllToAllOptions& options = {}) override;
+  WorkPointer alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options = {}) override;
+  WorkPointer gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options = {}) override;
+  WorkPointer scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options = {}) override;
+  WorkPointer barrier(const c10d::BarrierOptions& options = {}) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks = false) override;
+  WorkPointer send(Tensors& tensors, int peer, int tag) override;
+  WorkPointer recv(Tensors& tensors, int peer, int tag) override;
+  WorkPointer recvAnysource(Tensors& tensors, int tag) override;
+
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  WorkPointer endCoalescing() override;
+
+  /// Memory in which all-reduce is cheapest. Collective; zeros.
+  bool supportsTensorAlloc(c10::DeviceIndex device) override { return allocates_ && device == -1; }
+  at::Tensor allocateTensor(long size, at::TensorOptions options = {}) override;
+
+  const std::string getBackendName() const override { return name_; }
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
+  /// Bounds wait() of later works; only less than the transport's own time-out makes a difference.
+  void setTimeout(std::chrono::milliseconds timeout) override { wait_timeout_ = timeout; }
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return lane_->num_calls(); }
+  void shutdown() override { lane_->close(); }
+
+ private:
+  c10::intrusive_ptr<CollectiveWork> make_work(c10d::OpType type, const char* title, Tensors result, std::chrono::milliseconds timeout);
+  WorkPointer launch(c10::intrusive_ptr<CollectiveWork> work);
+  WorkPointer message(CallRecord::Kind kind, Tensors& tensors, int peer, int tag);
+  /// Several calls as one work: start(i) for each.
+  WorkPointer together(size_t count, const std::function<WorkPointer(size_t)>& start) const;
+  void check_root(const char* operation, int64_t root) const;
+  void check_list(const char* operation, const char* what, const TensorLists& lists, const at::Tensor& like) const;
+
+  const std::string name_;
+  const double timeout_seconds_;
+  std::shared_ptr<FailureNote> note_ = std::make_shared<FailureNote>();
+  std::shared_ptr<CallLane> lane_;
+  bool allocates_ = false;
+  std::chrono::milliseconds wait_timeout_{0};
+  std::optional<std::vector<WorkPointer>> coalescing_;
+};
+
+}  // namespace cohort

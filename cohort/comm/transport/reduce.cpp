@@ -1,0 +1,349 @@
+// How it runs: tile by tile, each a chain of three-operand loops d = x op y, one for each array after the first. With two arrays that is
+// one loop straight into the result; with more, the partial results of a tile stay in an accumulator in the first-level cache. Half-wide
+// floats have a float accumulator. Each loop is compiled for several instruction sets; the machine picks at load.
+
+#include "cohort/comm/transport/reduce.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "cohort/base/fail.h"
+
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#define COHORT_VECTORISED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))
+#else
+#define COHORT_VECTORISED
+#endif
+#define COHORT_INLINE inline __attribute__((always_inline))
+
+namespace cohort {
+namespace {
+
+constexpr size_t kTile = 2048;  // Elements.
+
+// --- Numbers: how each type is stored and what it is computed in. ---
+
+template <typename T>
+struct Complex {
+  T real, imaginary;
+};
+
+struct Half {
+  uint16_t bits;
+  COHORT_INLINE float load() const {
+    const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16, rest = static_cast<uint32_t>(bits & 0x7fff) << 13;
+    // At a float's place the half's exponent reads 2^112 too small; infinities and NaN need the float's largest exponent instead.
+    const uint32_t finite = std::bit_cast<uint32_t>(std::bit_cast<float>(rest) * 0x1.0p+112f), special = rest | 0x7f800000;
+    return std::bit_cast<float>(sign | (rest >= (0x7c00u << 13) ? special : finite));
+  }
+  /// To nearest, ties to even.
+  static COHORT_INLINE Half store(float value) {
+    constexpr uint32_t kInfinity = 0x7f800000, kSmallestNormal = 113u << 23, kOverflow = (127u + 16) << 23, kHalf = 126u << 23;
+    const uint32_t whole = std::bit_cast<uint32_t>(value), sign = (whole >> 16) & 0x8000, rest = whole & 0x7fffffff;
+    // Normal: 13 places fall away; a carry may run into the exponent, which is right (up to infinity).
+    const uint32_t normal = (rest + ((rest >> 13) & 1) + 0xfff - (112u << 23)) >> 13;
+    // Denormal halves are multiples of 2^-24, the last place of 0.5f: the addition rounds, the difference of bits counts them.
+    const uint32_t denormal = std::bit_cast<uint32_t>(std::bit_cast<float>(rest) + 0.5f) - kHalf;
+    const uint32_t finite = rest < kSmallestNormal ? denormal : normal;
+    const uint32_t special = rest > kInfinity ? 0x7e00 : 0x7c00;
+    return {static_cast<uint16_t>(sign | (rest >= kOverflow ? special : finite))};
+  }
+};
+
+struct BFloat16 {
+  uint16_t bits;
+  COHORT_INLINE float load() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+  static COHORT_INLINE BFloat16 store(float value) {
+    const uint32_t whole = std::bit_cast<uint32_t>(value);
+    const uint32_t rounded = (whole + ((whole >> 16) & 1) + 0x7fff) >> 16;
+    return {static_cast<uint16_t>((whole & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded)};
+  }
+};
+
+template <typename T>
+constexpr bool is_narrow = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+template <typename T>
+struct WideOf {
+  using Type = T;
+};
+template <>
+struct WideOf<Half> {
+  using Type = float;
+};
+template <>
+struct WideOf<BFloat16> {
+  using Type = float;
+};
+
+template <typename T>
+COHORT_INLINE auto load(const T& value) {
+  if constexpr (is_narrow<T>) {
+    return value.load();
+  } else {
+    return value;
+  }
+}
+template <typename T, typename Wide>
+COHORT_INLINE T store(const Wide& value) {
+  if constexpr (is_narrow<T>) {
+    return T::store(value);
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+// --- Operations. Whole numbers come as unsigned where wrapping matters. ---
+
+struct Add {
+  template <typename T>
+  COHORT_INLINE T operator()(const T& a, const T& b) const {
+    return static_cast<T>(a + b);
+  }
+  template <typename T>
+  COHORT_INLINE Complex<T> operator()(const Complex<T>& a, const Complex<T>& b) const {
+    return {a.real + b.real, a.imaginary + b.imaginary};
+  }
+};
+/// The last step of an average.
+struct AddAndDivide {
+  int divisor;
+  template <typename T>
+  COHORT_INLINE T operator()(const T& a, const T& b) const {
+    return (a + b) / static_cast<T>(divisor);
+  }
+  template <typename T>
+  COHORT_INLINE Complex<T> operator()(const Complex<T>& a, const Complex<T>& b) const {
+    const T by = static_cast<T>(divisor);
+    return {(a.real + b.real) / by, (a.imaginary + b.imaginary) / by};
+  }
+};
+struct Multiply {
+  template <typename T>
+  COHORT_INLINE T operator()(const T& a, const T& b) const {
+    // 16-bit factors would be promoted to int, whose product can overflow.
+    if constexpr (std::is_integral_v<T> && sizeof(T) < 4) return static_cast<T>(static_cast<uint32_t>(a) * static_cast<uint32_t>(b));
+    return static_cast<T>(a * b);
+  }
+};
+struct Smaller {
+  template <typename T>
+  COHORT_INLINE T operator()(const T& a, const T& b) const {
+    // a != a: NaN stays; a NaN in b is taken because no comparison with it holds. NOLINTNEXTLINE(misc-redundant-expression)
+    return (a < b || a != a) ? a : b;
+  }
+};
+struct Larger {
+  template <typename T>
+  COHORT_INLINE T operator()(const T& a, const T& b) const {
+    return (a > b || a != a) ? a : b;  // NOLINT(misc-redundant-expression)
+  }
+};
+struct BitAnd {
+  template <typename T>
+  COHORT_INLINE T operator()(const T& a, const T& b) const {
+    return static_cast<T>(a & b);
+  }
+};
+struct BitOr {
+  template <typename T>
+  COHORT_INLINE T operator()(const T& a, const T& b) const {
+    return static_cast<T>(a | b);
+  }
+};
+struct BitXor {
+  template <typename T>
+  COHORT_INLINE T operator()(const T& a, const T& b) const {
+    return static_cast<T>(a ^ b);
+  }
+};
+
+// --- Loops. ---
+
+/// d = x op y. `d` may be `x` or `y` itself: each element depends on its own place alone, which is what ivdep asserts.
+template <typename D, typename X, typename Y, typename Operation>
+COHORT_VECTORISED void combine(D* d, const X* x, const Y* y, size_t count, Operation operation) {
+#pragma GCC ivdep
+  for (size_t i = 0; i < count; ++i) d[i] = store<D>(operation(load(x[i]), load(y[i])));
+}
+
+/// The same for products of complex numbers: a fused multiply-add would make them depend on the machine, and GCC's vectoriser makes some
+/// (vfmaddsub) even where contraction is off.
+template <typename T>
+__attribute__((optimize("fp-contract=off"))) void combine(Complex<T>* d, const Complex<T>* x, const Complex<T>* y, size_t count, Multiply) {
+  for (size_t i = 0; i < count; ++i)
+    d[i] = {x[i].real * y[i].real - x[i].imaginary * y[i].imaginary, x[i].real * y[i].imaginary + x[i].imaginary * y[i].real};
+}
+
+struct Arrays {
+  std::byte* const* results;
+  size_t num_results;
+  const std::byte* const* arrays;
+  size_t num_arrays;
+  size_t count;
+};
+
+/// One tile from element `at` on, into the first result. `last` is the operation with the last array.
+template <typename T, typename Operation, typename Last>
+void reduce_tile(const Arrays& of, size_t at, size_t count, Operation operation, Last last) {
+  using Wide = typename WideOf<T>::Type;
+  const auto array = [&](size_t index) { return reinterpret_cast<const T*>(of.arrays[index]) + at; };
+  T* const result = reinterpret_cast<T*>(of.results[0]) + at;
+  if (of.num_arrays == 2) return combine(result, array(0), array(1), count, last);
+  Wide sum[kTile];
+  combine(sum, array(0), array(1), count, operation);
+  for (size_t index = 2; index + 1 < of.num_arrays; ++index) combine(sum, sum, array(index), count, operation);
+  combine(result, sum, array(of.num_arrays - 1), count, last);
+}
+
+template <typename T, typename Operation, typename Last>
+void reduce_with(const Arrays& of, Operation operation, Last last) {
+  for (size_t at = 0; at < of.count; at += kTile) {
+    const size_t count = std::min(kTile, of.count - at);
+    if (of.num_arrays == 1) {
+      std::memmove(of.results[0] + at * sizeof(T), of.arrays[0] + at * sizeof(T), count * sizeof(T));
+    } else {
+      reduce_tile<T>(of, at, count, operation, last);
+    }
+    for (size_t other = 1; other < of.num_results; ++other)
+      std::memcpy(of.results[other] + at * sizeof(T), of.results[0] + at * sizeof(T), count * sizeof(T));
+  }
+}
+template <typename T, typename Operation>
+void reduce_with(const Arrays& of, Operation operation) {
+  reduce_with<T>(of, operation, operation);
+}
+
+// --- Which loop for which type. ---
+
+template <typename T>
+void reduce_real(const Arrays& of, Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kAverage:
+      return reduce_with<T>(of, Add{}, AddAndDivide{static_cast<int>(of.num_arrays)});
+    case Reduction::kProduct:
+      return reduce_with<T>(of, Multiply{});
+    case Reduction::kMin:
+      return reduce_with<T>(of, Smaller{});
+    case Reduction::kMax:
+      return reduce_with<T>(of, Larger{});
+    default:
+      return reduce_with<T>(of, Add{});
+  }
+}
+
+template <typename T>
+void reduce_complex(const Arrays& of, Reduction reduction) {
+  if (reduction == Reduction::kAverage) return reduce_with<T>(of, Add{}, AddAndDivide{static_cast<int>(of.num_arrays)});
+  if (reduction == Reduction::kProduct) return reduce_with<T>(of, Multiply{});
+  reduce_with<T>(of, Add{});
+}
+
+template <typename T>
+void reduce_whole(const Arrays& of, Reduction reduction) {
+  using Bits = std::make_unsigned_t<T>;  // Signed and unsigned wrap to the same bits.
+  switch (reduction) {
+    case Reduction::kProduct:
+      return reduce_with<Bits>(of, Multiply{});
+    case Reduction::kMin:
+      return reduce_with<T>(of, Smaller{});
+    case Reduction::kMax:
+      return reduce_with<T>(of, Larger{});
+    case Reduction::kBitAnd:
+      return reduce_with<Bits>(of, BitAnd{});
+    case Reduction::kBitOr:
+      return reduce_with<Bits>(of, BitOr{});
+    case Reduction::kBitXor:
+      return reduce_with<Bits>(of, BitXor{});
+    default:
+      return reduce_with<Bits>(of, Add{});
+  }
+}
+
+void reduce_bool(const Arrays& of, Reduction reduction) {
+  if (reduction == Reduction::kBitXor) return reduce_with<uint8_t>(of, BitXor{});
+  const bool all = reduction == Reduction::kProduct || reduction == Reduction::kMin || reduction == Reduction::kBitAnd;
+  return all ? reduce_with<uint8_t>(of, BitAnd{}) : reduce_with<uint8_t>(of, BitOr{});
+}
+
+void reduce_any(const Arrays& of, at::ScalarType type, Reduction reduction) {
+  switch (type) {
+    case at::kFloat:
+      return reduce_real<float>(of, reduction);
+    case at::kDouble:
+      return reduce_real<double>(of, reduction);
+    case at::kHalf:
+      return reduce_real<Half>(of, reduction);
+    case at::kBFloat16:
+      return reduce_real<BFloat16>(of, reduction);
+    case at::kComplexFloat:
+      return reduce_complex<Complex<float>>(of, reduction);
+    case at::kComplexDouble:
+      return reduce_complex<Complex<double>>(of, reduction);
+    case at::kChar:
+      return reduce_whole<int8_t>(of, reduction);
+    case at::kByte:
+      return reduce_whole<uint8_t>(of, reduction);
+    case at::kShort:
+      return reduce_whole<int16_t>(of, reduction);
+    case at::kUInt16:
+      return reduce_whole<uint16_t>(of, reduction);
+    case at::kInt:
+      return reduce_whole<int32_t>(of, reduction);
+    case at::kUInt32:
+      return reduce_whole<uint32_t>(of, reduction);
+    case at::kLong:
+      return reduce_whole<int64_t>(of, reduction);
+    case at::kUInt64:
+      return reduce_whole<uint64_t>(of, reduction);
+    default:
+      return reduce_bool(of, reduction);
+  }
+}
+
+bool is_bitwise(Reduction reduction) {
+  return reduction == Reduction::kBitAnd || reduction == Reduction::kBitOr || reduction == Reduction::kBitXor;
+}
+
+}  // namespace
+
+void check_reduction(Reduction reduction, at::ScalarType type) {
+  const char* why = nullptr;
+  switch (type) {
+    case at::kFloat:
+    case at::kDouble:
+    case at::kHalf:
+    case at::kBFloat16:
+      if (is_bitwise(reduction)) why = "floating-point numbers are not combined bit by bit; view the tensor as whole numbers";
+      break;
+    case at::kComplexFloat:
+    case at::kComplexDouble:
+      if (is_bitwise(reduction)) why = "complex numbers are not combined bit by bit";
+      if (reduction == Reduction::kMin || reduction == Reduction::kMax) why = "complex numbers have no order; compare their magnitudes";
+      break;
+    case at::kChar:
+    case at::kByte:
+    case at::kShort:
+    case at::kUInt16:
+    case at::kInt:
+    case at::kUInt32:
+    case at::kLong:
+    case at::kUInt64:
+    case at::kBool:
+      if (reduction == Reduction::kAverage) why = "the average of whole numbers is none; sum them, or convert the tensor to float first";
+      break;
+    default:
+      why = "this type can be sent but not computed with; convert the tensor first";
+  }
+  if (why) fail(ErrorCode::kBadInput, "the ", name_of(reduction), " of ", type, " over ranks is not supported: ", why);
+}
+
+void reduce_arrays(std::byte* const* results, size_t num_results, const std::byte* const* arrays, size_t num_arrays, size_t count,
+                   at::ScalarType type, Reduction reduction) {
+  check_reduction(reduction, type);
+  reduce_any({results, num_results, arrays, num_arrays, count}, type, reduction);
+}
+
+}  // namespace cohort

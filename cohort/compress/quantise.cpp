@@ -1,0 +1,287 @@
+// Post-training quantisation (Krishnamoorthi 2018; Jacob et al. 2018), of a run as it is:
+//
+//   1. scales of activations from real samples of the training part (static)
+//   2. each layer alone: in int8 where a kernel knows it, else with weights kept in few bits; how much the loss on those samples rises is
+//      its sensitivity
+//   3. all of them together, on the validation data; while the error rose by more than is allowed, the most sensitive one goes back to
+//   floats
+//   4. bytes, and seconds of a forward beside the original's; then the file
+//
+// Cost: one evaluation of the calibration samples a layer, one of the validation data, and one more for each layer that goes back.
+
+#include "cohort/compress/quantise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/strict_json.h"
+#include "cohort/base/text/text.h"
+#include "cohort/compress/compressed_file.h"
+#include "cohort/compress/compressed_parts.h"
+#include "cohort/compress/compression_checks.h"
+#include "cohort/compress/measured_model.h"
+#include "cohort/compress/samples.h"
+#include "cohort/infer/compressed/int8_kernels.h"
+#include "cohort/infer/evaluate_trained.h"
+#include "cohort/infer/exported.h"
+#include "cohort/infer/restore.h"
+#include "cohort/infer/trained_data.h"
+#include "cohort/train/model/batch_tensors.h"
+
+namespace cohort {
+namespace {
+
+constexpr int64_t kCalibrationBatch = 64;
+
+/// One quantisation on its way.
+class Quantisation {
+ public:
+  Quantisation(const TrainedFile& file, const TrainedFile* original, const DataDescription& trained, const DataSource& training,
+               const DataSource& validation, const QuantiseRequest& request, const std::function<void(const std::string&)>& progress)
+      : file_(file),
+        original_(original ? *original : file),
+        is_tuned_(original != nullptr),
+        validation_(validation),
+        request_(request),
+        progress_(progress) {
+    source_.fresh = [&file, shape = shape_of(trained)] { return restore_model(file, shape); };
+    source_.model = source_.fresh();
+    original_model_ = original ? restore_model(*original, shape_of(trained)) : source_.model;
+    calibration_ = spread_samples(training, request.calibration_samples);
+    source_.facts = examine_layers(*source_.model, input_batch(*calibration_, 0, kCalibrationBatch));
+    if (request.scheme == "static") observe();
+  }
+
+  CompressionResult run(const std::string& out) {
+    CompressionResult result{.method = concat("quantize ", is_tuned_ ? "qat" : request_.scheme, request_.bits == 4 ? " int4" : " int8"),
+                             .out = out,
+                             .step = file_.step(),
+                             .validation_samples = validation_.num_samples(),
+                             .original = {},
+                             .compressed = {},
+                             .layers = {}};
+    check();
+    LayerSet chosen = candidates();
+    measure_sensitivity(chosen);
+    tell("validation data");
+    const Evaluation original = evaluate_restored(original_, *original_model_, validation_).found;
+    CompressedParts parts;
+    std::shared_ptr<LayerGraph> model;
+    const Evaluation found = choose(original, chosen, parts, model);
+    result.original.loss = original.loss;
+    result.original.error = original.error;
+    if (is_tuned_) {
+      const Evaluation floats = evaluate_restored(file_, *source_.model, validation_).found;
+      result.tuned = MeasuredModel{.loss = floats.loss, .error = floats.error};
+    }
+    result.compressed.loss = found.loss;
+    result.compressed.error = found.error;
+    tell("latency");
+    measure_forwards(*original_model_, *model, validation_, result);
+    FileMetadata metadata = metadata_of_export(file_);
+    result.original.bytes = bytes_of_export(*original_model_, metadata_of_export(original_));
+    metadata[exported::kValLoss] = finite_json(found.loss).dump();
+    metadata[exported::kValError] = finite_json(found.error).dump();
+    parts.form.method = result.method;
+    result.layers = layer_results(chosen, parts);
+    result.compressed.bytes = write_compressed_file(out, parts, std::move(metadata));
+    measure_memory(original_, TrainedFile::open(out), validation_, result);
+    return result;
+  }
+
+  void check() const {
+    const LayerSet chosen = candidates();
+    if (std::none_of(chosen.begin(), chosen.end(), [&](size_t layer) { return is_weight_only() || computes_in_int8(layer); }))
+      fail(ErrorCode::kBadInput, source_.model->title(), " has no layer that --scheme ", request_.scheme,
+           " knows: ", is_weight_only() ? "it has no matrix and no kernel" : "give --scheme weight-only (or, with qat, --bits 4)");
+  }
+
+ private:
+  bool is_weight_only() const { return request_.scheme == "weight-only"; }
+
+  void tell(const std::string& what) const {
+    if (progress_) progress_(what);
+  }
+
+  void observe() {
+    tell("ranges of activations");
+    std::vector<at::Tensor> batches;
+    for (int64_t first = 0; first < calibration_->num_samples(); first += kCalibrationBatch)
+      batches.push_back(input_batch(*calibration_, first, kCalibrationBatch));
+    scales_ = observe_activations(*source_.model, batches, find_range_method(request_.calibration));
+  }
+
+  LayerSet candidates() const {
+    LayerSet found;
+    for (size_t i = 0; i < source_.facts.size(); ++i)
+      if (source_.facts[i].has_weights) found.insert(i);
+    return found;
+  }
+
+  /// By a kernel of the scheme; else its weights are kept as codes and it computes in floats.
+  bool computes_in_int8(size_t index) const {
+    using Does = LayerFacts::Does;
+    const LayerFacts& facts = source_.facts[index];
+    if (is_weight_only()) return false;
+    if (facts.does == Does::kBlock) return true;
+    if (request_.scheme == "dynamic") return facts.does == Does::kProduct;
+    return (facts.does == Does::kConvolution || facts.does == Does::kProduct) && scales_.outputs.size() > index &&
+           scales_.of(source_.model->layers()[index].inputs[0]) && scales_.of(static_cast<int>(facts.last(index)));
+  }
+
+  CompressedParts parts_of(const LayerSet& chosen) const {
+    LayerSet computed, coded;
+    for (const size_t layer : chosen) (computes_in_int8(layer) ? computed : coded).insert(layer);
+    CompressedParts parts = request_.scheme == "static" ? static_parts(source_, scales_, computed) : dynamic_parts(source_, computed);
+    CompressedParts weights = coded_parts(source_, coded, request_.bits, request_.bits == 4 ? request_.group : 0);
+    parts.form.tensors.merge(weights.form.tensors);
+    parts.tensors.merge(weights.tensors);
+    return parts;
+  }
+
+  double calibration_loss(LayerGraph& model) const { return evaluate_restored(file_, model, *calibration_).found.loss; }
+
+  void measure_sensitivity(const LayerSet& chosen) {
+    const double original = calibration_loss(*source_.model);
+    for (const size_t layer : chosen) {
+      tell(concat("sensitivity of ", source_.model->layers()[layer].name));
+      CompressedParts parts = parts_of({layer});
+      const double loss = calibration_loss(*complete(source_, parts));
+      loss_increase_[layer] = std::isnan(loss) ? std::numeric_limits<double>::infinity() : loss - original;
+    }
+  }
+
+  Evaluation choose(const Evaluation& original, LayerSet& chosen, CompressedParts& parts, std::shared_ptr<LayerGraph>& model) const {
+    const std::optional<double>& allowed = request_.max_error_increase;
+    if (allowed && !original.has_error())
+      fail(ErrorCode::kBadInput, "--max-error-increase: the loss of ", source_.model->title(),
+           " is its own, so no error is known; leave it out");
+    for (;;) {
+      parts = parts_of(chosen);
+      model = complete(source_, parts);
+      const Evaluation found = evaluate_restored(file_, *model, validation_).found;
+      // The 1e-12: an error is a count over a count.
+      if (!allowed || found.error - original.error <= *allowed + 1e-12) return found;
+      const auto worst =
+          std::max_element(chosen.begin(), chosen.end(), [&](size_t a, size_t b) { return loss_increase_.at(a) < loss_increase_.at(b); });
+      tell(concat(source_.model->layers()[*worst].name, " back to floats"));
+      if (chosen.size() == 1 && is_tuned_)
+        if (const double floats = evaluate_restored(file_, *source_.model, validation_).found.error; floats - original.error > *allowed)
+          fail(ErrorCode::kInfeasible, "the training alone, in floats, takes the error from ", original.error, " to ", floats,
+               ", and --max-error-increase allows ", *allowed, "; train longer, or by another rate, in another folder");
+      if (chosen.size() == 1)
+        fail(ErrorCode::kInfeasible, "with ", source_.model->layers()[*worst].name, " alone compressed the error rises from ",
+             original.error, " to ", found.error, ", and --max-error-increase allows ", *allowed, "; allow more, or take another --scheme");
+      chosen.erase(worst);
+    }
+  }
+
+  std::string absorbed_by(size_t index) const {
+    for (size_t i = 0; i < index; ++i)
+      if (source_.facts[i].norm == index || source_.facts[i].relu == index) return source_.model->layers()[i].name;
+    return "";
+  }
+
+  /// Of a layer whose weights alone are codes, where the scheme would have had more.
+  std::string why_floats(const LayerFacts& facts) const {
+    if (is_weight_only()) return "";
+    if (!facts.why_float.empty()) return ": " + facts.why_float;
+    return request_.scheme == "dynamic" ? ": LibTorch has no dynamic int8 kernel for conv2d" : ": not all of its numbers were finite";
+  }
+
+  std::string done_to(size_t index, const LayerSet& chosen, const CompressedParts& parts) const {
+    using Form = CompressedLayer::Form;
+    const LayerFacts& facts = source_.facts[index];
+    const std::string& name = source_.model->layers()[index].name;
+    if (chosen.contains(index) && !computes_in_int8(index))
+      return concat("weights int", request_.bits, ", computes in floats", why_floats(facts));
+    if (loss_increase_.contains(index) && !chosen.contains(index)) return "floats: too sensitive";
+    if (is_weight_only()) return "as it was";
+    const auto how =
+        std::find_if(parts.form.layers.begin(), parts.form.layers.end(), [&](const CompressedLayer& layer) { return layer.name == name; });
+    if (how == parts.form.layers.end()) return "floats";
+    switch (how->form) {
+      case Form::kStatic:
+      case Form::kSum: {
+        std::string text = how->form == Form::kStatic ? "int8 static" : "int8 sum";
+        for (const std::optional<size_t>& absorbed : {facts.norm, facts.relu})
+          if (absorbed) text += concat(", does ", source_.model->layers()[*absorbed].name);
+        return text;
+      }
+      case Form::kDynamic:
+        return "int8 dynamic";
+      case Form::kThrough:
+        return "on int8 codes";
+      case Form::kAbsorbed:
+        return concat("done by ", absorbed_by(index));
+    }
+    return "";
+  }
+
+  std::vector<CompressedLayerResult> layer_results(const LayerSet& chosen, const CompressedParts& parts) const {
+    std::vector<CompressedLayerResult> results;
+    for (size_t i = 0; i < source_.facts.size(); ++i) {
+      const LayerGraph::Layer& layer = source_.model->layers()[i];
+      CompressedLayerResult result{.layer = layer.name, .kind = layer.kind, .done = done_to(i, chosen, parts), .loss_increase = {}};
+      for (const auto& [name, tensor] : parts.tensors)
+        if (name.starts_with(layer.name + ".")) result.bytes += static_cast<int64_t>(tensor.nbytes());
+      if (layer.module)
+        for (const std::vector<at::Tensor>& tensors : {layer.module->parameters(), layer.module->buffers()})
+          for (const at::Tensor& tensor : tensors) result.original_bytes += static_cast<int64_t>(tensor.nbytes());
+      if (const auto found = loss_increase_.find(i); found != loss_increase_.end()) result.loss_increase = found->second;
+      results.push_back(std::move(result));
+    }
+    return results;
+  }
+
+  const TrainedFile &file_, &original_;
+  const bool is_tuned_;
+  const DataSource& validation_;
+  const QuantiseRequest& request_;
+  const std::function<void(const std::string&)>& progress_;
+  CompressionSource source_;
+  std::shared_ptr<LayerGraph> original_model_;
+  std::shared_ptr<const DataSource> calibration_;
+  ActivationScales scales_;
+  std::map<size_t, double> loss_increase_;
+};
+
+}  // namespace
+
+void check_quantise_request(const TrainedFile& file, const QuantiseRequest& request, const std::string& out) {
+  const std::vector<std::string> schemes = {"static", "dynamic", "weight-only", "qat"};
+  check_not_compressed(file);
+  if (std::find(schemes.begin(), schemes.end(), request.scheme) == schemes.end())
+    fail(ErrorCode::kBadInput, "--scheme ", request.scheme, did_you_mean(request.scheme, schemes), ": expected one of ",
+         join(schemes, " "));
+  if (request.bits != 8 && request.bits != 4)
+    fail(ErrorCode::kBadInput, "--bits ", request.bits, ": there are kernels for 8, and 4 with --scheme weight-only or qat");
+  if (request.bits == 4 && request.scheme != "weight-only")
+    fail(ErrorCode::kBadInput,
+         "--bits 4: LibTorch has no kernel that computes with 4 bits; add --scheme weight-only (or qat), which keeps weights in "
+         "4 bits and computes in floats");
+  if (request.scheme != "weight-only") check_int8_kernels();
+  if (request.scheme == "static") find_range_method(request.calibration);
+  check_compressed_name(out);
+}
+
+void check_has_layers(const TrainedFile& file, const DataDescription& trained, const DataSource& training, const QuantiseRequest& request) {
+  use_threads_of_training(file, request.threads);
+  const std::function<void(const std::string&)> nobody;
+  Quantisation(file, nullptr, trained, training, training, request, nobody).check();
+}
+
+CompressionResult quantise(const TrainedFile& file, const TrainedFile* original, const DataDescription& trained, const DataSource& training,
+                           const DataSource& validation, const QuantiseRequest& request, const std::string& out,
+                           const std::function<void(const std::string&)>& progress) {
+  check_quantise_request(file, request, out);
+  use_threads_of_training(file, request.threads);
+  return Quantisation(file, original, trained, training, validation, request, progress).run(out);
+}
+
+}  // namespace cohort

@@ -1,0 +1,62 @@
+#include "cohort/data/source/split.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/random.h"
+
+namespace cohort {
+namespace {
+
+constexpr uint64_t kSplitStream = 0x53504c49;  // Apart from the streams of the sampler and of synthetic data.
+
+}  // namespace
+
+int64_t num_validation_samples(const std::string& what, int64_t num_samples, const DataOptions& options) {
+  const int64_t wanted = options.validation_samples;
+  if (wanted < 0) fail(ErrorCode::kBadInput, "validation samples: expected at least 0, found ", wanted);
+  if (num_samples < 2)
+    fail(ErrorCode::kBadInput, what, ": expected at least 2 samples (one to train on, one for validation), found ", num_samples);
+  if (wanted >= num_samples) {
+    fail(ErrorCode::kBadInput, what, " has ", num_samples, " samples: expected at most ", num_samples - 1, " for validation, found ",
+         wanted);
+  }
+  if (wanted > 0) return wanted;
+  return num_samples >= 55000 ? 5000 : std::max<int64_t>(1, num_samples / 10);
+}
+
+/// The head of a Fisher-Yates shuffle: each set of so many samples is equally likely.
+SplitSamples split_by_seed(const std::string& what, int64_t num_samples, const DataOptions& options, uint64_t seed) {
+  const int64_t num_validation = num_validation_samples(what, num_samples, options);
+  std::vector<int64_t> order(static_cast<size_t>(num_samples));
+  std::iota(order.begin(), order.end(), 0);
+  for (int64_t i = 0; i < num_validation; ++i) {
+    const auto left = static_cast<uint64_t>(num_samples - i);
+    const auto chosen = static_cast<int64_t>(random_bits(seed, kSplitStream, i) % left);
+    std::swap(order[static_cast<size_t>(i)], order[static_cast<size_t>(i + chosen)]);
+  }
+  const auto middle = order.begin() + num_validation;
+  SplitSamples split{{middle, order.end()}, {order.begin(), middle}};
+  std::sort(split.train.begin(), split.train.end());
+  std::sort(split.validation.begin(), split.validation.end());
+  return split;
+}
+
+void resize_batch(Batch& batch, const DataShape& shape, int64_t num_samples) {
+  const bool text = shape.kind == DataShape::Kind::kText;
+  const size_t elements = static_cast<size_t>(num_samples * shape.input_elements());
+  batch.num_samples = num_samples;
+  batch.values.resize(text ? 0 : elements);
+  batch.tokens.resize(text ? elements : 0);
+  const size_t targets = static_cast<size_t>(num_samples * shape.targets_per_sample());
+  batch.targets.resize(shape.has_numbers() ? 0 : targets);
+  batch.numbers.resize(shape.has_numbers() ? targets : 0);
+}
+
+void check_index(int64_t index, int64_t num_samples) {
+  if (index < 0 || index >= num_samples) fail(ErrorCode::kFailed, "sample ", index, " was asked for, but there are ", num_samples);
+}
+
+}  // namespace cohort

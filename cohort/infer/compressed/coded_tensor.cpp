@@ -1,0 +1,73 @@
+// Symmetric uniform quantisation of rows (Krishnamoorthi 2018, "Quantizing deep convolutional networks for efficient inference", section
+// 2.2). Of a row w of output channel r, or a group of its columns:
+//
+//   scale = max |w| / L,  code = round(w / scale)   L = 127 of 8 bits, 7 of 4 bits; round to even
+//
+// so |w - scale * code| <= scale / 2. -128 (-8) is not used: the range is the same on both sides. A row of zeros has the scale 1. Bytes of
+// 4 bits hold code + 8, the even column in the low half; an odd last column is followed by the code 0. Cost: two passes.
+
+#include "cohort/infer/compressed/coded_tensor.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/strict_json.h"
+
+namespace cohort {
+namespace {
+
+/// {rows, columns} -> {rows, groups, group}, with zeros behind the last column.
+at::Tensor in_groups(const at::Tensor& rows, int64_t group, int64_t num_groups) {
+  return at::constant_pad_nd(rows, {0, group * num_groups - rows.size(1)}).view({rows.size(0), num_groups, group});
+}
+
+}  // namespace
+
+Codes encode_rows(const at::Tensor& tensor, int bits, int64_t group) {
+  const CodedTensor how{.shape = tensor.sizes().vec(), .bits = bits, .group = group};
+  const int64_t columns = how.columns(), num_groups = how.groups(), width = group == 0 ? columns : group;
+  const double largest = bits == 8 ? 127 : 7;
+  const at::Tensor grouped = in_groups(tensor.detach().to(at::kFloat).contiguous().view({how.rows(), columns}), width, num_groups);
+  at::Tensor scales = grouped.abs().amax(2) / largest;
+  scales = at::where(scales > 0, scales, at::ones_like(scales)).contiguous();
+  const at::Tensor codes = (grouped / scales.unsqueeze(2)).round().clamp(-largest, largest).to(at::kChar);
+  const at::Tensor rows = codes.view({how.rows(), num_groups * width}).narrow(1, 0, columns);
+  if (bits == 8) return {rows.contiguous().view(how.shape), scales};
+  const at::Tensor pairs = (at::constant_pad_nd(rows, {0, columns % 2}) + 8).to(at::kByte).view({how.rows(), (columns + 1) / 2, 2});
+  return {(pairs.select(2, 0) + pairs.select(2, 1) * 16).contiguous(), scales};
+}
+
+at::Tensor decode_rows(const Codes& codes, const CodedTensor& how) {
+  const int64_t columns = how.columns(), num_groups = how.groups(), width = how.group == 0 ? columns : how.group;
+  at::Tensor rows;
+  if (how.bits == 8) {
+    rows = codes.codes.view({how.rows(), columns}).to(at::kFloat);
+  } else {
+    const at::Tensor low = codes.codes.bitwise_and(15), high = codes.codes.bitwise_right_shift(4);
+    rows = at::stack({low, high}, 2).view({how.rows(), -1}).narrow(1, 0, columns).to(at::kFloat) - 8;
+  }
+  const at::Tensor decoded = in_groups(rows, width, num_groups) * codes.scales.unsqueeze(2);
+  return decoded.view({how.rows(), num_groups * width}).narrow(1, 0, columns).contiguous().view(how.shape);
+}
+
+Codes read_codes(const std::string& name, const CodedTensor& how, const ReadTensor& read) {
+  std::vector<int64_t> shape = how.shape;
+  if (how.bits == 4) shape = {how.rows(), (how.columns() + 1) / 2};
+  // The scales first: they are small, and a file that lacks them is found before the codes are read.
+  const std::vector<int64_t> scale_shape = {how.rows(), how.groups()};
+  Codes codes{.codes = {}, .scales = at::empty(scale_shape, at::kFloat)};
+  read(name + ".scale", DType::kF32, scale_shape, codes.scales.data_ptr());
+  if (!(at::isfinite(codes.scales) & (codes.scales > 0)).all().item<bool>())
+    fail(ErrorCode::kBadInput, "tensor ", quote_text(name + ".scale"), " has a scale that is no positive number; the file is damaged");
+  codes.codes = at::empty(shape, how.bits == 8 ? at::kChar : at::kByte);
+  read(name, how.bits == 8 ? DType::kI8 : DType::kU8, shape, codes.codes.data_ptr());
+  return codes;
+}
+
+}  // namespace cohort

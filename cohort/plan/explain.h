@@ -1,0 +1,53 @@
+#pragma once
+// A plan for people: who holds what, why this one, what would change it. Torch-free.
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cohort/plan/search/joint_search.h"
+
+namespace cohort {
+
+/// Two plans nearer than this cannot be told apart: the same plans measured twice differ by it (docs/algorithms/joint_search.md).
+inline constexpr double kNoiseFloor = 0.04;
+
+/// Why this plan: what its slowest worker does with the time, what binds its memory, how far it may be from the best; and why each of the
+/// runners-up lost, or that it ties.
+std::vector<std::string> reasons_of(const SearchRequest& request, const PlanAnswer& answer);
+
+/// Why `other` lost against the best, or that it ties: within kNoiseFloor, or their intervals overlap.
+std::string why_not(const SearchRequest& request, const PlanAnswer& answer, const RankedPlan& other);
+
+/// What another cluster would change.
+struct WhatIf {
+  std::string change;    ///< "links between hosts at 10 Gbit/s"
+  bool feasible = true;  ///< Whether anything fits there.
+  RankedPlan best;       ///< There.
+  double gain = 0;       ///< Share of the objective that it saves; below 0: costs.
+  std::string sentence;  ///< "links between hosts at 10 Gbit/s: dp=8 instead, 2.3 s a step, 12 % slower"
+};
+/// Searches again: links between hosts (or inside of the one) at 10 Gbit/s, at half and twice their rate, memory with 2 GiB more and twice
+/// as much, half and twice the devices. Each takes at most `seconds`. Ends early at `stop` (null: none), without the one that it cut short;
+/// `look` is called again and again meanwhile, and may set it.
+std::vector<WhatIf> what_if(const SearchRequest& request, const PlanAnswer& answer, double seconds, const std::atomic<bool>* stop,
+                            const std::function<void()>& look = {});
+/// What a GiB of memory on each device and a twice as fast link are worth, in per cent of the objective, of those answers.
+std::vector<std::string> shadow_prices(const std::vector<WhatIf>& answers);
+
+/// What each worker does of a step, as a share of it.
+struct Utilisation {
+  std::vector<double> naive;    ///< A plain cut: the same workers, one micro-batch, one of them at a time.
+  std::vector<double> planned;  ///< One a worker of the pipeline, compute alone.
+  double naive_step_seconds = 0;
+};
+/// Empty lists where the plan has one worker on the pipeline axis.
+Utilisation utilisation_of(const SearchRequest& request, const RankedPlan& plan);
+
+/// The table: the layout, its forecast, and a row for each worker.
+std::string plan_table(const SearchRequest& request, const PlanAnswer& answer);
+/// "12.3 ms", "4.5 GiB", "0.12 ms a sample": an objective's value.
+std::string objective_text(Objective objective, double value);
+
+}  // namespace cohort

@@ -1,0 +1,413 @@
+// The ladder: from what was asked for to what trains, one way out after the other.
+//
+//   1. The base is the layout that was typed, or plain data parallelism over all workers: nothing divided, recomputed or accumulated.
+//   2. Each rung frees or sets one kind of choice (keys of SearchRequest::fixed) and leaves the rest as it is. Where that alone does not
+//      fit, it is tried with accumulation too: what `options` then says.
+//   3. A rung is searched twice: for the least memory with all limits lifted, which says how far away it is; and, where that fits, for the
+//      objective within the limits.
+//   4. A smaller batch and more workers by bisection; each number that is named was found to do.
+//   5. What "fits" leaves kMargin of the limit free.
+//   6. Other inputs and models by the profiles of LadderSources.
+//
+// Cost: about 12 x 2 searches of at most kSearchSeconds, milliseconds for a model of a dozen layers on a host. Source: ours; the order is
+// that in which people try (docs/guide/planning.md).
+
+#include "cohort/plan/ladder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/shell_text.h"
+#include "cohort/base/text/text.h"
+#include "cohort/plan/plan.h"
+
+namespace cohort {
+namespace {
+
+constexpr const char* kAll = "all of these";
+constexpr double kSearchSeconds = 0.4;
+// Of 44 trainings of two steps of five models none had more than its forecast (0.80 to 0.99 of it): the rest is for other models.
+constexpr double kMargin = 0.03;
+constexpr int kMostDoublings = 6;
+constexpr const char* kSmallerBatch = "smaller batch";
+constexpr const char* kMoreWorkers = "more workers";
+
+using Keys = std::map<std::string, std::string>;
+
+int workers_of(const SearchRequest& request) {
+  return request.num_workers > 0 ? request.num_workers : request.problem.cluster.num_devices();
+}
+
+class LadderSearch {
+ public:
+  LadderSearch(const SearchRequest& request, const std::atomic<bool>* stop, const std::function<void()>& look)
+      : request_(request), stop_(stop), look_(look), workers_(workers_of(request)) {
+    allowed_ = request.problem;
+    for (DeviceKind& device : request_.problem.cluster.devices) device.memory_bytes = less_margin(device.memory_bytes);
+    request_.problem.memory_limit_bytes = less_margin(request_.problem.memory_limit_bytes);
+    request_.num_runners_up = 0, request_.search_seconds = kSearchSeconds;
+    const auto given = [&](const char* key, const std::string& fallback) {
+      const auto found = request.fixed.find(key);
+      return found == request.fixed.end() ? fallback : found->second;
+    };
+    const bool has_degrees = request.fixed.contains("dp") || request.fixed.contains("pp") || request.fixed.contains("tp");
+    std::set<std::string> precisions;
+    for (const ProfilePoint& point : request.problem.profile.points) precisions.insert(point.precision);
+    precision_ = given("precision", precisions.contains("fp32") || precisions.empty() ? "fp32" : *precisions.begin());
+    precisions.erase(precision_);
+    other_precisions_.assign(precisions.begin(), precisions.end());
+    base_ = request.fixed;
+    base_["dp"] = given("dp", std::to_string(has_degrees ? 1 : workers_));
+    base_["pp"] = given("pp", "1"), base_["tp"] = given("tp", "1"), base_["zero"] = given("zero", "0");
+    base_["recompute"] = given("recompute", "none"), base_["compress"] = given("compress", "none");
+    base_["accumulate"] = given("accumulate", "1"), base_["precision"] = precision_;
+    if (base_["pp"] != "1") base_["microbatches"] = given("microbatches", "1");
+  }
+
+  Ladder run(const LadderSources& sources) {
+    Ladder out;
+    const SearchRequest as_it_is = with(base_);
+    if (workers_ > request_.problem.cluster.num_devices() || !least_memory(as_it_is)) refuse(as_it_is);
+    add(out, [&] { return judge("as it is", as_it_is); });
+    if (!out.rungs.empty()) out.constraint = constraint_of(*out.rungs.front().plan);
+    for (const auto& [name, keys] : kinds_of_choice()) add(out, [&, &name = name, &keys = keys] { return one_kind(name, keys); });
+    add(out, [&] { return judge(kAll, all_free()); });
+    if (request_.objective != Objective::kTimeToGoal) add(out, [&] { return smaller_batch(); });
+    if (out.rungs.empty() || !out.rungs.front().fits) add(out, [&] { return more_workers(); });
+    for (const LadderVariants& kind : sources.variants) {
+      const bool nothing_fits = std::none_of(out.rungs.begin(), out.rungs.end(), [](const Rung& rung) { return rung.fits; });
+      if (!kind.is_last_resort || nothing_fits) add(out, [&] { return variant_of(kind); });
+    }
+    if (!sources.longer.empty()) say_both_ways(out, sources.longer);
+    out.notes.insert(out.notes.end(), sources.notes.begin(), sources.notes.end());
+    out.is_stopped = is_over();
+    return out;
+  }
+
+ private:
+  static int64_t less_margin(int64_t bytes) { return static_cast<int64_t>(static_cast<double>(bytes) / (1 + kMargin)); }
+
+  /// In the search's own words.
+  void refuse(const SearchRequest& as_it_is) const {
+    if (!is_over()) search_plan(without_memory_limits(as_it_is), nullptr, stop_);
+  }
+
+  bool is_over() const {
+    if (look_) look_();
+    return stop_ && stop_->load();
+  }
+
+  /// A rung that was cut short says nothing.
+  void add(Ladder& out, const std::function<Rung()>& make) const {
+    if (is_over()) return;
+    Rung rung = make();
+    // Recompute where nothing is kept, say, changes nothing; two kinds of choice may end in one layout; that all of them together end in
+    // one of them is news.
+    const auto is_same = [&](const Rung& one) { return one.options == rung.options; };
+    const bool is_news =
+        out.rungs.empty() || (!rung.options.empty() && (rung.name == kAll || std::none_of(out.rungs.begin(), out.rungs.end(), is_same)));
+    if (rung.plan && !out.rungs.empty() && rung.is_same_training && rung.note.empty() && is_no_better(rung, out.rungs.front()))
+      rung.note = "no better than as it is: neither faster nor smaller";
+    if (!is_over() && rung.plan && is_news) out.rungs.push_back(std::move(rung));
+  }
+
+  static bool is_no_better(const Rung& rung, const Rung& base) {
+    const StepForecast &its = rung.plan->forecast, &before = base.plan->forecast;
+    return its.step_seconds >= before.step_seconds && its.peak_memory_bytes() >= before.peak_memory_bytes();
+  }
+
+  SearchRequest with(const Keys& fixed) const {
+    SearchRequest out = request_;
+    out.fixed = fixed;
+    return out;
+  }
+  SearchRequest all_free() const {
+    Keys fixed = {{"compress", base_.at("compress")}};
+    if (request_.fixed.contains("precision")) fixed["precision"] = precision_;
+    return with(fixed);
+  }
+
+  /// Everything that changes neither the model, its samples nor the machines.
+  std::vector<std::pair<std::string, Keys>> kinds_of_choice() const {
+    std::vector<std::pair<std::string, Keys>> out;
+    const auto kind = [&](const std::string& name, const std::vector<std::pair<std::string, std::string>>& changes) {
+      Keys keys = base_;
+      for (const auto& [key, value] : changes) {
+        if (value.empty()) keys.erase(key);
+        else keys[key] = value;
+      }
+      if (keys != base_) out.emplace_back(name, std::move(keys));
+    };
+    const std::string free;
+    if (base_.at("pp") == "1") kind("micro-batches, accumulated", {{"accumulate", free}});
+    else kind("smaller micro-batches", {{"microbatches", free}});
+    kind("recompute", {{"recompute", free}});
+    if (base_.at("dp") != "1")
+      for (const char* zero : {"1", "2", "3"}) kind(concat("ZeRO ", zero), {{"zero", zero}});
+    for (const std::string& precision : other_precisions_) kind(precision, {{"precision", precision}});
+    if (workers_ < 2) return out;
+    const int layers = static_cast<int>(request_.problem.profile.layers.size());
+    const std::vector<std::pair<std::string, std::string>> cut = {{"schedule", free}, {"split", free}, {"microbatches", free},
+                                                                  {"zero", "0"},      {"order", free}, {"sequence", free}};
+    const auto degrees = [&](const std::string& dp, const std::string& pp, const std::string& tp) {
+      auto changes = cut;
+      changes.insert(changes.end(), {{"dp", dp}, {"pp", pp}, {"tp", tp}});
+      return changes;
+    };
+    if (layers > 1) kind("pipeline", degrees("1", std::to_string(std::min(workers_, layers)), "1"));
+    int tensor = 1;
+    for (const ProfilePoint& point : request_.problem.profile.points)
+      if (workers_ % point.tp == 0) tensor = std::max(tensor, point.tp);
+    if (tensor > 1) kind("divided layers", degrees(std::to_string(workers_ / tensor), "1", std::to_string(tensor)));
+    if (workers_ > 3) {
+      auto changes = degrees(free, free, free);
+      changes.emplace_back("zero", free);
+      kind("hybrid", changes);
+    }
+    return out;
+  }
+
+  std::optional<RankedPlan> least_memory(const SearchRequest& request) const {
+    SearchRequest asked = without_memory_limits(request);
+    asked.objective = Objective::kMemory;
+    if (request.objective == Objective::kTimeToGoal) asked.problem.global_batch = request.steps_curve.front().batch_size;
+    asked.steps_curve.clear();
+    try {
+      return search_plan(asked, nullptr, stop_).best;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kInfeasible && error.code() != ErrorCode::kBadInput) throw;
+      return std::nullopt;
+    }
+  }
+
+  /// As it is within the limits of `request`.
+  static RankedPlan within_limits(const SearchRequest& request, RankedPlan plan) {
+    PlanProblem problem = request.problem;
+    problem.global_batch = plan.global_batch;
+    plan.forecast = forecast_step(problem, plan.candidate);
+    return plan;
+  }
+
+  Rung judge(const std::string& name, const SearchRequest& request) const {
+    Rung out{.name = name};
+    const std::optional<RankedPlan> least = least_memory(request);
+    if (!least) return out;
+    out.plan = within_limits(request, *least);
+    out.fits = out.plan->forecast.fits;
+    const StepsPoint* point = nullptr;
+    for (const StepsPoint& each : request.steps_curve)
+      if (each.batch_size == out.plan->global_batch) point = &each;
+    if (out.fits) {
+      try {
+        out.plan = search_plan(request, nullptr, stop_).best;
+        if (request.objective == Objective::kTimeToGoal) out.seconds_to_goal = out.plan->objective;
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kInfeasible && error.code() != ErrorCode::kBadInput) throw;
+      }
+    }
+    if (!out.seconds_to_goal && request.objective == Objective::kTimeToGoal && point)
+      out.seconds_to_goal = point->steps * out.plan->forecast.step_seconds;
+    out.options = options_of(request, *out.plan);
+    return out;
+  }
+
+  Rung one_kind(const std::string& name, const Keys& keys) const {
+    Rung alone = judge(name, with(keys));
+    const bool may_accumulate =
+        !request_.fixed.contains("accumulate") && keys.contains("accumulate") && keys.contains("pp") && keys.at("pp") == "1";
+    if (alone.fits || !may_accumulate) return alone;
+    Keys more = keys;
+    more.erase("accumulate");
+    Rung both = judge(name, with(more));
+    if (!both.fits) return alone;
+    both.note = "with accumulation";
+    return both;
+  }
+
+  std::string options_of(const SearchRequest& request, const RankedPlan& plan) const {
+    Layout layout = layout_of(request.problem.profile, plan);
+    std::vector<std::string> words;
+    const int accumulate = layout.accumulate;
+    const std::string precision = layout.precision;
+    layout.accumulate = 0, layout.precision.clear(), layout.stages.clear();
+    const std::string text = to_text(layout);
+    const bool is_plain = text == "single" || text == concat("dp=", layout.dp);
+    const bool was_typed = base_.at("dp") != std::to_string(workers_) || base_.at("zero") != "0" || base_.at("recompute") != "none";
+    if (!is_plain || was_typed) words.push_back("--layout " + shell_quoted(text));
+    if (layout.num_ranks() != workers_) words.push_back(concat("--workers ", layout.num_ranks()));
+    if (std::to_string(accumulate) != base_.at("accumulate")) words.push_back(concat("--accumulate ", accumulate));
+    if (precision != precision_) words.push_back("--precision " + precision);
+    if (plan.global_batch != request_.problem.global_batch) words.push_back(concat("--global-batch ", plan.global_batch));
+    return join(words, " ");
+  }
+
+  /// Of the first rung.
+  std::string constraint_of(const RankedPlan& plan) const {
+    PlanProblem allowed = allowed_;
+    allowed.global_batch = plan.global_batch;
+    const StepForecast forecast = forecast_step(allowed, plan.candidate);
+    const WorkerForecast& worker = forecast.tightest_worker();
+    const StepMemory& memory = worker.memory;
+    std::vector<std::pair<int64_t, std::string>> parts = {{memory.weights + memory.gradients + memory.buckets, "weights and gradients"},
+                                                          {memory.optimizer, "the optimizer's state"},
+                                                          {memory.stash + memory.recompute + memory.working, "activations"},
+                                                          {memory.buffers + memory.overhead, "the process itself"}};
+    std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    std::vector<std::string> said;
+    for (const auto& [bytes, what] : parts)
+      if (bytes > memory.total() / 100) said.push_back(concat(human_bytes(bytes), " of ", what));
+    Layout layout = plan.candidate.layout;
+    layout.accumulate = 0, layout.precision.clear(), layout.recompute = recompute_text(plan.candidate.recompute);
+    layout.shares.clear();
+    const bool fits = plan.forecast.fits;
+    return concat(to_text(layout), " needs ", human_bytes(memory.total()), " a rank, and ", human_bytes(worker.memory_limit),
+                  fits            ? " are allowed: "
+                  : forecast.fits ? concat(" are allowed, ", 100 * kMargin, " % of which a forecast may miss, so memory binds: ")
+                                  : " are allowed, so memory binds: ",
+                  join(said, ", "));
+  }
+
+  /// The largest batch of at most `most` samples that fits; 0: none.
+  int64_t largest_batch(SearchRequest request, int64_t most) const {
+    const auto does = [&](int64_t batch) {
+      request.problem.global_batch = batch;
+      const auto least = least_memory(request);
+      return least && within_limits(request, *least).forecast.fits;
+    };
+    if (does(most)) return most;
+    int64_t fits = 0, fails = most;
+    while (fails - fits > std::max<int64_t>(1, fits / 32) && !is_over()) {
+      const int64_t middle = fits + (fails - fits) / 2;
+      (does(middle) ? fits : fails) = middle;
+    }
+    return fits;
+  }
+
+  Rung smaller_batch() const {
+    const Rung none{.name = kSmallerBatch};
+    SearchRequest request = with(base_);
+    const int64_t now = request.problem.global_batch, found = largest_batch(request, now);
+    if (found == 0 || found == now) return none;
+    // Equal shares, as long as there is one for each.
+    const int64_t dp = std::max<int64_t>(1, parse_integer(base_.at("dp")).value_or(1));
+    request.problem.global_batch = found >= dp ? found / dp * dp : found;
+    Rung out = judge(kSmallerBatch, request);
+    out.is_same_training = false;
+    out.note = "another training: more steps, another learning rate";
+    return out;
+  }
+
+  SearchRequest on_workers(int workers) const {
+    SearchRequest out = all_free();
+    out.fixed["precision"] = precision_;
+    out.problem.cluster = with_hosts_for(std::move(out.problem.cluster), workers);
+    out.num_workers = workers;
+    return out;
+  }
+
+  Rung more_workers() const {
+    const auto does = [&](int workers) {
+      const SearchRequest request = on_workers(workers);
+      const auto least = least_memory(request);
+      return least && within_limits(request, *least).forecast.fits;
+    };
+    int fits = workers_, fails = workers_;
+    for (int doubling = 0; doubling < kMostDoublings && fits == fails && !is_over(); ++doubling) {
+      if (does(2 * fails)) fits = 2 * fails;
+      else fits = fails = 2 * fails;
+    }
+    if (fits == fails) return {.name = kMoreWorkers};
+    while (fits - fails > 1 && !is_over()) {
+      const int middle = fails + (fits - fails) / 2;
+      (does(middle) ? fits : fails) = middle;
+    }
+    Rung out = judge(kMoreWorkers, on_workers(fits));
+    if (out.plan && out.plan->candidate.layout.num_ranks() <= workers_) return {.name = kMoreWorkers};  // A rung above has it.
+    out.is_same_training = false;
+    out.note = concat(fits, " like these");
+    return out;
+  }
+
+  Rung variant_of(const LadderVariants& kind) const {
+    Rung last{.name = kind.name};
+    for (const LadderVariant& variant : kind.variants) {
+      if (is_over()) break;
+      Keys accumulated = base_;
+      if (!request_.fixed.contains("accumulate") && base_.at("pp") == "1") accumulated.erase("accumulate");
+      try {
+        const ModelProfile profile = variant.profile();
+        for (SearchRequest request : {with(base_), with(accumulated), all_free()}) {
+          request.problem.profile = profile;
+          last = judge(kind.name, request);
+          last.is_same_training = false;
+          last.options = last.options.empty() ? variant.options : variant.options + " " + last.options;
+          if (!last.fits) continue;
+          SearchRequest whole = with(base_);
+          whole.problem.profile = profile;
+          const int64_t batch = largest_batch(whole, whole.problem.global_batch);
+          if (batch > 0 && batch < whole.problem.global_batch) last.note = concat("a batch of ", batch, " would fit without more");
+          if (batch == whole.problem.global_batch) last.note = concat("the batch of ", batch, " fits whole");
+          return last;
+        }
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kBadInput) throw;  // A size that the model cannot have.
+      }
+    }
+    return last;
+  }
+
+  void say_both_ways(Ladder& out, const std::string& longer) const {
+    const auto found = [&](const char* name) {
+      return std::find_if(out.rungs.begin(), out.rungs.end(), [&](const Rung& rung) { return rung.name == name && rung.fits; });
+    };
+    const auto batch = found(kSmallerBatch), workers = found(kMoreWorkers);
+    std::vector<std::string> ways;
+    if (batch != out.rungs.end())
+      ways.push_back(concat("a batch of ", batch->plan->global_batch, " on ", workers_, workers_ == 1 ? " worker" : " workers"));
+    if (workers != out.rungs.end())
+      ways.push_back(concat(workers->plan->candidate.layout.num_ranks(), " workers for the batch of ", workers->plan->global_batch));
+    if (!ways.empty()) out.notes.push_back(concat(longer, ": ", join(ways, ", or ")));
+  }
+
+  SearchRequest request_;  ///< With limits less the margin.
+  PlanProblem allowed_;    ///< With those that were asked for.
+  const std::atomic<bool>* stop_;
+  const std::function<void()>& look_;
+  int workers_;
+  std::string precision_;
+  std::vector<std::string> other_precisions_;
+  Keys base_;
+};
+
+}  // namespace
+
+const Rung* Ladder::fastest() const {
+  const Rung* best = nullptr;
+  for (const Rung& rung : rungs) {
+    if (!rung.fits || !rung.is_same_training) continue;
+    const auto cost = [](const Rung& one) { return one.seconds_to_goal.value_or(one.plan->forecast.step_seconds); };
+    if (!best || cost(rung) < cost(*best)) best = &rung;
+  }
+  return best;
+}
+
+SearchRequest without_memory_limits(SearchRequest request) {
+  constexpr int64_t kUnlimited = INT64_C(1) << 60;
+  for (DeviceKind& device : request.problem.cluster.devices) device.memory_bytes = kUnlimited;
+  if (request.problem.memory_limit_bytes > 0) request.problem.memory_limit_bytes = kUnlimited;
+  return request;
+}
+
+Ladder make_ladder(const SearchRequest& request, const LadderSources& sources, const std::atomic<bool>* stop,
+                   const std::function<void()>& look) {
+  return LadderSearch(request, stop, look).run(sources);
+}
+
+}  // namespace cohort

@@ -1,0 +1,57 @@
+#pragma once
+// What each layer of a model costs on this machine for one micro-batch: what cuts and forecasts are made from. Torch-free; measured by
+// train/model/profile_layers.h, or written by hand.
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/export.h"
+#include "cohort/base/text/json_fwd.h"
+
+namespace cohort {
+
+/// Whether a layer's output is in its stash, and for whose sake.
+enum class OutputKept : uint8_t {
+  kNo,
+  kByItself,   ///< The layer's own backward alone needs it (ReLU before a sum).
+  kByReaders,  ///< A layer that reads it does.
+};
+
+struct LayerProfile {
+  std::string name, kind;
+  double forward_seconds = 0;
+  double backward_input_seconds = 0;   ///< Gradient of the input,
+  double backward_weight_seconds = 0;  ///< and of the weights.
+  int64_t weight_bytes = 0;
+  int64_t stash_bytes = 0;   ///< What its forward made and any backward keeps it for; its inputs belong to those who made them.
+  int64_t output_bytes = 0;  ///< What it hands on.
+  OutputKept output_kept = OutputKept::kNo;
+  int64_t working_bytes = 0;  ///< Beside all stashes, at most for a moment of its forward or backward: gradients on their way, scratch.
+};
+
+struct Profile {
+  std::string model;
+  int64_t micro_batch = 0;  ///< Samples that were measured.
+  std::vector<LayerProfile> layers;
+  std::vector<std::pair<int, int>> edges;  ///< (from, to), layer indices; -1 the model's input.
+  std::vector<std::pair<int, int>> tied;   ///< (owner, user): layers that share a weight, which lives in the first.
+  double link_latency_seconds = 0;         ///< Of one hand-over between ranks,
+  double link_bytes_per_second = 0;        ///< and its rate; 0: unlimited.
+
+  /// Of one hand-over of `bytes`.
+  double transfer_seconds(int64_t bytes) const {
+    return link_latency_seconds + (link_bytes_per_second > 0 ? static_cast<double>(bytes) / link_bytes_per_second : 0);
+  }
+};
+
+/// Error(kBadInput) unless there is a layer, edges go from earlier to later layers (or from -1) and all numbers are finite and not
+/// negative.
+void check_profile(const Profile& profile);
+
+COHORT_PROGRAM_API Json to_json(const Profile& profile);
+/// Error(kBadInput) that says what is missing or wrong; unknown keys are refused. "output_kept" ("no") and "tied" (none) may be left out.
+COHORT_PROGRAM_API Profile profile_from_json(const Json& json);
+
+}  // namespace cohort

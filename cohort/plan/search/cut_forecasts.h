@@ -1,0 +1,64 @@
+#pragma once
+// Forecasts of one layout's best cuts and recomputed layers. Internal to this folder.
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "cohort/plan/search/cost_table.h"
+#include "cohort/plan/search/cut_with_recompute.h"
+#include "cohort/plan/search/plan_pool.h"
+#include "cohort/plan/search/search_space.h"
+
+namespace cohort {
+
+class CutForecasts {
+ public:
+  /// All must outlive it. `is_over`: time is up, asked before every forecast.
+  CutForecasts(const SearchSpace& space, CostTable& costs, PlanPool& pool, std::function<bool()> is_over)
+      : space_(space), problem_(space.request().problem), costs_(costs), pool_(pool), is_over_(std::move(is_over)) {}
+
+  struct Outcome {
+    bool is_exact = false;  ///< No cut and no recompute has less time; false where not all were tried.
+    double best = 0;        ///< Objective; infinite where nothing fits.
+  };
+  /// The cuts that are likely to be best, by forecast.
+  Outcome by_search(const Combination& combination);
+  /// All cuts with all recomputed sets; false where they are too many or time was up.
+  std::optional<Outcome> by_trying_all(const Combination& combination);
+  /// Least memory.
+  void by_memory(const Combination& combination);
+  /// Descent from the best plan's cut: boundaries move, layers stop being recomputed, or others are in their place.
+  void improve(const RankedPlan& start, const Combination& combination, double most_work);
+
+  /// A plan as it is.
+  void consider(const Candidate& candidate, const StepsPoint& point);
+
+  /// Forecasts made, in simulated actions.
+  double work() const { return work_; }
+  double work_of(const Combination& combination) const;
+  /// Of all plans that were forecast, fitting or not, the one with the least peak of memory.
+  const std::optional<RankedPlan>& least_memory() const { return least_memory_; }
+
+ private:
+  struct Setting;
+  Setting setting_of(const Combination& combination);
+  std::optional<RankedPlan> forecast(const Candidate& candidate, const StepsPoint& point);
+  std::optional<RankedPlan> forecast_cut(const Setting& setting, const Cut& cut);
+  void adapt(Setting& setting, const Cut& cut, const RankedPlan& plan) const;
+  bool keep(const std::optional<RankedPlan>& plan, double& best);
+
+  void by_least_memory(Setting& setting, double& best);
+  /// What `split` of the request says; empty where it is not for that many stages.
+  std::vector<int> given_cut(int stages) const;
+
+  const SearchSpace& space_;
+  PlanProblem problem_;  ///< The request's, with the batch that is looked at.
+  CostTable& costs_;
+  PlanPool& pool_;
+  std::function<bool()> is_over_;
+  double work_ = 0;
+  std::optional<RankedPlan> least_memory_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,34 @@
+#pragma once
+// The plans that a search has met: the best, those behind it, the front of time against memory. Internal to this folder.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cohort/plan/search/joint_search.h"
+
+namespace cohort {
+
+class PlanPool {
+ public:
+  explicit PlanPool(Objective objective) : objective_(objective) {}
+
+  /// A plan that fits; of equals the first stays. Returns whether it is the best now.
+  bool add(const RankedPlan& plan);
+  bool empty() const { return best_.empty(); }
+  /// Infinite where there is none.
+  double best_objective() const;
+  const RankedPlan& best() const { return best_.front(); }
+  std::vector<RankedPlan> runners_up(int count) const;
+  const std::vector<RankedPlan>& front() const { return front_; }
+
+ private:
+  Objective objective_;
+  std::vector<RankedPlan> best_;   ///< Best first, no two alike but for their cut.
+  std::vector<RankedPlan> front_;  ///< Rising time, falling memory.
+};
+
+/// What plans differ in that are not alike: degrees, ZeRO, schedule, precision, compression, batch and recompute.
+std::string kind_of(const RankedPlan& plan);
+
+}  // namespace cohort

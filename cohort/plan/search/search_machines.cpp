@@ -1,0 +1,82 @@
+#include "cohort/plan/search/search_machines.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
+#include "cohort/base/text/text.h"
+
+namespace cohort {
+namespace {
+
+/// Whether the keys that are given ask for fewer ranks than `least`.
+bool asks_for_fewer(const SearchRequest& request, int least) {
+  int64_t ranks = 1;
+  for (const char* key : {"dp", "pp", "tp"}) {
+    const auto given = request.fixed.find(key);
+    if (given == request.fixed.end()) return false;
+    ranks *= parse_integer(given->second).value_or(1);
+  }
+  return ranks < least;
+}
+
+std::string why_nothing(const SearchRequest& request, int num_devices) {
+  int64_t ranks = 1;
+  std::vector<std::string> held;
+  for (const auto& [key, value] : request.fixed) {
+    if (key == "dp" || key == "pp" || key == "tp") ranks *= parse_integer(value).value_or(1);
+    if (key != "precision" && key != "compress") held.push_back(concat(key, "=", value));
+  }
+  const std::string keys = join(held, ",");
+  if (ranks > num_devices) return concat("too few for ", keys);
+  return keys.empty() ? "nothing fits" : concat("nothing fits with ", keys);
+}
+
+}  // namespace
+
+MachineAnswer search_machines(const SearchRequest& request, int most_workers, const std::function<void(const SearchProgress&)>& progress,
+                              const std::atomic<bool>* stop) {
+  std::vector<Cluster> machines;
+  for (const Cluster& machine : request.problem.profile.measured_on)
+    if (most_workers == 0 || machine.num_devices() <= most_workers) machines.push_back(machine);
+  if (machines.empty())
+    fail(ErrorCode::kBadInput, "the profile was measured with more workers than ", most_workers, "; measure again, or give --cluster FILE");
+  MachineAnswer out;
+  std::optional<Error> last;
+  double bound = std::numeric_limits<double>::infinity();
+  for (const Cluster& machine : machines) {
+    // Fewer ranks than were measured side by side have other costs: those of a smaller machine, where there is one.
+    int least = 1;
+    for (const Cluster& other : machines)
+      if (other.num_devices() < machine.num_devices()) least = std::max(least, other.num_devices() + 1);
+    if (asks_for_fewer(request, least)) continue;
+    SearchRequest here = request;
+    here.least_workers = least;
+    here.problem.cluster = machine;
+    here.num_workers = 0;
+    here.search_seconds = request.search_seconds / static_cast<double>(machines.size());
+    out.tried.push_back({here, {}});
+    try {
+      PlanAnswer answer = search_plan(here, progress, stop);
+      out.tried.back().plan = answer.best;
+      bound = std::min(bound, answer.lower_bound);
+      // Of equals fewer workers: the machines rise.
+      if (out.request.problem.cluster.hosts.empty() || answer.best.objective < out.answer.best.objective)
+        out.request = here, out.answer = std::move(answer);
+    } catch (const Error& error) {
+      last = error;
+      // Keys that are given may need more workers than this machine has.
+      out.tried.back().why = why_nothing(request, machine.num_devices());
+    }
+  }
+  if (out.request.problem.cluster.hosts.empty()) {
+    if (last) throw Error(*last);
+    fail(ErrorCode::kBadInput, "the profile was measured with more workers than the layout has; measure again with fewer");
+  }
+  if (bound < out.answer.lower_bound) out.answer.lower_bound = bound, out.answer.optimal = false;
+  return out;
+}
+
+}  // namespace cohort

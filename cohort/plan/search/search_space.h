@@ -1,0 +1,92 @@
+#pragma once
+// Which layouts the joint search looks at: degrees first, then everything else of one choice of degrees. Internal to this folder.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cohort/plan/search/joint_search.h"
+
+namespace cohort {
+
+/// Simulated actions of a layout that is forecast, at most; and of a stage with a micro-batch.
+inline constexpr double kMostForecastWork = 2e5, kActionsOfAPair = 4;
+
+/// What decides the size of the stages and of the samples on a rank: a branch of the search.
+struct Degrees {
+  int precision = 0;  ///< Index in SearchSpace::precisions().
+  int tp = 1, pp = 1, dp = 1;
+  int batch = 0;  ///< Index in SearchSpace::batches().
+};
+
+/// A layout but for its cut and its recomputed layers.
+struct Combination {
+  Degrees degrees;
+  int zero = 0;
+  int schedule = 0;  ///< Index in SearchSpace::schedules(); with pp > 1.
+  int order = 0;     ///< Index in SearchSpace::orders().
+  int compress = 0;  ///< Index in SearchSpace::compressions().
+  int micro_batches = 1, accumulate = 1;
+  bool has_shares = false;  ///< Each rank by the speed of its device.
+  int64_t micro_batch = 1;  ///< Samples of the largest piece.
+
+  bool operator==(const Combination&) const = default;
+};
+
+class SearchSpace {
+ public:
+  /// Error(kBadInput) for a request that contradicts itself. `request` must outlive the space.
+  explicit SearchSpace(const SearchRequest& request);
+
+  const SearchRequest& request() const { return request_; }
+  int num_layers() const { return static_cast<int>(request_.problem.profile.layers.size()); }
+  int most_workers() const { return most_workers_; }
+  const std::vector<std::string>& precisions() const { return precisions_; }
+  const std::vector<std::string>& schedules() const { return schedules_; }
+  const std::vector<std::string>& orders() const { return orders_; }
+  const std::vector<std::string>& compressions() const { return compressions_; }
+  const std::vector<StepsPoint>& batches() const { return batches_; }
+  /// Kinds of device among the first `num_ranks` ranks.
+  std::vector<int> kinds(int num_ranks) const;
+  /// What `fixed` says, the rest at its default.
+  const Layout& given() const { return given_; }
+  bool is_given(const std::string& key) const { return request_.fixed.contains(key); }
+
+  /// All choices of degrees that are on the cluster and in the profile.
+  std::vector<Degrees> all_degrees() const;
+  bool has_costs(const HostGroup& group, const std::string& precision, int tp) const;
+  /// Whether every device can have undivided layers in this precision.
+  bool has_undivided_costs(const std::string& precision) const;
+  /// Of a space without any: what is in the way.
+  std::string why_no_degrees() const;
+  /// Of degrees without any layout that can be run: what is in the way.
+  std::string why_no_layouts() const;
+  /// Appends all layouts with these degrees; those that no run could do are counted instead.
+  void add_combinations(const Degrees& degrees, std::vector<Combination>& out, int64_t& num_refused) const;
+  /// Appends those that differ from `plain` in how gradients are rounded, mild before strong.
+  void add_compressed(const Combination& plain, std::vector<Combination>& out, int64_t& num_refused) const;
+  /// With all but the stages and the recomputed layers.
+  Candidate candidate(const Combination& combination) const;
+  /// Of a plan made by candidate().
+  Combination combination_of(const RankedPlan& plan) const;
+  int64_t global_batch(const Combination& combination) const { return batches_[combination.degrees.batch].batch_size; }
+  /// Of the schedule, on each worker.
+  int stages_per_worker(const Combination& combination) const;
+
+ private:
+  std::vector<int> data_degrees(int64_t batch, int most) const;
+  /// Keys that mean something with several stages alone.
+  bool asks_for_stages() const;
+  bool runs(const Layout& layout, int64_t& num_refused) const;
+  Layout layout_of(const Combination& combination) const;
+  std::string shares_of(int num_ranks, const Degrees& degrees, int64_t micro_batch) const;
+
+  const SearchRequest& request_;
+  Layout given_;
+  int most_workers_ = 1;
+  std::vector<std::string> precisions_, schedules_, orders_, compressions_;
+  std::vector<int> chunks_;  ///< Stages a worker, one a schedule.
+  std::vector<StepsPoint> batches_;
+};
+
+}  // namespace cohort

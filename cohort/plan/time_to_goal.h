@@ -1,0 +1,46 @@
+#pragma once
+// The time to a goal by number of workers: what each number takes and costs, how many are worth having, what plain data parallelism would
+// take. Plain data, with its text and JSON. Torch-free. Made by search_to_goal() and, what is worth having, by study/goal/goal_worth.h.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/base/text/json_fwd.h"
+#include "cohort/plan/search/joint_search.h"
+
+namespace cohort {
+
+struct GoalRow {
+  int num_workers = 1;             ///< That there may be; the plan may use fewer.
+  std::optional<RankedPlan> plan;  ///< Nothing: none was found.
+  double speed_up = 0;             ///< Against the first row that has a plan.
+};
+
+struct TimeToGoal {
+  std::string goal, source;          ///< "val_error<0.12", "" where not known; folder or file of the curve.
+  std::string curve;                 ///< Where it is flat, in a sentence; "" where it does not say.
+  std::optional<int64_t> flat_from;  ///< Batch size; none where steps fall to the end.
+  std::vector<int64_t> left_out;     ///< Batch sizes that were not looked at.
+  RankedPlan chosen;                 ///< What the plan is.
+  std::vector<GoalRow> rows;         ///< Workers rise.
+  int num_worth_having = 0;          ///< Of the rows; 0: no row has a plan.
+  int plain_workers = 0;             ///< Of the plan below; 0: was not looked for.
+  std::optional<RankedPlan> plain;   ///< Plain data parallelism over all workers at its own best batch; nothing: it can not run.
+};
+
+/// Steps to the goal of a plan that was made for it.
+double steps_of(const RankedPlan& plan);
+/// Of its ranks together, to the goal.
+double worker_hours(const RankedPlan& plan);
+/// As --layout takes it, without what is the default anyway.
+std::string short_layout(const ModelProfile& profile, const RankedPlan& plan);
+
+/// A row for each number of workers.
+std::string goal_table(const ModelProfile& profile, const TimeToGoal& goal);
+/// Time, price, flat point, what more workers bring, what is saved against plain data parallelism.
+std::vector<std::string> goal_sentences(const ModelProfile& profile, const TimeToGoal& goal);
+Json to_json(const ModelProfile& profile, const TimeToGoal& goal);
+
+}  // namespace cohort

@@ -1,0 +1,39 @@
+#pragma once
+// Where this rank's parameters lie in the whole model: what makes a checkpoint the same whatever the layout.
+
+#include <c10/core/ScalarType.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/checkpoint/checkpoint.h"
+#include "cohort/checkpoint/parameter_shard.h"
+#include "cohort/parallel/common/flat_piece.h"
+
+namespace cohort {
+
+/// A value. The default: every parameter is whole here.
+struct ParameterPlaces {
+  std::map<std::string, ParameterShard> shards;  ///< By name; what is not there is whole on each rank of the tensor axis.
+  bool saves_whole = true;                       ///< Whether this rank saves parameters that are whole on several ranks,
+  bool saves_buffers = true;                     ///< and its buffers.
+  std::map<std::string, std::string> aliases;    ///< Of the whole model: other name -> name under which a tied weight is saved.
+
+  /// The shard that a piece ("model/NAME", "optimizer/NAME/SLOT", also of a worker) is a part of, or null: the piece is of a whole tensor.
+  const ParameterShard* shard_of(const FlatPiece& piece) const;
+  /// What this rank writes of `pieces`: boxes of the whole tensors. Memory of rows that had to be copied is in `scratch`.
+  std::vector<TensorPiece> to_save(const std::vector<FlatPiece>& pieces, std::vector<std::vector<char>>& scratch) const;
+};
+
+/// Whether checkpoints have a name for that type.
+bool can_be_saved(at::ScalarType type);
+/// Error(kBadInput) naming the piece where checkpoints cannot hold its type.
+DType dtype_of(const FlatPiece& piece);
+/// The reverse, of a DType as a number; empty for one that LibTorch has not.
+std::optional<at::ScalarType> torch_type_of(int dtype);
+/// The other way; none for a type that no file holds.
+std::optional<DType> stored_type(at::ScalarType type);
+
+}  // namespace cohort

@@ -1,0 +1,256 @@
+#include "cohort/train/run_setup.h"
+
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/grad_mode.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "cohort/base/clock.h"
+#include "cohort/base/fail.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/statistics.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/log.h"
+#include "cohort/base/text/text.h"
+#include "cohort/comm/compute_threads.h"
+#include "cohort/comm/shm/memory_count.h"
+#include "cohort/data/sampler.h"
+#include "cohort/data/source/description_json.h"
+#include "cohort/job/option_rules.h"
+#include "cohort/job/specs/batch_schedule.h"
+#include "cohort/job/specs/fault.h"
+#include "cohort/job/training_defaults.h"
+#include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
+#include "cohort/parallel/common/agreement.h"
+#include "cohort/plan/cost/end_memory.h"
+#include "cohort/train/check_run.h"
+#include "cohort/train/initial_model.h"
+#include "cohort/train/model/batch_tensors.h"
+#include "cohort/train/model/device.h"
+#include "cohort/train/quantise_aware/rounded_model.h"
+#include "cohort/train/run_folder.h"
+
+namespace cohort {
+namespace {
+
+/// What synchronised batch norm would wait for in a layer: the median of a few all-gathers of 64 channels' sums. Collective.
+double seconds_of_statistics(Group group) {
+  const at::Tensor mine = at::zeros({2 * 64 + 1}, at::kDouble), all = at::zeros({group.size() * mine.numel()}, at::kDouble);
+  std::vector<double> seconds;
+  for (int i = 0; i < 5; ++i) {
+    const double start = steady_seconds();
+    group.all_gather(all, mine, "statistics as batch norm has them");
+    seconds.push_back(steady_seconds() - start);
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
+  return seconds[2];
+}
+
+/// Collective.
+void warn_of_run(const RunSetup& run) {
+  const int64_t granularity = run.model->sample_granularity(), pieces = std::max(1, run.config.accumulate) * run.job.layout.microbatches;
+  const int num_shares = run.config.sync_batch_norm ? 1 : std::max(run.options.num_served, run.parallel.part->num_pipelines());
+  // Norms over groups keep those together: no statistic has more samples than that (kWholeBatch is more than any batch).
+  StatisticSamples statistic{.samples = std::max<int64_t>(1, run.config.global_batch / pieces / num_shares),
+                             .global_batch = run.config.global_batch,
+                             .num_workers = num_shares,
+                             .num_micro_batches = static_cast<int>(pieces)};
+  if (granularity > 1) statistic.samples = std::min(statistic.samples, granularity);
+  if (statistic.samples < kFewSamples && num_shares > 1 && run.options.reports)  // All ranks come to the same answer.
+    statistic.exchange_seconds = seconds_of_statistics(run.group);
+  if (!run.reports_here()) return;
+  if (const std::string sentence = rounded_steps_sentence(run.job, run.data.train->num_samples()); !sentence.empty()) log_info(sentence);
+  if (const int64_t made = num_pieces(run.job, *run.model, run.data); made < pieces)
+    log_warning(concat(
+        "this model's batch norm keeps groups of ", granularity, " samples together, so a step has ", made, " pieces and not ", pieces,
+        name_settings("; use a larger --global-batch, or another norm (norm=group, none, norm=ghost with a smaller ghost=N)")));
+  const bool has_lstm = std::any_of(run.model->layers().begin(), run.model->layers().end(),
+                                    [](const LayerGraph::Layer& layer) { return layer.kind == "lstm"; });
+  for (const std::string& warning :
+       {small_batch_warning(*run.model, statistic), precision_warning(run.job.precision, run.device.type(), has_lstm)})
+    if (!warning.empty()) log_warning(warning);
+}
+
+PruningSchedule pruning_schedule(const Config& config, int64_t total_steps) {
+  return {*parse_pruning(config.prune), config.prune_until, !config.init_from.empty(), total_steps};
+}
+
+std::string pruning_sentence(const RunSetup& run) {
+  return run.prunable ? describe_pruning(run.config.prune, *run.prunable, pruning_schedule(run.config, run.total_steps)) : "";
+}
+
+/// Of a step, for one sample, roughly: a backward takes two forwards. The model is whole, and stays as it is.
+double student_seconds(LayerGraph& model, const DataSource& source, c10::Device device) {
+  constexpr int64_t kSamples = 16;
+  constexpr int kRounds = 3, kForwardsOfStep = 3;
+  const at::NoGradGuard no_grad;
+  const at::Tensor input = input_batch(source, 0, kSamples).to(device);
+  model.eval();
+  std::vector<double> seconds;
+  for (int round = 0; round <= kRounds; ++round) {
+    const double begin = steady_seconds();
+    model.forward(input);
+    if (round > 0) seconds.push_back(steady_seconds() - begin);  // The first one warms up.
+  }
+  model.train();
+  return kForwardsOfStep * median(seconds) / static_cast<double>(input.size(0));
+}
+
+}  // namespace
+
+int threads_of_rank(const Config& config, const World& world) { return config.threads > 0 ? config.threads : cores_of_rank(world); }
+
+RunSetup::RunSetup(const Job& job_given, const DataSet& data_given, const World& here, const TrainOptions& how)
+    : job(job_given),
+      config(with_defaults(job.config)),
+      data(data_given),
+      world(here),
+      options(how),
+      injection(injection_for_rank(job.faults, world.rank)),
+      device(device_of_rank(job.devices, world)) {
+  use_compute_threads(threads_of_rank(config, world));
+  if (config.memory_limit > 0) limit_memory(config.memory_limit);
+  if (world.status_fd >= 0) {
+    status = StatusPage::open(::dup(world.status_fd), world.size);
+    count_steps(status[world.rank]);
+  }
+  group =
+      Group::create(world, {.backend = config.backend, .timeout_seconds = config.timeout, .device = link_of_device(job.devices, device)});
+  take_folder();
+  check_same_text(group, to_toml(config), "the configuration", "start all ranks with the same options and config.toml");
+  if (config.device != "cpu") device_names = group.all_gather_text(device.str(), "the ranks' devices by name");
+  total_steps = steps_of_run(job, data.train->num_samples());
+  make_model();
+  make_teacher();
+  make_step();
+  forecast = make_forecast(*this);
+}
+
+/// Rank 0's folder is everybody's: the clocks of ranks differ, and it alone may have found a name that is free.
+void RunSetup::take_folder() {
+  if (is_first() && !options.folder_is_held && (options.reports || config.run.empty())) {
+    folder = std::make_unique<RunFolder>(config);
+    config.run = folder->path();
+    config.resume = folder->goes_on();
+  }
+  const std::string first = group.all_gather_text((config.resume ? "+" : "-") + config.run, "the run folder").front();
+  config.resume = first.starts_with('+');
+  config.resume_auto = false;  // It is settled.
+  if (config.run.empty()) config.run = first.substr(1);
+  if (reports_here()) watched = std::make_unique<WatchedFolder>(config.run);
+}
+
+/// Model, layout and strategy; from here on `model` is this rank's part.
+void RunSetup::make_model() {
+  InitialModel initial = initial_model(config, data.train->shape());
+  model = initial.model;
+  began_with = std::move(initial.taken);
+  frozen = std::move(initial.frozen);
+  check_model(job.config, job.layout, *model);
+  check_profile(options.forecast, *model);
+  Augmentation(config.augment, data.train->shape(), config.seed);  // Refused before a folder is filled.
+  if (const std::optional<Pruning> pruning = parse_pruning(config.prune)) prunable = prunable_tensors(*model, pruning->granularity);
+  if (const std::optional<QuantiseAware> how = parse_quantise_aware(config.quantize_aware))
+    rounded = describe_rounding(config.quantize_aware, round_while_training(*model, *how));
+  if (!config.hint.empty()) hints = std::make_unique<StudentHints>(*model, config.hint, *data.train);
+  if (options.alter_model) altered = options.alter_model(*model);
+  model->to(device);
+  if (!config.teacher.empty() && config.teacher_answers == "auto" && !hints && world.rank == 0)
+    seconds_of_student = student_seconds(*model, *data.train, device);
+  if (options.reports) check_goal(job, *model, *data.validation);
+  parallel = parallelize(*model, job, data, group, {.fault = options.fault, .checks_pieces = options.reports});
+  if (options.in_turn) in_turn = std::make_unique<InTurn>(*model, *options.in_turn, altered.borrowed, altered.order);
+}
+
+/// Workers that do not wait for one another have no exchange to agree over.
+void RunSetup::make_teacher() {
+  teacher = teacher_answers({.config = config,
+                             .data = data,
+                             .samples_of_run = sampler_of_run(config, data.train->num_samples()).samples_before(total_steps),
+                             .pipelines = parallel.part->num_pipelines(),
+                             .place = world.local_rank,
+                             .size = world.local_size,
+                             .has_loader = !is_served(job.config, job.layout) && config.virtual_time.empty(),
+                             .student_seconds = seconds_of_student,
+                             .group = options.num_served > 0 ? nullptr : &group,
+                             .hints = hints.get()});
+  if (!teacher) return;
+  if (config.teacher_answers == "auto") config.teacher_answers = teacher->is_cached() ? "cached" : "asked";  // So it goes on as it began.
+  if (const PipelineRunner* const pipeline = parallel.part->pipeline(); pipeline && !pipeline->has_last_stage()) teacher->forget();
+}
+
+void RunSetup::make_step() {
+  if (config.noise_scale > 0 && options.reports) {
+    noise = std::make_unique<NoiseMeter>(*model, *parallel.strategy, parallel.part->data(),
+                                         NoiseMeterOptions{.every = config.noise_scale, .exchange_exactly = job.layout.compress != "none"});
+  }
+  if (prunable)
+    pruner = std::make_unique<Pruner>(*parse_pruning(config.prune), pruning_schedule(config, total_steps), *prunable, *model,
+                                      *parallel.strategy, parallel.part->data());
+  step = std::make_unique<TrainingStep>(job, data.train->shape(), *model, *parallel.strategy, *parallel.part,
+                                        TrainingStepOptions{.total_steps = total_steps,
+                                                            .device = device,
+                                                            .slow_factor = injection.slow_factor,
+                                                            .microbatches = lockstep_layout().microbatches,
+                                                            .empty_forward = config.sync_batch_norm,
+                                                            .noise = noise.get(),
+                                                            .pruner = pruner.get(),
+                                                            .trace = options.reports ? &trace : nullptr,
+                                                            .in_turn = in_turn.get(),
+                                                            .loss = altered.loss,
+                                                            .teacher = teacher.get()});
+}
+
+LoaderOptions RunSetup::loader_options(int64_t first_step) const {
+  return {.global_batch = config.global_batch,
+          .stages = parse_batch_schedule(config.batch_schedule),
+          .seed = config.seed,
+          .rank = parallel.part->pipeline_index(),
+          .num_ranks = in_turn ? in_turn->num_shares() : parallel.part->num_pipelines(),
+          .granularity = model->sample_granularity(),
+          .pieces = config.accumulate * lockstep_layout().microbatches,
+          .first_step = first_step,
+          .end_step = total_steps,
+          .all_in_turn = in_turn != nullptr,
+          .weights = job.shares.of(num_pipelines(lockstep_layout())),
+          .augmentation = Augmentation(config.augment, data.train->shape(), config.seed),
+          .answer = teacher && teacher->is_beside() ? [this](LoadedBatch& batch) { return teacher->beside(batch, data.train->shape()); }
+                                                    : std::function<std::vector<float>(LoadedBatch&)>()};
+}
+
+EvaluationOptions RunSetup::evaluation_options() {
+  ModelPart& part = *parallel.part;
+  const int64_t pieces = int64_t{part.num_pipelines()} * config.accumulate * lockstep_layout().microbatches;
+  EvaluationOptions how{
+      .batch_size = evaluation_samples(config.global_batch, config.accumulate, config.global_batch / pieces, config.memory_limit > 0),
+      .metrics = named_metrics(config.metrics, data.train->shape()),
+      .index = part.pipeline_index(),
+      .count = part.num_pipelines(),
+      .finish = [this] { parallel.strategy->finish_evaluation(); }};
+  if (part.pipeline()) how.begin = [&part] { part.pipeline()->begin_evaluation(); };
+  how.forward = [this, &part](int64_t number, const std::function<at::Tensor()>& input) {
+    at::Tensor output = part.pipeline() ? part.pipeline()->evaluate(number, input) : model->forward(input());
+    if (output.defined()) output = part.whole_output(output);
+    return part.here().tensor == 0 ? output : at::Tensor();
+  };
+  return how;
+}
+
+void begin_run(RunSetup& run) {
+  if (run.reports_here() && run.forecast) write_file_atomically(run.config.run + "/plan.json", run.forecast->plan.dump(1) + "\n");
+  if (run.reports_here()) write_run_config(run.config);
+  if (run.reports_here()) write_file_atomically(run.config.run + "/" + kDataFile, description_file_text(run.data.train->describe()));
+  if (run.config.eval_every == 0) {
+    const int64_t epoch = sampler_of_run(run.config, run.data.train->num_samples()).steps_per_epoch();
+    run.config.eval_every = std::min(up_to_exchange(run.job, epoch), std::max<int64_t>(1, run.total_steps));
+  }
+  if (run.reports_here())
+    for (const std::string& sentence :
+         {run.began_with, run.frozen, run.rounded, pruning_sentence(run), run.teacher ? run.teacher->sentence() : ""})
+      if (!sentence.empty()) log_info(sentence);
+  warn_of_run(run);
+}
+
+}  // namespace cohort

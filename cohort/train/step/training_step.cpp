@@ -1,0 +1,368 @@
+#include "cohort/train/step/training_step.h"
+
+#include <ATen/core/Generator.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "cohort/base/clock.h"
+#include "cohort/base/fail.h"
+#include "cohort/base/random.h"
+#include "cohort/base/text/json.h"
+#include "cohort/job/specs/fault.h"
+#include "cohort/job/specs/label_smoothing.h"
+#include "cohort/job/specs/sync_mode.h"
+#include "cohort/models/graph/model_errors.h"
+#include "cohort/tensor/collective_ops.h"
+#include "cohort/tensor/shard_graph.h"
+#include "cohort/train/model/batch_tensors.h"
+#include "cohort/train/model/strategy_options.h"
+#include "cohort/train/step/not_finite.h"
+#include "cohort/world/stop.h"
+
+namespace cohort {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+enum Control { kLoss, kStop };
+
+LossScaler scaler_for(const Job& job) {
+  if (!needs_loss_scale(job.precision)) return LossScaler::none();
+  if (job.config.loss_scale > 0) return LossScaler({.initial = job.config.loss_scale, .dynamic = false});
+  return LossScaler();
+}
+
+void sleep_seconds(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+}  // namespace
+
+TrainingStep::TrainingStep(const Job& job, const DataShape& shape, LayerGraph& model, Strategy& strategy, ModelPart& part,
+                           TrainingStepOptions options)
+    : job_(job),
+      config_(job.config),
+      shape_(shape),
+      model_(model),
+      strategy_(strategy),
+      part_(part),
+      options_(std::move(options)),
+      scaler_(scaler_for(job)) {
+  const SyncMode sync = parse_sync(job.layout.sync);
+  steps_between_exchanges_ = steps_between_exchanges(sync);
+  if (is_local(sync)) round_.emplace();
+  if (options_.in_turn || part_.pipeline()) strategy_.hold_gradients();
+}
+
+/// An update is by the mean gradient of these: of all samples, and where workers train by themselves of this one's.
+int64_t TrainingStep::samples_of_update(const LoadedBatch& batch) const {
+  return round_ ? batch.num_local_samples() : batch.global_samples;
+}
+
+TrainingStep::Rows TrainingStep::rows_of(const BatchTensors& whole, LoadedBatch& loaded, int64_t offset, int64_t count) {
+  Rows rows{whole.input.narrow(0, offset, count),
+            whole.target.narrow(0, offset, count),
+            std::span(loaded.samples).subspan(static_cast<size_t>(offset), static_cast<size_t>(count)),
+            {}};
+  const int64_t scores = loaded.answers.empty() ? 0 : std::ssize(loaded.answers) / loaded.num_local_samples();
+  if (scores > 0) rows.answers = at::from_blob(loaded.answers.data() + offset * scores, {count, scores});
+  return rows;
+}
+
+at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const Rows& rows, int64_t all_samples) const {
+  const at::Tensor& target = rows.target;
+  const int64_t count = target.size(0);
+  if (count == 0) return output.sum() * 0;
+  const at::Tensor logits = for_loss(output);
+  const bool divided = part_.sharded().logits_divided;
+  at::Tensor mean;
+  if (options_.loss) {
+    mean = options_.loss(logits, target);
+  } else if (divided && model_.loss()) {
+    // It knows nothing of ranks: each of them computes it of the whole output.
+    mean = mean_loss(model_, gather_from_ranks(logits, logits.dim() - 1, part_.tensor()), target);
+  } else if (divided) {
+    mean = divided_cross_entropy(logits, target, part_.tensor());
+  } else {
+    mean = mean_loss(model_, logits, target,
+                     label_smoothing_over_all(config_.label_smoothing, config_.label_smoothing_over, shape_.num_classes));
+  }
+  if (options_.teacher)
+    mean = options_.teacher->add_to(mean, divided ? gather_from_ranks(logits, logits.dim() - 1, part_.tensor()) : logits, rows.samples,
+                                    rows.input, rows.answers);
+  check_has_gradient(model_, logits, mean);
+  return mean * (static_cast<double>(count) / static_cast<double>(all_samples));
+}
+
+at::Tensor TrainingStep::start_of_backward(const at::Tensor& loss, bool is_last) const {
+  double factor = scaler_.scale();
+  // Where one replica has the whole gradient, clipping and Adam undo a factor of all of it.
+  const bool is_alone = part_.mesh().data_size(part_.here().pipe) == 1;
+  if (bears_fault(Fault::kGradientScaled) && (is_last || !is_alone)) factor *= 1.01;
+  if (bears_fault(Fault::kShareDropped) && is_last) factor = 0;
+  return factor == 1 ? loss : loss * factor;
+}
+
+StepContext TrainingStep::context_of(const Share& piece, int64_t number) const {
+  return {config_.seed, number + (bears_fault(Fault::kDropoutOfAnotherStep) ? 1 : 0), piece.begin};
+}
+
+/// The same through a pipeline: each round of the schedule takes the micro-batches of one micro-step.
+void TrainingStep::run_pipeline(LoadedBatch& loaded, int64_t number) {
+  PipelineRunner& pipeline = *part_.pipeline();
+  BatchTensors whole = as_tensors(loaded.batch, shape_);
+  const std::vector<Share>& pieces = loaded.pieces;
+  std::vector<int64_t> offsets;
+  int64_t offset = 0, own_samples = 0;
+  for (const Share& piece : pieces) {
+    offsets.push_back(offset);
+    offset += piece.size();
+  }
+  double loss_sum = 0, waited = 0;
+  size_t last = pieces.size();
+  for (size_t piece = 0; piece < pieces.size(); ++piece)
+    if (pieces[piece].size() > 0) last = piece;
+  const size_t round_size = static_cast<size_t>(options_.microbatches);
+  for (size_t first = 0; first < pieces.size(); first += round_size) {
+    std::vector<size_t> round;
+    for (size_t piece = first; piece < std::min(pieces.size(), first + round_size); ++piece)
+      if (pieces[piece].size() > 0 || options_.empty_forward) round.push_back(piece);
+    if (round.empty()) continue;
+    const int num_micro_batches = static_cast<int>(round.size());
+    const auto rows = [&](int k) {
+      const size_t piece = round[static_cast<size_t>(k)];
+      return rows_of(whole, loaded, offsets[piece], pieces[piece].size());
+    };
+    PipelineWork work;
+    work.input = [&](int k) { return rows(k).input; };
+    work.loss = [&](int k, const at::Tensor& output) {
+      const at::Tensor loss = share_of_loss(output, rows(k), samples_of_update(loaded));
+      loss_sum += loss.item<double>();
+      return start_of_backward(loss, round[static_cast<size_t>(k)] == last);
+    };
+    work.around_forward = [&](int k, const std::function<void()>& forward) {
+      const StepContextScope context(context_of(pieces[round[static_cast<size_t>(k)]], number));
+      const AutocastScope autocast(job_.precision, options_.device.type());
+      const auto began = Clock::now();
+      forward();
+      // Here, so that the micro-batches of other workers wait for it as for a slow stage; a backward takes about twice a forward.
+      if (options_.slow_factor > 1) sleep_seconds((options_.slow_factor - 1) * 3 * seconds_since(began));
+    };
+    pipeline.record(options_.trace ? options_.trace->actions() : nullptr);
+    pipeline.step(num_micro_batches, work);
+    pipeline.record(nullptr);
+    waited += pipeline.statistics().waited_seconds;
+    for (int k = 0; k < num_micro_batches; ++k)
+      if (pipeline.runs(pipeline.own_stages().front(), k, num_micro_batches)) own_samples += pieces[round[static_cast<size_t>(k)]].size();
+  }
+  pipeline_waited_seconds_ = waited;
+  strategy_.set_buffer_share(static_cast<double>(own_samples) / static_cast<double>(loaded.global_samples));
+  strategy_.set_control(kLoss, static_cast<float>(loss_sum));
+  strategy_.exchange_without_backward();
+}
+
+/// One rank's pieces after the other's, each with the gradients and buffers that its rank would have.
+void TrainingStep::run_in_turn(LoadedBatch& loaded, int64_t number) {
+  InTurn& in_turn = *options_.in_turn;
+  BatchTensors whole = as_tensors(loaded.batch, shape_);
+  const size_t pieces_of_rank = loaded.pieces.size() / static_cast<size_t>(in_turn.num_shares());
+  double loss_sum = 0;
+  int64_t offset = 0;
+  in_turn.begin_step();
+  for (size_t piece = 0; piece < loaded.pieces.size(); ++piece) {
+    const int64_t count = loaded.pieces[piece].size();
+    if (count == 0) continue;
+    const StepContextScope context(context_of(loaded.pieces[piece], number));
+    const Rows rows = rows_of(whole, loaded, offset, count);
+    offset += count;
+    in_turn.begin_piece(static_cast<int>(piece / pieces_of_rank), static_cast<int>(piece % pieces_of_rank), count);
+    at::Tensor loss;
+    {
+      const AutocastScope autocast(job_.precision, options_.device.type());
+      loss = share_of_loss(model_.forward(rows.input), rows, loaded.global_samples);
+    }
+    loss_sum += loss.item<double>();
+    start_of_backward(loss, false).backward();
+    in_turn.end_piece();
+  }
+  in_turn.end_step(loaded.global_samples);
+  strategy_.set_control(kLoss, static_cast<float>(loss_sum));
+  strategy_.exchange_without_backward();
+}
+
+/// Each micro-batch's loss is weighted by its samples / all samples of the update, so that gradients add up to that of the mean.
+void TrainingStep::forward_backward(LoadedBatch& loaded, int64_t number) {
+  if (part_.pipeline()) return run_pipeline(loaded, number);
+  if (options_.in_turn) return run_in_turn(loaded, number);
+  const std::vector<Share>& pieces = loaded.pieces;
+  const auto runs = [&](size_t piece) { return pieces[piece].size() > 0 || options_.empty_forward; };
+  size_t last = pieces.size();
+  for (size_t piece = 0; piece < pieces.size(); ++piece)
+    if (runs(piece)) last = piece;
+  strategy_.set_control(kLoss, 0);
+  if (last == pieces.size()) return strategy_.exchange_without_backward();
+
+  BatchTensors whole = as_tensors(loaded.batch, shape_);
+  whole.input = whole.input.to(options_.device);
+  whole.target = whole.target.to(options_.device);
+  double loss_sum = 0;
+  int64_t offset = 0;
+  for (size_t piece = 0; piece < pieces.size(); ++piece) {
+    if (!runs(piece)) continue;
+    const int64_t count = pieces[piece].size();
+    const StepContextScope context(context_of(pieces[piece], number));
+    const Rows rows = rows_of(whole, loaded, offset, count);
+    at::Tensor loss;
+    offset += count;
+    const double begin = steady_seconds();
+    {
+      const AutocastScope autocast(job_.precision, options_.device.type());
+      loss = share_of_loss(model_.forward(rows.input), rows, samples_of_update(loaded));
+    }
+    loss_sum += loss.item<double>();
+    const double forward_end = steady_seconds();
+    loss = start_of_backward(loss, piece == last);
+    strategy_.set_sync(piece == last);
+    strategy_.set_control(kLoss, static_cast<float>(loss_sum));
+    if (options_.noise) options_.noise->begin_piece(count);
+    loss.backward();
+    if (!options_.trace) continue;
+    options_.trace->span("forward", begin, forward_end);
+    options_.trace->span("backward", forward_end, steady_seconds());
+  }
+}
+
+/// Loss and the wish to stop, the same on all ranks of the job; between exchanges nothing.
+void TrainingStep::agree(StepResult& out, const LoadedBatch& batch, int64_t number) {
+  if (round_) {
+    round_->add_loss(strategy_.control_sum(kLoss), batch.num_local_samples(), batch.global_samples);
+    if (!exchanges_after(number)) return;
+    const ModelPart::Agreed agreed = part_.agree_replicas(round_->loss_sum(), strategy_.control_sum(kStop) > 0);
+    out.metrics.loss = agreed.loss / static_cast<double>(round_->all_samples());
+    out.stop = agreed.stop;
+    return;
+  }
+  const ModelPart::Agreed agreed = part_.agree(strategy_.control_sum(kLoss), strategy_.control_sum(kStop) > 0);
+  out.metrics.loss = agreed.loss;
+  out.stop = agreed.stop;
+}
+
+void TrainingStep::check_finite(const std::string& which, double loss, int64_t number, LoadedBatch* batch) const {
+  if (std::isfinite(loss)) return;
+  // Layers that exchange with other ranks (of a part, batch norm over ranks) cannot run here alone, and samples of a device are there.
+  at::Tensor input;
+  if (batch && batch->num_local_samples() > 0 && part_.is_whole() && !options_.in_turn && !options_.empty_forward &&
+      options_.device.is_cpu())
+    input = as_tensors(batch->batch, shape_).input;
+  const AutocastScope autocast(job_.precision, options_.device.type());
+  // The sign of a NaN says nothing, and "-nan" looks as if it did.
+  fail(ErrorCode::kFailed, which, " is not finite (", std::isnan(loss) ? std::string("nan") : concat(loss), ") at step ", number + 1,
+       name_settings("; use a smaller --lr (now "), job_.learning_rate.at(number, options_.total_steps),
+       name_settings("), --warmup-steps or --clip-norm"),
+       job_.precision == Precision::kFp16 ? name_settings(", or --precision bf16, which has the range of fp32") : "",
+       model_.loss_name() == "own"
+           ? concat("; or the loss: ", model_.title(), " has its own, which must be the mean over the samples, not their sum")
+           : "",
+       job_.layout.zero == 3 ? "" : first_not_finite(model_, input),  // There weights are elsewhere between steps.
+       ". What the last checkpoint holds, where there is one, is untouched");
+}
+
+StepResult TrainingStep::run(int64_t number, LoadedBatch& batch) {
+  try {
+    return run_step(number, batch);
+  } catch (const c10::Error& error) {
+    // Layers and the loss have said what they do not take, so this is backward, or what comes after it.
+    if (!is_misfit(error)) throw;
+    const std::string in_place = advice_in_place(error);
+    fail(in_place.empty() ? ErrorCode::kFailed : ErrorCode::kBadInput, model_.title(), ": step ", number + 1,
+         " failed after the loss, in backward or in the update; ",
+         in_place.empty() ? "look at what its layers and its loss do in backward" : in_place, " (", quote(error), ")");
+  } catch (const Error& error) {
+    const std::string groups = part_.describe_groups();
+    if (groups.empty() || error.code() != ErrorCode::kEnvironment) throw;
+    throw Error(error.code(), concat(error.what(), " (job rank ", part_.rank(), "; a group numbers its ranks from 0: ", groups, ")"));
+  }
+}
+
+StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
+  StepResult out;
+  StepRecord& m = out.metrics;
+  const auto start = Clock::now();
+  // A user's model may draw from LibTorch's generator; this makes it a function of (seed, step, rank), so that a resumed run draws the
+  // same, and ranks that divide tensors draw alike.
+  torch::manual_seed(random_bits(config_.seed, number, part_.random_stream()));
+  const double begin = steady_seconds();
+  if (options_.trace) options_.trace->begin_step(number);
+  strategy_.zero_grad();
+  strategy_.set_samples(batch.num_local_samples(), batch.global_samples);
+  strategy_.set_control(kStop, stop_requested() ? 1 : 0);
+  strategy_.set_gradient_factor(scaler_.gradient_factor());
+  if (options_.noise) options_.noise->begin_step(number, batch.global_samples, scaler_.gradient_factor());
+  forward_backward(batch, number);
+  // Or what a GPU still computes would count as exchange, and shares by speed would give it too much.
+  if (const c10::Device& device = options_.device; !device.is_cpu())
+    c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+  if (options_.slow_factor > 1 && !part_.pipeline()) sleep_seconds((options_.slow_factor - 1) * seconds_since(start));
+  const double backward_end = steady_seconds();
+  strategy_.finish_backward();
+  const double exchange_end = steady_seconds();
+  m.learning_rate = job_.learning_rate.at(number, options_.total_steps) * (bears_fault(Fault::kLearningRate) ? 1.01 : 1);
+  agree(out, batch, number);
+  if (exchanges_after(number))
+    check_finite(steps_between_exchanges_ > 1 ? "the mean loss since the last exchange" : "the loss", m.loss, number, &batch);
+  const double update_begin = steady_seconds();
+  if (options_.pruner) options_.pruner->begin_update(number);
+  const StepOutcome outcome =
+      strategy_.step({.learning_rate = m.learning_rate,
+                      .clip_norm = options_.noise ? options_.noise->clip_norm(config_.clip_norm) : config_.clip_norm,
+                      .check_finite = needs_loss_scale(job_.precision),
+                      .add_other_parts = part_.add_other_parts(),
+                      .exchange = exchanges_after(number)});
+  if (options_.pruner) options_.pruner->end_update();
+  if (options_.noise) out.noise = options_.noise->end_step(outcome);
+  scaler_.update(outcome.skipped);
+  out.skipped = outcome.skipped;
+  const double seconds = seconds_since(start), end = steady_seconds();
+  if (config_.clip_norm > 0) m.gradient_norm = outcome.gradient_norm;
+  m.step = number + 1;
+  m.data_seconds = batch.waited_seconds;
+  m.exchange_seconds = (part_.mesh().num_ranks() > 1 ? strategy_.statistics().exposed_seconds : 0) + pipeline_waited_seconds_;
+  if (round_) m.exchange_seconds += update_begin - exchange_end;  // Whoever is at the exchange first waits in agree().
+  m.optimizer_seconds = outcome.update_seconds;
+  m.compute_seconds = seconds - m.exchange_seconds - m.optimizer_seconds;
+  m.step_seconds = m.data_seconds + seconds;
+  m.samples_per_second = static_cast<double>(batch.global_samples) / m.step_seconds;
+  if (options_.trace) {
+    options_.trace->span("data", begin - m.data_seconds, begin);
+    options_.trace->span("exchange", backward_end, round_ ? update_begin : exchange_end);
+    options_.trace->span("update", update_begin, std::min(end, update_begin + m.optimizer_seconds));
+    options_.trace->span("exchange", update_begin + m.optimizer_seconds, end);
+    options_.trace->end_step(m.step_seconds);
+  }
+  out.num_samples = batch.num_local_samples();
+  if (round_) tell_of_round(out, number);
+  return out;
+}
+
+/// Of the steps since the last exchange together, or of none yet.
+void TrainingStep::tell_of_round(StepResult& out, int64_t number) {
+  round_->add(out.metrics);
+  out.num_steps = 0;
+  if (!exchanges_after(number)) return;
+  const double loss = out.metrics.loss;
+  const LocalRound::Total total = round_->take();
+  out.metrics = total.mean;
+  out.metrics.loss = loss;
+  out.num_steps = total.num_steps;
+  out.num_samples = total.own_samples;
+}
+
+Json TrainingStep::state() const { return scaler_.state(); }
+void TrainingStep::load(const Json& state) { scaler_.load(state); }
+
+}  // namespace cohort

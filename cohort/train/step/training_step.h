@@ -1,0 +1,111 @@
+#pragma once
+// One step of training on one rank: forward and backward of its micro-batches, the exchange, the update.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "cohort/base/text/json_fwd.h"
+#include "cohort/data/loader.h"
+#include "cohort/job/job.h"
+#include "cohort/models/graph/layer_graph.h"
+#include "cohort/models/graph/step_context.h"
+#include "cohort/parallel/strategy/strategy.h"
+#include "cohort/pipeline/model_part.h"
+#include "cohort/record/step_records.h"
+#include "cohort/train/distil/teacher_answers.h"
+#include "cohort/train/model/batch_tensors.h"
+#include "cohort/train/model/precision.h"
+#include "cohort/train/pruning/pruner.h"
+#include "cohort/train/step/in_turn.h"
+#include "cohort/train/step/local_round.h"
+#include "cohort/train/step/loss_scaler.h"
+#include "cohort/train/step/noise_meter.h"
+#include "cohort/train/step/step_trace.h"
+
+namespace cohort {
+
+struct TrainingStepOptions {
+  int64_t total_steps = 0;  ///< Of the run: what learning-rate schedules end at.
+  c10::Device device = c10::Device(c10::DeviceType::CPU);
+  double slow_factor = 1;       ///< Injected: how many times longer this rank computes.
+  int microbatches = 1;         ///< Of a pipeline, each micro-step (times its replicas where stages have replicas of their own).
+  bool empty_forward = false;   ///< A rank without samples in a micro-step runs it with none: its layers exchange (batch norm over ranks).
+  NoiseMeter* noise = nullptr;  ///< Measures, where the noise scale is asked for.
+  Pruner* pruner = nullptr;     ///< Where weights are pruned.
+  StepTrace* trace = nullptr;   ///< Gets the parts of each step, where they are to be kept.
+  InTurn* in_turn = nullptr;    ///< Not null: this process does all ranks' pieces, which the batch holds one rank after the other.
+  /// Not empty: in place of the loss of the model.
+  std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> loss = {};
+  const TeacherAnswers* teacher = nullptr;  ///< Not null: whose scores are a part of the loss.
+};
+
+struct StepResult {
+  StepRecord metrics;
+  bool stop = false;     ///< A rank was asked to stop.
+  bool skipped = false;  ///< fp16: a gradient was infinite or NaN, and no rank applied its update.
+  std::optional<NoiseRecord> noise;
+  /// Steps that `metrics` are the mean of: those since the last exchange. 0: no exchange followed this one, so nothing of it is agreed on,
+  /// and nothing here counts.
+  int64_t num_steps = 1;
+  int64_t num_samples = 0;  ///< Of this rank in those steps.
+};
+
+/// One thread. References must outlive it.
+class TrainingStep {
+ public:
+  /// `part`: what `model` is of the whole, over whose data() `strategy` exchanges.
+  TrainingStep(const Job& job, const DataShape& shape, LayerGraph& model, Strategy& strategy, ModelPart& part, TrainingStepOptions options);
+
+  /// Collective; where workers train by themselves, over those of one replica, and over all in steps that an exchange follows. `number`
+  /// counts from 0. Error(kFailed) when the loss is not finite.
+  StepResult run(int64_t number, LoadedBatch& batch);
+
+  /// Error(kFailed) in one line with advice and the first tensor that is not, where a loss after this step's forward is not finite;
+  /// `which`: "the loss". `batch`: what it was of, null where that is gone.
+  void check_finite(const std::string& which, double loss, int64_t number, LoadedBatch* batch = nullptr) const;
+
+  /// Since the start of the run, resumed ones included.
+  int64_t skipped_steps() const { return scaler_.skipped_steps(); }
+
+  /// The loss scale, for checkpoints.
+  Json state() const;
+  void load(const Json& state);
+
+ private:
+  StepResult run_step(int64_t number, LoadedBatch& batch);
+  void forward_backward(LoadedBatch& batch, int64_t number);
+  void run_pipeline(LoadedBatch& batch, int64_t number);
+  void run_in_turn(LoadedBatch& batch, int64_t number);
+  /// What backward() starts from: scaled as the precision asks. `is_last`: of the pieces of its replica.
+  at::Tensor start_of_backward(const at::Tensor& loss, bool is_last) const;
+  StepContext context_of(const Share& piece, int64_t number) const;
+  /// Some samples of a loaded batch.
+  struct Rows {
+    at::Tensor input, target;
+    std::span<const int64_t> samples;  ///< Their indices in the data.
+    at::Tensor answers;                ///< A teacher's that worked beside; else undefined.
+  };
+  static Rows rows_of(const BatchTensors& whole, LoadedBatch& loaded, int64_t offset, int64_t count);
+  /// The part of the step's loss that these samples are, not scaled.
+  at::Tensor share_of_loss(const at::Tensor& output, const Rows& rows, int64_t all_samples) const;
+  int64_t samples_of_update(const LoadedBatch& batch) const;
+  bool exchanges_after(int64_t number) const { return (number + 1) % steps_between_exchanges_ == 0; }
+  void agree(StepResult& out, const LoadedBatch& batch, int64_t number);
+  void tell_of_round(StepResult& out, int64_t number);
+
+  const Job& job_;
+  const Config& config_;
+  const DataShape& shape_;
+  LayerGraph& model_;
+  Strategy& strategy_;
+  ModelPart& part_;
+  TrainingStepOptions options_;
+  LossScaler scaler_;
+  int64_t steps_between_exchanges_ = 1;
+  std::optional<LocalRound> round_;     ///< Where workers train by themselves between exchanges.
+  double pipeline_waited_seconds_ = 0;  // Of this step, for other stages.
+};
+
+}  // namespace cohort

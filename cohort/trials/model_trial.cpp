@@ -1,0 +1,296 @@
+// A trial from its first to its last step. Steps: (1) build the model from the order's seed and adopt its weights; (2) go on from the
+// snapshot, where there is one: its measurements are given to the watch again; (3) until the budget: compute (trial_step.h), judge the loss
+// before it is applied, update, and at the steps of the grid evaluate and ask the watch how far the trial is wanted.
+// Where the study looks at the test split, it does so at the evaluations that are better than all before in their trial, by loss, error or
+// precision: of those is any that a best value within a budget may be at, whatever the goal; the others cost nothing.
+//
+// A team. Every rank sees the same summed loss and the same sums of an evaluation, so all judge alike; what rank 0 alone knows (the watch's
+// answer, the snapshot) it broadcasts, one small exchange an evaluation. A step costs one all-reduce.
+
+#include "cohort/trials/model_trial.h"
+#include "cohort/base/clock.h"
+
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <iomanip>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/statistics.h"
+#include "cohort/base/system/memory.h"
+#include "cohort/trials/trial_evaluate.h"
+#include "cohort/trials/trial_snapshot.h"
+#include "cohort/trials/trial_step.h"
+
+namespace cohort {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using study::Measurement;
+using study::TrialOrder;
+using study::TrialOutcome;
+using study::TrialStatus;
+using study::TrialWatch;
+
+/// What decides the numbers of a trial; the budget too where the schedule is a part of it.
+std::string describe_trial(const study::StudySpec& spec, const TrialOrder& order, const TrialSchedule& schedule) {
+  std::ostringstream out;
+  out << std::setprecision(17) << spec.data << " context=" << spec.context << " val_samples=" << spec.val_samples
+      << " train_samples=" << spec.train_samples << " model=" << spec.model << " optimizer=" << spec.optimizer
+      << " batch=" << order.batch_size << " id=" << order.id << " seed=" << order.seed << " batches=run-on ratio=" << spec.evaluation_ratio
+      << " evaluate_train=" << spec.evaluate_train << " max_microbatch=" << spec.max_microbatch
+      << " weight_decay=" << schedule.rule.weight_decay << " decay=" << schedule.learning_rate.decay_steps;
+  if (spec.image_size > 0) out << " image_size=" << spec.image_size;
+  if (spec.evaluate_test) out << " evaluate_test=1";
+  if (schedule.label_smoothing_over != "all") out << " label_smoothing_over=" << schedule.label_smoothing_over;
+  for (const auto& [name, value] : order.parameters) out << ' ' << name << '=' << value;
+  return out.str();
+}
+
+bool is_better_than_all(const Measurement& measurement, const std::vector<Measurement>& before) {
+  const auto is_best = [&](study::Metric metric) {
+    const double sign = higher_is_better(metric) ? -1 : 1;
+    return !std::isnan(measurement.values[metric]) && std::none_of(before.begin(), before.end(), [&](const Measurement& one) {
+      return sign * one.values[metric] <= sign * measurement.values[metric];
+    });
+  };
+  return is_best(study::kValLoss) || is_best(study::kValError) || is_best(study::kValPrecision);
+}
+
+class ModelRunner : public study::TrialRunner {
+ public:
+  ModelRunner(const study::StudySpec& spec, std::shared_ptr<const TrialData> data, const Group& team, ModelRunnerOptions options)
+      : spec_(spec),
+        data_(std::move(data)),
+        team_(team),
+        options_(std::move(options)),
+        step_(*data_, team_, {.max_microbatch = spec.max_microbatch, .use_dense_chain = options_.use_dense_chain}) {
+    keep_freed_memory();
+    build_trial_model(spec_, data_->train.shape(), 0);  // Complain now.
+  }
+
+  TrialOutcome run(const TrialOrder& order, const TrialWatch& watch) override;
+  Cost measure(int64_t batch_size) override;
+
+ private:
+  /// What one call of run() has.
+  struct Running {
+    const TrialOrder& order;
+    const TrialWatch& watch;
+    std::string description;
+    TrialProgress progress;
+    std::optional<TrialOutcome> ended;
+    double seconds_before = 0;
+    Clock::time_point start = Clock::now(), last_snapshot = start;
+  };
+  void begin(const TrialSchedule& schedule, int64_t batch_size, uint64_t seed);
+  void restore(Running& running);
+  Measurement measure_model(int64_t step);
+  void measure_test(Measurement& measurement);
+  int64_t tell(Running& running, size_t first);
+  void evaluate_at(Running& running, int64_t step);
+  void train_step(Running& running);
+  void save(Running& running);
+  int64_t from_first(int64_t value);
+  bool is_first() const { return team_.rank() == 0; }
+
+  const study::StudySpec spec_;
+  std::shared_ptr<const TrialData> data_;
+  Group team_;
+  ModelRunnerOptions options_;
+  TrialStep step_;
+  std::unique_ptr<DenseChain> evaluation_chain_;  // One for chunks of an evaluation: each keeps memory for one number of samples.
+};
+
+void ModelRunner::begin(const TrialSchedule& schedule, int64_t batch_size, uint64_t seed) {
+  evaluation_chain_.reset();
+  step_.begin(build_trial_model(spec_, data_->train.shape(), seed), schedule, batch_size, seed);
+  if (step_.uses_dense_chain()) evaluation_chain_ = DenseChain::make(step_.model(), data_->train.shape(), step_.weights());
+}
+
+/// Rank 0's value on every rank.
+int64_t ModelRunner::from_first(int64_t value) {
+  if (team_.size() == 1) return value;
+  const at::Tensor cell = at::empty({1}, at::kLong);
+  *cell.mutable_data_ptr<int64_t>() = value;
+  team_.broadcast(cell, 0, "what the first rank says of a trial");
+  return *cell.const_data_ptr<int64_t>();
+}
+
+/// Rank 0 reads the snapshot; the others, who may have another file system, hear of it.
+void ModelRunner::restore(Running& running) {
+  TrialProgress& progress = running.progress;
+  TrialWeights& weights = step_.weights();
+  const bool found = is_first() && !running.order.snapshot.empty() &&
+                     load_trial_snapshot(running.order.snapshot, running.description, progress, weights, step_.buffers());
+  if (from_first(found) == 0 || team_.size() == 1) return;
+  progress.step = from_first(progress.step);
+  progress.measurements.resize(static_cast<size_t>(from_first(std::ssize(progress.measurements))));
+  if (!progress.measurements.empty()) progress.measurements.back().step = from_first(progress.measurements.back().step);
+  team_.broadcast(weights.weights(), 0, "the weights of a trial's snapshot");
+  for (const at::Tensor& slot : weights.slots()) team_.broadcast(slot, 0, "the optimizer state of a trial's snapshot");
+  for (const NamedTensor& buffer : step_.buffers()) team_.broadcast(buffer.tensor, 0, "the buffers of a trial's snapshot");
+  for (TrialWeights::Segment& segment : weights.segments()) segment.num_updates = from_first(segment.num_updates);
+}
+
+/// While it lives the model has the average of its weights, where that is what is evaluated.
+class AverageInPlace {
+ public:
+  explicit AverageInPlace(TrialWeights& weights) : weights_(weights) { swap(); }
+  ~AverageInPlace() { swap(); }
+  AverageInPlace(const AverageInPlace&) = delete;
+  AverageInPlace& operator=(const AverageInPlace&) = delete;
+
+ private:
+  void swap() {
+    if (weights_.has_average()) weights_.swap_average();
+  }
+  TrialWeights& weights_;
+};
+
+Measurement ModelRunner::measure_model(int64_t step) {
+  Measurement measurement;
+  measurement.step = step;
+  const int64_t num_validation = data_->validation.num_samples();
+  const TrialEvaluation validation = evaluate_trial(step_.model(), evaluation_chain_.get(), data_->validation, num_validation, team_);
+  measurement.values[study::kValLoss] = validation.loss;
+  measurement.values[study::kValError] = validation.error;
+  measurement.values[study::kValPrecision] = validation.precision;
+  if (spec_.evaluate_train) {
+    const TrialEvaluation train =
+        evaluate_trial(step_.model(), evaluation_chain_.get(), data_->train, std::min(num_validation, data_->train.num_samples()), team_);
+    measurement.values[study::kTrainLoss] = train.loss;
+    measurement.values[study::kTrainError] = train.error;
+    measurement.values[study::kTrainPrecision] = train.precision;
+  }
+  return measurement;
+}
+
+void ModelRunner::measure_test(Measurement& measurement) {
+  const TrialEvaluation test = evaluate_trial(step_.model(), evaluation_chain_.get(), *data_->test, data_->test->num_samples(), team_);
+  measurement.values[study::kTestLoss] = test.loss;
+  measurement.values[study::kTestError] = test.error;
+  measurement.values[study::kTestPrecision] = test.precision;
+}
+
+/// Gives the watch the measurements from `first` on. Returns the step at which the trial is to stop, or -1.
+int64_t ModelRunner::tell(Running& running, size_t first) {
+  int64_t stop_at = -1;
+  const std::vector<Measurement>& measurements = running.progress.measurements;
+  if (is_first() && running.watch.measured)
+    for (size_t i = first; i < measurements.size() && stop_at < 0; ++i)
+      if (running.watch.measured(measurements[i]) <= measurements[i].step) stop_at = measurements[i].step;
+  stop_at = from_first(stop_at);
+  const int64_t last = measurements.empty() ? 0 : measurements.back().step;
+  if (stop_at >= 0 && stop_at < running.order.train_steps) running.ended = {TrialStatus::kCensored, stop_at};
+  else if (last >= running.order.train_steps) running.ended = {TrialStatus::kComplete, running.order.train_steps};
+  return stop_at;
+}
+
+void ModelRunner::evaluate_at(Running& running, int64_t step) {
+  const AverageInPlace average(step_.weights());
+  Measurement measurement = measure_model(step);
+  if (!std::isfinite(measurement.values[study::kValLoss])) {
+    running.ended = {TrialStatus::kInfeasible, step};
+    return;
+  }
+  // Of what a snapshot held the first rank alone knows more than the step.
+  if (data_->test && from_first(is_better_than_all(measurement, running.progress.measurements)) != 0) measure_test(measurement);
+  running.progress.measurements.push_back(measurement);
+  tell(running, running.progress.measurements.size() - 1);
+}
+
+void ModelRunner::save(Running& running) {
+  running.progress.seconds = running.seconds_before + seconds_since(running.start) * team_.size();
+  if (is_first() && !running.order.snapshot.empty())
+    save_trial_snapshot(running.order.snapshot, running.description, running.progress, step_.weights(), step_.buffers());
+  running.last_snapshot = Clock::now();
+}
+
+void ModelRunner::train_step(Running& running) {
+  int64_t& done = running.progress.step;
+  const TrialStep::Result result = step_.compute(done, options_.stop && options_.stop());
+  if (!std::isfinite(result.loss) || result.loss > spec_.diverged_above) {
+    running.ended = {TrialStatus::kInfeasible, done};
+    return;
+  }
+  step_.update(done);
+  ++done;
+  if (result.stop && done < running.order.train_steps) running.ended = {TrialStatus::kIncomplete, done};
+}
+
+TrialOutcome ModelRunner::run(const TrialOrder& order, const TrialWatch& watch) {
+  const TrialSchedule schedule = trial_schedule(spec_, order.parameters, order.train_steps);
+  Running running{.order = order, .watch = watch, .description = describe_trial(spec_, order, schedule)};
+  TrialProgress& progress = running.progress;
+  begin(schedule, order.batch_size, order.seed);
+  restore(running);
+  running.seconds_before = progress.seconds;
+  const std::vector<int64_t> grid = study::evaluation_steps(spec_.evaluation_ratio, order.train_steps);
+  const int64_t last_measured = progress.measurements.empty() ? -1 : progress.measurements.back().step;
+  auto next = std::upper_bound(grid.begin(), grid.end(), last_measured);
+  if (!progress.measurements.empty()) tell(running, 0);
+  while (!running.ended) {
+    if (next != grid.end() && *next == progress.step) {
+      evaluate_at(running, *next++);
+      continue;
+    }
+    if (progress.step >= order.train_steps) {
+      running.ended = {TrialStatus::kComplete, order.train_steps};
+      break;
+    }
+    train_step(running);
+    const bool is_due = seconds_since(running.last_snapshot) >= options_.snapshot_seconds;
+    if (running.ended ? running.ended->status == TrialStatus::kIncomplete : is_due) save(running);
+  }
+  running.ended->seconds = seconds_since(running.start);
+  running.ended->seconds_before = running.seconds_before;
+  return *running.ended;
+}
+
+study::TrialRunner::Cost ModelRunner::measure(int64_t batch_size) {
+  constexpr int kWarmUp = 3, kFewest = 3, kMost = 200, kEvaluations = 3;
+  constexpr double kSeconds = 0.3;
+  TrialSchedule schedule = trial_schedule(spec_, {{"learning_rate", 1e-6}}, 1);
+  begin(schedule, batch_size, spec_.seed);
+  int64_t number = 0;
+  const auto step = [&] {
+    const auto start = Clock::now();
+    step_.compute(number, false);
+    step_.update(number++);
+    return seconds_since(start);
+  };
+  double warm = 0;
+  for (int i = 0; i < kWarmUp; ++i) warm = step();
+  const int64_t count = from_first(std::clamp<int64_t>(static_cast<int64_t>(kSeconds / std::max(1e-9, warm)), kFewest, kMost));
+  std::vector<double> steps, evaluations;
+  for (int64_t i = 0; i < count; ++i) steps.push_back(step());
+  for (int i = 0; i < kEvaluations; ++i) {
+    const auto start = Clock::now();
+    Measurement measurement = measure_model(0);
+    if (data_->test) measure_test(measurement);  // As though each were the best so far: a forecast has no fewer seconds than a study takes.
+    evaluations.push_back(seconds_since(start));
+  }
+  return {median(steps), median(evaluations)};
+}
+
+}  // namespace
+
+std::unique_ptr<study::TrialRunner> make_model_runner(const study::StudySpec& spec, std::shared_ptr<const TrialData> data,
+                                                      const Group& team, const ModelRunnerOptions& options) {
+  return std::make_unique<ModelRunner>(spec, std::move(data), team, options);
+}
+
+std::unique_ptr<study::TrialRunner> make_model_runner(const study::StudySpec& spec, const DataSet& data, const Group& team,
+                                                      const ModelRunnerOptions& options) {
+  return make_model_runner(spec, std::make_shared<const TrialData>(data, trial_data_options(spec)), team, options);
+}
+
+}  // namespace cohort

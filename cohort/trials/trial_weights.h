@@ -1,0 +1,59 @@
+#pragma once
+// The trained parameters of a model as one flat array, with the optimizer's state beside it.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cohort/models/graph/layer_graph.h"
+#include "cohort/parallel/optimizer/update.h"
+
+namespace cohort {
+
+/// Parameters of an adopted model are views into weights(). One thread.
+class TrialWeights {
+ public:
+  struct Segment {
+    std::string name;
+    at::Tensor parameter;     ///< As the model has it; tied ones once.
+    int64_t offset, count;    ///< Elements of the flat arrays; offsets are multiples of a cache line.
+    int64_t num_updates = 0;  ///< Of the optimizer, so far.
+  };
+
+  /// Copies the model's trained parameters into the array, makes them views of it, and begins with a fresh optimizer. Frozen parameters
+  /// stay what they are. A later model of the same shapes uses the same memory. `average_decay` above 0: an average of the weights is kept
+  /// too, which begins as they do. Error(kBadInput) for trained parameters that are not floats on the CPU, or where there are none.
+  void adopt(const LayerGraph& model, const UpdateRule& rule, double average_decay = 0);
+
+  std::vector<Segment>& segments() { return segments_; }
+  const std::vector<Segment>& segments() const { return segments_; }
+  int64_t size() const { return weights_.defined() ? weights_.numel() : 0; }  ///< Elements, gaps between segments included.
+  const at::Tensor& weights() const { return weights_; }                      ///< {size()}
+  /// Of UpdateRule::slots(), each {size()}, and behind them the average of the weights where one is kept.
+  const std::vector<at::Tensor>& slots() const { return slots_; }
+  bool has_average() const { return average_decay_ > 0; }
+
+  /// One update of one segment; `gradient` has its `count` elements.
+  void update(Segment& segment, double learning_rate, const float* gradient);
+  /// Of all of them by a flat gradient. All must have had the same number of updates.
+  void update_all(double learning_rate, const float* gradient);
+  /// After each step: average = decay x average + (1 - decay) x weights, where one is kept (Zhang et al. 2024, "How does critical batch
+  /// size scale in pre-training?", section 2: with a constant learning rate it takes the place of a decay, so one run answers for every
+  /// budget).
+  void update_average();
+  /// The model computes with the average, until the next call. Only where one is kept.
+  void swap_average();
+
+ private:
+  size_t num_slots() const { return slots_.size() - (has_average() ? 1 : 0); }  // Of the optimizer.
+
+  UpdateRule rule_;
+  double average_decay_ = 0;
+  std::vector<Segment> segments_;
+  at::Tensor weights_;
+  std::vector<at::Tensor> slots_;
+};
+
+}  // namespace cohort

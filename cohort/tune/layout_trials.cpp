@@ -1,0 +1,151 @@
+// Steps of a trial are those of the training that it is a trial of, with other numbers of them, no checkpoints and no goal; weights and
+// data begin anew afterwards.
+#include "cohort/tune/layout_trials.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "cohort/base/error.h"
+#include "cohort/base/fail.h"
+#include "cohort/base/files/file.h"
+#include "cohort/base/text/text.h"
+#include "cohort/job/job.h"
+#include "cohort/job/specs/devices.h"
+#include "cohort/job/specs/injected_faults.h"
+#include "cohort/plan/explain.h"
+#include "cohort/plan/trial_choice.h"
+#include "cohort/run/train_job.h"
+#include "cohort/world/launch.h"
+
+namespace cohort {
+namespace {
+
+constexpr int kMostTrials = 3, kTrialSteps = 12;
+constexpr double kWorthTrying = 1.15;  // Times the best forecast: beyond, overlapping intervals say more of the machine than of the plans.
+constexpr double kMostTrialSeconds = 20;
+
+Config for_trial(const Config& config, int num_ranks) {
+  Config trial = config;
+  trial.steps = kTrialSteps, trial.epochs = 0;
+  trial.goal.clear(), trial.checkpoint_every = -1;
+  trial.inject = selected_faults(trial.inject, num_ranks, /*slow_only=*/true);
+  trial.json = false, trial.quiet = true;
+  return trial;
+}
+
+/// Steps to the goal, or 1 where the step is the objective, times the seconds that a step was measured to take.
+std::vector<double> measured_objectives(const std::vector<Choice>& tried, const std::vector<double>& seconds) {
+  std::vector<double> out;
+  for (size_t i = 0; i < tried.size(); ++i) out.push_back(seconds[i] * tried[i].plan.objective / tried[i].plan.forecast.step_seconds);
+  return out;
+}
+
+std::vector<const RankedPlan*> plans_of(const std::vector<Choice>& choices) {
+  std::vector<const RankedPlan*> out;
+  for (const Choice& one : choices) out.push_back(&one.plan);
+  return out;
+}
+
+}  // namespace
+
+Config with_plan(const Config& config, const ModelProfile& profile, const RankedPlan& plan, const AutoGoal* goal) {
+  Layout layout = layout_of(profile, plan);
+  Config out = config;
+  if (goal) {
+    out.global_batch = plan.global_batch;
+    out = goal->settle(out, layout);
+  }
+  if (out.workers > 0 || layout.num_ranks() > 1) out.workers = layout.num_ranks();
+  out.device = first_devices_of(out.device, layout.num_ranks());  // Fewer ranks than were asked for may have won.
+  out.inject = selected_faults(out.inject, layout.num_ranks(), false);
+  if (layout.accumulate > 0) out.accumulate = layout.accumulate;
+  if (!layout.precision.empty()) out.precision = layout.precision;
+  if (layout.shares == "equal") layout.shares.clear();
+  layout.accumulate = 0, layout.precision.clear();
+  out.layout = to_text(layout);
+  return out;
+}
+
+std::string text_of(const Choice& one) {
+  Layout layout = layout_of(one.request.problem.profile, one.plan);
+  layout.precision.clear();
+  if (layout.shares == "equal") layout.shares.clear();
+  if (layout.accumulate == 1) layout.accumulate = 0;
+  const std::string text = layout.stages.empty() ? to_text(layout) : concat("stages side by side on ", layout.pp, " workers");
+  return one.request.objective == Objective::kTimeToGoal ? concat(text, " with a batch of ", one.plan.global_batch) : text;
+}
+
+double tried_seconds(const Config& config, const DataSet& data) {
+  const TemporaryFolder folder("cohort-trial");
+  Config trial = for_trial(config, config.workers);
+  trial.run = folder.path() + "/run";
+  const std::string file = folder.path() + "/seconds";
+  const Job job = resolve(trial, trial.workers);
+  const int code = run_ranks({.num_ranks = trial.workers, .is_one_of_many = true}, [&](const World& world) {
+    const TrainResult result = train(job, data, world, {.reports = false});
+    if (world.rank == 0) write_file_atomically(file, concat(result.step_seconds));
+    return result.interrupted ? static_cast<int>(ErrorCode::kInterrupted) : 0;
+  });
+  if (code == static_cast<int>(ErrorCode::kInterrupted)) fail(ErrorCode::kInterrupted, "interrupted while layouts were tried");
+  if (code != 0) return std::numeric_limits<double>::infinity();
+  return parse_number(read_small_file(file, 100)).value_or(std::numeric_limits<double>::infinity());
+}
+
+double tried_seconds_together(const Config& config, const DataSet& data, const World& world, Group& group) {
+  std::string error;
+  double seconds = std::numeric_limits<double>::infinity();
+  bool interrupted = false;
+  try {
+    const Config trial = for_trial(config, world.size);
+    const TrainResult result = train(resolve(trial, world.size, world.local_size == world.size), data, world, {.reports = false});
+    seconds = result.step_seconds, interrupted = result.interrupted;
+  } catch (const Error& failure) {
+    if (failure.code() == ErrorCode::kInterrupted) throw;
+    error = first_line(failure.what());
+  }
+  if (interrupted) fail(ErrorCode::kInterrupted, "interrupted while layouts were tried");
+  for (const std::string& other : group.all_gather_text(error, "how a layout that was tried ended"))
+    if (!other.empty()) return std::numeric_limits<double>::infinity();
+  return seconds;
+}
+
+std::vector<Choice> worth_trying(const std::vector<Choice>& choices) {
+  std::vector<Choice> near, close;
+  if (choices.empty()) return close;
+  const double high = std::min(choices.front().plan.high, kWorthTrying * choices.front().plan.objective);
+  for (const Choice& one : choices)
+    if (one.plan.low <= high && one.plan.objective <= kWorthTrying * choices.front().plan.objective &&
+        one.plan.forecast.step_seconds * kTrialSteps < kMostTrialSeconds)
+      near.push_back(one);
+  for (const size_t each : different_plans(plans_of(near), kMostTrials)) close.push_back(near[each]);
+  return close;
+}
+
+const Choice* other_number_of_workers(const std::vector<Choice>& choices, const std::vector<Choice>& tried,
+                                      const std::vector<double>& seconds) {
+  const auto ranks = [](const Choice& one) { return layout_of(one.request.problem.profile, one.plan).num_ranks(); };
+  const std::vector<double> costs = measured_objectives(tried, seconds);
+  const double least = *std::min_element(costs.begin(), costs.end());
+  const auto found = std::find_if(choices.begin(), choices.end(), [&](const Choice& one) {
+    return one.plan.objective < least &&
+           std::none_of(tried.begin(), tried.end(), [&](const Choice& other) { return ranks(other) == ranks(one); });
+  });
+  return found == choices.end() ? nullptr : &*found;
+}
+
+Winner winner_of(const std::vector<Choice>& tried, const std::vector<double>& seconds) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < tried.size(); ++i)
+    parts.push_back(concat(text_of(tried[i]), " ", std::isfinite(seconds[i]) ? human_seconds(seconds[i]) : std::string("failed"),
+                           " (forecast ", human_seconds(tried[i].plan.forecast.step_seconds), ")"));
+  const std::vector<double> costs = measured_objectives(tried, seconds);
+  Winner out{.index = winner_of_trials(plans_of(tried), costs)};
+  const auto least = std::min_element(costs.begin(), costs.end());
+  if (std::isfinite(*least) && costs[out.index] > *least)
+    parts.back() += concat("; within ", 100 * kNoiseFloor, " %, where two measurements of one layout may differ, the simplest is taken");
+  out.sentence = concat("too close to tell by forecast, so each ran ", kTrialSteps, " steps: ", join(parts, "; "));
+  return out;
+}
+
+}  // namespace cohort

@@ -1,0 +1,47 @@
+#pragma once
+// Plans that forecasts can not tell apart train some steps each: which, how, and who wins.
+
+#include <string>
+#include <vector>
+
+#include "cohort/comm/group.h"
+#include "cohort/data/source/source.h"
+#include "cohort/job/config.h"
+#include "cohort/plan/search/joint_search.h"
+#include "cohort/tune/auto_layout.h"
+#include "cohort/world/world.h"
+
+namespace cohort {
+
+/// A plan, and what it was an answer to.
+struct Choice {
+  SearchRequest request;
+  RankedPlan plan;
+};
+
+/// The user's configuration under a plan's layout, which says all that was chosen; with a goal (null: none) also under its batch.
+Config with_plan(const Config& config, const ModelProfile& profile, const RankedPlan& plan, const AutoGoal* goal);
+/// As people read it.
+std::string text_of(const Choice& one);
+
+/// Of `choices` (best first) those that forecasts can not tell from the first, three at most, one of each kind.
+std::vector<Choice> worth_trying(const std::vector<Choice>& choices);
+
+/// Median seconds of a step that really runs, in ranks of its own; infinite where it fails. Error(kInterrupted).
+double tried_seconds(const Config& config, const DataSet& data);
+/// The same in the ranks that there are, which all call it; `group` is of all of them.
+double tried_seconds_together(const Config& config, const DataSet& data, const World& world, Group& group);
+
+/// Where trials took longer than another number of workers is forecast to: the first of those, which forecasts alone had ruled out. Null:
+/// none. `choices`, best first; `seconds`: of a step of each that was tried.
+const Choice* other_number_of_workers(const std::vector<Choice>& choices, const std::vector<Choice>& tried,
+                                      const std::vector<double>& seconds);
+
+struct Winner {
+  size_t index = 0;
+  std::string sentence;
+};
+/// `seconds`: of a step of each.
+Winner winner_of(const std::vector<Choice>& tried, const std::vector<double>& seconds);
+
+}  // namespace cohort
