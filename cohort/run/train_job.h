@@ -1,41 +1,11 @@
 #pragma once
 // train() of trainer.h for what the command line and `verify` ask for besides.
 
-#include <functional>
-#include <optional>
-#include <vector>
-
 #include "cohort/job/job.h"
-#include "cohort/job/resumed_config.h"
-#include "cohort/job/specs/fault.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/run/trainer.h"
-#include "cohort/train/run_forecast.h"
-#include "cohort/train/step/in_turn.h"
+#include "cohort/train/train_options.h"
 
 namespace cohort {
-
-/// What else changes where a model is changed before it is trained.
-struct AlteredModel {
-  /// In place of the loss of the model; empty: that.
-  std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> loss;
-  std::vector<BorrowedWeight> borrowed;
-  BackwardOrder order;  ///< Of InTurn.
-};
-
-struct TrainOptions {
-  bool reports = true;                 ///< false: no metrics, evaluation, progress or report; the run folder gets checkpoints only.
-  bool folder_is_held = false;         ///< The caller has the RunFolder of config.run for the time of the job.
-  std::vector<SettingChange> changes;  ///< Of a run that goes on: what is said and recorded once it does.
-  ForecastSource forecast;             ///< What the run is held against; its plan becomes the run's plan.json.
-  int num_served = 0;                  ///< Workers that this one rank of the run serves (async/served/); 0: all ranks make it together.
-  bool keep_first = false;             ///< A checkpoint before the first step too.
-  Fault fault = Fault::kNone;          ///< Put in on purpose, on the ranks that it is about.
-  /// This one process does in turn what the ranks of this layout do side by side (in_turn.h).
-  std::optional<Layout> in_turn = {};
-  /// Called with the model, to change how it computes.
-  std::function<AlteredModel(LayerGraph&)> alter_model = {};
-};
 
 /// As trainer.h says of its train().
 TrainResult train(const Job& job, const DataSet& data, const World& world, const TrainOptions& options = {});

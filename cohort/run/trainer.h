@@ -1,32 +1,15 @@
 #pragma once
-// One training run on one rank of the job.
-
-#include <cstdint>
-#include <limits>
-#include <map>
-#include <string>
+// One training run on one rank of the job: ranks in step, asynchronous workers (async/served/) or simulated ones (async/simulated/), as the
+// configuration says.
 
 #include "cohort/base/export.h"
 #include "cohort/data/source/source.h"
 #include "cohort/job/config.h"
+#include "cohort/train/train_options.h"
+#include "cohort/train/train_result.h"
 #include "cohort/world/world.h"
 
 namespace cohort {
-
-struct TrainResult {
-  int64_t steps = 0;  ///< Completed, those before a resume included.
-  double loss = 0;    ///< Of the last step.
-  double val_loss = 0, val_error = 0;
-  double val_precision = std::numeric_limits<double>::quiet_NaN(),
-         test_precision = std::numeric_limits<double>::quiet_NaN();  ///< Of data with labels; else NaN.
-  int64_t test_samples = 0;  ///< Of the test set, that were evaluated at the end; 0: none, or the run was interrupted.
-  double test_loss = 0, test_error = 0;
-  std::map<std::string, double> metrics, test_metrics;  ///< Of config.metrics, by name.
-  double seconds = 0;
-  double step_seconds = 0;  ///< Median.
-  bool interrupted = false;
-  std::string reason;  ///< Why it ended: "steps" (all were made), "goal" or "patience"; empty where it was interrupted.
-};
 
 /// Trains as `config` says, into runs/MODEL-YYYYMMDD-HHMMSS where config.run is empty; every rank of `world` calls it with the same
 /// configuration and data. Rank 0 writes the run folder and, with config.json, the lines of stdout. Error: kBadInput for what is refused,

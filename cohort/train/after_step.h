@@ -3,12 +3,12 @@
 
 #include <cstdint>
 
-#include "cohort/run/trainer.h"
 #include "cohort/train/model/evaluate.h"
 #include "cohort/train/run_reporter.h"
 #include "cohort/train/run_saver.h"
 #include "cohort/train/run_setup.h"
 #include "cohort/train/step/training_step.h"
+#include "cohort/train/train_result.h"
 
 namespace cohort {
 

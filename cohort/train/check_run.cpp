@@ -224,12 +224,6 @@ void check_model(const Config& config, const Layout& layout, const LayerGraph& m
          "; leave it out");
 }
 
-void check_batch_norm(const Config& config, bool has_some) {
-  if (config.sync_batch_norm && !has_some)
-    fail(ErrorCode::kBadInput, name_settings("--sync-batch-norm: the model "), config.model,
-         " has no batch norm layers; leave the option out");
-}
-
 void check_goal(const Job& job, LayerGraph& model, const DataSource& validation) {
   named_metrics(job.config.metrics, validation.shape());  // Refuses what is none.
   if (!job.config.metrics.empty() && model.loss() && !gives_scores(model, validation))

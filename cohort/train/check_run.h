@@ -21,8 +21,6 @@ void check_data(const Job& job, const DataSet& data);
 /// Error(kBadInput) for what this model cannot do: training without a weight, stages of one layer, and options of a loss that it does not
 /// have.
 void check_model(const Config& config, const Layout& layout, const LayerGraph& model);
-/// Error(kBadInput) where statistics of batch norm are to be shared and no layer has any.
-void check_batch_norm(const Config& config, bool has_some);
 /// Error(kBadInput) for a goal of the error of a model whose output is no scores of classes; runs such a model once.
 void check_goal(const Job& job, LayerGraph& model, const DataSource& validation);
 

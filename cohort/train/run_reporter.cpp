@@ -29,7 +29,6 @@
 #include "cohort/report/run_trace.h"
 #include "cohort/train/advice/exchange_advice.h"
 #include "cohort/train/advice/sync_conditions.h"
-#include "cohort/train/clock_only.h"
 #include "cohort/train/model/tensor_division.h"
 #include "cohort/train/records/evaluation_text.h"
 #include "cohort/train/records/mistake_pictures.h"
@@ -66,7 +65,8 @@ std::vector<std::pair<std::string, std::string>> settings_of_session(const Confi
 
 }  // namespace
 
-RunReporter::RunReporter(RunSetup& run, const RunSaver& saver) : run_(run), saver_(saver), waste_(run.job.shares.are_equal()) {
+RunReporter::RunReporter(RunSetup& run, const RunSaver& saver, PaceOfSync pace)
+    : run_(run), saver_(saver), pace_(std::move(pace)), waste_(run.job.shares.are_equal()) {
   if (!run.reports_here()) return;
   const ResumedAt resumed{saver.first_step(), run.config.resume && !saver.reason_to_end().empty()};
   metrics_ = std::make_unique<Metrics>(run.config.run, resumed, run.config.json, run.data.train->shape().labels);
@@ -226,7 +226,7 @@ void RunReporter::write_sync_advice(double step_seconds, const LinkEstimate& lin
   if (conditions->clock.workers < 2 || conditions->global_batch / conditions->granularity < conditions->clock.workers) return;
   conditions->pull_bytes = conditions->push_bytes = run_.parallel.num_parameters * static_cast<int64_t>(sizeof(float));
   if (layout.sync == "step" && !account_) conditions->step_seconds = step_seconds;
-  const SyncAdviceRecord advice = advise_sync(*conditions, layout.sync, clock_only_pace);
+  const SyncAdviceRecord advice = advise_sync(*conditions, layout.sync, pace_);
   metrics_->event(advice, /*to_stdout_too=*/false);
   progress_->note(advice.sentence);
 }

@@ -25,7 +25,8 @@ namespace cohort {
 /// Every rank has one and calls all of it alike; rank 0 writes, where the run reports at all. One thread; references must outlive it.
 class RunReporter {
  public:
-  RunReporter(RunSetup& run, const RunSaver& saver);
+  /// `pace`: of a way of waiting for one another, by which others than the run's are judged (advise_sync()).
+  RunReporter(RunSetup& run, const RunSaver& saver, PaceOfSync pace);
 
   void start();
   /// `is_last`: of the run, so that its line is written whatever --log-every says.
@@ -61,6 +62,7 @@ class RunReporter {
 
   RunSetup& run_;
   const RunSaver& saver_;
+  PaceOfSync pace_;
   std::unique_ptr<Metrics> metrics_;            // Null where nothing is written.
   std::unique_ptr<report::Progress> progress_;  // Likewise.
   std::unique_ptr<report::LiveReport> live_;    // Null without --serve.

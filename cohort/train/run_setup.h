@@ -14,7 +14,6 @@
 #include "cohort/data/source/source.h"
 #include "cohort/job/job.h"
 #include "cohort/models/graph/layer_graph.h"
-#include "cohort/run/train_job.h"
 #include "cohort/train/advice/balance.h"
 #include "cohort/train/distil/teacher_answers.h"
 #include "cohort/train/model/evaluate.h"
@@ -26,6 +25,7 @@
 #include "cohort/train/step/parallelize.h"
 #include "cohort/train/step/step_trace.h"
 #include "cohort/train/step/training_step.h"
+#include "cohort/train/train_options.h"
 #include "cohort/world/status.h"
 #include "cohort/world/world.h"
 

@@ -14,6 +14,7 @@
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/train/check_run.h"
 #include "cohort/train/initial_model.h"
+#include "cohort/train/step/parallelize.h"
 #include "cohort/tune/measure_in_ranks.h"
 
 namespace cohort {

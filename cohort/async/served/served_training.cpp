@@ -16,6 +16,7 @@
 #include "cohort/async/served/served_run.h"
 #include "cohort/async/served/served_worker.h"
 #include "cohort/async/served/ticket_source.h"
+#include "cohort/async/simulated/clock_only.h"
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/system/cores.h"
@@ -112,7 +113,7 @@ TrainResult serve_all(const Job& job, const DataSet& data, const World& world, S
   if (!job.config.listen.empty()) served.let_join(data_fingerprint(data));
   RunSaver saver(run);
   begin_run(run);
-  RunReporter reporter(run, saver);
+  RunReporter reporter(run, saver, clock_only_pace);
   const MessageLimits limits = limits_for(served.served(), job.config.timeout);
   MessageServer server(std::move(*meeting.listener), limits);
   return served.train(std::move(server), client_of({meeting.endpoint, meeting.secret, "rank 0"}, limits), configuration_of(job.config),

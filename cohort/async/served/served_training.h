@@ -10,8 +10,8 @@
 
 #include "cohort/data/source/source.h"
 #include "cohort/job/job.h"
-#include "cohort/run/train_job.h"
-#include "cohort/run/trainer.h"
+#include "cohort/train/train_options.h"
+#include "cohort/train/train_result.h"
 #include "cohort/world/world.h"
 
 namespace c10d {

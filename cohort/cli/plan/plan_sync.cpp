@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "cohort/async/simulated/clock_only.h"
 #include "cohort/plan/sync/sync_advice.h"
-#include "cohort/train/clock_only.h"
 
 namespace cohort {
 namespace {

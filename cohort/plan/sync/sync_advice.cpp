@@ -147,8 +147,7 @@ const SyncAdviceRecord::Row& best_row(const std::vector<SyncAdviceRecord::Row>& 
   return *best;
 }
 
-SyncAdviceRecord advise_sync(const SyncConditions& conditions, const std::string& now,
-                             const std::function<SyncPace(const SyncMode&, const SyncConditions&)>& pace_of) {
+SyncAdviceRecord advise_sync(const SyncConditions& conditions, const std::string& now, const PaceOfSync& pace_of) {
   SyncAdviceRecord advice{.clock = to_text(conditions.clock)};
   const auto add = [&](const std::string& sync, const std::string& options, const SyncConditions& its) {
     const SyncMode mode = parse_sync(sync);

@@ -1,6 +1,6 @@
 #pragma once
 // How workers had better wait for one another here: each way's pace on the virtual clock beside what lateness costs in samples. Torch-free;
-// the clock is driven by train/clock_only.h.
+// the clock is driven by async/simulated/clock_only.h.
 
 #include <cstdint>
 #include <functional>
@@ -48,9 +48,10 @@ struct SyncPace {
 /// (plan/explain.h). Never empty.
 COHORT_PROGRAM_API const SyncAdviceRecord::Row& best_row(const std::vector<SyncAdviceRecord::Row>& rows);
 
+using PaceOfSync = std::function<SyncPace(const SyncMode&, const SyncConditions&)>;
+
 /// Every way that goes with these conditions, the soonest at a goal, and why, in a sentence. `pace_of`: of a sync on these conditions.
 /// `now`: the sync in use; empty: none yet.
-SyncAdviceRecord advise_sync(const SyncConditions& conditions, const std::string& now,
-                             const std::function<SyncPace(const SyncMode&, const SyncConditions&)>& pace_of);
+SyncAdviceRecord advise_sync(const SyncConditions& conditions, const std::string& now, const PaceOfSync& pace_of);
 
 }  // namespace cohort

@@ -23,11 +23,16 @@
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/make_strategy.h"
-#include "cohort/train/check_run.h"
 #include "cohort/train/model/strategy_options.h"
 #include "cohort/train/model/tensor_division.h"
 
 namespace cohort {
+
+void check_batch_norm(const Config& config, bool has_some) {
+  if (config.sync_batch_norm && !has_some)
+    fail(ErrorCode::kBadInput, name_settings("--sync-batch-norm: the model "), config.model,
+         " has no batch norm layers; leave the option out");
+}
 namespace {
 
 /// Some faults are of one replica, some of one rank of a tensor-parallel group, some of all.

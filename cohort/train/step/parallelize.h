@@ -30,6 +30,9 @@ struct SpreadModel {
   ParameterPlaces places() const;
 };
 
+/// Error(kBadInput) where statistics of batch norm are to be shared and no layer has any.
+void check_batch_norm(const Config& config, bool has_some);
+
 /// And what sums its gradients and updates it.
 struct ParallelModel : SpreadModel {
   std::unique_ptr<Strategy> strategy;

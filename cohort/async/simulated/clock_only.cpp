@@ -1,6 +1,6 @@
 // The drivers of async/simulated over a mode whose work is empty. Rounds of local:H are step rounds whose exchange comes every H steps:
 // no worker dies here, so nothing else of LocalRounds is needed.
-#include "cohort/train/clock_only.h"
+#include "cohort/async/simulated/clock_only.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "cohort/train/clock_only.h"
+#include "cohort/async/simulated/clock_only.h"
 
 #include <doctest/doctest.h>
 
