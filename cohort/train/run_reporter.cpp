@@ -35,6 +35,7 @@
 #include "cohort/train/records/origin.h"
 #include "cohort/train/run_folder.h"
 #include "cohort/train/run_records.h"
+#include "cohort/train/train_result.h"
 #include "cohort/world/start_time.h"
 
 namespace cohort {
