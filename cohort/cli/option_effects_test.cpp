@@ -220,8 +220,8 @@ std::vector<Case> setting_cases() {
       {"init-from", "none", {}, {alone}, exit_code},
       {"freeze", "hidden1", {}, {alone}, weights},
       {"teacher", teacher_run(), {}, {alone}, weights},
-      {"temperature", "2", {alone}, {taught}, weights},
-      {"alpha", "0.5", {alone}, {taught}, weights},
+      {"temperature", "4", {alone}, {taught}, weights},
+      {"alpha", "0.9", {alone}, {taught}, weights},
       {"teacher-answers", "cached", {alone}, {taught}, exit_code},  // Tests have no cache.
       {"hint", "conv2:conv1", {alone}, {looked_at}, weights},
       {"hint-weight", "0.1", {alone, taught}, {looked_at + " --hint conv2:conv1"}, weights},

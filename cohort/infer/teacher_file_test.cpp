@@ -144,8 +144,9 @@ TEST_CASE("teacher's answers: kept ones are those that it gives, and are made on
 
   // And the loss is (1 - alpha) usual + alpha soft.
   const at::Tensor output = at::randn({4, 3}), usual = at::randn({});
-  const double soft = soft_target_loss(output, live.of(samples, given.input), 1).item<double>();
-  CHECK(live.add_to(usual, output, samples, given.input).item<double>() == doctest::Approx(0.1 * usual.item<double>() + 0.9 * soft));
+  const double soft = soft_target_loss(output, live.of(samples, given.input), by_hand.temperature).item<double>();
+  CHECK(live.add_to(usual, output, samples, given.input).item<double>() ==
+        doctest::Approx((1 - by_hand.alpha) * usual.item<double>() + by_hand.alpha * soft));
   Config none = by_hand;
   none.alpha = 0;
   CHECK(at::equal(TeacherAnswers({.config = none, .data = data}).add_to(usual, output, samples, given.input), usual));

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cohort/base/clock.h"
+#include "cohort/base/cpu_time.h"
 #include "cohort/base/error.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
@@ -120,9 +120,9 @@ TEST_CASE("time to goal: too few devices have no plan, and the time and Ctrl-C h
   SearchRequest request = heavy_weights(halving(16));
   request.problem.cluster.devices.front().memory_bytes = 300 << 20;  // Weights and gradients are 500 MB.
   request.fixed = {{"zero", "0"}};
-  const double start = steady_seconds();
+  const double start = process_cpu_seconds();
   const GoalAnswer found = search_to_goal(request, {}, nullptr, nullptr);
-  CHECK(steady_seconds() - start < 20 * request.search_seconds);
+  CHECK(process_cpu_seconds() - start < 3 * request.search_seconds);
   CHECK(!found.goal.rows.front().plan);
   CHECK(found.goal.rows.back().plan);
   CHECK(goal_table(request.problem.profile, found.goal).find("no plan was found") != std::string::npos);

@@ -48,7 +48,7 @@ void work(const StudySpec& spec, MessageClient link, const Odd& odd) {
       if (!text) return;
       const Json message = Json::parse(text->text);
       const std::string what = message.at("do");
-      if (what == "phase") link.send({.text = R"({"is":"ready"})"});
+      if (what == "phase") link.send({.text = Json{{"is", "ready"}, {"team", message.at("team")}}.dump()});
       if (what == "end") {
         link.send({.text = R"({"is":"bye"})"});
         return;
@@ -252,6 +252,15 @@ StudySpec team_spec() {
       "test");
 }
 
+void end_at_once(MessageClient& link, const Json& run) {
+  const TrialOrder order = order_from_json(run.at("order"), "order");
+  Trial trial{.id = order.id, .parameters = order.parameters, .status = TrialStatus::kComplete, .steps = order.train_steps};
+  trial.measurements.resize(1);
+  trial.measurements[0].step = order.train_steps;
+  trial.measurements[0].values[kValError] = 0.5;
+  link.send({.text = Json{{"is", "ended"}, {"trial", to_json(trial)}}.dump()});
+}
+
 /// Ends every trial of batch size 4 at once. Returns the first message of another kind: the phase of teams, or the end.
 Json work_alone(MessageClient& link) {
   for (;;) {
@@ -259,14 +268,9 @@ Json work_alone(MessageClient& link) {
     if (!text) throw std::runtime_error("rank 0 is silent");
     const Json message = Json::parse(text->text);
     if (message.at("do") == "run") {
-      const TrialOrder order = order_from_json(message.at("order"), "order");
-      Trial trial{.id = order.id, .parameters = order.parameters, .status = TrialStatus::kComplete, .steps = order.train_steps};
-      trial.measurements.resize(1);
-      trial.measurements[0].step = order.train_steps;
-      trial.measurements[0].values[kValError] = 0.5;
-      link.send({.text = Json{{"is", "ended"}, {"trial", to_json(trial)}}.dump()});
+      end_at_once(link, message);
     } else if (message.at("do") == "phase" && message.at("team") == 1) {
-      link.send({.text = R"({"is":"ready"})"});
+      link.send({.text = R"({"is":"ready","team":1})"});
     } else if (message.at("do") != "bound") {
       return message;
     }
@@ -310,6 +314,41 @@ std::pair<std::string, std::string> run_teams(const std::string& folder, const s
 }
 
 }  // namespace
+
+TEST_CASE("a rank that gets ready after the others have ended the phase is given nothing where it follows in a team") {
+  const TemporaryFolder folder;
+  MessageListener listener = MessageListener::for_forks();
+  std::atomic<bool> has_spoken_late{false};
+  std::atomic<int> num_of_late{0};
+  std::vector<std::thread> ranks;
+  for (const bool is_late : {false, true})
+    ranks.emplace_back([&, is_late, link = link_of(listener, ranks.size())]() mutable {
+      link.connect(kPatienceSeconds);
+      for (;;) {
+        const Json message = Json::parse(link.receive(kPatienceSeconds).value().text);
+        const bool is_phase = message.at("do") == "phase", of_teams = is_phase && message.at("team") == 2;
+        if (of_teams && !is_late) {
+          while (!has_spoken_late) std::this_thread::yield();
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));  // Until rank 0 has heard it.
+        }
+        if (of_teams || (is_phase && !is_late)) link.send({.text = Json{{"is", "ready"}, {"team", of_teams && !is_late ? 2 : 1}}.dump()});
+        has_spoken_late = has_spoken_late || (of_teams && is_late);
+        num_of_late += is_late && message.at("do") == "run" ? 1 : 0;
+        if (message.at("do") == "run") end_at_once(link, message);
+        if (message.at("do") != "end") continue;
+        link.send({.text = R"({"is":"bye"})"});
+        return;
+      }
+    });
+  {
+    StudyCoordinator coordinator(team_spec(),
+                                 {.folder = folder / "study", .num_ranks = 2, .quiet = true, .summary = false, .stop_seconds = 5},
+                                 MessageServer(std::move(listener)));
+    CHECK(coordinator.run() == 0);
+  }
+  for (std::thread& rank : ranks) rank.join();
+  CHECK(num_of_late == 0);
+}
 
 TEST_CASE("a rank that a team has lost is named with its number in the job, whoever speaks first") {
   const TemporaryFolder folder;

@@ -124,7 +124,7 @@ std::string StudyWorker::tell_team(const std::string& text) {
 
 /// The first rank of a team: until a message comes that is not about trials; that one is left for obey().
 void StudyWorker::lead() {
-  tell({{"is", "ready"}});
+  tell({{"is", "ready"}, {"team", team_.size()}});
   for (;;) {
     const Json message = next_message(team_.size() > 1 ? options_.timeout / 3 : kForever);
     if (message.is_null()) {

@@ -119,7 +119,7 @@ def test_hints_from_layers():
         before = contents(folder)
         again = ["compress", "distill", folder / "teacher", "--student", "cnn:width=0.125", "--steps", "3", "--out", folder / "s.safetensors"]
         refused(again, "holds another run, with --hint conv2:conv2 where this one has none")
-        refused([*again, "--hint", "conv2:conv2", "--alpha", "0.5"], "with --alpha 0.9 where this one has 0.5")
+        refused([*again, "--hint", "conv2:conv2", "--alpha", "0.9"], "with --alpha 0.5 where this one has 0.9")
         base = ["train", *taught, "--run", folder / "bad"]
         refused([*base, "--hint", "conv2"], "--hint", "conv2:conv2")
         refused([*base, "--hint", "conv3:conv2"], "no layer", "conv3", "did you mean")
@@ -178,7 +178,7 @@ def test_distill_makes_a_file():
         lines = run_ok(command)
         check(lines_of(lines, "step")[0]["step"] > 50, "it did not begin anew")
         last = lines[-1]
-        check(last["event"] == "compress" and last["method"] == "distill T=3 alpha=0.9" and last["bytes"] == out.stat().st_size and last["step"] == 3000, last)
+        check(last["event"] == "compress" and last["method"] == "distill T=3 alpha=0.5" and last["bytes"] == out.stat().st_size and last["step"] == 3000, last)
         check(last["bytes"] < last["original_bytes"], last)
         found = run_ok(["evaluate", out, "--json"])[-1]
         check(abs(found["loss"] - last["val_loss"]) < 1e-6 and found["error"] == last["val_error"], (found, last))

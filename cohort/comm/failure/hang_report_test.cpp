@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -140,12 +141,16 @@ TEST_CASE("a skipped call, another shape, another type: every rank says the same
   }
 }
 
+/// Waits until ranks 0 and 2 have said what they saw.
+using WaitForOthers = std::function<void()>;
+
 /// Forked ranks. `act` is what rank 1 does instead of the second sum; then it makes that sum. What each rank threw; rank 1 may be gone.
-std::vector<std::string> run_forked(const char* backend, const std::function<void()>& act,
+std::vector<std::string> run_forked(const char* backend, const std::function<void(const WaitForOthers&)>& act,
                                     const std::function<void(Group&)>& others = nullptr) {
   constexpr int kRanks = 3;
   constexpr size_t kText = 4096;
   auto* const texts = static_cast<char*>(::mmap(nullptr, kRanks * kText, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  const auto has_said = [&](int rank) { return std::atomic_ref<char>(texts[(static_cast<size_t>(rank) + 1) * kText - 1]); };
   const int store_fd = ::memfd_create("store", 0);
   const std::string store_path = concat("/proc/", ::getpid(), "/fd/", store_fd);
   std::vector<pid_t> pids;
@@ -159,14 +164,19 @@ std::vector<std::string> run_forked(const char* backend, const std::function<voi
                                     {.backend = backend, .timeout_seconds = 0.4});
         const at::Tensor tensor = torch::ones({100});
         group.all_reduce(tensor, Reduction::kSum, "first");
-        if (rank == 1) act();
+        if (rank == 1)
+          act([&] {
+            for (const int other : {0, 2})
+              while (!has_said(other)) ::usleep(1000);
+          });
         if (others) others(group);
         group.all_reduce(tensor, Reduction::kSum, "bucket 3");
         group.barrier();  // In shared memory what the others had left is enough for a sum that comes too late.
       } catch (const std::exception& error) {
         text = error.what();
       }
-      std::strncpy(texts + static_cast<size_t>(rank) * kText, text.c_str(), kText - 1);
+      std::strncpy(texts + static_cast<size_t>(rank) * kText, text.c_str(), kText - 2);
+      has_said(rank) = 1;
       ::_exit(0);
     }
     pids.push_back(pid);
@@ -189,9 +199,9 @@ TEST_CASE("a dead, a stopped and a slow rank are named by every survivor, with t
     CHECK_MESSAGE(error.find("all-reduce #2 of bucket 3 (100 Float, sum)") != std::string::npos, error);
   };
   for (const char* backend : {"shm", "gloo"}) {
-    const std::vector<std::string> dead = run_forked(backend, [] { ::raise(SIGKILL); });
-    const std::vector<std::string> stopped = run_forked(backend, [] { ::raise(SIGSTOP); });
-    const std::vector<std::string> slow = run_forked(backend, [] { std::this_thread::sleep_for(std::chrono::milliseconds(1000)); });
+    const std::vector<std::string> dead = run_forked(backend, [](const WaitForOthers&) { ::raise(SIGKILL); });
+    const std::vector<std::string> stopped = run_forked(backend, [](const WaitForOthers&) { ::raise(SIGSTOP); });
+    const std::vector<std::string> slow = run_forked(backend, [](const WaitForOthers& wait) { wait(); });
     for (const int rank : {0, 2}) {
       say(dead[static_cast<size_t>(rank)], ") has ended");
       say(stopped[static_cast<size_t>(rank)], ") is stopped");
@@ -206,13 +216,13 @@ TEST_CASE("a dead, a stopped and a slow rank are named by every survivor, with t
 TEST_CASE("a rank that dies before it sends is named by the receiver, also where sums and messages are under way together") {
   for (const char* backend : {"shm", "gloo"}) {
     const auto receive = [](Group& group) { group.receive(torch::ones({100}), 1, 4, "activations"); };
-    const std::vector<std::string> errors = run_forked(backend, [] { ::raise(SIGKILL); }, receive);
+    const std::vector<std::string> errors = run_forked(backend, [](const WaitForOthers&) { ::raise(SIGKILL); }, receive);
     const auto both = [](Group& group) {
       std::vector<at::Tensor> later{torch::ones({100})}, sum{torch::ones({100})};
       const auto message = group.c10d_backend()->recv(later, 1, 4);
       group.c10d_backend()->allreduce(sum)->wait();
     };
-    const std::vector<std::string> mixed = run_forked(backend, [] { ::raise(SIGKILL); }, both);
+    const std::vector<std::string> mixed = run_forked(backend, [](const WaitForOthers&) { ::raise(SIGKILL); }, both);
     for (const int rank : {0, 2}) {
       CHECK_MESSAGE(
           errors[static_cast<size_t>(rank)].find("receive of activations from rank 1 (400 bytes) failed on rank") != std::string::npos,

@@ -9,7 +9,7 @@
 #include <limits>
 #include <random>
 
-#include "cohort/base/clock.h"
+#include "cohort/base/cpu_time.h"
 #include "cohort/base/error.h"
 #include "cohort/job/refusals.h"
 #include "cohort/plan/search/cut_forecasts.h"
@@ -349,7 +349,7 @@ TEST_CASE("joint search: ends when it is told to, and within its time") {
   request.search_seconds = 1;
   int num_calls = 0;
   double last = -1;
-  const double start = steady_seconds();
+  const double start = process_cpu_seconds();  // What other programs take is not the search's.
   const PlanAnswer answer = search_plan(
       request,
       [&](const SearchProgress& progress) {
@@ -359,7 +359,7 @@ TEST_CASE("joint search: ends when it is told to, and within its time") {
         last = progress.seconds;
       },
       nullptr);
-  CHECK(steady_seconds() - start < 60);  // It would take hours.
+  CHECK(process_cpu_seconds() - start < 3);
   CHECK_FALSE(answer.is_complete);
   CHECK(answer.lower_bound <= answer.best.objective);
   CHECK(num_calls <= 10);
@@ -370,9 +370,9 @@ TEST_CASE("joint search: ends when it is told to, and within its time") {
   problem.global_batch = 1'000'000'000;
   request = request_of(problem);
   request.search_seconds = 1;
-  const double begin = steady_seconds();
+  const double begin = process_cpu_seconds();
   const PlanAnswer large = search_plan(request, nullptr, nullptr);
-  CHECK(steady_seconds() - begin < 120);
+  CHECK(process_cpu_seconds() - begin < 20);
   CHECK_FALSE(large.is_complete);
   CHECK(large.lower_bound <= large.best.objective);
 }
