@@ -342,12 +342,8 @@ TEST_CASE("a rank that gets ready after the others have ended the phase is given
     }
     link.send({.text = R"({"is":"bye"})"});
   });
-  {
-    StudyCoordinator coordinator(team_spec(),
-                                 {.folder = folder / "study", .num_ranks = 2, .quiet = true, .summary = false, .stop_seconds = 5},
-                                 MessageServer(std::move(listener)));
-    CHECK(coordinator.run() == 0);
-  }
+  const CoordinatorOptions options{.folder = folder / "study", .num_ranks = 2, .quiet = true, .summary = false, .stop_seconds = 5};
+  CHECK(StudyCoordinator(team_spec(), options, MessageServer(std::move(listener))).run() == 0);
   first.join();
   late.join();
   CHECK(num_given == 0);
