@@ -72,8 +72,9 @@ void ModelServer::hear(PeerId peer, const std::string& name, const PeerMessage& 
     if (code_from(said) == ErrorCode::kFailed) fail(ErrorCode::kFailed, name, ": ", text);
     lose(peer, "it failed: " + text);  // Of the training nothing is wrong.
   } else if (what == "leaving") {
-    if (on_the_way_.has_of(peer)) leaving_.insert(peer);
-    else let_go(peer);
+    leaving_.insert(peer);
+    std::erase(waiting_, peer);
+    let_go_if_done(peer);
   } else {
     fail(ErrorCode::kBadInput, name, " said what is not understood: ", printable(message.text.substr(0, 80)));
   }
@@ -162,8 +163,9 @@ void ModelServer::take_push(PeerId peer, const Json& said, const std::string& da
                                  .pushing_seconds = done.pushing_seconds});
   parts_.accounts.moved(0, num_bytes + (parts_.team ? parts_.team->push_bytes() : 0));
   PushedWork pushed{peer, worker, std::move(work), done.computing_seconds};
-  if (!parts_.team) return hand_in(std::move(pushed));
-  hand_in_if(on_the_way_.came(std::move(pushed), parts_.team->size()));
+  if (parts_.team) return hand_in_if(on_the_way_.came(std::move(pushed), parts_.team->size()));
+  hand_in(std::move(pushed));
+  let_go_if_done(peer);
 }
 
 void ModelServer::hand_in(PushedWork pushed) {
@@ -179,7 +181,7 @@ void ModelServer::hand_in_if(std::optional<PushedWork> whole) {
   if (!whole) return;
   const PeerId peer = whole->peer;
   hand_in(std::move(*whole));
-  if (leaving_.contains(peer) && !on_the_way_.has_of(peer)) let_go(peer);
+  let_go_if_done(peer);
 }
 
 /// With stale:0 the pushes of a step are applied together, in the order of their shares, so that all are computed on the version with which
@@ -262,29 +264,23 @@ std::optional<ModelServer::Gone> ModelServer::forget(PeerId peer) {
   worker_of_.erase(found);
   slots_.erase(peer);
   std::erase(waiting_, peer);
-  for (auto [in_hand, end] = works_.equal_range(peer); in_hand != end; in_hand = works_.erase(in_hand)) {
-    parts_.tickets.give_back(in_hand->second.ticket);  // What it had handed over before stays.
+  const auto lose_ticket = [&](const Work& work) {
+    parts_.tickets.give_back(work.ticket);
     gone.had_ticket = true;
     ++parts_.accounts.of(gone.worker).lost;
-    if (parts_.team) forget_order(in_hand->second.order);
-  }
+    if (!parts_.team) return;
+    on_the_way_.forget(work.order);
+    parts_.team->forget(work.order);
+  };
+  for (auto [in_hand, end] = works_.equal_range(peer); in_hand != end; in_hand = works_.erase(in_hand))
+    lose_ticket(in_hand->second);  // What it had handed over before stays.
   leaving_.erase(peer);
-  for (const PushedWork& pushed : on_the_way_.take_of(peer)) {
-    parts_.tickets.give_back(pushed.work.ticket);
-    gone.had_ticket = true;
-    ++parts_.accounts.of(gone.worker).lost;
-    forget_order(pushed.work.order);
-  }
+  for (const PushedWork& pushed : on_the_way_.take_of(peer)) lose_ticket(pushed.work);
   return gone;
 }
 
-void ModelServer::forget_order(int64_t order) {
-  on_the_way_.forget(order);
-  parts_.team->forget(order);
-}
-
 void ModelServer::lose(PeerId peer, const std::string& why) {
-  if (leaving_.contains(peer)) return let_go(peer);
+  if (leaving_.contains(peer) && !works_.contains(peer)) return let_go(peer);
   if (const std::optional<Gone> gone = forget(peer)) tell_lost(*gone, why);
 }
 
@@ -311,13 +307,18 @@ void ModelServer::tell_lost(const Gone& gone, const std::string& why) {
   serve_waiting();
 }
 
-/// One that said so.
+/// One that said that it leaves does first what was on its way to it when it said so.
+void ModelServer::let_go_if_done(PeerId peer) {
+  if (leaving_.contains(peer) && !works_.contains(peer) && !on_the_way_.has_of(peer)) let_go(peer);
+}
+
 void ModelServer::let_go(PeerId peer) {
   const int worker = forget(peer).value().worker;
   ++parts_.accounts.of(worker).left;
   lost_.insert(worker);
   log_info(concat("worker ", worker, " has left after ", parts_.accounts.pushes_text(worker), "; the training goes on with ",
                   num_workers_here()));
+  server_.send(peer, {.text = Json{{"do", "end"}, {"error", ""}}.dump()});
   server_.dismiss(peer, "goodbye");
   serve_waiting();
 }

@@ -89,11 +89,11 @@ class ModelServer {
     bool had_ticket = false;
   };
   std::optional<Gone> forget(PeerId peer);
-  void forget_order(int64_t order);
   void lose(const PeerEvent& event);
   void lose(PeerId peer, const std::string& why);
   void tell_lost(const Gone& gone, const std::string& why);
   void replace(PeerId peer, const std::string& name);
+  void let_go_if_done(PeerId peer);
   void let_go(PeerId peer);
   void serve_waiting();
   std::string num_workers_here() const;
@@ -122,7 +122,7 @@ class ModelServer {
   // With a team:
   std::map<PeerId, int> servers_;
   PushesOnTheWay on_the_way_;
-  std::set<PeerId> leaving_;  // Workers that leave when they have nothing there any more.
+  std::set<PeerId> leaving_;  // Workers that leave when they have nothing in hand any more.
   int64_t num_orders_ = 0;
 };
 

@@ -48,6 +48,7 @@ auto ServedWorker::over(Link& link, const Talk& talk) {
 void ServedWorker::come_in(double timeout_seconds) {
   others_.clear();
   first_.slot = {};
+  said_leaving_ = false;
   first_.client.connect(timeout_seconds);
   first_.client.send({.text = hello().dump()});
   waits_since_ = steady_seconds();
@@ -98,6 +99,7 @@ void ServedWorker::meet(const Welcome& welcome) {
   const bool overlaps = options_.most_in_hand > 1;
   if (welcome.servers.empty() || !overlaps) first_.slot = WorkerSlot::find(welcome.slot, first_.pulled, handed_to(0));
   for (size_t i = 0; i < welcome.servers.size(); ++i) meet_server(welcome.servers[i], static_cast<int>(i + 1));
+  if (leaves()) return;
   const int num_asked = first_.slot ? 1 : options_.most_in_hand;
   for (int i = 0; i < num_asked; ++i) ask();
 }
@@ -149,7 +151,7 @@ std::string ServedWorker::pack_for(const Link& link, const std::vector<at::Tenso
 
 std::optional<std::string> ServedWorker::obey() {
   if (options_.between_tickets) options_.between_tickets();
-  if (leaves()) return "";
+  leaves();
   const std::optional<PeerMessage> message = over(first_, [&] { return first_.client.receive(kLookSeconds); });
   if (!message) return std::nullopt;
   const std::string& where = first_.client.server_name();
@@ -161,18 +163,18 @@ std::optional<std::string> ServedWorker::obey() {
     return std::nullopt;
   }
   if (what != "work") fail(ErrorCode::kFailed, where, " said ", quote_text(what), ", which is not understood");
-  return work(work_order_from(json, where), message->data) ? std::nullopt : std::optional<std::string>("");
+  work(work_order_from(json, where), message->data);
+  return std::nullopt;
 }
 
-/// Between two tickets, so that none is lost.
+/// Between two tickets. Those that are on their way to it are done all the same, so that none is lost: the server says when it may go.
 bool ServedWorker::leaves() {
-  if (!options_.leaves || !options_.leaves()) return false;
+  if (said_leaving_ || !options_.leaves || !options_.leaves()) return said_leaving_;
   over(first_, [&] { first_.client.send({.text = Json{{"is", "leaving"}}.dump()}); });
-  return true;
+  return said_leaving_ = true;
 }
 
-/// False where it has left.
-bool ServedWorker::work(const WorkOrder& order, const std::string& data) {
+void ServedWorker::work(const WorkOrder& order, const std::string& data) {
   WorkDone done{.step = order.step, .share = order.share, .waiting_seconds = steady_seconds() - waits_since_};
   const double came = steady_seconds();
   if (order.dropped) side_.take_back();
@@ -207,9 +209,7 @@ bool ServedWorker::work(const WorkOrder& order, const std::string& data) {
   ++num_pushes_;
   if (options_.pushed) options_.pushed(order.step + 1);
   if (options_.between_tickets) options_.between_tickets();  // Before weights are asked for, which would grow old meanwhile.
-  if (leaves()) return false;
-  ask();
-  return true;
+  if (!leaves()) ask();
 }
 
 void ServedWorker::tell_failure(int code, const std::string& text) {

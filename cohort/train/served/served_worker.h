@@ -67,7 +67,7 @@ class ServedWorker {
   void ask();
   std::optional<std::string> obey();
   std::optional<std::string> last_word();
-  bool work(const WorkOrder& order, const std::string& data);
+  void work(const WorkOrder& order, const std::string& data);
   bool leaves();
   void tell_failure(int code, const std::string& text);
 
@@ -77,6 +77,7 @@ class ServedWorker {
   Link first_;                // Rank 0.
   std::vector<Link> others_;  // From server 1 on.
   int64_t num_pushes_ = 0;
+  bool said_leaving_ = false;                  // Over this connection.
   double waits_since_ = 0, send_seconds_ = 0;  // The latter: of the last push.
 };
 
