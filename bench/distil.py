@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A student with and without its teacher: test error over seeds, paired.
 
-    bench/distil.py [--teacher cnn] [--student cnn:width=0.3] [--data fashion-mnist] [--teacher-steps 1500] [--steps 300] [--seeds 5] [--temperature 2] [--alpha 0.5] [--hint conv2:conv2] [--hint-weight 1] [--keep DIR] [--json]
+    bench/distil.py [--teacher cnn] [--student cnn:width=0.3] [--data fashion-mnist] [--teacher-steps 1500] [--steps 300] [--seeds 5] [--temperature 1] [--alpha 0.5] [--hint conv2:conv2] [--hint-weight 1] [--keep DIR] [--json]
 
 Trains the teacher once; then for each seed the student from new weights, without a teacher and with it, on the same batches in the same order. The error is that of the test set, which neither training nor
 any choice has seen. Intervals are 95 % of Student's t over the seeds: of each mean, and of the mean of the paired differences. --keep DIR keeps runs, and takes those that are there.
@@ -42,7 +42,7 @@ def main():
     parser.add_argument("--teacher-steps", type=int, default=1500)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--temperature", type=float, default=2)
+    parser.add_argument("--temperature", type=float, default=1)
     parser.add_argument("--alpha", type=float, default=0.5)
     parser.add_argument("--hint", help="layers of student and teacher that are compared too")
     parser.add_argument("--hint-weight", type=float, default=1)

@@ -28,7 +28,7 @@ struct Config {
   std::string init_from;                 ///< A run, checkpoint or safetensors file whose weights it begins with; empty: new ones.
   std::string freeze;                    ///< Patterns of tensors' names that are not trained, joined by ','.
   std::string teacher;                   ///< A run, checkpoint, exported or compressed file whose scores are learnt from; empty: none.
-  double temperature = 2;                ///< Of the softmax of both in the soft part of the loss (distillation.h),
+  double temperature = 1;                ///< Of the softmax of both in the soft part of the loss (distillation.h),
   double alpha = 0.5;                    ///< and that part's weight.
   std::string teacher_answers = "auto";  ///< Where they come from: auto, cached, live, beside or asked (teacher_answers.h).
   std::string hint;                      ///< Layers whose outputs are compared with the teacher's: conv2:conv2,.. (hint.h); empty: none,

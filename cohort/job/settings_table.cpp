@@ -180,7 +180,7 @@ std::vector<Setting> settings_of_workers() {
       text_setting(what, "freeze", "NAME,..", "tensors or layers that are not trained; * and ? stand for any letters", &Config::freeze),
       text_setting(what, "teacher", "RUN|FILE", "a trained model on the same data, whose scores are learnt from (distillation)",
                    &Config::teacher),
-      number_setting(what, "temperature", "T", "--teacher: both models' scores are divided by T (default 2)", &Config::temperature, 0.01,
+      number_setting(what, "temperature", "T", "--teacher: both models' scores are divided by T (default 1)", &Config::temperature, 0.01,
                      1000),
       number_setting(what, "alpha", "A", "--teacher: weight of the part of the loss that is against it (default 0.5)", &Config::alpha, 0,
                      1),

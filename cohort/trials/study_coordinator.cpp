@@ -266,8 +266,8 @@ void StudyCoordinator::obey(Worker& worker, const Json& json) {
   if (is == "bye" || is == "failed") worker.said_bye = true;
   if (deaf_ || is == "bye") return;
   if (is == "ready") {
-    // One that was slow may say so when the others have ended the phase without it; it may follow in a team by now, and hear no orders.
-    worker.ready = worker.ready || json.at("team").get<int>() == team_;
+    // The others may have ended that phase without a slow one: in this one it may follow in a team, and hear no orders.
+    worker.ready = json.at("team").get<int>() == team_;
   } else if (is == "at") {
     if (!worker.running) return;
     worker.running->step = json.at("step").get<int64_t>();

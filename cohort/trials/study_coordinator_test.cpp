@@ -319,35 +319,34 @@ TEST_CASE("a rank that gets ready after the others have ended the phase is given
   const TemporaryFolder folder;
   MessageListener listener = MessageListener::for_forks();
   std::atomic<bool> has_spoken_late{false};
-  std::atomic<int> num_of_late{0};
-  std::vector<std::thread> ranks;
-  for (const bool is_late : {false, true})
-    ranks.emplace_back([&, is_late, link = link_of(listener, ranks.size())]() mutable {
-      link.connect(kPatienceSeconds);
-      for (;;) {
-        const Json message = Json::parse(link.receive(kPatienceSeconds).value().text);
-        const bool is_phase = message.at("do") == "phase", of_teams = is_phase && message.at("team") == 2;
-        if (of_teams && !is_late) {
-          while (!has_spoken_late) std::this_thread::yield();
-          std::this_thread::sleep_for(std::chrono::milliseconds(50));  // Until rank 0 has heard it.
-        }
-        if (of_teams || (is_phase && !is_late)) link.send({.text = Json{{"is", "ready"}, {"team", of_teams && !is_late ? 2 : 1}}.dump()});
-        has_spoken_late = has_spoken_late || (of_teams && is_late);
-        num_of_late += is_late && message.at("do") == "run" ? 1 : 0;
-        if (message.at("do") == "run") end_at_once(link, message);
-        if (message.at("do") != "end") continue;
-        link.send({.text = R"({"is":"bye"})"});
-        return;
-      }
-    });
-  {
-    StudyCoordinator coordinator(team_spec(),
-                                 {.folder = folder / "study", .num_ranks = 2, .quiet = true, .summary = false, .stop_seconds = 5},
-                                 MessageServer(std::move(listener)));
-    CHECK(coordinator.run() == 0);
-  }
-  for (std::thread& rank : ranks) rank.join();
-  CHECK(num_of_late == 0);
+  std::atomic<int> num_given{0};
+  std::thread first([&, link = link_of(listener, 0)]() mutable {
+    link.connect(kPatienceSeconds);
+    work_alone(link);
+    while (!has_spoken_late) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // Until rank 0 has heard it.
+    link.send({.text = R"({"is":"ready","team":2})"});
+    work_alone(link);
+    link.send({.text = R"({"is":"bye"})"});
+  });
+  std::thread late([&, link = link_of(listener, 1)]() mutable {
+    link.connect(kPatienceSeconds);
+    work_alone(link);
+    link.send({.text = R"({"is":"ready","team":1})"});
+    has_spoken_late = true;
+    for (Json message = Json::object(); message.value("do", "") != "end";) {
+      message = Json::parse(link.receive(kPatienceSeconds).value().text);
+      if (message.at("do") != "run") continue;
+      ++num_given;
+      end_at_once(link, message);
+    }
+    link.send({.text = R"({"is":"bye"})"});
+  });
+  const CoordinatorOptions options{.folder = folder / "study", .num_ranks = 2, .quiet = true, .summary = false, .stop_seconds = 5};
+  CHECK(StudyCoordinator(team_spec(), options, MessageServer(std::move(listener))).run() == 0);
+  first.join();
+  late.join();
+  CHECK(num_given == 0);
 }
 
 TEST_CASE("a rank that a team has lost is named with its number in the job, whoever speaks first") {

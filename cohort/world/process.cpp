@@ -28,7 +28,8 @@ bool group_lives(int group) {
     if (!pid) continue;
     const std::vector<std::string> fields = process_stat(*pid);
     if (fields.empty() || parse_integer(fields[stat_field::kGroup]) != group) continue;
-    if (const char state = process_state(static_cast<int>(*pid)); state != 'Z' && state != 'X') return true;
+    // One whose memory is being taken down still has its files and sockets.
+    if (const char state = fields[stat_field::kState][0]; state != 'Z' && state != 'X') return true;
   }
   return false;
 }

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
+#include <thread>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/log.h"
@@ -15,6 +17,8 @@
 
 namespace cohort {
 namespace {
+
+constexpr double kLongestKillSeconds = 10;  // Until the memory of a killed process is taken down.
 
 int64_t counter_in_file(const std::string& path, const std::string& key) {
   std::ifstream file(path);
@@ -122,6 +126,10 @@ void Supervisor::kill_all() {
     if (rank.ended) ::kill(-rank.pid, SIGKILL);
   for (Rank& rank : ranks_)
     if (!rank.ended && ::waitpid(rank.pid, &rank.wait_status, 0) == rank.pid) rank.ended = true;
+  // What the ranks started is nobody's to wait for, and ends a moment later.
+  const auto any_lives = [&] { return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return group_lives(rank.pid); }); };
+  for (AwakeTimer since_kill; any_lives() && since_kill.seconds() < kLongestKillSeconds;)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
 /// A worker that is gone and may be.

@@ -20,7 +20,7 @@ def test_weights_go_and_the_file_is_taken_everywhere():
     with Folder() as folder:
         done = lines_of(train(folder / "run", *CNN), "done")[0]
         before = state_of(folder / "run")
-        for granularity, options, share in (("weight-0.9", [], 0.9), ("2-4", ["--granularity", "2:4", "--workers", "2", "--layout", "zero=2"], 0.5)):
+        for granularity, options, share in (("weight-0.8", [], 0.8), ("2-4", ["--granularity", "2:4", "--workers", "2", "--layout", "zero=2"], 0.5)):
             out = folder / f"{granularity}.safetensors"
             last, layers = pruned(folder / "run", out, *options)
             check(last["original_val_error"] == done["val_error"] and last["step"] == 60, (last, done))
@@ -34,7 +34,7 @@ def test_weights_go_and_the_file_is_taken_everywhere():
             # All together have what was asked for, and the small last layer keeps most of what it has.
             pruned_numbers = {"conv2": 3200, "hidden": 4608, "output": 128}
             whole = sum(layers[name]["sparsity"] * count for name, count in pruned_numbers.items()) / sum(pruned_numbers.values())
-            check(abs(whole - share) < 0.002 and (layers["output"]["sparsity"] < 0.2) == (share == 0.9), (whole, layers))
+            check(abs(whole - share) < 0.002 and (layers["output"]["sparsity"] < 0.2) == (share == 0.8), (whole, layers))
             check(layers["conv1"]["sparsity"] == 0 and layers["conv1"]["done"] == "dense" and "sparsity" not in layers["relu1"], layers)
             found = run_ok(["evaluate", out, "--json"])[-1]
             check(found["error"] == last["val_error"] and found["loss"] == last["val_loss"], (found, last))
@@ -45,10 +45,10 @@ def test_weights_go_and_the_file_is_taken_everywhere():
             held = tensors(folder / "q.safetensors")["hidden.weight"]
             check(held[0] == "I8" and held[2].count(0) >= layers["hidden"]["sparsity"] * len(held[2]), "a pruned weight stays zero as a code")
         # Done already: the file is written anew, and nothing is trained.
-        when = state_of(folder / "run-weight-0.9")
+        when = state_of(folder / "run-weight-0.8")
         again, _ = pruned(folder / "run", folder / "again.safetensors")
-        check(state_of(folder / "run-weight-0.9") == when, "nothing was trained")
-        check(tensors(folder / "again.safetensors") == tensors(folder / "weight-0.9.safetensors"), "the same file")
+        check(state_of(folder / "run-weight-0.8") == when, "nothing was trained")
+        check(tensors(folder / "again.safetensors") == tensors(folder / "weight-0.8.safetensors"), "the same file")
         check(state_of(folder / "run") == before, "the run is as it was")
 
 
@@ -131,7 +131,7 @@ def test_what_is_refused():
         refused(["compress", "prune", folder / "none", "--out", out], "does not exist")
         refused([*base[:-1], folder / "m.onnx"], "ends in .safetensors")
         refused([*base, "--scheme", "static"], "--scheme")
-        refused([*base, "--layout", "tp=2", "--workers", "2"], "--prune weight:0.9 with tp is not supported")
+        refused([*base, "--layout", "tp=2", "--workers", "2"], "--prune weight:0.8 with tp is not supported")
         refused([*base, "--data", "synthetic:1x13x13,classes=4"], "[1, 13, 13]")
         check(sorted(folder.rglob("*")) == before, "nothing is written")
         run_ok(["compress", "quantize", folder / "run", "--out", folder / "q.safetensors", "--json"])

@@ -67,7 +67,9 @@ void ModelServer::hear(PeerId peer, const std::string& name, const PeerMessage& 
     if (code_from(said) == ErrorCode::kFailed) fail(ErrorCode::kFailed, name, ": ", text);
     lose(peer, "it failed: " + text);  // Of the training nothing is wrong.
   } else if (what == "leaving") {
-    let_go(peer);
+    leaving_.insert(peer);
+    std::erase(waiting_, peer);
+    let_go_if_done(peer);
   } else {
     fail(ErrorCode::kBadInput, name, " said what is not understood: ", printable(message.text.substr(0, 80)));
   }
@@ -142,6 +144,7 @@ void ModelServer::take_push(PeerId peer, const Json& said, const std::string& da
   else if (parts_.most_ahead == 0) gather(pushed);
   else apply(std::move(pushed));
   serve_waiting();
+  let_go_if_done(peer);
 }
 
 /// With stale:0 the pushes of a step are applied together, in the order of their shares, so that all are computed on the version with which
@@ -223,6 +226,7 @@ std::optional<ModelServer::Gone> ModelServer::forget(PeerId peer) {
     ++parts_.accounts.of(gone.worker).lost;
     works_.erase(in_hand);
   }
+  leaving_.erase(peer);
   return gone;
 }
 
@@ -252,13 +256,15 @@ void ModelServer::tell_lost(const Gone& gone, const std::string& why) {
   serve_waiting();
 }
 
-/// One that said so.
-void ModelServer::let_go(PeerId peer) {
+/// One that said that it leaves does first what was on its way to it when it said so.
+void ModelServer::let_go_if_done(PeerId peer) {
+  if (!leaving_.contains(peer) || works_.contains(peer)) return;
   const int worker = forget(peer).value().worker;
   ++parts_.accounts.of(worker).left;
   lost_.insert(worker);
   log_info(concat("worker ", worker, " has left after ", parts_.accounts.pushes_text(worker), "; the training goes on with ",
                   num_workers_here()));
+  server_.send(peer, {.text = Json{{"do", "end"}, {"error", ""}}.dump()});
   server_.dismiss(peer, "goodbye");
   serve_waiting();
 }

@@ -88,7 +88,7 @@ class ModelServer {
   void lose(PeerId peer, const std::string& why);
   void tell_lost(const Gone& gone, const std::string& why);
   void replace(PeerId peer, const std::string& name);
-  void let_go(PeerId peer);
+  void let_go_if_done(PeerId peer);
   void serve_waiting();
   std::string num_workers_here() const;
   bool others_may_come() const;
@@ -107,6 +107,7 @@ class ModelServer {
   std::vector<Pushed> gathered_;          // With stale:0, of the step that is not finished; with a quorum, of the exchange that is to come.
   std::set<int> have_come_;               // Ever.
   std::set<int> lost_;                    // Workers that are not here any more.
+  std::set<PeerId> leaving_;              // Workers that leave when they have nothing in hand any more.
   std::map<std::string, int> returning_;  // By name, whose new connection has not said yet which worker it is.
   std::map<PeerId, int> promised_;        // Numbers of those who join, by the connection over which they got them.
   int num_numbers_;                       // Given to workers.

@@ -37,6 +37,7 @@ auto ServedWorker::over_link(const Talk& talk) {
 
 void ServedWorker::come_in(double timeout_seconds) {
   slot_ = {};
+  said_leaving_ = false;
   link_.connect(timeout_seconds);
   link_.send({.text = Json{{"is", "here"}, {"worker", options_.worker}, {"configuration", options_.hello}}.dump()});
   waits_since_ = steady_seconds();
@@ -80,7 +81,7 @@ std::optional<std::string> ServedWorker::last_word() {
 
 std::optional<std::string> ServedWorker::obey() {
   if (options_.between_tickets) options_.between_tickets();
-  if (leaves()) return "";
+  leaves();
   const std::optional<PeerMessage> message = over_link([&] { return link_.receive(kLookSeconds); });
   if (!message) return std::nullopt;
   const std::string& where = link_.server_name();
@@ -89,22 +90,22 @@ std::optional<std::string> ServedWorker::obey() {
   if (what == "end") return json.at("error").get<std::string>();
   if (what == "meet") {
     slot_ = WorkerSlot::find(welcome_from(json, where).slot, side_.pulled(), side_.empty_handed_over());
-    ask();
+    if (!leaves()) ask();
     return std::nullopt;
   }
   if (what != "work") fail(ErrorCode::kFailed, where, " said ", quote_text(what), ", which is not understood");
-  return work(work_order_from(json, where), message->data) ? std::nullopt : std::optional<std::string>("");
+  work(work_order_from(json, where), message->data);
+  return std::nullopt;
 }
 
-/// Between two tickets, so that none is lost.
+/// Between two tickets. One that is on its way to it is done all the same, so that none is lost: the server says when it may go.
 bool ServedWorker::leaves() {
-  if (!options_.leaves || !options_.leaves()) return false;
+  if (said_leaving_ || !options_.leaves || !options_.leaves()) return said_leaving_;
   over_link([&] { link_.send({.text = Json{{"is", "leaving"}}.dump()}); });
-  return true;
+  return said_leaving_ = true;
 }
 
-/// False where it has left.
-bool ServedWorker::work(const WorkOrder& order, const std::string& data) {
+void ServedWorker::work(const WorkOrder& order, const std::string& data) {
   WorkDone done{.step = order.step, .share = order.share, .waiting_seconds = steady_seconds() - waits_since_};
   const double came = steady_seconds();
   if (slot_) copy_tensors(side_.pulled(), slot_.down());
@@ -133,9 +134,7 @@ bool ServedWorker::work(const WorkOrder& order, const std::string& data) {
   ++num_pushes_;
   if (options_.pushed) options_.pushed(order.step + 1);
   if (options_.between_tickets) options_.between_tickets();  // Before weights are asked for, which would grow old meanwhile.
-  if (leaves()) return false;
-  ask();
-  return true;
+  if (!leaves()) ask();
 }
 
 void ServedWorker::tell_failure(int code, const std::string& text) {

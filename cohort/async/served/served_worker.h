@@ -49,7 +49,7 @@ class ServedWorker {
   void ask();
   std::optional<std::string> obey();
   std::optional<std::string> last_word();
-  bool work(const WorkOrder& order, const std::string& data);
+  void work(const WorkOrder& order, const std::string& data);
   bool leaves();
   void tell_failure(int code, const std::string& text);
 
@@ -59,6 +59,7 @@ class ServedWorker {
   ServedWorkerOptions options_;
   WorkerSlot slot_;  // Of this connection; none where data travel with the messages.
   int64_t num_pushes_ = 0;
+  bool said_leaving_ = false;                  // Over this connection.
   double waits_since_ = 0, send_seconds_ = 0;  // The latter: of the last push.
 };
 

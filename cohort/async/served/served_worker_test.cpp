@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <exception>
 #include <optional>
 #include <string>
@@ -49,6 +50,32 @@ struct Played {
   MessageServer server;
   PeerId peer = 0;
 };
+
+TEST_CASE("served worker: does the order that was on its way when it said that it leaves, and goes when it may") {
+  Played server(MessageListener::for_forks());
+  TwoTensors side;
+  int num_computed = 0;
+  const TicketSource source = [&](const WorkOrder& /*order*/) {
+    ++num_computed;
+    return HandedOver{.loss = 1, .tensors = {at::zeros({2}), at::zeros({3})}, .squares = 4};
+  };
+  std::atomic<bool> leaves = false;
+  ServedWorker worker(side, source, MessageClient(server.endpoint, server.secret, {.name = "rank 2"}),
+                      {.worker = 2, .hello = "same", .timeout_seconds = kPatience, .leaves = [&] { return leaves.load(); }});
+  std::string end = "none";
+  std::thread thread([&] { end = worker.run(); });
+  CHECK(server.heard().at("is") == "here");
+  server.say(to_json(Welcome{}));
+  CHECK(server.heard().at("is") == "free");
+  leaves = true;
+  CHECK(server.heard().at("is") == "leaving");
+  server.say(to_json(WorkOrder{.step = 7}), packed_text(side.empty_handed_over()));
+  CHECK(work_done_from(server.heard(), "here").step == 7);
+  server.say({{"do", "end"}, {"error", ""}});
+  thread.join();
+  CHECK(end.empty());
+  CHECK(num_computed == 1);
+}
 
 TEST_CASE("served worker: takes a version, hands over what came of it, and asks again; what is no order ends it with a word") {
   Played rank0(MessageListener::for_forks());

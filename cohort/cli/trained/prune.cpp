@@ -23,7 +23,7 @@ namespace {
 PruneRequest prune_request(const Arguments& arguments) {
   PruneRequest request{.granularity = arguments.option("granularity", "weight"),
                        .tuning = fine_tuning_request(arguments, "compress prune")};
-  const std::string sparsity = arguments.option("sparsity", request.granularity == "weight" ? "0.9" : "0.5");
+  const std::string sparsity = arguments.option("sparsity", request.granularity == "weight" ? "0.8" : "0.5");
   const auto value = parse_number(sparsity);
   if (!value) fail(ErrorCode::kBadInput, "--sparsity ", quote_text(sparsity), ": expected a number above 0 and below 1, as 0.9");
   request.sparsity = *value;
@@ -103,7 +103,7 @@ int run_prune(const Arguments& arguments) {
 std::vector<VerbOption> prune_options() {
   return {{"granularity", "NAME",
            "prune: weight (the default): single weights; 2:4: two of every four; channel: whole channels, a smaller model"},
-          {"sparsity", "X", "prune: part of the weights that becomes zero (default 0.9), or of the channels that goes (0.5)"}};
+          {"sparsity", "X", "prune: part of the weights that becomes zero (default 0.8), or of the channels that goes (0.5)"}};
 }
 
 VerbAction prune_action() {
