@@ -5,9 +5,9 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/report/draw/chart.h"
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/page.h"
-#include "cohort/report/draw/svg.h"
 #include "cohort/report/noise_run.h"
 #include "cohort/report/sections.h"
 

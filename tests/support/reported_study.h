@@ -8,7 +8,7 @@
 #include <string>
 
 #include "cohort/base/random.h"
-#include "cohort/report/study/study_chart.h"
+#include "cohort/report/draw/chart.h"
 #include "cohort/study/spec/data.h"
 #include "cohort/study/spec/metaparameter.h"
 

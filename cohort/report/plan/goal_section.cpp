@@ -4,9 +4,9 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/report/draw/chart.h"
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/page.h"
-#include "cohort/report/study/study_chart.h"
 
 namespace cohort::report {
 namespace {

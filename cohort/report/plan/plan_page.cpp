@@ -7,10 +7,9 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/percent.h"
 #include "cohort/base/text/text.h"
+#include "cohort/report/draw/chart.h"
 #include "cohort/report/draw/page.h"
-#include "cohort/report/draw/svg.h"
 #include "cohort/report/plan/goal_section.h"
-#include "cohort/report/study/study_chart.h"
 #include "cohort/schedule/timeline_svg.h"
 
 namespace cohort::report {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/report/study/study_chart.h"
+#include "cohort/report/draw/chart.h"
 
 namespace cohort::report {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "cohort/report/draw/chart.h"
 #include "cohort/report/study/study_budgets.h"
-#include "cohort/report/study/study_chart.h"
 #include "cohort/study/analysis/fits.h"
 #include "cohort/study/analysis/steps_to_result.h"
 #include "cohort/study/analysis/worth.h"

@@ -1,11 +1,10 @@
-#include "cohort/report/study/study_chart.h"
+#include "cohort/report/draw/chart.h"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "cohort/report/study/study_csv.h"
 #include "tests/support/text.h"
 
 namespace cohort::report {
@@ -104,41 +103,6 @@ TEST_CASE("study chart: lines are drawn through marks or alone, looks repeat aft
   CHECK(look(0) != look(7));
   CHECK(look(0) != look(8));
   CHECK(look(0) == look(56));
-}
-
-TEST_CASE("log2 axis: ticks are powers of two inside of the ends") {
-  const Axis axis = log2_axis(3, 5000, 6);
-  CHECK(axis.low == 3);
-  CHECK(axis.high == 5000);
-  REQUIRE(axis.ticks.size() >= 3);
-  for (const Tick& tick : axis.ticks) {
-    CHECK(std::exp2(std::round(std::log2(tick.value))) == tick.value);
-    CHECK(tick.value >= 3 * 0.97);
-    CHECK(tick.value <= 5000 * 1.03);
-  }
-  CHECK(log2_axis(1.0 / 64, 1, 10).ticks.front().label == "1/64");
-  CHECK(log2_axis(1 << 20, 1 << 22, 6).ticks.front().label == "2^20");
-  CHECK_FALSE(log2_axis(7, 7, 6).ticks.empty());
-  CHECK(log2_axis(0, 1e300, 6).ticks.size() < 20);
-}
-
-TEST_CASE("study csv: a row a point, columns of all fields, exact numbers, quoted text") {
-  StudyChart chart = sample();
-  chart.series[0].name = "a, \"b\"\nc";
-  chart.series[0].marks.resize(2);
-  chart.series[0].marks[0].bar = std::pair(900.0, kInfinity);
-  chart.series[0].marks[1].y = 1.0 / 3;
-  chart.series[0].marks[1].fields.push_back(text_field("status", "COMPLETE"));
-  CHECK(plot_csv({chart}) ==
-        "panel,series,x,y,low,high,batch size,status\n"
-        "Steps,\"a, \"\"b\"\"\nc\",1,1010,900,inf,1,\n"
-        "Steps,\"a, \"\"b\"\"\nc\",4,0.3333333333333333,,,4,COMPLETE\n");
-  CHECK(plot_csv({}) == "panel,series,x,y,low,high\n");
-  // What a spreadsheet would compute is text there; a negative number is none of that.
-  chart.series[0].name = "=1+cmd|' /C calc'!A0";
-  chart.series[0].marks.resize(1);
-  chart.series[0].marks[0].fields = {text_field("status", "-0.5"), text_field("note", "@SUM(A1)")};
-  CHECK(plot_csv({chart}) == "panel,series,x,y,low,high,status,note\nSteps,'=1+cmd|' /C calc'!A0,1,1010,900,inf,-0.5,'@SUM(A1)\n");
 }
 
 TEST_CASE("number field: whole numbers for people, every digit for the table") {

@@ -1,4 +1,4 @@
-#include "cohort/report/draw/svg.h"
+#include "cohort/report/draw/chart.h"
 
 #include <doctest/doctest.h>
 
