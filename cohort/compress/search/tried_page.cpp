@@ -9,7 +9,6 @@
 #include "cohort/compress/search/compression_search.h"
 #include "cohort/report/draw/chart.h"
 #include "cohort/report/draw/page.h"
-#include "cohort/report/study/study_style.h"
 
 namespace cohort {
 namespace {
