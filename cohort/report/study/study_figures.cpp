@@ -53,8 +53,8 @@ StudyChart steps_chart(const std::string& id, const std::string& title) {
   StudyChart chart;
   chart.id = id;
   chart.title = title;
-  chart.x = {"batch size (samples)", PlotAxis::Scale::kLog2, std::nullopt};
-  chart.y = {"training steps", PlotAxis::Scale::kLog2, std::nullopt};
+  chart.x = batch_axis();
+  chart.y = steps_axis();
   chart.size = StudyChart::Size::kWide;
   return chart;
 }
@@ -130,8 +130,6 @@ void draw_goals(const OneStudy& one_study, Figure& figure) {
 
 constexpr char kSmoothing[] = "label_smoothing";
 constexpr size_t kMaxSmoothings = 6;  // More values than that are a range, not a choice.
-
-PlotAxis batch_axis() { return {"batch size (samples)", PlotAxis::Scale::kLog2, std::nullopt}; }
 
 /// The study with only those of its counting trials that have this value.
 StudyData with_value(const StudyData& study, const std::string& name, double value) {
@@ -251,7 +249,7 @@ void draw_label_smoothing(const OneStudy& one, Figure& figure) {
   StudyChart best{.id = "fig7-best", .title = std::string("Best ") + study::name_of(goal.metric), .x = batch_axis()};
   best.y.label = study::name_of(goal.metric);
   StudyChart steps{.id = "fig7-steps", .title = "Steps to " + goal.text(), .x = batch_axis()};
-  steps.y = {"training steps", PlotAxis::Scale::kLog2, std::nullopt};
+  steps.y = steps_axis();
   for (size_t i = 0; i < values.size(); ++i) {
     const StudyData part = with_value(study, kSmoothing, values[i]);
     PlotSeries series = best_series(part, goal.metric);
@@ -369,7 +367,7 @@ Figure figure_worth(const study::Worth& worth, const study::GoalSpec& goal) {
   if (lines.empty()) return figure;
   StudyChart chart{.id = "worth", .title = "Seconds to " + goal.text() + " against batch size", .size = StudyChart::Size::kWide};
   chart.description = plural(static_cast<int64_t>(lines.size()), "line") + ", one a number of workers.";
-  chart.x = {"batch size (samples)", PlotAxis::Scale::kLog2, std::nullopt};
+  chart.x = batch_axis();
   chart.y = {"seconds", PlotAxis::Scale::kLog10, std::nullopt};
   for (auto& [num_workers, series] : lines) {
     series.name = plural(num_workers, "worker");

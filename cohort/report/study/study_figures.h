@@ -35,6 +35,8 @@ struct Figure {
 
 // --- What figures share (study_goals.cpp).
 
+inline PlotAxis batch_axis() { return {"batch size (samples)", PlotAxis::Scale::kLog2, std::nullopt}; }
+inline PlotAxis steps_axis() { return {"training steps", PlotAxis::Scale::kLog2, std::nullopt}; }
 /// Batch size, id, parameters, status and trained steps.
 std::vector<Field> trial_fields(const study::BatchStudy& batch, const study::Trial& trial);
 /// Fields of a result: steps to the goal, its interval, and the trial's.

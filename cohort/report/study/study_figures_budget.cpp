@@ -240,7 +240,7 @@ StudyChart chart_of(const std::string& budget, const Shown& shown) {
   std::string title = concat(shown.label(), " within a number of ", budget);
   if (!shown.is_other()) title.front() = 'B';
   StudyChart chart{.id = concat(shown.is_other() ? "fig11-test-" : "fig11-", budget), .title = std::move(title)};
-  chart.x = {"batch size (samples)", PlotAxis::Scale::kLog2, std::nullopt};
+  chart.x = batch_axis();
   chart.y.label = shown.label();
   return chart;
 }

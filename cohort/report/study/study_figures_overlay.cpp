@@ -154,8 +154,8 @@ StudyChart raw_panel(const std::vector<StudyCurve>& curves, const std::string& i
   chart.id = id;
   chart.title = title;
   chart.description = plural(static_cast<int64_t>(curves.size()), "curve") + " of steps against batch size.";
-  chart.x = {"batch size (samples)", PlotAxis::Scale::kLog2, std::nullopt};
-  chart.y = {"training steps", PlotAxis::Scale::kLog2, std::nullopt};
+  chart.x = batch_axis();
+  chart.y = steps_axis();
   for (const StudyCurve& curve : curves) chart.series.push_back(curve.series);
   return chart;
 }
