@@ -312,13 +312,11 @@ struct FigureRow {
 constexpr FigureRow kFigures[] = {
     {"fig1_steps", "Steps to the goal",
      "The least steps that any trial needed at each batch size. Twice the batch for half the steps is the dashed line; where the points "
-     "leave "
-     "it, part of every larger batch is wasted; where they are flat, all of it is.",
+     "leave it, part of every larger batch is wasted; where they are flat, all of it is.",
      false, draw_steps},
     {"fig2_goals", "Several goals",
      "The same trials asked for easier and harder goals. A harder goal takes more steps; whether the curves bend at the same batch size "
-     "says "
-     "how much the result depends on the goal.",
+     "says how much the result depends on the goal.",
      false, draw_goals},
     {"fig7_label_smoothing", "Label smoothing",
      "Trials split by the label smoothing that they drew: what the best of each could reach, and how soon.", true, draw_label_smoothing},
@@ -330,8 +328,7 @@ constexpr FigureRow kFigures[] = {
     {"fig10_scatter_epochs", "Trials within a budget of epochs", "", true, draw_scatter_epochs},
     {"fig11_budgets", "Best value at a fixed budget",
      "The same trials asked the other way round: what can be had for a number of steps, or of passes over the data? A budget of steps "
-     "favours "
-     "large batches, one of epochs small ones.",
+     "favours large batches, one of epochs small ones.",
      false, draw_budgets},
 };
 
