@@ -7,7 +7,6 @@
 #include "cohort/report/draw/page.h"
 #include "cohort/report/run_reader.h"
 #include "cohort/report/sections.h"
-#include "cohort/report/summary.h"
 
 namespace cohort::report {
 namespace {

@@ -17,7 +17,6 @@
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/page.h"
 #include "cohort/report/sections.h"
-#include "cohort/report/summary.h"
 
 namespace cohort::report {
 namespace {
