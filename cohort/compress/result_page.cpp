@@ -3,7 +3,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/compress/compression_result.h"
 #include "cohort/report/draw/page.h"
-#include "cohort/report/study/study_style.h"
 
 namespace cohort {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 // How records name their keys. Each has describe(fields), which goes once through its keys in the order of the file, for the writer and the
-// reader alike (event_json.cpp). The call says what stands in the file for a value that is not there:
+// reader alike (run_event.cpp). The call says what stands in the file for a value that is not there:
 //
 //   count(int64_t), required_list, count_rows           it is always there: a line without it is refused
 //   number, text, texts, counts, numbers, list          a number that is not finite is null; the rest is written as it is, empty or not

@@ -12,7 +12,6 @@
 #include "cohort/record/forecast_record.h"
 #include "cohort/record/start_records.h"
 #include "cohort/record/step_records.h"
-#include "cohort/record/waste_record.h"
 
 namespace cohort {
 

@@ -7,9 +7,9 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/report/draw/chart.h"
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/page.h"
-#include "cohort/report/draw/svg.h"
 #include "cohort/report/sections.h"
 
 namespace cohort::report {

@@ -1,5 +1,4 @@
-// The confusion matrix as a heat map: a cell is as strong as its share of its row (the true class). Errors are few beside what is right, so
-// their strength is the square root of their share, else nobody would see them.
+// What a model got wrong: classes taken for one another, and the pictures on which it was most sure, and wrong.
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/text/base64.h"
 #include "cohort/base/text/text.h"
 #include "cohort/report/draw/format.h"
 #include "cohort/report/sections.h"
@@ -101,6 +101,27 @@ std::string worst_errors(const ConfusionRecord& confusion) {
   return "Most often mistaken: " + join(parts, ", ") + ".";
 }
 
+constexpr size_t kMostPictures = 24;
+constexpr size_t kMostLetters = size_t{64} * 1024;  // Of one picture; those that Cohort writes have a quarter of them.
+constexpr std::string_view kPngSignature("\x89PNG\r\n\x1a\n", 8);
+
+/// Whatever the file says, nothing but a small PNG gets into the page.
+bool is_small_png(const std::string& text) {
+  if (text.size() > kMostLetters) return false;
+  const std::optional<std::string> bytes = from_base64(text);
+  return bytes && bytes->starts_with(kPngSignature);
+}
+
+std::string figure(const MistakeRecord& mistake) {
+  const std::string sentence = concat(mistake.label, " taken for ", mistake.predicted);
+  return element(
+      "figure", {},
+      element("img", {{"alt", sentence}, {"src", "data:image/png;base64," + mistake.png}}) +
+          element("figcaption", {},
+                  element("b", {}, escape_html(mistake.label)) + " taken for " + element("b", {}, escape_html(mistake.predicted)) +
+                      element("small", {}, concat(percent_text(mistake.probability, 1), ", sample ", with_commas(mistake.sample)))));
+}
+
 }  // namespace
 
 std::string confusion_section(const RunRecord& run) {
@@ -111,6 +132,22 @@ std::string confusion_section(const RunRecord& run) {
       has_map ? element("div", {{"class", "confusion"}}, heat_map(confusion) + recall_list(confusion)) : recall_list(confusion);
   return section("confusion", "Confusion matrix",
                  concat("Validation samples at step ", with_commas(confusion.step), ". ", worst_errors(confusion)), content + "\n");
+}
+
+std::string mistakes_section(const RunRecord& run) {
+  if (!run.mistakes) return "";
+  std::string content;
+  size_t count = 0;
+  for (const MistakeRecord& mistake : run.mistakes->pictures) {
+    if (count == kMostPictures || !is_small_png(mistake.png)) continue;
+    content += figure(mistake) + "\n";
+    ++count;
+  }
+  if (count == 0) return "";
+  return section("mistakes", "Surely wrong",
+                 concat("The ", count == 1 ? "validation picture" : concat(count, " validation pictures"), " of step ",
+                        with_commas(run.mistakes->step), " on which the model was most sure of a class that is not theirs."),
+                 element("div", {{"class", "mistakes"}}, content) + "\n");
 }
 
 }  // namespace cohort::report

@@ -4,8 +4,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/report/draw/chart.h"
 #include "cohort/report/draw/format.h"
-#include "cohort/report/draw/svg.h"
 #include "cohort/report/sections.h"
 
 namespace cohort::report {

@@ -1,16 +1,26 @@
-// The forecast beside the measurement, two bars each: the time of a step, what each rank does in it, and its memory. Bars of one kind share
-// a scale. What a rank does is computing, waiting (for gradients, weights and other ranks) and the update: the forecast's exchange that
-// nothing hides and its idle time are what a rank then waits for.
+// The forecast of a run beside the measurement, and who held what.
+//
+// Forecast: two bars each, of the time of a step, of what each rank does in it, and of its memory. Bars of one kind share a scale. What a
+// rank does is computing, waiting (for gradients, weights and other ranks) and the update: the forecast's exchange that nothing hides and
+// its idle time are what a rank then waits for.
+//
+// Pipeline: the forecast (the schedule, simulated with the layers' measured times) beside what the run then measured, the schedule as a
+// chart, and what each stage got.
+//
+// Parts: one row a rank with its place on the mesh, its stages and layers, how long it waited for others, and its memory: what the layout's
+// formula says of weights, gradients and optimizer state, and what the allocator counted where there was a limit.
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cohort/base/text/text.h"
+#include "cohort/report/draw/chart.h"
 #include "cohort/report/draw/format.h"
-#include "cohort/report/draw/svg.h"
+#include "cohort/report/draw/plain_svg.h"
 #include "cohort/report/sections.h"
 
 namespace cohort::report {
@@ -106,6 +116,112 @@ std::string memory_bars(const RunRecord& run) {
   return drawn.empty() ? "" : "<h3>Most memory of a rank</h3>\n" + drawn;
 }
 
+/// Waiting for other ranks / (waiting + computing), over all ranks.
+double measured_idle(const RunRecord& run) {
+  double waited = 0, busy = 0;
+  for (const RankRecord& rank : run.ranks) {
+    waited += rank.exchange_seconds;
+    busy += rank.compute_seconds;
+  }
+  return waited + busy > 0 ? waited / (waited + busy) : kUnknown;
+}
+
+/// Of a step, without data and update: what the forecast is of. Rank 0's.
+double measured_pass(const RunRecord& run, const Summary& summary) {
+  if (run.ranks.empty() || summary.steps_of_last_process <= 0) return kUnknown;
+  const RankRecord& first = run.ranks.front();
+  return (first.compute_seconds + first.exchange_seconds) / static_cast<double>(summary.steps_of_last_process);
+}
+
+/// Of forwards and backwards. A forecast of the whole step has exchange and update in it; without one the end of the run tells that of all
+/// micro-steps, and before the end there is that of one.
+double forecast_pass(const RunRecord& run, const Summary& summary) {
+  if (run.forecast && !run.forecast->workers.empty()) {
+    const ForecastRecord::Worker& first = run.forecast->workers.front();
+    return first.forward_seconds + first.backward_seconds + first.idle_seconds;
+  }
+  return std::isfinite(summary.predicted_step_seconds) ? summary.predicted_step_seconds : run.pipeline->predicted_step_seconds;
+}
+
+std::string comparison(const RunRecord& run, const Summary& summary) {
+  const PipelineRecord& pipeline = *run.pipeline;
+  const double forecast = forecast_pass(run, summary);
+  Table list;
+  list.columns = {{"", false}, {"forecast", true}, {"measured", true}};
+  list.rows.push_back({"forwards and backwards of a step", escape_html(milliseconds_text(forecast)),
+                       escape_html(milliseconds_text(measured_pass(run, summary)))});
+  list.rows.push_back({"idle", escape_html(percent_text(pipeline.predicted_bubble)), escape_html(percent_text(measured_idle(run)))});
+  return table(list, "Forecast and measurement");
+}
+
+std::string stage_table(const PipelineRecord& pipeline) {
+  Table list;
+  list.columns = {{"stage", false}, {"worker", true}, {"forward", true}, {"backward, inputs", true}, {"backward, weights", true},
+                  {"layers", false}};
+  for (size_t stage = 0; stage < pipeline.stages.size(); ++stage) {
+    const PipelineRecord::Stage& its = pipeline.stages[stage];
+    list.rows.push_back({std::to_string(stage), escape_html(count_text(its.worker)), escape_html(milliseconds_text(its.forward_seconds)),
+                         escape_html(milliseconds_text(its.backward_input_seconds)),
+                         escape_html(milliseconds_text(its.backward_weight_seconds)), layer_names(its.layers)});
+  }
+  return table(list, "Stages");
+}
+
+struct Column {
+  Table::Column head;
+  std::function<std::string(const RankRecord&)> cell;  ///< Markup; "" where this rank has nothing to say.
+};
+
+std::string in_part(const RankRecord& rank, const std::function<std::string(const PartRecord&)>& cell) {
+  return rank.part ? cell(*rank.part) : "";
+}
+
+std::string stages_text(const PartRecord& part) {
+  std::vector<std::string> list;
+  for (const int64_t stage : part.stages) list.push_back(std::to_string(stage));
+  return join(list, ", ");
+}
+
+std::string peak_text(const RankRecord& rank) {
+  if (!rank.peak_tensor_bytes) return "";
+  std::string peak = escape_html(bytes_text(rank.peak_tensor_bytes));
+  if (!rank.memory_limit_bytes || *rank.memory_limit_bytes == 0) return peak;
+  const double share = static_cast<double>(*rank.peak_tensor_bytes) / static_cast<double>(*rank.memory_limit_bytes);
+  return peak + element("small", {}, escape_html(percent_text(share, 0) + " of " + bytes_text(rank.memory_limit_bytes)));
+}
+
+std::string formula_cell(const std::optional<int64_t>& bytes) { return bytes ? escape_html(bytes_text(bytes)) : ""; }
+
+std::vector<Column> all_columns(int64_t num_steps) {
+  return {{{"rank", false}, [](const RankRecord& rank) { return std::to_string(rank.rank); }},
+          {{"data", false},
+           [](const RankRecord& rank) { return in_part(rank, [](const PartRecord& part) { return escape_html(part.data); }); }},
+          {{"pipe", false},
+           [](const RankRecord& rank) { return in_part(rank, [](const PartRecord& part) { return escape_html(part.pipe); }); }},
+          {{"tensor", false},
+           [](const RankRecord& rank) { return in_part(rank, [](const PartRecord& part) { return escape_html(part.tensor); }); }},
+          {{"stages", false}, [](const RankRecord& rank) { return in_part(rank, stages_text); }},
+          {{"waited", true},
+           [num_steps](const RankRecord& rank) {
+             return in_part(rank, [num_steps](const PartRecord& part) -> std::string {
+               if (!std::isfinite(part.waited_seconds) || num_steps <= 0) return "";
+               return escape_html(milliseconds_text(part.waited_seconds / static_cast<double>(num_steps)));
+             });
+           }},
+          {{"kept micro-batches", true},
+           [](const RankRecord& rank) {
+             return in_part(rank, [](const PartRecord& part) {
+               return part.most_kept_micro_batches ? escape_html(count_text(part.most_kept_micro_batches)) : std::string();
+             });
+           }},
+          {{"weights", true}, [](const RankRecord& rank) { return formula_cell(rank.weight_bytes); }},
+          {{"gradients", true}, [](const RankRecord& rank) { return formula_cell(rank.gradient_bytes); }},
+          {{"optimizer", true}, [](const RankRecord& rank) { return formula_cell(rank.optimizer_bytes); }},
+          {{"peak of tensors", true}, peak_text},
+          {{"layers", false},
+           [](const RankRecord& rank) { return in_part(rank, [](const PartRecord& part) { return layer_names(part.layers); }); }}};
+}
+
 }  // namespace
 
 std::string forecast_section(const RunRecord& run, const Summary& summary) {
@@ -121,6 +237,53 @@ std::string forecast_section(const RunRecord& run, const Summary& summary) {
   }
   return section("forecast", "Forecast and measurement", intro,
                  step_bars(forecast, summary) + "<h3>A step of each rank</h3>\n" + rank_bars(run, summary) + memory_bars(run));
+}
+
+std::string pipeline_section(const RunRecord& run, const Summary& summary) {
+  if (!run.pipeline || run.pipeline->stages.empty()) return "";
+  const PipelineRecord& pipeline = *run.pipeline;
+  std::string intro = "Schedule " + pipeline.schedule;
+  if (pipeline.micro_batches)
+    intro += " with " + count_text(pipeline.micro_batches) + (*pipeline.micro_batches == 1 ? " micro-batch" : " micro-batches");
+  intro +=
+      ". The forecast simulates it with each layer's time, measured alone before the run; idle is waiting for other ranks. "
+      "Times of stages are those of one micro-batch.";
+  std::string chart;
+  if (is_plain_svg(pipeline.chart_svg))
+    chart = element("div", {{"class", "scroll timeline"}, {"tabindex", "0"}, {"role", "region"}, {"aria-label", "The schedule, simulated"}},
+                    pipeline.chart_svg) +
+            "\n";
+  return section("pipeline", "Pipeline", intro, comparison(run, summary) + chart + stage_table(pipeline));
+}
+
+std::string layer_names(const std::vector<std::string>& names) {
+  return names.empty() ? "" : element("span", {{"class", "names"}}, escape_html(join(names, ", ")));
+}
+
+std::string parts_section(const RunRecord& run, const Summary& summary) {
+  bool divided = false, counted = false;
+  for (const RankRecord& rank : run.ranks) {
+    divided = divided || rank.part;
+    counted = counted || rank.peak_tensor_bytes;
+  }
+  if (!divided && !counted) return "";
+  Table list;
+  list.rows.resize(run.ranks.size());
+  for (const Column& column : all_columns(summary.steps_of_last_process)) {
+    std::vector<std::string> cells;
+    bool is_empty = true;
+    for (const RankRecord& rank : run.ranks) {
+      cells.push_back(column.cell(rank));
+      is_empty = is_empty && cells.back().empty();
+    }
+    if (is_empty) continue;
+    list.columns.push_back(column.head);
+    for (size_t row = 0; row < cells.size(); ++row) list.rows[row].push_back(cells[row].empty() ? "\u2013" : cells[row]);
+  }
+  std::string intro = divided ? "Each rank's place on the axes of the layout and its part of the model. " : "";
+  intro += "Weights, gradients and optimizer state by the formula of the layout.";
+  if (counted) intro += " The peak of tensors is what the allocator counted, activations included, against the limit that it enforced.";
+  return section("parts", "Who holds what", intro, table(list, "Who holds what"));
 }
 
 }  // namespace cohort::report

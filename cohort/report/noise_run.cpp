@@ -1,11 +1,63 @@
+// The gradient noise scale over the steps of a run: the running value, and the ratio of averages of each stretch with its error; as numbers
+// and as a section of the report.
+
 #include "cohort/report/noise_run.h"
 
 #include <cmath>
+#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
+#include "cohort/report/draw/chart.h"
+#include "cohort/report/draw/format.h"
+#include "cohort/report/draw/page.h"
+#include "cohort/report/sections.h"
 
 namespace cohort::report {
+namespace {
+
+/// The middle of a stretch on a logarithmic axis.
+double middle(const study::NoiseWindow& window) {
+  return std::sqrt(static_cast<double>(window.first_step) * static_cast<double>(window.last_step));
+}
+
+std::string chart_of(const RunRecord& run, const std::vector<NoisePoint>& points) {
+  LineChart chart;
+  chart.id = "noise-scale";
+  chart.title = "Gradient noise scale, samples";
+  chart.wide = chart.logarithmic = true;
+  chart.x_high = static_cast<double>(run.noise.back().step);
+  Curve running, stretches;
+  for (const NoiseRecord& one : run.noise) running.push_back({static_cast<double>(one.step), one.noise_scale});
+  for (const NoisePoint& point : points) stretches.push_back({middle(point.window), point.window.noise_scale});
+  chart.series.push_back({"running mean", "c-norm", running, true, false, ""});
+  chart.series.push_back({"mean of a stretch", "c-norm", stretches, false, true, significant(stretches.back().y, 3)});
+  chart.description =
+      concat("Gradient noise scale of ", plural(static_cast<int64_t>(points.size()), "stretch"), " of the training, ",
+             significant(stretches.front().y, 3), " samples in the first and ", significant(stretches.back().y, 3), " in the last. ");
+  return line_chart(chart);
+}
+
+std::string table_of(const std::vector<NoisePoint>& points) {
+  Table out{.columns = {{"steps", true},
+                        {"measurements", true},
+                        {"training loss", true},
+                        {"|G|\u00b2", true},
+                        {"tr \u03a3", true},
+                        {"noise scale", true},
+                        {"\u00b1", true},
+                        {"batch", true}}};
+  for (const NoisePoint& point : points) {
+    const study::NoiseWindow& window = point.window;
+    out.rows.push_back({concat(with_commas(window.first_step), " to ", with_commas(window.last_step)), with_commas(window.num_measurements),
+                        significant(point.loss, 3), significant(window.mean.gradient_squared, 3), significant(window.mean.trace, 3),
+                        significant(window.noise_scale, 3), significant(window.standard_error, 2), significant(window.batch, 4)});
+  }
+  return table(out, "The gradient noise scale by stretches of the training");
+}
+
+}  // namespace
 
 std::vector<NoisePoint> noise_points(const RunRecord& run) {
   std::vector<study::NoiseMeasurement> measurements;
@@ -54,6 +106,16 @@ std::string noise_note(const std::vector<NoisePoint>& points) {
                         {"val_loss", finite_json(point.val_loss)},
                         {"val_error", finite_json(point.val_error)}});
   return list.dump();
+}
+
+std::string noise_section(const RunRecord& run) {
+  const std::vector<NoisePoint> points = noise_points(run);
+  if (points.empty()) return "";
+  return section("noise", "Gradient noise scale",
+                 "About how many samples make a batch whose mean gradient is as much signal as noise: tr \u03a3 / |G|\u00b2, a ratio of "
+                 "averages, with one standard error. It suggests where larger batches stop helping and is no verdict: it has missed the "
+                 "measured critical batch size by factors of ten in either direction. A dash: noise hid the gradient.",
+                 chart_of(run, points) + table_of(points));
 }
 
 }  // namespace cohort::report

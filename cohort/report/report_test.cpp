@@ -12,7 +12,6 @@
 #include "cohort/base/random.h"
 #include "cohort/base/text/base64.h"
 #include "cohort/report/sections.h"
-#include "cohort/report/summary.h"
 #include "tests/support/text.h"
 
 namespace cohort::report {

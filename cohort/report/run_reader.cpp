@@ -1,25 +1,62 @@
 // metrics.jsonl line by line. A run that is stopped and resumed appends to its file; steps after the checkpoint that it went on from were
 // undone and happen again. So a resume, or a step whose number does not rise, takes back what was recorded after it, and the lists always
-// rise.
+// rise. Of config.toml the values for show: no setting is checked, because a report must open the run of another version too.
 
 #include "cohort/report/run_reader.h"
 
+#include <toml++/toml.h>
+
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
+#include <tuple>
 #include <utility>
 #include <variant>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/layout.h"
 #include "cohort/record/run_event.h"
-#include "cohort/report/config_reader.h"
 
 namespace cohort::report {
 namespace {
+
+constexpr size_t kMaxConfigBytes = 1 << 20;
+
+struct Found {
+  ConfigValue value;
+  toml::source_position at;
+};
+
+/// The shortest text that reads back as the same number; toml++ writes 0.05 as 0.050000000000000003.
+std::string shortest(double value) {
+  char out[40];
+  const auto [end, error] = std::to_chars(out, out + sizeof out, value);
+  std::string text(out, end);
+  if (std::isfinite(value) && text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+void collect(const toml::table& table, const std::string& prefix, std::vector<Found>& found) {
+  for (const auto& [key, node] : table) {
+    const std::string name = prefix + std::string(key.str());
+    if (const toml::table* inner = node.as_table()) {
+      collect(*inner, name + ".", found);
+      continue;
+    }
+    std::ostringstream text;
+    if (const auto* string = node.as_string()) text << string->get();
+    else if (const auto* number = node.as_floating_point()) text << shortest(number->get());
+    else node.visit([&](const auto& value) { text << value; });
+    found.push_back({{name, text.str()}, node.source().begin});
+  }
+}
 
 std::string layout_text(const std::string& json) {
   const Json layout = Json::parse(json, nullptr, /*allow_exceptions=*/false);
@@ -150,6 +187,23 @@ void read_metrics(const std::string& path, const std::atomic<bool>* gives_up, Ru
     if (std::optional<RunEvent> event = read_event(object, where)) std::visit([&](auto& its) { take(run, std::move(its)); }, *event);
   }
   if (file.bad()) fail(ErrorCode::kBadInput, path, ": cannot be read to its end");
+}
+
+/// In the order of the file. Error(kBadInput) with file and line where it is not TOML.
+std::vector<ConfigValue> read_config_values(const std::string& path) {
+  const std::string content = read_small_file(path, kMaxConfigBytes);
+  std::vector<Found> found;
+  try {
+    collect(toml::parse(content, path), "", found);
+  } catch (const toml::parse_error& error) {
+    fail(ErrorCode::kBadInput, path, ":", error.source().begin.line, ": ", error.description());
+  }
+  // toml++ sorts its tables by name; the order of the file is the one that its writer chose.
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Found& a, const Found& b) { return std::tie(a.at.line, a.at.column) < std::tie(b.at.line, b.at.column); });
+  std::vector<ConfigValue> values;
+  for (Found& one : found) values.push_back(std::move(one.value));
+  return values;
 }
 
 }  // namespace

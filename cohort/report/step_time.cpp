@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cohort/base/text/text.h"
+#include "cohort/report/draw/chart.h"
 #include "cohort/report/draw/format.h"
-#include "cohort/report/draw/svg.h"
 #include "cohort/report/sections.h"
 
 namespace cohort::report {

@@ -1,4 +1,6 @@
-#include "cohort/report/summary.h"
+// What a run came to, as a few figures and one sentence.
+
+#include "cohort/report/sections.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +11,6 @@
 #include "cohort/base/text/text.h"
 #include "cohort/report/draw/curve.h"
 #include "cohort/report/draw/format.h"
-#include "cohort/report/sections.h"
 
 namespace cohort::report {
 namespace {

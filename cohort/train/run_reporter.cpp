@@ -26,7 +26,7 @@
 #include "cohort/models/registry.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/report/report.h"
-#include "cohort/report/run_trace.h"
+#include "cohort/runlog/run_trace.h"
 #include "cohort/train/advice/exchange_advice.h"
 #include "cohort/train/advice/sync_conditions.h"
 #include "cohort/train/model/tensor_division.h"
@@ -71,7 +71,7 @@ RunReporter::RunReporter(RunSetup& run, const RunSaver& saver, PaceOfSync pace)
   if (!run.reports_here()) return;
   const ResumedAt resumed{saver.first_step(), run.config.resume && !saver.reason_to_end().empty()};
   metrics_ = std::make_unique<Metrics>(run.config.run, resumed, run.config.json, run.data.train->shape().labels);
-  progress_ = std::make_unique<report::Progress>(run.total_steps, saver.first_step(), !run.config.quiet);
+  progress_ = std::make_unique<Progress>(run.total_steps, saver.first_step(), !run.config.quiet);
 }
 
 void RunReporter::start() {
@@ -297,12 +297,11 @@ RanksRecord RunReporter::write_end(const TrainResult& result) {
 void RunReporter::write_trace() {
   const StepTrace::Result measured = run_.trace.median_step(run_.group);
   if (!run_.is_first() || measured.step == 0) return;
-  report::TraceLanes predicted;
-  if (run_.forecast)
-    predicted = report::predicted_lanes(run_.forecast->record, run_.forecast->timeline, run_.config.accumulate, run_.world.size);
+  TraceLanes predicted;
+  if (run_.forecast) predicted = predicted_lanes(run_.forecast->record, run_.forecast->timeline, run_.config.accumulate, run_.world.size);
   const std::string path = run_.config.run + "/trace.json";
   try {
-    write_file_atomically(path, report::run_trace(predicted, measured.lanes, concat("measured, step ", measured.step)).dump() + "\n");
+    write_file_atomically(path, run_trace(predicted, measured.lanes, concat("measured, step ", measured.step)).dump() + "\n");
   } catch (const Error& error) {
     log_warning(concat("the training is complete, its trace is not: ", error.what()));
   }

@@ -13,7 +13,7 @@
 #include "cohort/plan/sync/sync_advice.h"
 #include "cohort/record/run_event.h"
 #include "cohort/report/live/live_report.h"
-#include "cohort/report/progress.h"
+#include "cohort/runlog/progress.h"
 #include "cohort/train/advice/share_waste.h"
 #include "cohort/train/records/guessing.h"
 #include "cohort/train/run_saver.h"
@@ -64,9 +64,9 @@ class RunReporter {
   RunSetup& run_;
   const RunSaver& saver_;
   PaceOfSync pace_;
-  std::unique_ptr<Metrics> metrics_;            // Null where nothing is written.
-  std::unique_ptr<report::Progress> progress_;  // Likewise.
-  std::unique_ptr<report::LiveReport> live_;    // Null without --serve.
+  std::unique_ptr<Metrics> metrics_;          // Null where nothing is written.
+  std::unique_ptr<Progress> progress_;        // Likewise.
+  std::unique_ptr<report::LiveReport> live_;  // Null without --serve.
   std::vector<double> step_seconds_;
   std::vector<double> own_seconds_;  // Of each step but the first, which allocates: what it took beside exchanging and waiting for others.
   std::optional<AsyncRecord> account_;  // Where workers do not wait for one another.

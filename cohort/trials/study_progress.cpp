@@ -16,7 +16,7 @@ constexpr double kMinSecondsForForecast = 1;  ///< Before that the time left wou
 constexpr int kMaxBarColumns = 30;
 }  // namespace
 
-StudyProgress::StudyProgress(report::ProgressOutput output, bool enabled)
+StudyProgress::StudyProgress(ProgressOutput output, bool enabled)
     : output_(std::move(output)), enabled_(enabled), began_at_(output_.clock()) {}
 
 StudyProgress::~StudyProgress() { finish(); }

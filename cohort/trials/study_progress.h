@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cohort/base/text/log.h"
-#include "cohort/report/progress.h"
+#include "cohort/runlog/progress.h"
 
 namespace cohort {
 
@@ -19,8 +19,8 @@ class StudyProgress {
     double work_done = 0;  ///< Since this process began.
     double work_left = 0;
   };
-  explicit StudyProgress(bool enabled) : StudyProgress(report::ProgressOutput::standard_error(), enabled) {}
-  StudyProgress(report::ProgressOutput output, bool enabled);
+  explicit StudyProgress(bool enabled) : StudyProgress(ProgressOutput::standard_error(), enabled) {}
+  StudyProgress(ProgressOutput output, bool enabled);
   ~StudyProgress();
   StudyProgress(const StudyProgress&) = delete;
   StudyProgress& operator=(const StudyProgress&) = delete;
@@ -36,7 +36,7 @@ class StudyProgress {
   std::string line() const;
   void show();
 
-  report::ProgressOutput output_;
+  ProgressOutput output_;
   bool enabled_, drawn_ = false, finished_ = false;
   double began_at_ = 0, shown_at_ = -1;
   State state_;

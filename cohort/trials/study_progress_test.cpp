@@ -12,8 +12,8 @@ namespace {
 struct Screen {
   double now = 0;
   std::vector<std::string> writes;
-  report::ProgressOutput output(bool is_terminal, int columns = 100) {
-    report::ProgressOutput made;
+  ProgressOutput output(bool is_terminal, int columns = 100) {
+    ProgressOutput made;
     made.is_terminal = is_terminal;
     made.write = [this](std::string_view text) { writes.emplace_back(text); };
     made.width = [columns] { return columns; };

@@ -6,9 +6,10 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "cohort/base/random.h"
-#include "cohort/report/study/study_chart.h"
+#include "cohort/report/study/study_figures.h"
 #include "cohort/study/spec/data.h"
 #include "cohort/study/spec/metaparameter.h"
 
@@ -85,6 +86,22 @@ inline study::StudyData made_up_study(const MadeUp& what = {}) {
     data.batches.push_back(std::move(batch));
   }
   return data;
+}
+
+/// One of figures_of_study(); without panels where the study has nothing for it.
+inline Figure figure_of(const std::string& id, const study::StudyData& study, const study::Analysis& analysis,
+                        const StudyBudgets& budgets = {}) {
+  for (Figure& figure : figures_of_study({study, analysis, {}, budgets})) {
+    if (figure.id == id) return std::move(figure);
+  }
+  return {};
+}
+/// The same of what needs no analysis.
+inline Figure figure_of(const std::string& id, const study::StudyData& study, const study::GoalSpec& goal,
+                        const StudyBudgets& budgets = {}) {
+  study::Analysis analysis;
+  analysis.goal = goal;
+  return figure_of(id, study, analysis, budgets);
 }
 
 inline std::string field(const Mark& mark, const std::string& name) {

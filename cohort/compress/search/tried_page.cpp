@@ -7,9 +7,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/compress/search/compression_search.h"
+#include "cohort/report/draw/chart.h"
 #include "cohort/report/draw/page.h"
-#include "cohort/report/study/study_chart.h"
-#include "cohort/report/study/study_style.h"
 
 namespace cohort {
 namespace {

@@ -13,11 +13,10 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/specs/batch_schedule.h"
+#include "cohort/report/draw/chart.h"
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/page.h"
-#include "cohort/report/draw/svg.h"
 #include "cohort/report/sections.h"
-#include "cohort/report/summary.h"
 
 namespace cohort::report {
 namespace {

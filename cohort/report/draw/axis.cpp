@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <utility>
 
@@ -52,6 +53,12 @@ std::string tick_label(double value, double spacing) {
   char out[48];
   std::snprintf(out, sizeof out, "%.*f", decimals, size < spacing / 2 ? 0.0 : value);
   return out;
+}
+
+/// 256, 1/16, 2^20.
+std::string power_of_two(int power) {
+  if (std::abs(power) >= 20) return "2^" + std::to_string(power);
+  return power >= 0 ? with_commas(int64_t{1} << power) : "1/" + with_commas(int64_t{1} << -power);
 }
 
 /// Ticks at the multiples of `spacing` within [low, high].
@@ -118,6 +125,27 @@ Axis logarithmic_axis(double low, double high) {
     if (decades > 2.5 && (!is_power || std::fmod(std::abs(std::round(power)), every) != 0)) continue;
     axis.ticks.push_back({value, significant(value, value >= 1 && value < 1000 ? static_cast<int>(std::log10(value)) + 1 : 1), false});
   }
+  return axis;
+}
+
+Axis log2_axis(double low, double high, int num_ticks) {
+  low = std::clamp(low, 1e-12, 1e18);
+  high = std::clamp(high, low, 1e18);
+  const int first = static_cast<int>(std::floor(std::log2(low) + 1e-9));
+  const int last = std::max(first + 1, static_cast<int>(std::ceil(std::log2(high) - 1e-9)));
+  // Whole octaves would leave much room empty: the ends are the values themselves, the ticks the powers between.
+  Axis axis;
+  axis.logarithmic = true;
+  axis.low = std::min(low, high / 1.5);
+  axis.high = high;
+  const int every = std::max(1, (last - first + num_ticks - 1) / std::max(num_ticks, 1));
+  for (int power = first; power <= last; power += 1) {
+    const double value = std::exp2(power);
+    const bool is_inside = value >= axis.low * 0.97 && value <= axis.high * 1.03;
+    if (!is_inside || ((power % every) + every) % every != 0) continue;
+    axis.ticks.push_back({value, power_of_two(power), false});
+  }
+  if (axis.ticks.empty()) axis.ticks.push_back({low, significant(low, 3), false});
   return axis;
 }
 

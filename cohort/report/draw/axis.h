@@ -30,5 +30,7 @@ Axis exact_axis(double low, double high, int num_ticks);
 /// Around [low, high], both above 0, ends at 1, 2 or 5 times a power of ten; ticks at these, or at powers of ten alone where the range is
 /// wide.
 Axis logarithmic_axis(double low, double high);
+/// Ends at `low` and `high`, ticks at powers of two; no more than about `num_ticks` of them are labelled.
+Axis log2_axis(double low, double high, int num_ticks);
 
 }  // namespace cohort::report

@@ -80,5 +80,21 @@ TEST_CASE("logarithmic axis: ends at 1, 2 or 5 times a power of ten") {
   CHECK(logarithmic_axis(1e-200, 1e200).ticks.size() <= 10);
 }
 
+TEST_CASE("log2 axis: ticks are powers of two inside of the ends") {
+  const Axis axis = log2_axis(3, 5000, 6);
+  CHECK(axis.low == 3);
+  CHECK(axis.high == 5000);
+  REQUIRE(axis.ticks.size() >= 3);
+  for (const Tick& tick : axis.ticks) {
+    CHECK(std::exp2(std::round(std::log2(tick.value))) == tick.value);
+    CHECK(tick.value >= 3 * 0.97);
+    CHECK(tick.value <= 5000 * 1.03);
+  }
+  CHECK(log2_axis(1.0 / 64, 1, 10).ticks.front().label == "1/64");
+  CHECK(log2_axis(1 << 20, 1 << 22, 6).ticks.front().label == "2^20");
+  CHECK_FALSE(log2_axis(7, 7, 6).ticks.empty());
+  CHECK(log2_axis(0, 1e300, 6).ticks.size() < 20);
+}
+
 }  // namespace
 }  // namespace cohort::report

@@ -41,6 +41,11 @@ std::string significant(double value, int digits) {
   return fixed(value, std::max(0, digits - 1 - static_cast<int>(std::floor(std::log10(size)))));
 }
 
+std::string plain_number(double value, int digits) {
+  const bool is_whole = std::abs(value) < 1e12 && std::round(value) == value;
+  return is_whole ? with_commas(std::llround(value)) : significant(value, digits);
+}
+
 std::string percent_text(double fraction, int decimals) {
   if (!std::isfinite(fraction)) return kDash;
   return (std::abs(fraction) < 1e4 ? fixed(100 * fraction, decimals) : significant(100 * fraction, 3)) + " %";

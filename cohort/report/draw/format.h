@@ -9,6 +9,8 @@ namespace cohort::report {
 
 /// `digits` significant digits, thousands with commas, exponents only below 1e-4 and from 1e7 up: 0.2814, 5,213, 3.1e-5.
 std::string significant(double value, int digits);
+/// Whole numbers whole, with commas; others with that number of digits.
+std::string plain_number(double value, int digits = 3);
 /// 0.9013 -> "90.1 %".
 std::string percent_text(double fraction, int decimals = 1);
 /// 0.0123 -> "12.3 ms": always milliseconds, so that the rows of a table compare.

@@ -1,5 +1,6 @@
 #include "cohort/report/draw/page.h"
 
+#include "cohort/base/fail.h"
 #include "cohort/report/draw/style.h"
 
 namespace cohort::report {
@@ -11,6 +12,15 @@ std::string open_tag(const char* name, Attributes attributes) {
     if (!value.empty()) out += std::string(" ") + key + "=\"" + escape_html(value) + "\"";
   }
   return out;
+}
+
+std::string whole_page(const std::string& title, const std::string& style, const std::string& body, const std::string& script) {
+  return "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+         "<meta name=\"color-scheme\" content=\"light dark\">\n"
+         "<link rel=\"icon\" href=\"data:,\">\n<title>" +
+         escape_html(title) + "</title>\n<style>" + style + "</style>\n</head>\n<body>\n" + body + "<script>" + script +
+         "</script>\n</body>\n</html>\n";
 }
 
 }  // namespace
@@ -83,12 +93,11 @@ std::string definitions(const std::vector<std::pair<std::string, std::string>>& 
 }
 
 std::string document(const std::string& title, const std::string& body, const std::string& script) {
-  return "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-         "<meta name=\"color-scheme\" content=\"light dark\">\n"
-         "<link rel=\"icon\" href=\"data:,\">\n<title>" +
-         escape_html(title) + "</title>\n<style>" + report_style() + "</style>\n</head>\n<body>\n" + body + "<script>" + report_script() +
-         script + "</script>\n</body>\n</html>\n";
+  return whole_page(title, report_style(), body, report_script() + script);
+}
+
+std::string study_document(const std::string& title, const std::string& body) {
+  return whole_page(title, concat(report_style(), study_style()), body, study_script());
 }
 
 }  // namespace cohort::report

@@ -44,5 +44,7 @@ std::string definitions(const std::vector<std::pair<std::string, std::string>>& 
 
 /// The whole document: head with style, `body`, the script of the read-outs and one more.
 std::string document(const std::string& title, const std::string& body, const std::string& script = "");
+/// The same for charts of points: their style too, and their script alone.
+std::string study_document(const std::string& title, const std::string& body);
 
 }  // namespace cohort::report

@@ -2,8 +2,8 @@
 // Answers a browser on this host while something else is done: a page, and Server-Sent Events that say what is new in it. Torch-free.
 //
 // On 127.0.0.1 alone, and only to who knows the token. A stranger, or a client that is slow, cannot hold it up or fill its memory: a head
-// of a request has at most 8 KiB and 5 s, an answer that is not taken for 10 s is given up, and there are at most 16 connections, 8 of them
-// with events.
+// of a request has at most 8 KiB and 10 s, an answer that is not taken for 10 s is given up, and there are at most 16 connections, 8 of
+// them with events.
 
 #include <cstdint>
 #include <memory>

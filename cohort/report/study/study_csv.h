@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/report/study/study_chart.h"
+#include "cohort/report/draw/chart.h"
 
 namespace cohort::report {
 
@@ -18,7 +18,7 @@ std::string plot_csv(const std::vector<StudyChart>& panels);
 void remove_old_plots(const std::string& folder, const std::vector<std::string>& kept);
 /// Of every figure that a report may have, without ".csv".
 const std::vector<std::string>& figure_names();
-/// One of those, or of a further study (study_further.h): "fig1_steps", "fig1_steps-2-quick2".
+/// One of those, or of a further study (suffix_of() in study_page.cpp): "fig1_steps", "fig1_steps-2-quick2".
 bool is_figure_name(const std::string& name);
 
 }  // namespace cohort::report

@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/report/study/study_budgets.h"
-#include "cohort/report/study/study_chart.h"
+#include "cohort/report/draw/chart.h"
 #include "cohort/study/analysis/fits.h"
 #include "cohort/study/analysis/steps_to_result.h"
 #include "cohort/study/analysis/worth.h"
@@ -21,6 +20,12 @@ using study::GoalSpec;
 using study::StudyData;
 using study::Trial;
 
+/// Of figures 9 to 11. An empty list: chosen by what the study has.
+struct StudyBudgets {
+  std::vector<int64_t> steps;
+  std::vector<double> epochs;  ///< Passes over the training data.
+};
+
 struct Figure {
   std::string id;  ///< Of the section, and the CSV's name: "fig1_steps".
   std::string heading, intro;
@@ -30,6 +35,8 @@ struct Figure {
 
 // --- What figures share (study_goals.cpp).
 
+inline PlotAxis batch_axis() { return {"batch size (samples)", PlotAxis::Scale::kLog2, std::nullopt}; }
+inline PlotAxis steps_axis() { return {"training steps", PlotAxis::Scale::kLog2, std::nullopt}; }
 /// Batch size, id, parameters, status and trained steps.
 std::vector<Field> trial_fields(const study::BatchStudy& batch, const study::Trial& trial);
 /// Fields of a result: steps to the goal, its interval, and the trial's.
@@ -52,10 +59,26 @@ std::optional<study::GoalSpec> automatic_goal(const study::StudyData& study);
 std::vector<study::GoalSpec> several_goals(const study::StudyData& study, const study::GoalSpec& goal,
                                            const std::vector<study::GoalSpec>& asked = {});
 
-// --- Figures.
+// --- Figures of one study.
 
-Figure figure_steps(const study::StudyData& study, const study::Analysis& analysis);                                              ///< 1
-Figure figure_goals(const study::StudyData& study, const study::GoalSpec& goal, const std::vector<study::GoalSpec>& asked = {});  ///< 2
+struct OneStudy {
+  const study::StudyData& study;
+  const study::Analysis& analysis;            ///< Of the goal that is asked of it.
+  const std::vector<study::GoalSpec>& goals;  ///< Of figure 2, beside that one; empty: chosen.
+  const StudyBudgets& budgets;
+};
+/// 1, 2, 7, 8, 9, 10 (that of epochs) and 11; those with nothing to show are left out. The budgets of 9 and 10 are the first of each that
+/// was named, else those that the batch size in the middle needs twice.
+std::vector<Figure> figures_of_study(const OneStudy& one);
+/// Three of them (study_figures_budget.cpp).
+void draw_scatter_steps(const OneStudy& one, Figure& figure);
+void draw_scatter_epochs(const OneStudy& one, Figure& figure);
+void draw_budgets(const OneStudy& one, Figure& figure);
+
+Figure figure_worth(const study::Worth& worth, const study::GoalSpec& goal);  ///< Time to the goal.
+
+// --- Figures of several studies.
+
 /// 3 to 6: groups of studies that differ in one thing, and studies that differ in nothing but their seed; where that leaves one out, all
 /// studies over each other too. `goal` where one was asked for and is measured; else the group's first study's, or each one's own. Relative
 /// to `reference_batch` where every curve has a point there; else (a note says so), and where it is 0, to the smallest that all have.
@@ -65,11 +88,6 @@ struct NamedStudy {
 };
 std::vector<Figure> figures_of_studies(const std::vector<NamedStudy>& studies, const std::optional<study::GoalSpec>& goal,
                                        double reference_batch = 0);
-Figure figure_label_smoothing(const study::StudyData& study, const study::GoalSpec& goal);  ///< 7
-Figure figure_parameters(const study::StudyData& study, const study::Analysis& analysis);   ///< 8
-/// 9 at a budget of steps and (fig10_scatter_epochs) of epochs: the first of each that was named, else those that the batch size in the
-/// middle needs twice.
-std::vector<Figure> figures_scatter(const study::StudyData& study, const study::Analysis& analysis, const StudyBudgets& asked = {});
 struct AnalysedStudy {
   const study::StudyData* study = nullptr;
   std::string name;
@@ -77,7 +95,5 @@ struct AnalysedStudy {
 };
 /// 10: the same at a few batch sizes of several studies, such as models, each within its own budget of steps. No panels for one study.
 Figure figure_scatter_studies(const std::vector<AnalysedStudy>& studies);
-Figure figure_budgets(const study::StudyData& study, const study::GoalSpec& goal, const StudyBudgets& asked = {});  ///< 11
-Figure figure_worth(const study::Worth& worth, const study::GoalSpec& goal);                                        ///< Time to the goal.
 
 }  // namespace cohort::report

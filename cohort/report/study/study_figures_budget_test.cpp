@@ -16,7 +16,7 @@ const GoalSpec kGoal{study::kValError, 0.12};
 TEST_CASE("figure 11: only batch sizes whose budget reaches so far, censored ones hollow") {
   MadeUp what;
   const StudyData study = made_up_study(what);
-  const Figure figure = figure_budgets(study, kGoal);
+  const Figure figure = figure_of("fig11_budgets", study, kGoal);
   REQUIRE(figure.panels.size() == 2);
   for (const StudyChart& chart : figure.panels) {
     REQUIRE(chart.series.size() >= 3);
@@ -28,7 +28,7 @@ TEST_CASE("figure 11: only batch sizes whose budget reaches so far, censored one
   CHECK(longest->marks.size() < 8);  // Large batches have smaller budgets of steps.
   CHECK(figure.panels[0].note.find("left out") != std::string::npos);
   what.is_censored = true;
-  const Figure censored = figure_budgets(made_up_study(what), kGoal);
+  const Figure censored = figure_of("fig11_budgets", made_up_study(what), kGoal);
   size_t num_hollow = 0;
   for (const PlotSeries& series : censored.panels[0].series) {
     for (const Mark& mark : series.marks) {
@@ -38,7 +38,7 @@ TEST_CASE("figure 11: only batch sizes whose budget reaches so far, censored one
   }
   CHECK(num_hollow > 0);
   CHECK(censored.panels[0].note.find("not valid") != std::string::npos);
-  const Figure asked = figure_budgets(study, kGoal, {.steps = {40, 70}, .epochs = {1.5}});
+  const Figure asked = figure_of("fig11_budgets", study, kGoal, {.steps = {40, 70}, .epochs = {1.5}});
   REQUIRE(asked.panels.size() == 2);
   REQUIRE(asked.panels[0].series.size() == 2);
   CHECK(asked.panels[0].series[1].name == "70 steps");
@@ -46,7 +46,7 @@ TEST_CASE("figure 11: only batch sizes whose budget reaches so far, censored one
   CHECK(asked.panels[1].series[0].name == "1.5 epochs");
   StudyData unknown = study;
   unknown.num_train_samples = 0;
-  CHECK(figure_budgets(unknown, kGoal).panels.size() == 1);
+  CHECK(figure_of("fig11_budgets", unknown, kGoal).panels.size() == 1);
 }
 
 TEST_CASE("figure 11: the test split at the best validation, only where it was measured") {
@@ -60,7 +60,7 @@ TEST_CASE("figure 11: the test split at the best validation, only where it was m
         one.values[study::kTestError] = least + 0.25;
       }
     }
-  const Figure figure = figure_budgets(study, kGoal);
+  const Figure figure = figure_of("fig11_budgets", study, kGoal);
   REQUIRE(figure.panels.size() == 4);
   CHECK(figure.panels[0].id == "fig11-steps");
   CHECK(figure.panels[2].id == "fig11-test-steps");
@@ -80,7 +80,7 @@ TEST_CASE("figure 11: the test split at the best validation, only where it was m
   // One batch size of an archive without it: left out of these panels, which say so.
   for (Trial& trial : study.batches[1].trials)
     for (study::Measurement& one : trial.measurements) one.values[study::kTestError] = std::nan("");
-  const Figure partly = figure_budgets(study, kGoal);
+  const Figure partly = figure_of("fig11_budgets", study, kGoal);
   REQUIRE(partly.panels.size() == 4);
   CHECK(partly.panels[2].note.find("the test split was not measured there") != std::string::npos);
   CHECK(partly.panels[0].note.find("not measured") == std::string::npos);

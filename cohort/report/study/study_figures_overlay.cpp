@@ -79,7 +79,7 @@ std::vector<std::vector<NamedStudy>> groups_by(const std::vector<NamedStudy>& st
   return out;
 }
 
-struct Curve {
+struct StudyCurve {
   const StudyData* study;
   std::string name;
   GoalSpec goal;
@@ -109,14 +109,14 @@ std::optional<GoalSpec> goal_for(const StudyData& study, const std::vector<Named
   return has_own_goals(thing) ? owner.goals.front() : goal_in_common(group);
 }
 
-std::vector<Curve> curves_of(const std::vector<NamedStudy>& group, Thing thing, const std::optional<GoalSpec>& asked) {
-  std::vector<Curve> curves;
+std::vector<StudyCurve> curves_of(const std::vector<NamedStudy>& group, Thing thing, const std::optional<GoalSpec>& asked) {
+  std::vector<StudyCurve> curves;
   std::map<std::string, int> num_named;
   for (const NamedStudy& named : group) ++num_named[things_of(named)[thing]];
   for (const NamedStudy& named : group) {
     const auto goal = goal_for(*named.study, group, thing, asked);
     if (!goal) continue;
-    Curve curve{.study = named.study, .name = things_of(named)[thing], .goal = *goal};
+    StudyCurve curve{.study = named.study, .name = things_of(named)[thing], .goal = *goal};
     if (num_named[curve.name] > 1 && thing != kSeed) curve.name += " (" + named.name + ")";
     if (thing == kSeed) curve.name += ", seed " + std::to_string(named.study->seed);
     if (has_own_goals(thing)) curve.name += ", " + goal->text();
@@ -135,32 +135,32 @@ std::vector<Curve> curves_of(const std::vector<NamedStudy>& group, Thing thing, 
   return curves;
 }
 
-bool all_have_point(const std::vector<Curve>& curves, double batch) {
-  return std::all_of(curves.begin(), curves.end(), [&](const Curve& curve) {
+bool all_have_point(const std::vector<StudyCurve>& curves, double batch) {
+  return std::all_of(curves.begin(), curves.end(), [&](const StudyCurve& curve) {
     return std::any_of(curve.series.marks.begin(), curve.series.marks.end(), [&](const Mark& mark) { return mark.x == batch; });
   });
 }
 
 /// The one that was asked for, else the smallest batch size, at which every curve has a point.
-std::optional<double> common_batch(const std::vector<Curve>& curves, double asked) {
+std::optional<double> common_batch(const std::vector<StudyCurve>& curves, double asked) {
   if (asked > 0 && all_have_point(curves, asked)) return asked;
   for (const Mark& mark : curves.front().series.marks)
     if (all_have_point(curves, mark.x)) return mark.x;
   return std::nullopt;
 }
 
-StudyChart raw_panel(const std::vector<Curve>& curves, const std::string& id, const std::string& title) {
+StudyChart raw_panel(const std::vector<StudyCurve>& curves, const std::string& id, const std::string& title) {
   StudyChart chart;
   chart.id = id;
   chart.title = title;
   chart.description = plural(static_cast<int64_t>(curves.size()), "curve") + " of steps against batch size.";
-  chart.x = {"batch size (samples)", PlotAxis::Scale::kLog2, std::nullopt};
-  chart.y = {"training steps", PlotAxis::Scale::kLog2, std::nullopt};
-  for (const Curve& curve : curves) chart.series.push_back(curve.series);
+  chart.x = batch_axis();
+  chart.y = steps_axis();
+  for (const StudyCurve& curve : curves) chart.series.push_back(curve.series);
   return chart;
 }
 
-StudyChart normalised_panel(const std::vector<Curve>& curves, double batch, const std::string& id) {
+StudyChart normalised_panel(const std::vector<StudyCurve>& curves, double batch, const std::string& id) {
   StudyChart chart = raw_panel(curves, id, "Relative to batch size " + plain_number(batch));
   chart.y.label = "steps, as a share of those at batch size " + plain_number(batch);
   for (PlotSeries& series : chart.series) {
@@ -182,7 +182,7 @@ StudyChart normalised_panel(const std::vector<Curve>& curves, double batch, cons
 }
 
 /// "mnist, base: val_error<0.1": what the members of a group share.
-std::string title_of(const std::vector<NamedStudy>& group, const std::vector<Curve>& curves, Thing thing) {
+std::string title_of(const std::vector<NamedStudy>& group, const std::vector<StudyCurve>& curves, Thing thing) {
   if (thing == kAll) return "Steps to each study's goal";
   auto shared = things_of(group.front());
   if (thing == kSamples) shared[kDataset] = whole_data_set(*group.front().study);
@@ -196,9 +196,9 @@ std::string title_of(const std::vector<NamedStudy>& group, const std::vector<Cur
 /// Adds the studies that it draws to `shown`.
 void add_panels(Figure& figure, const std::vector<NamedStudy>& group, const Kind& kind, const std::optional<GoalSpec>& asked,
                 double reference_batch, std::set<const StudyData*>& shown) {
-  const std::vector<Curve> curves = curves_of(group, kind.thing, asked);
+  const std::vector<StudyCurve> curves = curves_of(group, kind.thing, asked);
   if (curves.size() < 2) return;
-  for (const Curve& curve : curves) shown.insert(curve.study);
+  for (const StudyCurve& curve : curves) shown.insert(curve.study);
   const std::string id = figure.id + "-" + std::to_string(figure.panels.size());
   figure.panels.push_back(raw_panel(curves, id, title_of(group, curves, kind.thing)));
   const auto batch = common_batch(curves, reference_batch);

@@ -38,7 +38,7 @@ study::Analysis analysis_of(const StudyData& study) { return study::analyse(stud
 TEST_CASE("figure 1: a point a batch size with its trial, the ideal line of slope -1, fits") {
   const StudyData study = made_up_study();
   const study::Analysis analysis = analysis_of(study);
-  const Figure figure = figure_steps(study, analysis);
+  const Figure figure = figure_of("fig1_steps", study, analysis);
   REQUIRE(figure.panels.size() == 1);
   const StudyChart& chart = figure.panels[0];
   REQUIRE(num_marks(figure) == 8);
@@ -61,10 +61,10 @@ TEST_CASE("figure 1: a point a batch size with its trial, the ideal line of slop
 TEST_CASE("figure 1: batch sizes that never got there have no point, and a sentence says so") {
   StudyData study = made_up_study();
   for (study::Trial& trial : study.batches[7].trials) trial.measurements.resize(1);
-  const Figure figure = figure_steps(study, analysis_of(study));
+  const Figure figure = figure_of("fig1_steps", study, analysis_of(study));
   CHECK(num_marks(figure) == 7);
   CHECK(figure.panels[0].note == "No trial reached the goal at batch size 1,024: it has no point.");
-  const Figure nothing = figure_steps(study, study::analyse(study, {study::kValError, 1e-6}, {.num_resamples = 5}));
+  const Figure nothing = figure_of("fig1_steps", study, study::analyse(study, {study::kValError, 1e-6}, {.num_resamples = 5}));
   CHECK(num_marks(nothing) == 0);
   CHECK(nothing.panels[0].note.find("No trial of any batch size") == 0);
 }
@@ -76,7 +76,7 @@ TEST_CASE("figure 2: several goals; harder ones need more steps; censored trials
   CHECK(goals.size() <= 6);
   CHECK(std::any_of(goals.begin(), goals.end(), [](const GoalSpec& goal) { return goal.value == kGoal.value; }));
   for (size_t i = 1; i < goals.size(); ++i) CHECK(goals[i].value < goals[i - 1].value);
-  const Figure figure = figure_goals(study, kGoal);
+  const Figure figure = figure_of("fig2_goals", study, kGoal);
   REQUIRE(figure.panels.size() == 1);
   const auto& series = figure.panels[0].series;
   for (size_t i = 1; i < series.size(); ++i) CHECK(series[i].marks.front().y >= series[i - 1].marks.front().y);
@@ -86,7 +86,7 @@ TEST_CASE("figure 2: several goals; harder ones need more steps; censored trials
   const StudyData censored = made_up_study(what);
   StudyData harder = censored;
   harder.goals.push_back({study::kValError, 0.1195});
-  const Figure hollow = figure_goals(harder, kGoal);
+  const Figure hollow = figure_of("fig2_goals", harder, kGoal);
   for (const PlotSeries& one : hollow.panels[0].series) {
     for (const Mark& mark : one.marks) CHECK((!mark.hollow || one.name != kGoal.text()));  // The goal itself is always proven.
   }
@@ -191,10 +191,10 @@ TEST_CASE("figures 3 to 6: normalised to the smallest batch size that all have")
 
 TEST_CASE("figure 7: only where label smoothing was searched, one line a value") {
   MadeUp what;
-  CHECK(figure_label_smoothing(made_up_study(what), kGoal).panels.empty());
+  CHECK(figure_of("fig7_label_smoothing", made_up_study(what), kGoal).panels.empty());
   what.has_smoothing = true;
   const StudyData study = made_up_study(what);
-  const Figure figure = figure_label_smoothing(study, kGoal);
+  const Figure figure = figure_of("fig7_label_smoothing", study, kGoal);
   REQUIRE(figure.panels.size() == 2);
   REQUIRE(figure.panels[0].series.size() == 3);
   CHECK(figure.panels[0].series[1].name == "smoothing 0.0100");
@@ -210,7 +210,7 @@ TEST_CASE("figure 7: only where label smoothing was searched, one line a value")
 
 TEST_CASE("figure 8: rules start at the smallest batch size; effective rates only where momentum was searched") {
   const StudyData study = made_up_study();
-  const Figure figure = figure_parameters(study, analysis_of(study));
+  const Figure figure = figure_of("fig8_parameters", study, analysis_of(study));
   REQUIRE(figure.panels.size() == 3);
   const StudyChart& chart = figure.panels[2];
   const Mark &first = chart.series[0].marks.front(), &last = chart.series[0].marks.back();
@@ -225,7 +225,7 @@ TEST_CASE("figure 8: rules start at the smallest batch size; effective rates onl
   MadeUp what;
   what.has_momentum = false;
   const StudyData plain = made_up_study(what);
-  CHECK(figure_parameters(plain, analysis_of(plain)).panels.size() == 1);
+  CHECK(figure_of("fig8_parameters", plain, analysis_of(plain)).panels.size() == 1);
 }
 
 TEST_CASE("figures 9 and 10: every trial that counts or diverged is one point of one outcome") {
@@ -233,11 +233,11 @@ TEST_CASE("figures 9 and 10: every trial that counts or diverged is one point of
     MadeUp what;
     what.has_momentum = has_momentum;
     const StudyData study = made_up_study(what);
-    const std::vector<Figure> figures = figures_scatter(study, analysis_of(study));
-    REQUIRE(figures.size() == 2);
+    const study::Analysis analysis = analysis_of(study);
     size_t num_trials = 0;
     for (const study::BatchStudy& batch : study.batches) num_trials += batch.trials.size();
-    for (const Figure& figure : figures) {
+    for (const char* id : {"fig9_scatter_steps", "fig10_scatter_epochs"}) {
+      const Figure figure = figure_of(id, study, analysis);
       REQUIRE(figure.panels.size() == 8);
       CHECK(num_marks(figure) == num_trials);
       for (const StudyChart& chart : figure.panels) {

@@ -1,6 +1,17 @@
 #include "cohort/report/study/study_page.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <set>
+#include <system_error>
+#include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
@@ -8,15 +19,153 @@
 #include "cohort/base/text/text.h"
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/page.h"
-#include "cohort/report/study/files_at_once.h"
 #include "cohort/report/study/study_csv.h"
 #include "cohort/report/study/study_figures.h"
-#include "cohort/report/study/study_further.h"
-#include "cohort/report/study/study_style.h"
 #include "cohort/report/study/study_summary.h"
+#include "cohort/study/analysis/measured_metrics.h"
 
 namespace cohort::report {
 namespace {
+
+constexpr size_t kMaxNameBytes = 80;  // Of a file's 255, which other parts share.
+/// Studies beyond that have no figures of their own (the page would weigh hundreds of megabytes for a whole archive); they stay in those
+/// that lay studies over each other, and the page says so.
+constexpr size_t kMaxOwnFigures = 12;
+
+/// Files that belong together: a full disk leaves all of them as they were. Each is written whole under another name beside its own; show()
+/// renames them all. What was not shown is removed on destruction, with the folders that were made for it. One thread.
+class FilesAtOnce {
+ public:
+  FilesAtOnce() = default;
+  ~FilesAtOnce();
+  FilesAtOnce(const FilesAtOnce&) = delete;
+  FilesAtOnce& operator=(const FilesAtOnce&) = delete;
+
+  /// And those above it. Error(kBadInput) where something stands in the way, kFailed for a full disk.
+  void make_folder(const std::string& folder);
+  /// As write_file_atomically() would, but for the name.
+  void write(const std::string& path, const std::string& content);
+  void show();
+
+ private:
+  std::vector<std::string> folders_;                        // Made here, the deepest first.
+  std::vector<std::pair<std::string, std::string>> files_;  // Where each is now, and its path.
+};
+
+FilesAtOnce::~FilesAtOnce() {
+  for (const auto& [temporary, path] : files_) ::unlink(temporary.c_str());
+  for (const std::string& folder : folders_) ::rmdir(folder.c_str());  // Stays where somebody else put something.
+}
+
+void FilesAtOnce::make_folder(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> missing;
+  for (std::string place = folder; !std::filesystem::exists(place, error) && !error; place = parent_folder(place)) missing.push_back(place);
+  folders_.insert(folders_.begin(), missing.begin(), missing.end());
+  std::filesystem::create_directories(folder, error);
+  const ErrorCode code = error == std::errc::no_space_on_device ? ErrorCode::kFailed : ErrorCode::kBadInput;
+  if (error) fail(code, "cannot make the folder ", folder, ": ", error.message());
+}
+
+void FilesAtOnce::write(const std::string& path, const std::string& content) {
+  check_replaceable_file(path);
+  const std::string& temporary = files_.emplace_back(temporary_name(path), path).first;
+  struct stat replaced{};
+  const bool has_mode = ::stat(path.c_str(), &replaced) == 0;
+  UniqueDescriptor descriptor = open_file(temporary, O_WRONLY | O_CREAT | O_EXCL);
+  if (has_mode) ::fchmod(descriptor.get(), replaced.st_mode & 0777);  // What was kept from others stays so.
+  write_all(descriptor.get(), content.data(), content.size(), temporary);
+  sync_descriptor(descriptor.get(), temporary);
+  if (::close(descriptor.release()) < 0 && errno != EINTR) fail_errno(ErrorCode::kFailed, "close", temporary, errno);
+}
+
+void FilesAtOnce::show() {
+  std::set<std::string> changed;
+  folders_.clear();
+  while (!files_.empty()) {
+    const auto& [temporary, path] = files_.back();
+    if (::rename(temporary.c_str(), path.c_str()) < 0) fail_errno(ErrorCode::kFailed, "rename " + temporary + " to", path, errno);
+    changed.insert(parent_folder(path));
+    files_.pop_back();
+  }
+  for (const std::string& folder : changed) sync_folder(folder);
+}
+
+/// What people call it: the folder's own name, or an archive's DATASET/MODEL/OPTIMIZER.
+std::string label_of(const ReportedStudy& study) {
+  if (study.name == join({study.data.dataset, study.data.model, study.data.optimizer}, "/")) return study.name;
+  const size_t end = study.name.find_last_not_of('/');
+  if (end == std::string::npos) return study.name;
+  const size_t slash = study.name.find_last_of('/', end);
+  const size_t begin = slash == std::string::npos ? 0 : slash + 1;
+  return study.name.substr(begin, end + 1 - begin);
+}
+
+/// "-2-quick2" for the second one: behind the ids of its sections and the names of its CSVs. Letters, digits, '.', '_' and '-' alone.
+std::string suffix_of(const ReportedStudy& study, size_t number) {
+  std::string name = label_of(study).substr(0, kMaxNameBytes);
+  for (char& character : name) {
+    const auto byte = static_cast<unsigned char>(character);
+    if (byte >= 128 || (std::isalnum(byte) == 0 && character != '.' && character != '-')) character = '_';
+  }
+  return concat('-', number, '-', name);
+}
+
+/// The goal that is asked of a study, and whether it had to be chosen.
+std::optional<GoalSpec> goal_of(const StudyData& study, const std::optional<GoalSpec>& asked, bool is_first) {
+  if (asked && (is_first || study::may_answer(study, *asked))) return asked;
+  if (!study.goals.empty() && (is_first || study::may_answer(study, study.goals.front()))) return study.goals.front();
+  return std::nullopt;
+}
+
+/// Goal (`asked` where the study measures it, else its own, else an automatic one), analysis, flags and sentences; no path, plots and
+/// worth.
+StudyReport analyse_reported(const ReportedStudy& study, const std::optional<GoalSpec>& asked, const StudyReportOptions& options) {
+  const StudyData& data = study.data;
+  StudyReport report{.name = study.name};
+  const bool is_first = &study == &options.studies.front();
+  std::optional<GoalSpec> goal = goal_of(data, asked, is_first);
+  const bool is_automatic = !goal;
+  if (!goal) goal = automatic_goal(data);
+  report.has_goal = goal.has_value() && !data.batches.empty();
+  if (report.has_goal) {
+    report.analysis = study::analyse(data, *goal, {.reference_batch = options.reference_batch, .num_resamples = options.num_resamples});
+    report.flags = study::self_checks(data, *goal, report.analysis.steps);
+  }
+  report.sentences = summary_sentences(data, report, is_automatic);
+  return report;
+}
+
+std::vector<Figure> own_figures(const StudyData& study, const StudyReport& report, const StudyReportOptions& options) {
+  if (!report.has_goal) return {};
+  return figures_of_study({study, report.analysis, options.goals, options.budgets});
+}
+
+/// The same for the study that is the report's `number`-th (from 2), with headings, section ids and plot ids that name it.
+std::vector<Figure> further_figures(const ReportedStudy& study, const StudyReport& report, size_t number,
+                                    const StudyReportOptions& options) {
+  std::vector<Figure> figures = own_figures(study.data, report, options);
+  for (Figure& figure : figures) {
+    figure.id += suffix_of(study, number);
+    figure.heading += ": " + label_of(study);
+    for (StudyChart& chart : figure.panels) chart.id += concat("-of-", number);
+  }
+  return figures;
+}
+
+/// What a reader must know: studies that can not answer the goal asked for, and those without figures of their own.
+std::vector<std::string> warnings_of_several(const StudyReportOptions& options, const StudyReport& report) {
+  std::vector<std::string> warnings;
+  for (const ReportedStudy& study : options.studies) {
+    if (!options.goal || study::may_answer(study.data, *options.goal)) continue;
+    warnings.push_back(concat(study.name, " does not measure ", study::name_of(options.goal->metric), ": the goal ", options.goal->text(),
+                              " is not asked of it, but its own"));
+  }
+  if (const size_t num_own = report.others.size() + 1; options.studies.size() > num_own)
+    warnings.push_back(concat("of ", options.studies.size(), " studies the first ", num_own,
+                              " have figures of their own; name others first to see theirs"));
+  return warnings;
+}
 
 std::string paragraphs(const std::vector<std::string>& sentences) {
   std::string out;
@@ -176,40 +325,37 @@ std::string body(const StudyReportOptions& options, const StudyReport& report, c
 }
 
 }  // namespace
-}  // namespace cohort::report
-
-namespace cohort::report {
 
 StudyReport write_study_report(const StudyReportOptions& options) {
   if (options.studies.empty()) fail(ErrorCode::kBadInput, "study report: give at least one study");
   const std::string folder = parent_folder(options.path) + "/plots";
   check_writable_folder(folder);
-  StudyReport report = report::analyse_reported(options.studies.front(), options.goal, options);
+  StudyReport report = analyse_reported(options.studies.front(), options.goal, options);
   report.path = options.path;
   if (report.has_goal) report.worth = study::worth_of_workers(report.analysis.steps, options.times);
-  for (size_t i = 1; i < std::min(options.studies.size(), report::kMaxOwnFigures); ++i)
-    report.others.push_back(report::analyse_reported(options.studies[i], options.goal, options));
+  for (size_t i = 1; i < std::min(options.studies.size(), kMaxOwnFigures); ++i)
+    report.others.push_back(analyse_reported(options.studies[i], options.goal, options));
   report.warnings = options.warnings;
-  for (std::string& warning : report::warnings_of_several(options, report)) report.warnings.push_back(std::move(warning));
-  const report::Figures figures(options, report);
-  report::FilesAtOnce files;
+  for (std::string& warning : warnings_of_several(options, report)) report.warnings.push_back(std::move(warning));
+  const Figures figures(options, report);
+  FilesAtOnce files;
   files.make_folder(folder);
-  const auto write = [&](const report::Figure& figure) {
+  const auto write = [&](const Figure& figure) {
     report.plots.push_back(folder + "/" + figure.id + ".csv");
-    files.write(report.plots.back(), report::plot_csv(figure.panels));
+    files.write(report.plots.back(), plot_csv(figure.panels));
   };
-  for (const report::Figure* figure : figures.all()) write(*figure);
+  for (const Figure* figure : figures.all()) write(*figure);
   std::vector<std::string> others;
   for (size_t i = 0; i < report.others.size(); ++i) {
     const ReportedStudy& study = options.studies[i + 1];
-    const auto its = report::further_figures(study, report.others[i], i + 2, options);
-    for (const report::Figure& figure : its) write(figure);
-    others.push_back(report::further_sections(study, report.others[i], its, i + 2));
+    const auto its = further_figures(study, report.others[i], i + 2, options);
+    for (const Figure& figure : its) write(figure);
+    others.push_back(further_sections(study, report.others[i], its, i + 2));
   }
-  const std::string title = report::headline(report) + ": " + report::workload_name(options.studies.front().data);
-  files.write(options.path, report::study_document(title, report::body(options, report, figures, others)));
+  const std::string title = headline(report) + ": " + workload_name(options.studies.front().data);
+  files.write(options.path, study_document(title, body(options, report, figures, others)));
   files.show();
-  report::remove_old_plots(folder, report.plots);
+  remove_old_plots(folder, report.plots);
   return report;
 }
 

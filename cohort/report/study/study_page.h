@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/report/study/study_budgets.h"
+#include "cohort/report/study/study_figures.h"
 #include "cohort/study/analysis/fits.h"
 #include "cohort/study/analysis/self_checks.h"
 #include "cohort/study/analysis/worth.h"

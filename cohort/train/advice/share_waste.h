@@ -11,8 +11,8 @@
 #include <optional>
 #include <vector>
 
+#include "cohort/record/advice_records.h"
 #include "cohort/record/step_records.h"
-#include "cohort/record/waste_record.h"
 
 namespace cohort {
 

@@ -23,7 +23,7 @@
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/base/text/toml_text.h"
-#include "cohort/report/tensorboard.h"
+#include "cohort/runlog/tensorboard.h"
 
 namespace cohort {
 namespace {
@@ -170,7 +170,7 @@ struct Metrics::Outputs {
   Output jsonl, csv, events, standard{name_settings("the lines of --json on stdout"), "lines"};
   int64_t told_missing = 0;
   bool to_stdout;
-  report::TensorBoardWriter tensorboard;
+  TensorBoardWriter tensorboard;
 };
 
 Metrics::Metrics(const std::string& run, const ResumedAt& resumed, bool to_stdout, bool has_labels) : resume_step_(resumed.step) {
@@ -228,7 +228,7 @@ void Metrics::noise_scale(const NoiseRecord& noise) {
 void Metrics::mistakes(const MistakesRecord& mistakes) {
   event(mistakes, /*to_stdout_too=*/false);
   if (is_in_events(mistakes.step, MistakesRecord::kEvent)) return;
-  outputs_->write_events([&](report::TensorBoardWriter& writer) {
+  outputs_->write_events([&](TensorBoardWriter& writer) {
     for (const MistakeRecord& each : mistakes.pictures)
       writer.picture(concat("mistakes/", each.label, " taken for ", each.predicted, " (sample ", each.sample, ")"), mistakes.step,
                      from_base64(each.png).value_or(""), wall_seconds());
@@ -237,20 +237,20 @@ void Metrics::mistakes(const MistakesRecord& mistakes) {
 }
 
 void Metrics::begin_session(const std::vector<std::pair<std::string, std::string>>& settings) {
-  std::vector<report::SessionSetting> parameters;
+  std::vector<SessionSetting> parameters;
   for (const auto& [name, value] : settings) {
     if (const auto number = parse_number(value)) parameters.push_back({name, *number});
     else if (value == "true" || value == "false") parameters.push_back({name, value == "true"});
     else parameters.push_back({name, text_of_toml(value)});
   }
-  outputs_->write_events([&](report::TensorBoardWriter& writer) {
+  outputs_->write_events([&](TensorBoardWriter& writer) {
     writer.begin_session(parameters, wall_seconds());
     return false;
   });
 }
 
 void Metrics::end_session(bool succeeded) {
-  outputs_->write_events([&](report::TensorBoardWriter& writer) {
+  outputs_->write_events([&](TensorBoardWriter& writer) {
     writer.end_session(succeeded, wall_seconds());
     return false;
   });
@@ -260,14 +260,14 @@ void Metrics::end_session(bool succeeded) {
 bool Metrics::is_in_events(int64_t step, const char* event) const { return step == resume_step_ && were_there_.contains(event); }
 
 void Metrics::scalars(int64_t step, const std::vector<std::pair<const char*, double>>& values) {
-  outputs_->write_events([&](report::TensorBoardWriter& writer) {
+  outputs_->write_events([&](TensorBoardWriter& writer) {
     for (const auto& [name, value] : values) writer.scalar(name, step, value, wall_seconds());
     return false;
   });
 }
 
 void Metrics::flush() {
-  outputs_->write_events([](report::TensorBoardWriter& writer) { return writer.flush(); });
+  outputs_->write_events([](TensorBoardWriter& writer) { return writer.flush(); });
 }
 
 std::string Metrics::finish() {

@@ -43,7 +43,7 @@ StepTrace::Result StepTrace::median_step(Group& group) const {
 
   Json own{{"host", group.ranks_of_my_host().empty() ? group.rank() : group.ranks_of_my_host().front()}, {"spans", Json::array()}};
   if (const Step* const step = step_of(result.step))
-    for (const report::TraceSpan& span : step->spans) own["spans"].push_back({span.name, span.category, span.start, span.end});
+    for (const TraceSpan& span : step->spans) own["spans"].push_back({span.name, span.category, span.start, span.end});
   std::vector<Json> ranks;
   for (const std::string& text : group.all_gather_text(own.dump(), "the parts of a step")) ranks.push_back(Json::parse(text));
 
@@ -54,7 +54,7 @@ StepTrace::Result StepTrace::median_step(Group& group) const {
       at->second = std::min(at->second, span[2].get<double>());
     }
   for (const Json& rank : ranks) {
-    std::vector<report::TraceSpan>& lane = result.lanes.emplace_back();
+    std::vector<TraceSpan>& lane = result.lanes.emplace_back();
     for (const Json& span : rank["spans"]) {
       const double start = start_of_host.at(rank["host"].get<int>());
       lane.push_back(

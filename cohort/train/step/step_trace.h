@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cohort/comm/group.h"
-#include "cohort/report/run_trace.h"
+#include "cohort/runlog/run_trace.h"
 #include "cohort/schedule/simulate.h"
 
 namespace cohort {
@@ -27,7 +27,7 @@ class StepTrace {
 
   struct Result {
     int64_t step = 0;  ///< From 1; 0: none was recorded.
-    report::TraceLanes lanes;
+    TraceLanes lanes;
   };
   /// Collective. The step that rank 0 took the median time for, on all ranks: seconds from the moment that it began on its host, whose
   /// ranks share a clock. All ranks get it.
@@ -37,7 +37,7 @@ class StepTrace {
   struct Step {
     int64_t number = 0;
     double step_seconds = 0;
-    std::vector<report::TraceSpan> spans;
+    std::vector<TraceSpan> spans;
   };
   const Step* step_of(int64_t number) const;
 

@@ -11,12 +11,18 @@
 // HPARAMS reads metadata of a plug-in (tensorboard/plugins/hparams/plugin_data.proto): 1 plugin_data with 1 plugin_name, 2 content =
 // HParamsPluginData, of which 3 session_start_info has 1 hparams: map<string, google.protobuf.Value>, 5 start_time_secs, and
 // 4 session_end_info 1 status (1 success, 2 failure), 2 end_time_secs.
+//
+// CRC-32C is the remainder of the message, taken as a polynomial over GF(2), divided by 0x1EDC6F41; bits reflected, register preset to ones
+// and inverted at the end. A table holds the effect of each byte value on the register; each byte of the message is one look-up and one
+// shift: about 2 ns. Event files see a few hundred bytes a second, so neither slicing nor the SSE4.2 instruction is worth its code here.
+// Source: RFC 3720, appendix B.4 (polynomial and test vectors); Sarwate 1988 (the table method).
 
-#include "cohort/report/tensorboard.h"
+#include "cohort/runlog/tensorboard.h"
 
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <charconv>
 #include <chrono>
@@ -27,14 +33,27 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/report/crc32c.h"
 
-namespace cohort::report {
+namespace cohort {
 namespace {
 
 constexpr size_t kFlushBytes = size_t{64} * 1024;
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 constexpr int64_t kLastSecond = 9'999'999'999;  // Of ten digits, so that names sort as numbers do.
+
+constexpr uint32_t kReflectedPolynomial = 0x82f63b78;  // 0x1EDC6F41 with its bits in reverse order.
+
+constexpr std::array<uint32_t, 256> make_crc_table() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t remainder = byte;
+    for (int bit = 0; bit < 8; ++bit) remainder = (remainder >> 1) ^ (remainder & 1 ? kReflectedPolynomial : 0);
+    table[byte] = remainder;
+  }
+  return table;
+}
+
+constexpr std::array<uint32_t, 256> kCrcTable = make_crc_table();
 
 // Low three bits of a protobuf key: how the field's value is stored.
 enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
@@ -127,6 +146,12 @@ std::string host_name() {
 }
 
 }  // namespace
+
+uint32_t crc32c(std::string_view data) {
+  uint32_t state = 0xffffffff;
+  for (const char byte : data) state = (state >> 8) ^ kCrcTable[(state ^ static_cast<unsigned char>(byte)) & 0xff];
+  return ~state;
+}
 
 std::string tfrecord(std::string_view event) {
   std::string out;
@@ -249,4 +274,4 @@ bool TensorBoardWriter::flush() {
   return !pending.empty();
 }
 
-}  // namespace cohort::report
+}  // namespace cohort

@@ -1,6 +1,7 @@
 #pragma once
-// Plots of a batch-size study: points that say which trial they are, lines between and through them, on linear and logarithmic axes. What a
-// point says under the pointer is also its row in the plot's CSV (study_csv.cpp), so the two can not differ.
+// Plots as inline SVG that stretches with the page while its text keeps its size: curves of a run, and points that say which trial or plan
+// they are, with lines between and through them. What a point says under the pointer is also its row in the plot's CSV
+// (study/study_csv.cpp), so the two can not differ.
 
 #include <optional>
 #include <string>
@@ -8,8 +9,53 @@
 #include <vector>
 
 #include "cohort/report/draw/axis.h"
+#include "cohort/report/draw/curve.h"
 
 namespace cohort::report {
+
+// --- Curves.
+
+struct Series {
+  std::string name;
+  std::string colour;  ///< A class of the style sheet: "c-train".
+  Curve points;
+  bool thin = false;         ///< Faint: raw values behind a smoothed curve.
+  bool dots = false;         ///< A mark at each point.
+  std::string legend_value;  ///< Behind the name in the legend, e.g. the last value.
+};
+
+struct Marker {
+  enum class Kind { kCheckpoint, kResume } kind = Kind::kCheckpoint;
+  double x = 0;
+  std::string label;  ///< Shown on hover and to screen readers.
+};
+
+struct LineChart {
+  std::string id;  ///< Unique on the page.
+  std::string title;
+  std::string description;  ///< One sentence for who cannot see the plot.
+  std::string unit;         ///< Behind tick labels: "%" or "".
+  std::string x_label = "step";
+  std::vector<Series> series;
+  std::vector<Marker> markers;
+  double x_low = 0, x_high = 1;
+  bool logarithmic = false;  ///< Points <= 0 are then gaps.
+  bool from_zero = false;    ///< The vertical axis begins at 0.
+  bool wide = false;         ///< Takes the whole width of the page, and is taller.
+};
+
+/// A `figure`. Series without a finite point are left out; "" where none is left. Curves are thinned to about 600 points, peaks kept;
+/// single outliers of a thin series may lie above the plot, and a line below it then says how many.
+std::string line_chart(const LineChart& chart);
+
+/// One row of coloured parts, `full_size` being its whole width. `label` is its accessible title.
+struct Part {
+  std::string colour;
+  double size = 0;
+};
+std::string stacked_bar(const std::vector<Part>& parts, double full_size, const std::string& label, const std::string& css_class);
+
+// --- Points.
 
 /// One thing that a point says.
 struct Field {
@@ -18,8 +64,6 @@ struct Field {
   std::string exact;  ///< For the CSV.
 };
 Field number_field(const std::string& name, double value, int digits = 4);
-/// Whole numbers whole, with commas; others with that number of digits.
-std::string plain_number(double value, int digits = 3);
 Field text_field(const std::string& name, const std::string& text);
 
 struct Mark {
@@ -68,10 +112,6 @@ struct StudyChart {
 
 /// The range that all marks of some panels need on one axis; none where there is no mark.
 std::optional<std::pair<double, double>> range_of_marks(const std::vector<StudyChart>& panels, bool vertical);
-/// Whether a point is drawn on such axes.
-bool is_drawn(const Mark& mark, const StudyChart& chart);
-/// Powers of two; no more than about `num_ticks` of them are labelled.
-Axis log2_axis(double low, double high, int num_ticks);
 
 /// A `figure`. Where no mark can be drawn it says so in a sentence.
 std::string study_chart(const StudyChart& chart);

@@ -8,7 +8,7 @@
 #include "cohort/record/forecast_record.h"
 #include "cohort/schedule/simulate.h"
 
-namespace cohort::report {
+namespace cohort {
 
 struct TraceSpan {
   std::string name, category;  ///< "F1.0", "forward".
@@ -23,4 +23,4 @@ TraceLanes predicted_lanes(const ForecastRecord& forecast, const Timeline& timel
 /// Lanes that are empty on all ranks are left out, with their group.
 Json run_trace(const TraceLanes& predicted, const TraceLanes& measured, const std::string& measured_name);
 
-}  // namespace cohort::report
+}  // namespace cohort

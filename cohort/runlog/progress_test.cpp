@@ -1,4 +1,4 @@
-#include "cohort/report/progress.h"
+#include "cohort/runlog/progress.h"
 
 #include <doctest/doctest.h>
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace cohort::report {
+namespace cohort {
 namespace {
 
 /// A stderr with a clock that the test moves.
@@ -155,4 +155,4 @@ TEST_CASE("progress: what is not enabled writes nothing") {
 }
 
 }  // namespace
-}  // namespace cohort::report
+}  // namespace cohort

@@ -2,7 +2,7 @@
 // the time between updates, so that evaluations and checkpoints count too, divided by the sum of its weights so that early figures are not
 // too small.
 
-#include "cohort/report/progress.h"
+#include "cohort/runlog/progress.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 
-namespace cohort::report {
+namespace cohort {
 namespace {
 
 constexpr double kSmoothing = 0.03;
@@ -216,4 +216,4 @@ std::string Progress::plain_line() const {
   return line;
 }
 
-}  // namespace cohort::report
+}  // namespace cohort

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace cohort::report {
+namespace cohort {
 
 /// Where the progress goes and how. The default of each member is what a real stderr gives; tests give their own.
 struct ProgressOutput {
@@ -65,4 +65,4 @@ class Progress {
       0;  ///< Sum of the weights in smoothed_step_seconds_: it starts at 0, so the mean is unbiased from the first step.
 };
 
-}  // namespace cohort::report
+}  // namespace cohort

@@ -1,4 +1,4 @@
-#include "cohort/report/tensorboard.h"
+#include "cohort/runlog/tensorboard.h"
 
 #include <doctest/doctest.h>
 
@@ -10,9 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "cohort/report/crc32c.h"
-
-namespace cohort::report {
+namespace cohort {
 namespace {
 
 std::string from_hex(const std::string& hex) {
@@ -199,4 +197,4 @@ TEST_CASE("tensorboard: a folder that cannot be made is one clear line") {
 }
 
 }  // namespace
-}  // namespace cohort::report
+}  // namespace cohort

@@ -11,7 +11,7 @@
 
 #include "cohort/base/files/append_file.h"
 
-namespace cohort::report {
+namespace cohort {
 
 /// A setting as the page HPARAMS sorts and filters it.
 struct SessionSetting {
@@ -48,6 +48,8 @@ class TensorBoardWriter {
   std::string buffer_;
 };
 
+/// CRC-32C (Castagnoli), the checksum of TFRecord files and of iSCSI (RFC 3720, appendix B.4), of all bytes of `data`; 0 for none.
+uint32_t crc32c(std::string_view data);
 /// The framing of one TFRecord. `event` shorter than 2^63 bytes.
 std::string tfrecord(std::string_view event);
 /// The protobuf `Event` that every event file begins with, and the one that holds a scalar.
@@ -60,4 +62,4 @@ std::string tensorboard_restart_event(int64_t step, double wall_seconds);
 std::string tensorboard_session_start_event(const std::vector<SessionSetting>& parameters, double wall_seconds);
 std::string tensorboard_session_end_event(bool succeeded, double wall_seconds);
 
-}  // namespace cohort::report
+}  // namespace cohort

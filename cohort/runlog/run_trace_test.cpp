@@ -1,4 +1,4 @@
-#include "cohort/report/run_trace.h"
+#include "cohort/runlog/run_trace.h"
 
 #include <doctest/doctest.h>
 
@@ -6,7 +6,7 @@
 
 #include "cohort/base/text/json.h"
 
-namespace cohort::report {
+namespace cohort {
 namespace {
 
 ForecastRecord::Worker worker(std::vector<int64_t> ranks) {
@@ -73,4 +73,4 @@ TEST_CASE("run trace: two groups of lanes, in microseconds, and small") {
 }
 
 }  // namespace
-}  // namespace cohort::report
+}  // namespace cohort

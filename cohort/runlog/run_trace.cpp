@@ -1,12 +1,12 @@
 // Two groups of lanes ("processes" of the format), predicted and measured, one lane ("thread") a rank; times in microseconds.
-#include "cohort/report/run_trace.h"
+#include "cohort/runlog/run_trace.h"
 
 #include <algorithm>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 
-namespace cohort::report {
+namespace cohort {
 namespace {
 
 constexpr size_t kMostSpans = 1024;  // Of a lane: a picture of more says nothing, and the file stays small.
@@ -86,4 +86,4 @@ Json run_trace(const TraceLanes& predicted, const TraceLanes& measured, const st
   return {{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}};
 }
 
-}  // namespace cohort::report
+}  // namespace cohort
