@@ -1,9 +1,13 @@
 #pragma once
 // Faults that `cohort verify --faults` puts into a training on purpose, to show that it finds them. Each is a mistake that a change of the
-// exchange, the schedule or the divided layers could make.
+// exchange, the schedule or the divided layers could make. What trains knows none of them: they come in where it lets a training be
+// altered.
 
 #include <string>
 #include <vector>
+
+#include "cohort/job/job.h"
+#include "cohort/train/train_options.h"
 
 namespace cohort {
 
@@ -30,8 +34,8 @@ const std::vector<FaultName>& fault_names();
 std::vector<Fault> parse_faults_of_verify(const std::string& text);
 const std::string& name_of(Fault fault);
 
-/// The fault that this process bears from now on. Before any thread is started; forked ranks of verify alone.
-void bear_fault(Fault fault);
-bool bears_fault(Fault fault);
+/// Makes a training of `job` with these options bear the fault, on the ranks that it is about; others train as ever. For forked ranks,
+/// which train nothing else: a part of it is the whole process's. `job` must outlive the training.
+void put_in_fault(Fault fault, const Job& job, TrainOptions& options);
 
 }  // namespace cohort
