@@ -4,7 +4,7 @@
 // What Gloo gives: a connection between each two ranks, one thread that serves them, and messages that wait for the receive with the same
 // 64-bit slot. Its trap: a message longer than the receive that it meets ends the process. So the slot of a point-to-point message holds
 // its size beside its tag, all 64 bits: messages of another size never meet, and the time-out says so. Collective messages have compared
-// their sizes before (call_frame.h).
+// their sizes before (calls.h).
 //
 // A time-out or a lost rank closes all connections of the group: Gloo cannot take a message back.
 

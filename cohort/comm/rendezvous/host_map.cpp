@@ -4,7 +4,7 @@
 #include <map>
 
 #include "cohort/base/fail.h"
-#include "cohort/comm/transport/signature.h"
+#include "cohort/comm/transport/calls.h"
 
 namespace cohort {
 

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "cohort/base/fail.h"
-#include "cohort/comm/transport/call_bytes.h"
+#include "cohort/comm/transport/calls.h"
 
 namespace cohort {
 namespace {

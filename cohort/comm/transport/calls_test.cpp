@@ -1,4 +1,4 @@
-#include "cohort/comm/transport/signature.h"
+#include "cohort/comm/transport/calls.h"
 
 #include <doctest/doctest.h>
 
