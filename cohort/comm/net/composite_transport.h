@@ -30,7 +30,7 @@
 #include <vector>
 
 #include "cohort/comm/net/network_transport.h"
-#include "cohort/comm/rendezvous/host_map.h"
+#include "cohort/comm/transport/peers.h"
 
 namespace cohort {
 
