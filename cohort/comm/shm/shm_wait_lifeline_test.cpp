@@ -1,4 +1,4 @@
-#include "cohort/comm/failure/lifeline.h"
+#include "cohort/comm/shm/shm_wait.h"
 
 #include <doctest/doctest.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-#include "cohort/comm/failure/crash_guard.h"
+#include "cohort/comm/net/gloo.h"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-#include "cohort/comm/failure/hang_report.h"
+#include "cohort/comm/transport/hang_report.h"
 
 #include <algorithm>
 #include <chrono>
