@@ -42,8 +42,9 @@ std::string without_advice(std::string_view what);
 std::unique_ptr<NetworkTransport> make_gloo_transport(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const std::string& address,
                                                       double timeout_seconds, const std::string& group = "the group");
 
-/// While it lives, SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT of this process write `line` (which must outlive it) to stderr and end the
-/// process with exit code 4. Not for several threads at once, not nestable; the handlers before it are restored.
+/// Turns a crash inside foreign code into one line: while it lives, SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT of this process write
+/// `line` (which must outlive it) to stderr and end the process with exit code 4. Not for several threads at once, not nestable; the
+/// handlers before it are restored.
 class CrashGuard {
  public:
   explicit CrashGuard(const char* line);

@@ -49,7 +49,7 @@ void publish(ShmFlag& flag, uint64_t value);
 /// A wait spins for some tens of microseconds (only where every rank can have a core of its own, and not while the one that it waits for
 /// was last seen on the same core), then yields for longer than another program's slice, then sleeps on a futex. Where ranks share cores it
 /// yields a few times and sleeps.
-/// After the spins it looks once in a millisecond whether a peer that it waits for has ended (shm_wait.h), so a dead peer is found at once
+/// After the spins it looks once in a millisecond whether a peer that it waits for has ended (Lifeline), so a dead peer is found at once
 /// and a stopped one by the time-out.
 class ShmWaiter {
  public:
