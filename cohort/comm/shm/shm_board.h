@@ -56,7 +56,7 @@ class ShmBoard {
   static constexpr int kNumTiles = 3;
 
   struct Counters {
-    ShmCounter step;       ///< See shm_steps.h.
+    ShmCounter step;       ///< See shm_algorithms.h.
     ShmCounter completed;  ///< Calls up to this one are finished here; their slots and copies may be used again. Published now and then.
     ShmCounter lost;       ///< 1 + a rank that this one has found ended.
   };
