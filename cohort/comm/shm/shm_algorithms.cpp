@@ -14,6 +14,16 @@ namespace {
 
 size_t sum(const uint64_t* counts, int num) { return static_cast<size_t>(std::accumulate(counts, counts + num, uint64_t{0})); }
 
+/// Elements [begin, end) of `count` that `rank` computes: whole cache lines, so that no two ranks write to one.
+struct Slice {
+  size_t begin, end;
+};
+Slice slice_of(size_t count, size_t element_bytes, int rank, int size) {
+  const size_t per_line = std::max<size_t>(1, 64 / element_bytes), lines = (count + per_line - 1) / per_line;
+  const size_t index = static_cast<size_t>(rank), num = static_cast<size_t>(size);
+  return {std::min(count, lines * index / num * per_line), std::min(count, lines * (index + 1) / num * per_line)};
+}
+
 }  // namespace
 
 Route ShmJob::route(int from, int to) const {
@@ -134,12 +144,6 @@ void all_read(const ShmJob& job) {
     if (from == job.rank && job.output + route.place == job.input + route.at) continue;
     std::memcpy(job.output + route.place, job.sources[static_cast<size_t>(from)] + route.at, route.bytes);
   }
-}
-
-Slice slice_of(size_t count, size_t element_bytes, int rank, int size) {
-  const size_t per_line = std::max<size_t>(1, 64 / element_bytes), lines = (count + per_line - 1) / per_line;
-  const size_t index = static_cast<size_t>(rank), num = static_cast<size_t>(size);
-  return {std::min(count, lines * index / num * per_line), std::min(count, lines * (index + 1) / num * per_line)};
 }
 
 // In-place push: all-reduce (or reduce) of arrays that all lie in shared memory, at whatever offsets.
@@ -264,8 +268,7 @@ void tiled_reduction(const ShmJob& job, ShmSteps& steps, size_t tile_bytes) { Ti
 // Cost for a rank that gives g and takes t bytes: g + t copied (read and written), one synchronisation for each T or T/p bytes of the
 // longest route. Senders and receivers work on different rounds at once, so a broadcast of large n takes the time of one copy, not two.
 //
-// Source: pipelined staging as in coll/sm of Open MPI; the rounds of all operations made one scheme by their routes (shm_algorithms.h) are
-// ours.
+// Source: pipelined staging as in coll/sm of Open MPI; the rounds of all operations made one scheme by their routes are ours.
 
 namespace {
 
