@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "cohort/comm/shm/shm_arena.h"
 #include "cohort/comm/transport/transport.h"
@@ -62,7 +63,16 @@ class ShmBoard {
   };
 
   /// Collective, as ShmArena::reserve() is.
-  explicit ShmBoard(std::shared_ptr<ShmArena> arena);
+  explicit ShmBoard(std::shared_ptr<ShmArena> arena) : arena_(std::move(arena)) {
+    const auto page_after = [](size_t bytes) { return (bytes + 4095) / 4096 * 4096; };
+    const size_t num_ranks = static_cast<size_t>(size());
+    slots_at_ = sizeof(Counters);
+    channels_at_ = slots_at_ + kNumSlots * sizeof(ShmSlot);
+    counts_at_ = channels_at_ + num_ranks * sizeof(ShmChannel);
+    ring_at_ = page_after(counts_at_ + kNumSlots * 2 * num_ranks * sizeof(uint64_t));
+    tiles_at_ = ring_at_ + kRingBytes;
+    offset_ = arena_->reserve(tiles_at_ + kNumTiles * kTileBytes);
+  }
 
   const std::shared_ptr<ShmArena>& arena() const { return arena_; }
   int rank() const { return arena_->rank(); }
