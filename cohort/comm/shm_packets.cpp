@@ -19,10 +19,9 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/comm/group_internals.h"
-#include "cohort/comm/packet_way.h"
+#include "cohort/comm/packet.h"
 #include "cohort/comm/shm/shm_arena.h"
 #include "cohort/comm/shm/shm_wait.h"
-#include "cohort/comm/transport/packet.h"
 
 namespace cohort {
 namespace {

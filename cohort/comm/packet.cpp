@@ -1,4 +1,4 @@
-#include "cohort/comm/transport/packet.h"
+#include "cohort/comm/packet.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
