@@ -18,7 +18,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/comm/rendezvous/pass_descriptor.h"
+#include "cohort/comm/rendezvous/local_rendezvous.h"
 #include "cohort/comm/shm/memory_count.h"
 
 namespace cohort {

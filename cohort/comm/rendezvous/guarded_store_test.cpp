@@ -1,4 +1,4 @@
-#include "cohort/comm/rendezvous/sealed_store.h"
+#include "cohort/comm/rendezvous/guarded_store.h"
 
 #include <doctest/doctest.h>
 
