@@ -1,4 +1,4 @@
-#include "cohort/world/said_once.h"
+#include "cohort/world/uncaught.h"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
