@@ -297,7 +297,7 @@ void GlooMessage::wait_for_gloo() {
 
 /// Two ranks of this process swap a message in all the ways in which Cohort does: a mismatch between Gloo's declarations and its code shows
 /// here.
-void self_test() {
+void self_test_of_messages() {
   const std::string line =
       name_settings("the Gloo inside LibTorch " TORCH_VERSION
                     " does not fit the declarations that Cohort was built with (package libgloo-dev): rebuild "
@@ -323,7 +323,7 @@ void self_test() {
 std::unique_ptr<NetworkTransport> make_gloo_transport(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const std::string& address,
                                                       double timeout_seconds, const std::string& group) {
   static std::once_flag tested;
-  std::call_once(tested, self_test);
+  std::call_once(tested, self_test_of_messages);
   return std::make_unique<GlooTransport>(make_gloo(std::move(store), rank, size, address, timeout_seconds), rank, size, timeout_seconds,
                                          group);
 }
