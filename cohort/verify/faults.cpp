@@ -16,9 +16,11 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/job/job.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/train/step/training_step.h"
+#include "cohort/train/train_options.h"
 
 namespace cohort {
 namespace {

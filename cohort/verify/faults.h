@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "cohort/job/job.h"
-#include "cohort/train/train_options.h"
-
 namespace cohort {
+
+struct Job;
+struct TrainOptions;
 
 enum class Fault {
   kNone,
