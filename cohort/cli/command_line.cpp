@@ -19,7 +19,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/cli/help/help_page.h"
 #include "cohort/cli/options/verb.h"
-#include "cohort/comm/rendezvous/store.h"
+#include "cohort/comm/rendezvous/refusal.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/version.h"
 #include "cohort/world/uncaught.h"

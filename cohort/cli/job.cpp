@@ -6,7 +6,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/log.h"
 #include "cohort/cli/options/verb.h"
-#include "cohort/comm/rendezvous/store.h"
+#include "cohort/comm/rendezvous/refusal.h"
 #include "cohort/train/check_run.h"
 #include "cohort/world/launch.h"
 

@@ -31,6 +31,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/comm/rendezvous/guarded_store.h"
 #include "cohort/comm/rendezvous/local_rendezvous.h"
+#include "cohort/comm/rendezvous/refusal.h"
 #include "cohort/world/job_token.h"
 
 namespace cohort {

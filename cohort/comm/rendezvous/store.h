@@ -1,12 +1,11 @@
 #pragma once
-// How ranks meet: the key-value store of a job; what a rank says there that does not come; and where they find the one that serves them.
+// How ranks meet: the key-value store of a job, and over it the one that serves them (world/messages/), rank 0.
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <optional>
 #include <string>
 
-#include "cohort/base/error.h"
 #include "cohort/base/export.h"
 #include "cohort/world/messages/message_listener.h"
 #include "cohort/world/world.h"
@@ -30,10 +29,6 @@ COHORT_PROGRAM_API c10::intrusive_ptr<c10d::Store> make_store(const World& world
 /// 0 may host it for ranks that have not read all of it); the n-th call of every rank gets the same part, so all ranks call this equally
 /// often.
 c10::intrusive_ptr<c10d::Store> next_group_store(const World& world, double timeout_seconds);
-
-/// For a rank that ends before it met the others: tells all that come within some seconds, whose wait ends with this error. Where rank 0
-/// hosts the store it waits for them. Nothing where this process has begun to meet them, or ranks have a launcher of ours, which ends them.
-void tell_refusal(const World& world, ErrorCode code, const std::string& text) noexcept;
 
 struct ServerMeeting {
   std::optional<MessageListener> listener;  ///< Rank 0's alone.
