@@ -27,7 +27,7 @@
 #include "cohort/bench/systems.h"
 #include "cohort/comm/compute_threads.h"
 #include "cohort/comm/group.h"
-#include "cohort/comm/memory_bandwidth.h"
+#include "cohort/comm/link.h"
 #include "cohort/comm/rendezvous/store.h"
 #include "cohort/world/launch.h"
 

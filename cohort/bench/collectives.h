@@ -27,7 +27,7 @@ struct CollectiveTime {
 
 struct CollectiveTimes {
   std::vector<CollectiveTime> times;
-  double memory_bytes_per_second = 0;  ///< See memory_bandwidth.h; 0 unless asked for.
+  double memory_bytes_per_second = 0;  ///< See link.h; 0 unless asked for.
 };
 
 /// shm: memory from Group::allocate; shm-private: memory of the rank's own, staged; gloo: our transport over Gloo; pytorch-gloo: LibTorch's

@@ -22,7 +22,6 @@
 #include "cohort/comm/rendezvous/refusal.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/version.h"
-#include "cohort/world/said_once.h"
 #include "cohort/world/uncaught.h"
 
 namespace cohort {

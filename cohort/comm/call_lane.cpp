@@ -8,7 +8,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/system/awake_timer.h"
-#include "cohort/comm/transport/signature.h"
+#include "cohort/comm/transport/calls.h"
 
 namespace cohort {
 namespace {

@@ -3,9 +3,8 @@
 #include <ATen/ops/zeros.h>
 
 #include "cohort/base/fail.h"
+#include "cohort/comm/collective_work.h"
 #include "cohort/comm/net/gloo.h"
-#include "cohort/comm/transport/call_arguments.h"
-#include "cohort/comm/work_memory.h"
 
 namespace cohort {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "cohort/comm/call_lane.h"
 #include "cohort/comm/collective_work.h"
-#include "cohort/comm/failure/hang_report.h"
+#include "cohort/comm/transport/hang_report.h"
 
 namespace cohort {
 

@@ -10,7 +10,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/net/composite_transport.h"
-#include "cohort/comm/net/gloo_transport.h"
+#include "cohort/comm/net/gloo.h"
 #include "cohort/comm/net/mpi_transport.h"
 
 namespace cohort {

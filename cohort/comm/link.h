@@ -1,6 +1,7 @@
 #pragma once
-// How fast the ranks of a group exchange, measured on the spot.
+// How fast the ranks of a group exchange, and those of one host together move memory, which bounds large exchanges: measured on the spot.
 
+#include "cohort/base/export.h"
 #include "cohort/comm/group.h"
 #include "cohort/world/link_estimate.h"
 
@@ -10,5 +11,10 @@ namespace cohort {
 /// short burst that a network lets through nor the latency decides the result; 4 MiB at most. The last size runs three times more.
 /// Collective; every rank gets rank 0's numbers.
 LinkEstimate measure_link(Group& group, double budget_seconds = 0.5);
+
+/// Bytes per second that the memory of this host moves, read plus written, when all ranks of `group` (of one host) copy at once: the better
+/// of copy (a = b) and triad (a = b + s c), best of five runs, as STREAM counts them: a line that is fetched because it is written to is
+/// not counted. Collective; the same number on all ranks. Takes 192 MiB a rank and a fraction of a second.
+COHORT_PROGRAM_API double memory_bandwidth(Group& group);
 
 }  // namespace cohort

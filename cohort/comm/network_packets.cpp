@@ -27,8 +27,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/system/awake_timer.h"
-#include "cohort/comm/packet_way.h"
-#include "cohort/comm/transport/packet.h"
+#include "cohort/comm/packet.h"
 #include "cohort/world/process.h"
 
 namespace cohort {

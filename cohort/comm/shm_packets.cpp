@@ -4,7 +4,7 @@
 //
 //   send: pack the tensors into a block of the sender's region (one copy), write its place into the next slot, raise `written`.
 //   receive: wait for `written`, read the slot, raise `taken`; the tensors lie in the block where the sender wrote them. When the last of
-//     them ends, one atomic exchange in the block's header gives it back (shm_blocks.h).
+//     them ends, one atomic exchange in the block's header gives it back (shm_arena.h).
 //
 // A packet that would take the sender's unread packets beyond its limit is packed into private memory and copied over when packets have
 // been taken, in any later call; those behind it to the same peer wait too. A pair that has nothing unread may always send one: whoever
@@ -19,10 +19,9 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/comm/group_internals.h"
-#include "cohort/comm/packet_way.h"
-#include "cohort/comm/shm/shm_blocks.h"
+#include "cohort/comm/packet.h"
+#include "cohort/comm/shm/shm_arena.h"
 #include "cohort/comm/shm/shm_wait.h"
-#include "cohort/comm/transport/packet.h"
 
 namespace cohort {
 namespace {

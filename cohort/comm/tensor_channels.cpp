@@ -8,8 +8,7 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/comm/group_internals.h"
-#include "cohort/comm/packet_way.h"
-#include "cohort/comm/transport/packet.h"
+#include "cohort/comm/packet.h"
 
 namespace cohort {
 namespace {

@@ -11,7 +11,7 @@
 #include "cohort/base/system/awake_timer.h"
 #include "cohort/base/text/log.h"
 #include "cohort/comm/group_internals.h"
-#include "cohort/comm/transport/signature.h"
+#include "cohort/comm/transport/calls.h"
 #include "cohort/world/status.h"
 #include "cohort/world/uncaught.h"
 

@@ -394,5 +394,6 @@ bool PipelineRunner::runs(int stage, int micro_batch, int num_micro_batches) {
 const Schedule& PipelineRunner::schedule(int num_micro_batches) { return state_->schedule_of(num_micro_batches).schedule; }
 const PipelineStatistics& PipelineRunner::statistics() const { return state_->statistics; }
 void PipelineRunner::record(std::vector<TimedAction>* actions) { state_->recorded = actions; }
+void PipelineRunner::change_borrowed(BorrowedChange change) { state_->tied->change_borrowed(std::move(change)); }
 
 }  // namespace cohort

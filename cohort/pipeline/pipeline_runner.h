@@ -70,6 +70,9 @@ class COHORT_API PipelineRunner {
   /// From now on step() appends what this rank did and when, transfers and waits included: seconds of the steady clock, which the ranks of
   /// a host share. Null: no longer. `actions` must live until then.
   void record(std::vector<TimedAction>* actions);
+  /// The values of tied weights (by their number) pass through this before this rank's stages borrow them; empty: as they are. `verify`
+  /// shows so that it finds a wrong one.
+  void change_borrowed(std::function<at::Tensor(int64_t number, const at::Tensor& value)> change);
 
  private:
   struct State;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "cohort/job/specs/fault.h"
 #include "cohort/pipeline/hidden_parameter.h"
 
 namespace cohort {
@@ -28,7 +27,7 @@ TiedWeights::TiedWeights(LayerGraph& graph, std::vector<TiedWeight> weights, std
           &users = ranks_of_stage[static_cast<size_t>(weight.user)];
     for (size_t user = 0; user < users.size(); ++user) {
       if (runs(users[user], weight.owner)) continue;  // Both stages there: one tensor, and autograd adds up.
-      Loan loan{static_cast<int64_t>(number), weight, owners[user % owners.size()], users[user], {}, false};
+      Loan loan{static_cast<int64_t>(number), weight, owners[user % owners.size()], users[user], {}};
       if (loan.lender == rank_) loan.tensor = find_parameter(graph, weight.name);
       if (loan.borrower == rank_) {
         // Layers of one rank that borrow the same weight share what they borrowed: it is one tensor in all of them.
@@ -48,8 +47,7 @@ void TiedWeights::lend(PacketMail& mail) {
     } else {
       mail.wait_for(key, loan.lender);
       const at::Tensor value = mail.take(key).at(0);
-      if (!bears_fault(Fault::kStaleBorrowedWeight) || !loan.has_come) loan.tensor.detach().copy_(value);
-      loan.has_come = true;
+      loan.tensor.detach().copy_(change_ ? change_(loan.number, value) : value);
       loan.tensor.mutable_grad() = at::Tensor();
     }
   }

@@ -5,6 +5,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -16,6 +18,8 @@
 
 namespace cohort {
 
+using BorrowedChange = std::function<at::Tensor(int64_t number, const at::Tensor& value)>;
+
 /// One rank's part. Replica u of a stage borrows from replica u mod (number of owners).
 class TiedWeights {
  public:
@@ -24,17 +28,19 @@ class TiedWeights {
   TiedWeights(LayerGraph& graph, std::vector<TiedWeight> weights, std::vector<std::vector<int>> ranks_of_stage, Group group);
   void lend(PacketMail& mail);
   void give_back(PacketMail& mail);
+  /// See PipelineRunner.
+  void change_borrowed(BorrowedChange change) { change_ = std::move(change); }
 
  private:
   struct Loan {
     int64_t number;
     TiedWeight weight;
     int lender, borrower;
-    at::Tensor tensor;      ///< Of this rank; undefined where it has no part in it.
-    bool has_come = false;  ///< Borrowed at least once.
+    at::Tensor tensor;  ///< Of this rank; undefined where it has no part in it.
   };
   int rank_;
   std::vector<Loan> loans_;
+  BorrowedChange change_;
 };
 
 }  // namespace cohort

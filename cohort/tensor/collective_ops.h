@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 
 #include "cohort/comm/group.h"
 
@@ -27,5 +28,9 @@ at::Tensor slice_for_rank(const at::Tensor& input, int64_t dim, const Group& gro
 at::Tensor gather_with_sum(const at::Tensor& input, int64_t dim, const Group& group);
 /// This rank's piece of the sum over ranks; the gradients are joined.
 at::Tensor sum_and_slice(const at::Tensor& input, int64_t dim, const Group& group);
+
+/// What this process adds to sums, of all of the above, passes through this from now on; empty: as it is. `verify` shows so that it finds a
+/// sum that is wrong. Before any thread is started.
+void change_summands(std::function<at::Tensor(const at::Tensor&)> change);
 
 }  // namespace cohort

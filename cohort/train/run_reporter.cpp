@@ -36,7 +36,7 @@
 #include "cohort/train/run_folder.h"
 #include "cohort/train/run_records.h"
 #include "cohort/train/train_result.h"
-#include "cohort/world/start_time.h"
+#include "cohort/world/process.h"
 
 namespace cohort {
 namespace {

@@ -20,7 +20,6 @@
 #include "cohort/data/source/description_json.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/job/specs/batch_schedule.h"
-#include "cohort/job/specs/fault.h"
 #include "cohort/job/training_defaults.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
 #include "cohort/parallel/common/agreement.h"
@@ -160,7 +159,9 @@ void RunSetup::make_model() {
   if (!config.teacher.empty() && config.teacher_answers == "auto" && !hints && world.rank == 0)
     seconds_of_student = student_seconds(*model, *data.train, device);
   if (options.reports) check_goal(job, *model, *data.validation);
-  parallel = parallelize(*model, job, data, group, {.fault = options.fault, .checks_pieces = options.reports});
+  parallel =
+      parallelize(*model, job, data, group,
+                  {.checks_pieces = options.reports, .shares_batch_norm = options.shares_batch_norm, .alter_part = options.alter_part});
   if (options.in_turn) in_turn = std::make_unique<InTurn>(*model, *options.in_turn, altered.borrowed, altered.order);
 }
 
@@ -189,18 +190,21 @@ void RunSetup::make_step() {
   if (prunable)
     pruner = std::make_unique<Pruner>(*parse_pruning(config.prune), pruning_schedule(config, total_steps), *prunable, *model,
                                       *parallel.strategy, parallel.part->data());
-  step = std::make_unique<TrainingStep>(job, data.train->shape(), *model, *parallel.strategy, *parallel.part,
-                                        TrainingStepOptions{.total_steps = total_steps,
-                                                            .device = device,
-                                                            .slow_factor = injection.slow_factor,
-                                                            .microbatches = lockstep_layout().microbatches,
-                                                            .empty_forward = config.sync_batch_norm,
-                                                            .noise = noise.get(),
-                                                            .pruner = pruner.get(),
-                                                            .trace = options.reports ? &trace : nullptr,
-                                                            .in_turn = in_turn.get(),
-                                                            .loss = altered.loss,
-                                                            .teacher = teacher.get()});
+  const StepMaker make = options.make_step ? options.make_step : [](auto&&... given) {
+    return std::make_unique<TrainingStep>(std::forward<decltype(given)>(given)...);
+  };
+  step = make(job, data.train->shape(), *model, *parallel.strategy, *parallel.part,
+              {.total_steps = total_steps,
+               .device = device,
+               .slow_factor = injection.slow_factor,
+               .microbatches = lockstep_layout().microbatches,
+               .empty_forward = config.sync_batch_norm,
+               .noise = noise.get(),
+               .pruner = pruner.get(),
+               .trace = options.reports ? &trace : nullptr,
+               .in_turn = in_turn.get(),
+               .loss = altered.loss,
+               .teacher = teacher.get()});
 }
 
 LoaderOptions RunSetup::loader_options(int64_t first_step) const {

@@ -2,15 +2,16 @@
 // What the command line and `verify` ask of a training besides its configuration.
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "cohort/job/layout.h"
 #include "cohort/job/resumed_config.h"
-#include "cohort/job/specs/fault.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/run_forecast.h"
 #include "cohort/train/step/in_turn.h"
+#include "cohort/train/step/training_step.h"
 
 namespace cohort {
 
@@ -22,6 +23,9 @@ struct AlteredModel {
   BackwardOrder order;  ///< Of InTurn.
 };
 
+using StepMaker =
+    std::function<std::unique_ptr<TrainingStep>(const Job&, const DataShape&, LayerGraph&, Strategy&, ModelPart&, TrainingStepOptions)>;
+
 struct TrainOptions {
   bool reports = true;                 ///< false: no metrics, evaluation, progress or report; the run folder gets checkpoints only.
   bool folder_is_held = false;         ///< The caller has the RunFolder of config.run for the time of the job.
@@ -29,11 +33,13 @@ struct TrainOptions {
   ForecastSource forecast;             ///< What the run is held against; its plan becomes the run's plan.json.
   int num_served = 0;                  ///< Workers that this one rank of the run serves (async/served/); 0: all ranks make it together.
   bool keep_first = false;             ///< A checkpoint before the first step too.
-  Fault fault = Fault::kNone;          ///< Put in on purpose, on the ranks that it is about.
   /// This one process does in turn what the ranks of this layout do side by side (in_turn.h).
   std::optional<Layout> in_turn = {};
   /// Called with the model, to change how it computes.
   std::function<AlteredModel(LayerGraph&)> alter_model = {};
+  bool shares_batch_norm = true;                                 ///< As those of ParallelizeOptions,
+  std::function<void(LayerGraph&, ModelPart&)> alter_part = {};  ///< which says when it is called.
+  StepMaker make_step = {};                                      ///< In place of TrainingStep; empty: that.
 };
 
 }  // namespace cohort

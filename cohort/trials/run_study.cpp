@@ -10,7 +10,6 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/comm/rendezvous/server_meeting.h"
 #include "cohort/comm/rendezvous/store.h"
 #include "cohort/data/source/source.h"
 #include "cohort/study/noise/noisy_quadratic.h"

@@ -69,10 +69,8 @@ Trainings::~Trainings() = default;
 std::string Trainings::run(Job job, const Variant& variant) {
   const int num_ranks = job.num_ranks();
   job.config.run = concat(folder_.path(), "/", num_runs_++);
-  TrainOptions options{.reports = false,
-                       .keep_first = num_ranks == 1 && !initial_.contains(variant.nudge),
-                       .fault = variant.fault,
-                       .in_turn = variant.in_turn};
+  TrainOptions options{.reports = false, .keep_first = num_ranks == 1 && !initial_.contains(variant.nudge), .in_turn = variant.in_turn};
+  put_in_fault(variant.fault, job, options);
   if (num_ranks == 1)
     options.alter_model = [&variant, description = modules_path()](LayerGraph& model) {
       if (variant.nudge > 0) nudge_weights(model, variant.nudge);

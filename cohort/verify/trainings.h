@@ -11,8 +11,8 @@
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/data/source/source.h"
 #include "cohort/job/job.h"
-#include "cohort/job/specs/fault.h"
 #include "cohort/verify/crossings.h"
+#include "cohort/verify/faults.h"
 
 namespace cohort {
 

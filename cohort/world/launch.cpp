@@ -21,7 +21,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/system/cores.h"
 #include "cohort/base/text/log.h"
-#include "cohort/world/said_once.h"
 #include "cohort/world/status.h"
 #include "cohort/world/stop.h"
 #include "cohort/world/supervisor.h"

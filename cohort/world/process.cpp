@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <ctime>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -39,6 +40,14 @@ std::string program_path() {
   std::error_code none;
   const std::filesystem::path path = std::filesystem::read_symlink(self, none);
   return !none && ::access(path.c_str(), X_OK) == 0 ? path.string() : self;
+}
+
+double seconds_since_command(const World& world) {
+  const std::vector<std::string> fields = process_stat(world.launcher == "cohort" ? ::getppid() : ::getpid());
+  timespec now{};
+  if (fields.empty() || ::clock_gettime(CLOCK_BOOTTIME, &now) != 0) return -1;
+  const double started = std::stod(fields[stat_field::kStartTicks]) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) - started;
 }
 
 }  // namespace cohort

@@ -1,9 +1,12 @@
 #pragma once
-// A process that ends by itself: exceptions that nobody catches in a program of the user's own, exit() in the middle of ours. Torch-free.
+// A process that ends by itself: exceptions that nobody catches in a program of the user's own, exit() in the middle of ours, and what all
+// ranks of a host find wrong alike, which one of them prints. Torch-free.
 
 #include <exception>
+#include <functional>
 #include <string>
 
+#include "cohort/base/export.h"
 #include "cohort/world/world.h"
 
 namespace cohort {
@@ -36,5 +39,10 @@ struct Ending {
   std::string text;
 };
 Ending ending_of(const std::exception& error);
+
+/// Calls `print`, which prints `text`, in a job of a launcher once a host: its first rank prints, another one keeps quiet where that has
+/// printed the same, or does within 1.5 seconds. Texts that differ are all printed. Call it right before the process ends: the first rank
+/// stays for a second, so that slower ones find it.
+void print_once(const World& world, const std::string& text, const std::function<void()>& print);
 
 }  // namespace cohort

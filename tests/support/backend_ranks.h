@@ -14,7 +14,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/comm/collective_backend.h"
-#include "cohort/comm/net/gloo_transport.h"
+#include "cohort/comm/net/gloo.h"
 #include "cohort/comm/shm/shm_arena.h"
 #include "cohort/comm/shm/shm_transport.h"
 #include "tests/support/thread_transport.h"

@@ -7,7 +7,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/comm/net/composite_transport.h"
-#include "cohort/comm/transport/call_frame.h"
+#include "cohort/comm/transport/calls.h"
 #include "tests/support/naive_reduction.h"
 
 namespace cohort {

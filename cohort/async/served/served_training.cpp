@@ -26,7 +26,6 @@
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/compute_threads.h"
-#include "cohort/comm/rendezvous/server_meeting.h"
 #include "cohort/comm/rendezvous/store.h"
 #include "cohort/comm/shm/memory_count.h"
 #include "cohort/data/sampler.h"

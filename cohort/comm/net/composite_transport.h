@@ -2,7 +2,7 @@
 // Shared memory inside each host, a network between the hosts' first ranks (leaders): every byte crosses the network once a host, not once
 // a rank.
 //
-// Steps: a call's frames (call_frame.h) go to the leader, between the leaders and back: all ranks see the signatures of all, and small
+// Steps: a call's frames (calls.h) go to the leader, between the leaders and back: all ranks see the signatures of all, and small
 // calls are done. Then
 //   all-reduce      1. reduce to the leader inside each host; 2. all-reduce between leaders; 3. broadcast inside.
 //   reduce          the same to the root's leader, then a copy to the root.
@@ -30,7 +30,7 @@
 #include <vector>
 
 #include "cohort/comm/net/network_transport.h"
-#include "cohort/comm/rendezvous/host_map.h"
+#include "cohort/comm/transport/peers.h"
 
 namespace cohort {
 

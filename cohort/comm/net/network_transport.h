@@ -1,8 +1,8 @@
 #pragma once
 // Collective calls over a network that can do one thing: carry a message from one rank to another.
 //
-// Steps of finish(): 1. ranks exchange frames (call_frame.h): signatures are compared and small calls are done; 2. run(): the operation by
-// messages straight between the ranks that need the bytes; sums in rank order (network_reduce.h).
+// Steps of finish(): 1. ranks exchange frames (calls.h): signatures are compared and small calls are done; 2. run(): the operation by
+// messages straight between the ranks that need the bytes; sums in rank order (network_transport.h).
 //
 // Cost for p ranks and n bytes a piece, after the frames: all-gather, all-to-all, gather and scatter one round of at most p-1 messages that
 // carry each byte once; broadcast ceil(log2 p) rounds up to kSmallBytes, above it 2 rounds and about 2n bytes to and from each rank.
@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/comm/transport/call_frame.h"
+#include "cohort/comm/transport/calls.h"
 #include "cohort/comm/transport/transport.h"
 
 namespace cohort {

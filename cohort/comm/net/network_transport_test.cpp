@@ -13,7 +13,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
-#include "cohort/comm/net/gloo_transport.h"
+#include "cohort/comm/net/gloo.h"
 #include "tests/support/text.h"
 #include "tests/support/transport_oracle.h"
 

@@ -1,5 +1,9 @@
 #pragma once
-// Ranks on one host that share nothing but a launcher (mpirun, srun) get one memory file to meet over.
+// Processes of one user on one host that share nothing but a launcher (mpirun, srun): an open file goes from one to another over a UNIX
+// socket without a name in the file system, and so they get one memory file to meet over.
+
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <functional>
 #include <string>
@@ -7,6 +11,39 @@
 #include "cohort/world/world.h"
 
 namespace cohort {
+
+/// Abstract address: a zero byte, then the name. Returns the address' length.
+socklen_t fill_local_address(sockaddr_un& address, const std::string& name);
+/// Whether the process at the other end of a UNIX socket is this user's.
+bool is_same_user(int socket);
+/// The id of the process at the other end, as text; "?" where it is not known.
+std::string process_at(int socket);
+/// No connect, send or receive of this socket takes longer.
+void limit_waits(int socket, double seconds);
+/// One message of one byte carries the descriptor (SCM_RIGHTS).
+bool send_descriptor(int socket, int fd);
+/// -1 when none came.
+int receive_descriptor(int socket);
+
+/// Hands `fd` to `num_receivers` processes. The address is free from construction on, so that receivers may be told of it.
+class DescriptorServer {
+ public:
+  /// Error(kEnvironment) when the socket cannot be made. `name` must be new: other processes of this host share the name space.
+  explicit DescriptorServer(const std::string& name);
+  ~DescriptorServer();
+  DescriptorServer(const DescriptorServer&) = delete;
+
+  /// Blocks until that number of processes of this user have it; processes of other users are turned away. Returns how many came within
+  /// `timeout_seconds`.
+  int serve(int fd, int num_receivers, double timeout_seconds);
+
+ private:
+  int listener_ = -1;
+};
+
+/// The descriptor that the server of `name` hands out; -1 when there is none, when it belongs to another user, or when it says nothing for
+/// `timeout_seconds`.
+int receive_descriptor_from(const std::string& name, double timeout_seconds);
 
 /// The descriptor of a memory file that all ranks of `world` share. Rank 0 makes it and hands it to every other rank over a UNIX socket in
 /// the abstract name space (no file), named by user and job; both sides check that the other runs under the same user. Blocks until all

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/comm/rendezvous/pass_descriptor.h"
 
 namespace cohort {
 namespace {

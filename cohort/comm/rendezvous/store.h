@@ -1,9 +1,13 @@
 #pragma once
-// How ranks meet: the key-value store of a job.
+// How ranks meet: the key-value store of a job, and over it the one that serves them (world/messages/), rank 0.
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <optional>
+#include <string>
+
 #include "cohort/base/export.h"
+#include "cohort/world/messages/message_listener.h"
 #include "cohort/world/world.h"
 
 namespace cohort {
@@ -14,7 +18,7 @@ namespace cohort {
 ///  join;
 ///  * MASTER_ADDR and MASTER_PORT given (torchrun, or set by the user): c10d::TCPStore. Where rank 0 hosts it, it listens on MASTER_ADDR
 ///  only
-///    (TCPStore by itself would listen on every address). Ranks with a token (world/job_token.h) use it sealed (sealed_store.h); ranks on
+///    (TCPStore by itself would listen on every address). Ranks with a token (world/job_token.h) use it sealed (guarded_store.h); ranks on
 ///    several hosts must have one;
 ///  * mpirun or srun on one host without MASTER_ADDR: rank 0 hands a memory file to the others over a UNIX socket that checks the user.
 /// Blocks until the store answers; Error(kEnvironment) naming the address after `timeout_seconds`, Error(kInterrupted) after a stop signal,
@@ -25,5 +29,19 @@ COHORT_PROGRAM_API c10::intrusive_ptr<c10d::Store> make_store(const World& world
 /// 0 may host it for ranks that have not read all of it); the n-th call of every rank gets the same part, so all ranks call this equally
 /// often.
 c10::intrusive_ptr<c10d::Store> next_group_store(const World& world, double timeout_seconds);
+
+struct ServerMeeting {
+  std::optional<MessageListener> listener;  ///< Rank 0's alone.
+  std::string endpoint, secret;
+};
+
+/// Of a listener that all ranks know of already, or that is for this process alone.
+ServerMeeting meet_here(MessageListener listener);
+/// Rank 0 listens and says in the store under `key` where; the store keeps the secret, too, where the job has none of its own
+/// (job_token.h): all ranks are on one host then. Where they are this program's own, or there is one rank, no port is opened.
+/// `own` (rank 0's; null for none): a listener that others are to find as well, with the job's own secret. Error(kEnvironment) where rank 0
+/// says nothing in time.
+ServerMeeting meet_server(const World& world, c10d::Store& store, const std::string& key, double timeout_seconds,
+                          std::optional<MessageListener> own = std::nullopt);
 
 }  // namespace cohort

@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "cohort/base/fail.h"
-#include "cohort/comm/shm/shm_blocks.h"
+#include "cohort/comm/shm/shm_arena.h"
 #include "tests/support/shm_ranks.h"
 
 namespace cohort {

@@ -1,24 +1,85 @@
 #pragma once
-// The ways in which a call moves its data through shared memory. ShmTransport picks one; the choice is the same on all ranks.
+// The ways in which a call moves its data through shared memory, one call as they see it, and the steps that ranks take in them.
 
-#include "cohort/comm/shm/shm_job.h"
-#include "cohort/comm/shm/shm_steps.h"
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cohort/comm/shm/shm_board.h"
+#include "cohort/comm/shm/shm_wait.h"
+#include "cohort/comm/transport/transport.h"
 
 namespace cohort {
 
-/// Every rank reads what it needs from job.sources (shm_all_read.cpp).
-void all_read(const ShmJob& job);
-/// All-reduce or reduce: every rank computes a slice from job.sources and writes it into job.targets (shm_push.cpp).
-void push_in_place(const ShmJob& job, ShmSteps& steps);
-/// All-reduce or reduce of memory that others cannot see (shm_tiled_reduction.cpp).
-void tiled_reduction(const ShmJob& job, ShmSteps& steps, size_t tile_bytes);
-/// Any other call with memory that others cannot see (shm_tiled_exchange.cpp).
-void tiled_exchange(const ShmJob& job, ShmSteps& steps, size_t tile_bytes);
-
-/// Elements [begin, end) of `count` that `rank` computes: whole cache lines, so that no two ranks write to one.
-struct Slice {
-  size_t begin, end;
+/// What `to` needs of `from`: `bytes` at `at` in from's input, for `place` in to's output.
+struct Route {
+  size_t at = 0, place = 0, bytes = 0;
 };
-Slice slice_of(size_t count, size_t element_bytes, int rank, int size);
+
+struct ShmJob {
+  Op op = Op::kBarrier;
+  Reduction reduction = Reduction::kSum;
+  at::ScalarType type = at::kByte;
+  int root = 0, rank = 0, size = 1;
+  size_t count = 0, element_bytes = 1;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::vector<const std::byte*> sources;  ///< Every rank's input, where it can be read here.
+  std::vector<std::byte*> targets;        ///< Every rank's output, where it can be written here.
+  std::vector<const uint64_t*> counts;    ///< Uneven all-to-all: each rank's elements to, then from each rank. Else empty.
+
+  size_t bytes() const { return count * element_bytes; }
+  bool is_root() const { return rank == root; }
+  bool reduces_whole() const { return op == Op::kAllReduce || op == Op::kReduce; }
+  /// Whether all receivers need the same bytes of a sender.
+  bool same_for_all() const { return op == Op::kAllGather || op == Op::kBroadcast || op == Op::kGather; }
+  /// Not for all-reduce and reduce, in which everybody needs everything.
+  Route route(int from, int to) const;
+  /// The longest route between two different ranks.
+  size_t longest_route() const;
+};
+
+/// Sets everything but sources, targets and counts.
+void fill_job(ShmJob& job, const Call& call, int rank, int size);
+/// Whether the output lies over the input so that a result would overwrite what others still need.
+bool overwrites_input(const Call& call, int rank, int size);
+/// Throws Error(kFailed), the same on all ranks, where one rank sends another a number of elements that it does not expect.
+void check_piece_counts(const ShmJob& job);
+
+// Steps that all ranks of a group take together inside a large call, and the tiles that go with them.
+//
+// In step s a rank fills its tile s + 1, reads the tiles s of all ranks and may still read the tiles s - 1. Nobody enters step s before all
+// have left step s - 1, so three tiles a rank are enough: the one being filled is read by nobody. That holds from one call to the next too,
+// so a call needs no step at its end for the sake of the tiles.
+
+class ShmSteps {
+ public:
+  ShmSteps(const ShmBoard& board, const ShmWaiter& waiter) : board_(board), waiter_(waiter) {}
+
+  /// Ends this rank's step and waits until all have ended theirs: what they wrote in it is visible.
+  void next() {
+    publish(board_.counters(board_.rank()).step, ++step_);
+    waiter_.wait_all(board_.rank(), step_, [&](int peer) -> ShmFlag& { return board_.counters(peer).step; });
+  }
+  std::byte* filling() const { return board_.tile(board_.rank(), step_ + 1); }
+  std::byte* current(int rank) const { return board_.tile(rank, step_); }
+  const std::byte* previous(int rank) const { return board_.tile(rank, step_ + ShmBoard::kNumTiles - 1); }
+
+ private:
+  const ShmBoard& board_;
+  const ShmWaiter& waiter_;
+  uint64_t step_ = 0;
+};
+
+// The ways in which a call moves its data through shared memory. ShmTransport picks one; the choice is the same on all ranks.
+
+/// Every rank reads what it needs from job.sources.
+void all_read(const ShmJob& job);
+/// All-reduce or reduce: every rank computes a slice from job.sources and writes it into job.targets.
+void push_in_place(const ShmJob& job, ShmSteps& steps);
+/// All-reduce or reduce of memory that others cannot see.
+void tiled_reduction(const ShmJob& job, ShmSteps& steps, size_t tile_bytes);
+/// Any other call with memory that others cannot see.
+void tiled_exchange(const ShmJob& job, ShmSteps& steps, size_t tile_bytes);
 
 }  // namespace cohort

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "cohort/comm/shm/shm_arena.h"
 #include "cohort/comm/transport/transport.h"
@@ -56,13 +57,22 @@ class ShmBoard {
   static constexpr int kNumTiles = 3;
 
   struct Counters {
-    ShmCounter step;       ///< See shm_steps.h.
+    ShmCounter step;       ///< See shm_algorithms.h.
     ShmCounter completed;  ///< Calls up to this one are finished here; their slots and copies may be used again. Published now and then.
     ShmCounter lost;       ///< 1 + a rank that this one has found ended.
   };
 
   /// Collective, as ShmArena::reserve() is.
-  explicit ShmBoard(std::shared_ptr<ShmArena> arena);
+  explicit ShmBoard(std::shared_ptr<ShmArena> arena) : arena_(std::move(arena)) {
+    const auto page_after = [](size_t bytes) { return (bytes + 4095) / 4096 * 4096; };
+    const size_t num_ranks = static_cast<size_t>(size());
+    slots_at_ = sizeof(Counters);
+    channels_at_ = slots_at_ + kNumSlots * sizeof(ShmSlot);
+    counts_at_ = channels_at_ + num_ranks * sizeof(ShmChannel);
+    ring_at_ = page_after(counts_at_ + kNumSlots * 2 * num_ranks * sizeof(uint64_t));
+    tiles_at_ = ring_at_ + kRingBytes;
+    offset_ = arena_->reserve(tiles_at_ + kNumTiles * kTileBytes);
+  }
 
   const std::shared_ptr<ShmArena>& arena() const { return arena_; }
   int rank() const { return arena_->rank(); }

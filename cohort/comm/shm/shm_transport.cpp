@@ -6,7 +6,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/comm/shm/shm_algorithms.h"
 #include "cohort/comm/shm/shm_messages.h"
-#include "cohort/comm/transport/call_bytes.h"
+#include "cohort/comm/transport/calls.h"
 #include "cohort/comm/transport/reduce.h"
 
 namespace cohort {

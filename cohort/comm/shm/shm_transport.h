@@ -20,9 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "cohort/comm/shm/shm_algorithms.h"
 #include "cohort/comm/shm/shm_board.h"
-#include "cohort/comm/shm/shm_job.h"
-#include "cohort/comm/shm/shm_steps.h"
 #include "cohort/comm/shm/shm_tuning.h"
 #include "cohort/comm/shm/shm_wait.h"
 #include "cohort/comm/transport/transport.h"

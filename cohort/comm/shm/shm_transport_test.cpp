@@ -9,7 +9,7 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
-#include "cohort/comm/rendezvous/pass_descriptor.h"
+#include "cohort/comm/rendezvous/local_rendezvous.h"
 #include "tests/support/shm_ranks.h"
 
 using namespace cohort;

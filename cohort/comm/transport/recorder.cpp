@@ -7,7 +7,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/comm/transport/signature.h"
+#include "cohort/comm/transport/calls.h"
 
 namespace cohort {
 namespace {

@@ -35,29 +35,10 @@ void check_batch_norm(const Config& config, bool has_some) {
 }
 namespace {
 
-/// Some faults are of one replica, some of one rank of a tensor-parallel group, some of all.
-void put_in_fault(Fault fault, const Job& job, const ModelPart& part, LayerGraph& model) {
-  if (fault == Fault::kNone) return;
-  const int replica = part.here().data, num_replicas = part.mesh().data_size(part.here().pipe);
-  const bool is_last = replica + 1 == num_replicas;
-  const bool of_a_replica = fault == Fault::kGradientScaled || fault == Fault::kShareDropped || fault == Fault::kDropoutOfAnotherStep;
-  if (of_a_replica && !is_last) return;
-  // Without a second piece there would be no training left.
-  if (fault == Fault::kShareDropped && num_replicas * job.config.accumulate * job.layout.microbatches == 1) return;
-  if (fault == Fault::kPartialSumMissing && (job.layout.tp == 1 || part.here().tensor + 1 != job.layout.tp)) return;
-  if (fault == Fault::kBatchNormNotShared && !job.config.sync_batch_norm) return;
-  if (fault == Fault::kBucketNotExchanged) {
-    const std::vector<NamedTensor> trained = trained_parameters(distinct_parameters(model));
-    if (replica > 0 && !trained.empty()) trained.front().tensor.register_hook([](const at::Tensor& gradient) { return gradient * 0; });
-    return;
-  }
-  bear_fault(fault);
-}
-
-void share_batch_norm(LayerGraph& model, const Job& job, const Group& data_group, Group& group) {
+void share_batch_norm(LayerGraph& model, const Job& job, const Group& data_group, Group& group, bool shares) {
   if (!job.config.sync_batch_norm) return;
   // Statistics are those of a whole micro-batch on any number of ranks, one included.
-  if (bears_fault(Fault::kBatchNormNotShared)) return model.set_sample_granularity(1);
+  if (!shares) return model.set_sample_granularity(1);
   std::vector<int> everybody(static_cast<size_t>(data_group.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
   // Layers wait for each other in an order of their own, so they get a group of their own.
@@ -132,8 +113,8 @@ SpreadModel spread_model(LayerGraph& model, const StageRequest& request, Group& 
 
 ParallelModel parallelize(LayerGraph& model, const Job& job, const DataSet& data, Group& group, const ParallelizeOptions& options) {
   ParallelModel out{spread_model(model, stage_request(model, job, *data.train), group, job.config.model), nullptr};
-  put_in_fault(options.fault, job, *out.part, model);
-  share_batch_norm(model, job, out.part->data(), group);
+  if (options.alter_part) options.alter_part(model, *out.part);
+  share_batch_norm(model, job, out.part->data(), group, options.shares_batch_norm);
   check_shares(job, *out.part, model, data);
   if (options.checks_pieces) check_pieces(job, model, data);
   out.strategy = make_strategy(model, out.part->data(), strategy_options(job));

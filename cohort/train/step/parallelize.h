@@ -2,6 +2,7 @@
 // What a layout makes of a model on one rank. parallelize.cpp is the recipe, one step after the other.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -9,7 +10,6 @@
 #include "cohort/comm/group.h"
 #include "cohort/data/source/source.h"
 #include "cohort/job/job.h"
-#include "cohort/job/specs/fault.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/strategy/strategy.h"
 #include "cohort/pipeline/model_part.h"
@@ -44,8 +44,10 @@ struct ParallelModel : SpreadModel {
 SpreadModel spread_model(LayerGraph& model, const StageRequest& request, Group& group, const std::string& title);
 
 struct ParallelizeOptions {
-  Fault fault = Fault::kNone;  ///< Put in on purpose, on the ranks that it is about.
-  bool checks_pieces = true;   ///< Error for pieces of a step that this model's batch norm makes one again.
+  bool checks_pieces = true;      ///< Error for pieces of a step that this model's batch norm makes one again.
+  bool shares_batch_norm = true;  ///< false: batch norm stays each rank's own where the job asks for that over ranks.
+  /// Called with this rank's part before batch norm and the strategy come to it; may be empty.
+  std::function<void(LayerGraph&, ModelPart&)> alter_part = {};
 };
 
 /// All of it for a training: spread_model(), batch norm over ranks, the shares of the batch, the strategy. Collective; errors as those of

@@ -15,7 +15,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text/json.h"
-#include "cohort/job/specs/fault.h"
 #include "cohort/job/specs/label_smoothing.h"
 #include "cohort/job/specs/sync_mode.h"
 #include "cohort/models/graph/model_errors.h"
@@ -99,18 +98,16 @@ at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const Rows& row
   return mean * (static_cast<double>(count) / static_cast<double>(all_samples));
 }
 
+double TrainingStep::loss_factor(bool /*is_last*/) const { return scaler_.scale(); }
+
+double TrainingStep::learning_rate_of(int64_t number) const { return job_.learning_rate.at(number, options_.total_steps); }
+
 at::Tensor TrainingStep::start_of_backward(const at::Tensor& loss, bool is_last) const {
-  double factor = scaler_.scale();
-  // Where one replica has the whole gradient, clipping and Adam undo a factor of all of it.
-  const bool is_alone = part_.mesh().data_size(part_.here().pipe) == 1;
-  if (bears_fault(Fault::kGradientScaled) && (is_last || !is_alone)) factor *= 1.01;
-  if (bears_fault(Fault::kShareDropped) && is_last) factor = 0;
+  const double factor = loss_factor(is_last);
   return factor == 1 ? loss : loss * factor;
 }
 
-StepContext TrainingStep::context_of(const Share& piece, int64_t number) const {
-  return {config_.seed, number + (bears_fault(Fault::kDropoutOfAnotherStep) ? 1 : 0), piece.begin};
-}
+StepContext TrainingStep::context_of(const Share& piece, int64_t number) const { return {config_.seed, number, piece.begin}; }
 
 /// The same through a pipeline: each round of the schedule takes the micro-batches of one micro-step.
 void TrainingStep::run_pipeline(LoadedBatch& loaded, int64_t number) {
@@ -311,7 +308,7 @@ StepResult TrainingStep::run_step(int64_t number, LoadedBatch& batch) {
   const double backward_end = steady_seconds();
   strategy_.finish_backward();
   const double exchange_end = steady_seconds();
-  m.learning_rate = job_.learning_rate.at(number, options_.total_steps) * (bears_fault(Fault::kLearningRate) ? 1.01 : 1);
+  m.learning_rate = learning_rate_of(number);
   agree(out, batch, number);
   if (exchanges_after(number))
     check_finite(steps_between_exchanges_ > 1 ? "the mean loss since the last exchange" : "the loss", m.loss, number, &batch);

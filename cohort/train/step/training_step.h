@@ -57,6 +57,8 @@ class TrainingStep {
  public:
   /// `part`: what `model` is of the whole, over whose data() `strategy` exchanges.
   TrainingStep(const Job& job, const DataShape& shape, LayerGraph& model, Strategy& strategy, ModelPart& part, TrainingStepOptions options);
+  virtual ~TrainingStep() = default;
+  TrainingStep(const TrainingStep&) = delete;
 
   /// Collective; where workers train by themselves, over those of one replica, and over all in steps that an exchange follows. `number`
   /// counts from 0. Error(kFailed) when the loss is not finite.
@@ -73,6 +75,13 @@ class TrainingStep {
   Json state() const;
   void load(const Json& state);
 
+ protected:
+  /// The numbers of a step that verify makes wrong to show that it finds it. What the loss of a piece is multiplied with before backward();
+  /// `is_last`: of the pieces of its replica.
+  virtual double loss_factor(bool is_last) const;
+  virtual StepContext context_of(const Share& piece, int64_t number) const;
+  virtual double learning_rate_of(int64_t number) const;
+
  private:
   StepResult run_step(int64_t number, LoadedBatch& batch);
   void forward_backward(LoadedBatch& batch, int64_t number);
@@ -80,7 +89,6 @@ class TrainingStep {
   void run_in_turn(LoadedBatch& batch, int64_t number);
   /// What backward() starts from: scaled as the precision asks. `is_last`: of the pieces of its replica.
   at::Tensor start_of_backward(const at::Tensor& loss, bool is_last) const;
-  StepContext context_of(const Share& piece, int64_t number) const;
   /// Some samples of a loaded batch.
   struct Rows {
     at::Tensor input, target;

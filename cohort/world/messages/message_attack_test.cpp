@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "cohort/world/messages/message.h"
 #include "cohort/world/messages/message_door.h"
-#include "cohort/world/messages/message_frames.h"
-#include "cohort/world/messages/message_keys.h"
+#include "cohort/world/messages/zmq_socket.h"
 #include "tests/support/message_servers.h"
 #include "tests/support/mutation.h"
 #include "tests/support/skip.h"

@@ -1,4 +1,4 @@
-#include "cohort/world/messages/message_frames.h"
+#include "cohort/world/messages/message.h"
 
 #include <doctest/doctest.h>
 

@@ -15,9 +15,9 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/world/messages/message.h"
 #include "cohort/world/messages/message_door.h"
-#include "cohort/world/messages/message_frames.h"
-#include "cohort/world/messages/message_keys.h"
+#include "cohort/world/messages/zmq_socket.h"
 
 namespace cohort {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
-// libzmq's objects with owners, and its errors as Error(kEnvironment). Only the files of this folder include it. A context starts two
-// threads: it does not live through a fork, and a process that is to fork must have none.
+// libzmq's objects with owners, its errors as Error(kEnvironment), and the keys of its encryption. Only the files of this folder include
+// it. A context starts two threads: it does not live through a fork, and a process that is to fork must have none.
 
 #include <zmq.h>
 
@@ -95,5 +95,14 @@ void wait_for_any(std::initializer_list<ZmqWish> wishes, double seconds);
 
 /// What both ends set: keep-alive, heartbeats, time-outs, and bounds of frames and queues.
 void set_limits(ZmqSocket& socket, const struct MessageLimits& limits);
+
+// The CURVE keys of both ends, made from the secret that they share: each end knows both pairs, so each can tell that the other has the
+// secret, and nobody else can. As text in Z85, 40 characters.
+
+struct MessageKeys {
+  std::string server_secret, server_public, client_secret, client_public;
+};
+/// The same for the same secret. Error(kEnvironment) where it is shorter than kShortestToken, or libzmq was built without CURVE.
+MessageKeys message_keys(std::string_view secret);
 
 }  // namespace cohort
