@@ -16,7 +16,7 @@
 #include "cohort/job/layout.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/pipeline/pipeline_runner.h"
-#include "cohort/plan/cost/stage_graph.h"
+#include "cohort/schedule/stage_graph.h"
 #include "cohort/tensor/shard_graph.h"
 #include "cohort/world/mesh.h"
 

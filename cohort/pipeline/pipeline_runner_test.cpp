@@ -13,7 +13,7 @@
 #include <mutex>
 
 #include "cohort/base/fail.h"
-#include "cohort/pipeline/hidden_parameter.h"
+#include "cohort/pipeline/stage_mail.h"
 #include "tests/support/thread_ranks.h"
 
 namespace {

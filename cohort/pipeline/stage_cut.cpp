@@ -5,7 +5,6 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/plan/cost/cut_layers.h"
 
 namespace cohort {
 namespace {

@@ -10,7 +10,7 @@
 #include "cohort/base/export.h"
 #include "cohort/job/layout.h"
 #include "cohort/models/graph/layer_graph.h"
-#include "cohort/plan/cost/stage_graph.h"
+#include "cohort/schedule/stage_graph.h"
 
 namespace cohort {
 

@@ -1,4 +1,4 @@
-#include "cohort/schedule/check.h"
+#include "cohort/schedule/schedule.h"
 
 #include <algorithm>
 #include <map>

@@ -16,7 +16,7 @@
 #include "cohort/models/registry.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/compress/compressor.h"
-#include "cohort/schedule/check.h"
+#include "cohort/schedule/schedule.h"
 #include "cohort/train/advice/balance.h"
 #include "cohort/train/distil/teacher.h"
 #include "cohort/train/model/device.h"

@@ -16,7 +16,7 @@
 // Cost: one copy of each gradient, and per bucket one Group::all_reduce_sum. No copy back: `.grad` lies in the bucket.
 //
 // Behind these numbers stand, as sum and sum of squares, which model this is, how many steps were made, and a hash of a few weights
-// (weight_check.h): where ranks differ all of them see it in the same exchange, and name it together.
+// (agreement.h): where ranks differ all of them see it in the same exchange, and name it together.
 //
 // The module may change: before each backward() the list of its parameters is compared with what the ranks agreed on (module_watch.h), and
 // where it differs all ranks plan anew in front of the exchange. A bucket whose last gradients somebody still holds changes its memory.

@@ -11,7 +11,7 @@
 #include "cohort/report/draw/svg.h"
 #include "cohort/report/plan/goal_section.h"
 #include "cohort/report/study/study_chart.h"
-#include "cohort/schedule/timeline_svg.h"
+#include "cohort/schedule/simulate.h"
 
 namespace cohort::report {
 namespace {

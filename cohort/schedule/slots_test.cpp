@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "cohort/base/fail.h"
-#include "cohort/schedule/check.h"
+#include "cohort/schedule/schedule.h"
 #include "tests/support/naive_machine.h"
 
 namespace cohort {
