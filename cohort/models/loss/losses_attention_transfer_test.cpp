@@ -1,4 +1,4 @@
-#include "cohort/models/loss/attention_transfer.h"
+#include "cohort/models/loss/losses.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>

@@ -1,4 +1,4 @@
-#include "cohort/models/loss/distillation.h"
+#include "cohort/models/loss/losses.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/eye.h>

@@ -1,4 +1,4 @@
-#include "cohort/models/loss/named_losses.h"
+#include "cohort/models/loss/losses.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

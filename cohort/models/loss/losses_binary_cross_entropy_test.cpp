@@ -1,4 +1,4 @@
-#include "cohort/models/loss/binary_cross_entropy.h"
+#include "cohort/models/loss/losses.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/rand.h>
