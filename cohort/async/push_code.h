@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cohort/parallel/common/parameters.h"
-#include "cohort/parallel/compress/codec.h"
+#include "cohort/parallel/compress/compressor.h"
 
 namespace cohort {
 

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/common/tensor_alias.h"
+#include "cohort/parallel/common/flat_piece.h"
 
 namespace cohort {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "cohort/job/layout.h"
 #include "cohort/models/graph/step_context.h"
+#include "cohort/parallel/common/agreement.h"
 #include "cohort/parallel/optimizer/update.h"
-#include "cohort/parallel/watch/weight_check.h"
 #include "cohort/session/loss_graph.h"
 #include "cohort/session/parallel.h"
 #include "cohort/train/model/parameter_places.h"

@@ -1,5 +1,5 @@
 #pragma once
-// Consecutive elements of one tensor as a rank holds them: what a checkpoint is made of.
+// Consecutive elements of a tensor: what a checkpoint is made of, and tensors that share memory without being views.
 
 #include <ATen/core/Tensor.h>
 
@@ -15,5 +15,9 @@ struct FlatPiece {
   std::vector<int64_t> shape;  ///< Of the whole tensor; {} for a scalar.
   int64_t begin = 0;           ///< Index of the first element in the whole tensor, row-major.
 };
+
+/// The memory of contiguous `tensor` from element `offset` on, row-major with `sizes`, as a tensor of its own: unlike a view it may be
+/// detached in place, which optimizers do with `.grad`.
+at::Tensor alias_of(const at::Tensor& tensor, int64_t offset, at::IntArrayRef sizes);
 
 }  // namespace cohort

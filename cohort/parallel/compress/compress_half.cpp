@@ -16,8 +16,6 @@
 
 #include "cohort/parallel/common/vector_loops.h"
 #include "cohort/parallel/compress/coded_sum.h"
-#include "cohort/parallel/compress/compressors.h"
-#include "cohort/parallel/compress/half_bits.h"
 
 namespace cohort {
 namespace {

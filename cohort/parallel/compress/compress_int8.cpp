@@ -18,7 +18,6 @@
 
 #include "cohort/parallel/common/vector_loops.h"
 #include "cohort/parallel/compress/coded_sum.h"
-#include "cohort/parallel/compress/compressors.h"
 
 namespace cohort {
 namespace {

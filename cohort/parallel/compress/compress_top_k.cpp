@@ -27,8 +27,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/parallel/common/vector_loops.h"
-#include "cohort/parallel/compress/compressors.h"
-#include "cohort/parallel/compress/error_feedback.h"
+#include "cohort/parallel/compress/coded_sum.h"
 
 namespace cohort {
 namespace {

@@ -6,8 +6,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/job/specs/compression.h"
-#include "cohort/parallel/compress/codec.h"
-#include "cohort/parallel/compress/compressors.h"
+#include "cohort/parallel/compress/coded_sum.h"
 
 namespace cohort {
 namespace {

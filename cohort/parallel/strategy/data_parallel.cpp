@@ -18,7 +18,7 @@
 // Behind these numbers stand, as sum and sum of squares, which model this is, how many steps were made, and a hash of a few weights
 // (agreement.h): where ranks differ all of them see it in the same exchange, and name it together.
 //
-// The module may change: before each backward() the list of its parameters is compared with what the ranks agreed on (module_watch.h), and
+// The module may change: before each backward() the list of its parameters is compared with what the ranks agreed on (weight_watch.h), and
 // where it differs all ranks plan anew in front of the exchange. A bucket whose last gradients somebody still holds changes its memory.
 //
 // Source: Li et al. 2020, "PyTorch Distributed" (VLDB 13:12), sections 3.2 and 4.2. Differences: public hooks instead of c10d::Reducer,
@@ -27,7 +27,6 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/parallel/common/agreement.h"
-#include "cohort/parallel/common/initial_broadcast.h"
 #include "cohort/parallel/strategy/data_parallel_state.h"
 
 namespace cohort {

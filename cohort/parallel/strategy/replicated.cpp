@@ -5,9 +5,9 @@
 #include <chrono>
 
 #include "cohort/base/clock.h"
-#include "cohort/parallel/common/initial_broadcast.h"
-#include "cohort/parallel/common/tensor_alias.h"
-#include "cohort/parallel/common/tile_sum.h"
+#include "cohort/parallel/common/agreement.h"
+#include "cohort/parallel/common/flat_piece.h"
+#include "cohort/parallel/common/vector_loops.h"
 #include "cohort/plan/cost/strategy_memory.h"
 
 namespace cohort {

@@ -10,6 +10,8 @@
 #include <memory>
 #include <string>
 
+#include "cohort/parallel/common/parameters.h"
+
 namespace cohort {
 
 /// Made, used and destroyed by one thread, but for enter(), which gradient hooks of a device's thread may call.
@@ -47,5 +49,13 @@ class BackwardWatch {
   struct Running;
   std::shared_ptr<Record> record_;
 };
+
+// What runs when a parameter's gradient of one backward() is complete in `.grad`. LibTorch has room for one such hook a parameter.
+
+/// Error(kBadInput), naming the parameter, where it has a hook.
+void check_no_gradient_hook(const NamedTensor& parameter);
+/// Runs in backward(), without a graph, on the thread that made the gradient. Errors as check_no_gradient_hook().
+void set_gradient_hook(const NamedTensor& parameter, std::function<void(const at::Tensor& parameter)> callback);
+void remove_gradient_hook(const NamedTensor& parameter);
 
 }  // namespace cohort

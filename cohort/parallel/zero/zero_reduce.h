@@ -11,8 +11,7 @@
 
 #include "cohort/comm/group.h"
 #include "cohort/parallel/common/parameters.h"
-#include "cohort/parallel/zero/unit_memory.h"
-#include "cohort/parallel/zero/zero_unit.h"
+#include "cohort/parallel/zero/zero_units.h"
 
 namespace cohort {
 

@@ -1,4 +1,4 @@
-#include "cohort/parallel/common/tile_sum.h"
+#include "cohort/parallel/common/vector_loops.h"
 
 #include <algorithm>
 

@@ -1,9 +1,9 @@
-#include "cohort/parallel/zero/unit_memory.h"
+#include "cohort/parallel/zero/zero_units.h"
 
 #include <ATen/ops/ones.h>
 #include <doctest/doctest.h>
 
-#include "cohort/parallel/common/tensor_alias.h"
+#include "cohort/parallel/common/flat_piece.h"
 
 namespace cohort {
 namespace {

@@ -1,4 +1,4 @@
-#include "cohort/parallel/common/tensor_alias.h"
+#include "cohort/parallel/common/flat_piece.h"
 
 #include <ATen/ops/empty.h>
 

@@ -1,4 +1,4 @@
-#include "cohort/parallel/zero/zero_unit.h"
+#include "cohort/parallel/zero/zero_units.h"
 
 #include <ATen/ops/empty.h>
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-#include "cohort/parallel/common/buckets.h"
+#include "cohort/parallel/strategy/data_parallel_state.h"
 
 #include <doctest/doctest.h>
 

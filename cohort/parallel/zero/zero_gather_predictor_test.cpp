@@ -1,4 +1,4 @@
-#include "cohort/parallel/zero/use_predictor.h"
+#include "cohort/parallel/zero/zero_gather.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "cohort/parallel/zero/use_watch.h"
+#include "cohort/parallel/watch/operator_watch.h"
 
 #include <ATen/autocast_mode.h>
 #include <doctest/doctest.h>
