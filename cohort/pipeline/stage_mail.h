@@ -13,10 +13,11 @@
 
 #include "cohort/comm/group.h"
 #include "cohort/comm/tensor_channels.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/pipeline/stage_cut.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 // What stages send each other: packets that say what they are, so that one that comes early can wait for its turn.
 

@@ -1,6 +1,8 @@
 #pragma once
 // What the command line and `verify` ask of a training besides its configuration.
 
+#include <ATen/core/Tensor.h>
+
 #include <functional>
 #include <optional>
 #include <vector>
@@ -8,11 +10,12 @@
 #include "cohort/job/layout.h"
 #include "cohort/job/resumed_config.h"
 #include "cohort/job/specs/fault.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/run_forecast.h"
 #include "cohort/train/step/in_turn.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// What else changes where a model is changed before it is trained.
 struct AlteredModel {

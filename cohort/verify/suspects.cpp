@@ -12,6 +12,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
 namespace {

@@ -15,6 +15,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/safetensors.h"
 #include "cohort/base/text/strict_json.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/model_errors.h"
 
 namespace cohort {

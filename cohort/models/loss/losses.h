@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "cohort/data/source/source.h"
-#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 // Losses that --loss names. Each is a mean over samples, so losses of parts of a batch, weighted by their samples, add up to that of the
 // whole on every layout.

@@ -17,6 +17,7 @@
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/source/fingerprint.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/loss/losses.h"
 #include "cohort/parallel/common/agreement.h"
 #include "cohort/train/model/batch_tensors.h"

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "cohort/base/random.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/metric/average_precision.h"
 #include "cohort/train/model/batch_tensors.h"
 

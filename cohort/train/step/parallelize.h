@@ -10,7 +10,6 @@
 #include "cohort/data/source/source.h"
 #include "cohort/job/job.h"
 #include "cohort/job/specs/fault.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/strategy/strategy.h"
 #include "cohort/pipeline/model_part.h"
 #include "cohort/tensor/shard_graph.h"
@@ -18,6 +17,8 @@
 #include "cohort/train/step/plan_stages.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// A model spread over ranks: what this one has of it, and with whom it exchanges.
 struct SpreadModel {
