@@ -30,6 +30,19 @@
 #include "cohort/parallel/strategy/data_parallel_state.h"
 
 namespace cohort {
+
+const char* name_of(BufferPolicy policy) {
+  switch (policy) {
+    case BufferPolicy::kAverage:
+      return "average";
+    case BufferPolicy::kBroadcast:
+      return "broadcast";
+    case BufferPolicy::kNone:
+      break;
+  }
+  return "none";
+}
+
 DataParallel::DataParallel(torch::nn::Module& module, Group group, DataParallelOptions options)
     : state_(std::make_unique<State>(module, std::move(group), std::move(options))) {}
 

@@ -17,9 +17,9 @@
 
 #include "cohort/comm/group.h"
 #include "cohort/parallel/common/agreement.h"
-#include "cohort/parallel/common/buffer_average.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/compress/compressor.h"
+#include "cohort/parallel/strategy/buffer_average.h"
 #include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/parallel/watch/backward_watch.h"
 #include "cohort/parallel/watch/weight_watch.h"

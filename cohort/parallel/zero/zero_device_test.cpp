@@ -9,6 +9,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/make_strategy.h"
+#include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/parallel/watch/operator_watch.h"
 #include "cohort/parallel/zero/zero_units.h"
 #include "tests/support/device_ranks.h"

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/parallel/common/buffer_average.h"
+#include "cohort/parallel/strategy/buffer_average.h"
 #include "cohort/parallel/watch/backward_watch.h"
 #include "cohort/parallel/watch/operator_watch.h"
 #include "cohort/parallel/watch/weight_watch.h"

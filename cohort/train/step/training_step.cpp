@@ -19,6 +19,7 @@
 #include "cohort/job/specs/label_smoothing.h"
 #include "cohort/job/specs/sync_mode.h"
 #include "cohort/models/graph/model_errors.h"
+#include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/tensor/shard_graph.h"
 #include "cohort/train/model/batch_tensors.h"

@@ -1,4 +1,4 @@
-#include "cohort/parallel/common/buffer_average.h"
+#include "cohort/parallel/strategy/buffer_average.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
@@ -39,18 +39,6 @@ at::Tensor weighted(const at::Tensor& values, at::ScalarType type, double share)
 }
 
 }  // namespace
-
-const char* name_of(BufferPolicy policy) {
-  switch (policy) {
-    case BufferPolicy::kAverage:
-      return "average";
-    case BufferPolicy::kBroadcast:
-      return "broadcast";
-    case BufferPolicy::kNone:
-      break;
-  }
-  return "none";
-}
 
 at::ScalarType BufferAverage::Buffer::exchanged_type() const {
   if (!named.tensor.is_floating_point()) return at::kLong;

@@ -10,17 +10,9 @@
 #include "cohort/base/export.h"
 #include "cohort/comm/group.h"
 #include "cohort/parallel/common/parameters.h"
+#include "cohort/parallel/strategy/data_parallel.h"
 
 namespace cohort {
-
-/// What becomes of buffers that a forward changed.
-enum class BufferPolicy {
-  kAverage,    ///< Of floating-point type: their average by each rank's share of the samples. Others: the largest, where not all ranks
-               ///< changed them (counters).
-  kBroadcast,  ///< Rank 0's.
-  kNone,       ///< Each rank keeps its own.
-};
-COHORT_API const char* name_of(BufferPolicy policy);
 
 /// Running statistics are linear in what each rank saw, so their average by share of the samples is that of one process. One exchange a
 /// step, of those that changed in the step before, with a number for each buffer that says whether it changed on a rank; a second exchange
