@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "cohort/base/fail.h"
+#include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/common/vector_loops.h"
 #include "cohort/parallel/optimizer/update.h"
 #include "cohort/parallel/strategy/strategy.h"

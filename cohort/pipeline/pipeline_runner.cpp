@@ -27,6 +27,7 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/pipeline/split_backward.h"
 #include "cohort/pipeline/stage_mail.h"
 #include "cohort/schedule/schedule.h"

@@ -10,6 +10,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/job/specs/fault.h"
+#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
 namespace {

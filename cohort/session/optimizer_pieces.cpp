@@ -7,6 +7,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/parallel/common/flat_piece.h"
+#include "cohort/parallel/common/parameters.h"
 
 namespace cohort {
 namespace {

@@ -9,6 +9,7 @@
 #include "cohort/base/text/log.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/comm/together.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/common/flat_piece.h"
 #include "cohort/session/optimizer_pieces.h"
 #include "cohort/session/parallel_state.h"

@@ -1,6 +1,8 @@
 #pragma once
 // What stands behind Parallel: one of three engines, or of the parts of a cut model one of them. Private to parallel*.cpp.
 
+#include <torch/nn/module.h>
+
 #include <memory>
 #include <optional>
 #include <string>

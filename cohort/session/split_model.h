@@ -21,6 +21,8 @@
 
 namespace cohort {
 
+class LayerGraph;
+
 /// The model as named layers: itself, or a graph of a Sequential's children. Null for any other module.
 std::shared_ptr<LayerGraph> layers_of(torch::nn::Module& module);
 

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/pipeline/stage_cut.h"
 #include "cohort/schedule/stage_graph.h"
 

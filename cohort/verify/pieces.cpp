@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/layers/transformer_block.h"
 #include "cohort/pipeline/stage_mail.h"
 #include "cohort/tensor/shard_graph.h"

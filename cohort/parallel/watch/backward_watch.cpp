@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
+#include "cohort/parallel/common/parameters.h"
 
 namespace cohort {
 

@@ -4,15 +4,16 @@
 // LibTorch lets a program put its own engine in front of autograd's (set_default_engine_stub(), made for Python). Ours hands every call on
 // unchanged and notes its beginning and its end. A backward() inside another one (recomputation) belongs to the outer one.
 
+#include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/edge.h>
 
 #include <functional>
 #include <memory>
 #include <string>
 
-#include "cohort/parallel/common/parameters.h"
-
 namespace cohort {
+
+struct NamedTensor;
 
 /// Made, used and destroyed by one thread, but for enter(), which gradient hooks of a device's thread may call.
 class BackwardWatch {

@@ -9,6 +9,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/parallel/common/flat_piece.h"
+#include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/common/staged_exchange.h"
 
 namespace cohort {

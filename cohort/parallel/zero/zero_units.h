@@ -14,9 +14,10 @@
 #include <vector>
 
 #include "cohort/comm/group.h"
-#include "cohort/parallel/common/parameters.h"
 
 namespace cohort {
+
+struct NamedTensor;
 
 // How ZeRO divides parameters: flat units, each cut into one slice a rank. Pure arithmetic.
 

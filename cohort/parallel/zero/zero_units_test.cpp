@@ -5,6 +5,8 @@
 
 #include <numeric>
 
+#include "cohort/parallel/common/parameters.h"
+
 namespace cohort {
 namespace {
 

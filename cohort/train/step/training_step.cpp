@@ -18,6 +18,7 @@
 #include "cohort/job/specs/fault.h"
 #include "cohort/job/specs/label_smoothing.h"
 #include "cohort/job/specs/sync_mode.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/model_errors.h"
 #include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/tensor/collective_ops.h"
