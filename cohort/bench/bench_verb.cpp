@@ -21,7 +21,6 @@
 #include "cohort/cli/options/verb.h"
 #include "cohort/job/layout.h"
 #include "cohort/job/option_rules.h"
-#include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/train/model/strategy_options.h"
 
 namespace cohort {

@@ -12,7 +12,7 @@
 #include "cohort/job/specs/sync_mode.h"
 #include "cohort/job/specs/virtual_spec.h"
 #include "cohort/models/graph/model_errors.h"
-#include "cohort/models/metric/named_metrics.h"
+#include "cohort/models/metric/metrics.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/compress/compressor.h"

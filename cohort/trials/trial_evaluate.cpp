@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "cohort/models/graph/layer_graph.h"
-#include "cohort/models/metric/average_precision.h"
+#include "cohort/models/metric/metrics.h"
 #include "cohort/parallel/common/vector_loops.h"
 #include "cohort/train/model/batch_tensors.h"
 

@@ -27,7 +27,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/parallel/common/vector_loops.h"
-#include "cohort/parallel/compress/coded_sum.h"
+#include "cohort/parallel/compress/compressors.h"
 
 namespace cohort {
 namespace {

@@ -57,7 +57,7 @@ class CompressorBackup {
   bool is_kept_ = false;
 };
 
-/// A compressor with error feedback (coded_sum.h). All elements of the buffer are lossy but those that powersgd does not compress:
+/// A compressor with error feedback (compressors.h). All elements of the buffer are lossy but those that powersgd does not compress:
 /// numbers that must arrive as they are (flags, counts) do not belong in it. `num_elements` floats; `seed` is the same on all ranks. "none"
 /// gives null; fp16, bf16, int8, topk:F (0 < F <= 1), powersgd:R (R >= 1). Error(kBadInput) names what is allowed. The tables
 /// in job/specs/compression.cpp and compressor.cpp have one row for each; each is a file.

@@ -1,5 +1,5 @@
 #pragma once
-// The inside of DataParallel: what data_parallel_plan.cpp builds, data_parallel_state.cpp exchanges, and data_parallel.cpp offers.
+// The inside of DataParallel: what data_parallel.cpp builds and offers, and data_parallel_state.cpp exchanges.
 
 #include <array>
 #include <condition_variable>

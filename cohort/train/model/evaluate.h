@@ -12,7 +12,7 @@
 
 #include "cohort/comm/group.h"
 #include "cohort/data/source/source.h"
-#include "cohort/models/metric/named_metrics.h"
+#include "cohort/models/metric/metrics.h"
 #include "cohort/record/evaluation.h"
 
 namespace cohort {

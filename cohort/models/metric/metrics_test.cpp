@@ -1,4 +1,4 @@
-#include "cohort/models/metric/named_metrics.h"
+#include "cohort/models/metric/metrics.h"
 
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>

@@ -1,4 +1,4 @@
-#include "cohort/models/metric/average_precision.h"
+#include "cohort/models/metric/metrics.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
