@@ -84,6 +84,8 @@ void fail_left_step(int64_t num_left, int64_t rank, int num_ranks) {
        "call zero_grad() and go on with the next step, or end the run");
 }
 
+// Rank 0's values for all.
+
 void broadcast_model(const torch::nn::Module& module, Group& group) {
   if (group.size() == 1) return;
   at::NoGradGuard no_grad;
@@ -102,6 +104,8 @@ void broadcast_model(const torch::nn::Module& module, Group& group) {
     }
   }
 }
+
+// Some elements a step, and all by hand.
 
 namespace {
 

@@ -79,6 +79,8 @@ ExchangeCost uncompressed_cost(int64_t num_elements, int num_ranks) {
   return {2 * (num_ranks - 1) * slice * static_cast<int64_t>(sizeof(float)), num_ranks == 2 ? 1 : 2};
 }
 
+// The sum of codes: compressors.h says how.
+
 namespace {
 
 std::byte* bytes_of(const at::Tensor& tensor) { return reinterpret_cast<std::byte*>(tensor.data_ptr<uint8_t>()); }

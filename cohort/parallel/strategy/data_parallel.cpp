@@ -351,6 +351,8 @@ void DataParallel::State::learn_order() {
   statistics.exposed_seconds = exposed_kept;
 }
 
+// Which gradients travel together.
+
 std::vector<BucketPlan> plan_buckets(const std::vector<ParameterSize>& sizes, const std::vector<int>& order, int64_t first_bucket_bytes,
                                      int64_t bucket_bytes) {
   std::vector<BucketPlan> plans;

@@ -316,6 +316,8 @@ void DataParallel::State::deliver_gradients() {
   }
 }
 
+// The thread in which buckets that are compressed, or go through the host, are exchanged.
+
 namespace {
 
 class PendingTask : public Pending {

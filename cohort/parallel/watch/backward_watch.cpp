@@ -194,6 +194,8 @@ bool BackwardWatch::has_failed() const { return record_->failed; }
 void BackwardWatch::clear() { record_->failed = false; }
 bool BackwardWatch::creates_graph() const { return record_->creates_graph; }
 
+// Hooks behind gradients.
+
 namespace {
 
 class GradientHook : public torch::autograd::PostAccumulateGradHook {

@@ -121,6 +121,8 @@ int64_t checksum(const at::Tensor& tensor) {
   return static_cast<int64_t>(sum | 1);
 }
 
+// The list of parameters.
+
 namespace {
 
 /// The parameters of one module, without the copy that named_parameters() makes of the whole tree.

@@ -15,6 +15,8 @@
 namespace cohort {
 namespace {
 
+// Which parameters are a unit.
+
 constexpr int64_t kLineBytes = 64;
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
@@ -118,6 +120,8 @@ std::string unit_name(const ZeroUnit& unit, const std::vector<NamedTensor>& para
                 unit.parameters.size() > 1 ? " ... " + name(unit.parameters.back()) : "", ", ", unit.bytes(), " bytes)");
 }
 
+// Memory that is lent.
+
 namespace {
 
 /// Of that device's allocator, as any tensor's.
@@ -190,6 +194,8 @@ void UnitMemory::detach(const at::Tensor& tensor) {
   idle_bytes_ += static_cast<int64_t>(block.bytes);
   idle_.push_back(std::move(block));
 }
+
+// The weights in units.
 
 void check_divisible(const std::vector<NamedTensor>& parameters) {
   std::map<const char*, std::pair<const char*, const std::string*>> ranges;  // Begin -> end and name.
