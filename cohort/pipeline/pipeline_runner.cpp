@@ -31,6 +31,7 @@
 #include "cohort/pipeline/split_backward.h"
 #include "cohort/pipeline/stage_mail.h"
 #include "cohort/schedule/schedule.h"
+#include "cohort/schedule/scheduler.h"
 
 namespace cohort {
 namespace {

@@ -6,6 +6,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/schedule/generators.h"
 #include "cohort/schedule/schedule.h"
+#include "cohort/schedule/scheduler.h"
 #include "tests/support/naive_machine.h"
 
 namespace cohort {

@@ -1,4 +1,4 @@
-#include "cohort/schedule/schedule.h"
+#include "cohort/schedule/scheduler.h"
 
 #include <algorithm>
 #include <map>

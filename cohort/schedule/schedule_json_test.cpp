@@ -4,6 +4,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/schedule/schedule.h"
+#include "cohort/schedule/scheduler.h"
 #include "tests/support/errors.h"
 
 namespace cohort {

@@ -10,6 +10,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/schedule/generators.h"
 #include "cohort/schedule/schedule.h"
+#include "cohort/schedule/scheduler.h"
 #include "cohort/schedule/slots.h"
 
 namespace cohort {

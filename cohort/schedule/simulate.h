@@ -45,7 +45,4 @@ COHORT_API Json timeline_trace(const Timeline& timeline);  ///< Chrome trace eve
 /// Their category of an action, by which viewers colour it: "forward", "send".
 COHORT_API const char* trace_category(const Action& action);
 
-/// As timeline_svg(), with times in milliseconds, and their unit beside them.
-std::string timeline_svg_of_seconds(const Timeline& timeline);
-
 }  // namespace cohort

@@ -2,6 +2,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/schedule/schedule.h"
+#include "cohort/schedule/scheduler.h"
 #include "tests/support/naive_machine.h"
 
 namespace cohort {

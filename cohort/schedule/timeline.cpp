@@ -7,6 +7,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
+#include "cohort/schedule/scheduler.h"
 #include "cohort/schedule/simulate.h"
 
 namespace cohort {

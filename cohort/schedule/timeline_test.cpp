@@ -7,6 +7,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/schedule/generators.h"
+#include "cohort/schedule/scheduler.h"
 #include "cohort/schedule/simulate.h"
 #include "tests/support/text.h"
 

@@ -17,6 +17,7 @@
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/compress/compressor.h"
 #include "cohort/schedule/schedule.h"
+#include "cohort/schedule/scheduler.h"
 #include "cohort/train/advice/balance.h"
 #include "cohort/train/distil/teacher.h"
 #include "cohort/train/model/device.h"

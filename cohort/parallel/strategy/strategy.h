@@ -9,7 +9,6 @@
 // Implementations: replicated (parallel/strategy/data_parallel.h with a whole optimizer in every rank), shared_data_parallel.h (one copy of
 // weights and optimizer a host), zero_data_parallel.h (ZeRO 1-3), local_steps.h (weights are exchanged every H steps, gradients never).
 
-#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -43,18 +42,8 @@ struct StepOutcome {
 
 /// What follows from the squared norm over all ranks of a strategy's gradients, which are still to be multiplied by `*factor`: whether to
 /// skip the update, and the norm of the whole model. Multiplies what clipping asks for into `*factor`. The same on every rank for the same
-/// number.
-COHORT_API inline StepOutcome judge_gradient(double norm_squared, const StepOptions& options, double* factor) {
-  StepOutcome outcome;
-  if (options.add_other_parts) norm_squared = options.add_other_parts(norm_squared);
-  outcome.skipped = options.check_finite && !std::isfinite(norm_squared);
-  if (options.clip_norm <= 0) return outcome;
-  outcome.gradient_norm = std::sqrt(norm_squared) * std::abs(*factor);
-  // As LibTorch's and PyTorch's clip_grad_norm_(), the millionth included.
-  const double scale = options.clip_norm / (outcome.gradient_norm + 1e-6);
-  if (scale < 1) *factor *= scale;
-  return outcome;
-}
+/// number. (In replicated.cpp.)
+COHORT_API StepOutcome judge_gradient(double norm_squared, const StepOptions& options, double* factor);
 
 /// Bytes that the formula of a strategy predicts for one rank (for shared memory: its part).
 struct MemoryForecast {

@@ -1,6 +1,7 @@
 #include "cohort/plan/cost/cut_layers.h"
 
 #include "cohort/base/fail.h"
+#include "cohort/schedule/scheduler.h"
 
 namespace cohort {
 

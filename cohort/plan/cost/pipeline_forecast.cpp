@@ -6,6 +6,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/cost/cut_layers.h"
+#include "cohort/schedule/scheduler.h"
 #include "cohort/schedule/simulate.h"
 #include "cohort/schedule/stage_graph.h"
 

@@ -11,6 +11,7 @@
 #include "cohort/report/draw/svg.h"
 #include "cohort/report/plan/goal_section.h"
 #include "cohort/report/study/study_chart.h"
+#include "cohort/schedule/scheduler.h"
 #include "cohort/schedule/simulate.h"
 
 namespace cohort::report {

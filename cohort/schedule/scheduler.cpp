@@ -1,4 +1,4 @@
-#include "cohort/schedule/stage_graph.h"
+#include "cohort/schedule/scheduler.h"
 
 #include <algorithm>
 #include <map>
