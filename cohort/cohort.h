@@ -14,6 +14,7 @@
 #include "cohort/models/registry.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
 #include "cohort/parallel/join.h"
+#include "cohort/parallel/strategy/buffer_average.h"
 #include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/parallel/zero/zero_data_parallel.h"
 #include "cohort/pipeline/pipeline_runner.h"

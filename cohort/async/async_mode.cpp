@@ -4,7 +4,7 @@
 #include <ATen/ops/max.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
-#include "cohort/parallel/common/tensor_alias.h"
+#include "cohort/parallel/common/flat_piece.h"
 
 namespace cohort {
 

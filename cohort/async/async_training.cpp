@@ -19,6 +19,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/job/specs/remedy.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {

@@ -2,6 +2,8 @@
 // What trainings have in common whose workers do not wait, whoever drives them: tickets, mode, accounts, what pushes add up to until a step
 // is over, and what is saved beside the model.
 
+#include <torch/nn/module.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -21,6 +23,8 @@
 #include "cohort/train/step/training_step.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// Steps are cut into a share a worker, and a ticket is of as many as `sync` says. `workers_setting` names what said how many: "--workers
 /// ". Error(kBadInput) where one of them would have no samples.

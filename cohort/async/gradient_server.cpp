@@ -12,7 +12,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
-#include "cohort/parallel/common/tensor_alias.h"
+#include "cohort/parallel/common/flat_piece.h"
 
 namespace cohort {
 namespace {

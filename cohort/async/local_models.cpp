@@ -13,7 +13,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
-#include "cohort/parallel/local/state_names.h"
+#include "cohort/parallel/local/fragments.h"
 
 namespace cohort {
 

@@ -22,6 +22,8 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
+#include "cohort/parallel/common/parameters.h"
+
 namespace cohort {
 namespace {
 

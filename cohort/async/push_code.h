@@ -8,10 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "cohort/parallel/common/parameters.h"
-#include "cohort/parallel/compress/codec.h"
+#include "cohort/parallel/compress/compressor.h"
 
 namespace cohort {
+
+struct NamedTensor;
 
 /// Of the trained parameters of one model. A worker's residual is what its codes have left out so far, a float for each element that is
 /// coded: its own, and nobody else's. Any thread.

@@ -9,7 +9,8 @@
 #include <cmath>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/common/tile_sum.h"
+#include "cohort/parallel/common/parameters.h"
+#include "cohort/parallel/common/vector_loops.h"
 #include "cohort/parallel/optimizer/update.h"
 #include "cohort/parallel/strategy/strategy.h"
 

@@ -18,9 +18,10 @@
 
 #include "cohort/job/update_rule.h"
 #include "cohort/parallel/common/flat_piece.h"
-#include "cohort/parallel/common/parameters.h"
 
 namespace cohort {
+
+struct NamedTensor;
 
 struct PushNumbers {
   double weight = 1;  ///< a.

@@ -1,15 +1,21 @@
 #pragma once
 // Forward and backward of a ticket.
 
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
 #include "cohort/async/async_mode.h"
 #include "cohort/data/images/augment.h"
 #include "cohort/data/sampler.h"
 #include "cohort/data/source/source.h"
 #include "cohort/job/job.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/distil/teacher_answers.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// One thread. References must outlive it. The same bits for the same weights, buffers and ticket: random numbers hang on (seed, step,
 /// position in the global batch), those of LibTorch's generator on (seed, step, share).

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
+#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
 namespace {

@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/models/graph/layer_graph.h"
-
 namespace cohort {
+
+class LayerGraph;
 
 /// Seconds of one micro-batch.
 struct Delays {

@@ -9,13 +9,15 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "cohort/compress/calibration/activations.h"
 #include "cohort/compress/layer_facts.h"
 #include "cohort/infer/compressed/compressed_form.h"
-#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 struct CompressedParts {
   CompressedForm form;

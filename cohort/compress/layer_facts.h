@@ -3,14 +3,15 @@
 // with what its kind promises, on real samples.
 
 #include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "cohort/models/graph/layer_graph.h"
-
 namespace cohort {
+
+class LayerGraph;
 
 struct LayerFacts {
   enum class Does {

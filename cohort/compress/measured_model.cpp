@@ -15,6 +15,7 @@
 #include "cohort/base/system/instruction_count.h"
 #include "cohort/infer/restore.h"
 #include "cohort/infer/trained_data.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/model/batch_tensors.h"
 
 namespace cohort {

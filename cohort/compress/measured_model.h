@@ -4,9 +4,10 @@
 #include "cohort/compress/compression_result.h"
 #include "cohort/data/source/source.h"
 #include "cohort/infer/trained_file.h"
-#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// Seconds and instructions of a forward on one thread, of 1 and of 64 of these samples. Both in turn, so that what else the machine does
 /// hits both alike. About two seconds.

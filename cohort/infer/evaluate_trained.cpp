@@ -11,6 +11,7 @@
 #include "cohort/comm/compute_threads.h"
 #include "cohort/infer/restore.h"
 #include "cohort/infer/trained_data.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/model/evaluate.h"
 
 namespace cohort {

@@ -14,6 +14,7 @@
 #include "cohort/comm/compute_threads.h"
 #include "cohort/infer/restore.h"
 #include "cohort/infer/trained_data.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/model_errors.h"
 
 namespace cohort {

@@ -10,7 +10,7 @@
 #include "cohort/data/model/model_specification.h"
 #include "cohort/infer/compressed/compressed_model.h"
 #include "cohort/infer/compressed/tensor_type.h"
-#include "cohort/models/loss/named_losses.h"
+#include "cohort/models/loss/losses.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/common/parameters.h"
 

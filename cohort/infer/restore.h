@@ -5,9 +5,10 @@
 
 #include "cohort/data/source/source.h"
 #include "cohort/infer/trained_file.h"
-#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// Error(kBadInput) where this program does not have the file's model.
 void check_is_known(const TrainedFile& file);

@@ -18,6 +18,7 @@
 #include "cohort/infer/restore.h"
 #include "cohort/infer/trained_data.h"
 #include "cohort/infer/trained_file.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/train/distil/layer_taps.h"
 #include "cohort/train/distil/teacher.h"

@@ -20,7 +20,7 @@
 #include "cohort/data/loader.h"
 #include "cohort/data/source/description_json.h"
 #include "cohort/infer/trained_data.h"
-#include "cohort/models/loss/distillation.h"
+#include "cohort/models/loss/losses.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/train/distil/teacher_answers.h"

@@ -10,6 +10,7 @@
 #include "cohort/infer/restore.h"
 #include "cohort/infer/trained_data.h"
 #include "cohort/infer/trained_file.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/model_errors.h"
 
 namespace cohort {

@@ -9,9 +9,10 @@
 
 #include "cohort/base/export.h"
 #include "cohort/data/source/description.h"
-#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// A handle: copies share the module. As LayerGraph not thread-safe.
 class COHORT_API TrainedModel {

@@ -76,7 +76,7 @@ struct Config {
   int64_t memory_limit = 0;
   uint64_t seed = 1;
   std::string goal;
-  std::string metrics;           ///< What else evaluations tell, joined by ',' (named_metrics.h).
+  std::string metrics;           ///< What else evaluations tell, joined by ',' (metrics.h).
   int64_t patience = 0;          ///< Evaluations without a lower validation loss after which it ends; 0: no end.
   int64_t test_samples = kAll;   ///< Of the test set, that are evaluated at the end.
   int64_t eval_every = 0;        ///< 0: once an epoch, and at the end.

@@ -10,7 +10,6 @@
 
 #include <torch/nn/modules/normalization.h>
 
-#include "cohort/models/families.h"
 #include "cohort/models/layers/transformer_block.h"
 #include "cohort/models/parts.h"
 

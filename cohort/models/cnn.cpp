@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cohort/models/families.h"
 #include "cohort/models/parts.h"
 
 namespace cohort::families {

@@ -5,7 +5,6 @@
 // n samples, c channels; rows of a table and other tensors likewise, and numbers to predict in place of classes. As in the paper; the
 // weights have LibTorch's default initial values, not the authors'.
 
-#include "cohort/models/families.h"
 #include "cohort/models/parts.h"
 
 namespace cohort::families {

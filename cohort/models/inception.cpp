@@ -17,7 +17,6 @@
 
 #include <algorithm>
 
-#include "cohort/models/families.h"
 #include "cohort/models/parts.h"
 
 namespace cohort::families {

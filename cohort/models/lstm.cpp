@@ -5,7 +5,7 @@
 // n samples, t positions (the context). The state starts at zero in each sample. The paper's size is hidden=2048; the defaults are what
 // a small CPU trains. Where we differ: bytes instead of word pieces.
 
-#include "cohort/models/lstm.h"
+#include "cohort/models/parts.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/lstm.h>
@@ -16,9 +16,7 @@
 
 #include <tuple>
 
-#include "cohort/models/families.h"
 #include "cohort/models/layers/dropout.h"
-#include "cohort/models/parts.h"
 
 namespace cohort {
 

@@ -1,5 +1,7 @@
 #pragma once
-// What the families share: what kind of data they take, layers without parameters, normalisation, initial values.
+// The built-in families and what they share: what kind of data they take, layers without parameters, normalisation, initial values.
+
+#include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <string>
@@ -53,4 +55,29 @@ int add_norm(LayerGraph& graph, const std::string& name, const Norm& norm, int64
 /// stacks of ReLU without normalisation need it, for LibTorch's default shrinks the signal about 2.4 times a layer.
 void initialise_he(LayerGraph& graph);
 
+/// Whether LibTorch can run an LSTM in `type` on this CPU under autocast: never in fp16; in bf16 where oneDNN has a kernel (AVX-512), which
+/// the first call tries. Where it can not, the `lstm` model computes that layer in fp32. Any thread. (In lstm.cpp.)
+bool cpu_has_lstm_in(at::ScalarType type);
+
 }  // namespace cohort
+
+/// The built-in model families: each lives in the file of its name and says there what its options are. To add one: add its file, a line
+/// here and a line in the table of registry.cpp.
+namespace cohort::families {
+
+ModelEntry fc();
+ModelEntry cnn();
+ModelEntry resnet8();
+ModelEntry resnet50();
+ModelEntry vgg11();
+ModelEntry inception();
+ModelEntry lstm();
+ModelEntry transformer();
+
+// The benchmark's four (benchmark.cpp).
+ModelEntry mlp_small();
+ModelEntry mlp();
+ModelEntry cnn_bench();
+ModelEntry gpt();
+
+}  // namespace cohort::families

@@ -18,7 +18,6 @@
 #include <charconv>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/families.h"
 #include "cohort/models/parts.h"
 
 namespace cohort::families {

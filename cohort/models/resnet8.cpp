@@ -12,7 +12,6 @@
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/constant_pad_nd.h>
 
-#include "cohort/models/families.h"
 #include "cohort/models/parts.h"
 
 namespace cohort::families {

@@ -13,7 +13,6 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
-#include "cohort/models/families.h"
 #include "cohort/models/layers/dropout.h"
 #include "cohort/models/layers/transformer_block.h"
 #include "cohort/models/parts.h"

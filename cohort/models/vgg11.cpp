@@ -8,7 +8,6 @@
 // 4096 would be most of the model there); no dropout unless asked for; weights start as He has it (the paper: normal with
 // variance 0.01), for LibTorch's default would shrink the signal in each of eleven layers.
 
-#include "cohort/models/families.h"
 #include "cohort/models/layers/dropout.h"
 #include "cohort/models/parts.h"
 

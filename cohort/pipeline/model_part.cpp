@@ -8,8 +8,10 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/specs/sync_mode.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/common/parameters.h"
-#include "cohort/plan/cost/scheduler.h"
+#include "cohort/schedule/scheduler.h"
+#include "cohort/schedule/stage_graph.h"
 #include "cohort/tensor/collective_ops.h"
 
 namespace cohort {

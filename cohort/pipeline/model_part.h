@@ -3,6 +3,8 @@
 // left to do is data parallelism over `data()`: any Strategy of the model as this leaves it. Where a layout has neither pp nor tp the part
 // is all of the model and `data()` is everybody: nothing here then sends a message.
 
+#include <ATen/core/Tensor.h>
+
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,13 +16,14 @@
 #include "cohort/base/export.h"
 #include "cohort/comm/group.h"
 #include "cohort/job/layout.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/pipeline/pipeline_runner.h"
-#include "cohort/plan/cost/stage_graph.h"
+#include "cohort/schedule/stage_graph.h"
 #include "cohort/tensor/shard_graph.h"
 #include "cohort/world/mesh.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 class COHORT_PROGRAM_API ModelPart {
  public:

@@ -27,10 +27,11 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
-#include "cohort/pipeline/packet_mail.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/pipeline/split_backward.h"
-#include "cohort/pipeline/tied_weights.h"
-#include "cohort/schedule/check.h"
+#include "cohort/pipeline/stage_mail.h"
+#include "cohort/schedule/schedule.h"
+#include "cohort/schedule/scheduler.h"
 
 namespace cohort {
 namespace {

@@ -14,12 +14,13 @@
 
 #include "cohort/base/export.h"
 #include "cohort/comm/group.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/pipeline/stage_cut.h"
 #include "cohort/schedule/schedule.h"
 #include "cohort/schedule/simulate.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// What the model's two ends need in one step. Called on the ranks that run those ends, from the thread that calls step().
 struct PipelineWork {

@@ -13,7 +13,8 @@
 #include <mutex>
 
 #include "cohort/base/fail.h"
-#include "cohort/pipeline/hidden_parameter.h"
+#include "cohort/models/graph/layer_graph.h"
+#include "cohort/pipeline/stage_mail.h"
 #include "tests/support/thread_ranks.h"
 
 namespace {

@@ -5,7 +5,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/plan/cost/cut_layers.h"
+#include "cohort/models/graph/layer_graph.h"
+#include "cohort/schedule/scheduler.h"
 
 namespace cohort {
 namespace {

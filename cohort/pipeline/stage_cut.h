@@ -2,6 +2,8 @@
 // A model cut into stages: which layers each has, and which values pass from stage to stage. Any set of edges may be cut, so skip
 // connections and parallel branches need nothing special.
 
+#include <ATen/core/Tensor.h>
+
 #include <map>
 #include <string>
 #include <utility>
@@ -9,10 +11,11 @@
 
 #include "cohort/base/export.h"
 #include "cohort/job/layout.h"
-#include "cohort/models/graph/layer_graph.h"
-#include "cohort/plan/cost/stage_graph.h"
+#include "cohort/schedule/stage_graph.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// A weight that layers of several stages use. It lives, and is trained, in the first; the others get its value before each step and hand
 /// their gradients back.
@@ -38,6 +41,6 @@ COHORT_API StageCut cut_at(const LayerGraph& graph, const std::vector<int>& firs
 COHORT_API StageCut cut_by_layout(const LayerGraph& graph, const Layout& layout);
 
 /// LayerGraph::run_layer(). Error(kBadInput) for a layer that works in place on what another stage handed over.
-COHORT_API at::Tensor run_layer_of_stage(const LayerGraph& graph, size_t layer, const LayerGraph::Inputs& inputs);
+COHORT_API at::Tensor run_layer_of_stage(const LayerGraph& graph, size_t layer, const std::vector<at::Tensor>& inputs);
 
 }  // namespace cohort

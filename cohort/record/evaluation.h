@@ -23,11 +23,11 @@ struct Evaluation {
   /// the mean squared error, as a part of the deviation that targets have in the training data. Of labels the share of those, over all
   /// samples, whose score is on the wrong side of 0.
   double error = 0;
-  /// Of labels the mean average precision (average_precision.h); NaN of other data, and where it is not defined.
+  /// Of labels the mean average precision (metrics.h); NaN of other data, and where it is not defined.
   double precision = std::numeric_limits<double>::quiet_NaN();
   int64_t num_targets = 0;
   std::vector<std::vector<int64_t>> confusion;  ///< [true class][predicted class]; only when asked for.
-  std::map<std::string, double> metrics;        ///< Those that were asked for by name (named_metrics.h); NaN where one is not defined.
+  std::map<std::string, double> metrics;        ///< Those that were asked for by name (metrics.h); NaN where one is not defined.
   std::vector<Mistake> mistakes;                ///< The surest first; at most as many as were asked for.
   bool has_error() const { return !std::isnan(error); }
   bool has_precision() const { return !std::isnan(precision); }

@@ -1,7 +1,7 @@
 // A schedule for any graph of stages on any ranks: parallel branches, skip connections, several stages on one rank, stages that several
 // ranks share. Greedy list scheduling: the pipeline is run in thought, and a rank that is free takes the backward of the oldest
 // micro-batch that is ready, else the forward of the oldest, else (split backward) a weight part. Whether forwards come before backwards
-// and how far a weight part may delay what is known to come is tried out and the fastest taken (list_schedule.h).
+// and how far a weight part may delay what is known to come is tried out and the fastest taken (generators.h).
 //
 // What bounds the stash is a limit on how many micro-batches of a stage may be under way, forward done and backward not:
 //
@@ -23,7 +23,6 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/schedule/generators.h"
-#include "cohort/schedule/list_schedule.h"
 
 namespace cohort {
 namespace {

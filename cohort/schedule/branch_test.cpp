@@ -4,8 +4,9 @@
 #include <random>
 
 #include "cohort/base/fail.h"
-#include "cohort/schedule/check.h"
-#include "cohort/schedule/list_schedule.h"
+#include "cohort/schedule/generators.h"
+#include "cohort/schedule/schedule.h"
+#include "cohort/schedule/scheduler.h"
 #include "tests/support/naive_machine.h"
 
 namespace cohort {

@@ -1,12 +1,10 @@
-#include "cohort/schedule/list_schedule.h"
+#include "cohort/schedule/generators.h"
 
 #include <algorithm>
 #include <deque>
 #include <limits>
 #include <queue>
 #include <stdexcept>
-
-#include "cohort/schedule/generators.h"
 
 namespace cohort {
 namespace {

@@ -3,7 +3,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
-#include "cohort/schedule/check.h"
+#include "cohort/schedule/schedule.h"
+#include "cohort/schedule/scheduler.h"
 #include "tests/support/errors.h"
 
 namespace cohort {

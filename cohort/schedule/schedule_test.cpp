@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "cohort/base/fail.h"
-#include "cohort/schedule/check.h"
+#include "cohort/schedule/scheduler.h"
 #include "cohort/schedule/simulate.h"
 #include "tests/support/errors.h"
 #include "tests/support/naive_machine.h"

@@ -8,8 +8,9 @@
 #include <limits>
 
 #include "cohort/base/fail.h"
-#include "cohort/schedule/check.h"
-#include "cohort/schedule/list_schedule.h"
+#include "cohort/schedule/generators.h"
+#include "cohort/schedule/schedule.h"
+#include "cohort/schedule/scheduler.h"
 #include "cohort/schedule/slots.h"
 
 namespace cohort {

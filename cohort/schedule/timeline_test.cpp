@@ -6,8 +6,9 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/schedule/list_schedule.h"
-#include "cohort/schedule/timeline_svg.h"
+#include "cohort/schedule/generators.h"
+#include "cohort/schedule/scheduler.h"
+#include "cohort/schedule/simulate.h"
 #include "tests/support/text.h"
 
 namespace cohort {

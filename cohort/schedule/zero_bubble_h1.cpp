@@ -9,11 +9,10 @@
 //   messages  2 m (p - 1)
 //
 // Where costs are given, list schedules with the same stash and this order with other places for W are tried as well
-// (list_schedule.h) and the fastest is taken.
+// (generators.h) and the fastest is taken.
 #include <algorithm>
 
 #include "cohort/schedule/generators.h"
-#include "cohort/schedule/list_schedule.h"
 
 namespace cohort {
 namespace {

@@ -13,11 +13,10 @@
 //
 // With m < 2p - 1 that is the order for 2p - 1 without the micro-batches that do not exist, which leaves gaps. There, and where costs are
 // given, list schedules with the same stash and this order with other places for W are tried as well
-// (list_schedule.h) and the fastest is taken.
+// (generators.h) and the fastest is taken.
 #include <algorithm>
 
 #include "cohort/schedule/generators.h"
-#include "cohort/schedule/list_schedule.h"
 
 namespace cohort {
 namespace {

@@ -6,6 +6,8 @@
 
 #include <unordered_set>
 
+#include "cohort/parallel/common/parameters.h"
+
 namespace cohort {
 
 using torch::autograd::Node;

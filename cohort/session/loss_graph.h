@@ -1,15 +1,16 @@
 #pragma once
 // What a loss hangs on besides the model's output. Private to session/.
 
+#include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/edge.h>
 
 #include <map>
 #include <string>
 #include <vector>
 
-#include "cohort/parallel/common/parameters.h"
-
 namespace cohort {
+
+struct NamedTensor;
 
 /// Where each rank has a part of the model, a penalty on the weights inside the loss would count that part: with pipelines the last
 /// stage's weights alone, with divided tensors a slice of each. One thread.

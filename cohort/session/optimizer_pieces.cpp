@@ -6,7 +6,8 @@
 #include <map>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/common/tensor_alias.h"
+#include "cohort/parallel/common/flat_piece.h"
+#include "cohort/parallel/common/parameters.h"
 
 namespace cohort {
 namespace {

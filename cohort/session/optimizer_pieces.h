@@ -8,11 +8,12 @@
 #include <vector>
 
 #include "cohort/parallel/common/flat_piece.h"
-#include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/optimizer/update.h"
 #include "cohort/session/parallel.h"
 
 namespace cohort {
+
+struct NamedTensor;
 
 /// The rule that LibTorch's options mean, and the learning rate in them. Error(kBadInput) for what ours does not do (amsgrad, dampening).
 UpdateRule update_rule_of(const OptimizerOptions& options, double* learning_rate);

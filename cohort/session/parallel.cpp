@@ -2,7 +2,7 @@
 // replicas. A hook in front of each parameter's `.grad` multiplies by that where it is not 1, for every backward() with the samples that it
 // had. In a pipeline the loss of each micro-batch is multiplied.
 //
-// Between backward() and step() a rank has its part of the gradient at most, but for DataParallel's: it is hidden (gradient_stand_in.h)
+// Between backward() and step() a rank has its part of the gradient at most, but for DataParallel's: it is hidden (operator_watch.h)
 // from the program, which would measure and change that part.
 #include "cohort/session/parallel.h"
 
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/model_errors.h"
 #include "cohort/session/optimizer_pieces.h"
 #include "cohort/session/parallel_state.h"

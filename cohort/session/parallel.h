@@ -15,7 +15,7 @@
 #include <variant>
 
 #include "cohort/base/export.h"
-#include "cohort/parallel/common/buffer_average.h"
+#include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/parallel/strategy/strategy.h"
 #include "cohort/session/session.h"
 

@@ -12,9 +12,10 @@
 #include "cohort/job/layout.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/job/refusals.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
 #include "cohort/parallel/make_strategy.h"
-#include "cohort/parallel/watch/gradient_hook.h"
+#include "cohort/parallel/watch/backward_watch.h"
 #include "cohort/session/optimizer_pieces.h"
 #include "cohort/session/parallel_state.h"
 

@@ -1,6 +1,8 @@
 #pragma once
 // What stands behind Parallel: one of three engines, or of the parts of a cut model one of them. Private to parallel*.cpp.
 
+#include <torch/nn/module.h>
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,8 +13,8 @@
 #include "cohort/job/layout.h"
 #include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/parallel/watch/backward_watch.h"
-#include "cohort/parallel/watch/gradient_stand_in.h"
-#include "cohort/parallel/watch/module_watch.h"
+#include "cohort/parallel/watch/operator_watch.h"
+#include "cohort/parallel/watch/weight_watch.h"
 #include "cohort/session/explain.h"
 #include "cohort/session/parallel.h"
 #include "cohort/session/split_model.h"

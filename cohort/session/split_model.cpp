@@ -24,7 +24,6 @@
 #include "cohort/data/sampler.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/common/agreement.h"
-#include "cohort/parallel/common/initial_broadcast.h"
 #include "cohort/session/explain.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/train/model/tensor_division.h"

@@ -12,14 +12,16 @@
 
 #include "cohort/job/layout.h"
 #include "cohort/models/graph/step_context.h"
+#include "cohort/parallel/common/agreement.h"
 #include "cohort/parallel/optimizer/update.h"
-#include "cohort/parallel/watch/weight_check.h"
 #include "cohort/session/loss_graph.h"
 #include "cohort/session/parallel.h"
 #include "cohort/train/model/parameter_places.h"
 #include "cohort/train/step/parallelize.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// The model as named layers: itself, or a graph of a Sequential's children. Null for any other module.
 std::shared_ptr<LayerGraph> layers_of(torch::nn::Module& module);

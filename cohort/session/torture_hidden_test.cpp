@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/watch/gradient_stand_in.h"
+#include "cohort/parallel/watch/operator_watch.h"
 #include "tests/support/torture_trained.h"
 
 namespace cohort {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cohort/base/fail.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/tensor/shard_graph.h"
 #include "tests/support/thread_ranks.h"
 

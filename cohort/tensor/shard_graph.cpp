@@ -7,7 +7,7 @@
 // becomes this rank's slice of its values (the same tensor object, so that names, ties and modules stay), functions are replaced, and a
 // gathered value's producer joins it. Planning touches no values and is the same on all ranks; nothing is exchanged.
 // Cost: planning is (layers x restarts) rule calls; a divided parameter is copied once.
-// Source: the divisions are in the heads of rules_*.cpp; where we differ: they are chosen by the pass instead of written into the model.
+// Source: the divisions are in shard_rules.cpp; where we differ: they are chosen by the pass instead of written into the model.
 
 #include "cohort/tensor/shard_graph.h"
 

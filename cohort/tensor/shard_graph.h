@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -16,9 +17,10 @@
 #include "cohort/base/export.h"
 #include "cohort/checkpoint/parameter_shard.h"
 #include "cohort/comm/group.h"
-#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 struct TensorParallelOptions {
   bool sequence_parallel = false;  ///< Norms and what stands between divided layers work on each rank's positions alone.

@@ -67,7 +67,7 @@ Rule rule_of(const std::string& kind);
 /// The positions that an embedding gives a fixed number of, or 0 where the layer is no such embedding.
 int64_t num_positions(const LayerGraph::Layer& layer);
 
-// One family a file (rules_*.cpp).
+// In shard_rules.cpp, family by family.
 Plan linear(const Question& question);
 Plan convolution(const Question& question);
 Plan pointwise(const Question& question);    ///< relu, gelu, ...: any part.

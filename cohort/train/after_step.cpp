@@ -8,6 +8,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/log.h"
 #include "cohort/data/parts/first_samples.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/records/mistake_pictures.h"
 #include "cohort/world/stop.h"
 

@@ -8,9 +8,10 @@
 #include "cohort/data/sampler.h"
 #include "cohort/data/source/source.h"
 #include "cohort/job/job.h"
-#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// Error(kBadInput). What depends on the model or the machine is found by the ranks. `is_text`: the kind of data; empty: not known yet.
 void check_run(const Job& job, std::optional<bool> is_text);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cohort/base/fail.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "tests/support/member_names.h"
 
 namespace cohort {

@@ -8,8 +8,8 @@
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/io.h"
 #include "cohort/comm/together.h"
+#include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/common/parameters.h"
-#include "cohort/parallel/common/tensor_alias.h"
 #include "cohort/world/status.h"
 
 namespace cohort {

@@ -22,7 +22,7 @@
 #include "cohort/checkpoint/model_file.h"
 #include "cohort/checkpoint/names.h"
 #include "cohort/data/source/description_json.h"
-#include "cohort/models/loss/named_losses.h"
+#include "cohort/models/loss/losses.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/train/model/parameter_places.h"

@@ -7,9 +7,10 @@
 
 #include "cohort/data/source/source.h"
 #include "cohort/job/config.h"
-#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 struct InitialModel {
   std::shared_ptr<LayerGraph> model;

@@ -13,6 +13,7 @@
 
 #include "cohort/data/loader.h"
 #include "cohort/data/sampler.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/advice/balance.h"
 #include "cohort/train/after_step.h"
 

@@ -9,6 +9,8 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/utc_time.h"
 #include "cohort/comm/shm/memory_count.h"
+#include "cohort/models/graph/layer_graph.h"
+#include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/record/run_event.h"
 #include "cohort/train/model/tensor_division.h"
 #include "cohort/train/records/origin.h"

@@ -23,6 +23,8 @@
 
 namespace cohort {
 
+class LayerGraph;
+
 /// Every rank has one and calls all of it alike; rank 0 writes, where the run reports at all. One thread; references must outlive it.
 class RunReporter {
  public:

@@ -19,6 +19,7 @@
 #include "cohort/checkpoint/names.h"
 #include "cohort/data/source/fingerprint.h"
 #include "cohort/job/specs/goal.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/records/origin.h"
 #include "cohort/train/run_reporter.h"
 

@@ -21,6 +21,7 @@
 #include "cohort/job/option_rules.h"
 #include "cohort/job/specs/batch_schedule.h"
 #include "cohort/job/training_defaults.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
 #include "cohort/parallel/common/agreement.h"
 #include "cohort/plan/cost/end_memory.h"

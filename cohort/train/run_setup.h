@@ -13,7 +13,6 @@
 #include "cohort/data/loader.h"
 #include "cohort/data/source/source.h"
 #include "cohort/job/job.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/advice/balance.h"
 #include "cohort/train/distil/teacher_answers.h"
 #include "cohort/train/model/evaluate.h"
@@ -30,6 +29,8 @@
 #include "cohort/world/world.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// Of LibTorch, as asked for or as this rank's part of its host's cores.
 int threads_of_rank(const Config& config, const World& world);

@@ -19,6 +19,7 @@
 #include "cohort/job/specs/batch_schedule.h"
 #include "cohort/job/specs/sync_mode.h"
 #include "cohort/job/specs/virtual_spec.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/check_run.h"
 #include "cohort/train/checkpoint_pieces.h"
 #include "cohort/train/state_sources.h"

@@ -10,11 +10,12 @@
 #include "cohort/comm/group.h"
 #include "cohort/job/config.h"
 #include "cohort/job/layout.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/strategy/strategy.h"
 #include "cohort/train/model/parameter_places.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 class Checkpoint;
 

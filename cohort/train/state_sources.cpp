@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cohort/parallel/local/state_names.h"
+#include "cohort/parallel/local/fragments.h"
 
 namespace cohort {
 

@@ -1,6 +1,6 @@
 #pragma once
 // Which tensors of a checkpoint the optimizer's state of this run goes on from. With local steps each data-parallel worker has a state of
-// its own (parallel/local/state_names.h); every other layout has one, and so has a run with another number of workers. Torch-free.
+// its own (parallel/local/fragments.h); every other layout has one, and so has a run with another number of workers. Torch-free.
 
 #include <set>
 #include <string>

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "cohort/parallel/local/state_names.h"
+#include "cohort/parallel/local/fragments.h"
 
 using namespace cohort;
 using Names = std::vector<std::string>;

@@ -1,6 +1,8 @@
 #pragma once
 // What the command line and `verify` ask of a training besides its configuration.
 
+#include <ATen/core/Tensor.h>
+
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,6 +16,8 @@
 #include "cohort/train/step/training_step.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// What else changes where a model is changed before it is trained.
 struct AlteredModel {

@@ -26,6 +26,7 @@
 #include <limits>
 
 #include "cohort/base/fail.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/common/vector_loops.h"
 
 namespace cohort {

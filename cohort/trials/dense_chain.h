@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "cohort/data/source/source.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/trials/byte_product.h"
 #include "cohort/trials/trial_weights.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// Sums over targets.
 struct LossSums {

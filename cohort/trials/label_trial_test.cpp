@@ -7,6 +7,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/run/trainer.h"
 #include "cohort/trials/trial_data.h"
 #include "tests/support/thread_ranks.h"

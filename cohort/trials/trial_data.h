@@ -12,11 +12,12 @@
 
 #include "cohort/base/export.h"
 #include "cohort/data/source/source.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/study/spec/spec.h"
 #include "cohort/trials/byte_product.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// The first samples of a source. Immutable: any number of threads, and ranks forked later, read one copy.
 class TrialSamples {

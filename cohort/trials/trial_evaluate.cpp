@@ -7,7 +7,8 @@
 
 #include <algorithm>
 
-#include "cohort/models/metric/average_precision.h"
+#include "cohort/models/graph/layer_graph.h"
+#include "cohort/models/metric/metrics.h"
 #include "cohort/parallel/common/vector_loops.h"
 #include "cohort/train/model/batch_tensors.h"
 

@@ -7,11 +7,12 @@
 #include <limits>
 
 #include "cohort/comm/group.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/trials/dense_chain.h"
 #include "cohort/trials/trial_data.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 struct TrialEvaluation {
   double loss = 0;   ///< Mean cross-entropy over all targets, without label smoothing.

@@ -15,6 +15,7 @@
 #include "cohort/base/random.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
+#include "cohort/parallel/common/parameters.h"
 
 namespace cohort {
 namespace {

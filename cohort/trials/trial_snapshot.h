@@ -5,11 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "cohort/parallel/common/parameters.h"
 #include "cohort/study/spec/data.h"
 #include "cohort/trials/trial_weights.h"
 
 namespace cohort {
+
+struct NamedTensor;
 
 /// What a trial has besides its weights and buffers.
 struct TrialProgress {

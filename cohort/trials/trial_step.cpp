@@ -23,6 +23,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text/log.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/step_context.h"
 #include "cohort/train/model/batch_tensors.h"
 

@@ -10,7 +10,6 @@
 
 #include "cohort/comm/group.h"
 #include "cohort/data/sampler.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/trials/dense_chain.h"
 #include "cohort/trials/trial_data.h"
@@ -18,6 +17,8 @@
 #include "cohort/trials/trial_weights.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 struct TrialStepOptions {
   int64_t max_microbatch = 0;  ///< > 0: this rank computes at most N samples at once (more where the model's granularity asks).

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "cohort/base/fail.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/common/parameters.h"
 
 namespace cohort {

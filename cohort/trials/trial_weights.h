@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/optimizer/update.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// Parameters of an adopted model are views into weights(). One thread.
 class TrialWeights {

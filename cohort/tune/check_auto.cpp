@@ -11,6 +11,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/train/check_run.h"
 #include "cohort/train/initial_model.h"

@@ -38,6 +38,7 @@
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/specs/injected_faults.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/step_context.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/plan/cost/step_forecast.h"

@@ -16,6 +16,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/data/loader.h"
 #include "cohort/job/layout.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/advice/balance.h"
 #include "cohort/train/model/strategy_options.h"
 #include "cohort/train/step/parallelize.h"

@@ -36,6 +36,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/data/loader.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/step_context.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/train/model/batch_tensors.h"

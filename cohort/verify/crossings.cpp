@@ -19,8 +19,10 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/pipeline/stage_cut.h"
-#include "cohort/plan/cost/scheduler.h"
+#include "cohort/schedule/scheduler.h"
+#include "cohort/schedule/stage_graph.h"
 
 namespace cohort {
 namespace {

@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "cohort/job/layout.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/step/in_turn.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// Who runs a layer.
 struct LayerStage {

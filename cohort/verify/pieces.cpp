@@ -30,8 +30,9 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/layers/transformer_block.h"
-#include "cohort/pipeline/hidden_parameter.h"
+#include "cohort/pipeline/stage_mail.h"
 #include "cohort/tensor/shard_graph.h"
 
 namespace cohort {

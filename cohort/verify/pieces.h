@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "cohort/job/layout.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/run/train_job.h"
 #include "cohort/verify/crossings.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// Replaces functions of `model` so that it computes as `layout`'s tensor ranks do together, and so that each of the tied weights
 /// `borrowed` is a copy where its layer is linear. Error(kBadInput) for a layer that no plain implementation is written for.

@@ -12,6 +12,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
 namespace {
@@ -41,7 +42,7 @@ double recurrent_probability(const Module& module) {
 bool draws(const Module& module) {
   using namespace torch::nn;  // NOLINT(google-build-using-namespace): a list of its classes.
   if (const auto* const attention = dynamic_cast<const MultiheadAttentionImpl*>(&module)) return attention->options.dropout() > 0;
-  return probability<DropoutImpl>(module) + probability<Dropout2dImpl>(module) + probability<Dropout3dImpl>(module) +
+  return probability<torch::nn::DropoutImpl>(module) + probability<Dropout2dImpl>(module) + probability<Dropout3dImpl>(module) +
                  probability<AlphaDropoutImpl>(module) + probability<FeatureAlphaDropoutImpl>(module) +
                  recurrent_probability<LSTMImpl>(module) + recurrent_probability<GRUImpl>(module) + recurrent_probability<RNNImpl>(module) >
              0 ||

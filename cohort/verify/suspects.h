@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "cohort/base/text/json_fwd.h"
-#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 struct Suspect {
   std::string module;      ///< "model.norm"; "loss" for the model's own.

@@ -9,6 +9,7 @@
 #include <torch/nn/modules/rnn.h>
 
 #include "cohort/base/text/json.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/layers/dropout.h"
 #include "cohort/models/layers/ghost_batch_norm.h"
 

@@ -9,6 +9,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/specs/batch_schedule.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/run/train_job.h"
 #include "cohort/verify/nudge.h"
 #include "cohort/verify/pieces.h"

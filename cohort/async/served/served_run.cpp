@@ -16,6 +16,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/initial_model.h"
 
 namespace cohort {

@@ -22,6 +22,8 @@
 
 namespace cohort {
 
+class LayerGraph;
+
 /// The caller's thread works, tells, evaluates and saves; one of its own serves. `run`, of a world of one rank, must outlive it.
 class ServedRun {
  public:

@@ -32,6 +32,7 @@
 #include "cohort/data/source/fingerprint.h"
 #include "cohort/job/specs/sync_mode.h"
 #include "cohort/job/training_defaults.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/check_run.h"
 #include "cohort/train/initial_model.h"
 #include "cohort/train/run_folder.h"

@@ -9,7 +9,7 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
-#include "cohort/parallel/local/state_names.h"
+#include "cohort/parallel/local/fragments.h"
 
 namespace cohort {
 

@@ -13,6 +13,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
+#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
 

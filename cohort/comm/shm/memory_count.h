@@ -10,9 +10,9 @@ inline constexpr const char* kMemoryLimitReached = "this rank's memory limit is 
 
 /// From now on LibTorch's CPU allocations of this process are counted and those that would pass `limit_bytes` refused: Error(kEnvironment)
 /// that says what was asked for, what is held and the limit. 0: count only. Call once, before ranks' models are built; what was allocated
-/// before is not counted, but for count_memory(). Also call it before a GradientMemory is made (parallel/one_copy/gradient_memory.h, which
-/// takes LibTorch's allocator over from here): after it, what that gives out would be counted twice. A second call sets another limit. The
-/// three below are thread-safe.
+/// before is not counted, but for count_memory(). Also call it before a GradientMemory is made (parallel/one_copy/gradient_memory.cpp,
+/// which takes LibTorch's allocator over from here): after it, what that gives out would be counted twice. A second call sets another
+/// limit. The three below are thread-safe.
 void limit_memory(int64_t limit_bytes);
 /// Bytes held now and at most so far; 0 where limit_memory() was not called. What this rank took from the arena shared with its host counts
 /// here, what its peers took does not.

@@ -17,6 +17,7 @@
 #include <string>
 
 #include "cohort/base/fail.h"
+#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
 namespace {

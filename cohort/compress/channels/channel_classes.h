@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "cohort/models/graph/layer_graph.h"
-
 namespace cohort {
+
+class LayerGraph;
 
 /// The channels of a layer are dimension 1 of its output; features of a flattened picture are channels of their own, tied to those that
 /// they come from. A value.

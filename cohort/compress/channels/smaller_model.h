@@ -1,14 +1,17 @@
 #pragma once
 // A model with fewer channels, as the options of its family say it, with the weights of the channels that stay.
 
+#include <ATen/core/Tensor.h>
+
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "cohort/data/source/source.h"
-#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// "cnn:width=0.5" and 0.5 -> "cnn:conv1=8,conv2=16,hidden=256": the options of the same family with that part of every width left out;
 /// `model` is one of it, whose sizes are read. Error(kBadInput) for a family whose options can not say that, naming those that can, and for

@@ -21,6 +21,7 @@
 #include "cohort/infer/compressed/int8_kernels.h"
 #include "cohort/infer/compressed/sparse_tensor.h"
 #include "cohort/infer/compressed/tensor_type.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/layers/transformer_block.h"
 #include "cohort/parallel/common/parameters.h"
 

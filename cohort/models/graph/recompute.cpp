@@ -13,29 +13,179 @@
 // one's back: hooks of a weight that is used elsewhere too run twice, and a data-parallel exchange ends early. Here the outer backward sees
 // all edges, so it sums and reports each gradient once. The first run records a graph for a second reason: kernels are chosen by whether
 // gradients are needed (LSTM, attention), and both runs must give the same bits.
-
 #include "cohort/models/graph/recompute.h"
 
+#include <ATen/Context.h>
 #include <ATen/SequenceNumber.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/graph/recompute_state.h"
+#include "cohort/models/graph/step_context.h"
 
 namespace cohort {
 namespace {
+
+// What recompute() puts back so that a second run of a function is like the first: random numbers, step context, autocast, buffers.
+
+/// LibTorch's random generators as they were when it was made.
+class RandomState {
+ public:
+  explicit RandomState(const std::vector<at::Device>& devices);
+  void restore() const;
+
+ private:
+  std::vector<std::pair<at::Generator, at::Tensor>> states_;
+};
+
+/// This thread's autocast state as it was when it was made.
+class AutocastState {
+ public:
+  explicit AutocastState(const std::vector<at::Device>& devices);
+  void restore() const;
+  /// Casts of weights belong to the graph that they were made in: a run must neither find those of others nor, when its graph is cut, leave
+  /// its own. Without effect where autocast was off.
+  void forget_casts() const;
+
+ private:
+  struct State {
+    at::DeviceType type;
+    bool enabled;
+    at::ScalarType dtype;
+  };
+  std::vector<State> states_;
+  bool cached_;
+};
+
+/// All of them, and the calling thread's step context.
+struct ForwardState {
+  explicit ForwardState(const std::vector<at::Tensor>& inputs);
+
+  std::vector<at::Device> devices;  ///< The CPU and the inputs' devices: whose generators and autocast states count.
+  RandomState random;
+  AutocastState autocast;
+  std::optional<StepContext> step;
+};
+
+/// Puts a state in force, and at its end what was before. Error(kBadInput) inside of a step for a state from outside of one.
+class ForwardStateScope {
+ public:
+  explicit ForwardStateScope(const ForwardState& state);
+  ~ForwardStateScope();
+  ForwardStateScope(const ForwardStateScope&) = delete;
+
+ private:
+  RandomState random_before_;
+  AutocastState autocast_before_;
+  const ForwardState& state_;
+  std::optional<StepContextScope> step_;
+};
+
+/// At its end gives a module's buffers their values back, as if nobody had written them: their versions stay. Null: does nothing.
+class BufferScope {
+ public:
+  explicit BufferScope(const torch::nn::Module* module);
+  ~BufferScope();
+  BufferScope(const BufferScope&) = delete;
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;
+};
+
+std::vector<at::Device> devices_of(const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Device> devices{at::kCPU};
+  for (const at::Tensor& input : inputs)
+    if (input.defined() && std::find(devices.begin(), devices.end(), input.device()) == devices.end()) devices.push_back(input.device());
+  return devices;
+}
+
+RandomState::RandomState(const std::vector<at::Device>& devices) {
+  for (const at::Device& device : devices) {
+    at::Generator generator = at::globalContext().defaultGenerator(device);
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    states_.emplace_back(generator, generator.get_state());
+  }
+}
+
+void RandomState::restore() const {
+  for (const auto& [generator, state] : states_) {
+    at::Generator handle = generator;
+    const std::lock_guard<std::mutex> lock(handle.mutex());
+    handle.set_state(state);
+  }
+}
+
+AutocastState::AutocastState(const std::vector<at::Device>& devices) : cached_(at::autocast::is_autocast_cache_enabled()) {
+  for (const at::Device& device : devices) {
+    if (!at::autocast::is_autocast_available(device.type())) continue;
+    states_.push_back({device.type(), at::autocast::is_autocast_enabled(device.type()), at::autocast::get_autocast_dtype(device.type())});
+  }
+}
+
+void AutocastState::restore() const {
+  for (const State& state : states_) {
+    at::autocast::set_autocast_enabled(state.type, state.enabled);
+    at::autocast::set_autocast_dtype(state.type, state.dtype);
+  }
+  at::autocast::set_autocast_cache_enabled(cached_);
+}
+
+void AutocastState::forget_casts() const {
+  if (std::any_of(states_.begin(), states_.end(), [](const State& state) { return state.enabled; })) at::autocast::clear_cache();
+}
+
+ForwardState::ForwardState(const std::vector<at::Tensor>& inputs) : devices(devices_of(inputs)), random(devices), autocast(devices) {
+  if (const StepContext* context = current_step_context()) step = *context;
+}
+
+ForwardStateScope::ForwardStateScope(const ForwardState& state)
+    : random_before_(state.devices), autocast_before_(state.devices), state_(state) {
+  if (!state.step && current_step_context() != nullptr)
+    fail(ErrorCode::kBadInput, "recompute: forward ran outside of a StepContextScope and backward runs inside of one (step ",
+         current_step_context()->step, "), so dropout would draw other masks; set the scope around both");
+  if (state.step) step_.emplace(*state.step);
+  state.random.restore();
+  state.autocast.restore();
+  at::autocast::increment_nesting();
+  state.autocast.forget_casts();
+}
+
+ForwardStateScope::~ForwardStateScope() {
+  state_.autocast.forget_casts();
+  at::autocast::decrement_nesting();
+  autocast_before_.restore();
+  random_before_.restore();
+}
+
+BufferScope::BufferScope(const torch::nn::Module* module) {
+  if (module == nullptr) return;
+  for (const at::Tensor& buffer : module->buffers())
+    if (buffer.defined()) buffers_.emplace_back(buffer, buffer.detach().clone());
+}
+
+BufferScope::~BufferScope() {
+  const at::NoGradGuard no_grad;
+  for (const auto& [buffer, values] : buffers_) buffer.variable_data().copy_(values);  // variable_data: versions of its own.
+}
+
+// The recomputation itself.
 
 using torch::autograd::AccumulateGrad;
 using torch::autograd::Edge;

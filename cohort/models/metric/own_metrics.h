@@ -1,5 +1,5 @@
 #pragma once
-// Metrics from a user's own code: what COHORT_METRIC registers is named by --metrics as the built-in ones are (named_metrics.h).
+// Metrics from a user's own code: what COHORT_METRIC registers is named by --metrics as the built-in ones are (metrics.h).
 
 #include <ATen/core/Tensor.h>
 

@@ -1,8 +1,10 @@
 #pragma once
-// Consecutive elements of one tensor as a rank holds them: what a checkpoint is made of.
+// Consecutive elements of a tensor: what a checkpoint is made of, and tensors that share memory without being views.
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,5 +17,15 @@ struct FlatPiece {
   std::vector<int64_t> shape;  ///< Of the whole tensor; {} for a scalar.
   int64_t begin = 0;           ///< Index of the first element in the whole tensor, row-major.
 };
+
+/// The memory of contiguous `tensor` from element `offset` on, row-major with `sizes`, as a tensor of its own: unlike a view it may be
+/// detached in place, which optimizers do with `.grad`.
+inline at::Tensor alias_of(const at::Tensor& tensor, int64_t offset, at::IntArrayRef sizes) {
+  at::Tensor out = at::empty({0}, tensor.options().requires_grad(false));
+  std::vector<int64_t> strides(sizes.size(), 1);
+  for (int64_t d = static_cast<int64_t>(sizes.size()) - 2; d >= 0; --d) strides[d] = strides[d + 1] * std::max<int64_t>(1, sizes[d + 1]);
+  out.set_(tensor.storage(), tensor.storage_offset() + offset, sizes, strides);
+  return out;
+}
 
 }  // namespace cohort

@@ -1,9 +1,10 @@
 // fp16 and bf16: each gradient as half of its bytes.
 //
 // Steps: 1. x = gradient + residual, divided by d (fp16: the smallest power of two >= the number of ranks; bf16: 1); 2. clamped to the
-//   largest finite value of the type and rounded to nearest, ties to even; 3. summed in float in rank order (coded_sum.h) and multiplied by
-//   d.
-// Cost for a rank: coded_sum.h with 2 bytes an element. Error of an element of one code, while it is in the type's normal range: |x| / 2048
+//   largest finite value of the type and rounded to nearest, ties to even; 3. summed in float in rank order (compressors.h) and multiplied
+//   by d.
+// Cost for a rank: compressors.h with 2 bytes an element. Error of an element of one code, while it is in the type's normal range: |x| /
+// 2048
 //   (fp16) or |x| / 256 (bf16), and d 2^-25 below fp16's range; the residual sends it later.
 // Source: Micikevicius et al. 2018 ("Mixed Precision Training") for the ranges; PyTorch's fp16 and bf16 communication hooks for the use.
 // Differences: the sum itself is in float, where all-reduces of halves round after every addition. The division is for the code of the sum,
@@ -15,9 +16,7 @@
 #include <cstdint>
 
 #include "cohort/parallel/common/vector_loops.h"
-#include "cohort/parallel/compress/coded_sum.h"
 #include "cohort/parallel/compress/compressors.h"
-#include "cohort/parallel/compress/half_bits.h"
 
 namespace cohort {
 namespace {

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/compress/half_bits.h"
+#include "cohort/parallel/common/vector_loops.h"
 #include "tests/support/compressor_inputs.h"
 #include "tests/support/thread_ranks.h"
 

@@ -1,8 +1,8 @@
 // int8: each gradient as one signed byte, with one float scale for 256 of them.
 //
 // Steps: 1. x = gradient + residual; 2. in each block of 256, scale = max|x| / 127, rounded up to 16 significant bits, and q = x / scale to
-//   the nearest integer; 3. codes are exchanged and summed as q * scale in float in rank order (coded_sum.h).
-// Cost for a rank: coded_sum.h with 260/256 bytes an element. Error of an element of one code: scale / 2 = max|x of its block| / 254 (1 +
+//   the nearest integer; 3. codes are exchanged and summed as q * scale in float in rank order (compressors.h).
+// Cost for a rank: compressors.h with 260/256 bytes an element. Error of an element of one code: scale / 2 = max|x of its block| / 254 (1 +
 // 2^-15);
 //   the residual sends it later.
 // Source: per-block scales of Dettmers et al. 2022 ("8-bit Optimizers via Block-wise Quantization", section 2.1), linear instead of
@@ -17,7 +17,6 @@
 #include <limits>
 
 #include "cohort/parallel/common/vector_loops.h"
-#include "cohort/parallel/compress/coded_sum.h"
 #include "cohort/parallel/compress/compressors.h"
 
 namespace cohort {

@@ -28,7 +28,6 @@
 #include "cohort/base/random.h"
 #include "cohort/parallel/common/vector_loops.h"
 #include "cohort/parallel/compress/compressors.h"
-#include "cohort/parallel/compress/error_feedback.h"
 
 namespace cohort {
 namespace {

@@ -1,12 +1,16 @@
 #include "cohort/parallel/compress/compressor.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <algorithm>
 #include <map>
+#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/job/specs/compression.h"
-#include "cohort/parallel/compress/codec.h"
 #include "cohort/parallel/compress/compressors.h"
 
 namespace cohort {
@@ -73,6 +77,76 @@ ExchangeCost uncompressed_cost(int64_t num_elements, int num_ranks) {
   if (num_ranks == 1 || num_elements == 0) return {};
   const int64_t slice = (num_elements + num_ranks - 1) / num_ranks;
   return {2 * (num_ranks - 1) * slice * static_cast<int64_t>(sizeof(float)), num_ranks == 2 ? 1 : 2};
+}
+
+// The sum of codes: compressors.h says how.
+
+namespace {
+
+std::byte* bytes_of(const at::Tensor& tensor) { return reinterpret_cast<std::byte*>(tensor.data_ptr<uint8_t>()); }
+
+/// output[r] = rank r's input[this rank].
+void exchange_slices(Group& group, at::Tensor output, at::Tensor input) {
+  std::vector<int64_t> equal_parts;
+  group.c10d_backend()->alltoall_base(output, input, equal_parts, equal_parts)->wait();
+}
+
+}  // namespace
+
+bool CodedSum::gathers(int num_ranks) const { return num_ranks <= 2 || codec_->bytes(feedback_.num_elements()) <= kSmallBytes; }
+
+int64_t CodedSum::slice_elements(int num_ranks) const {
+  const int64_t unit = num_ranks * codec_->granule();
+  return (feedback_.num_elements() + unit - 1) / unit * codec_->granule();
+}
+
+ExchangeCost CodedSum::cost(int num_ranks) const {
+  if (num_ranks == 1 || feedback_.num_elements() == 0) return {};
+  if (gathers(num_ranks)) return {(num_ranks - 1) * codec_->bytes(feedback_.num_elements()), 1};
+  return {2 * (num_ranks - 1) * codec_->bytes(slice_elements(num_ranks)), 2};
+}
+
+void CodedSum::all_reduce_sum(Group& group, at::Tensor flat, const std::string& what) {
+  float* const gradients = feedback_.gradients(flat, what);
+  if (flat.numel() == 0) return;
+  if (gathers(group.size())) sum_gathered(group, gradients, what);
+  else sum_slices(group, gradients, what);
+  sent_bytes_ = cost(group.size()).sent_bytes;
+}
+
+void CodedSum::sum_gathered(Group& group, float* gradients, const std::string& what) {
+  const int64_t count = feedback_.num_elements(), length = codec_->bytes(count);
+  const int p = group.size();
+  if (!mine_.defined()) {
+    mine_ = at::zeros({length}, at::kByte);
+    theirs_ = p == 1 ? mine_ : at::empty({p, length}, at::kByte);
+  }
+  codec_->encode(gradients, feedback_.data(), count, p, bytes_of(mine_));
+  if (p > 1) group.all_gather(theirs_, mine_, what);
+  for (int rank = 0; rank < p; ++rank) codec_->decode(bytes_of(theirs_) + rank * length, count, p, rank > 0, gradients);
+}
+
+void CodedSum::sum_slices(Group& group, float* gradients, const std::string& what) {
+  const int64_t count = feedback_.num_elements(), slice = slice_elements(group.size()), length = codec_->bytes(slice);
+  const int p = group.size();
+  // The last slices may be short or empty.
+  const auto begin = [&](int owner) { return std::min(owner * slice, count); };
+  const auto elements = [&](int owner) { return begin(owner + 1) - begin(owner); };
+  if (!mine_.defined()) {
+    mine_ = at::zeros({p, length}, at::kByte);
+    theirs_ = at::empty({p, length}, at::kByte);
+  }
+  for (int owner = 0; owner < p; ++owner)
+    codec_->encode(gradients + begin(owner), feedback_.data() + begin(owner), elements(owner), p, bytes_of(mine_) + owner * length);
+  exchange_slices(group, theirs_, mine_);
+  const int me = group.rank();
+  float* const sum = gradients + begin(me);
+  for (int rank = 0; rank < p; ++rank) codec_->decode(bytes_of(theirs_) + rank * length, elements(me), p, rank > 0, sum);
+  const at::Tensor coded_sum = mine_[me];
+  codec_->encode(sum, feedback_.data() + begin(me), elements(me), p, bytes_of(coded_sum));
+  group.all_gather(theirs_, coded_sum, what);
+  for (int owner = 0; owner < p; ++owner)
+    codec_->decode(bytes_of(theirs_) + owner * length, elements(owner), p, false, gradients + begin(owner));
 }
 
 }  // namespace cohort

@@ -25,7 +25,7 @@ at::Tensor rows_of_all(Group& group, const at::Tensor& mine) {
 at::Tensor residual_of(Compressor& compressor) { return compressor.state().at(0).second; }
 
 /// Steps of one compressor on ranks as threads: what rank 0 applied, a row a step. Checks what holds for every compressor: equal bits on
-/// all ranks, nothing lost (error_feedback.h), bytes as forecast.
+/// all ranks, nothing lost (compressors.h), bytes as forecast.
 at::Tensor run_steps(const std::string& spec, int num_ranks, int64_t count, int64_t num_steps, const std::string& backend = "auto") {
   at::Tensor results = at::zeros({num_steps, count}, at::kFloat);
   run_thread_ranks(num_ranks,

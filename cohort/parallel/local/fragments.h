@@ -1,10 +1,14 @@
 #pragma once
-// Fragments in turn: the model is cut into F parts, and each is exchanged after a step of its own of a round of H steps. Torch-free.
+// Local steps without tensors: fragments of a model, and what is saved under which name.
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace cohort {
+
+// Fragments in turn: the model is cut into F parts, and each is exchanged after a step of its own of a round of H steps. Torch-free.
 
 /// A run of elements of one parameter.
 struct FragmentPiece {
@@ -20,5 +24,24 @@ std::vector<FragmentPiece> pieces_of_fragment(const std::vector<int64_t>& elemen
 /// The step of a round, from 1 to `steps`, after which it is exchanged: evenly apart, the last fragment's at the end. `steps` is at least
 /// `num_fragments`, so no two have the same.
 int64_t step_of_fragment(int fragment, int num_fragments, int64_t steps);
+
+// What tensors of local steps are called in a checkpoint, beside "model/NAME" and "optimizer/NAME/SLOT" (docs/formats/checkpoint.md):
+//   worker-R/optimizer/NAME/SLOT   the optimizer's state of data-parallel worker R, where there are several, each with its own
+//   outer/optimizer/NAME/SLOT      that of diloco's outer optimizer
+//   worker-R/weights/NAME          with fragments in turn: the weights of worker R, where "model/NAME" is what was exchanged last
+//   worker-R/round/F/samples       of each of F fragments, the samples of worker R and of all since its last exchange
+
+std::string name_of_worker(int64_t worker, const std::string& name);
+std::string name_of_outer(const std::string& name);
+std::string name_of_own_weights(int64_t worker, const std::string& parameter);
+std::string name_of_round(int64_t worker, int num_fragments);
+
+struct StateName {
+  std::optional<int64_t> worker;  ///< Whose it is; none: everybody's.
+  bool of_outer = false;
+  bool of_fragments = false;  ///< Own weights or samples.
+  std::string name;           ///< Without that: "optimizer/NAME/SLOT", "model/NAME", "round/F/samples".
+};
+StateName split_state_name(const std::string& name);
 
 }  // namespace cohort

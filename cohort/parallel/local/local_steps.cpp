@@ -40,9 +40,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/parallel/common/agreement.h"
-#include "cohort/parallel/common/initial_broadcast.h"
-#include "cohort/parallel/common/tensor_alias.h"
-#include "cohort/parallel/local/state_names.h"
+#include "cohort/parallel/common/flat_piece.h"
+#include "cohort/parallel/local/fragments.h"
 
 namespace cohort {
 namespace {

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "cohort/job/specs/sync_mode.h"
-#include "cohort/parallel/common/buffer_average.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/compress/compressor.h"
 #include "cohort/parallel/local/fragments.h"
+#include "cohort/parallel/strategy/buffer_average.h"
 #include "cohort/parallel/strategy/replicated.h"
 #include "cohort/parallel/strategy/strategy.h"
 

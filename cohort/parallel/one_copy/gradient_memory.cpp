@@ -1,4 +1,4 @@
-#include "cohort/parallel/one_copy/gradient_memory.h"
+#include "cohort/parallel/one_copy/shared_data_parallel_state.h"
 
 #include <ATen/ops/from_blob.h>
 #include <c10/core/Allocator.h>

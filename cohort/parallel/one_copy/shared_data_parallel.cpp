@@ -1,7 +1,7 @@
 // Data parallelism with one copy of weights and optimizer state on a host.
 //
 // The parameters lie in rank 0's shared memory and are everybody's; all trained elements, one parameter after the other, are divided into p
-// consecutive shares, one a rank. Steps, p ranks, n elements, after backward() has left gradients in shared memory (gradient_memory.h):
+// consecutive shares, one a rank. Steps, p ranks, n elements, after backward() has left gradients in shared memory (gradient_memory.cpp):
 //   1. finish_backward(): rank r writes where its gradients lie (and its control numbers) to its table, publishes "arrived" and waits
 //      until all have. Where one says there that it left the step, all wait until all have read that, and drop the step.
 //   2. step(): in one pass over its share rank r adds the gradients of all ranks, in rank order, and applies the optimizer to its share of
@@ -29,10 +29,10 @@
 #include "cohort/base/fail.h"
 #include "cohort/comm/group_internals.h"
 #include "cohort/parallel/common/agreement.h"
-#include "cohort/parallel/common/tensor_alias.h"
-#include "cohort/parallel/common/tile_sum.h"
+#include "cohort/parallel/common/flat_piece.h"
+#include "cohort/parallel/common/vector_loops.h"
 #include "cohort/parallel/one_copy/shared_data_parallel_state.h"
-#include "cohort/parallel/watch/gradient_hook.h"
+#include "cohort/parallel/watch/backward_watch.h"
 #include "cohort/plan/cost/strategy_memory.h"
 
 namespace cohort {

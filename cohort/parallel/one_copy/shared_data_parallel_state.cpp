@@ -1,6 +1,7 @@
 // One copy of weights and optimizer state in shared memory: where things lie. The whole is described in shared_data_parallel.cpp.
 #include "cohort/parallel/one_copy/shared_data_parallel_state.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/grad_mode.h>
@@ -11,8 +12,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/comm/group_internals.h"
 #include "cohort/parallel/common/agreement.h"
-#include "cohort/parallel/common/initial_broadcast.h"
-#include "cohort/parallel/common/tensor_alias.h"
+#include "cohort/parallel/common/flat_piece.h"
 
 namespace cohort {
 
@@ -123,6 +123,175 @@ void SharedDataParallel::State::place_small_gradients() {
   statistics.num_buckets = 1;
   for (const NamedTensor& parameter : trained) statistics.bytes += static_cast<int64_t>(parameter.tensor.nbytes());
   group.barrier();  // Nobody reads a page before it is made.
+}
+
+// What the program itself does to weights that all ranks of a host share.
+//
+// In place: the memory is everybody's, so p ranks that each multiply a weight by two multiply it by two to the p. Version counters tell,
+// and only rank 0 may, between two steps and before load_weights() of all. They do not count what is written through data(): for that some
+// elements of each parameter are compared with what the last step left.
+// Other memory, as torch::load() gives each rank: forward then reads a rank's own values. When all ranks have come to the end of backward,
+// so that nobody reads, each copies its share to the shared memory, and parameters point there again; step() ends before anybody reads.
+
+namespace {
+
+constexpr const char* kHowToWrite =
+    "; these weights are one copy for all ranks, which each of them would change: apply gradients with step() alone, and give parameters "
+    "new values with set_data(), the same on all ranks (p.set_data(p.data().clamp(-1, 1)) for p.data().clamp_(-1, 1)); or leave the "
+    "optimizer out of ParallelOptions and call step(optimizer), where every rank has weights of its own";
+constexpr int64_t kNumSamples = 4;
+
+}  // namespace
+
+void SharedDataParallel::State::check_weights() const {
+  module_watch.check_trained("SharedDataParallel");
+  weight_watch.check();
+  if (const int64_t written = weight_watch.first_written(); written >= 0)
+    fail(ErrorCode::kFailed, "the program of rank ", group.rank(), " wrote to parameter ", all[static_cast<size_t>(written)].name,
+         " in place", kHowToWrite);
+}
+
+/// The bits of up to kNumSamples elements of each parameter, one parameter after the other.
+std::vector<char> SharedDataParallel::State::sample_weights() const {
+  std::vector<char> samples;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const at::Tensor& place = weight_watch.place(i);
+    const auto* const data = static_cast<const char*>(place.const_data_ptr());
+    const int64_t count = place.numel(), size = place.element_size();
+    for (int64_t k = 0; k < std::min(kNumSamples, count); ++k) {
+      const char* const element = data + (count * (2 * k + 1) / (2 * std::min(kNumSamples, count))) * size;
+      samples.insert(samples.end(), element, element + size);
+    }
+  }
+  return samples;
+}
+
+/// After a step: nothing but the next one changes them.
+void SharedDataParallel::State::remember_weights() { samples = sample_weights(); }
+
+void SharedDataParallel::State::check_samples() const {
+  if (samples.empty()) return;
+  const std::vector<char> now = sample_weights();
+  if (now == samples) return;
+  size_t at = static_cast<size_t>(std::mismatch(now.begin(), now.end(), samples.begin()).first - now.begin());
+  size_t index = 0;
+  for (; index < all.size(); ++index) {
+    const at::Tensor& place = weight_watch.place(index);
+    const auto bytes = static_cast<size_t>(std::min(kNumSamples, place.numel()) * place.element_size());
+    if (at < bytes) break;
+    at -= bytes;
+  }
+  fail(ErrorCode::kFailed, "a program wrote to parameter ", all[index].name, " in place, through data() or a pointer, since the last step",
+       kHowToWrite);
+}
+
+uint64_t SharedDataParallel::State::replaced_parameters() const {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (weight_watch.is_replaced(i)) sum = (sum ^ (i + 1)) * 0x100000001b3;
+  return sum;
+}
+
+/// This rank's part of them: its shares, and on rank 0 what is frozen.
+void SharedDataParallel::State::copy_replaced() {
+  if (!weight_watch.any_replaced()) return;
+  const at::NoGradGuard no_grad;
+  std::vector<const OwnShare*> share_of(trained.size(), nullptr);
+  for (const OwnShare& share : shares) share_of[share.parameter] = &share;
+  for (size_t i = 0, next_trained = 0; i < all.size(); ++i) {
+    const at::Tensor values = all[i].tensor.detach().reshape({-1}), place = weight_watch.place(i).view({-1});
+    const OwnShare* const share = all[i].tensor.requires_grad() ? share_of[next_trained++] : nullptr;
+    if (!weight_watch.is_replaced(i)) continue;
+    if (share) place.narrow(0, share->begin, share->count).copy_(values.narrow(0, share->begin, share->count));
+    else if (!all[i].tensor.requires_grad() && group.rank() == 0) place.copy_(values);
+  }
+}
+
+/// After all have arrived: nobody reads weights until the step has ended.
+void SharedDataParallel::State::take_over() {
+  for (int rank = 0; rank < group.size(); ++rank)
+    if (page(rank).replaced != page(0).replaced)
+      fail(ErrorCode::kFailed, "ranks 0 and ", rank, " do not have the same parameters in memory of the program's own",
+           " (torch::load(), set_data()); do that on all ranks");
+  if (page(0).replaced == 0) return;
+  copy_replaced();
+  for (size_t i = 0; i < all.size(); ++i)
+    if (weight_watch.is_replaced(i)) weight_watch.restore(i);
+  group.barrier();  // Not every program calls step() now.
+  remember_weights();
+}
+
+/// At the first gradient of a backward(). An optimizer of LibTorch's writes through data(), which is not seen; its zero_grad() is.
+void SharedDataParallel::State::begin_backward(const at::Tensor& first) {
+  check_weights();
+  const bool is_fresh = std::none_of(trained.begin(), trained.end(), [&first](const NamedTensor& parameter) {
+    return !parameter.tensor.is_same(first) && parameter.tensor.grad().defined();
+  });
+  if (has_begun && is_fresh && trained.size() > 1) note_dropped();
+  has_begun = true;
+}
+
+/// Gradients went away without a step().
+void SharedDataParallel::State::note_dropped() {
+  constexpr int kPatience = 3;  // A program may drop its first gradients, because they are not finite, say.
+  if (!step_was_called && ++num_dropped >= kPatience)
+    fail(ErrorCode::kFailed, "the gradients of ", num_dropped, " backward passes were dropped and step() was never called", kHowToWrite);
+}
+
+void SharedDataParallel::skip_step() {
+  state_->num_dropped = 0;
+  state_->forget_gradients();
+}
+
+/// A step is over, or given up: the next backward begins anew.
+void SharedDataParallel::State::forget_gradients() {
+  for (NamedTensor& parameter : trained) parameter.tensor.mutable_grad() = at::Tensor();
+  held_gradients.clear();
+  arrived = has_begun = false;
+}
+
+void SharedDataParallel::part_from_module() {
+  const at::NoGradGuard no_grad;
+  for (const NamedTensor& parameter : state_->all) {
+    at::Tensor tensor = parameter.tensor;
+    tensor.set_data(tensor.detach().clone());
+  }
+}
+
+void SharedDataParallel::gather_weights() {
+  state_->check_weights();
+  state_->check_samples();
+  state_->group.barrier();  // Rank 0 may write to them next, which a rank that is still comparing would take for a write before.
+}
+
+void SharedDataParallel::load_weights() {
+  const at::NoGradGuard no_grad;
+  State& s = *state_;
+  s.weight_watch.check();
+  const at::Tensor mine = at::empty({1}, at::kLong), all = at::empty({s.group.size(), 1}, at::kLong);
+  mine.data_ptr<int64_t>()[0] = s.weight_watch.first_written();
+  s.group.all_gather(all, mine, "what ranks wrote to weights");
+  const auto* const written = all.const_data_ptr<int64_t>();
+  int64_t num_writers = 0, last = 0;
+  for (int rank = 0; rank < s.group.size(); ++rank)
+    if (written[rank] >= 0) ++num_writers, last = rank;
+  if (num_writers > 1)
+    fail(ErrorCode::kFailed, num_writers, " ranks wrote to weights in place, rank ", last, " to parameter ",
+         s.all[static_cast<size_t>(written[last])].name, kHowToWrite);
+  for (size_t i = 0; i < s.all.size(); ++i) {
+    if (!s.weight_watch.is_replaced(i)) continue;
+    const at::Tensor values = s.weight_watch.restore(i);
+    if (s.group.rank() == 0) s.weight_watch.place(i).copy_(values);
+  }
+  for (const NamedTensor& buffer : distinct_buffers(s.module)) {
+    if (buffer.tensor.numel() == 0) continue;
+    at::Tensor values = buffer.tensor.detach().contiguous();
+    s.group.broadcast(values, 0, buffer.name);
+    if (!values.is_same(buffer.tensor)) buffer.tensor.detach().copy_(values);
+  }
+  s.weight_watch.remember();
+  s.group.barrier();
+  s.remember_weights();
 }
 
 }  // namespace cohort

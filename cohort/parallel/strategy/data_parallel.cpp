@@ -16,21 +16,46 @@
 // Cost: one copy of each gradient, and per bucket one Group::all_reduce_sum. No copy back: `.grad` lies in the bucket.
 //
 // Behind these numbers stand, as sum and sum of squares, which model this is, how many steps were made, and a hash of a few weights
-// (weight_check.h): where ranks differ all of them see it in the same exchange, and name it together.
+// (agreement.h): where ranks differ all of them see it in the same exchange, and name it together.
 //
-// The module may change: before each backward() the list of its parameters is compared with what the ranks agreed on (module_watch.h), and
+// The module may change: before each backward() the list of its parameters is compared with what the ranks agreed on (weight_watch.h), and
 // where it differs all ranks plan anew in front of the exchange. A bucket whose last gradients somebody still holds changes its memory.
 //
 // Source: Li et al. 2020, "PyTorch Distributed" (VLDB 13:12), sections 3.2 and 4.2. Differences: public hooks instead of c10d::Reducer,
 // usage flags inside the buckets instead of a separate bitmap exchange, sums in rank order, the mean may be over samples.
 #include "cohort/parallel/strategy/data_parallel.h"
 
+#include <ATen/ops/count_nonzero.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <numeric>
+
 #include "cohort/base/fail.h"
+#include "cohort/comm/group_internals.h"
 #include "cohort/parallel/common/agreement.h"
-#include "cohort/parallel/common/initial_broadcast.h"
+#include "cohort/parallel/common/flat_piece.h"
+#include "cohort/parallel/common/staged_exchange.h"
 #include "cohort/parallel/strategy/data_parallel_state.h"
+#include "cohort/parallel/watch/backward_watch.h"
 
 namespace cohort {
+
+const char* name_of(BufferPolicy policy) {
+  switch (policy) {
+    case BufferPolicy::kAverage:
+      return "average";
+    case BufferPolicy::kBroadcast:
+      return "broadcast";
+    case BufferPolicy::kNone:
+      break;
+  }
+  return "none";
+}
+
 DataParallel::DataParallel(torch::nn::Module& module, Group group, DataParallelOptions options)
     : state_(std::make_unique<State>(module, std::move(group), std::move(options))) {}
 
@@ -94,5 +119,261 @@ void DataParallel::abandon_step() {
 void DataParallel::count_step() { ++state_->num_steps; }
 
 void DataParallel::forget_exchange() { state_->restore_compressors(); }
+
+// What is exchanged: the module's parameters, hooks on them, buckets.
+
+namespace {
+
+bool exchanges_in_full_precision(at::ScalarType type) { return type == at::kFloat || type == at::kDouble; }
+
+const char* name_of(GradientMean mean) {
+  return mean == GradientMean::kRanks ? "mean over ranks" : mean == GradientMean::kSamples ? "mean over samples" : "sum";
+}
+
+}  // namespace
+
+DataParallel::State::State(torch::nn::Module& module_, Group group_, DataParallelOptions options_)
+    : module(module_),
+      group(std::move(group_)),
+      options(std::move(options_)),
+      number(GroupInternals::next_number(group)),
+      module_watch(module) {
+  if (options.name.empty()) options.name = concat("model ", number);
+  check_same_text(group, description(), "the options of DataParallel", "give all ranks the same, in the same order of models");
+  const std::vector<NamedTensor> all = distinct_parameters(module);
+  check_same_model(group, all);
+  check_forward_writes(module, group.size());
+  if (options.broadcast_model) broadcast_model(module, group);
+  // What a compressor keeps belongs to a bucket, so those must not change.
+  order_learnt = options.compress != "none";
+  plan(all);
+}
+
+DataParallel::State::~State() {
+  for (auto& [tensor, position] : arrival_hooks) tensor.remove_hook(position);
+  for (const auto& [address, parameter] : hooked) remove_gradient_hook(parameter);
+}
+
+std::string DataParallel::State::description() const {
+  return concat(options.name, ": ", name_of(options.mean), ", buckets of ", options.first_bucket_bytes, " and ", options.bucket_bytes,
+                " bytes, compress=", options.compress, ", buffers ", cohort::name_of(options.buffers), ", check_weights ",
+                options.check_weights, "\n");
+}
+
+/// For the parameters that the module has now.
+void DataParallel::State::plan(const std::vector<NamedTensor>& all) {
+  auto sums_before = std::move(frozen_sums);
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (sums[i]) sums_before[parameters[i].tensor.unsafeGetTensorImpl()] = sums[i];
+  parameters = trained_parameters(all);
+  module_watch.remember();
+  index_of.clear();
+  sums.assign(parameters.size(), nullptr);
+  has_own.assign(parameters.size(), 0);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const c10::TensorImpl* const address = parameters[i].tensor.unsafeGetTensorImpl();
+    index_of[address] = static_cast<int>(i);
+    if (const auto kept = sums_before.extract(address)) sums[i] = kept.mapped();
+  }
+  frozen_sums.clear();
+  for (const NamedTensor& one : all)
+    if (auto kept = sums_before.extract(one.tensor.unsafeGetTensorImpl())) frozen_sums.insert(std::move(kept));
+  buffers = std::make_unique<BufferAverage>(module, group, options.buffers);
+  weight_check = options.check_weights && group.size() > 1 ? std::make_unique<WeightCheck>(group, parameters) : nullptr;
+  const bool on_device = std::any_of(parameters.begin(), parameters.end(), [](const NamedTensor& one) { return !one.tensor.is_cpu(); });
+  if (on_device && options.compress != "none")
+    fail(ErrorCode::kBadInput, "compress=", options.compress,
+         " works on gradients in the host's memory; use compress=none with this device");
+  const bool through_host =
+      std::any_of(parameters.begin(), parameters.end(), [this](const NamedTensor& one) { return !group.exchanges(one.tensor.device()); });
+  if ((options.compress != "none" || through_host) && group.size() > 1 && !worker) worker = std::make_unique<OrderedWorker>();
+  // Until the first step shows the true order: the last layer's gradient comes first.
+  std::vector<int> order(parameters.size());
+  std::iota(order.rbegin(), order.rend(), 0);
+  build_buckets(order);
+  if (group.size() > 1) hook_all();  // Last: nothing fails after it, which would leave hooks behind.
+  hooks_differ = false;
+}
+
+/// Hooks on what is trained now, and none on what is not.
+void DataParallel::State::hook_all() {
+  const std::vector<NamedTensor> trained = trained_parameters(distinct_parameters(module));
+  for (const NamedTensor& parameter : trained)
+    if (!hooked.contains(parameter.tensor.unsafeGetTensorImpl())) check_no_gradient_hook(parameter);
+  std::unordered_map<const c10::TensorImpl*, NamedTensor> before;
+  std::swap(before, hooked);
+  for (auto& [tensor, position] : arrival_hooks) tensor.remove_hook(position);
+  arrival_hooks.clear();
+  for (const NamedTensor& parameter : trained) {
+    const c10::TensorImpl* const address = parameter.tensor.unsafeGetTensorImpl();
+    if (before.erase(address) == 0) set_gradient_hook(parameter, [this](const at::Tensor& variable) { on_gradient(variable); });
+    hooked[address] = parameter;
+    if (options.mean == GradientMean::kSum) {
+      // torch::autograd::grad() runs it too, and adds nothing to `.grad`.
+      const auto position = parameter.tensor.register_hook([this, address](const at::Tensor&) {
+        if (watch.is_accumulating()) before_gradient(hooked.at(address).tensor);
+      });
+      arrival_hooks.emplace_back(parameter.tensor, position);
+    }
+  }
+  // Any order will do. NOLINTNEXTLINE(bugprone-nondeterministic-pointer-iteration-order)
+  for (const auto& [address, parameter] : before) remove_gradient_hook(parameter);
+}
+
+/// Before each backward(): parameters that have come since are heard, too.
+void DataParallel::State::see_module() {
+  if (group.size() == 1 || !sync) return;
+  const bool changed = module_watch.changed();
+  if (changed || hooks_differ) hook_all();  // Or it is again what it was: a model that was frozen whole for another one's backward().
+  hooks_differ = changed;
+}
+
+/// The module has other parameters than all ranks agreed on. Collective with the same change on the other ranks.
+void DataParallel::State::plan_anew() {
+  if (options.compress != "none")
+    fail(ErrorCode::kBadInput, "DataParallel of ", options.name, " with compress=", options.compress, ": the model's parameters changed (",
+         module_watch.difference(),
+         "), and what compression keeps belongs to those it had; make a new DataParallel after the change, or use compress=none");
+  const std::vector<NamedTensor> all = distinct_parameters(module);
+  std::string text = signature(all);
+  for (const NamedTensor& one : all)
+    if (!index_of.contains(one.tensor.unsafeGetTensorImpl())) text += concat("new ", one.name, " with ", text_of_values(one.tensor), "\n");
+  // Ranks whose model did not change meet this in an exchange of theirs, and read here which parameter it is.
+  const struct Note {
+    const Group& group;
+    ~Note() { GroupInternals::set_note(group, ""); }
+  } note{group};
+  GroupInternals::set_note(group, concat("has changed ", options.name, ": ", module_watch.difference(),
+                                         "; all ranks must change the model alike, before the same step"));
+  check_same_text(group, text, concat("the changed parameters of ", options.name),
+                  "all ranks must change the model alike, and new parameters must begin with the same values: call adopt_model() on all "
+                  "ranks after the change, or draw them from the same seed");
+  refuse_frozen_with_own();
+  order_learnt = false;
+  plan(all);
+}
+
+/// What micro-steps left in the `.grad` of a parameter that was frozen then would never be exchanged, and optimizers step with it.
+/// Collective.
+void DataParallel::State::refuse_frozen_with_own() {
+  std::string mine;
+  for (size_t i = 0; i < parameters.size() && mine.empty(); ++i) {
+    const at::Tensor& parameter = parameters[i].tensor;
+    if (has_own[i] && !parameter.requires_grad() && parameter.grad().defined() && parameter.grad().count_nonzero().item<int64_t>() > 0)
+      mine = parameters[i].name;
+  }
+  for (const std::string& name : group.all_gather_text(mine, "parameters that were frozen"))
+    if (!name.empty())
+      fail(ErrorCode::kBadInput, "parameter ", name, " of ", options.name,
+           " was frozen between micro-steps (NoSync) and their exchange, so its gradient would stay this rank's own; freeze it after the "
+           "optimizer's step, or set its gradient to none first");
+}
+
+/// Of a pass: before anything is exchanged.
+void DataParallel::State::begin_exchange() {
+  step_dropped = false;
+  statistics.exposed_seconds = 0;
+  if (module_watch.changed()) plan_anew();
+}
+
+void DataParallel::State::build_buckets(const std::vector<int>& order) {
+  std::vector<ParameterSize> sizes;
+  for (const NamedTensor& parameter : parameters)
+    sizes.push_back(
+        {parameter.tensor.numel(), static_cast<int>(parameter.tensor.element_size()), static_cast<int>(parameter.tensor.scalar_type())});
+  buckets.clear();
+  control = at::Tensor();
+  place_of.assign(parameters.size(), {});
+  statistics = {.num_exchanges = statistics.num_exchanges};
+  const std::vector<BucketPlan> plans = plan_buckets(sizes, order, options.first_bucket_bytes, options.bucket_bytes);
+  for (size_t index = 0; index < plans.size(); ++index) {
+    const BucketPlan& plan = plans[index];
+    const at::Tensor& first = parameters[plan.parameters[0]].tensor;
+    const int64_t num_flags = static_cast<int64_t>(plan.parameters.size());
+    Bucket bucket;
+    bucket.carries_control = index + 1 == plans.size() && exchanges_in_full_precision(first.scalar_type());
+    // Padded to a multiple of the ranks, so that slices of an ordered sum need no copy.
+    const int64_t used = plan.num_elements + num_flags + (bucket.carries_control ? kNumCarried : 0), multiple = 16 * group.size();
+    const int64_t padded = (used + multiple - 1) / multiple * multiple;
+    const at::TensorOptions type = first.options().requires_grad(false);
+    bucket.flat = exchanged_zeros(group, padded, type);
+    bucket.parameters = plan.parameters;
+    bucket.offsets = plan.offsets;
+    bucket.num_gradient_elements = plan.num_elements;
+    for (size_t place = 0; place < plan.parameters.size(); ++place)
+      place_of[plan.parameters[place]] = {static_cast<int>(index), static_cast<int>(place)};
+    make_places(bucket);
+    if (options.compress != "none" && worker && first.scalar_type() == at::kFloat) bucket.compressor = compressor_of(plan, index);
+    statistics.bytes += static_cast<int64_t>(bucket.flat.nbytes());
+    buckets.push_back(std::move(bucket));
+  }
+  statistics.num_buckets = static_cast<int>(buckets.size());
+  control_is_own = !control.defined();
+  if (control_is_own) control = at::zeros({kNumCarried}, at::kFloat);
+  begin_pass();
+}
+
+void DataParallel::State::make_places(Bucket& bucket) {
+  bucket.places.clear();
+  for (size_t place = 0; place < bucket.parameters.size(); ++place)
+    bucket.places.push_back(alias_of(bucket.flat, bucket.offsets[place], parameters[bucket.parameters[place]].tensor.sizes()));
+  const auto num_flags = static_cast<int64_t>(bucket.parameters.size());
+  bucket.flags = alias_of(bucket.flat, bucket.num_gradient_elements, {num_flags});
+  if (bucket.carries_control) control = alias_of(bucket.flat, bucket.num_gradient_elements + num_flags, {kNumCarried});
+}
+
+std::unique_ptr<Compressor> DataParallel::State::compressor_of(const BucketPlan& plan, size_t index) const {
+  CompressedBuffer buffer{concat("bucket-", index), {}};
+  for (size_t place = 0; place < plan.parameters.size(); ++place)
+    buffer.parts.push_back({plan.offsets[place], parameters[static_cast<size_t>(plan.parameters[place])].tensor.sizes().vec()});
+  return make_compressor(options.compress, buffer, plan.num_elements, options.seed);
+}
+
+/// After the first step: buckets in the order in which rank 0's gradients came. The gradients just exchanged move there, before the program
+/// sees them: who keeps one then keeps what `.grad` is from now on.
+void DataParallel::State::learn_order() {
+  order_learnt = true;
+  std::vector<int64_t> order(arrival.begin(), arrival.end());
+  for (int64_t parameter = static_cast<int64_t>(parameters.size()) - 1; parameter >= 0; --parameter)
+    if (!ready[parameter]) order.push_back(parameter);
+  at::Tensor shared = at::empty({static_cast<int64_t>(order.size())}, at::kLong);
+  std::copy(order.begin(), order.end(), shared.data_ptr<int64_t>());
+  group.broadcast(shared, 0, "the order of the buckets");
+  const double exposed_kept = statistics.exposed_seconds;
+  build_buckets(std::vector<int>(shared.data_ptr<int64_t>(), shared.data_ptr<int64_t>() + shared.numel()));
+  for (size_t parameter = 0; parameter < parameters.size(); ++parameter) {
+    at::Tensor& gradient = parameters[parameter].tensor.mutable_grad();
+    if (!gradient.defined()) continue;
+    const auto [bucket, place] = place_of[parameter];
+    gradient = buckets[static_cast<size_t>(bucket)].places[static_cast<size_t>(place)].copy_(gradient);
+    sums[parameter] = gradient.unsafeGetTensorImpl();
+  }
+  statistics.exposed_seconds = exposed_kept;
+}
+
+// Which gradients travel together.
+
+std::vector<BucketPlan> plan_buckets(const std::vector<ParameterSize>& sizes, const std::vector<int>& order, int64_t first_bucket_bytes,
+                                     int64_t bucket_bytes) {
+  std::vector<BucketPlan> plans;
+  std::map<int, BucketPlan> open;  // One bucket being filled per kind.
+  for (const int parameter : order) {
+    const ParameterSize& size = sizes[static_cast<size_t>(parameter)];
+    const int64_t per_line = 64 / size.element_bytes;
+    const int64_t place = (size.num_elements + per_line - 1) / per_line * per_line;
+    const int64_t limit = plans.empty() ? first_bucket_bytes : bucket_bytes;
+    BucketPlan& bucket = open[size.kind];
+    if (!bucket.parameters.empty() && (bucket.num_elements + place) * size.element_bytes > limit) {
+      plans.push_back(std::move(bucket));
+      bucket = {};
+    }
+    bucket.parameters.push_back(parameter);
+    bucket.offsets.push_back(bucket.num_elements);
+    bucket.num_elements += place;
+  }
+  for (auto& [kind, bucket] : open)
+    if (!bucket.parameters.empty()) plans.push_back(std::move(bucket));
+  return plans;
+}
 
 }  // namespace cohort

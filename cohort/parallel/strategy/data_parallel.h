@@ -22,7 +22,6 @@
 
 #include "cohort/base/export.h"
 #include "cohort/comm/group.h"
-#include "cohort/parallel/common/buffer_average.h"
 #include "cohort/parallel/common/flat_piece.h"
 
 namespace cohort {
@@ -34,6 +33,15 @@ enum class GradientMean {
              ///< samples.
   kSum,      ///< The sum: the loss was already divided by the number of samples of all ranks.
 };
+
+/// What becomes of buffers that a forward changed.
+enum class BufferPolicy {
+  kAverage,    ///< Of floating-point type: their average by each rank's share of the samples. Others: the largest, where not all ranks
+               ///< changed them (counters).
+  kBroadcast,  ///< Rank 0's.
+  kNone,       ///< Each rank keeps its own.
+};
+COHORT_API const char* name_of(BufferPolicy policy);
 
 struct DataParallelOptions {
   GradientMean mean = GradientMean::kRanks;

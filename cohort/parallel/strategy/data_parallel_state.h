@@ -1,24 +1,72 @@
 #pragma once
-// The inside of DataParallel: what data_parallel_plan.cpp builds, data_parallel_state.cpp exchanges, and data_parallel.cpp offers.
+// The inside of DataParallel: what data_parallel.cpp builds and offers, and data_parallel_state.cpp exchanges.
 
 #include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "cohort/parallel/common/buckets.h"
-#include "cohort/parallel/common/buffer_average.h"
-#include "cohort/parallel/common/ordered_worker.h"
+#include "cohort/comm/group.h"
+#include "cohort/parallel/common/agreement.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/compress/compressor.h"
+#include "cohort/parallel/strategy/buffer_average.h"
 #include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/parallel/watch/backward_watch.h"
-#include "cohort/parallel/watch/module_watch.h"
-#include "cohort/parallel/watch/weight_check.h"
+#include "cohort/parallel/watch/weight_watch.h"
 
 namespace cohort {
+
+// Which parameters' gradients travel together. Pure arithmetic, no tensors.
+
+struct ParameterSize {
+  int64_t num_elements = 0;
+  int element_bytes = 4;
+  int kind = 0;  ///< Parameters of different kind (dtype) never share a bucket.
+};
+
+struct BucketPlan {
+  std::vector<int> parameters;   ///< Indices, in the order of their places in the bucket.
+  std::vector<int64_t> offsets;  ///< In elements; places begin at multiples of 64 bytes.
+  int64_t num_elements = 0;      ///< Of all places, padding included.
+};
+
+/// Groups parameters in the order `order` (that in which their gradients become ready): a bucket is closed when the next gradient would
+/// lift it over `bucket_bytes`; the first is closed at `first_bucket_bytes`, so that the exchange starts early. A gradient larger than the
+/// limit is alone.
+std::vector<BucketPlan> plan_buckets(const std::vector<ParameterSize>& sizes, const std::vector<int>& order, int64_t first_bucket_bytes,
+                                     int64_t bucket_bytes);
+
+// A thread that runs tasks in the order in which they were given: what exchanges gradients while backward goes on.
+
+/// Given tasks by one thread. The destructor runs what is left (tasks end or throw within the group's time-out).
+class OrderedWorker {
+ public:
+  OrderedWorker();
+  ~OrderedWorker();
+  OrderedWorker(const OrderedWorker&) = delete;
+
+  /// wait() of the result ends when the task has, and throws what it threw.
+  std::unique_ptr<Pending> run(std::function<void()> task);
+
+ private:
+  void loop();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::packaged_task<void()>> tasks_;
+  bool closing_ = false;
+  std::thread thread_;
+};
 
 struct DataParallel::State {
   /// What the last bucket carries behind the controls. Of ranks that left the step: their number, and the sum of their ranks + 1, which

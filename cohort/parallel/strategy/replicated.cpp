@@ -3,11 +3,12 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <chrono>
+#include <cmath>
 
 #include "cohort/base/clock.h"
-#include "cohort/parallel/common/initial_broadcast.h"
-#include "cohort/parallel/common/tensor_alias.h"
-#include "cohort/parallel/common/tile_sum.h"
+#include "cohort/parallel/common/agreement.h"
+#include "cohort/parallel/common/flat_piece.h"
+#include "cohort/parallel/common/vector_loops.h"
 #include "cohort/plan/cost/strategy_memory.h"
 
 namespace cohort {
@@ -31,6 +32,18 @@ DataParallelOptions summed(DataParallelOptions options) {
 }
 
 }  // namespace
+
+StepOutcome judge_gradient(double norm_squared, const StepOptions& options, double* factor) {
+  StepOutcome outcome;
+  if (options.add_other_parts) norm_squared = options.add_other_parts(norm_squared);
+  outcome.skipped = options.check_finite && !std::isfinite(norm_squared);
+  if (options.clip_norm <= 0) return outcome;
+  outcome.gradient_norm = std::sqrt(norm_squared) * std::abs(*factor);
+  // As LibTorch's and PyTorch's clip_grad_norm_(), the millionth included.
+  const double scale = options.clip_norm / (outcome.gradient_norm + 1e-6);
+  if (scale < 1) *factor *= scale;
+  return outcome;
+}
 
 Replicated::Replicated(torch::nn::Module& module, Group group, UpdateRule rule, DataParallelOptions options)
     : module_(module),

@@ -19,9 +19,10 @@
 
 #include "cohort/base/export.h"
 #include "cohort/parallel/optimizer/shard_optimizer.h"
-#include "cohort/parallel/strategy/data_parallel.h"
 
 namespace cohort {
+
+struct ExchangeStatistics;  // data_parallel.h
 
 struct StepOptions {
   double learning_rate = 0;
@@ -41,7 +42,7 @@ struct StepOutcome {
 
 /// What follows from the squared norm over all ranks of a strategy's gradients, which are still to be multiplied by `*factor`: whether to
 /// skip the update, and the norm of the whole model. Multiplies what clipping asks for into `*factor`. The same on every rank for the same
-/// number.
+/// number. (In replicated.cpp.)
 COHORT_API StepOutcome judge_gradient(double norm_squared, const StepOptions& options, double* factor);
 
 /// Bytes that the formula of a strategy predicts for one rank (for shared memory: its part).

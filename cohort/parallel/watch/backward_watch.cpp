@@ -1,14 +1,21 @@
 #include "cohort/parallel/watch/backward_watch.h"
 
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/grad_mode.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <atomic>
 #include <iterator>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "cohort/base/fail.h"
+#include "cohort/parallel/common/parameters.h"
 
 namespace cohort {
 
@@ -186,5 +193,36 @@ bool BackwardWatch::returns_gradients() { return Purpose::here() == Purpose::Kin
 bool BackwardWatch::has_failed() const { return record_->failed; }
 void BackwardWatch::clear() { record_->failed = false; }
 bool BackwardWatch::creates_graph() const { return record_->creates_graph; }
+
+// Hooks behind gradients.
+
+namespace {
+
+class GradientHook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit GradientHook(std::function<void(const at::Tensor&)> callback) : callback_(std::move(callback)) {}
+  void operator()(const torch::autograd::Variable& variable) override {
+    at::NoGradGuard no_grad;
+    callback_(variable);
+  }
+
+ private:
+  std::function<void(const at::Tensor&)> callback_;
+};
+
+}  // namespace
+
+void check_no_gradient_hook(const NamedTensor& parameter) {
+  if (torch::autograd::impl::post_acc_grad_hooks(parameter.tensor))
+    fail(ErrorCode::kBadInput, "parameter ", parameter.name,
+         " already has a post-accumulate hook; a model can be in one Parallel (strategy, DataParallel) at a time");
+}
+
+void set_gradient_hook(const NamedTensor& parameter, std::function<void(const at::Tensor&)> callback) {
+  check_no_gradient_hook(parameter);
+  torch::autograd::impl::set_post_acc_grad_hooks(parameter.tensor, std::make_unique<GradientHook>(std::move(callback)));
+}
+
+void remove_gradient_hook(const NamedTensor& parameter) { torch::autograd::impl::set_post_acc_grad_hooks(parameter.tensor, nullptr); }
 
 }  // namespace cohort

@@ -4,6 +4,7 @@
 // LibTorch lets a program put its own engine in front of autograd's (set_default_engine_stub(), made for Python). Ours hands every call on
 // unchanged and notes its beginning and its end. A backward() inside another one (recomputation) belongs to the outer one.
 
+#include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/edge.h>
 
 #include <functional>
@@ -11,6 +12,8 @@
 #include <string>
 
 namespace cohort {
+
+struct NamedTensor;
 
 /// Made, used and destroyed by one thread, but for enter(), which gradient hooks of a device's thread may call.
 class BackwardWatch {
@@ -47,5 +50,13 @@ class BackwardWatch {
   struct Running;
   std::shared_ptr<Record> record_;
 };
+
+// What runs when a parameter's gradient of one backward() is complete in `.grad`. LibTorch has room for one such hook a parameter.
+
+/// Error(kBadInput), naming the parameter, where it has a hook.
+void check_no_gradient_hook(const NamedTensor& parameter);
+/// Runs in backward(), without a graph, on the thread that made the gradient. Errors as check_no_gradient_hook().
+void set_gradient_hook(const NamedTensor& parameter, std::function<void(const at::Tensor& parameter)> callback);
+void remove_gradient_hook(const NamedTensor& parameter);
 
 }  // namespace cohort

@@ -1,7 +1,7 @@
 // ZeRO stages 1 to 3.
 //
-// Parameters lie in flat units (zero_unit.h); rank r owns slice r of each: it alone holds optimizer state for it and updates it.
-//   1. Forward. Stage 3: a unit is gathered when an operator reads it (use_watch.h says when, zero_gather.h does it).
+// Parameters lie in flat units (zero_units.h); rank r owns slice r of each: it alone holds optimizer state for it and updates it.
+//   1. Forward. Stage 3: a unit is gathered when an operator reads it (operator_watch.h says when, zero_gather.h does it).
 //   2. Backward. Post-accumulate hooks report each gradient; a unit whose gradients are all there is reduce-scattered while backward goes
 //   on
 //      (zero_reduce.h). In stages 2 and 3 `.grad` is given up when the unit leaves; each backward of an accumulated step adds to the
@@ -26,8 +26,8 @@
 #include <functional>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/common/tensor_alias.h"
-#include "cohort/parallel/watch/gradient_hook.h"
+#include "cohort/parallel/common/flat_piece.h"
+#include "cohort/parallel/watch/backward_watch.h"
 #include "cohort/parallel/zero/zero_state.h"
 #include "cohort/plan/cost/strategy_memory.h"
 

@@ -7,10 +7,11 @@
 #include <set>
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/common/tensor_alias.h"
+#include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/make_strategy.h"
-#include "cohort/parallel/zero/unit_memory.h"
-#include "cohort/parallel/zero/use_watch.h"
+#include "cohort/parallel/strategy/data_parallel.h"
+#include "cohort/parallel/watch/operator_watch.h"
+#include "cohort/parallel/zero/zero_units.h"
 #include "tests/support/device_ranks.h"
 #include "tests/support/zero_checkpoint.h"
 #include "tests/support/zero_model.h"

@@ -5,7 +5,7 @@
 //
 //     kind     the rank needs a unit now, or has finished its pass (it then serves the others)
 //     unit     which
-//     promise  the unit that it would start next, foreseen from the last step (use_predictor.h); none; or any, from a rank that serves
+//     promise  the unit that it would start next, foreseen from the last step (UsePredictor); none; or any, from a rank that serves
 //     ready    how many gradient exchanges it could start
 //
 // 1. A rank that needs a unit which is not live, with no gather under way, asks: the headers of all ranks are exchanged (all wait). The
@@ -21,7 +21,7 @@
 // the same again.
 //
 // A unit that the program writes to in place keeps it: this rank's part goes to its slice before the unit is dropped, or sent again. Ranks
-// write alike; checksums of what each wrote are compared at the end of the next pass (zero_writes.cpp).
+// write alike; checksums of what each wrote are compared at the end of the next pass (zero_state.cpp).
 //
 // Which units stay: at most `live_bytes`, without those of the operator that is about to run; the unit whose next use is foreseen last goes
 // first (Belady's rule; least recently used while nothing is known). After backward the weights change and all go.
@@ -312,6 +312,31 @@ void ZeroGather::make_room(int64_t bytes) {
     live -= bytes_of(victim);
     drop(victim);
   }
+}
+
+void UsePredictor::note(int event) {
+  if (event == last_) return;
+  next_[key(before_, last_)] = event;
+  before_ = last_;
+  last_ = event;
+}
+
+std::vector<int> UsePredictor::ahead(size_t count) const {
+  std::vector<int> events;
+  int before = before_, last = last_;
+  while (events.size() < count) {
+    const auto place = next_.find(key(before, last));
+    if (place == next_.end() || place->second == kEnd) break;
+    events.push_back(place->second);
+    before = last;
+    last = place->second;
+  }
+  return events;
+}
+
+void UsePredictor::forget() {
+  next_.clear();
+  before_ = last_ = kEnd;
 }
 
 }  // namespace cohort

@@ -1,7 +1,7 @@
 #include "cohort/parallel/zero/zero_data_parallel.h"
 
 #include "cohort/base/fail.h"
-#include "cohort/parallel/watch/gradient_stand_in.h"
+#include "cohort/parallel/watch/operator_watch.h"
 #include "tests/support/zero_model.h"
 
 namespace cohort {

@@ -17,9 +17,9 @@
 #include <numeric>
 
 #include "cohort/base/fail.h"
+#include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/common/staged_exchange.h"
-#include "cohort/parallel/common/tensor_alias.h"
-#include "cohort/parallel/watch/gradient_stand_in.h"
+#include "cohort/parallel/watch/operator_watch.h"
 
 namespace cohort {
 namespace {

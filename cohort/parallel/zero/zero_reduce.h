@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "cohort/comm/group.h"
-#include "cohort/parallel/common/parameters.h"
-#include "cohort/parallel/zero/unit_memory.h"
-#include "cohort/parallel/zero/zero_unit.h"
+#include "cohort/parallel/zero/zero_units.h"
 
 namespace cohort {
+
+struct NamedTensor;
 
 /// One per model and rank; one thread. A pass is the exchange of every unit once, in an order that is the same on all ranks; each backward
 /// that exchanges is one.

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cohort/base/fail.h"
+#include "cohort/parallel/common/parameters.h"
 #include "tests/support/thread_ranks.h"
 
 namespace cohort {

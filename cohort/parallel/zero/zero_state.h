@@ -7,16 +7,14 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/parallel/common/buffer_average.h"
+#include "cohort/parallel/strategy/buffer_average.h"
 #include "cohort/parallel/watch/backward_watch.h"
-#include "cohort/parallel/watch/module_watch.h"
+#include "cohort/parallel/watch/operator_watch.h"
 #include "cohort/parallel/watch/weight_watch.h"
-#include "cohort/parallel/zero/unit_memory.h"
-#include "cohort/parallel/zero/use_watch.h"
 #include "cohort/parallel/zero/zero_data_parallel.h"
 #include "cohort/parallel/zero/zero_gather.h"
 #include "cohort/parallel/zero/zero_reduce.h"
-#include "cohort/parallel/zero/zero_weights.h"
+#include "cohort/parallel/zero/zero_units.h"
 
 namespace cohort {
 

@@ -6,10 +6,9 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/cost/cut_layers.h"
-#include "cohort/plan/cost/scheduler.h"
-#include "cohort/plan/cost/stage_graph.h"
+#include "cohort/schedule/scheduler.h"
 #include "cohort/schedule/simulate.h"
-#include "cohort/schedule/timeline_svg.h"
+#include "cohort/schedule/stage_graph.h"
 
 namespace cohort {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "cohort/base/export.h"
 #include "cohort/job/layout.h"
-#include "cohort/plan/cost/stage_graph.h"
 #include "cohort/plan/profile/profile.h"
 #include "cohort/record/start_records.h"
+#include "cohort/schedule/stage_graph.h"
 
 namespace cohort {
 

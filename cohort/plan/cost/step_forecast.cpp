@@ -28,9 +28,10 @@
 #include "cohort/plan/cost/end_memory.h"
 #include "cohort/plan/cost/exchange_forecast.h"
 #include "cohort/plan/cost/mesh_places.h"
-#include "cohort/plan/cost/scheduler.h"
 #include "cohort/plan/cost/stage_stash.h"
 #include "cohort/plan/cost/step_memory.h"
+#include "cohort/schedule/scheduler.h"
+#include "cohort/schedule/stage_graph.h"
 
 namespace cohort {
 namespace {

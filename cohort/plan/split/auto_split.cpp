@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "cohort/plan/cost/pipeline_forecast.h"
-#include "cohort/plan/cost/stage_graph.h"
 #include "cohort/plan/split/improve_split.h"
+#include "cohort/schedule/stage_graph.h"
 
 namespace cohort {
 

@@ -1,4 +1,4 @@
-// A scanner of the few forms that our own charts have (schedule/timeline_svg.cpp): `<name a="b" ...>`, `<name a="b" .../>`, `</name>` and
+// A scanner of the few forms that our own charts have (schedule/timeline.cpp): `<name a="b" ...>`, `<name a="b" .../>`, `</name>` and
 // text. What has any other form is refused, so nothing needs to be known of what browsers make of it.
 
 #include "cohort/report/draw/plain_svg.h"

@@ -10,7 +10,8 @@
 #include "cohort/report/draw/chart.h"
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/page.h"
-#include "cohort/schedule/timeline_svg.h"
+#include "cohort/schedule/scheduler.h"
+#include "cohort/schedule/simulate.h"
 
 namespace cohort::report {
 namespace {

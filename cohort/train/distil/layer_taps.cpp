@@ -6,6 +6,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
 

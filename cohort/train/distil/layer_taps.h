@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "cohort/models/graph/layer_graph.h"
-
 namespace cohort {
+
+class LayerGraph;
 
 /// Puts itself behind functions of `model`, which may outlive it. One thread.
 class LayerTaps {

@@ -6,7 +6,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/models/loss/attention_transfer.h"
+#include "cohort/models/graph/layer_graph.h"
+#include "cohort/models/loss/losses.h"
 #include "cohort/train/model/batch_tensors.h"
 
 namespace cohort {

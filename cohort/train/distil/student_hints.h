@@ -9,10 +9,11 @@
 
 #include "cohort/data/source/source.h"
 #include "cohort/job/specs/hint.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/distil/layer_taps.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// One thread.
 class StudentHints {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/model_errors.h"
 
 namespace cohort {

@@ -8,9 +8,10 @@
 
 #include "cohort/base/export.h"
 #include "cohort/data/source/source.h"
-#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 struct BatchTensors {
   at::Tensor input;   ///< {samples, ...shape.input}: float pictures, or int64 bytes.

@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "cohort/base/fail.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "tests/support/errors.h"
 
 namespace cohort {

@@ -15,7 +15,8 @@
 #include <string>
 
 #include "cohort/base/random.h"
-#include "cohort/models/metric/average_precision.h"
+#include "cohort/models/graph/layer_graph.h"
+#include "cohort/models/metric/metrics.h"
 #include "cohort/train/model/batch_tensors.h"
 
 namespace cohort {

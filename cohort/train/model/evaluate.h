@@ -1,19 +1,23 @@
 #pragma once
 // Validation: every rank takes its share of the samples, the sums are exchanged.
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cohort/comm/group.h"
 #include "cohort/data/source/source.h"
-#include "cohort/models/graph/layer_graph.h"
-#include "cohort/models/metric/named_metrics.h"
+#include "cohort/models/metric/metrics.h"
 #include "cohort/record/evaluation.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 struct EvaluationOptions {
   int64_t batch_size = 250;  ///< Of a chunk: what goes through the model at once.

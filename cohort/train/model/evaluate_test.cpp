@@ -12,7 +12,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/data/source/source.h"
-#include "cohort/models/metric/average_precision.h"
+#include "cohort/models/metric/metrics.h"
 #include "cohort/models/registry.h"
 #include "cohort/train/model/batch_tensors.h"
 #include "tests/support/thread_ranks.h"

@@ -5,7 +5,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/checkpoint/flat_range.h"
-#include "cohort/parallel/local/state_names.h"
+#include "cohort/parallel/local/fragments.h"
 
 namespace cohort {
 

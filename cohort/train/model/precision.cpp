@@ -11,7 +11,7 @@
 #include <fstream>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/lstm.h"
+#include "cohort/models/parts.h"
 
 namespace cohort {
 

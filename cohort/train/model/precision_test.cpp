@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 
 #include "cohort/base/fail.h"
-#include "cohort/models/lstm.h"
+#include "cohort/models/parts.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/train/model/batch_tensors.h"

@@ -41,6 +41,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/statistics.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/model_errors.h"
 #include "cohort/models/graph/step_context.h"
 

@@ -6,11 +6,12 @@
 #include <functional>
 
 #include "cohort/base/export.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/plan/profile/profile.h"
 #include "cohort/train/model/precision.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 struct ProfileOptions {
   int repeats = 5;  ///< Runs whose median counts, after one that warms up.

@@ -10,6 +10,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/train/pruning/layer_sparsity.h"
 

@@ -6,9 +6,10 @@
 #include <vector>
 
 #include "cohort/job/specs/pruning.h"
-#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 struct PrunableTensor {
   std::string name;

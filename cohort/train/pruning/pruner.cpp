@@ -3,7 +3,8 @@
 //
 //   1. the weights that are the smallest of their tensor are chosen, by their values before this update, so that all together have the
 //      schedule's sparsity (layer_sparsity.cpp); ranks that divide a tensor find them together (parallel/prune/smallest_weights.cpp)
-//   2. each rank updates what it owns, as ever, and what is pruned, with its momentum, is zero behind it (parallel/prune/update_pruned.h)
+//   2. each rank updates what it owns, as ever, and what is pruned, with its momentum, is zero behind it
+//   (parallel/optimizer/shard_optimizer.cpp)
 //   3. weights are gathered and read by others after that, so nobody ever sees a pruned weight
 //
 // From the first pruning on a weight that is zero stays zero. So the weights are their own mask: it is the same on every rank and layout,
@@ -17,6 +18,7 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/prune/smallest_weights.h"
 

@@ -11,6 +11,8 @@
 
 namespace cohort {
 
+class LayerGraph;
+
 /// One per rank and thread. References must outlive it.
 class Pruner {
  public:

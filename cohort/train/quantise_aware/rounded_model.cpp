@@ -16,6 +16,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/train/quantise_aware/rounding.h"
 

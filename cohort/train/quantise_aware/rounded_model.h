@@ -5,9 +5,10 @@
 #include <vector>
 
 #include "cohort/job/specs/quantise_aware.h"
-#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 struct RoundedModel {
   std::vector<std::string> tensors;     ///< Weights that are rounded,

@@ -17,6 +17,8 @@
 #include <string>
 #include <utility>
 
+#include "cohort/models/graph/layer_graph.h"
+
 namespace cohort {
 namespace {
 

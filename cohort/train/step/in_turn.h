@@ -10,10 +10,11 @@
 #include <vector>
 
 #include "cohort/job/layout.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/common/parameters.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 /// A tied weight that a stage borrows from another: the layer computes with `copy`, a leaf that is no parameter of the model.
 struct BorrowedWeight {

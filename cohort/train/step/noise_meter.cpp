@@ -29,7 +29,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/parallel/common/parameters.h"
-#include "cohort/parallel/common/tile_sum.h"
+#include "cohort/parallel/common/vector_loops.h"
 
 namespace cohort {
 namespace {

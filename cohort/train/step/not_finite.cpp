@@ -9,6 +9,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
 namespace {

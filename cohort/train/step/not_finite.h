@@ -5,9 +5,9 @@
 
 #include <string>
 
-#include "cohort/models/graph/layer_graph.h"
-
 namespace cohort {
+
+class LayerGraph;
 
 /// The first tensor of `model` that is not finite, in the order of its layers: a weight or running statistic; else, where `input` is a
 /// tensor, the input or a layer's output on it, for which the layers run once more, without gradients. "; the first tensor that is not

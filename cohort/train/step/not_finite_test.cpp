@@ -8,6 +8,8 @@
 
 #include <cmath>
 
+#include "cohort/models/graph/layer_graph.h"
+
 namespace cohort {
 namespace {
 

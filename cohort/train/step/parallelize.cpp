@@ -20,6 +20,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/sampler.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/make_strategy.h"

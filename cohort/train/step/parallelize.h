@@ -19,6 +19,8 @@
 
 namespace cohort {
 
+class LayerGraph;
+
 /// A model spread over ranks: what this one has of it, and with whom it exchanges.
 struct SpreadModel {
   StagePlan plan;

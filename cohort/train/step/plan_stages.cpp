@@ -11,6 +11,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/comm/group_internals.h"
 #include "cohort/comm/link.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/pipeline/stage_cut.h"
 #include "cohort/plan/recompute/recompute_choice.h"
 #include "cohort/plan/split/auto_split.h"

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -12,13 +13,14 @@
 #include "cohort/data/source/source.h"
 #include "cohort/job/job.h"
 #include "cohort/job/layout.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/optimizer/shard_optimizer.h"
 #include "cohort/pipeline/model_part.h"
 #include "cohort/plan/cost/pipeline_forecast.h"
 #include "cohort/train/model/precision.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 struct StagePlan {
   StageAssignment stages;             ///< Empty without pipeline workers.

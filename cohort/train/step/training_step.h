@@ -1,15 +1,17 @@
 #pragma once
 // One step of training on one rank: forward and backward of its micro-batches, the exchange, the update.
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/data/loader.h"
 #include "cohort/job/job.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/step_context.h"
 #include "cohort/parallel/strategy/strategy.h"
 #include "cohort/pipeline/model_part.h"
@@ -25,6 +27,8 @@
 #include "cohort/train/step/step_trace.h"
 
 namespace cohort {
+
+class LayerGraph;
 
 struct TrainingStepOptions {
   int64_t total_steps = 0;  ///< Of the run: what learning-rate schedules end at.

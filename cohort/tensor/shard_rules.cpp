@@ -1,0 +1,397 @@
+// What can become of a layer, family by family: the rules of shard_rules.h.
+#include "cohort/tensor/shard_rules.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/group_norm.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/ones.h>
+#include <torch/nn/functional/conv.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+
+#include <memory>
+#include <utility>
+#include <variant>
+
+#include "cohort/base/fail.h"
+#include "cohort/models/layers/dropout.h"
+#include "cohort/models/layers/ghost_batch_norm.h"
+#include "cohort/models/layers/transformer_block.h"
+#include "cohort/tensor/collective_ops.h"
+#include "cohort/tensor/sharded_block.h"
+
+namespace cohort::shard_rules {
+
+// Linear layers: y = x W^T + b, W {out, in}, for layers of kind "linear" with the parameters weight and bias.
+//
+//   column      W and b divided by rows: y_r = x W_r^T + b_r, the features of y divided. Backward: one all-reduce of the gradient of x.
+//   outputs     the same for the last layer: each rank has some of the model's outputs (logits: of the classes).
+//   row         W divided by columns, x_r the rank's features: y = sum over ranks of x_r W_r^T, + b once after the sum. One all-reduce
+//               of y; backward: nothing, or one all-gather of the gradient where x was whole and is sliced.
+//
+// Divided input is taken by "row", so that column -> element-wise -> row costs one sum forward and one backward for two layers. Positions
+// that are divided are gathered before "column", whose backward then sums and slices. Source: Shoeybi et al. 2019, section 3.
+
+namespace {
+
+/// The parameters of y = x W^T + b, whoever holds them (a tied output layer is no torch::nn::Linear); weight undefined where the module has
+/// others.
+struct LinearParameters {
+  at::Tensor weight, bias;
+};
+
+LinearParameters parameters_of(const torch::nn::Module* module) {
+  if (module == nullptr) return {};
+  const auto named = module->named_parameters();
+  const at::Tensor* weight = named.find("weight");
+  const at::Tensor* bias = named.find("bias");
+  if (weight == nullptr || weight->dim() != 2 || named.size() != (bias ? 2U : 1U)) return {};
+  return {*weight, bias ? *bias : at::Tensor()};
+}
+
+Plan column(const Question& question, const LinearParameters& linear, Lay input) {
+  Plan plan = divided(Lay::kFeatures);
+  plan.placement = question.is_last ? "outputs" : "column";
+  plan.output_may_stay_divided = true;
+  plan.divisions.push_back({"weight", 0});
+  if (linear.bias.defined()) plan.divisions.push_back({"bias", 0});
+  const bool gather_positions = input == Lay::kPositions;
+  plan.apply = set_function(question.index, [=, group = question.group](const LayerGraph::Inputs& in) {
+    const at::Tensor x = gather_positions ? gather_with_sum(in[0], divided_dim(Lay::kPositions), group) : copy_to_ranks(in[0], group);
+    return at::linear(x, linear.weight, linear.bias);
+  });
+  return plan;
+}
+
+Plan row(const Question& question, const LinearParameters& linear, Lay input) {
+  Plan plan = divided(Lay::kWhole);
+  plan.placement = "row";
+  plan.divisions.push_back({"weight", 1});
+  const bool slice = input == Lay::kWhole;
+  plan.apply = set_function(question.index, [=, group = question.group](const LayerGraph::Inputs& in) {
+    const at::Tensor x = slice ? slice_for_rank(in[0], divided_dim(Lay::kFeatures), group) : in[0];
+    const at::Tensor y = sum_over_ranks(at::linear(x, linear.weight), group);
+    return linear.bias.defined() ? y + linear.bias.to(y.scalar_type()) : y;
+  });
+  return plan;
+}
+
+}  // namespace
+
+Plan linear(const Question& question) {
+  const LinearParameters linear = parameters_of(question.layer->module.get());
+  if (!linear.weight.defined()) return whole("its parameters are not those of a linear layer");
+  const int64_t num_outputs = linear.weight.size(0), num_inputs = linear.weight.size(1);
+  const Lay input = question.inputs.at(0);
+  // A shared weight is divided as the embedding's is, by rows.
+  const bool row_possible = question.divides(num_inputs) && !question.shares_weight;
+  if (input == Lay::kFeatures && row_possible) return row(question, linear, input);
+  if ((input == Lay::kWhole || input == Lay::kPositions) && question.divides(num_outputs)) return column(question, linear, input);
+  if (input == Lay::kWhole && row_possible) return row(question, linear, input);
+  return whole(concat("neither its ", num_outputs, " outputs nor its ", num_inputs, " inputs can be divided by ", question.num_ranks,
+                      " ranks", question.shares_weight ? " (the weight is another layer's too: outputs alone)" : ""));
+}
+
+// Convolutions: W {out, in, height, width}, x {samples, in, ...}, y {samples, out, ...}.
+//
+//   channels out  W and b divided by output channels, x whole: the channels of y are divided. Backward: one all-reduce of the gradient of
+//   x. channels in   W divided by input channels, x_r the rank's channels: y = sum over ranks of conv(x_r, W_r), + b once after the sum.
+//   One
+//                 all-reduce of y; backward: nothing, or one all-gather where x was whole and is sliced.
+//
+// The same pair as column and row of linear layers. Source: Dryden et al. 2019, "Channel and filter parallelism for large-scale CNN
+// training", section 3.
+
+namespace {
+
+using ConvolutionModule = std::shared_ptr<torch::nn::Conv2dImpl>;
+
+Plan channels_out(const Question& question, const ConvolutionModule& convolution) {
+  Plan plan = divided(Lay::kChannels);
+  plan.placement = "channels out";
+  plan.divisions.push_back({"weight", 0});
+  if (convolution->bias.defined()) plan.divisions.push_back({"bias", 0});
+  plan.apply = set_function(question.index, [convolution, group = question.group](const LayerGraph::Inputs& in) {
+    return convolution->forward(copy_to_ranks(in[0], group));
+  });
+  return plan;
+}
+
+Plan channels_in(const Question& question, const ConvolutionModule& convolution, bool slice) {
+  Plan plan = divided(Lay::kWhole);
+  plan.placement = "channels in";
+  plan.divisions.push_back({"weight", 1});
+  plan.apply = set_function(question.index, [convolution, slice, group = question.group](const LayerGraph::Inputs& in) {
+    const auto& options = convolution->options;
+    const at::Tensor x = slice ? slice_for_rank(in[0], divided_dim(Lay::kChannels), group) : in[0];
+    const at::Tensor mine = torch::nn::functional::detail::conv2d(x, convolution->weight, {}, options.stride(), options.padding(),
+                                                                  options.dilation(), /*groups=*/1);
+    const at::Tensor y = sum_over_ranks(mine, group);
+    return convolution->bias.defined() ? y + convolution->bias.to(y.scalar_type()).view({-1, 1, 1}) : y;
+  });
+  return plan;
+}
+
+}  // namespace
+
+Plan convolution(const Question& question) {
+  const auto convolution = std::dynamic_pointer_cast<torch::nn::Conv2dImpl>(question.layer->module);
+  if (!convolution) return whole("its module is no torch::nn::Conv2d");
+  if (convolution->options.groups() != 1) return whole("its channels are in groups");
+  if (question.shares_weight) return whole("its weight is another layer's too");
+  // Other paddings than zeros are made by the module itself, which adds the bias.
+  const bool zero_padding = std::holds_alternative<torch::enumtype::kZeros>(convolution->options.padding_mode());
+  const int64_t num_outputs = convolution->weight.size(0), num_inputs = convolution->weight.size(1);
+  const Lay input = question.inputs.at(0);
+  const bool in_possible = zero_padding && question.divides(num_inputs);
+  if (input == Lay::kChannels && in_possible) return channels_in(question, convolution, /*slice=*/false);
+  if (input == Lay::kWhole && question.divides(num_outputs)) return channels_out(question, convolution);
+  if (input == Lay::kWhole && in_possible) return channels_in(question, convolution, /*slice=*/true);
+  return whole(concat("neither its ", num_outputs, " output channels nor its ", num_inputs, " input channels can be divided by ",
+                      question.num_ranks, " ranks"));
+}
+
+// Embeddings by vocabulary: rank r has rows [r V / P, (r + 1) V / P) of a table {V, width}.
+//
+// Steps: (1) ids of other ranks' rows become row 0, and their result zero; (2) one all-reduce of {samples, positions, width}, in which each
+// element has one rank's value and zeros. Backward: nothing; a rank's rows get the gradients of its ids. With sequence parallelism (2) is
+// a reduce-scatter that leaves each rank its positions. The table of positions is small and stays whole; where the positions are divided
+// each rank adds its own rows, and the gradients of the rows are joined. Source: Shoeybi et al. 2019, section 3.
+
+namespace {
+
+/// The part of a table that this rank looks up.
+struct Rows {
+  at::Tensor weight;     ///< {rows, width}
+  int64_t first, whole;  ///< Number of its first row, and of rows of all ranks.
+  int64_t padding_row;   ///< Here, or -1: the row that gets no gradient.
+};
+
+/// The rows of `ids` that this rank has, and zeros for the others.
+at::Tensor look_up(const at::Tensor& ids, const Rows& rows) {
+  const at::Tensor flat = ids.to(at::kLong).contiguous();
+  at::Tensor local = at::empty(flat.sizes(), flat.options()), elsewhere = at::empty(flat.sizes(), flat.options().dtype(at::kBool));
+  const int64_t* id = flat.const_data_ptr<int64_t>();
+  int64_t* row = local.mutable_data_ptr<int64_t>();
+  bool* is_elsewhere = elsewhere.mutable_data_ptr<bool>();
+  const int64_t num_rows = rows.weight.size(0);
+  for (int64_t i = 0; i < flat.numel(); ++i) {
+    if (id[i] < 0 || id[i] >= rows.whole) {
+      fail(ErrorCode::kBadInput, "embedding: the input holds ", id[i], ", which is no row of a table of ", rows.whole);
+    }
+    is_elsewhere[i] = id[i] < rows.first || id[i] >= rows.first + num_rows;
+    row[i] = is_elsewhere[i] ? 0 : id[i] - rows.first;
+  }
+  return at::embedding(rows.weight, local, rows.padding_row).masked_fill(elsewhere.unsqueeze(-1), 0.0);
+}
+
+/// Why the lookup cannot be divided, or "".
+std::string why_not(const torch::nn::EmbeddingImpl& table, const Question& question) {
+  const auto& options = table.options;
+  if (options.max_norm().has_value() || options.scale_grad_by_freq() || options.sparse())
+    return "it has max_norm, scale_grad_by_freq or sparse gradients";
+  if (!question.divides(table.weight.size(0)))
+    return concat("its ", table.weight.size(0), " rows do not divide by ", question.num_ranks, " ranks");
+  return "";
+}
+
+Rows rows_of(const torch::nn::EmbeddingImpl& table, const Group& group) {
+  const int64_t whole = table.weight.size(0), mine = whole / group.size(), first = group.rank() * mine;
+  int64_t padding = table.options.padding_idx().value_or(-1);
+  if (padding >= 0) padding = padding >= first && padding < first + mine ? padding - first : -1;
+  return {table.weight, first, whole, padding};
+}
+
+Plan plain_embedding(const Question& question, const torch::nn::EmbeddingImpl& table) {
+  if (const std::string reason = why_not(table, question); !reason.empty()) return whole(reason);
+  Plan plan = divided(Lay::kWhole);
+  plan.placement = "vocabulary";
+  plan.divisions.push_back({"weight", 0});
+  plan.apply = set_function(question.index, [rows = rows_of(table, question.group), group = question.group](const LayerGraph::Inputs& in) {
+    return sum_over_ranks(look_up(in[0], rows), group);
+  });
+  return plan;
+}
+
+/// Rows 0, 1, ... of the table of positions, or this rank's share of them.
+at::Tensor position_rows(const ByteEmbeddingImpl& embedding, int64_t num_positions, bool divide, const Group& group) {
+  const at::Tensor& table = embedding.position->weight;
+  if (num_positions > table.size(0)) {
+    fail(ErrorCode::kBadInput, "the model was built for a context of ", table.size(0), " bytes, but a sample has ", num_positions);
+  }
+  const at::Tensor used = num_positions == table.size(0) ? table : table.narrow(0, 0, num_positions);
+  return divide ? slice_for_rank(used, 0, group) : used;
+}
+
+Plan byte_embedding(const Question& question, const std::shared_ptr<ByteEmbeddingImpl>& embedding) {
+  const std::string reason = why_not(*embedding->token, question);
+  const bool by_vocabulary = reason.empty(), by_position = question.divide_positions;
+  Plan plan = divided(by_position ? Lay::kPositions : Lay::kWhole);
+  plan.placement = by_vocabulary ? "vocabulary" : "whole";
+  plan.reason = reason;
+  if (by_vocabulary) plan.divisions.push_back({"token.weight", 0});
+  if (!by_vocabulary && !by_position) return plan;  // as it is
+  const Rows rows = rows_of(*embedding->token, question.group);
+  plan.apply = set_function(question.index, [=, group = question.group](const LayerGraph::Inputs& in) {
+    constexpr int64_t kPositionDim = 1;
+    const at::Tensor positions = position_rows(*embedding, in[0].size(1), by_position, group);
+    if (!by_vocabulary) return slice_for_rank(embedding->token->forward(in[0]), kPositionDim, group) + positions;
+    const at::Tensor mine = look_up(in[0], rows);
+    return (by_position ? sum_and_slice(mine, kPositionDim, group) : sum_over_ranks(mine, group)) + positions;
+  });
+  return plan;
+}
+
+}  // namespace
+
+int64_t num_positions(const LayerGraph::Layer& layer) {
+  const auto* embedding = dynamic_cast<const ByteEmbeddingImpl*>(layer.module.get());
+  return embedding == nullptr ? 0 : embedding->position->weight.size(0);
+}
+
+Plan embedding(const Question& question) {
+  const auto& module = question.layer->module;
+  if (question.inputs.at(0) != Lay::kWhole) return {};
+  if (auto bytes = std::dynamic_pointer_cast<ByteEmbeddingImpl>(module)) return byte_embedding(question, bytes);
+  if (auto table = std::dynamic_pointer_cast<torch::nn::EmbeddingImpl>(module)) return plain_embedding(question, *table);
+  return whole("its module is no embedding that is known");
+}
+
+// Transformer blocks: heads and hidden units are divided inside of the block (sharded_block.h); its input and output are whole, or a part
+// of the positions.
+
+Plan transformer_block(const Question& question) {
+  const auto block = std::dynamic_pointer_cast<TransformerBlockImpl>(question.layer->module);
+  if (!block) return whole("its module is no block that is known");
+  if (const std::string reason = why_not_divided(*block, question.num_ranks); !reason.empty()) return whole(reason);
+  if (question.shares_weight) return whole("its weight is another layer's too");
+  const Lay input = question.inputs.at(0);
+  if (input != Lay::kWhole && input != Lay::kPositions) return {};
+  Plan plan = divided(input);
+  plan.placement = "heads";
+  plan.apply = [block, input, index = question.index, group = question.group](LayerGraph& graph,
+                                                                              std::map<std::string, ParameterShard>& shards) {
+    auto part = std::make_shared<ShardedTransformerBlock>(*block, group, /*sequence_parallel=*/input == Lay::kPositions,
+                                                          graph.layers()[index].name + ".", shards);
+    graph.replace_layer(index, part, [part](const LayerGraph::Inputs& in) { return part->forward(in[0]); });
+  };
+  return plan;
+}
+
+// Normalisation. Statistics of one channel, or of a group of channels, need no other rank where the channels are divided: weight, bias and
+// running statistics are divided likewise, and nothing is exchanged. Layer norm works on all features of a position, so it takes whole
+// values or, with sequence parallelism, a part of the positions: its weight is then the same on all ranks, and their gradients of it,
+// each of its own positions, are summed (two all-reduces of `features` numbers in backward).
+
+Plan batch_norm(const Question& question) {
+  if (question.inputs.at(0) != Lay::kChannels) return {};
+  const torch::nn::Module* module = question.layer->module.get();
+  if (dynamic_cast<const torch::nn::BatchNorm2dImpl*>(module) == nullptr && dynamic_cast<const GhostBatchNorm2dImpl*>(module) == nullptr)
+    return whole("its module is no batch norm that is known");
+  if (question.shares_weight) return whole("its weight is another layer's too");
+  Plan plan = divided(Lay::kChannels);
+  for (const auto& parameter : module->named_parameters()) plan.divisions.push_back({parameter.key(), 0});
+  for (const auto& buffer : module->named_buffers()) {
+    if (buffer.value().dim() == 1) plan.divisions.push_back({buffer.key(), 0});  // not the counter of batches
+  }
+  return plan;  // the module works on as many channels as its parameters have
+}
+
+Plan group_norm(const Question& question) {
+  const auto norm = std::dynamic_pointer_cast<torch::nn::GroupNormImpl>(question.layer->module);
+  if (!norm) return whole("its module is no torch::nn::GroupNorm");
+  if (question.shares_weight) return whole("its weight is another layer's too");
+  const int64_t num_groups = norm->options.num_groups();
+  if (!question.divides(num_groups)) return whole(concat("its ", num_groups, " groups do not divide by ", question.num_ranks, " ranks"));
+  if (question.inputs.at(0) != Lay::kChannels) return {};
+  Plan plan = divided(Lay::kChannels);
+  for (const auto& parameter : norm->named_parameters()) plan.divisions.push_back({parameter.key(), 0});
+  plan.apply = set_function(question.index, [norm, my_groups = num_groups / question.num_ranks](const LayerGraph::Inputs& in) {
+    return at::group_norm(in[0], my_groups, norm->weight, norm->bias, norm->options.eps());
+  });
+  return plan;
+}
+
+Plan layer_norm(const Question& question) {
+  if (question.inputs.at(0) != Lay::kPositions) return {};
+  const auto norm = std::dynamic_pointer_cast<torch::nn::LayerNormImpl>(question.layer->module);
+  if (!norm) return whole("its module is no torch::nn::LayerNorm");
+  if (norm->options.normalized_shape().size() != 1) return whole("it normalises over positions");
+  Plan plan = divided(Lay::kPositions);
+  plan.apply = set_function(question.index, [norm, group = question.group](const LayerGraph::Inputs& in) {
+    const auto of_all_ranks = [&](const at::Tensor& parameter) {
+      return parameter.defined() ? copy_to_ranks(parameter, group) : parameter;
+    };
+    const at::Tensor weight = of_all_ranks(norm->weight), bias = of_all_ranks(norm->bias);  // in this order on all ranks
+    return at::layer_norm(in[0], norm->options.normalized_shape(), weight, bias, norm->options.eps());
+  });
+  return plan;
+}
+
+// Layers without parameters. What works on each element by itself takes any part; what works within a channel, a part of the channels.
+// None of them exchanges anything.
+//
+// Dropout on a part: one process draws the factors of all elements of the whole tensor, so each rank draws them all and keeps its own.
+// Cost: the whole tensor's draws and memory for them, on every rank; the alternative, gathering the tensor, costs that and an exchange.
+
+Plan pointwise(const Question& question) {
+  const auto& module = question.layer->module;
+  if (module && !module->parameters().empty()) return whole("it has parameters, which its kind has not");
+  const Lay input = question.inputs.at(0);
+  return input == Lay::kWhole ? Plan{} : divided(input);
+}
+
+Plan per_channel(const Question& question) { return question.inputs.at(0) == Lay::kChannels ? divided(Lay::kChannels) : Plan{}; }
+
+/// {samples, channels / ranks, h, w} -> {samples, channels h w / ranks}: channels are the slowest, so parts stay parts.
+Plan flatten(const Question& question) {
+  const auto* module = dynamic_cast<const torch::nn::FlattenImpl*>(question.layer->module.get());
+  const bool keeps_samples = module == nullptr || (module->options.start_dim() == 1 && module->options.end_dim() == -1);
+  return question.inputs.at(0) == Lay::kChannels && keeps_samples ? divided(Lay::kFeatures) : Plan{};
+}
+
+/// {samples, channels / ranks, h, w} -> {samples, channels / ranks}
+Plan global_mean(const Question& question) { return question.inputs.at(0) == Lay::kChannels ? divided(Lay::kFeatures) : Plan{}; }
+
+Plan add(const Question& question) {
+  for (const Lay lay : question.inputs) {
+    if (lay != question.inputs.front()) return {};
+  }
+  return question.inputs.front() == Lay::kWhole ? Plan{} : divided(question.inputs.front());
+}
+
+namespace {
+
+/// `module`'s factors for the whole tensor, this rank's part, times the part.
+template <typename Module>
+Plan divided_dropout(const Question& question, const std::shared_ptr<Module>& module) {
+  const Lay lay = question.inputs.at(0);
+  Plan plan = divided(lay);
+  plan.apply = set_function(question.index, [module, dim = divided_dim(lay), group = question.group](const LayerGraph::Inputs& in) {
+    if (!module->is_training()) return module->forward(in[0]);
+    std::vector<int64_t> shape = in[0].sizes().vec();
+    shape[static_cast<size_t>(dim < 0 ? dim + in[0].dim() : dim)] *= group.size();
+    const at::Tensor factors = module->forward(at::ones(shape, in[0].options()));
+    return in[0] * slice_for_rank(factors, dim, group);
+  });
+  return plan;
+}
+
+}  // namespace
+
+Plan dropout(const Question& question) {
+  if (question.inputs.at(0) == Lay::kWhole) return {};
+  if (auto ours = std::dynamic_pointer_cast<DropoutImpl>(question.layer->module)) return divided_dropout(question, ours);
+  if (auto torchs = std::dynamic_pointer_cast<torch::nn::DropoutImpl>(question.layer->module)) return divided_dropout(question, torchs);
+  return whole("its module is no dropout that is known");
+}
+
+}  // namespace cohort::shard_rules
