@@ -16,7 +16,7 @@
 #include "cohort/data/images/image_source.h"
 #include "cohort/data/images/picture_file.h"
 #include "cohort/data/images/resize_images.h"
-#include "cohort/data/table/csv_reader.h"
+#include "cohort/base/files/csv.h"
 #include "cohort/data/tensors/npy.h"
 #include "cohort/data/tensors/number_of.h"
 

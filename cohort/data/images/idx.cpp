@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "cohort/base/fail.h"
-#include "cohort/data/source/byte_reader.h"
+#include "cohort/base/files/byte_reader.h"
 
 namespace cohort {
 namespace {

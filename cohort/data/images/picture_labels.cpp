@@ -7,7 +7,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/source/byte_buffer.h"
-#include "cohort/data/table/csv_reader.h"
+#include "cohort/base/files/csv.h"
 
 namespace cohort {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "cohort/data/source/data_settings.h"
 #include "cohort/data/source/description.h"
-#include "cohort/data/table/csv_reader.h"
+#include "cohort/base/files/csv.h"
 
 namespace cohort {
 

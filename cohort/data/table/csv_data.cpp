@@ -23,7 +23,7 @@
 #include "cohort/data/source/data_settings.h"
 #include "cohort/data/source/split.h"
 #include "cohort/data/table/csv_columns.h"
-#include "cohort/data/table/csv_reader.h"
+#include "cohort/base/files/csv.h"
 #include "cohort/data/table/table.h"
 
 namespace cohort {

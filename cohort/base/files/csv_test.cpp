@@ -1,4 +1,4 @@
-#include "cohort/data/table/csv_reader.h"
+#include "cohort/base/files/csv.h"
 
 #include <doctest/doctest.h>
 

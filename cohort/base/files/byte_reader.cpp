@@ -1,7 +1,7 @@
 // Plain and gzip files (RFC 1952) through one interface. A gzip file may have several members, as `cat a.gz b.gz` makes; whatever else
 // follows a member is an error. zlib checks each member's CRC-32 and length.
 
-#include "cohort/data/source/byte_reader.h"
+#include "cohort/base/files/byte_reader.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "cohort/data/source/byte_reader.h"
+#include "cohort/base/files/byte_reader.h"
 
 #include <doctest/doctest.h>
 
