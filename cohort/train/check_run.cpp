@@ -75,7 +75,7 @@ void check_virtual(const Job& job) {
 /// Between exchanges workers have different weights, which nobody evaluates, saves or ends with.
 void check_exchanges(const Job& job) {
   const Config& config = job.config;
-  const int64_t every = steps_between_exchanges(parse_sync(job.layout.sync));
+  const int64_t every = steps_between_exchanges(job.layout.sync);
   for (const auto& [name, value] :
        {std::pair("steps", config.steps), std::pair("eval-every", config.eval_every),
         std::pair("checkpoint-every", config.checkpoint_every), std::pair("log-every", config.log_every == 1 ? 0 : config.log_every)}) {
@@ -101,7 +101,7 @@ void check_patience(const Job& job, int64_t steps, int64_t num_samples) {
 
 /// Of exchanges that take place with a part of the workers.
 void check_quorum(const Job& job) {
-  const SyncMode sync = parse_sync(job.layout.sync);
+  const SyncMode& sync = job.layout.sync;
   if (sync.quorum == 0) return;
   const bool is_virtual = !job.config.virtual_time.empty();
   const int workers = is_virtual ? parse_virtual(job.config.virtual_time).workers : job.num_ranks();
@@ -149,7 +149,7 @@ Sampler sampler_of_run(const Config& config, int64_t num_samples) {
 }
 
 int64_t up_to_exchange(const Job& job, int64_t steps) {
-  const int64_t every = steps_of_round(parse_sync(job.layout.sync));
+  const int64_t every = steps_of_round(job.layout.sync);
   return (steps + every - 1) / every * every;
 }
 

@@ -198,7 +198,7 @@ bool RunReporter::has_plain_replicas() const {
 
 /// Whether compressing would pay, for exchanges over a network or that are compressed.
 void RunReporter::write_exchange_advice(double step_seconds, const std::optional<LinkEstimate>& link) {
-  if (!link || run_.job.layout.sync != "step") return;
+  if (!link || !is_step(run_.job.layout.sync)) return;
   std::vector<std::vector<int64_t>> shapes;
   for (const NamedTensor& parameter : distinct_parameters(*run_.model))
     if (parameter.tensor.requires_grad()) shapes.push_back(parameter.tensor.sizes().vec());
@@ -226,8 +226,8 @@ void RunReporter::write_sync_advice(double step_seconds, const LinkEstimate& lin
   // Workers that joined may be more than a step has shares for.
   if (conditions->clock.workers < 2 || conditions->global_batch / conditions->granularity < conditions->clock.workers) return;
   conditions->pull_bytes = conditions->push_bytes = run_.parallel.num_parameters * static_cast<int64_t>(sizeof(float));
-  if (layout.sync == "step" && !account_) conditions->step_seconds = step_seconds;
-  const SyncAdviceRecord advice = advise_sync(*conditions, layout.sync, pace_);
+  if (is_step(layout.sync) && !account_) conditions->step_seconds = step_seconds;
+  const SyncAdviceRecord advice = advise_sync(*conditions, to_text(layout.sync), pace_);
   metrics_->event(advice, /*to_stdout_too=*/false);
   progress_->note(advice.sentence);
 }

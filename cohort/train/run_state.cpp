@@ -86,7 +86,7 @@ at::Tensor part_of_whole(const at::Tensor& whole, const ParameterShard& shard, c
 
 /// That have an optimizer's state of their own with local steps.
 int num_state_workers(const Config& config, const Layout& layout) {
-  const SyncKind sync = parse_sync(layout.sync).kind;
+  const SyncKind sync = layout.sync.kind;
   if (config.virtual_time.empty() || (sync != SyncKind::kLocal && sync != SyncKind::kDiloco)) return num_pipelines(layout);
   return parse_virtual(config.virtual_time).workers;
 }
@@ -275,7 +275,7 @@ void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiec
 void RunState::tell_averaged(const Checkpoint& checkpoint) {
   const int num_workers = num_state_workers(config_, layout_),
             num_states = StateSources(checkpoint.tensor_names(), num_workers).num_states();
-  const bool has_own = num_workers > 1 && is_local(parse_sync(layout_.sync));
+  const bool has_own = num_workers > 1 && is_local(layout_.sync);
   if (num_states > 0 && !(has_own && num_states == num_workers))
     log_info(concat(name_settings("--resume: "), "the ", num_states, " workers of ", checkpoint.path(),
                     " had each an optimizer's state of its own; this run goes on from their mean"));

@@ -136,7 +136,7 @@ void work_for(const Job& job, const DataSet& data, const Part& part, const Meeti
   check_model(job.config, job.layout, *model);
   const int64_t total_steps = steps_of_run(job, data.train->num_samples());
   const Tickets tickets(
-      ticket_options(config, *data.train, *model, total_steps, part.num_shares, name_settings("--workers "), parse_sync(job.layout.sync)));
+      ticket_options(config, *data.train, *model, total_steps, part.num_shares, name_settings("--workers "), job.layout.sync));
   const std::unique_ptr<TeacherAnswers> teacher = teacher_answers({.config = config,
                                                                    .data = data,
                                                                    .samples_of_run = total_steps * config.global_batch,

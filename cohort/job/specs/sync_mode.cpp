@@ -1,6 +1,7 @@
 #include "cohort/job/specs/sync_mode.h"
 
 #include <optional>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -99,6 +100,8 @@ std::string to_text(const SyncMode& mode) {
   }
   return "step";
 }
+
+std::ostream& operator<<(std::ostream& out, const SyncMode& mode) { return out << to_text(mode); }
 
 bool has_late_gradients(const SyncMode& mode) { return mode.kind == SyncKind::kAsync || mode.kind == SyncKind::kStale; }
 

@@ -2,7 +2,10 @@
 // How data-parallel workers wait for one another: the value `sync` of a layout. Torch-free.
 
 #include <cstdint>
+#include <iosfwd>
 #include <string>
+
+#include "cohort/base/export.h"
 
 namespace cohort {
 
@@ -30,6 +33,10 @@ struct SyncMode {
 /// Error(kBadInput) for anything else.
 SyncMode parse_sync(const std::string& text);
 std::string to_text(const SyncMode& mode);
+/// Writes that text.
+COHORT_PROGRAM_API std::ostream& operator<<(std::ostream& out, const SyncMode& mode);
+/// All agree after every step.
+inline bool is_step(const SyncMode& mode) { return mode.kind == SyncKind::kStep; }
 /// async and stale: gradients are pushed to the server, and may come late.
 bool has_late_gradients(const SyncMode& mode);
 /// stale:0: pushes of a step are applied together, in the order of their shares.

@@ -53,7 +53,7 @@ TrainingStep::TrainingStep(const Job& job, const DataShape& shape, LayerGraph& m
       part_(part),
       options_(std::move(options)),
       scaler_(scaler_for(job)) {
-  const SyncMode sync = parse_sync(job.layout.sync);
+  const SyncMode& sync = job.layout.sync;
   steps_between_exchanges_ = steps_between_exchanges(sync);
   if (is_local(sync)) round_.emplace();
   if (options_.in_turn || part_.pipeline()) strategy_.hold_gradients();
