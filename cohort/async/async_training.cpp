@@ -18,7 +18,6 @@
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/checkpoint.h"
-#include "cohort/job/specs/remedy.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {
@@ -40,7 +39,7 @@ std::unique_ptr<AsyncMode> make_async_mode(const torch::nn::Module& model, const
                                                                  .newest = sync.newest,
                                                                  .replaces = sync.replaces});
   return std::make_unique<GradientServer>(model, GradientServerOptions{.rule = run.job.rule,
-                                                                       .rate_factor = parse_remedy(run.config.remedy),
+                                                                       .rate_factor = run.job.rate_factor,
                                                                        .global_batch = run.config.global_batch,
                                                                        .compress = run.job.layout.compress});
 }

@@ -8,7 +8,6 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/base/text/toml_text.h"
-#include "cohort/job/specs/devices.h"
 #include "cohort/job/specs/sync_mode.h"
 
 namespace cohort {
@@ -90,7 +89,7 @@ bool prunes(const Situation& s) { return !s.config.prune.empty(); }
 std::string no_pruning(const Situation&) { return "nothing is pruned"; }
 
 /// Every rank computes in its host's memory.
-bool on_host(const Situation& s) { return parse_devices(s.config.device).all_cpu(); }
+bool on_host(const Situation& s) { return s.devices().all_cpu(); }
 
 /// Weights of workers differ between exchanges.
 bool trains_alone(const Situation& s) { return is_local(s.layout.sync); }

@@ -4,7 +4,6 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/job/specs/devices.h"
 #include "cohort/job/specs/sync_mode.h"
 
 namespace cohort {
@@ -12,7 +11,7 @@ namespace {
 
 const char* axes_of(const Layout& layout) { return layout.pp > 1 && layout.tp > 1 ? "pp and tp" : layout.pp > 1 ? "pp" : "tp"; }
 
-bool all_cpu(const Situation& s) { return parse_devices(s.config.device).all_cpu(); }
+bool all_cpu(const Situation& s) { return s.devices().all_cpu(); }
 
 bool trains_alone(const Situation& s) { return is_local(s.layout.sync); }
 std::string sync_key(const Situation& s) { return concat("sync=", s.layout.sync); }
@@ -125,7 +124,7 @@ std::vector<Refusal> refusals_of_all() {
       {"`--backend nccl` where a rank has `--device cpu`",
        "it moves tensors that lie on GPUs: give every rank one (--device cuda), or use --backend auto",
        [](const Situation& s) {
-         return setting(parse_devices(s.config.device).any_cpu() && s.config.backend == "nccl", "backend", "nccl",
+         return setting(s.devices().any_cpu() && s.config.backend == "nccl", "backend", "nccl",
                         name_settings("--device ") + s.config.device);
        }},
       {"`--sync-batch-norm` with `tp`", "use norm=ghost, group or none, or dp and pp alone",

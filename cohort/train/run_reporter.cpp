@@ -217,7 +217,7 @@ void RunReporter::write_sync_advice(double step_seconds, const LinkEstimate& lin
       run_.config.accumulate > 1 || needs_loss_scale(run_.job.precision))
     return;
   const auto batch = static_cast<double>(run_.config.global_batch);
-  const int workers = run_.config.virtual_time.empty() ? run_.num_workers() : parse_virtual(run_.config.virtual_time).workers;
+  const int workers = run_.job.clock ? run_.job.clock->workers : run_.num_workers();
   std::optional<SyncConditions> conditions = account_              ? conditions_of_workers(*account_, std::ceil(batch / workers))
                                              : run_.world.size > 1 ? conditions_of_ranks(run_.group, own_seconds_, link)
                                                                    : std::nullopt;
