@@ -17,7 +17,6 @@
 #include <functional>
 
 #include "cohort/base/files/file.h"
-#include "cohort/base/files/leftovers.h"
 #include "cohort/base/files/process_identity.h"
 #include "cohort/base/text/log.h"
 #include "cohort/checkpoint/checkpoint.h"

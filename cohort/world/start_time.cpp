@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/files/process_stat.h"
+#include "cohort/base/files/process_identity.h"
 
 namespace cohort {
 

@@ -20,7 +20,6 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/log.h"
-#include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/options/verb.h"
 #include "cohort/comm/shm/memory_count.h"

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/model/model_specification.h"
 #include "cohort/job/option_rules.h"

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/text/cut_text.h"
+#include "cohort/base/text/text.h"
 
 namespace cohort {
 

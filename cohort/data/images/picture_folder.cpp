@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/system/cores.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/images/image_source.h"
 #include "cohort/data/images/picture_labels.h"

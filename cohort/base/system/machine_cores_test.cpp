@@ -1,4 +1,4 @@
-#include "cohort/base/system/cores.h"
+#include "cohort/base/system/machine.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

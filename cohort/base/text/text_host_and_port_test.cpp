@@ -1,4 +1,4 @@
-#include "cohort/base/text/host_and_port.h"
+#include "cohort/base/text/text.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "cohort/base/files/append_file.h"
+#include "cohort/base/files/file.h"
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -9,7 +9,6 @@
 #include <string>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/files/file.h"
 
 using namespace cohort;
 

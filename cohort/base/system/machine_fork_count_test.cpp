@@ -1,4 +1,4 @@
-#include "cohort/base/system/fork_count.h"
+#include "cohort/base/system/machine.h"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-#include "cohort/base/text/shell_text.h"
+#include "cohort/base/text/text.h"
 
 #include <doctest/doctest.h>
 
