@@ -11,8 +11,8 @@
 #include "cohort/base/text/json.h"
 #include "cohort/job/layout.h"
 #include "cohort/job/option_rules.h"
-#include "cohort/job/specs/goal.h"
-#include "cohort/job/specs/injected_faults.h"
+#include "cohort/job/specs/faults.h"
+#include "cohort/job/specs/small_specs.h"
 #include "tests/support/errors.h"
 #include "tests/support/member_names.h"
 

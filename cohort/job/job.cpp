@@ -2,7 +2,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/job/specs/remedy.h"
+#include "cohort/job/specs/sync_mode.h"
 
 namespace cohort {
 

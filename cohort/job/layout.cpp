@@ -11,7 +11,7 @@
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/refusals.h"
-#include "cohort/job/specs/shares.h"
+#include "cohort/job/specs/devices.h"
 #include "cohort/job/specs/sync_mode.h"
 
 namespace cohort {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "cohort/job/specs/fault.h"
+#include "cohort/job/specs/faults.h"
 #include "cohort/pipeline/hidden_parameter.h"
 
 namespace cohort {

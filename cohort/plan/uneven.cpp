@@ -7,7 +7,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/job/specs/shares.h"
+#include "cohort/job/specs/devices.h"
 #include "cohort/plan/cost/mesh_places.h"
 
 namespace cohort {

@@ -23,7 +23,7 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/job/specs/fault.h"
+#include "cohort/job/specs/faults.h"
 
 namespace cohort {
 namespace {

@@ -8,7 +8,7 @@
 #include "cohort/data/sampler.h"
 #include "cohort/job/refusals.h"
 #include "cohort/job/specs/batch_schedule.h"
-#include "cohort/job/specs/label_smoothing.h"
+#include "cohort/job/specs/small_specs.h"
 #include "cohort/job/specs/sync_mode.h"
 #include "cohort/models/graph/model_errors.h"
 #include "cohort/models/metric/named_metrics.h"

@@ -18,7 +18,7 @@
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/names.h"
 #include "cohort/data/source/fingerprint.h"
-#include "cohort/job/specs/goal.h"
+#include "cohort/job/specs/small_specs.h"
 #include "cohort/train/records/origin.h"
 #include "cohort/train/run_reporter.h"
 

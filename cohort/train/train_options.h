@@ -7,7 +7,7 @@
 
 #include "cohort/job/layout.h"
 #include "cohort/job/resumed_config.h"
-#include "cohort/job/specs/fault.h"
+#include "cohort/job/specs/faults.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/run_forecast.h"
 #include "cohort/train/step/in_turn.h"

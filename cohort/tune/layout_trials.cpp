@@ -12,7 +12,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/job/job.h"
 #include "cohort/job/specs/devices.h"
-#include "cohort/job/specs/injected_faults.h"
+#include "cohort/job/specs/faults.h"
 #include "cohort/plan/explain.h"
 #include "cohort/plan/trial_choice.h"
 #include "cohort/run/train_job.h"

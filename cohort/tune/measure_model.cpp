@@ -36,7 +36,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
-#include "cohort/job/specs/injected_faults.h"
+#include "cohort/job/specs/faults.h"
 #include "cohort/models/graph/step_context.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/plan/cost/step_forecast.h"

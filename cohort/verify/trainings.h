@@ -11,7 +11,7 @@
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/data/source/source.h"
 #include "cohort/job/job.h"
-#include "cohort/job/specs/fault.h"
+#include "cohort/job/specs/faults.h"
 #include "cohort/verify/crossings.h"
 
 namespace cohort {

@@ -10,7 +10,7 @@
 #include "cohort/data/source/source.h"
 #include "cohort/job/config.h"
 #include "cohort/job/layout.h"
-#include "cohort/job/specs/fault.h"
+#include "cohort/job/specs/faults.h"
 #include "cohort/verify/suspects.h"
 
 namespace cohort {

@@ -31,7 +31,7 @@
 #include "cohort/data/sampler.h"
 #include "cohort/data/source/fingerprint.h"
 #include "cohort/job/specs/sync_mode.h"
-#include "cohort/job/training_defaults.h"
+#include "cohort/job/update_rule.h"
 #include "cohort/train/check_run.h"
 #include "cohort/train/initial_model.h"
 #include "cohort/train/run_folder.h"

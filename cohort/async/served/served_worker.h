@@ -11,7 +11,7 @@
 #include "cohort/async/async_mode.h"
 #include "cohort/async/served/served_words.h"
 #include "cohort/async/served/worker_slot.h"
-#include "cohort/job/specs/injected_faults.h"
+#include "cohort/job/specs/faults.h"
 #include "cohort/world/messages/message_client.h"
 
 namespace cohort {

@@ -19,7 +19,7 @@
 #include "cohort/cli/plan/print_ladder.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/job/refusals.h"
-#include "cohort/job/specs/injected_faults.h"
+#include "cohort/job/specs/faults.h"
 #include "cohort/parallel/compress/compressor.h"
 #include "cohort/plan/analytic/analytic_profile.h"
 #include "cohort/plan/explain.h"

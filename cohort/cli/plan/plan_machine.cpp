@@ -14,7 +14,7 @@
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/source/source.h"
-#include "cohort/job/specs/injected_faults.h"
+#include "cohort/job/specs/faults.h"
 #include "cohort/plan/calibration/calibration_file.h"
 #include "cohort/plan/explain.h"
 #include "cohort/tune/auto_layout.h"

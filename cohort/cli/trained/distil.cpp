@@ -20,7 +20,7 @@
 #include "cohort/infer/exported.h"
 #include "cohort/infer/trained_data.h"
 #include "cohort/job/option_rules.h"
-#include "cohort/job/training_defaults.h"
+#include "cohort/job/update_rule.h"
 #include "cohort/models/registry.h"
 
 namespace cohort {

@@ -10,6 +10,7 @@
 #include "cohort/base/text/text.h"
 
 namespace cohort {
+
 namespace {
 
 struct Named {
@@ -114,5 +115,22 @@ bool is_local(const SyncMode& mode) { return has_rounds(mode.kind) && mode.quoru
 int64_t steps_between_exchanges(const SyncMode& mode) { return is_local(mode) ? mode.number : 1; }
 
 int64_t steps_of_round(const SyncMode& mode) { return has_rounds(mode.kind) ? mode.number : 1; }
+
+namespace {
+
+constexpr double kLeastFactor = 1e-9;
+
+}  // namespace
+
+double parse_remedy(const std::string& text) {
+  if (text.empty()) return 1;
+  const size_t colon = text.find(':');
+  const std::string name = text.substr(0, colon);
+  if (name != "rate") fail(ErrorCode::kBadInput, name_settings("--remedy "), text, ": no remedy '", name, "'; there is rate:FACTOR");
+  const auto factor = colon == std::string::npos ? std::nullopt : parse_number(text.substr(colon + 1));
+  if (!factor || !(*factor >= kLeastFactor) || *factor > 1)
+    fail(ErrorCode::kBadInput, name_settings("--remedy "), text, ": expected rate:FACTOR with FACTOR from ", kLeastFactor, " to 1");
+  return *factor;
+}
 
 }  // namespace cohort

@@ -1,5 +1,6 @@
 #pragma once
-// How data-parallel workers wait for one another: the value `sync` of a layout. Torch-free.
+// How data-parallel workers wait for one another: the value `sync` of a layout, and what is done against gradients that come late.
+// Torch-free.
 
 #include <cstdint>
 #include <iosfwd>
@@ -50,5 +51,11 @@ bool is_local(const SyncMode& mode);
 int64_t steps_between_exchanges(const SyncMode& mode);
 /// The H of local and diloco, with a quorum too; 1 for all others.
 int64_t steps_of_round(const SyncMode& mode);
+
+// What --remedy says: what is done against stale gradients.
+
+/// rate:FACTOR: what the learning rates of all pushes are multiplied by, whether they are late or not; 1 for "". Error(kBadInput) for
+/// anything else.
+double parse_remedy(const std::string& text);
 
 }  // namespace cohort

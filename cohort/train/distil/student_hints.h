@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cohort/data/source/source.h"
-#include "cohort/job/specs/hint.h"
+#include "cohort/job/specs/small_specs.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/distil/layer_taps.h"
 

@@ -9,7 +9,7 @@
 #include "cohort/comm/group.h"
 #include "cohort/data/source/source.h"
 #include "cohort/job/job.h"
-#include "cohort/job/specs/fault.h"
+#include "cohort/job/specs/faults.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/strategy/strategy.h"
 #include "cohort/pipeline/model_part.h"

@@ -1,4 +1,4 @@
-#include "cohort/job/specs/shares.h"
+#include "cohort/job/specs/devices.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "cohort/job/specs/remedy.h"
+#include "cohort/job/specs/sync_mode.h"
 
 #include <doctest/doctest.h>
 

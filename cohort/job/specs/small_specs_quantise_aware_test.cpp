@@ -1,4 +1,4 @@
-#include "cohort/job/specs/quantise_aware.h"
+#include "cohort/job/specs/small_specs.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "cohort/job/training_defaults.h"
+#include "cohort/job/update_rule.h"
 
 #include <doctest/doctest.h>
 
