@@ -21,7 +21,6 @@
 #include "cohort/base/system/machine.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/images/image_source.h"
-#include "cohort/data/images/picture_labels.h"
 #include "cohort/data/images/picture_source.h"
 #include "cohort/data/source/data_settings.h"
 #include "cohort/data/source/in_threads.h"

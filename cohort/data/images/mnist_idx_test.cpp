@@ -1,4 +1,4 @@
-#include "cohort/data/images/idx.h"
+#include "cohort/data/images/mnist.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "cohort/data/images/resize_images.h"
+#include "cohort/data/images/image_source.h"
 
 #include <doctest/doctest.h>
 

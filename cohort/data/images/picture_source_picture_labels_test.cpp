@@ -1,4 +1,4 @@
-#include "cohort/data/images/picture_labels.h"
+#include "cohort/data/images/picture_source.h"
 
 #include <doctest/doctest.h>
 
