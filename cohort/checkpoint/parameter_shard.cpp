@@ -12,7 +12,6 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/checkpoint/box.h"
-#include "cohort/checkpoint/flat_range.h"
 
 namespace cohort {
 namespace {

@@ -9,7 +9,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
-#include "cohort/checkpoint/chosen.h"
+#include "cohort/checkpoint/retention.h"
 #include "cohort/checkpoint/tools.h"
 #include "cohort/cli/trained/compression_output.h"
 #include "cohort/cli/trained/trained.h"

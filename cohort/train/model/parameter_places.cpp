@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/checkpoint/flat_range.h"
+#include "cohort/checkpoint/box.h"
 #include "cohort/parallel/local/state_names.h"
 
 namespace cohort {

@@ -1,4 +1,4 @@
-#include "cohort/checkpoint/flat_range.h"
+#include "cohort/checkpoint/box.h"
 
 #include <numeric>
 

@@ -1,4 +1,4 @@
-#include "cohort/checkpoint/chosen.h"
+#include "cohort/checkpoint/retention.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
