@@ -4,7 +4,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
-#include "cohort/record/json_line.h"
+#include "cohort/base/text/json_fields.h"
 #include "cohort/record/run_event.h"
 
 namespace cohort {
