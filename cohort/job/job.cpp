@@ -5,7 +5,6 @@
 #include "cohort/job/specs/sync_mode.h"
 
 namespace cohort {
-
 namespace {
 
 /// What the layout says of a setting too.

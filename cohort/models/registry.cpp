@@ -8,7 +8,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/model/model_specification.h"
+#include "cohort/data/model/model_options.h"
 #include "cohort/models/families.h"
 #include "cohort/models/graph/model_errors.h"
 #include "cohort/models/loss/binary_cross_entropy.h"

@@ -20,7 +20,6 @@
 #include "cohort/base/text/text.h"
 
 namespace cohort {
-
 namespace {
 
 /// The file's numbers, "max" and everything else that is none as -1; no numbers where it cannot be read.

@@ -5,7 +5,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/model/model_specification.h"
+#include "cohort/data/model/model_options.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/plan/analytic/analytic_profile.h"
 

@@ -9,7 +9,6 @@
 #include "cohort/data/source/split.h"
 
 namespace cohort {
-
 namespace {
 
 __extension__ typedef unsigned __int128 Wide;

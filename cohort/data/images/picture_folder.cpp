@@ -23,7 +23,6 @@
 #include "cohort/data/images/image_source.h"
 #include "cohort/data/images/picture_source.h"
 #include "cohort/data/source/data_settings.h"
-#include "cohort/data/source/in_threads.h"
 #include "cohort/data/source/split.h"
 
 namespace cohort {

@@ -11,11 +11,9 @@
 #include "cohort/base/text/text.h"
 #include "cohort/data/images/image_source.h"
 #include "cohort/data/source/byte_buffer.h"
-#include "cohort/data/source/in_threads.h"
 #include "cohort/data/source/split.h"
 
 namespace cohort {
-
 namespace {
 
 namespace fs = std::filesystem;

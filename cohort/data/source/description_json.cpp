@@ -4,7 +4,9 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/strict_json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/base/value_hash.h"
+#include "cohort/data/source/description.h"
 
 namespace cohort {
 namespace {
@@ -165,6 +167,33 @@ DataDescription read_description(const std::string& path) {
     fail(error.code(), error.what(),
          "; put a whole copy back, or remove it: then the data are read for what it says, and going on with the run writes it anew");
   }
+}
+
+namespace {
+
+constexpr size_t kMostNamed = 8;
+
+/// The first names; how many more there are.
+std::string listed(std::vector<std::string> names) {
+  const size_t count = names.size();
+  if (count > kMostNamed) names.resize(kMostNamed);
+  return concat(" (", join(names, ", "), count > kMostNamed ? concat(", and ", count - kMostNamed, " more") : "", ")");
+}
+
+}  // namespace
+
+std::string columns_text(const DataDescription& description) {
+  std::vector<std::string> numbers, categories;
+  for (const DataColumn& column : description.columns)
+    if (!column.is_category) numbers.push_back(printable(column.name));
+    else categories.push_back(concat(printable(column.name), ": ", column.values.size(), column.values.size() == 1 ? " value" : " values"));
+  if (numbers.empty() && categories.empty()) return "";
+  std::string text;
+  if (!numbers.empty()) text = concat(numbers.size(), numbers.size() == 1 ? " column" : " columns", " of numbers", listed(numbers));
+  if (!categories.empty())
+    text += concat(text.empty() ? "" : ", ", categories.size(), text.empty() ? (categories.size() == 1 ? " column" : " columns") : "",
+                   " of categories", listed(categories));
+  return text;
 }
 
 }  // namespace cohort

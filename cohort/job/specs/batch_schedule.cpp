@@ -8,7 +8,6 @@
 #include "cohort/base/text/text.h"
 
 namespace cohort {
-
 namespace {
 
 constexpr int64_t kMostSteps = INT64_C(1) << 40, kLargestFactor = 1 << 16;

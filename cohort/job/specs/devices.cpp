@@ -8,7 +8,6 @@
 #include "cohort/base/text/text.h"
 
 namespace cohort {
-
 namespace {
 
 constexpr const char* kForms = "; it is cpu, cuda, cuda:N, or one of them a rank with commas between, as cuda:0,cpu,cpu";

@@ -7,7 +7,6 @@
 #include "cohort/base/text/text.h"
 
 namespace cohort {
-
 namespace {
 
 constexpr double kMany = 1e15;

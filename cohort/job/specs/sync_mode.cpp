@@ -10,7 +10,6 @@
 #include "cohort/base/text/text.h"
 
 namespace cohort {
-
 namespace {
 
 struct Named {

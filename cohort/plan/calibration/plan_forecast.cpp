@@ -8,7 +8,6 @@
 #include "cohort/record/run_event.h"
 
 namespace cohort {
-
 namespace {
 
 void check_seconds(double value, const char* key, const std::string& where) {

@@ -8,7 +8,6 @@
 #include "cohort/parallel/local/state_names.h"
 
 namespace cohort {
-
 namespace {
 
 const std::vector<std::pair<at::ScalarType, DType>> kTypes = {

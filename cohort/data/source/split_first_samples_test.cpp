@@ -1,4 +1,4 @@
-#include "cohort/data/parts/first_samples.h"
+#include "cohort/data/source/split.h"
 
 #include <doctest/doctest.h>
 
