@@ -33,7 +33,8 @@ struct COHORT_PROGRAM_API Job {
   std::optional<VirtualSpec> clock;      ///< Of workers that one process makes up; none: real ones.
   std::vector<BatchStage> batch_stages;  ///< How the batch grows.
   std::optional<Pruning> pruning;
-  double rate_factor = 1;  ///< Of pushes to a server of gradients: what --remedy says.
+  std::optional<QuantiseAware> rounding;  ///< Of weights while it trains.
+  double rate_factor = 1;                 ///< Of pushes to a server of gradients: what --remedy says.
 
   int num_ranks() const { return layout.num_ranks(); }
   /// For the table of options. `is_text`: the kind of data, where it is known.

@@ -153,8 +153,7 @@ void RunSetup::make_model() {
   check_profile(options.forecast, *model);
   Augmentation(config.augment, data.train->shape(), config.seed);  // Refused before a folder is filled.
   if (job.pruning) prunable = prunable_tensors(*model, job.pruning->granularity);
-  if (const std::optional<QuantiseAware> how = parse_quantise_aware(config.quantize_aware))
-    rounded = describe_rounding(config.quantize_aware, round_while_training(*model, *how));
+  if (job.rounding) rounded = describe_rounding(config.quantize_aware, round_while_training(*model, *job.rounding));
   if (!config.hint.empty()) hints = std::make_unique<StudentHints>(*model, config.hint, *data.train);
   if (options.alter_model) altered = options.alter_model(*model);
   model->to(device);

@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/system/awake_timer.h"
 #include "cohort/comm/failure/crash_guard.h"
 #include "cohort/comm/net/gloo.h"
 

@@ -21,9 +21,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/system/awake_timer.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/rendezvous/local_rendezvous.h"
 #include "cohort/comm/rendezvous/patient_store.h"

@@ -7,8 +7,8 @@
 
 #include <stdexcept>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/system/awake_timer.h"
 
 namespace cohort {
 namespace {

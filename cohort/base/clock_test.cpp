@@ -1,4 +1,4 @@
-#include "cohort/base/system/awake_timer.h"
+#include "cohort/base/clock.h"
 
 #include <doctest/doctest.h>
 
