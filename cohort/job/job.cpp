@@ -51,6 +51,7 @@ Job resolve(const Config& given, const Layout& layout, bool one_host) {
           .batch_stages = parse_batch_schedule(config.batch_schedule),
           .pruning = parse_pruning(config.prune),
           .rounding = parse_quantise_aware(config.quantize_aware),
+          .hints = parse_hints(config.hint),
           .rate_factor = parse_remedy(config.remedy)};
   if (!config.virtual_time.empty()) job.clock = parse_virtual(config.virtual_time);
   // The run may go on with another number of workers; `devices` is held against the number that there is now.

@@ -34,6 +34,7 @@ struct COHORT_PROGRAM_API Job {
   std::vector<BatchStage> batch_stages;  ///< How the batch grows.
   std::optional<Pruning> pruning;
   std::optional<QuantiseAware> rounding;  ///< Of weights while it trains.
+  std::vector<HintPair> hints;            ///< Layers that are compared with the teacher's.
   double rate_factor = 1;                 ///< Of pushes to a server of gradients: what --remedy says.
 
   int num_ranks() const { return layout.num_ranks(); }

@@ -154,7 +154,7 @@ void RunSetup::make_model() {
   Augmentation(config.augment, data.train->shape(), config.seed);  // Refused before a folder is filled.
   if (job.pruning) prunable = prunable_tensors(*model, job.pruning->granularity);
   if (job.rounding) rounded = describe_rounding(config.quantize_aware, round_while_training(*model, *job.rounding));
-  if (!config.hint.empty()) hints = std::make_unique<StudentHints>(*model, config.hint, *data.train);
+  if (!config.hint.empty()) hints = std::make_unique<StudentHints>(*model, job.hints, *data.train);
   if (options.alter_model) altered = options.alter_model(*model);
   model->to(device);
   if (!config.teacher.empty() && config.teacher_answers == "auto" && !hints && world.rank == 0)

@@ -18,7 +18,7 @@ namespace cohort {
 class StudentHints {
  public:
   /// `model` is whole, on the CPU; one sample of `train` goes through it. Error(kBadInput) for a layer that it does not have.
-  StudentHints(LayerGraph& model, const std::string& hint, const DataSource& train);
+  StudentHints(LayerGraph& model, const std::vector<HintPair>& pairs, const DataSource& train);
 
   /// Names of the teacher's layers, in the order of take().
   std::vector<std::string> teacher_layers() const;
