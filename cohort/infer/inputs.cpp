@@ -17,7 +17,6 @@
 #include "cohort/data/images/mnist.h"
 #include "cohort/data/images/picture_file.h"
 #include "cohort/data/tensors/npy.h"
-#include "cohort/data/tensors/number_of.h"
 
 namespace cohort {
 namespace {
