@@ -18,7 +18,7 @@
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/checkpoint.h"
-#include "cohort/job/specs/remedy.h"
+#include "cohort/job/specs/sync_mode.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/world/stop.h"
 
@@ -29,7 +29,7 @@ constexpr const char* kStateName = "async/state";
 constexpr int64_t kMostStateBytes = int64_t{1} << 28;
 
 std::unique_ptr<AsyncMode> make_async_mode(const torch::nn::Module& model, const RunSetup& run, int num_workers) {
-  const SyncMode sync = parse_sync(run.job.layout.sync);
+  const SyncMode& sync = run.job.layout.sync;
   if (sync.quorum > 0)
     return std::make_unique<LocalServer>(
         model, LocalServerOptions{.outer = OuterOptimizer::of(sync, run.config.outer_lr, run.config.outer_momentum),
@@ -41,7 +41,7 @@ std::unique_ptr<AsyncMode> make_async_mode(const torch::nn::Module& model, const
                                                                  .newest = sync.newest,
                                                                  .replaces = sync.replaces});
   return std::make_unique<GradientServer>(model, GradientServerOptions{.rule = run.job.rule,
-                                                                       .rate_factor = parse_remedy(run.config.remedy),
+                                                                       .rate_factor = run.job.rate_factor,
                                                                        .global_batch = run.config.global_batch,
                                                                        .compress = run.job.layout.compress});
 }
@@ -96,7 +96,7 @@ TicketOptions ticket_options(const Config& config, const DataSource& samples, co
 }
 
 std::unique_ptr<WorkerSide> make_worker_side(const torch::nn::Module& model, const Job& job) {
-  const SyncMode sync = parse_sync(job.layout.sync);
+  const SyncMode& sync = job.layout.sync;
   if (sync.quorum > 0) return std::make_unique<LocalWorker>(model, job.rule);
   if (sync.kind == SyncKind::kQueue) return std::make_unique<QueueWorker>(model, job.rule);
   return std::make_unique<GradientWorker>(model, job.layout.compress);
@@ -136,7 +136,7 @@ StepResult StepWindow::result(const RunSetup& run, int64_t from, int64_t step, d
 AsyncTraining::AsyncTraining(const RunSetup& run_setup, const torch::nn::Module& module, int num_workers,
                              const std::string& workers_setting)
     : run(run_setup),
-      sync(parse_sync(run.job.layout.sync)),
+      sync(run.job.layout.sync),
       options(ticket_options(run.config, *run.data.train, *run.model, run.total_steps, num_workers, workers_setting, sync)),
       tickets(options),
       accounts(num_workers),

@@ -13,6 +13,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/parallel/common/flat_piece.h"
+#include "cohort/base/text/json_fields.h"
 
 namespace cohort {
 namespace {
@@ -117,9 +118,7 @@ Json GradientServer::state() const {
 
 std::vector<FlatPiece> GradientServer::loaded_pieces(const Json& state, const std::string& where) {
   if (state.is_null()) return optimizer_.pieces(model_.trained);
-  const auto is_count = [&](const char* key) {
-    return state.contains(key) && state[key].is_number_integer() && state[key].get<int64_t>() >= 0;
-  };
+  const auto is_count = [&](const char* key) { return state.contains(key) && is_natural(state[key]); };
   const Json steps = state.value("optimizer_steps", Json()), group = state.value("group", Json());
   const bool fits = is_count("version") && is_count("samples") && group.is_array() && group.size() == 2 && group[0].is_number_integer() &&
                     group[1].is_number() && steps.is_array() && steps.size() == model_.trained.size();

@@ -35,6 +35,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/parallel/local/fragments.h"
+#include "cohort/base/text/json_fields.h"
 
 namespace cohort {
 
@@ -122,9 +123,7 @@ std::vector<FlatPiece> LocalServer::pieces(bool saving) {
 Json LocalServer::state() const { return Json{{"version", version_}, {"samples", samples_}}; }
 
 std::vector<FlatPiece> LocalServer::loaded_pieces(const Json& state, const std::string& where) {
-  const auto is_count = [&](const char* key) {
-    return state.is_object() && state.contains(key) && state[key].is_number_integer() && state[key].get<int64_t>() >= 0;
-  };
+  const auto is_count = [&](const char* key) { return state.is_object() && state.contains(key) && is_natural(state[key]); };
   if (!state.is_null() && !(is_count("version") && is_count("samples")))
     fail(ErrorCode::kBadInput, where, ": the state of the exchanges is damaged");
   return pieces(/*saving=*/false);

@@ -20,7 +20,7 @@
 
 #include "cohort/async/packed_tensors.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/text/json.h"
+#include "cohort/base/text/json_fields.h"
 
 namespace cohort {
 namespace {
@@ -155,15 +155,14 @@ std::vector<FlatPiece> ModelQueue::loaded_pieces(const Json& state, const std::s
   newest_ = copy_of_module();
   if (state.is_null()) return newest_->optimizer.pieces(model_.trained);
   const auto refuse = [&] { fail(ErrorCode::kBadInput, where, ": the state of the queue of models is damaged"); };
-  const auto is_count = [&](const Json& value) { return value.is_number_integer() && value.get<int64_t>() >= 0; };
   const Json models = state.value("models", Json()), waiting = state.value("waiting", Json());
-  if (!is_count(state.value("version", Json())) || !is_count(state.value("samples", Json())) || !models.is_array() || models.empty() ||
+  if (!is_natural(state.value("version", Json())) || !is_natural(state.value("samples", Json())) || !models.is_array() || models.empty() ||
       !waiting.is_array() || models.size() > static_cast<size_t>(options_.capacity) + 2 ||
       waiting.size() > static_cast<size_t>(options_.capacity))
     refuse();
   std::vector<FlatPiece> pieces = newest_->optimizer.pieces(model_.trained);
   for (const Json& row : models) {
-    if (!row.is_array() || row.size() != 2 || !is_count(row[0]) || !is_count(row[1])) refuse();
+    if (!row.is_array() || row.size() != 2 || !is_natural(row[0]) || !is_natural(row[1])) refuse();
     ModelPointer model = copy_of_module();
     model->version = row[0].get<int64_t>();
     model->samples = row[1].get<int64_t>();
@@ -172,8 +171,8 @@ std::vector<FlatPiece> ModelQueue::loaded_pieces(const Json& state, const std::s
     pieces.push_back({"async/model/" + std::to_string(model->version), being_loaded_.back().second, {bytes}, 0});
   }
   const auto is_held = [&](const Json& version) {
-    return is_count(version) && std::any_of(being_loaded_.begin(), being_loaded_.end(),
-                                            [&](const auto& each) { return each.first->version == version.get<int64_t>(); });
+    return is_natural(version) && std::any_of(being_loaded_.begin(), being_loaded_.end(),
+                                              [&](const auto& each) { return each.first->version == version.get<int64_t>(); });
   };
   if (!is_held(state.value("served", Json())) || !is_held(state.value("newest", Json())) ||
       !std::all_of(waiting.begin(), waiting.end(), is_held))

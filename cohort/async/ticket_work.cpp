@@ -8,7 +8,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
-#include "cohort/job/specs/label_smoothing.h"
+#include "cohort/job/specs/small_specs.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/model_errors.h"
 #include "cohort/models/graph/step_context.h"

@@ -81,7 +81,7 @@ int bench_step_verb(const Arguments& arguments) {
   if (layout.is_model_parallel())
     fail(ErrorCode::kBadInput, "bench step measures data parallelism, and --layout is ", config.layout,
          "; use dp, zero and compress, or `cohort bench pipeline`");
-  if (layout.sync != "step")
+  if (!is_step(layout.sync))
     fail(ErrorCode::kBadInput, "bench step measures the exchange of every step, and --layout has sync=", layout.sync, "; use sync=step");
   check_options(job.situation({}));
   const StrategyOptions strategy = strategy_options(job);

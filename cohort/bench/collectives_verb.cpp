@@ -13,7 +13,6 @@
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/log.h"
-#include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
 #include "cohort/bench/collectives.h"
 #include "cohort/bench/faults.h"

@@ -1,7 +1,7 @@
 #include "cohort/bench/study.h"
 
 #include "cohort/base/fail.h"
-#include "cohort/base/system/cpu_time.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/trials/model_trial.h"
 
 namespace cohort {

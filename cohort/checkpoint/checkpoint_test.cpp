@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/files/leftovers.h"
 #include "cohort/base/files/process_identity.h"
 #include "cohort/base/random.h"
 #include "cohort/checkpoint/names.h"

@@ -6,7 +6,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/files/leftovers.h"
+#include "cohort/base/files/process_identity.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/value_hash.h"
 #include "cohort/checkpoint/io.h"

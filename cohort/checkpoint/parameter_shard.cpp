@@ -1,7 +1,7 @@
 // Divided parameters in checkpoints.
 //
 // A checkpoint knows whole tensors only, so what a rank holds of a divided parameter is written as boxes of the whole one: (1) elements
-// [begin, begin + count) of the part are boxes of the part (flat_range.h), each contiguous in memory; (2) each is cut at the bounds of the
+// [begin, begin + count) of the part are boxes of the part (box.h), each contiguous in memory; (2) each is cut at the bounds of the
 // ranges, which makes it boxes of the whole tensor. A cut box is still contiguous where only one row of every dimension before the divided
 // one is in it, which is so for dimension 0 and for a single range; otherwise its rows are gathered. Reading goes the same way back.
 // Cost: a copy of the elements that are not contiguous; boxes: at most (2N - 1) times the ranges for N dimensions.
@@ -12,7 +12,6 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/checkpoint/box.h"
-#include "cohort/checkpoint/flat_range.h"
 
 namespace cohort {
 namespace {

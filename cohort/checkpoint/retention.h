@@ -1,10 +1,11 @@
 #pragma once
-// What is removed after a checkpoint was committed, and the way in which a checkpoint leaves its name.
+// Which checkpoints of a run are kept, and which one is chosen.
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/io.h"
 
 namespace cohort {
@@ -28,5 +29,16 @@ struct Committed {
 /// those which stay, and the temporary folders of dead writers. Goes on after a failure; returns one line for each.
 std::vector<std::string> remove_superseded(CheckpointIo& io, const std::string& folder, const Committed& committed,
                                            const std::string& nonce);
+
+// Which of the checkpoints of a run somebody means.
+
+/// Step folders at or below `path` (a step folder, a folder of checkpoints, a run folder, or a link to one of these), newest first; never
+/// empty. Error(kBadInput) where there is none.
+std::vector<std::string> find_checkpoints(const std::string& path);
+
+/// `which`: "latest", "best" (the lowest validation loss) or the number of a step; of a path that is one checkpoint "latest" alone. Every
+/// byte is verified. Error(kBadInput) where there is none, with the steps that there are, and where it is damaged: another one in its place
+/// would be another model.
+Checkpoint open_chosen(const std::string& path, const std::string& which);
 
 }  // namespace cohort

@@ -13,8 +13,8 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/checkpoint/checkpoint.h"
-#include "cohort/checkpoint/chosen.h"
 #include "cohort/checkpoint/model_file.h"
+#include "cohort/checkpoint/retention.h"
 #include "cohort/data/source/description_json.h"
 
 namespace cohort {

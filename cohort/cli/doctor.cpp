@@ -15,7 +15,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/system/busy_elsewhere.h"
-#include "cohort/base/system/cores.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/options/verb.h"

@@ -3,7 +3,7 @@
 
 #include "cohort/base/backend_names.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/system/cores.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/study.h"

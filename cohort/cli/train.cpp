@@ -77,7 +77,7 @@ void check_before_measuring(const Arguments& given, const Job& job, bool plans, 
   }
   if (plans || given.option("profile", "").empty()) return;
   check_run(job, is_text);
-  if (job.layout.sync != "step")
+  if (!is_step(job.layout.sync))
     fail(ErrorCode::kBadInput, "--profile ", given.option("profile", ""),
          ": only sync=step is forecast, and --layout has sync=", job.layout.sync, "; leave --profile out");
 }

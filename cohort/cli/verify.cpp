@@ -144,7 +144,7 @@ int run_verify(const Arguments& arguments) {
   const DataSet data = open_data(config);
   const std::string faults = arguments.option("faults", "");
   for (const Layout& layout : layouts)
-    if (!faults.empty() && has_server(parse_sync(layout.sync)))
+    if (!faults.empty() && has_server(layout.sync))
       fail(ErrorCode::kBadInput, "--faults with sync=", layout.sync,
            ": the faults are mistakes of the exchange between ranks, and these talk to a server alone; leave --faults out, or use "
            "sync=step");

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/system/awake_timer.h"
 #include "cohort/comm/transport/calls.h"
 
 namespace cohort {

@@ -20,7 +20,7 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/base/system/fork_count.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/comm/transport/recorder.h"
 #include "cohort/comm/transport/transport.h"
 

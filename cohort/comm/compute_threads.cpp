@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
 
-#include "cohort/base/system/cores.h"
+#include "cohort/base/system/machine.h"
 
 namespace cohort {
 

@@ -7,8 +7,8 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/system/awake_timer.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/call_lane.h"
 #include "cohort/comm/group_private.h"

@@ -25,8 +25,8 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/system/awake_timer.h"
 #include "cohort/comm/packet.h"
 #include "cohort/world/process.h"
 

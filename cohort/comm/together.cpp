@@ -8,7 +8,7 @@
 #include <system_error>
 #include <vector>
 
-#include "cohort/base/system/awake_timer.h"
+#include "cohort/base/clock.h"
 #include "cohort/base/text/log.h"
 #include "cohort/comm/group_internals.h"
 #include "cohort/comm/transport/calls.h"

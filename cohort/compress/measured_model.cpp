@@ -12,7 +12,7 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/statistics.h"
-#include "cohort/base/system/instruction_count.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/infer/restore.h"
 #include "cohort/infer/trained_data.h"
 #include "cohort/models/graph/layer_graph.h"

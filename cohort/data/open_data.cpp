@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/system/cores.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/images/cifar10.h"
 #include "cohort/data/images/mnist.h"

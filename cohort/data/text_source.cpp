@@ -9,7 +9,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/source/byte_reader.h"
+#include "cohort/base/files/byte_reader.h"
 #include "cohort/data/source/split.h"
 
 namespace cohort {

@@ -9,16 +9,14 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/files/csv.h"
 #include "cohort/base/files/safetensors.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/images/idx.h"
 #include "cohort/data/images/image_source.h"
+#include "cohort/data/images/mnist.h"
 #include "cohort/data/images/picture_file.h"
-#include "cohort/data/images/resize_images.h"
-#include "cohort/data/table/csv_reader.h"
 #include "cohort/data/tensors/npy.h"
-#include "cohort/data/tensors/number_of.h"
 
 namespace cohort {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "cohort/base/fail.h"
-#include "cohort/data/model/model_specification.h"
+#include "cohort/data/model/model_options.h"
 #include "cohort/infer/compressed/compressed_model.h"
 #include "cohort/infer/compressed/tensor_type.h"
 #include "cohort/models/loss/losses.h"

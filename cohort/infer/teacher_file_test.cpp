@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "cohort/base/files/file.h"
-#include "cohort/base/system/cores.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/base/text/json.h"
 #include "cohort/data/loader.h"
 #include "cohort/data/source/description_json.h"

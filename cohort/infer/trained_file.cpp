@@ -9,9 +9,9 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/checkpoint/chosen.h"
 #include "cohort/checkpoint/model_file.h"
 #include "cohort/checkpoint/names.h"
+#include "cohort/checkpoint/retention.h"
 #include "cohort/data/source/description_json.h"
 #include "cohort/infer/exported.h"
 

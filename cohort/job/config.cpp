@@ -10,14 +10,13 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/text/host_and_port.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/base/text/toml_text.h"
 #include "cohort/job/option_rules.h"
-#include "cohort/job/specs/goal.h"
 #include "cohort/job/specs/injected_faults.h"
-#include "cohort/job/specs/remedy.h"
+#include "cohort/job/specs/small_specs.h"
+#include "cohort/job/specs/sync_mode.h"
 #include "cohort/job/specs/virtual_spec.h"
 
 namespace cohort {

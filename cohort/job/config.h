@@ -14,7 +14,7 @@
 namespace cohort {
 
 struct Config {
-  static constexpr double kAuto = -1;  ///< Chosen by a table (training_defaults.h).
+  static constexpr double kAuto = -1;  ///< Chosen by a table (update_rule.h).
   static constexpr int64_t kAll = -1;  ///< All that there are.
   static constexpr int kNotServed = -1;
 
@@ -31,12 +31,12 @@ struct Config {
   double temperature = 1;                ///< Of the softmax of both in the soft part of the loss (distillation.h),
   double alpha = 0.5;                    ///< and that part's weight.
   std::string teacher_answers = "auto";  ///< Where they come from: auto, cached, live, beside or asked (teacher_answers.h).
-  std::string hint;                      ///< Layers whose outputs are compared with the teacher's: conv2:conv2,.. (hint.h); empty: none,
-  double hint_weight = 1;                ///< and the weight of that part of the loss.
-  std::string prune;                     ///< Weights become zero while it trains: weight:SPARSITY or 2:4 (pruning.h); empty: none do.
-  double prune_until = 0.7;              ///< Part of the steps after which none become zero any more.
-  std::string quantize_aware;            ///< Layers compute with weights of few bits while it trains (quantise_aware.h); empty: exactly.
-  int workers = 0;                       ///< 0: what the launcher started, else 1.
+  std::string hint;            ///< Layers whose outputs are compared with the teacher's: conv2:conv2,.. (small_specs.h); empty: none,
+  double hint_weight = 1;      ///< and the weight of that part of the loss.
+  std::string prune;           ///< Weights become zero while it trains: weight:SPARSITY or 2:4 (pruning.h); empty: none do.
+  double prune_until = 0.7;    ///< Part of the steps after which none become zero any more.
+  std::string quantize_aware;  ///< Layers compute with weights of few bits while it trains (small_specs.h); empty: exactly.
+  int workers = 0;             ///< 0: what the launcher started, else 1.
   std::string layout = "dp";
   std::string backend = "auto";
   std::string device = "cpu";  ///< Of all ranks, or one a rank: devices.h.
@@ -59,7 +59,7 @@ struct Config {
   double clip_norm = 0.0;                    ///< 0: no clipping.
   std::string loss = "auto";                 ///< By name (named_losses.h); auto: the model's own, else by the data's kind.
   double label_smoothing = 0.0;              ///< Of the training loss; evaluation is unsmoothed.
-  std::string label_smoothing_over = "all";  ///< Classes that get it: all or others (label_smoothing.h).
+  std::string label_smoothing_over = "all";  ///< Classes that get it: all or others (small_specs.h).
   std::string precision = "fp32";
   double loss_scale = 0;         ///< fp16: fixed loss scale; 0: dynamic.
   std::string weights = "auto";  ///< auto: one copy a host where its ranks share memory; private: one a rank.
@@ -67,7 +67,7 @@ struct Config {
   bool sync_batch_norm = false;
   double outer_lr = 0.7, outer_momentum = 0.9;  ///< sync=diloco: of the optimizer on the averaged change.
   std::string listen;                           ///< HOST:PORT where workers may join; "": none may.
-  std::string remedy;                           ///< sync=async and stale: against stale gradients (remedy.h).
+  std::string remedy;                           ///< sync=async and stale: against stale gradients (sync_mode.h).
   std::string virtual_time;                     ///< Workers under a simulated clock (virtual_spec.h); empty: real ones.
   double timeout = 60.0;                        ///< Seconds any exchange may take.
   double grace = 30.0;                          ///< Seconds that ranks may take to stop, besides what saving takes.

@@ -2,9 +2,9 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/job/specs/sync_mode.h"
 
 namespace cohort {
-
 namespace {
 
 /// What the layout says of a setting too.
@@ -46,7 +46,14 @@ Job resolve(const Config& given, const Layout& layout, bool one_host) {
           .goal = {},
           .faults = parse_faults(config.inject),
           .shares = parse_shares(config.shares),
-          .devices = parse_devices(config.device)};
+          .devices = parse_devices(config.device),
+          .clock = {},
+          .batch_stages = parse_batch_schedule(config.batch_schedule),
+          .pruning = parse_pruning(config.prune),
+          .rounding = parse_quantise_aware(config.quantize_aware),
+          .hints = parse_hints(config.hint),
+          .rate_factor = parse_remedy(config.remedy)};
+  if (!config.virtual_time.empty()) job.clock = parse_virtual(config.virtual_time);
   // The run may go on with another number of workers; `devices` is held against the number that there is now.
   if (job.devices.all_cpu()) job.config.device = "cpu";
   if (!config.goal.empty()) job.goal = parse_goal(config.goal, config.metrics);

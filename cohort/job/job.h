@@ -8,13 +8,13 @@
 #include "cohort/base/export.h"
 #include "cohort/job/config.h"
 #include "cohort/job/layout.h"
-#include "cohort/job/learning_rate.h"
 #include "cohort/job/option_rules.h"
+#include "cohort/job/specs/batch_schedule.h"
 #include "cohort/job/specs/devices.h"
-#include "cohort/job/specs/goal.h"
 #include "cohort/job/specs/injected_faults.h"
-#include "cohort/job/specs/precision.h"
-#include "cohort/job/specs/shares.h"
+#include "cohort/job/specs/pruning.h"
+#include "cohort/job/specs/small_specs.h"
+#include "cohort/job/specs/virtual_spec.h"
 #include "cohort/job/update_rule.h"
 
 namespace cohort {
@@ -30,6 +30,12 @@ struct COHORT_PROGRAM_API Job {
   std::vector<InjectedFault> faults;
   Shares shares;
   Devices devices;
+  std::optional<VirtualSpec> clock;      ///< Of workers that one process makes up; none: real ones.
+  std::vector<BatchStage> batch_stages;  ///< How the batch grows.
+  std::optional<Pruning> pruning;
+  std::optional<QuantiseAware> rounding;  ///< Of weights while it trains.
+  std::vector<HintPair> hints;            ///< Layers that are compared with the teacher's.
+  double rate_factor = 1;                 ///< Of pushes to a server of gradients: what --remedy says.
 
   int num_ranks() const { return layout.num_ranks(); }
   /// For the table of options. `is_text`: the kind of data, where it is known.

@@ -11,7 +11,7 @@
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/refusals.h"
-#include "cohort/job/specs/shares.h"
+#include "cohort/job/specs/devices.h"
 #include "cohort/job/specs/sync_mode.h"
 
 namespace cohort {
@@ -72,7 +72,7 @@ bool set_key(Layout& layout, const std::string& key, const std::string& value) {
   else if (key == "tp") layout.tp = integer_value(key, value, 1, kMostRanks);
   else if (key == "zero") layout.zero = integer_value(key, value, 0, 3);
   else if (key == "microbatches") layout.microbatches = integer_value(key, value, 1, 4096);
-  else if (key == "sync") layout.sync = to_text(parse_sync(value));
+  else if (key == "sync") layout.sync = parse_sync(to_text(parse_sync(value)));  // As a run that goes on will read it.
   else if (key == "schedule") layout.schedule = value;
   else if (key == "recompute") layout.recompute = recompute_value(value);
   else if (key == "accumulate") layout.accumulate = integer_value(key, value, 1, 1 << 20);
@@ -258,7 +258,7 @@ Layout parse_layout(const std::string& text, int workers) {
   if (!dp_given && workers % (static_cast<int64_t>(layout.pp) * layout.tp) == 0) layout.dp = std::max(1, workers / (layout.pp * layout.tp));
   // What configurations add, or allow (--virtual), is for those who have one.
   Layout alone = layout;
-  if (const SyncMode sync = parse_sync(layout.sync); sync.kind != SyncKind::kStep && !is_local(sync)) alone.sync = "step";
+  if (!is_step(layout.sync) && !is_local(layout.sync)) alone.sync = {};
   check_refusals({.config = Config(), .layout = alone});
   if (workers > 0 && layout.num_ranks() != workers)
     fail(ErrorCode::kBadInput, name_settings("--layout "), text, " needs ", layout.num_ranks(), " ranks (dp x pp x tp) and there are ",
@@ -279,7 +279,7 @@ std::string to_text(const Layout& layout) {
   if (layout.tp > 1) parts.push_back(concat("tp=", layout.tp));
   if (layout.sequence) parts.push_back("sequence=1");
   if (layout.zero > 0) parts.push_back(concat("zero=", layout.zero));
-  if (layout.sync != "step") parts.push_back("sync=" + layout.sync);
+  if (!is_step(layout.sync)) parts.push_back(concat("sync=", layout.sync));
   if (layout.accumulate > 0) parts.push_back(concat("accumulate=", layout.accumulate));
   if (!layout.precision.empty()) parts.push_back("precision=" + layout.precision);
   if (!layout.shares.empty()) parts.push_back("shares=" + layout.shares);
@@ -294,7 +294,7 @@ Json to_json(const Layout& layout) {
             {"pp", layout.pp},
             {"tp", layout.tp},
             {"zero", layout.zero},
-            {"sync", layout.sync},
+            {"sync", to_text(layout.sync)},
             {"schedule", layout.schedule},
             {"microbatches", layout.microbatches},
             {"recompute", layout.recompute},

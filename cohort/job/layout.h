@@ -7,6 +7,7 @@
 
 #include "cohort/base/export.h"
 #include "cohort/base/text/json_fwd.h"
+#include "cohort/job/specs/sync_mode.h"
 
 namespace cohort {
 
@@ -23,7 +24,7 @@ struct COHORT_API Layout {
   int pp = 1;                      ///< Pipeline workers.
   int tp = 1;                      ///< Tensor-parallel degree.
   int zero = 0;                    ///< ZeRO stage, 0-3.
-  std::string sync = "step";       ///< sync_mode.h.
+  SyncMode sync;                   ///< How data-parallel workers wait for one another.
   std::string schedule = "1f1b";   ///< Pipeline schedule: a name, or a file with a table.
   int microbatches = 1;            ///< Of each pipeline, a step.
   int accumulate = 0;              ///< Times that a step goes through the model; 0: as the configuration says.

@@ -38,7 +38,7 @@ TEST_CASE("layout: every key survives text, JSON and a file") {
     CHECK(to_text(parse_layout(folder / "plan.json", 0)) == each);
   }
   Layout asynchronous;  // Which no run can do yet.
-  asynchronous.dp = 2, asynchronous.sync = "stale:3";
+  asynchronous.dp = 2, asynchronous.sync = parse_sync("stale:3");
   CHECK(to_text(asynchronous) == "dp=2,sync=stale:3");
   CHECK(to_json(asynchronous)["sync"] == "stale:3");
 }

@@ -8,7 +8,6 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/base/text/toml_text.h"
-#include "cohort/job/specs/devices.h"
 #include "cohort/job/specs/sync_mode.h"
 
 namespace cohort {
@@ -30,7 +29,7 @@ std::string optimizer_now(const Situation& s) { return value_of(s, "optimizer");
 
 std::string sync_now(const Situation& s) { return concat("sync is ", s.layout.sync); }
 bool may_be_late(const Situation& s) {
-  const SyncMode sync = parse_sync(s.layout.sync);
+  const SyncMode& sync = s.layout.sync;
   return has_late_gradients(sync) && !is_in_order(sync);
 }
 
@@ -90,11 +89,11 @@ bool prunes(const Situation& s) { return !s.config.prune.empty(); }
 std::string no_pruning(const Situation&) { return "nothing is pruned"; }
 
 /// Every rank computes in its host's memory.
-bool on_host(const Situation& s) { return parse_devices(s.config.device).all_cpu(); }
+bool on_host(const Situation& s) { return s.devices().all_cpu(); }
 
 /// Weights of workers differ between exchanges.
-bool trains_alone(const Situation& s) { return is_local(parse_sync(s.layout.sync)); }
-bool has_outer(const Situation& s) { return parse_sync(s.layout.sync).kind == SyncKind::kDiloco; }
+bool trains_alone(const Situation& s) { return is_local(s.layout.sync); }
+bool has_outer(const Situation& s) { return s.layout.sync.kind == SyncKind::kDiloco; }
 
 bool smooths_labels(const Situation& s) { return s.config.label_smoothing > 0; }
 std::string sharp_now(const Situation& /*s*/) { return "no target is smoothed"; }
@@ -102,16 +101,16 @@ std::string sharp_now(const Situation& /*s*/) { return "no target is smoothed"; 
 /// Ranks of one host that could have one copy of the weights together.
 bool could_share(const Situation& s) {
   const bool shares_memory = s.config.backend == "shm" || (s.config.backend == "auto" && s.one_host);
-  return has_replicas(s) && s.layout.zero == 0 && s.layout.sync == "step" && s.layout.compress == "none" && on_host(s) && shares_memory;
+  return has_replicas(s) && s.layout.zero == 0 && is_step(s.layout.sync) && s.layout.compress == "none" && on_host(s) && shares_memory;
 }
 /// Also on several hosts: there `private` is what `auto` means, and not against it.
 bool chooses_weights(const Situation& s) {
-  return could_share(s) || (s.config.backend == "auto" && !s.one_host && s.layout.zero == 0 && s.layout.sync == "step");
+  return could_share(s) || (s.config.backend == "auto" && !s.one_host && s.layout.zero == 0 && is_step(s.layout.sync));
 }
 std::string weights_now(const Situation& s) {
   if (!has_replicas(s)) return one_replica(s);
   if (s.layout.zero > 0) return concat("zero=", s.layout.zero, " divides them");
-  if (s.layout.sync != "step") return concat("with sync=", s.layout.sync, " each rank has its own already");
+  if (!is_step(s.layout.sync)) return concat("with sync=", s.layout.sync, " each rank has its own already");
   if (s.layout.compress != "none") return concat("with compress=", s.layout.compress, " each rank has its own already");
   return !on_host(s) ? value_of(s, "device") : concat(value_of(s, "backend"), ": each rank has its own already");
 }
@@ -153,7 +152,7 @@ bool sums_gradients(const Situation& s) { return has_replicas(s) || s.layout.is_
 
 /// Also of workers that are made up, or may join.
 bool sends_gradients(const Situation& s) {
-  return sums_gradients(s) || (has_server(parse_sync(s.layout.sync)) && (is_virtual(s) || !s.config.listen.empty()));
+  return sums_gradients(s) || (has_server(s.layout.sync) && (is_virtual(s) || !s.config.listen.empty()));
 }
 
 /// The axes with more than one rank, as `order` has them.
@@ -331,7 +330,7 @@ std::optional<bool> is_text_data(const std::string& data) {
   return std::nullopt;
 }
 
-bool is_served(const Config& config, const Layout& layout) { return has_server(parse_sync(layout.sync)) && config.virtual_time.empty(); }
+bool is_served(const Config& config, const Layout& layout) { return has_server(layout.sync) && config.virtual_time.empty(); }
 
 Situation situation_of(const Config& config) {
   Situation situation{.config = config, .layout = {}, .num_ranks = std::max(1, config.workers), .is_text = is_text_data(config.data)};

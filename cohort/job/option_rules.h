@@ -10,6 +10,7 @@
 #include "cohort/base/export.h"
 #include "cohort/job/config.h"
 #include "cohort/job/layout.h"
+#include "cohort/job/specs/devices.h"
 
 namespace cohort {
 
@@ -20,6 +21,8 @@ struct Situation {
   int num_ranks = 1;
   bool one_host = true;         ///< All ranks are on one host, where they can share memory.
   std::optional<bool> is_text;  ///< The kind of data; empty: not known before it is opened.
+
+  Devices devices() const { return parse_devices(config.device); }
 };
 /// As far as the configuration tells: its layout and --workers on this host, what its data's name says.
 COHORT_PROGRAM_API Situation situation_of(const Config& config);

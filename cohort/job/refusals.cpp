@@ -4,7 +4,6 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/job/specs/devices.h"
 #include "cohort/job/specs/sync_mode.h"
 
 namespace cohort {
@@ -12,15 +11,15 @@ namespace {
 
 const char* axes_of(const Layout& layout) { return layout.pp > 1 && layout.tp > 1 ? "pp and tp" : layout.pp > 1 ? "pp" : "tp"; }
 
-bool all_cpu(const Situation& s) { return parse_devices(s.config.device).all_cpu(); }
+bool all_cpu(const Situation& s) { return s.devices().all_cpu(); }
 
-bool trains_alone(const Situation& s) { return is_local(parse_sync(s.layout.sync)); }
-std::string sync_key(const Situation& s) { return "sync=" + s.layout.sync; }
+bool trains_alone(const Situation& s) { return is_local(s.layout.sync); }
+std::string sync_key(const Situation& s) { return concat("sync=", s.layout.sync); }
 std::string sync_of(const Situation& s) { return "--layout: " + sync_key(s); }
 
 bool is_virtual(const Situation& s) { return !s.config.virtual_time.empty(); }
 bool is_served(const Situation& s) { return is_served(s.config, s.layout); }
-bool pushes_gradients(const Situation& s) { return has_late_gradients(parse_sync(s.layout.sync)); }
+bool pushes_gradients(const Situation& s) { return has_late_gradients(s.layout.sync); }
 /// Compressions that leave out most of what they are given.
 bool drops_most(const Situation& s) { return s.layout.compress.starts_with("topk") || s.layout.compress.starts_with("powersgd"); }
 /// The first setting that workers do not have that do not wait for one another.
@@ -69,14 +68,14 @@ std::vector<Refusal> refusals_of_served() {
        "its bits are the same whoever computes a share, and what compression leaves out is a worker's own: use sync=step with compress, or "
        "stale:1",
        [](const Situation& s) {
-         return if_asked(is_in_order(parse_sync(s.layout.sync)) && s.layout.compress != "none" && !drops_most(s),
+         return if_asked(is_in_order(s.layout.sync) && s.layout.compress != "none" && !drops_most(s),
                          concat(sync_of(s), " with compress=", s.layout.compress));
        }},
       {"`sync=queue`, and `local` and `diloco` with a quorum, with `compress`",
        "whole models travel, and all that are trained on from one would have its errors: use sync=async, or sync=local:H or diloco:H "
        "without a quorum",
        [](const Situation& s) {
-         const SyncMode sync = parse_sync(s.layout.sync);
+         const SyncMode& sync = s.layout.sync;
          const bool moves_models = sync.kind == SyncKind::kQueue || sync.quorum > 0;
          return if_asked(moves_models && s.layout.compress != "none", concat(sync_of(s), " with compress=", s.layout.compress));
        }},
@@ -125,7 +124,7 @@ std::vector<Refusal> refusals_of_all() {
       {"`--backend nccl` where a rank has `--device cpu`",
        "it moves tensors that lie on GPUs: give every rank one (--device cuda), or use --backend auto",
        [](const Situation& s) {
-         return setting(parse_devices(s.config.device).any_cpu() && s.config.backend == "nccl", "backend", "nccl",
+         return setting(s.devices().any_cpu() && s.config.backend == "nccl", "backend", "nccl",
                         name_settings("--device ") + s.config.device);
        }},
       {"`--sync-batch-norm` with `tp`", "use norm=ghost, group or none, or dp and pp alone",
@@ -158,7 +157,7 @@ std::vector<Refusal> refusals_of_pruning() {
       {"`--prune` with `tp`", "the smallest weights are sought in whole rows, and tp divides them: use dp, zero=1 to 3 or pp",
        [](const Situation& s) { return setting(prunes_weights(s) && s.layout.tp > 1, "prune", s.config.prune, "tp"); }},
       {"`--prune` with another `sync` than `step`", "workers whose weights differ would prune different ones: use sync=step",
-       [](const Situation& s) { return setting(prunes_weights(s) && s.layout.sync != "step", "prune", s.config.prune, sync_key(s)); }},
+       [](const Situation& s) { return setting(prunes_weights(s) && !is_step(s.layout.sync), "prune", s.config.prune, sync_key(s)); }},
       {"`--prune` with `--virtual`", "its workers have no steps of their own to prune in: leave it out",
        [](const Situation& s) { return setting(prunes_weights(s) && is_virtual(s), "prune", s.config.prune, name_settings("--virtual")); }},
   };
@@ -251,7 +250,7 @@ std::vector<Refusal> refusals_of_local_steps() {
       {"`sync=local:H:F` and `diloco:H:F` with `pp` or `tp`",
        "ranks with copies of one weight would exchange it after different steps: use dp alone, or leave F out",
        [](const Situation& s) {
-         const bool in_turn = parse_sync(s.layout.sync).fragments > 1;
+         const bool in_turn = s.layout.sync.fragments > 1;
          return if_asked(in_turn && s.layout.is_model_parallel(), concat(sync_of(s), " with ", axes_of(s.layout)));
        }},
   };

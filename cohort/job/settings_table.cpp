@@ -14,9 +14,8 @@
 #include "cohort/job/config.h"
 #include "cohort/job/specs/batch_schedule.h"
 #include "cohort/job/specs/devices.h"
-#include "cohort/job/specs/hint.h"
 #include "cohort/job/specs/pruning.h"
-#include "cohort/job/specs/quantise_aware.h"
+#include "cohort/job/specs/small_specs.h"
 
 namespace cohort {
 namespace {

@@ -30,8 +30,7 @@ Where where_is(const std::vector<at::Tensor>& parameters, Group& group) {
 }  // namespace
 
 std::unique_ptr<Strategy> make_strategy(torch::nn::Module& module, Group group, const StrategyOptions& options) {
-  if (const auto refused =
-          refusal_of(Layout{.dp = group.size(), .zero = options.zero, .sync = to_text(options.sync), .compress = options.compress}))
+  if (const auto refused = refusal_of(Layout{.dp = group.size(), .zero = options.zero, .sync = options.sync, .compress = options.compress}))
     throw Error(ErrorCode::kBadInput, *refused);
   const std::vector<at::Tensor> parameters = module.parameters();
   const Where where = where_is(parameters, group);

@@ -41,7 +41,7 @@ ModelPart::ModelPart(LayerGraph& model, Group world, const Layout& layout, const
 void ModelPart::make_groups(const Layout& layout) {
   tensor_ = part_of(world_, mesh_.tensor_ranks(world_.rank()), "tensor");
   data_ = layout.is_model_parallel() ? part_of(world_, mesh_.data_ranks(world_.rank()), "data") : world_;
-  if (!layout.is_model_parallel() || !is_local(parse_sync(layout.sync))) return;
+  if (!layout.is_model_parallel() || !is_local(layout.sync)) return;
   std::vector<int> replica;
   for (int rank = 0; rank < mesh_.num_ranks(); ++rank)
     if (mesh_.point(rank).data == here_.data) replica.push_back(rank);

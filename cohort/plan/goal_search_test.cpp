@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cohort/base/system/cpu_time.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/base/error.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"

@@ -13,9 +13,8 @@
 #include <optional>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/model/model_specification.h"
+#include "cohort/data/model/model_options.h"
 #include "cohort/plan/analytic/analytic_profile.h"
 #include "cohort/plan/analytic/families.h"
 

@@ -6,9 +6,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
-#include "cohort/base/text/percent.h"
 #include "cohort/base/text/text.h"
-#include "cohort/job/specs/shares.h"
+#include "cohort/job/specs/devices.h"
 #include "cohort/plan/cost/mesh_places.h"
 
 namespace cohort {

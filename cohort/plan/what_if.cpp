@@ -5,7 +5,6 @@
 #include "cohort/base/error.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
-#include "cohort/base/text/percent.h"
 #include "cohort/base/text/text.h"
 #include "cohort/plan/explain.h"
 #include "cohort/plan/plan.h"

@@ -10,7 +10,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
-#include "cohort/record/json_line.h"
+#include "cohort/base/text/json_fields.h"
 
 namespace cohort {
 namespace {

@@ -8,7 +8,7 @@
 #include "cohort/async/simulated/clock_only.h"
 #include "cohort/async/simulated/virtual_training.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/system/memory.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/run/train_job.h"
 #include "cohort/train/check_run.h"
 #include "cohort/train/loop.h"

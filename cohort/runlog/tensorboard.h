@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "cohort/base/files/append_file.h"
+#include "cohort/base/files/file.h"
 
 namespace cohort {
 

@@ -41,7 +41,7 @@ Layout layout_of(const ParallelOptions& options, const Session& session) {
   if (layout.accumulate > 0 || !layout.precision.empty() || !layout.shares.empty())
     fail(ErrorCode::kBadInput, "layout ", text, ": accumulate, precision and shares are for `cohort train`; here the loop says how often ",
          "backward() runs, in which precision and on which samples, so leave them out");
-  if (layout.sync != "step")
+  if (!is_step(layout.sync))
     fail(ErrorCode::kBadInput, "layout ", text, ": sync=", layout.sync,
          " is for `cohort train`, whose loop knows when workers exchange; here use sync=step");
   if (const auto refused = refusal_of(layout)) throw Error(ErrorCode::kBadInput, *refused);

@@ -7,7 +7,7 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/log.h"
-#include "cohort/data/parts/first_samples.h"
+#include "cohort/data/source/split.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/records/mistake_pictures.h"
 #include "cohort/world/stop.h"

@@ -8,9 +8,8 @@
 #include "cohort/data/sampler.h"
 #include "cohort/job/refusals.h"
 #include "cohort/job/specs/batch_schedule.h"
-#include "cohort/job/specs/label_smoothing.h"
+#include "cohort/job/specs/small_specs.h"
 #include "cohort/job/specs/sync_mode.h"
-#include "cohort/job/specs/virtual_spec.h"
 #include "cohort/models/graph/model_errors.h"
 #include "cohort/models/metric/metrics.h"
 #include "cohort/models/registry.h"
@@ -64,8 +63,8 @@ void check_batch(const Config& config, const Layout& layout) {
 
 /// What --virtual says beside the other settings.
 void check_virtual(const Job& job) {
-  if (job.config.virtual_time.empty()) return;
-  const VirtualSpec spec = parse_virtual(job.config.virtual_time);
+  if (!job.clock) return;
+  const VirtualSpec& spec = *job.clock;
   if (spec.workers > job.config.global_batch)
     fail(ErrorCode::kBadInput, name_settings("--virtual workers="), spec.workers, name_settings(" with --global-batch "),
          job.config.global_batch,
@@ -76,7 +75,7 @@ void check_virtual(const Job& job) {
 /// Between exchanges workers have different weights, which nobody evaluates, saves or ends with.
 void check_exchanges(const Job& job) {
   const Config& config = job.config;
-  const int64_t every = steps_between_exchanges(parse_sync(job.layout.sync));
+  const int64_t every = steps_between_exchanges(job.layout.sync);
   for (const auto& [name, value] :
        {std::pair("steps", config.steps), std::pair("eval-every", config.eval_every),
         std::pair("checkpoint-every", config.checkpoint_every), std::pair("log-every", config.log_every == 1 ? 0 : config.log_every)}) {
@@ -92,7 +91,7 @@ void check_exchanges(const Job& job) {
 void check_patience(const Job& job, int64_t steps, int64_t num_samples) {
   const Config& config = job.config;
   if (config.patience == 0) return;
-  const int64_t epoch = up_to_exchange(job, sampler_of_run(config, num_samples).steps_per_epoch());
+  const int64_t epoch = up_to_exchange(job, sampler_of_run(job, num_samples).steps_per_epoch());
   const int64_t every = config.eval_every > 0 ? config.eval_every : epoch, evaluations = (steps + every - 1) / every;
   if (config.patience >= evaluations)
     fail(ErrorCode::kBadInput, name_settings("--patience "), config.patience, " would do nothing here: the run has ", evaluations,
@@ -102,10 +101,9 @@ void check_patience(const Job& job, int64_t steps, int64_t num_samples) {
 
 /// Of exchanges that take place with a part of the workers.
 void check_quorum(const Job& job) {
-  const SyncMode sync = parse_sync(job.layout.sync);
+  const SyncMode& sync = job.layout.sync;
   if (sync.quorum == 0) return;
-  const bool is_virtual = !job.config.virtual_time.empty();
-  const int workers = is_virtual ? parse_virtual(job.config.virtual_time).workers : job.num_ranks();
+  const int workers = job.clock ? job.clock->workers : job.num_ranks();
   if (sync.quorum > workers)
     fail(ErrorCode::kBadInput, name_settings("--layout sync="), job.layout.sync, ": a quorum of ", sync.quorum, " with ", workers,
          workers == 1 ? " worker" : " workers", " never comes; use quorum=", workers, " or less, or more workers");
@@ -117,9 +115,10 @@ void check_quorum(const Job& job) {
 
 double epochs_of(const Config& config) { return config.epochs > 0 ? config.epochs : 1; }
 
-int64_t steps_of_epochs(const Config& config, int64_t num_samples) {
-  const Sampler sampler = sampler_of_run(config, num_samples);
-  if (!config.batch_schedule.empty())
+int64_t steps_of_epochs(const Job& job, int64_t num_samples) {
+  const Config& config = job.config;
+  const Sampler sampler = sampler_of_run(job, num_samples);
+  if (!job.batch_stages.empty())
     return sampler.steps_until(static_cast<int64_t>(std::ceil(epochs_of(config) * static_cast<double>(num_samples))));
   return static_cast<int64_t>(std::ceil(epochs_of(config) * static_cast<double>(sampler.steps_per_epoch())));
 }
@@ -127,7 +126,7 @@ int64_t steps_of_epochs(const Config& config, int64_t num_samples) {
 /// One that is too large, or never comes.
 void check_batch_schedule(const Job& job, int64_t num_samples) {
   const Config& config = job.config;
-  const std::vector<BatchStage> stages = parse_batch_schedule(config.batch_schedule);
+  const std::vector<BatchStage>& stages = job.batch_stages;
   if (const int64_t factor = largest_batch_factor(stages); factor > num_samples / config.global_batch)
     fail(ErrorCode::kBadInput, name_settings("--batch-schedule "), config.batch_schedule, ": ", factor,
          name_settings(" times --global-batch "), config.global_batch, ", and the data has ", num_samples,
@@ -140,27 +139,22 @@ void check_batch_schedule(const Job& job, int64_t num_samples) {
 
 }  // namespace
 
-Sampler sampler_of_run(const Config& config, int64_t num_samples) {
-  return {num_samples,
-          config.global_batch,
-          config.seed,
-          /*shuffle=*/true,
-          Sampler::Batches::kWithinEpochs,
-          parse_batch_schedule(config.batch_schedule)};
+Sampler sampler_of_run(const Job& job, int64_t num_samples) {
+  return {num_samples, job.config.global_batch, job.config.seed, /*shuffle=*/true, Sampler::Batches::kWithinEpochs, job.batch_stages};
 }
 
 int64_t up_to_exchange(const Job& job, int64_t steps) {
-  const int64_t every = steps_of_round(parse_sync(job.layout.sync));
+  const int64_t every = steps_of_round(job.layout.sync);
   return (steps + every - 1) / every * every;
 }
 
 int64_t steps_of_run(const Job& job, int64_t num_samples) {
-  return job.config.steps > 0 ? job.config.steps : up_to_exchange(job, steps_of_epochs(job.config, num_samples));
+  return job.config.steps > 0 ? job.config.steps : up_to_exchange(job, steps_of_epochs(job, num_samples));
 }
 
 std::string rounded_steps_sentence(const Job& job, int64_t num_samples) {
   if (job.config.steps > 0) return "";
-  const int64_t asked = steps_of_epochs(job.config, num_samples), steps = steps_of_run(job, num_samples);
+  const int64_t asked = steps_of_epochs(job, num_samples), steps = steps_of_run(job, num_samples);
   if (steps == asked) return "";
   return concat(name_settings("--epochs "), epochs_of(job.config), asked == 1 ? " is 1 step" : concat(" are ", asked, " steps"),
                 name_settings(", and with --layout sync="), job.layout.sync, " a run ends with an exchange: it has ", steps);

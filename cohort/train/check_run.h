@@ -26,7 +26,7 @@ void check_model(const Config& config, const Layout& layout, const LayerGraph& m
 void check_goal(const Job& job, LayerGraph& model, const DataSource& validation);
 
 /// Which samples each step of a run has; of its sizes alone where nobody asks for indices.
-Sampler sampler_of_run(const Config& config, int64_t num_samples);
+Sampler sampler_of_run(const Job& job, int64_t num_samples);
 /// Optimizer steps that the job asks for; of epochs, up to the next exchange of workers that train by themselves in between.
 int64_t steps_of_run(const Job& job, int64_t num_samples);
 /// Where epochs alone would be fewer steps than steps_of_run(); else "".

@@ -14,15 +14,12 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/files/append_file.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/files/leftovers.h"
 #include "cohort/base/files/process_identity.h"
 #include "cohort/base/files/writable_place.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/base/text/utc_time.h"
 #include "cohort/checkpoint/io.h"
 #include "cohort/checkpoint/names.h"
 #include "cohort/checkpoint/retention.h"

@@ -40,7 +40,7 @@ Plan plan_of(const ForecastSource& source, Candidate candidate, const StepForeca
 }
 
 RunForecast forecast_from_profile(const RunSetup& run) {
-  if (run.job.layout.sync != "step")
+  if (!is_step(run.job.layout.sync))
     fail(ErrorCode::kBadInput, name_settings("only sync=step is forecast, and --layout has sync="), run.job.layout.sync,
          name_settings("; leave --profile out"));
   const ForecastSource& source = run.options.forecast;

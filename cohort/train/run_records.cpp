@@ -5,9 +5,9 @@
 #include <string>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/system/memory.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/base/text/json.h"
-#include "cohort/base/text/utc_time.h"
+#include "cohort/base/text/text.h"
 #include "cohort/comm/shm/memory_count.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/strategy/data_parallel.h"

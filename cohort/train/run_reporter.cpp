@@ -13,7 +13,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/statistics.h"
-#include "cohort/base/system/cores.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
@@ -198,7 +198,7 @@ bool RunReporter::has_plain_replicas() const {
 
 /// Whether compressing would pay, for exchanges over a network or that are compressed.
 void RunReporter::write_exchange_advice(double step_seconds, const std::optional<LinkEstimate>& link) {
-  if (!link || run_.job.layout.sync != "step") return;
+  if (!link || !is_step(run_.job.layout.sync)) return;
   std::vector<std::vector<int64_t>> shapes;
   for (const NamedTensor& parameter : distinct_parameters(*run_.model))
     if (parameter.tensor.requires_grad()) shapes.push_back(parameter.tensor.sizes().vec());
@@ -217,7 +217,7 @@ void RunReporter::write_sync_advice(double step_seconds, const LinkEstimate& lin
       run_.config.accumulate > 1 || needs_loss_scale(run_.job.precision))
     return;
   const auto batch = static_cast<double>(run_.config.global_batch);
-  const int workers = run_.config.virtual_time.empty() ? run_.num_workers() : parse_virtual(run_.config.virtual_time).workers;
+  const int workers = run_.job.clock ? run_.job.clock->workers : run_.num_workers();
   std::optional<SyncConditions> conditions = account_              ? conditions_of_workers(*account_, std::ceil(batch / workers))
                                              : run_.world.size > 1 ? conditions_of_ranks(run_.group, own_seconds_, link)
                                                                    : std::nullopt;
@@ -226,8 +226,8 @@ void RunReporter::write_sync_advice(double step_seconds, const LinkEstimate& lin
   // Workers that joined may be more than a step has shares for.
   if (conditions->clock.workers < 2 || conditions->global_batch / conditions->granularity < conditions->clock.workers) return;
   conditions->pull_bytes = conditions->push_bytes = run_.parallel.num_parameters * static_cast<int64_t>(sizeof(float));
-  if (layout.sync == "step" && !account_) conditions->step_seconds = step_seconds;
-  const SyncAdviceRecord advice = advise_sync(*conditions, layout.sync, pace_);
+  if (is_step(layout.sync) && !account_) conditions->step_seconds = step_seconds;
+  const SyncAdviceRecord advice = advise_sync(*conditions, to_text(layout.sync), pace_);
   metrics_->event(advice, /*to_stdout_too=*/false);
   progress_->note(advice.sentence);
 }

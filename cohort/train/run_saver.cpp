@@ -18,7 +18,7 @@
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/names.h"
 #include "cohort/data/source/fingerprint.h"
-#include "cohort/job/specs/goal.h"
+#include "cohort/job/specs/small_specs.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/records/origin.h"
 #include "cohort/train/run_reporter.h"
@@ -63,8 +63,7 @@ Json describe_stages(const RunSetup& run) {
 }  // namespace
 
 RunSaver::RunSaver(RunSetup& run)
-    : run_(run),
-      state_(run.config, run.job.layout, *run.model, *run.parallel.strategy, run.group, run.parallel.places(), data_identity(run)) {
+    : run_(run), state_(run.job, run.config, *run.model, *run.parallel.strategy, run.group, run.parallel.places(), data_identity(run)) {
   if (run.config.resume) resume();
   if (first_step_ > run.total_steps)
     fail(ErrorCode::kBadInput, name_settings("--resume: the run has done "), first_step_, " steps, and ", run.total_steps,

@@ -20,8 +20,9 @@
 #include "cohort/data/source/description_json.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/job/specs/batch_schedule.h"
-#include "cohort/job/training_defaults.h"
 #include "cohort/models/graph/layer_graph.h"
+#include "cohort/job/specs/injected_faults.h"
+#include "cohort/job/update_rule.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
 #include "cohort/parallel/common/agreement.h"
 #include "cohort/plan/cost/end_memory.h"
@@ -73,12 +74,13 @@ void warn_of_run(const RunSetup& run) {
     if (!warning.empty()) log_warning(warning);
 }
 
-PruningSchedule pruning_schedule(const Config& config, int64_t total_steps) {
-  return {*parse_pruning(config.prune), config.prune_until, !config.init_from.empty(), total_steps};
+PruningSchedule pruning_schedule(const Job& job, int64_t total_steps) {
+  return {*job.pruning, job.config.prune_until, !job.config.init_from.empty(), total_steps};
 }
 
 std::string pruning_sentence(const RunSetup& run) {
-  return run.prunable ? describe_pruning(run.config.prune, *run.prunable, pruning_schedule(run.config, run.total_steps)) : "";
+  return run.prunable ? describe_pruning(run.config.prune, *run.job.pruning, *run.prunable, pruning_schedule(run.job, run.total_steps))
+                      : "";
 }
 
 /// Of a step, for one sample, roughly: a backward takes two forwards. The model is whole, and stays as it is.
@@ -151,10 +153,9 @@ void RunSetup::make_model() {
   check_model(job.config, job.layout, *model);
   check_profile(options.forecast, *model);
   Augmentation(config.augment, data.train->shape(), config.seed);  // Refused before a folder is filled.
-  if (const std::optional<Pruning> pruning = parse_pruning(config.prune)) prunable = prunable_tensors(*model, pruning->granularity);
-  if (const std::optional<QuantiseAware> how = parse_quantise_aware(config.quantize_aware))
-    rounded = describe_rounding(config.quantize_aware, round_while_training(*model, *how));
-  if (!config.hint.empty()) hints = std::make_unique<StudentHints>(*model, config.hint, *data.train);
+  if (job.pruning) prunable = prunable_tensors(*model, job.pruning->granularity);
+  if (job.rounding) rounded = describe_rounding(config.quantize_aware, round_while_training(*model, *job.rounding));
+  if (!config.hint.empty()) hints = std::make_unique<StudentHints>(*model, job.hints, *data.train);
   if (options.alter_model) altered = options.alter_model(*model);
   model->to(device);
   if (!config.teacher.empty() && config.teacher_answers == "auto" && !hints && world.rank == 0)
@@ -170,7 +171,7 @@ void RunSetup::make_model() {
 void RunSetup::make_teacher() {
   teacher = teacher_answers({.config = config,
                              .data = data,
-                             .samples_of_run = sampler_of_run(config, data.train->num_samples()).samples_before(total_steps),
+                             .samples_of_run = sampler_of_run(job, data.train->num_samples()).samples_before(total_steps),
                              .pipelines = parallel.part->num_pipelines(),
                              .place = world.local_rank,
                              .size = world.local_size,
@@ -189,8 +190,8 @@ void RunSetup::make_step() {
                                          NoiseMeterOptions{.every = config.noise_scale, .exchange_exactly = job.layout.compress != "none"});
   }
   if (prunable)
-    pruner = std::make_unique<Pruner>(*parse_pruning(config.prune), pruning_schedule(config, total_steps), *prunable, *model,
-                                      *parallel.strategy, parallel.part->data());
+    pruner = std::make_unique<Pruner>(*job.pruning, pruning_schedule(job, total_steps), *prunable, *model, *parallel.strategy,
+                                      parallel.part->data());
   const StepMaker make = options.make_step ? options.make_step : [](auto&&... given) {
     return std::make_unique<TrainingStep>(std::forward<decltype(given)>(given)...);
   };
@@ -210,7 +211,7 @@ void RunSetup::make_step() {
 
 LoaderOptions RunSetup::loader_options(int64_t first_step) const {
   return {.global_batch = config.global_batch,
-          .stages = parse_batch_schedule(config.batch_schedule),
+          .stages = job.batch_stages,
           .seed = config.seed,
           .rank = parallel.part->pipeline_index(),
           .num_ranks = in_turn ? in_turn->num_shares() : parallel.part->num_pipelines(),
@@ -248,7 +249,7 @@ void begin_run(RunSetup& run) {
   if (run.reports_here()) write_run_config(run.config);
   if (run.reports_here()) write_file_atomically(run.config.run + "/" + kDataFile, description_file_text(run.data.train->describe()));
   if (run.config.eval_every == 0) {
-    const int64_t epoch = sampler_of_run(run.config, run.data.train->num_samples()).steps_per_epoch();
+    const int64_t epoch = sampler_of_run(run.job, run.data.train->num_samples()).steps_per_epoch();
     run.config.eval_every = std::min(up_to_exchange(run.job, epoch), std::max<int64_t>(1, run.total_steps));
   }
   if (run.reports_here())

@@ -31,12 +31,13 @@ std::string checkpoints_folder(const Config& config) { return config.run + "/che
 
 /// What a checkpoint after `step` must agree in with the run that goes on from it, beside the tensors. How the batch grows later may
 /// change.
-Json identity(const Config& config, const DataIdentity& data, int64_t step) {
+Json identity(const Job& job, const DataIdentity& data, int64_t step) {
+  const Config& config = job.config;
   Json out{{"model", config.model},
            {"optimizer", config.optimizer},
            {"train_samples", data.train_samples},
            {"global_batch", config.global_batch},
-           {"batch_schedule", batch_schedule_text(parse_batch_schedule(config.batch_schedule), step)},
+           {"batch_schedule", batch_schedule_text(job.batch_stages, step)},
            {"seed", config.seed}};
   if (!data.fingerprint.empty()) out["data"] = data.fingerprint;
   if (!data.teacher.empty()) out["teacher"] = data.teacher;
@@ -86,10 +87,10 @@ at::Tensor part_of_whole(const at::Tensor& whole, const ParameterShard& shard, c
 }
 
 /// That have an optimizer's state of their own with local steps.
-int num_state_workers(const Config& config, const Layout& layout) {
-  const SyncKind sync = parse_sync(layout.sync).kind;
-  if (config.virtual_time.empty() || (sync != SyncKind::kLocal && sync != SyncKind::kDiloco)) return num_pipelines(layout);
-  return parse_virtual(config.virtual_time).workers;
+int num_state_workers(const Job& job) {
+  const SyncKind sync = job.layout.sync.kind;
+  const bool trains_alone = sync == SyncKind::kLocal || sync == SyncKind::kDiloco;
+  return job.clock && trains_alone ? job.clock->workers : num_pipelines(job.layout);
 }
 
 bool of_compressor(const std::string& name) { return name.starts_with("compress/"); }
@@ -105,10 +106,10 @@ void check_piece(const Checkpoint& checkpoint, const FlatPiece& piece, const std
 
 }  // namespace
 
-RunState::RunState(const Config& config, const Layout& layout, LayerGraph& model, Strategy& strategy, Group& group, ParameterPlaces places,
+RunState::RunState(const Job& job, const Config& config, LayerGraph& model, Strategy& strategy, Group& group, ParameterPlaces places,
                    DataIdentity data)
-    : config_(config),
-      layout_(layout),
+    : job_(job),
+      config_(config),
       model_(model),
       strategy_(strategy),
       group_(group),
@@ -120,9 +121,9 @@ Json RunState::describe(int64_t step, const Json& extra) const {
   Json aliases = Json::object();
   for (const auto& [alias, name] : places_.aliases) aliases[alias] = name;
   return Json{{"step", step},
-              {"identity", identity(config_, data_, step)},
-              {"samples_seen", sampler_of_run(config_, data_.train_samples).samples_before(step)},
-              {"layout", to_json(layout_)},
+              {"identity", identity(job_, data_, step)},
+              {"samples_seen", sampler_of_run(job_, data_.train_samples).samples_before(step)},
+              {"layout", to_json(job_.layout)},
               {"world_size", group_.size()},
               {"aliases", aliases},
               {"extra", extra},
@@ -157,7 +158,7 @@ std::string RunState::newest_checkpoint() const {
          name_settings(
              ", so there is nothing to go on from; begin anew in another --run folder, or, where none was saved, with --resume=auto"));
   const Json& state = checkpoint->state();
-  check_identity(state.value("identity", Json::object()), identity(config_, data_, state.value("step", int64_t{0})), checkpoint->path(),
+  check_identity(state.value("identity", Json::object()), identity(job_, data_, state.value("step", int64_t{0})), checkpoint->path(),
                  config_.data);
   return checkpoint->path();
 }
@@ -182,7 +183,7 @@ void RunState::read_compressor_state(const Checkpoint& checkpoint, FlatPiece& pi
 }
 
 void RunState::read_pieces(const Checkpoint& checkpoint, std::vector<FlatPiece>& pieces) const {
-  const StateSources sources(checkpoint.tensor_names(), num_state_workers(config_, layout_));
+  const StateSources sources(checkpoint.tensor_names(), num_state_workers(job_));
   for (FlatPiece& piece : pieces) {
     if (of_compressor(piece.name)) {
       read_compressor_state(checkpoint, piece);
@@ -228,7 +229,7 @@ void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiec
   list = Json::parse(group_.all_gather_text(checkpoint ? list.dump() : "", "the list of tensors").front());
   std::vector<std::string> names;
   for (const Json& entry : list) names.push_back(entry.at("name"));
-  const StateSources sources(names, num_state_workers(config_, layout_));
+  const StateSources sources(names, num_state_workers(job_));
   struct Wanted {
     FlatPiece* piece;
     size_t num_sources;
@@ -274,9 +275,8 @@ void RunState::receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiec
 
 /// Where the checkpoint has an optimizer's state of each worker, and this run has other workers.
 void RunState::tell_averaged(const Checkpoint& checkpoint) {
-  const int num_workers = num_state_workers(config_, layout_),
-            num_states = StateSources(checkpoint.tensor_names(), num_workers).num_states();
-  const bool has_own = num_workers > 1 && is_local(parse_sync(layout_.sync));
+  const int num_workers = num_state_workers(job_), num_states = StateSources(checkpoint.tensor_names(), num_workers).num_states();
+  const bool has_own = num_workers > 1 && is_local(job_.layout.sync);
   if (num_states > 0 && !(has_own && num_states == num_workers))
     log_info(concat(name_settings("--resume: "), "the ", num_states, " workers of ", checkpoint.path(),
                     " had each an optimizer's state of its own; this run goes on from their mean"));

@@ -10,6 +10,8 @@
 #include "cohort/comm/group.h"
 #include "cohort/job/config.h"
 #include "cohort/job/layout.h"
+#include "cohort/job/job.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/strategy/strategy.h"
 #include "cohort/train/model/parameter_places.h"
 
@@ -28,8 +30,8 @@ struct DataIdentity {
 
 class RunState {
  public:
-  /// References must outlive the object.
-  RunState(const Config& config, const Layout& layout, LayerGraph& model, Strategy& strategy, Group& group, ParameterPlaces places,
+  /// `config`: the job's with defaults and folder filled in. References must outlive the object.
+  RunState(const Job& job, const Config& config, LayerGraph& model, Strategy& strategy, Group& group, ParameterPlaces places,
            DataIdentity data);
 
   /// Collective. Writes RUN/checkpoints/step-...: every rank the pieces that it owns, rank 0 the manifest. `extra` is kept in the
@@ -51,8 +53,8 @@ class RunState {
   void receive_pieces(const Checkpoint* checkpoint, std::vector<FlatPiece>& pieces);
   Json describe(int64_t step, const Json& extra) const;
 
+  const Job& job_;
   const Config& config_;
-  const Layout& layout_;
   LayerGraph& model_;
   Strategy& strategy_;
   Group& group_;

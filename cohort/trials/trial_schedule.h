@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "cohort/job/learning_rate.h"
 #include "cohort/job/update_rule.h"
 #include "cohort/study/spec/spec.h"
 

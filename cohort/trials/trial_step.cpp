@@ -8,7 +8,7 @@
 
 #include "cohort/trials/trial_step.h"
 #include "cohort/comm/compute_threads.h"
-#include "cohort/job/specs/label_smoothing.h"
+#include "cohort/job/specs/small_specs.h"
 
 #include <ATen/core/Generator.h>
 #include <ATen/ops/zeros.h>

@@ -8,7 +8,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/option_rules.h"
-#include "cohort/job/specs/goal.h"
+#include "cohort/job/specs/small_specs.h"
 #include "cohort/study/analysis/worth.h"
 #include "cohort/study/goal/goal_curve.h"
 #include "cohort/study/spec/spec.h"

@@ -2,7 +2,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/shared_text.h"
-#include "cohort/base/system/memory.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/base/text/json.h"
 #include "cohort/comm/compute_threads.h"
 #include "cohort/world/launch.h"

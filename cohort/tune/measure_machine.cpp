@@ -23,7 +23,7 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/statistics.h"
-#include "cohort/base/system/memory.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/comm/tensor_channels.h"
 
 namespace cohort {

@@ -12,7 +12,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/statistics.h"
-#include "cohort/base/system/cores.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/base/text/json.h"
 #include "cohort/data/loader.h"
 #include "cohort/job/layout.h"

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/system/cores.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/world/launch.h"
 #include "tests/support/skip.h"
 

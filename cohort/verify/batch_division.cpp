@@ -15,7 +15,7 @@
 // that does not decide, five in fp32.
 #include "cohort/verify/batch_division.h"
 #include "cohort/comm/compute_threads.h"
-#include "cohort/job/specs/label_smoothing.h"
+#include "cohort/job/specs/small_specs.h"
 #include "cohort/train/initial_model.h"
 
 #include <ATen/CPUGeneratorImpl.h>

@@ -124,8 +124,8 @@ const Checkpoint& Trainings::one_process(int pieces, double nudge) {
 }
 
 const Checkpoint& Trainings::in_turn(const Layout& layout, const StagesOfRun& stages, double nudge) {
-  const Layout arithmetic =
-      arithmetic_of(layout, stages, config_.accumulate * largest_batch_factor(parse_batch_schedule(config_.batch_schedule)));
+  const Job job = resolve(config_, layout);
+  const Layout arithmetic = arithmetic_of(layout, stages, config_.accumulate * largest_batch_factor(job.batch_stages));
   if (arithmetic.num_ranks() == 1 && arithmetic.microbatches == 1 && stages.layers.empty()) return one_process(1, nudge);
   std::string key = concat(to_text(arithmetic), ",microbatches=", arithmetic.microbatches, ",nudge=", nudge, ",stages=");
   for (const LayerStage& layer : stages.layers) key += concat(" ", layer.stage, "/", layer.worker);

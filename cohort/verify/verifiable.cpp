@@ -39,7 +39,7 @@ void check_served(const SyncMode& sync, const Config& config, const Layout& layo
 /// Of workers that train by themselves between exchanges, what is the same training as `step`: an average after every step of what plain
 /// SGD is linear in; or one worker, which nobody averages with.
 void check_sync(const Config& config, const Layout& layout) {
-  const SyncMode sync = parse_sync(layout.sync);
+  const SyncMode& sync = layout.sync;
   if (sync.kind == SyncKind::kStep) return;
   if (!is_local(sync)) return check_served(sync, config, layout);
   const std::string outer = sync.kind == SyncKind::kDiloco ? concat(name_settings(" with --outer-lr "), config.outer_lr,

@@ -19,7 +19,7 @@
 #include <new>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/system/cores.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/base/text/log.h"
 #include "cohort/world/status.h"
 #include "cohort/world/stop.h"

@@ -9,7 +9,7 @@
 #include <system_error>
 #include <vector>
 
-#include "cohort/base/files/process_stat.h"
+#include "cohort/base/files/process_identity.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/text/cut_text.h"
+#include "cohort/base/text/text.h"
 
 namespace cohort {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/system/awake_timer.h"
+#include "cohort/base/clock.h"
 #include "cohort/world/status.h"
 
 namespace cohort {

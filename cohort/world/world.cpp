@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/files/process_stat.h"
+#include "cohort/base/files/process_identity.h"
 #include "cohort/base/setting_name.h"
-#include "cohort/base/system/cores.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/world/uncaught.h"

@@ -19,8 +19,7 @@
 #include "cohort/async/simulated/clock_only.h"
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/system/cores.h"
-#include "cohort/base/text/host_and_port.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/strict_json.h"
@@ -31,8 +30,8 @@
 #include "cohort/data/sampler.h"
 #include "cohort/data/source/fingerprint.h"
 #include "cohort/job/specs/sync_mode.h"
-#include "cohort/job/training_defaults.h"
 #include "cohort/models/graph/layer_graph.h"
+#include "cohort/job/update_rule.h"
 #include "cohort/train/check_run.h"
 #include "cohort/train/initial_model.h"
 #include "cohort/train/run_folder.h"
@@ -136,7 +135,7 @@ void work_for(const Job& job, const DataSet& data, const Part& part, const Meeti
   check_model(job.config, job.layout, *model);
   const int64_t total_steps = steps_of_run(job, data.train->num_samples());
   const Tickets tickets(
-      ticket_options(config, *data.train, *model, total_steps, part.num_shares, name_settings("--workers "), parse_sync(job.layout.sync)));
+      ticket_options(config, *data.train, *model, total_steps, part.num_shares, name_settings("--workers "), job.layout.sync));
   const std::unique_ptr<TeacherAnswers> teacher = teacher_answers({.config = config,
                                                                    .data = data,
                                                                    .samples_of_run = total_steps * config.global_batch,

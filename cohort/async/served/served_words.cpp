@@ -1,43 +1,21 @@
 #include "cohort/async/served/served_words.h"
 
-#include <cmath>
 #include <limits>
 
-#include "cohort/base/fail.h"
-#include "cohort/base/text/json.h"
+#include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {
 namespace {
 
-[[noreturn]] void refuse(const std::string& where, const char* key) { fail(ErrorCode::kBadInput, where, ": no ", key); }
+constexpr int64_t kMostShares = std::numeric_limits<int>::max();
+constexpr size_t kMostTensors = size_t{1} << 24;
 
-int64_t count_of(const Json& json, const char* key, const std::string& where, int64_t most = std::numeric_limits<int64_t>::max()) {
-  const Json value = json.is_object() ? json.value(key, Json()) : Json();
-  if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() > most) refuse(where, key);
-  return value.get<int64_t>();
-}
+int int_of(const JsonFields& fields, const char* key) { return static_cast<int>(fields.natural(key, kMostShares)); }
 
-double number_of(const Json& json, const char* key, const std::string& where) {
-  const Json value = json.is_object() ? json.value(key, Json()) : Json();
-  if (!value.is_number() || !std::isfinite(value.get<double>())) refuse(where, key);
-  return value.get<double>();
-}
-
-std::string text_of(const Json& json, const char* key, const std::string& where) {
-  const Json value = json.is_object() ? json.value(key, Json()) : Json();
-  if (!value.is_string()) refuse(where, key);
-  return value.get<std::string>();
-}
-
-std::vector<size_t> missing_of(const Json& json, const std::string& where) {
-  const Json missing = json.is_object() ? json.value("missing", Json()) : Json();
-  if (!missing.is_array()) refuse(where, "missing");
+std::vector<size_t> missing_of(const JsonFields& fields) {
   std::vector<size_t> out;
-  for (const Json& at : missing) {
-    if (!at.is_number_unsigned()) refuse(where, "missing");
-    out.push_back(at.get<size_t>());
-  }
+  for (const int64_t at : fields.naturals("missing", kMostTensors)) out.push_back(static_cast<size_t>(at));
   return out;
 }
 
@@ -69,32 +47,30 @@ Json to_json(const WorkDone& done) {
 }
 
 Joining joining_from(const Json& json, const std::string& where) {
-  return {.configuration = text_of(json, "configuration", where),
-          .fingerprint = text_of(json, "fingerprint", where),
-          .num_shares = static_cast<int>(count_of(json, "num_shares", where, std::numeric_limits<int>::max()))};
+  const JsonFields fields(json, where);
+  return {
+      .configuration = fields.text("configuration"), .fingerprint = fields.text("fingerprint"), .num_shares = int_of(fields, "num_shares")};
 }
 
-Numbered numbered_from(const Json& json, const std::string& where) {
-  return {static_cast<int>(count_of(json, "worker", where, std::numeric_limits<int>::max()))};
-}
+Numbered numbered_from(const Json& json, const std::string& where) { return {int_of(JsonFields(json, where), "worker")}; }
 
-Welcome welcome_from(const Json& json, const std::string& where) { return {text_of(json, "slot", where)}; }
+Welcome welcome_from(const Json& json, const std::string& where) { return {JsonFields(json, where).text("slot")}; }
 
 WorkOrder work_order_from(const Json& json, const std::string& where) {
-  return {.step = count_of(json, "step", where),
-          .share = static_cast<int>(count_of(json, "share", where, std::numeric_limits<int>::max())),
-          .learning_rate = number_of(json, "learning_rate", where)};
+  const JsonFields fields(json, where);
+  return {.step = fields.natural("step"), .share = int_of(fields, "share"), .learning_rate = fields.number("learning_rate")};
 }
 
 WorkDone work_done_from(const Json& json, const std::string& where) {
-  return {.step = count_of(json, "step", where),
-          .share = static_cast<int>(count_of(json, "share", where, std::numeric_limits<int>::max())),
-          .loss = number_of(json, "loss", where),
-          .missing = missing_of(json, where),
-          .computing_seconds = number_of(json, "computing_seconds", where),
-          .waiting_seconds = number_of(json, "waiting_seconds", where),
-          .moving_seconds = number_of(json, "moving_seconds", where),
-          .pushing_seconds = number_of(json, "pushing_seconds", where)};
+  const JsonFields fields(json, where);
+  return {.step = fields.natural("step"),
+          .share = int_of(fields, "share"),
+          .loss = fields.number("loss"),
+          .missing = missing_of(fields),
+          .computing_seconds = fields.number("computing_seconds"),
+          .waiting_seconds = fields.number("waiting_seconds"),
+          .moving_seconds = fields.number("moving_seconds"),
+          .pushing_seconds = fields.number("pushing_seconds")};
 }
 
 std::string error_from(const Json& json) {

@@ -19,7 +19,7 @@ namespace cohort {
 
 VirtualTraining::VirtualTraining(RunSetup& run)
     : run_(run),
-      spec_(parse_virtual(run.config.virtual_time)),
+      spec_(*run.job.clock),
       async_(run, *run.model, spec_.workers, name_settings("--virtual workers=")),
       ticket_work_(run.job, *run.data.train, *run.model, run.teacher.get()),
       clock_(spec_, run.config.seed) {

@@ -13,7 +13,7 @@
 #include "cohort/async/packed_tensors.h"
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/text/json.h"
+#include "cohort/base/text/json_fields.h"
 
 namespace cohort {
 
@@ -159,14 +159,15 @@ Json VirtualWorkers::state() const {
 
 std::vector<FlatPiece> VirtualWorkers::loaded_pieces(const Json& state, const std::string& where) {
   const auto refuse = [&] { fail(ErrorCode::kBadInput, where, ": the state of the workers is damaged"); };
-  const auto is_count = [](const Json& value) { return value.is_number_integer() && value.get<int64_t>() >= 0; };
-  const auto is_pair = [&](const Json& value) { return value.is_array() && value.size() == 2 && is_count(value[0]) && is_count(value[1]); };
+  const auto is_pair = [&](const Json& value) {
+    return value.is_array() && value.size() == 2 && is_natural(value[0]) && is_natural(value[1]);
+  };
   if (!state.is_array()) refuse();
   std::vector<FlatPiece> pieces;
   being_loaded_.clear();
   std::set<int64_t> seen;
   for (const Json& row : state) {
-    if (!row.is_object() || !is_count(row.value("worker", Json()))) refuse();
+    if (!row.is_object() || !is_natural(row.value("worker", Json()))) refuse();
     const int64_t index = row["worker"].get<int64_t>();
     if (index >= std::ssize(workers_) || !seen.insert(index).second) refuse();
     Worker& own = of(static_cast<int>(index));
@@ -187,7 +188,7 @@ std::vector<FlatPiece> VirtualWorkers::loaded_pieces(const Json& state, const st
                     .loss = row["loss"].get<double>()};
     own.work->tensors = parts_.mode->empty_handed_over();
     for (const Json& at : missing) {
-      if (!is_count(at) || at.get<size_t>() >= own.work->tensors.size()) refuse();
+      if (!is_natural(at) || at.get<size_t>() >= own.work->tensors.size()) refuse();
       own.work->tensors[at.get<size_t>()] = at::Tensor();
     }
     const int64_t bytes = packed_bytes(own.work->tensors);

@@ -15,7 +15,6 @@
 #include "cohort/base/files/process_identity.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
-#include "cohort/base/text/utc_time.h"
 
 namespace cohort {
 namespace {

@@ -1,18 +1,21 @@
-// A PID alone proves nothing: it may be of another host or container, or used again. Boot id + PID namespace say whether PIDs can be
-// compared; the start time (clock ticks since boot, field 22 of /proc/PID/stat) tells a process from a later one with its number.
-
 #include "cohort/base/files/process_identity.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <ctime>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
 #include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/files/process_stat.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/strict_json.h"
@@ -20,6 +23,22 @@
 #include "cohort/base/value_hash.h"
 
 namespace cohort {
+
+std::vector<std::string> process_stat(int64_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text, '\0');  // The name may hold line breaks.
+  const size_t close = text.rfind(')');
+  if (close == std::string::npos) return {};
+  std::istringstream words(text.substr(close + 1));
+  std::vector<std::string> fields;
+  for (std::string field; words >> field;) fields.push_back(field);
+  return fields.size() > stat_field::kVirtualBytes ? fields : std::vector<std::string>();
+}
+
+// A PID alone proves nothing: it may be of another host or container, or used again. Boot id + PID namespace say whether PIDs can be
+// compared; the start time (clock ticks since boot, field 22 of /proc/PID/stat) tells a process from a later one with its number.
+
 namespace {
 
 constexpr size_t kMaxProcFileBytes = 1 << 16;
@@ -106,6 +125,49 @@ ProcessState process_state(const std::string& description) {
   } catch (const Error&) {
     return ProcessState::kUnknown;
   }
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kNonceLetters = 16;
+
+/// `take` gets the name and the state of each entry of `folder`; what fails is left.
+template <typename Take>
+void each_entry(const std::string& folder, const Take& take) noexcept {
+  try {
+    std::error_code ended;
+    for (fs::directory_iterator entry(folder, ended), end; !ended && entry != end; entry.increment(ended)) {
+      struct stat status{};
+      if (::lstat(entry->path().c_str(), &status) == 0) take(entry->path().filename().string(), status);
+    }
+  } catch (const std::exception&) {  // Out of memory.
+  }
+}
+
+}  // namespace
+
+void remove_leftover_files(const std::string& folder, const std::string& name) noexcept {
+  constexpr std::time_t kDay = 86'400;
+  each_entry(folder, [&](const std::string& entry, const struct stat& status) {
+    const size_t mark = entry.rfind(".tmp.");
+    if (S_ISDIR(status.st_mode) || mark == std::string::npos || entry.size() != mark + 5 + kNonceLetters) return;
+    if (!name.empty() && entry.substr(0, mark) != name) return;
+    const ProcessState state = state_of_nonce(entry.substr(mark + 5));
+    const bool is_old = state == ProcessState::kUnknown && status.st_mtim.tv_sec < std::time(nullptr) - kDay;
+    if (state == ProcessState::kGone || is_old) ::unlink((folder + "/" + entry).c_str());
+  });
+}
+
+void remove_leftover_folders(const std::string& place, const std::string& name) noexcept {
+  each_entry(place, [&](const std::string& entry, const struct stat& status) {
+    const std::string first = name + "-";
+    if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || !entry.starts_with(first)) return;
+    if (state_of_nonce(entry.substr(first.size(), entry.rfind('-') - first.size())) != ProcessState::kGone) return;
+    std::error_code ignored;
+    fs::remove_all(fs::path(place) / entry, ignored);
+  });
 }
 
 }  // namespace cohort

@@ -13,8 +13,7 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/system/cores.h"
-#include "cohort/base/system/cpu_time.h"
+#include "cohort/base/system/machine.h"
 
 namespace cohort {
 namespace {

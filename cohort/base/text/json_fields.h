@@ -1,6 +1,12 @@
 #pragma once
-// Members of a JSON object that came from a file, with their types and ranges checked; a refusal says where and what was expected.
+// Members of a JSON object that came from a file or another process, with their types and ranges checked: JsonFields, whose members must be
+// there, and JsonLine, whose members may be missing. A refusal is Error(kBadInput) that says where, which member, what was expected and
+// what was found.
 
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,12 +16,15 @@
 
 namespace cohort {
 
+/// A whole number from 0 to 2^63-1. Values that a program made (not parsed) may be stored as signed.
+bool is_natural(const Json& value);
+/// As a refusal shows it, in one line.
+std::string shown_json(const Json& value);
+
 class JsonFields {
  public:
   /// `where` stands before every refusal, e.g. "manifest.json: file \"a\"". Both must outlive the object.
-  JsonFields(const Json& object, const std::string& where) : object_(object), where_(where) {
-    if (!object.is_object()) refuse("expected an object");
-  }
+  JsonFields(const Json& object, const std::string& where);
 
   template <typename... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const {
@@ -23,41 +32,61 @@ class JsonFields {
   }
 
   bool has(const char* key) const { return object_.contains(key); }
-
-  const Json& member(const char* key) const {
-    const auto found = object_.find(key);
-    if (found == object_.end()) refuse("\"", key, "\" is missing");
-    return *found;
-  }
-
-  const std::string& text(const char* key) const {
-    const Json& value = member(key);
-    if (!value.is_string()) refuse("expected a string in \"", key, "\"");
-    return value.get_ref<const std::string&>();
-  }
-
-  int64_t natural(const char* key) const { return natural_value(member(key), key); }
-
-  const Json& array(const char* key, size_t max_items) const {
-    const Json& value = member(key);
-    if (!value.is_array() || value.size() > max_items) refuse("expected an array of at most ", max_items, " items in \"", key, "\"");
-    return value;
-  }
-
-  std::vector<int64_t> naturals(const char* key, size_t max_items) const {
-    std::vector<int64_t> values;
-    for (const Json& item : array(key, max_items)) values.push_back(natural_value(item, key));
-    return values;
-  }
+  const Json& member(const char* key) const;
+  const std::string& text(const char* key) const;
+  bool flag(const char* key) const;
+  /// A finite one.
+  double number(const char* key) const;
+  int64_t natural(const char* key, int64_t most = std::numeric_limits<int64_t>::max()) const;
+  /// At most `max_items`, here and below.
+  const Json& array(const char* key, size_t max_items) const;
+  std::vector<std::string> texts(const char* key, size_t max_items) const;
+  std::vector<double> numbers(const char* key, size_t max_items) const;
+  std::vector<int64_t> naturals(const char* key, size_t max_items) const;
 
  private:
-  int64_t natural_value(const Json& value, const char* key) const {
-    // Values that a program made (not parsed) may be stored as signed.
-    const bool in_range = value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX)
-                                                     : value.is_number_integer() && value.get<int64_t>() >= 0;
-    if (!in_range) refuse("expected a whole number from 0 to 2^63-1 in \"", key, "\"");
-    return value.get<int64_t>();
-  }
+  [[noreturn]] void refuse_value(const char* key, const std::string& expected, const Json& found) const;
+  double number_value(const Json& value, const char* key) const;
+
+  const Json& object_;
+  const std::string& where_;
+};
+
+/// Of one object of a line of a file; null is as good as missing.
+class JsonLine {
+ public:
+  /// `where` ("metrics.jsonl:12") stands in front of errors. Both must outlive the object. Error(kBadInput) when `object` is no JSON
+  /// object.
+  JsonLine(const Json& object, const std::string& where);
+
+  /// Also where it is null.
+  bool has(const char* key) const;
+  /// NaN where the key is missing or null.
+  double number(const char* key) const;
+  /// Nullopt where the key is missing or null. Negative numbers are refused: counts, steps and bytes are all that the lines hold.
+  std::optional<int64_t> count(const char* key) const;
+  int64_t required_count(const char* key) const;
+  /// "" where the key is missing or null.
+  std::string text(const char* key) const;
+  std::string required_text(const char* key) const;
+  /// Null where the key is missing or null.
+  const Json* array(const char* key) const;
+  const Json& required_array(const char* key) const;
+  const Json* object(const char* key) const;
+  /// Lists of strings, of numbers (null is NaN), of whole numbers from 0 up, of rows of these; empty where the key is missing or null.
+  std::vector<std::string> texts(const char* key) const;
+  std::vector<double> numbers(const char* key) const;
+  std::vector<int64_t> counts(const char* key) const;
+  std::vector<std::vector<int64_t>> count_rows(const char* key) const;
+  /// Of an object of numbers (null is NaN) whose names can be those of files; empty where the key is missing or null.
+  std::map<std::string, double> named_numbers(const char* key) const;
+  /// Any value, as JSON; "" where the key is missing or null.
+  std::string json(const char* key) const;
+  const std::string& where() const { return where_; }
+
+ private:
+  const Json* find(const char* key) const;
+  [[noreturn]] void refuse(const char* key, const char* expected, const Json* found) const;
 
   const Json& object_;
   const std::string& where_;

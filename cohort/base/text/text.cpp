@@ -4,8 +4,11 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <ctime>
 #include <numeric>
 #include <utility>
+
+#include "cohort/base/fail.h"
 
 namespace cohort {
 
@@ -111,6 +114,36 @@ std::string with_commas(int64_t number) {
     if (i > sign && (digits.size() - i) % 3 == 0) out += ',';
     out += digits[i];
   }
+  return out;
+}
+
+std::string shell_quoted(const std::string& text) {
+  constexpr char kPlain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=,+-";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+HostAndPort parse_host_and_port(const std::string& text, const std::string& option) {
+  const size_t colon = text.rfind(':');
+  HostAndPort out{.host = text.substr(0, colon)};
+  const bool in_brackets = out.host.size() > 2 && out.host.front() == '[' && out.host.back() == ']';
+  if (in_brackets) out.host = out.host.substr(1, out.host.size() - 2);
+  const int64_t port = colon == std::string::npos ? -1 : parse_integer(text.substr(colon + 1)).value_or(-1);
+  const bool is_name = out.host.find_first_of(in_brackets ? " /@[]" : " /@:[]") == std::string::npos;
+  if (port < 0 || port > 65535 || out.host.empty() || !is_name)
+    fail(ErrorCode::kBadInput, option, " ", printable(text), ": expected HOST:PORT, as 10.0.0.1:29400 or [::1]:29400");
+  out.port = static_cast<int>(port);
+  return out;
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  char out[32];
+  std::strftime(out, sizeof out, "%Y-%m-%dT%H:%M:%SZ", &parts);
   return out;
 }
 

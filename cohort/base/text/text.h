@@ -1,6 +1,9 @@
 #pragma once
-// Small text tools of parsers: whole-string numbers, splitting, nearest name.
+// Small tools of texts: numbers in them, splitting, nearest names, quoting for a shell, cutting at words, percentages, HOST:PORT, the time
+// of day.
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -9,6 +12,7 @@
 #include <vector>
 
 #include "cohort/base/export.h"
+#include "cohort/base/fail.h"
 
 namespace cohort {
 
@@ -49,5 +53,47 @@ COHORT_PROGRAM_API std::string human_bytes(int64_t bytes);
 COHORT_PROGRAM_API std::string human_seconds(double seconds);
 /// 1234567 -> "1,234,567".
 std::string with_commas(int64_t number);
+
+// Where to cut a text that is too long for its place.
+
+/// How much of `text`, at most `most` bytes, to keep before "...": up to the end of a word where one ends in the second half, else as much
+/// as fits; never a part of a UTF-8 character.
+inline size_t length_of_whole_words(std::string_view text, size_t most) {
+  constexpr std::string_view kBetweenWords = " \t\n,;:()[]./";
+  if (text.size() <= most) return text.size();
+  size_t end = std::min(most, text.find_last_of(kBetweenWords, most));
+  if (end >= most / 2) end = text.find_last_not_of(kBetweenWords, end) + 1;
+  if (end < most / 2 || end > most) end = most;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return end;
+}
+
+// A share as text: "4.2 %", "33 %".
+
+/// A decimal place below ten; negative shares keep their sign.
+inline std::string percent(double share) {
+  const double value = 100 * share;
+  return concat(std::abs(value) < 9.95 ? std::round(value * 10) / 10 : std::round(value), " %");
+}
+
+// Words of a command line.
+
+/// `text` as one word for a POSIX shell: in single quotes where it needs them.
+COHORT_PROGRAM_API std::string shell_quoted(const std::string& text);
+
+// HOST:PORT, as options have it. Torch-free.
+
+struct HostAndPort {
+  std::string host;
+  int port = 0;
+};
+
+/// A name, an IPv4 address, or an IPv6 address in brackets; the port from 0 to 65535. Error(kBadInput) beginning with `option`.
+HostAndPort parse_host_and_port(const std::string& text, const std::string& option);
+
+// The time of day as files and messages write it.
+
+/// Now, as 2026-01-31T12:00:00Z.
+std::string utc_now();
 
 }  // namespace cohort

@@ -17,7 +17,7 @@
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/files/csv_table.h"
+#include "cohort/base/files/csv.h"
 
 namespace cohort {
 namespace {

@@ -10,7 +10,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/option_rules.h"
-#include "cohort/job/training_defaults.h"
+#include "cohort/job/update_rule.h"
 
 namespace cohort {
 namespace {

@@ -20,7 +20,6 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/log.h"
-#include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/options/verb.h"
 #include "cohort/comm/shm/memory_count.h"
@@ -49,7 +48,7 @@ std::vector<std::string> ladder_words(const Job& job) {
   if (config.accumulate > 1) add("--accumulate", std::to_string(config.accumulate));
   const std::string& layout = config.layout;
   const bool is_typed = layout.find('=') != std::string::npos && !layout.starts_with("{") && !is_layout_file(layout);
-  if (is_typed && job.layout.sync == "step") add("--layout", layout);  // Others are not planned.
+  if (is_typed && is_step(job.layout.sync)) add("--layout", layout);  // Others are not planned.
   if (config.json) words.emplace_back("--json");
   return words;
 }

@@ -4,9 +4,8 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/model/model_specification.h"
+#include "cohort/data/model/model_options.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/plan/analytic/analytic_profile.h"
 

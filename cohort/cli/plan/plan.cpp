@@ -8,7 +8,6 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/writable_place.h"
 #include "cohort/base/text/json.h"
-#include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/options/train_line.h"
 #include "cohort/cli/options/verb.h"

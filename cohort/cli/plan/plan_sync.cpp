@@ -36,7 +36,7 @@ std::optional<SyncAdviceRecord> sync_of(const Plan& plan) {
   const PlanProblem& problem = plan.request.problem;
   const Layout& layout = best.candidate.layout;
   const bool is_plain = layout.dp > 1 && layout.pp == 1 && layout.tp == 1 && layout.zero == 0 && layout.compress == "none" &&
-                        layout.sync == "step" && layout.precision != "fp16" && layout.accumulate <= 1;
+                        is_step(layout.sync) && layout.precision != "fp16" && layout.accumulate <= 1;
   if (!is_plain || plan.request.objective == Objective::kMemory || problem.private_weights) return std::nullopt;
   if (best.global_batch / problem.profile.sample_granularity < layout.dp) return std::nullopt;
   std::vector<ComputeTimes> ranks;

@@ -16,7 +16,7 @@
 #include <string>
 #include <thread>
 
-#include "cohort/base/system/cores.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/base/text/text.h"
 #include "cohort/world/process.h"
 

@@ -9,7 +9,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
-#include "cohort/checkpoint/chosen.h"
+#include "cohort/checkpoint/retention.h"
 #include "cohort/checkpoint/tools.h"
 #include "cohort/cli/trained/compression_output.h"
 #include "cohort/cli/trained/trained.h"
@@ -20,7 +20,7 @@
 #include "cohort/infer/exported.h"
 #include "cohort/infer/trained_data.h"
 #include "cohort/job/option_rules.h"
-#include "cohort/job/training_defaults.h"
+#include "cohort/job/update_rule.h"
 #include "cohort/models/registry.h"
 
 namespace cohort {

@@ -17,7 +17,7 @@
 #include "cohort/compress/compression_checks.h"
 #include "cohort/compress/quantise.h"
 #include "cohort/infer/trained_data.h"
-#include "cohort/job/specs/quantise_aware.h"
+#include "cohort/job/specs/small_specs.h"
 
 namespace cohort {
 namespace {

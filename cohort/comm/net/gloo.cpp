@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/system/awake_timer.h"
+#include "cohort/base/clock.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {

@@ -8,8 +8,8 @@
 #include <memory>
 #include <thread>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/system/awake_timer.h"
 #include "cohort/comm/net/mpi_library.h"
 
 namespace cohort {

@@ -7,7 +7,6 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/secrets.h"
-#include "cohort/base/system/awake_timer.h"
 #include "cohort/base/text/text.h"
 #include "cohort/world/job_token.h"
 #include "cohort/world/stop.h"

@@ -15,8 +15,8 @@
 #include <system_error>
 #include <vector>
 
+#include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
-#include "cohort/base/system/awake_timer.h"
 
 namespace cohort {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/text/cut_text.h"
+#include "cohort/base/text/text.h"
 #include "cohort/comm/transport/reduce.h"
 
 namespace cohort {

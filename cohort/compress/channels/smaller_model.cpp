@@ -29,7 +29,7 @@
 #include "cohort/compress/calibration/activations.h"
 #include "cohort/compress/channels/channel_classes.h"
 #include "cohort/compress/layer_facts.h"
-#include "cohort/data/model/model_specification.h"
+#include "cohort/data/model/model_options.h"
 
 namespace cohort {
 namespace {

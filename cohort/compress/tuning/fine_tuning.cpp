@@ -10,7 +10,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/job/option_rules.h"
-#include "cohort/job/training_defaults.h"
+#include "cohort/job/update_rule.h"
 #include "cohort/train/run_folder.h"
 
 namespace cohort {

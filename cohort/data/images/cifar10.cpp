@@ -11,10 +11,9 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/files/byte_reader.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/images/image_source.h"
-#include "cohort/data/images/test_set.h"
-#include "cohort/data/source/byte_reader.h"
 
 namespace cohort {
 namespace {

@@ -1,8 +1,11 @@
 #pragma once
-// Pictures in memory, one byte a value, handed out as normalised floats.
+// Pictures in memory, one byte a value, handed out as normalised floats; how they get another size (--image-size), once when they are
+// read; and the test set of those that come with one.
 
 #include <array>
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "cohort/data/source/byte_buffer.h"
@@ -65,5 +68,42 @@ class ImageSource : public DataSource {
 /// Train (the first samples) and validation (the last) over one buffer, normalised by the statistics of train. `what` names the data in
 /// errors. Both have the size that options.image_size asks for.
 DataSet split_images(const std::string& what, ImagePixels pixels, DataShape shape, const DataOptions& options);
+
+// Pictures of another size (--image-size), made once when they are read.
+
+/// Makes channels of `out_height` x `out_width` pixels of ones of `height` x `width`. One thread at a time; cheap to make for each picture.
+class Resizer {
+ public:
+  Resizer(int64_t height, int64_t width, int64_t out_height, int64_t out_width);
+  /// One channel: height x width bytes at `in` to out_height x out_width at `out`.
+  void resize(const uint8_t* in, uint8_t* out);
+
+ private:
+  /// What each of a line's new pixels covers of the old: `count` of them from `from` on, whose weights stand in `units` from `first` on.
+  struct Line {
+    struct Covered {
+      int64_t from, count, first;
+    };
+    std::vector<Covered> covered;
+    std::vector<uint32_t> units;
+  };
+  static Line line_of(int64_t length, int64_t out_length);
+
+  int64_t width_;
+  uint64_t area_;
+  Line rows_, columns_;
+  std::vector<uint32_t> sums_;  // One new row before its pixels are joined.
+};
+
+/// Every picture of `pixels` as `size` x `size`; `shape` becomes that of the result, labels stay. Error(kBadInput) that names `what` where
+/// the result would need more memory than a data set may.
+ImagePixels resized(const std::string& what, ImagePixels pixels, DataShape& shape, int64_t size);
+
+// The test set of pictures that come with one.
+
+/// `pixels` of the files `what` (`shape`: as they are there) as pictures like those of `train`: resized as `options` say, and normalised by
+/// the statistics of the training. Error(kBadInput) naming `what` for another size than the training's.
+std::shared_ptr<const DataSource> test_pictures(const ImageSource& train, const std::string& what, ImagePixels pixels, DataShape shape,
+                                                const DataOptions& options);
 
 }  // namespace cohort

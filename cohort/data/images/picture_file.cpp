@@ -22,7 +22,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/source/byte_reader.h"
+#include "cohort/base/files/byte_reader.h"
 
 namespace cohort {
 namespace {

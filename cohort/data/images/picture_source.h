@@ -1,5 +1,6 @@
 #pragma once
-// Pictures of files, decoded when they are read or kept decoded, handed out as normalised floats.
+// Pictures of JPEG and PNG files: which there are in class folders or in a table with labels, and the source that decodes them when they
+// are read, or keeps them decoded, and hands them out as normalised floats.
 
 #include <array>
 #include <cstdint>
@@ -8,11 +9,42 @@
 #include <vector>
 
 #include "cohort/data/images/picture_file.h"
-#include "cohort/data/images/picture_list.h"
 #include "cohort/data/source/byte_buffer.h"
 #include "cohort/data/source/source.h"
 
 namespace cohort {
+
+// Which pictures a folder of class folders holds.
+
+struct PictureFile {
+  std::string path;
+  int64_t label = 0;
+};
+
+struct PictureList {
+  std::vector<std::string> class_names;  ///< Of the folders, in ascending order of their bytes.
+  std::vector<PictureFile> files;        ///< Class after class, by path: the same order on every machine.
+};
+
+/// Every file in and below a class folder is a picture; names that begin with a dot are passed over. Error(kBadInput) where `folder` is
+/// none, holds a file beside its class folders, has no class, or a class without a file.
+PictureList list_pictures(const std::string& folder);
+/// The names in a folder, in ascending order, but for those that begin with a dot. Error(kBadInput) where it cannot be read.
+std::vector<std::string> names_in_folder(const std::string& folder);
+
+// Pictures with any number of labels each, as a table says: --data folder:DIR,labels=FILE.csv.
+
+struct LabelledPictures {
+  std::vector<std::string> names;  ///< Of the labels.
+  std::vector<PictureFile> files;  ///< In the order of the rows.
+  std::vector<uint8_t> has_label;  ///< {files, names}: 0 or 1.
+};
+
+/// Adds the rows of `table` to `pictures`: its column `path` is a picture's path below `folder`, each other column a label, 0 or 1. Where
+/// `pictures` has names already, the columns of those alone are read. Error(kBadInput) with file and line for a row that is malformed,
+/// whose path leaves the folder or is that of a row before; with `skip_bad` such rows are left out and counted.
+void read_picture_labels(const std::string& table, const std::string& folder, bool skip_bad, SkippedData& skipped,
+                         LabelledPictures& pictures);
 
 /// What pictures become: all of one size.
 struct PictureForm {

@@ -6,7 +6,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/model/model_specification.h"
 
 namespace cohort {
 namespace {

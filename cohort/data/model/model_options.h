@@ -1,6 +1,6 @@
 #pragma once
-// What `--model NAME:key=value,...` says of a model besides its name. Torch-free: factories read it, and those who know a model by its
-// shapes alone.
+// What `--model NAME:key=value,...` says: its words, and what they say of a model besides its name. Torch-free: factories read it, and
+// those who know a model by its shapes alone.
 
 #include <cstdint>
 #include <map>
@@ -12,6 +12,14 @@
 #include "cohort/data/source/source.h"
 
 namespace cohort {
+
+/// As words.
+struct ModelSpecification {
+  std::string name;
+  std::map<std::string, std::string> values;
+};
+/// Error(kBadInput) for what is neither NAME nor NAME:key=value,...
+ModelSpecification parse_model(const std::string& text);
 
 /// The `key=value` settings of `--model NAME:key=value,...`, and what the data looks like. Every getter marks its key as known; a key that
 /// no getter asked for is an Error(kBadInput) that lists the known ones (check_all_used).

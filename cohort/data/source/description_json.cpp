@@ -1,13 +1,12 @@
 #include "cohort/data/source/description_json.h"
 
-#include <cmath>
-
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/text/json.h"
 #include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/strict_json.h"
+#include "cohort/base/text/text.h"
 #include "cohort/base/value_hash.h"
+#include "cohort/data/source/description.h"
 
 namespace cohort {
 namespace {
@@ -20,42 +19,10 @@ constexpr int64_t kMostElements = int64_t{1} << 34;
 constexpr std::pair<Input, const char*> kInputs[] = {
     {Input::kPicture, "picture"}, {Input::kRow, "row"}, {Input::kText, "text"}, {Input::kTensor, "tensor"}};
 
-/// Members of types that JsonFields has no name for.
-class Fields : public JsonFields {
- public:
-  Fields(const Json& object, const std::string& where) : JsonFields(object, where) {}
-
-  bool flag(const char* key) const {
-    const Json& value = member(key);
-    if (!value.is_boolean()) refuse("expected true or false in \"", key, "\"");
-    return value.get<bool>();
-  }
-  double number(const char* key) const { return number_value(member(key), key); }
-  double deviation(const char* key) const { return deviation_value(number(key), key); }
-  double deviation_value(double value, const char* key) const {
-    if (!(value > 0)) refuse("expected a number above 0 in \"", key, "\", found ", value);
-    return value;
-  }
-  std::vector<double> numbers(const char* key) const {
-    std::vector<double> values;
-    for (const Json& item : array(key, kMostNames)) values.push_back(number_value(item, key));
-    return values;
-  }
-  std::vector<std::string> texts(const char* key) const {
-    std::vector<std::string> values;
-    for (const Json& item : array(key, kMostNames)) {
-      if (!item.is_string()) refuse("expected strings in \"", key, "\"");
-      values.push_back(item.get<std::string>());
-    }
-    return values;
-  }
-
- private:
-  double number_value(const Json& value, const char* key) const {
-    if (!value.is_number() || !std::isfinite(value.get<double>())) refuse("expected a number in \"", key, "\"");
-    return value.get<double>();
-  }
-};
+double deviation_value(const JsonFields& fields, double value, const char* key) {
+  if (!(value > 0)) fields.refuse("expected a number above 0 in \"", key, "\", found ", value);
+  return value;
+}
 
 Json to_json(const DataColumn& column) {
   if (!column.is_category) return {{"name", column.name}, {"kind", "number"}, {"mean", column.mean}, {"deviation", column.deviation}};
@@ -63,25 +30,25 @@ Json to_json(const DataColumn& column) {
 }
 
 DataColumn column_of(const Json& json, const std::string& where) {
-  const Fields fields(json, where);
+  const JsonFields fields(json, where);
   DataColumn column;
   column.name = fields.text("name");
   const std::string& kind = fields.text("kind");
   column.is_category = kind == "category";
   if (column.is_category) {
     column.one_hot = fields.flag("one_hot");
-    column.values = fields.texts("values");
+    column.values = fields.texts("values", kMostNames);
     if (column.values.empty()) fields.refuse("a category has no values");
   } else if (kind == "number") {
     column.mean = fields.number("mean");
-    column.deviation = fields.deviation("deviation");
+    column.deviation = deviation_value(fields, fields.number("deviation"), "deviation");
   } else {
     fields.refuse("expected number or category in \"kind\", found ", quote_text(kind));
   }
   return column;
 }
 
-Input input_of(const Fields& fields) {
+Input input_of(const JsonFields& fields) {
   const std::string& name = fields.text("input");
   for (const auto& [input, known] : kInputs)
     if (name == known) return input;
@@ -89,7 +56,7 @@ Input input_of(const Fields& fields) {
 }
 
 /// What each part says of the sizes is the same.
-void check_sizes(const DataDescription& made, const Fields& fields) {
+void check_sizes(const DataDescription& made, const JsonFields& fields) {
   int64_t elements = 1;
   for (const int64_t size : made.shape) {
     if (size < 1 || size > kMostElements / elements) fields.refuse("a sample of \"shape\" has no size from 1 to ", kMostElements);
@@ -144,7 +111,7 @@ Json to_json(const DataDescription& description) {
 }
 
 /// Of text in pieces.
-std::shared_ptr<const Vocabulary> vocabulary_of(const Fields& fields, const std::string& what) {
+std::shared_ptr<const Vocabulary> vocabulary_of(const JsonFields& fields, const std::string& what) {
   if (!fields.has("vocabulary")) return nullptr;
   std::vector<Vocabulary::Merge> merges;
   for (const Json& item : fields.array("vocabulary", static_cast<size_t>(kMostTokens))) {
@@ -156,7 +123,7 @@ std::shared_ptr<const Vocabulary> vocabulary_of(const Fields& fields, const std:
 }
 
 DataDescription description_from_json(const Json& json, const std::string& what) {
-  const Fields fields(json, what);
+  const JsonFields fields(json, what);
   DataDescription made;
   made.input = input_of(fields);
   made.shape = fields.naturals("shape", kMostDimensions);
@@ -166,13 +133,13 @@ DataDescription description_from_json(const Json& json, const std::string& what)
   if (!made.regression && !made.labels && task != "classification")
     fields.refuse("expected classification, regression or labels in \"task\", found ", quote_text(task));
   made.num_outputs = fields.natural("outputs");
-  made.class_names = fields.texts("classes");
+  made.class_names = fields.texts("classes", kMostNames);
   for (const Json& item : fields.array("targets", kMostNames)) {
-    const Fields target(item, what);
-    made.targets.push_back({target.text("name"), target.number("mean"), target.deviation("deviation")});
+    const JsonFields target(item, what);
+    made.targets.push_back({target.text("name"), target.number("mean"), deviation_value(target, target.number("deviation"), "deviation")});
   }
-  made.mean = fields.numbers("mean");
-  for (const double value : fields.numbers("deviation")) made.deviation.push_back(fields.deviation_value(value, "deviation"));
+  made.mean = fields.numbers("mean", kMostNames);
+  for (const double value : fields.numbers("deviation", kMostNames)) made.deviation.push_back(deviation_value(fields, value, "deviation"));
   made.resized = fields.flag("resized");
   for (const Json& item : fields.array("columns", kMostNames)) made.columns.push_back(column_of(item, what));
   made.vocabulary = vocabulary_of(fields, what);
@@ -200,6 +167,33 @@ DataDescription read_description(const std::string& path) {
     fail(error.code(), error.what(),
          "; put a whole copy back, or remove it: then the data are read for what it says, and going on with the run writes it anew");
   }
+}
+
+namespace {
+
+constexpr size_t kMostNamed = 8;
+
+/// The first names; how many more there are.
+std::string listed(std::vector<std::string> names) {
+  const size_t count = names.size();
+  if (count > kMostNamed) names.resize(kMostNamed);
+  return concat(" (", join(names, ", "), count > kMostNamed ? concat(", and ", count - kMostNamed, " more") : "", ")");
+}
+
+}  // namespace
+
+std::string columns_text(const DataDescription& description) {
+  std::vector<std::string> numbers, categories;
+  for (const DataColumn& column : description.columns)
+    if (!column.is_category) numbers.push_back(printable(column.name));
+    else categories.push_back(concat(printable(column.name), ": ", column.values.size(), column.values.size() == 1 ? " value" : " values"));
+  if (numbers.empty() && categories.empty()) return "";
+  std::string text;
+  if (!numbers.empty()) text = concat(numbers.size(), numbers.size() == 1 ? " column" : " columns", " of numbers", listed(numbers));
+  if (!categories.empty())
+    text += concat(text.empty() ? "" : ", ", categories.size(), text.empty() ? (categories.size() == 1 ? " column" : " columns") : "",
+                   " of categories", listed(categories));
+  return text;
 }
 
 }  // namespace cohort

@@ -1,8 +1,13 @@
 #include "cohort/data/source/split.h"
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
 #include <numeric>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
@@ -57,6 +62,57 @@ void resize_batch(Batch& batch, const DataShape& shape, int64_t num_samples) {
 
 void check_index(int64_t index, int64_t num_samples) {
   if (index < 0 || index >= num_samples) fail(ErrorCode::kFailed, "sample ", index, " was asked for, but there are ", num_samples);
+}
+
+namespace {
+
+class FirstSamples : public DataSource {
+ public:
+  FirstSamples(std::shared_ptr<const DataSource> whole, int64_t count) : whole_(std::move(whole)), count_(count) {}
+
+  const DataShape& shape() const override { return whole_->shape(); }
+  int64_t num_samples() const override { return count_; }
+  void read(std::span<const int64_t> indices, Batch& batch) const override {
+    for (const int64_t index : indices) check_index(index, count_);
+    whole_->read(indices, batch);
+  }
+  DataDescription describe() const override { return whole_->describe(); }
+
+ private:
+  std::shared_ptr<const DataSource> whole_;
+  int64_t count_;
+};
+
+}  // namespace
+
+std::shared_ptr<const DataSource> first_samples(const std::shared_ptr<const DataSource>& source, int64_t count) {
+  if (count < 0 || count >= source->num_samples()) return source;
+  return std::make_shared<FirstSamples>(source, count);
+}
+
+void in_threads(int num_threads, int64_t count, const std::function<void(int64_t i)>& work) {
+  std::atomic<int64_t> next = 0;
+  std::mutex mutex;
+  std::atomic<int64_t> failed_at = count;
+  std::exception_ptr failure;
+  const auto run = [&] {
+    for (int64_t i = next++; i < failed_at; i = next++) {
+      try {
+        work(i);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (i > failed_at) continue;
+        failed_at = i;
+        failure = std::current_exception();
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (int64_t thread = 1; thread < std::min<int64_t>(num_threads, count); ++thread) others.emplace_back(run);
+    run();
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace cohort

@@ -1,7 +1,10 @@
 #pragma once
-// What all sources share: how many samples are kept for validation, and the shape of a batch.
+// What all sources share: how many samples are kept for validation, the first samples as a source of their own, the shape of a batch, and
+// work on many samples by several threads.
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,5 +28,16 @@ void resize_batch(Batch& batch, const DataShape& shape, int64_t num_samples);
 
 /// Error(kFailed) unless 0 <= index < num_samples: a slip of the caller, not of the input.
 void check_index(int64_t index, int64_t num_samples);
+
+// The first samples of a source as a source of their own.
+
+/// The first `count` samples of `source`, or all where there are no more or `count` is negative.
+std::shared_ptr<const DataSource> first_samples(const std::shared_ptr<const DataSource>& source, int64_t count);
+
+// Work on many samples by several threads, for as long as the call lasts: a source may be read before and after a fork.
+
+/// Calls work(i) for each i in [0, count), in any order, on up to `num_threads` threads of which the caller is one. Where calls throw, the
+/// exception of the lowest i is thrown once all have ended, so that the message does not depend on which thread was first.
+void in_threads(int num_threads, int64_t count, const std::function<void(int64_t i)>& work);
 
 }  // namespace cohort

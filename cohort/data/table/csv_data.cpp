@@ -18,12 +18,11 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/files/csv.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/source/byte_buffer.h"
 #include "cohort/data/source/data_settings.h"
 #include "cohort/data/source/split.h"
-#include "cohort/data/table/csv_columns.h"
-#include "cohort/data/table/csv_reader.h"
 #include "cohort/data/table/table.h"
 
 namespace cohort {

@@ -9,10 +9,11 @@
 #include <string_view>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/files/byte_reader.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/source/byte_reader.h"
 
 namespace cohort {
+
 namespace {
 
 constexpr int64_t kMaxHeaderBytes = 1 << 16;

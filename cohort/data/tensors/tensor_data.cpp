@@ -21,7 +21,6 @@
 #include "cohort/data/source/data_settings.h"
 #include "cohort/data/source/split.h"
 #include "cohort/data/tensors/npy.h"
-#include "cohort/data/tensors/number_of.h"
 
 namespace cohort {
 namespace {

@@ -12,7 +12,6 @@
 #include "cohort/data/encode_input.h"
 #include "cohort/data/source/fingerprint.h"
 #include "cohort/data/tensors/npy.h"
-#include "cohort/data/tensors/number_of.h"
 #include "tests/support/data_files.h"
 #include "tests/support/mutation.h"
 #include "tests/support/text.h"

@@ -25,12 +25,7 @@ constexpr std::array<std::pair<Form, const char*>, 5> kFormNames = {{{Form::kSta
 
 bool has_output_scale(const CompressedLayer& layer) { return (layer.form == Form::kStatic && !layer.floats) || layer.form == Form::kSum; }
 
-bool flag(const JsonFields& fields, const char* key) {
-  if (!fields.has(key)) return false;
-  const Json& value = fields.member(key);
-  if (!value.is_boolean()) fields.refuse("expected true or false in \"", key, "\"");
-  return value.get<bool>();
-}
+bool flag(const JsonFields& fields, const char* key) { return fields.has(key) && fields.flag(key); }
 
 CodeScale scale_of(const JsonFields& fields, const char* key) {
   const Json& pair = fields.array(key, 2);

@@ -1,5 +1,6 @@
 #pragma once
-// `--device`: what each rank computes on. Torch-free: which GPUs there are is found by the ranks (train/model/device.h).
+// What each rank has: its device (--device) and its part of the batch (--shares). Torch-free: which GPUs there are is found by the ranks
+// (train/model/device.h).
 
 #include <string>
 #include <vector>
@@ -30,5 +31,18 @@ std::string first_devices_of(const std::string& text, int num_ranks);
 /// The GPU of rank `rank`, whose entry is one: the index of its entry, else its turn among the ranks of its host (the first of which is
 /// `first_of_host`) whose entries have none, over the GPUs that no entry of the host names, or all where every one is named.
 int gpu_of_rank(const Devices& devices, int rank, int first_of_host, int ranks_of_host, int num_gpus);
+
+// `--shares`: how much of the global batch each rank takes.
+
+struct Shares {
+  bool automatic = false;       ///< By measured speed, from equal ones on.
+  std::vector<double> weights;  ///< One a rank; empty: all alike.
+
+  bool are_equal() const;  ///< At the start.
+  /// One for each of `num_ranks`. Error(kBadInput) where others are named.
+  std::vector<double> of(int num_ranks) const;
+};
+/// "equal", "auto", or one positive number a rank: "3:1:1". Error(kBadInput) saying what is wrong with anything else.
+Shares parse_shares(const std::string& text);
 
 }  // namespace cohort

@@ -1,6 +1,7 @@
 #include "cohort/job/specs/sync_mode.h"
 
 #include <optional>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -100,6 +101,8 @@ std::string to_text(const SyncMode& mode) {
   return "step";
 }
 
+std::ostream& operator<<(std::ostream& out, const SyncMode& mode) { return out << to_text(mode); }
+
 bool has_late_gradients(const SyncMode& mode) { return mode.kind == SyncKind::kAsync || mode.kind == SyncKind::kStale; }
 
 bool is_in_order(const SyncMode& mode) { return mode.kind == SyncKind::kStale && mode.number == 0; }
@@ -111,5 +114,22 @@ bool is_local(const SyncMode& mode) { return has_rounds(mode.kind) && mode.quoru
 int64_t steps_between_exchanges(const SyncMode& mode) { return is_local(mode) ? mode.number : 1; }
 
 int64_t steps_of_round(const SyncMode& mode) { return has_rounds(mode.kind) ? mode.number : 1; }
+
+namespace {
+
+constexpr double kLeastFactor = 1e-9;
+
+}  // namespace
+
+double parse_remedy(const std::string& text) {
+  if (text.empty()) return 1;
+  const size_t colon = text.find(':');
+  const std::string name = text.substr(0, colon);
+  if (name != "rate") fail(ErrorCode::kBadInput, name_settings("--remedy "), text, ": no remedy '", name, "'; there is rate:FACTOR");
+  const auto factor = colon == std::string::npos ? std::nullopt : parse_number(text.substr(colon + 1));
+  if (!factor || !(*factor >= kLeastFactor) || *factor > 1)
+    fail(ErrorCode::kBadInput, name_settings("--remedy "), text, ": expected rate:FACTOR with FACTOR from ", kLeastFactor, " to 1");
+  return *factor;
+}
 
 }  // namespace cohort

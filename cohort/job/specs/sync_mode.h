@@ -1,8 +1,12 @@
 #pragma once
-// How data-parallel workers wait for one another: the value `sync` of a layout. Torch-free.
+// How data-parallel workers wait for one another: the value `sync` of a layout, and what is done against gradients that come late.
+// Torch-free.
 
 #include <cstdint>
+#include <iosfwd>
 #include <string>
+
+#include "cohort/base/export.h"
 
 namespace cohort {
 
@@ -30,6 +34,10 @@ struct SyncMode {
 /// Error(kBadInput) for anything else.
 SyncMode parse_sync(const std::string& text);
 std::string to_text(const SyncMode& mode);
+/// Writes that text.
+COHORT_PROGRAM_API std::ostream& operator<<(std::ostream& out, const SyncMode& mode);
+/// All agree after every step.
+inline bool is_step(const SyncMode& mode) { return mode.kind == SyncKind::kStep; }
 /// async and stale: gradients are pushed to the server, and may come late.
 bool has_late_gradients(const SyncMode& mode);
 /// stale:0: pushes of a step are applied together, in the order of their shares.
@@ -43,5 +51,11 @@ bool is_local(const SyncMode& mode);
 int64_t steps_between_exchanges(const SyncMode& mode);
 /// The H of local and diloco, with a quorum too; 1 for all others.
 int64_t steps_of_round(const SyncMode& mode);
+
+// What --remedy says: what is done against stale gradients.
+
+/// rate:FACTOR: what the learning rates of all pushes are multiplied by, whether they are late or not; 1 for "". Error(kBadInput) for
+/// anything else.
+double parse_remedy(const std::string& text);
 
 }  // namespace cohort

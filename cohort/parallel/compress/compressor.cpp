@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/job/specs/compression.h"
+#include "cohort/job/specs/small_specs.h"
 #include "cohort/parallel/compress/compressors.h"
 
 namespace cohort {
@@ -26,7 +26,7 @@ struct Request {
 
 using Maker = std::unique_ptr<Compressor> (*)(const Request&);
 
-/// By the names of job/specs/compression.cpp.
+/// By the names of job/specs/small_specs.cpp.
 Maker maker_of(const std::string& name) {
   static const std::map<std::string, Maker> table = {
       {"none", [](const Request&) -> std::unique_ptr<Compressor> { return nullptr; }},

@@ -60,7 +60,7 @@ class CompressorBackup {
 /// A compressor with error feedback (compressors.h). All elements of the buffer are lossy but those that powersgd does not compress:
 /// numbers that must arrive as they are (flags, counts) do not belong in it. `num_elements` floats; `seed` is the same on all ranks. "none"
 /// gives null; fp16, bf16, int8, topk:F (0 < F <= 1), powersgd:R (R >= 1). Error(kBadInput) names what is allowed. The tables
-/// in job/specs/compression.cpp and compressor.cpp have one row for each; each is a file.
+/// in job/specs/small_specs.cpp and compressor.cpp have one row for each; each is a file.
 std::unique_ptr<Compressor> make_compressor(const std::string& spec, const CompressedBuffer& buffer, int64_t num_elements, uint64_t seed);
 /// Checks a spec without making anything.
 void check_compressor(const std::string& spec);

@@ -19,7 +19,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/data/model/model_specification.h"
+#include "cohort/data/model/model_options.h"
 #include "cohort/data/text_source.h"
 #include "cohort/plan/analytic/families.h"
 #include "cohort/plan/profile/product_rate.h"

@@ -13,14 +13,12 @@
 #include <optional>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/files/append_file.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/json_fields.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/base/text/utc_time.h"
-#include "cohort/record/json_line.h"
 
 namespace cohort {
 namespace {

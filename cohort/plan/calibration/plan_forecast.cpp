@@ -4,11 +4,10 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
-#include "cohort/record/json_line.h"
+#include "cohort/base/text/json_fields.h"
 #include "cohort/record/run_event.h"
 
 namespace cohort {
-
 namespace {
 
 void check_seconds(double value, const char* key, const std::string& where) {

@@ -23,7 +23,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/job/specs/shares.h"
+#include "cohort/job/specs/devices.h"
 #include "cohort/plan/cost/cut_layers.h"
 #include "cohort/plan/cost/end_memory.h"
 #include "cohort/plan/cost/exchange_forecast.h"

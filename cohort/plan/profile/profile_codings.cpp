@@ -5,7 +5,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/strict_json.h"
-#include "cohort/job/specs/compression.h"
+#include "cohort/job/specs/small_specs.h"
 
 namespace cohort {
 

@@ -9,7 +9,7 @@
 #include <limits>
 #include <random>
 
-#include "cohort/base/system/cpu_time.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/base/error.h"
 #include "cohort/job/refusals.h"
 #include "cohort/plan/search/cut_forecasts.h"

@@ -71,7 +71,7 @@ SearchSpace::SearchSpace(const SearchRequest& request) : request_(request), give
   if (given_.schedule.ends_with(".json"))
     fail(ErrorCode::kBadInput, name_settings("--layout schedule="), given_.schedule,
          ": a search chooses among named schedules; leave it out or name one");
-  if (given_.sync != "step") fail(ErrorCode::kBadInput, name_settings("--layout sync="), given_.sync, ": only sync=step is planned");
+  if (!is_step(given_.sync)) fail(ErrorCode::kBadInput, name_settings("--layout sync="), given_.sync, ": only sync=step is planned");
   if (is_given("compress") && given_.compress != "none" && !request.may_compress)
     fail(ErrorCode::kBadInput, name_settings("--layout compress="), given_.compress,
          ": gradients are exchanged as they are unless compression is allowed");

@@ -5,7 +5,6 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
-#include "cohort/base/text/percent.h"
 #include "cohort/base/text/text.h"
 #include "cohort/report/draw/chart.h"
 #include "cohort/report/draw/format.h"

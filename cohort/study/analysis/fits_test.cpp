@@ -219,8 +219,9 @@ TEST_CASE("tables of steps") {
   CHECK(read("batch_size,steps\n8,\"\"\n").empty());
   CHECK_THROWS_WITH_AS(read("\"batch_size\",\"steps\"\n\"8\",100\n\"1\n6\",\"9\"\n"), doctest::Contains(":3: batch_size '1 6'"), Error);
   CHECK_THROWS_WITH_AS(read("\"a\nb\",batch_size,steps\n0,8,x\n"), doctest::Contains(":3: steps 'x'"), Error);
-  CHECK_THROWS_WITH_AS(read("batch_size,steps\n8,\"100\n"), doctest::Contains(":2: a quote is opened and never closed"), Error);
-  CHECK_THROWS_WITH_AS(read("batch_size,steps\n\"8\"0,100\n"), doctest::Contains(":2: '0' after a closing quote"), Error);
+  CHECK_THROWS_WITH_AS(read("batch_size,steps\n8,\"100\n"), doctest::Contains(":2: a quote that is opened in this row is not closed"),
+                       Error);
+  CHECK_THROWS_WITH_AS(read("batch_size,steps\n\"8\"0,100\n"), doctest::Contains(":2: field 1 goes on after its closing quote"), Error);
   CHECK_THROWS_AS(read_steps_table(folder.path()), Error);
   // Neither has an end.
   REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);

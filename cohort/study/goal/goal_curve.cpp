@@ -11,7 +11,7 @@
 #include <set>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/files/csv_table.h"
+#include "cohort/base/files/csv.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/text.h"
 #include "cohort/study/analysis/fits.h"

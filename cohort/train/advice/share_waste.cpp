@@ -15,7 +15,6 @@
 #include <cmath>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/text/percent.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/group.h"
 #include "cohort/plan/uneven.h"

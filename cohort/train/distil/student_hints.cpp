@@ -21,8 +21,8 @@ std::vector<std::string> names_of(const std::vector<HintPair>& pairs, std::strin
 
 }  // namespace
 
-StudentHints::StudentHints(LayerGraph& model, const std::string& hint, const DataSource& train)
-    : pairs_(parse_hints(hint)), taps_(model, names_of(pairs_, &HintPair::student), name_settings("--hint")) {
+StudentHints::StudentHints(LayerGraph& model, const std::vector<HintPair>& pairs, const DataSource& train)
+    : pairs_(pairs), taps_(model, names_of(pairs_, &HintPair::student), name_settings("--hint")) {
   const at::NoGradGuard no_grad;
   const bool was_training = model.is_training();
   model.eval();  // Statistics and dropout stay as they are.

@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "cohort/data/source/source.h"
-#include "cohort/job/specs/hint.h"
+#include "cohort/job/specs/small_specs.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/distil/layer_taps.h"
 
 namespace cohort {
@@ -19,7 +20,7 @@ class LayerGraph;
 class StudentHints {
  public:
   /// `model` is whole, on the CPU; one sample of `train` goes through it. Error(kBadInput) for a layer that it does not have.
-  StudentHints(LayerGraph& model, const std::string& hint, const DataSource& train);
+  StudentHints(LayerGraph& model, const std::vector<HintPair>& pairs, const DataSource& train);
 
   /// Names of the teacher's layers, in the order of take().
   std::vector<std::string> teacher_layers() const;

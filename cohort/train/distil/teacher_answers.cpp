@@ -13,7 +13,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/files/writable_place.h"
 #include "cohort/base/statistics.h"
-#include "cohort/base/system/cores.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/source/fingerprint.h"

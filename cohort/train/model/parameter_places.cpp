@@ -4,11 +4,10 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/checkpoint/flat_range.h"
+#include "cohort/checkpoint/box.h"
 #include "cohort/parallel/local/fragments.h"
 
 namespace cohort {
-
 namespace {
 
 const std::vector<std::pair<at::ScalarType, DType>> kTypes = {

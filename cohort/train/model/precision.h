@@ -9,7 +9,7 @@
 #include <string>
 
 #include "cohort/base/export.h"
-#include "cohort/job/specs/precision.h"
+#include "cohort/job/specs/small_specs.h"
 
 namespace cohort {
 

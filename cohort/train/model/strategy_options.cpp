@@ -10,7 +10,7 @@ StrategyOptions strategy_options(const Job& job) {
   int64_t bucket_bytes = config.bucket_bytes;
   if (bucket_bytes == 0 && config.memory_limit > 0) bucket_bytes = std::clamp<int64_t>(config.memory_limit / 64, 64 << 10, 8 << 20);
   // Workers of an update server or of a queue of models exchange nothing with one another, and those of the virtual clock are no ranks.
-  const SyncMode sync = parse_sync(job.layout.sync);
+  const SyncMode& sync = job.layout.sync;
   return {.zero = job.layout.zero,
           .rule = job.rule,
           .compress = has_server(sync) ? "none" : job.layout.compress,  // What they send to the server is the server's affair.

@@ -73,14 +73,13 @@ PrunableModel prunable_tensors(const LayerGraph& model, Pruning::Granularity gra
   return out;
 }
 
-std::string describe_pruning(const std::string& how, const PrunableModel& model, const PruningSchedule& schedule) {
+std::string describe_pruning(const std::string& how, const Pruning& pruning, const PrunableModel& model, const PruningSchedule& schedule) {
   std::string text =
       concat("prune ", how, ": of ", model.tensors.size(), model.tensors.size() == 1 ? " tensor" : " tensors", " with ",
              with_commas(model.num_elements()), " of ", with_commas(model.num_parameters), " parameters, from step ", schedule.begin() + 1,
              " to ", schedule.end() + 1, schedule.interval() == 1 ? std::string() : concat(", every ", schedule.interval(), " steps"));
-  const std::optional<Pruning> pruning = parse_pruning(how);
-  if (pruning && !pruning->is_uniform && model.tensors.size() > 1) {
-    const std::vector<double> parts = model.sparsities(*pruning, pruning->sparsity);
+  if (!pruning.is_uniform && model.tensors.size() > 1) {
+    const std::vector<double> parts = model.sparsities(pruning, pruning.sparsity);
     const auto [least, most] = std::minmax_element(parts.begin(), parts.end());
     const auto part_of = [&](const auto& part) {
       return concat(std::round(1000 * *part) / 10, " % of ", model.tensors[static_cast<size_t>(part - parts.begin())].name);

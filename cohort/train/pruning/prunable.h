@@ -34,7 +34,7 @@ struct PrunableModel {
 PrunableModel prunable_tensors(const LayerGraph& model, Pruning::Granularity granularity);
 
 /// "prune weight:0.9: of 3 tensors with 3,272,704 of 3,274,634 parameters, from step 31 to 210, every 3; by their shapes from 0 % of
-/// output.weight to 90.3 % of hidden.weight; left: conv1.weight (the first convolution)"
-std::string describe_pruning(const std::string& how, const PrunableModel& model, const PruningSchedule& schedule);
+/// output.weight to 90.3 % of hidden.weight; left: conv1.weight (the first convolution)"; `how` is `pruning` as --prune has it.
+std::string describe_pruning(const std::string& how, const Pruning& pruning, const PrunableModel& model, const PruningSchedule& schedule);
 
 }  // namespace cohort

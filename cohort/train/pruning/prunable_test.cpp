@@ -41,7 +41,7 @@ TEST_CASE("what a training says of its pruning: what may become zero, and which 
   const PrunableModel found = prunable_tensors(*build_model("cnn:conv1=4,conv2=8,hidden=16", kPictures, 1), Granularity::kWeight);
   const auto said = [&](const char* how) {
     const Pruning pruning = *parse_pruning(how);
-    return describe_pruning(how, found, PruningSchedule(pruning, 0.7, false, 100));
+    return describe_pruning(how, pruning, found, PruningSchedule(pruning, 0.7, false, 100));
   };
   const std::string shared = said("weight:0.9");
   CHECK(shared.find("prune weight:0.9: of 3 tensors with 2,016 of ") == 0);

@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/job/specs/quantise_aware.h"
+#include "cohort/job/specs/small_specs.h"
+#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
 

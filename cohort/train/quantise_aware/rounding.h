@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "cohort/job/specs/quantise_aware.h"
+#include "cohort/job/specs/small_specs.h"
 
 namespace cohort {
 

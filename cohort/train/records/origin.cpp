@@ -9,7 +9,6 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/setting_name.h"
-#include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/files/append_file.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/base64.h"
 #include "cohort/base/text/json.h"

@@ -15,7 +15,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text/json.h"
-#include "cohort/job/specs/label_smoothing.h"
+#include "cohort/job/specs/small_specs.h"
 #include "cohort/job/specs/sync_mode.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/model_errors.h"
@@ -54,7 +54,7 @@ TrainingStep::TrainingStep(const Job& job, const DataShape& shape, LayerGraph& m
       part_(part),
       options_(std::move(options)),
       scaler_(scaler_for(job)) {
-  const SyncMode sync = parse_sync(job.layout.sync);
+  const SyncMode& sync = job.layout.sync;
   steps_between_exchanges_ = steps_between_exchanges(sync);
   if (is_local(sync)) round_.emplace();
   if (options_.in_turn || part_.pipeline()) strategy_.hold_gradients();

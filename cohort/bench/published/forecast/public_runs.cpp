@@ -4,7 +4,7 @@
 #include "cohort/bench/published/forecast/public_runs.h"
 
 #include "cohort/base/fail.h"
-#include "cohort/base/files/csv_table.h"
+#include "cohort/base/files/csv.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {

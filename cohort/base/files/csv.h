@@ -1,0 +1,113 @@
+#pragma once
+// Tables in CSV (RFC 4180): rows one after the other, in memory that does not grow with the file, and rows whose fields are asked for by
+// the name of their column.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/base/export.h"
+
+namespace cohort {
+
+constexpr size_t kMaxCsvColumns = 1 << 16;
+
+struct TableRow {
+  std::vector<std::string> fields;  ///< Blanks around what is not quoted are gone.
+  int64_t line = 0;                 ///< Where it begins in the file, counted from 1.
+  std::string fault;                ///< Why it is no row, and then `fields` are nothing; reading goes on with the next one.
+};
+
+/// Rows, whatever the first of them says. One thread at a time.
+class CsvRows {
+ public:
+  /// Fills `out` with the next `num_bytes`, fewer only at the end; returns how many.
+  using Source = std::function<int64_t(uint8_t* out, int64_t num_bytes)>;
+
+  explicit CsvRows(Source source, char separator = ',');
+  /// Of a text, which must outlive the object; `first_line`: its number in the file. With `keeps_empty_lines` these are rows of one field.
+  explicit CsvRows(std::string_view text, int64_t first_line = 1, bool keeps_empty_lines = false);
+  CsvRows(CsvRows&&) = default;
+
+  /// Replaces `row` by the next one; false at the end.
+  bool next(TableRow& row);
+  /// Of a text: bytes that were read.
+  size_t offset() const { return static_cast<size_t>(at_); }
+  /// Number of the next line.
+  int64_t line() const { return line_; }
+  /// Passes over a byte-order mark; false where one is cut short.
+  bool skip_byte_order_mark();
+
+ private:
+  int take();  // The next byte, or -1.
+  int peek();
+  bool read_field(TableRow& row, bool& is_quoted);
+  void read_quoted(TableRow& row, std::string& field);
+  void skip_line();
+  void skip_blanks();
+
+  Source source_;  // None: `bytes_` is all.
+  char separator_ = ',';
+  bool keeps_empty_lines_ = false;
+  std::vector<uint8_t> buffer_;
+  const uint8_t* bytes_ = nullptr;
+  int64_t at_ = 0, end_ = 0, line_ = 1, row_bytes_ = 0;
+};
+
+/// Rows behind a header of names, no two alike.
+class CsvReader {
+ public:
+  using Source = CsvRows::Source;
+
+  /// A file, plain or gzip. Error(kBadInput) where it cannot be read, or its first row is no header.
+  explicit CsvReader(const std::string& path, char separator = ',');
+  CsvReader(Source source, std::string path, char separator = ',');
+
+  const std::string& path() const { return path_; }
+  const std::vector<std::string>& header() const { return header_; }
+  /// Replaces `row` by the next one, of as many fields as the header or with a fault; false at the end of the file. Empty lines are passed
+  /// over.
+  bool next(TableRow& row);
+
+ private:
+  void read_header();
+
+  CsvRows rows_;
+  std::string path_;
+  std::vector<std::string> header_;
+};
+
+/// One row of a small table. Every refusal is Error(kBadInput) with file, line, column and what was expected.
+class COHORT_PROGRAM_API CsvRow {
+ public:
+  CsvRow(std::shared_ptr<const std::vector<std::string>> header, std::vector<std::string> fields, std::string where);
+
+  bool has(const std::string& column) const;
+  /// Without blanks around it.
+  std::string text(const std::string& column) const;
+  /// A whole number from 1 to 2,000,000,000.
+  int64_t count(const std::string& column) const;
+  double positive(const std::string& column) const;
+  double at_least_0(const std::string& column) const;
+  /// Index of the field's text in `allowed`.
+  size_t one_of(const std::string& column, const std::vector<std::string>& allowed) const;
+
+  [[noreturn]] void refuse(const std::string& column, const std::string& expected) const;
+  /// "FILE:LINE".
+  const std::string& where() const { return where_; }
+
+ private:
+  std::shared_ptr<const std::vector<std::string>> header_;
+  std::vector<std::string> fields_;
+  std::string where_;
+};
+
+/// All rows after the header, whose names may be any: columns that nobody asks for do no harm. A byte-order mark and empty lines are passed
+/// over. At most 64 MiB. Error(kBadInput) where a line is no row or has another number of fields than the header.
+COHORT_PROGRAM_API std::vector<CsvRow> read_csv(const std::string& path);
+
+}  // namespace cohort
