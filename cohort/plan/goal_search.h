@@ -12,7 +12,7 @@ namespace cohort {
 
 struct GoalAnswer {
   PlanAnswer answer;  ///< With all workers that there may be.
-  TimeToGoal goal;    ///< Rows, chosen and plain; the rest is the curve's (study/goal/goal_worth.h).
+  TimeToGoal goal;    ///< Rows, chosen and plain; the rest is the curve's (study/goal_curve.h).
 };
 
 /// On request.problem.cluster. `every_point`: what plain data parallelism may choose from where no batch of the request's curve has a

@@ -1,6 +1,6 @@
 #pragma once
 // The time to a goal by number of workers: what each number takes and costs, how many are worth having, what plain data parallelism would
-// take. Plain data, with its text and JSON. Torch-free. Made by search_to_goal() and, what is worth having, by study/goal/goal_worth.h.
+// take. Plain data, with its text and JSON. Torch-free. Made by search_to_goal() and, what is worth having, by study/goal_curve.h.
 
 #include <cstdint>
 #include <optional>

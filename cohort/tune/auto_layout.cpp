@@ -26,7 +26,7 @@
 #include "cohort/plan/search/search_machines.h"
 #include "cohort/plan/trial_choice.h"
 #include "cohort/plan/uneven.h"
-#include "cohort/study/goal/goal_worth.h"
+#include "cohort/study/goal_curve.h"
 #include "cohort/tune/layout_trials.h"
 #include "cohort/tune/measure_model.h"
 

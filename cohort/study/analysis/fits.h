@@ -69,7 +69,7 @@ struct AnalysisOptions {
   int num_resamples = 1000;
   uint64_t seed = 1;
 };
-/// Error(kBadInput) where the study does not measure the goal's metric (measured_metrics.h).
+/// Error(kBadInput) where the study does not measure the goal's metric.
 Analysis analyse(const StudyData& study, const GoalSpec& goal, const AnalysisOptions& options = {});
 /// The same of a table without trials: no intervals, and only the checks that need no trials.
 Analysis analyse_table(std::span<const StepsPoint> points, double reference_batch = 0);

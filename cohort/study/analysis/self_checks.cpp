@@ -7,13 +7,13 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/study/analysis/course.h"
+#include "cohort/study/analysis/steps_to_result.h"
 #include "cohort/study/analysis/widened_space.h"
 
 namespace cohort::study {
 namespace {
 
-constexpr double kPerfectFactor = 1.25, kFlatFactor = 1.2;  // Of the rules of the regimes (regimes.cpp).
+constexpr double kPerfectFactor = 1.25, kFlatFactor = 1.2;  // Of the rules of the regimes (analysis.cpp).
 constexpr double kNoise = 1.05;                             // Differences up to this are never spoken of.
 constexpr double kSignificance = 0.05;                      // Of a whole curve: divided by its number of points.
 constexpr int64_t kFewReached = 5, kTooFewReached = 3;      // Trials that reached the goal: flagged, refused.

@@ -1,21 +1,25 @@
+// Export of a study, and what is kept of one that is read.
+//
+// The order in which the files are made lets a reader, or a second export, never see half a batch size: everything is written below one
+// temporary folder beside the data sets, then each batch size is renamed to where it belongs.
+#include "cohort/study/archive/archive.h"
+
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
-#include "cohort/study/archive/archive.h"
-#include "cohort/study/spec/archive_names.h"
+#include "cohort/study/archive/measurements_csv.h"
 #include "cohort/study/spec/parameter_configs.h"
-#include "cohort/study/store/measurements_csv.h"
-
-// The order in which the files are made lets a reader, or a second export, never see half a batch size: everything is written below one
-// temporary folder beside the data sets, then each batch size is renamed to where it belongs.
+#include "cohort/study/store/store.h"
 
 namespace cohort::study {
 namespace {
@@ -128,6 +132,67 @@ std::string export_archive(const StudyData& study, const std::string& folder) {
     if (error) fail(ErrorCode::kFailed, "cannot rename ", from, " to ", to, ": ", error.message());
   }
   return workload;
+}
+
+// A study from whatever holds it: a store, or the folder of an archive.
+namespace {
+
+/// Null where the folder holds a store.
+std::optional<ArchivedWorkload> archived_workload(const std::string& folder) {
+  if (::access((folder + "/study.db").c_str(), F_OK) == 0) return std::nullopt;
+  if (::access(folder.c_str(), F_OK) != 0) fail(ErrorCode::kBadInput, folder, ": there is no such folder");
+  if (!is_archive(folder))
+    fail(ErrorCode::kBadInput, folder, " holds no study: neither study.db nor an archive's study.json in it or below it");
+  const std::vector<ArchivedWorkload> workloads = find_workloads(folder);
+  if (workloads.size() > 1)
+    fail(ErrorCode::kBadInput, folder, " holds ", workloads.size(), " workloads; give one, such as ", workloads.front().folder);
+  return workloads.front();
+}
+
+}  // namespace
+
+StudyData read_study(const std::string& folder) {
+  const std::optional<ArchivedWorkload> workload = archived_workload(folder);
+  return workload ? import_workload(*workload) : Store::open_readonly(folder).read();
+}
+
+StudyData read_study_for_goal(const std::string& folder, const std::optional<GoalSpec>& goal) {
+  const std::optional<ArchivedWorkload> workload = archived_workload(folder);
+  if (!workload) return Store::open_readonly(folder).read();
+  return import_workload(*workload, keep_for_goals({*workload}, goal ? std::vector{*goal} : std::vector<GoalSpec>()));
+}
+
+void RecordKeeper::keep(const Measurement& measurement, const WholeCourse::Place& place) {
+  kept_.push_back(measurement);
+  whole_.places.push_back(place);
+}
+
+void RecordKeeper::add(const Measurement& measurement) {
+  const bool is_first = whole_.num_measurements++ == 0;
+  bool is_record = is_first && metrics_.any();
+  for (int metric = 0; metric < kNumMetrics; ++metric) {
+    const double value = measurement.values[metric];
+    if (std::isnan(value)) continue;
+    whole_.measured.set(metric);
+    if (!metrics_[metric]) continue;
+    const bool is_higher = higher_is_better(static_cast<Metric>(metric));
+    if (has_best_[metric] && !(is_higher ? value > best_[metric] : value < best_[metric])) continue;
+    has_best_.set(metric);
+    best_[metric] = value;
+    is_record = true;
+  }
+  const WholeCourse::Place place = {.number = last_place_.number + (measurement.step > 0), .step_before = is_first ? 0 : last_.step};
+  if (is_record) keep(measurement, place);
+  last_ = measurement;
+  last_place_ = place;
+  last_is_kept_ = is_record || metrics_.none();
+}
+
+void RecordKeeper::put_into(Trial& trial) {
+  if (!last_is_kept_) keep(last_, last_place_);
+  trial.measurements = std::vector<Measurement>(kept_.begin(), kept_.end());  // Without spare room.
+  whole_.places.shrink_to_fit();
+  trial.whole = std::move(whole_);
 }
 
 }  // namespace cohort::study

@@ -1,4 +1,4 @@
-#include "cohort/study/archive/kept_measurements.h"
+#include "cohort/study/archive/archive.h"
 
 #include <doctest/doctest.h>
 
@@ -10,11 +10,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/random.h"
-#include "cohort/study/analysis/course.h"
-#include "cohort/study/analysis/measured_metrics.h"
 #include "cohort/study/analysis/self_checks.h"
 #include "cohort/study/analysis/steps_to_result.h"
-#include "cohort/study/archive/archive.h"
 #include "tests/support/archives.h"
 #include "tests/support/errors.h"
 #include "tests/support/stored_study.h"

@@ -1,4 +1,4 @@
-#include "cohort/study/search/halving.h"
+#include "cohort/study/search/batch_queue.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "cohort/study/spec/archive_names.h"
+#include "cohort/study/spec/parameter_configs.h"
 
 #include <doctest/doctest.h>
 

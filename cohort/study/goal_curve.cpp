@@ -3,7 +3,7 @@
 // The flat point is that of find_regimes(): the smallest batch size B* with S <= 1.2 x min S, unless that is the largest. Above it a batch
 // size stays only where its steps fall beyond noise: both intervals are known and the upper end of the larger batch's steps is below the
 // lower end at B*. The others cost samples and save no step that could be relied on, so no plan for speed takes them.
-#include "cohort/study/goal/goal_curve.h"
+#include "cohort/study/goal_curve.h"
 
 #include <algorithm>
 #include <cmath>
@@ -118,6 +118,22 @@ std::string GoalCurve::sentence() const {
   for (const int64_t size : left_out) sizes.push_back(with_commas(size));
   return concat("batches above ", with_commas(*flat_from),
                 " need no fewer steps beyond noise, so none is taken for speed (left out: ", join(sizes, ", "), ")");
+}
+
+void add_worth(const GoalCurve& curve, TimeToGoal& goal) {
+  goal.goal = curve.goal, goal.source = curve.source, goal.curve = curve.sentence();
+  goal.flat_from = curve.flat_from, goal.left_out = curve.left_out;
+  std::vector<StepTime> times;
+  for (const GoalRow& row : goal.rows)
+    if (row.plan) {
+      const StepForecast& step = row.plan->forecast;
+      times.push_back({row.plan->global_batch, row.num_workers, step.step_seconds, step.low_seconds, step.high_seconds});
+    }
+  const Worth worth = worth_of_workers(curve.rows, times);
+  goal.num_worth_having = worth.rows.empty() ? 0 : worth.num_worth_having;
+  for (GoalRow& row : goal.rows)
+    for (const WorthRow& one : worth.rows)
+      if (row.plan && one.num_workers == row.num_workers) row.speed_up = one.speed_up;
 }
 
 }  // namespace cohort::study

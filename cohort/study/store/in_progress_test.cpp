@@ -1,4 +1,4 @@
-#include "cohort/study/store/trial_messages.h"
+#include "cohort/study/store/in_progress.h"
 
 #include <doctest/doctest.h>
 
@@ -10,7 +10,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
-#include "cohort/study/analysis/in_progress.h"
 
 using namespace cohort;
 using namespace cohort::study;

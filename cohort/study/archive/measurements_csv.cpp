@@ -1,4 +1,4 @@
-#include "cohort/study/store/measurements_csv.h"
+#include "cohort/study/archive/measurements_csv.h"
 
 #include <algorithm>
 #include <charconv>

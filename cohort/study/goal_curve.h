@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cohort/plan/search/joint_search.h"
+#include "cohort/plan/time_to_goal.h"
 #include "cohort/study/analysis/steps_to_result.h"
 
 namespace cohort::study {
@@ -35,5 +36,11 @@ GoalCurve curve_of_study(const std::string& folder);
 GoalCurve read_goal_curve(const std::string& path);
 /// With the flat point found; rows without steps are left out.
 GoalCurve goal_curve(std::string source, std::string goal, const std::vector<StepsToResult>& rows);
+
+// What of a curve and of plans for 1, 2, 4, ... workers follows for the one who pays: speed-up, and how many workers are worth having.
+
+/// Fills in what time_to_goal.h takes from the curve: its goal, source and flat point, speed-ups, and the number of workers worth having,
+/// by the rule of worth.h.
+void add_worth(const GoalCurve& curve, TimeToGoal& goal);
 
 }  // namespace cohort::study
