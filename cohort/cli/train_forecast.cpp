@@ -13,7 +13,7 @@
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/plan/plan_machine.h"
-#include "cohort/plan/calibration/calibration_file.h"
+#include "cohort/plan/profile/calibration_file.h"
 #include "cohort/tune/auto_layout.h"
 
 namespace cohort {

@@ -9,7 +9,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/job/specs/sync_mode.h"
 #include "cohort/parallel/common/parameters.h"
-#include "cohort/plan/cost/scheduler.h"
+#include "cohort/plan/cost/stages.h"
 #include "cohort/tensor/collective_ops.h"
 
 namespace cohort {

@@ -5,7 +5,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/plan/cost/cut_layers.h"
+#include "cohort/plan/cost/stages.h"
 
 namespace cohort {
 namespace {

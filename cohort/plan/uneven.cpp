@@ -9,7 +9,7 @@
 #include "cohort/base/text/percent.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/specs/shares.h"
-#include "cohort/plan/cost/mesh_places.h"
+#include "cohort/plan/cost/exchange_forecast.h"
 
 namespace cohort {
 namespace {

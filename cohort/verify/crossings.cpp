@@ -20,7 +20,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/pipeline/stage_cut.h"
-#include "cohort/plan/cost/scheduler.h"
+#include "cohort/plan/cost/stages.h"
 
 namespace cohort {
 namespace {

@@ -21,7 +21,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/plan/search/json_instance.h"
+#include "cohort/plan/search/cohort_instance.h"
 
 namespace cohort {
 namespace {

@@ -18,7 +18,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
-#include "cohort/plan/sync/sync_advice.h"
+#include "cohort/plan/sync_advice.h"
 
 namespace cohort {
 namespace {

@@ -8,7 +8,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/data/model/model_specification.h"
 #include "cohort/job/option_rules.h"
-#include "cohort/plan/analytic/analytic_profile.h"
+#include "cohort/plan/profile/analytic_profile.h"
 
 namespace cohort {
 namespace {

@@ -8,7 +8,7 @@
 #include "cohort/parallel/common/initial_broadcast.h"
 #include "cohort/parallel/common/tensor_alias.h"
 #include "cohort/parallel/common/tile_sum.h"
-#include "cohort/plan/cost/strategy_memory.h"
+#include "cohort/plan/cost/memory.h"
 
 namespace cohort {
 namespace {

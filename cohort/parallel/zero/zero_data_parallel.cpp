@@ -29,7 +29,7 @@
 #include "cohort/parallel/common/tensor_alias.h"
 #include "cohort/parallel/watch/gradient_hook.h"
 #include "cohort/parallel/zero/zero_state.h"
-#include "cohort/plan/cost/strategy_memory.h"
+#include "cohort/plan/cost/memory.h"
 
 namespace cohort {
 namespace {

@@ -13,7 +13,7 @@
 #include "cohort/base/error.h"
 #include "cohort/job/refusals.h"
 #include "cohort/plan/search/cut_forecasts.h"
-#include "cohort/plan/split/split.h"
+#include "cohort/plan/search/split.h"
 
 using namespace cohort;
 

@@ -16,7 +16,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/bench/published/forecast/transformer_step.h"
-#include "cohort/plan/search/json_instance.h"
+#include "cohort/plan/search/cohort_instance.h"
 
 namespace cohort {
 namespace {
