@@ -19,7 +19,7 @@
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/bench/workload.h"
+#include "cohort/bench/step.h"
 #include "cohort/models/graph/step_context.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/make_strategy.h"

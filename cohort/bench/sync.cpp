@@ -1,9 +1,12 @@
-#include "cohort/bench/sync/sync.h"
-
+// What each way of waiting, or not waiting, for other workers comes to: trainings under the virtual clock (docs/guide/virtual_time.md), so
+// gradients are real, and all numbers are the same on every machine.
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -11,17 +14,42 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "cohort/base/error.h"
 #include "cohort/base/fail.h"
+#include "cohort/base/statistics.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/shell_text.h"
 #include "cohort/base/text/text.h"
+#include "cohort/bench/bench_verb.h"
 #include "cohort/plan/sync_advice.h"
+#include "cohort/record/advice_records.h"
 
 namespace cohort {
 namespace {
+
+/// One cell of the table: a mode under a condition.
+struct SyncCell {
+  std::string workload, condition;
+  std::string sync, compress, remedy;  ///< As --layout and --remedy have them; "": none.
+  std::string mode() const;            ///< "async/int8+rate:0.5".
+  int num_workers = 1;
+  int64_t seed = 1;
+  double samples_per_second = 0;                    ///< Of the virtual clock,
+  double seconds_to_goal = 0, samples_to_goal = 0;  ///< infinite: not reached.
+  double val_loss = 0, val_error = 0;               ///< At the end, after as many samples as every mode.
+  double staleness_median = 0, staleness_tail = 0;  ///< In pushes: half and 99 % of them are at most so late.
+  std::vector<SyncAdviceRecord::Row> advised;       ///< Of the advice that the run ended with, sync and time_high alone; step first.
+};
+
+/// What is said of asynchronous training, held against the cells.
+struct SyncSentence {
+  std::string sentence;
+  int64_t holds = 0, of = 0;  ///< Comparisons of two cells.
+};
 
 constexpr double kSlowFactor = 4;
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
@@ -45,6 +73,22 @@ const std::map<std::string, std::string>& clocks() {
                                                              {"pauses", "pauses=1:0.5,link=0.1ms:10Gbit"},
                                                              {"link", "speed=lognormal:0.05,link=1ms:100Mbit"}};
   return kClocks;
+}
+
+/// fc, cnn, transformer.
+const std::vector<std::string>& sync_workloads() {
+  static const std::vector<std::string> kNames = [] {
+    std::vector<std::string> names;
+    for (const Workload& workload : kWorkloads) names.emplace_back(workload.name);
+    return names;
+  }();
+  return kNames;
+}
+
+/// even, slow (the last worker 4 times slower), pauses (at random), link (1 ms, 100 Mbit/s).
+const std::vector<std::string>& sync_conditions() {
+  static const std::vector<std::string> kNames = {"even", "slow", "pauses", "link"};
+  return kNames;
 }
 
 std::string clock_of(const std::string& condition, int num_workers) {
@@ -115,24 +159,9 @@ std::string advised_of(const std::map<std::string, const SyncCell*>& modes) {
 
 std::tuple<std::string, std::string, int64_t> case_of(const SyncCell& cell) { return {cell.workload, cell.condition, cell.seed}; }
 
-}  // namespace
-
 std::string SyncCell::mode() const { return concat(sync, compress.empty() ? "" : "/" + compress, remedy.empty() ? "" : "+" + remedy); }
 
-const std::vector<std::string>& sync_workloads() {
-  static const std::vector<std::string> kNames = [] {
-    std::vector<std::string> names;
-    for (const Workload& workload : kWorkloads) names.emplace_back(workload.name);
-    return names;
-  }();
-  return kNames;
-}
-
-const std::vector<std::string>& sync_conditions() {
-  static const std::vector<std::string> kNames = {"even", "slow", "pauses", "link"};
-  return kNames;
-}
-
+/// Error(kBadInput) for a name that is none of these.
 void check_sync_workload(const std::string& name) { workload_of(name); }
 
 void check_sync_condition(const std::string& name) {
@@ -141,6 +170,8 @@ void check_sync_condition(const std::string& name) {
          "; there are: ", join(sync_conditions(), " "));
 }
 
+/// A whole training, in a process of this program's own. `mode`: SYNC, SYNC/COMPRESS, either with +REMEDY behind. `steps`: 0: the
+/// workload's. The Error that it ends with.
 SyncCell measure_sync(const std::string& name, const std::string& condition, const std::string& mode, int num_workers, int64_t steps,
                       int64_t seed) {
   const Workload& its = workload_of(name);
@@ -281,6 +312,121 @@ std::vector<SyncSentence> sync_sentences(const std::vector<SyncCell>& cells) {
   }
   out.push_back(advice);
   return out;
+}
+
+constexpr const char* kModes = "step,async,async+rate:0.5,stale:2,queue,local:4,diloco:4";
+
+Json or_null(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+void print_json(const SyncCell& cell) {
+  std::printf("%s\n", Json{{"event", "cell"},
+                           {"workload", cell.workload},
+                           {"condition", cell.condition},
+                           {"sync", cell.sync},
+                           {"compress", cell.compress},
+                           {"remedy", cell.remedy},
+                           {"seed", cell.seed},
+                           {"samples_per_second", cell.samples_per_second},
+                           {"seconds_to_goal", or_null(cell.seconds_to_goal)},
+                           {"samples_to_goal", or_null(cell.samples_to_goal)},
+                           {"val_loss", or_null(cell.val_loss)},
+                           {"val_error", or_null(cell.val_error)},
+                           {"staleness_median", cell.staleness_median},
+                           {"staleness_tail", cell.staleness_tail}}
+                          .dump()
+                          .c_str());
+  std::fflush(stdout);
+}
+
+/// Before hours of others.
+void check_modes(const std::vector<std::string>& modes) {
+  const std::vector<std::string> known = {"step", "async", "stale", "queue", "local", "diloco"};
+  for (const std::string& mode : modes) {
+    const std::string name = mode.substr(0, mode.find_first_of(":/+"));
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      fail(ErrorCode::kBadInput, "bench sync: --modes: no '", mode, "'", did_you_mean(name, known), "; there are: ", kModes);
+  }
+}
+
+void check_once(const char* option, std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice != names.end()) fail(ErrorCode::kBadInput, "bench sync: --", option, " names ", *twice, " twice");
+}
+
+/// The first ends the bench after the child that it also ends; its folder is gone then.
+void catch_first_interrupt() {
+  struct sigaction action{};
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
+  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+}
+
+/// The seeds of one mode under one condition.
+void print_row(const std::vector<SyncCell>& seeds) {
+  const auto middle = [&](double SyncCell::* number) {
+    std::vector<double> values;
+    for (const SyncCell& cell : seeds) values.push_back(cell.*number);
+    return median(values);
+  };
+  const SyncCell& any = seeds.front();
+  const double to_goal = middle(&SyncCell::seconds_to_goal);
+  std::printf("%-12s %-7s %-22s %8.0f %11s %9s %9.4f %7.2f %% %5.0f %5.0f\n", any.workload.c_str(), any.condition.c_str(),
+              any.mode().c_str(), middle(&SyncCell::samples_per_second),
+              std::isfinite(to_goal) ? concat(std::round(100 * to_goal) / 100, " s").c_str() : "never",
+              std::isfinite(to_goal) ? concat(std::llround(middle(&SyncCell::samples_to_goal))).c_str() : "-", middle(&SyncCell::val_loss),
+              100 * middle(&SyncCell::val_error), middle(&SyncCell::staleness_median), middle(&SyncCell::staleness_tail));
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+std::vector<VerbOption> bench_sync_options() {
+  return {{"modes", "LIST", concat("sync: modes, compressed as async/int8, with a remedy as async+rate:0.5 (default ", kModes, ")")},
+          {"conditions", "LIST", "sync: " + join(sync_conditions(), ", ") + " (default: all)"},
+          {"seeds", "N", "sync: trainings of each mode under each condition (default 3)"}};
+}
+
+int bench_sync_verb(const Arguments& arguments) {
+  const Config& given = arguments.config;
+  const int workers = given.workers > 0 ? given.workers : 4;
+  if (workers < 2) fail(ErrorCode::kBadInput, "bench sync: --workers ", workers, ": one worker waits for nobody; give 2 or more");
+  const int64_t seeds = arguments.integer_option("seeds", 3, 1, 1000);
+  const std::vector<std::string> workloads = split(arguments.option("workload", "cnn,transformer"), ','),
+                                 conditions = split(arguments.option("conditions", join(sync_conditions(), ",")), ','),
+                                 modes = split(arguments.option("modes", kModes), ',');
+  for (const std::string& name : workloads) check_sync_workload(name);
+  for (const std::string& name : conditions) check_sync_condition(name);
+  check_modes(modes);
+  for (const auto& [option, names] : {std::pair("workload", &workloads), std::pair("conditions", &conditions), std::pair("modes", &modes)})
+    check_once(option, *names);
+  catch_first_interrupt();
+  std::vector<SyncCell> all;
+  if (!given.json)
+    std::printf("%-12s %-7s %-22s %8s %11s %9s %9s %9s %5s %5s\n", "workload", "workers", "mode", "samples/s", "to the goal", "samples",
+                "val loss", "error", "late", "99 %");
+  for (const std::string& name : workloads)
+    for (const std::string& condition : conditions)
+      for (const std::string& mode : modes) {
+        std::vector<SyncCell> cells;
+        for (int64_t seed = 1; seed <= seeds; ++seed) {
+          cells.push_back(measure_sync(name, condition, mode, workers, arguments.was_given("steps") ? given.steps : 0, seed));
+          if (given.json) print_json(cells.back());
+        }
+        if (!given.json) print_row(cells);
+        all.insert(all.end(), cells.begin(), cells.end());
+      }
+  if (!given.json) std::printf("\n");
+  for (const SyncSentence& sentence : sync_sentences(all)) {
+    if (sentence.of == 0) continue;
+    if (given.json)
+      std::printf(
+          "%s\n",
+          Json{{"event", "sentence"}, {"sentence", sentence.sentence}, {"holds", sentence.holds}, {"of", sentence.of}}.dump().c_str());
+    else std::printf("%s: %ld of %ld\n", sentence.sentence.c_str(), static_cast<long>(sentence.holds), static_cast<long>(sentence.of));
+  }
+  std::fflush(stdout);
+  return 0;
 }
 
 }  // namespace cohort
