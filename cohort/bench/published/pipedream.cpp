@@ -30,10 +30,10 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/bench/published/downsets.h"
 #include "cohort/bench/published/instance_search.h"
 #include "cohort/bench/published/published_instances.h"
 #include "cohort/bench/published/replicated_stages.h"
+#include "cohort/plan/cut/downsets.h"
 
 namespace cohort {
 namespace {

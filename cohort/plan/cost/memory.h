@@ -51,7 +51,7 @@ struct StageStash {
 };
 
 /// One a stage. A recomputed layer keeps nothing but its inputs, and its output where another layer needs it: the same account as
-/// choose_recompute()'s (plan/search/), for stages of any layers. `recompute`: one flag a layer, or empty. `stage_of` and edges of
+/// choose_recompute()'s (plan/cut/), for stages of any layers. `recompute`: one flag a layer, or empty. `stage_of` and edges of
 /// `graph` are the profile's.
 std::vector<StageStash> stash_of_stages(const Profile& profile, const StageGraph& graph, const std::vector<bool>& recompute);
 

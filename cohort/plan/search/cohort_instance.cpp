@@ -13,7 +13,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
-#include "cohort/plan/search/stage_search.h"
+#include "cohort/plan/cut/stage_search.h"
 
 namespace cohort {
 namespace {

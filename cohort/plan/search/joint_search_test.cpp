@@ -12,8 +12,8 @@
 #include "cohort/base/clock.h"
 #include "cohort/base/error.h"
 #include "cohort/job/refusals.h"
+#include "cohort/plan/cut/split.h"
 #include "cohort/plan/search/cut_forecasts.h"
-#include "cohort/plan/search/split.h"
 
 using namespace cohort;
 

@@ -12,7 +12,7 @@
 // operators", section 5 (theirs are found by search with a table); linear orders as a fallback: their section 5.2. The enumeration by
 // highest node is ours.
 
-#include "cohort/bench/published/downsets.h"
+#include "cohort/plan/cut/downsets.h"
 
 #include <algorithm>
 #include <limits>
@@ -58,6 +58,8 @@ std::vector<int> linear_order(const Dag& dag, const Choose& choose) {
   return order;
 }
 
+std::ptrdiff_t lowest(const std::vector<int>& ready) { return std::min_element(ready.begin(), ready.end()) - ready.begin(); }
+
 /// Always the node that makes the outputs which later nodes need grow least.
 std::vector<int> greedy_order(const Dag& dag, const std::vector<double>& output_bytes) {
   std::vector<int> readers_left;
@@ -80,7 +82,6 @@ std::vector<int> greedy_order(const Dag& dag, const std::vector<double>& output_
 std::vector<std::vector<int>> some_orders(const Dag& dag, const std::vector<double>& output_bytes) {
   const auto first = [](const std::vector<int>&) { return size_t{0}; };
   const auto last = [](const std::vector<int>& ready) { return ready.size() - 1; };
-  const auto lowest = [](const std::vector<int>& ready) { return std::min_element(ready.begin(), ready.end()) - ready.begin(); };
   Dag turned = dag;  // Ties the other way round.
   for (std::vector<int>& after : turned.after) std::reverse(after.begin(), after.end());
   return {greedy_order(dag, output_bytes), linear_order(dag, last),     linear_order(turned, last),
@@ -89,14 +90,15 @@ std::vector<std::vector<int>> some_orders(const Dag& dag, const std::vector<doub
 
 }  // namespace
 
-OrderedDag order_dag(int num_nodes, const std::vector<std::pair<int, int>>& edges) {
+OrderedDag order_dag(int num_nodes, const std::vector<std::pair<int, int>>& edges, NextNode next) {
   Dag given{std::vector<std::vector<int>>(num_nodes), std::vector<std::vector<int>>(num_nodes)};
   for (const auto& [from, to] : edges) {
     given.before[to].push_back(from);
     given.after[from].push_back(to);
   }
   OrderedDag result;
-  result.order = linear_order(given, [](const std::vector<int>& ready) { return ready.size() - 1; });
+  result.order = next == NextNode::kLowest ? linear_order(given, lowest)
+                                           : linear_order(given, [](const std::vector<int>& ready) { return ready.size() - 1; });
   if (static_cast<int>(result.order.size()) < num_nodes) return result;
   std::vector<int> number(num_nodes);
   for (int i = 0; i < num_nodes; ++i) number[result.order[i]] = i;
@@ -168,6 +170,26 @@ Downsets linear_downsets(const Dag& dag, const std::vector<double>& output_bytes
       if (seen.insert(prefixes[i]).second) sets.push(prefixes[i]);
     }
   }
+  return sets;
+}
+
+Downsets prefix_downsets(const Dag& dag) {
+  Downsets sets(dag.num_nodes());
+  Words set(sets.num_words_);
+  sets.push(set);
+  for (int node = 0; node < dag.num_nodes(); ++node) {
+    add(set, node);
+    sets.push(set);
+  }
+  return sets;
+}
+
+Downsets uncut_downsets(int num_nodes) {
+  Downsets sets(num_nodes);
+  Words set(sets.num_words_);
+  sets.push(set);
+  for (int node = 0; node < num_nodes; ++node) add(set, node);
+  sets.push(set);
   return sets;
 }
 

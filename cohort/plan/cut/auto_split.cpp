@@ -1,4 +1,4 @@
-#include "cohort/plan/search/auto_split.h"
+#include "cohort/plan/cut/auto_split.h"
 
 #include <algorithm>
 #include <limits>

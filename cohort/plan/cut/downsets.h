@@ -6,9 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/export.h"
+
 namespace cohort {
 
 enum class LinearOrders { kSeveral, kOne };
+/// Of nodes that can come next, the one whose last predecessor was the last to be taken, or the one with the lowest number.
+enum class NextNode { kLastReady, kLowest };
 
 /// Nodes are numbered so that edges go from lower to higher numbers.
 struct Dag {
@@ -23,10 +27,22 @@ struct OrderedDag {
   Dag dag;
   std::vector<int> order;
 };
-OrderedDag order_dag(int num_nodes, const std::vector<std::pair<int, int>>& edges);
+COHORT_PROGRAM_API OrderedDag order_dag(int num_nodes, const std::vector<std::pair<int, int>>& edges, NextNode next = NextNode::kLastReady);
+
+class Downsets;
+
+/// All downsets; when there are more than `most_sets`, or they would take more than 256 MiB, nothing (size() is 0).
+COHORT_PROGRAM_API Downsets all_downsets(const Dag& dag, size_t most_sets);
+/// The prefixes of a handful of topological orders, or of the best one of them: some times num_nodes sets.
+COHORT_PROGRAM_API Downsets linear_downsets(const Dag& dag, const std::vector<double>& output_bytes,
+                                            LinearOrders orders = LinearOrders::kSeveral);
+/// The prefixes of the order in which the nodes are numbered.
+Downsets prefix_downsets(const Dag& dag);
+/// No node and all nodes: a graph that is not cut.
+Downsets uncut_downsets(int num_nodes);
 
 /// Sets of nodes as bits, each larger than or as large as those before; the first is empty, the last holds all nodes.
-class Downsets {
+class COHORT_PROGRAM_API Downsets {
  public:
   explicit Downsets(int num_nodes) : num_nodes_(num_nodes), num_words_((num_nodes + 63) / 64) {}
 
@@ -46,6 +62,8 @@ class Downsets {
  private:
   friend Downsets all_downsets(const Dag& dag, size_t most_sets);
   friend Downsets linear_downsets(const Dag& dag, const std::vector<double>& output_bytes, LinearOrders orders);
+  friend Downsets prefix_downsets(const Dag& dag);
+  friend Downsets uncut_downsets(int num_nodes);
 
   void push(const std::vector<uint64_t>& set);
 
@@ -54,10 +72,5 @@ class Downsets {
   bool complete_ = false;
   std::vector<uint64_t> words_;
 };
-
-/// All downsets; when there are more than `most_sets`, or they would take more than 256 MiB, nothing (size() is 0).
-Downsets all_downsets(const Dag& dag, size_t most_sets);
-/// The prefixes of a handful of topological orders, or of the best one of them: some times num_nodes sets.
-Downsets linear_downsets(const Dag& dag, const std::vector<double>& output_bytes, LinearOrders orders = LinearOrders::kSeveral);
 
 }  // namespace cohort

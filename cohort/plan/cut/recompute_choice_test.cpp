@@ -1,4 +1,4 @@
-#include "cohort/plan/search/recompute_choice.h"
+#include "cohort/plan/cut/recompute_choice.h"
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/plan/cost/memory.h"
 #include "cohort/plan/cost/stages.h"
-#include "cohort/plan/search/split.h"
+#include "cohort/plan/cut/split.h"
 
 namespace cohort {
 namespace {

@@ -1,4 +1,4 @@
-#include "cohort/plan/search/split.h"
+#include "cohort/plan/cut/split.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -7,7 +7,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/plan/search/split_search.h"
+#include "cohort/plan/cut/split_search.h"
 
 namespace cohort {
 namespace {

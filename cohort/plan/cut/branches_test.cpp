@@ -1,4 +1,4 @@
-#include "cohort/plan/search/branches.h"
+#include "cohort/plan/cut/branches.h"
 
 #include <doctest/doctest.h>
 

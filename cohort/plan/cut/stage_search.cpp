@@ -15,14 +15,14 @@
 // Source: Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators", NeurIPS 2020, section 4, and "Piper",
 // NeurIPS 2021, for replicas; the sum of loads and the micro-batches kept are ours.
 
-#include "cohort/plan/search/stage_search.h"
+#include "cohort/plan/cut/stage_search.h"
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
+#include "cohort/plan/cut/downsets.h"
 
 namespace cohort {
 namespace {
@@ -43,13 +43,15 @@ struct Option {
 class StageSearch {
  public:
   StageSearch(const StageProblem& problem, double search_seconds)
-      : problem_(problem), n_(problem.layers.size()), deadline_(steady_seconds() + search_seconds), readers_(n_), inputs_(n_) {
-    for (const auto& [from, to] : std::set(problem.edges.begin(), problem.edges.end())) {
-      readers_[from].push_back(to);
-      inputs_[to].push_back(from);
-    }
-    sort();
-    find_downsets();
+      : problem_(problem),
+        n_(problem.layers.size()),
+        deadline_(steady_seconds() + search_seconds),
+        readers_(n_),
+        ordered_(order_dag(static_cast<int>(n_), problem.edges, NextNode::kLowest)),
+        number_(n_),
+        downsets_(find_downsets()) {
+    for (const auto& [from, to] : problem.edges) readers_[from].push_back(to);
+    for (size_t i = 0; i < n_; ++i) number_[ordered_.order[i]] = static_cast<int>(i);
     const double devices = problem.num_devices;
     const bool stash_counts = problem.num_micro_batches > 1 && !std::isinf(problem.memory_bytes);
     num_depths_ = stash_counts ? std::min<size_t>(problem.num_devices, n_) : 1;
@@ -74,48 +76,17 @@ class StageSearch {
   }
 
  private:
-  using Set = std::vector<bool>;
-
-  void sort() {
-    std::vector<size_t> missing;
-    for (const auto& inputs : inputs_) missing.push_back(inputs.size());
-    std::set<int> ready;
-    for (size_t i = 0; i < n_; ++i)
-      if (missing[i] == 0) ready.insert(static_cast<int>(i));
-    while (!ready.empty()) {
-      const int next = *ready.begin();
-      ready.erase(ready.begin());
-      order_.push_back(next);
-      for (const int reader : readers_[next])
-        if (--missing[reader] == 0) ready.insert(reader);
-    }
-    if (order_.size() < n_) fail(ErrorCode::kBadInput, "\"edges\": expected no cycle, found one");
+  /// By size: a downset's parts stand before it.
+  Downsets find_downsets() {
+    if (ordered_.order.size() < n_) fail(ErrorCode::kBadInput, "\"edges\": expected no cycle, found one");
+    if (!problem_.may_pipeline) return uncut_downsets(static_cast<int>(n_));
+    Downsets all = all_downsets(ordered_.dag, static_cast<size_t>(std::sqrt(2 * kMostPairs)));
+    if (all.size() > 0) return all;
+    exhaustive_ = false;
+    return prefix_downsets(ordered_.dag);
   }
 
-  void find_downsets() {
-    const auto most = static_cast<size_t>(std::sqrt(2 * kMostPairs));
-    std::set<Set> known = {Set(n_)};
-    std::vector<Set> found(known.begin(), known.end());
-    for (size_t i = 0; i < found.size() && found.size() <= most && problem_.may_pipeline; ++i) {
-      const Set from = found[i];
-      for (size_t layer = 0; layer < n_; ++layer) {
-        if (from[layer] || !std::all_of(inputs_[layer].begin(), inputs_[layer].end(), [&](int input) { return from[input]; })) continue;
-        Set larger = from;
-        larger[layer] = true;
-        if (known.insert(larger).second) found.push_back(std::move(larger));
-      }
-    }
-    if (found.size() > most) exhaustive_ = false;
-    if (!problem_.may_pipeline) found.push_back(Set(n_, true));
-    if (!exhaustive_) {
-      found.assign(1, Set(n_));
-      for (const int layer : order_) {
-        found.push_back(found.back());
-        found.back()[layer] = true;
-      }
-    }
-    downsets_ = std::move(found);  // By size: a downset's parts stand before it.
-  }
+  bool holds(size_t downset, size_t layer) const { return downsets_.holds(downset, number_[layer]); }
 
   size_t state(size_t downset, size_t depth, int devices) const {
     return (downset * num_depths_ + depth) * static_cast<size_t>(problem_.num_devices + 1) + static_cast<size_t>(devices);
@@ -126,27 +97,21 @@ class StageSearch {
   }
 
   /// The stage between two downsets.
-  Part part(const Set& begin, const Set& end) const {
+  Part part(size_t begin, size_t end) const {
     Part out;
     for (size_t i = 0; i < n_; ++i) {
-      if (!end[i]) continue;
+      if (!holds(end, i)) continue;
       const StageProblem::Layer& layer = problem_.layers[i];
-      const bool inside = !begin[i];
+      const bool inside = !holds(begin, i);
       if (inside) {
         out.seconds += layer.forward_seconds + layer.backward_seconds;
         out.weight_bytes += layer.weight_bytes;
         out.stash_bytes += layer.stash_bytes;
       }
-      const auto crosses = [&](int reader) { return inside ? !end[reader] : end[reader] && !begin[reader]; };
+      const auto crosses = [&](int reader) { return inside ? !holds(end, reader) : holds(end, reader) && !holds(begin, reader); };
       if (std::any_of(readers_[i].begin(), readers_[i].end(), crosses)) out.seconds += layer.transfer_seconds;
     }
     return out;
-  }
-
-  static bool is_within(const Set& part, const Set& whole) {
-    for (size_t i = 0; i < part.size(); ++i)
-      if (part[i] && !whole[i]) return false;
-    return true;
   }
 
   void fill() {
@@ -156,7 +121,7 @@ class StageSearch {
       const bool late = steady_seconds() > deadline_;  // Then what is left goes on in one stage, or in one layer and what is known.
       if (late) exhaustive_ = false;
       for (size_t end = begin + 1; end <= last; end = late && end < last && end > begin + 1 ? last : end + 1)
-        if (is_within(downsets_[begin], downsets_[end])) extend(begin, end, part(downsets_[begin], downsets_[end]), end == last);
+        if (downsets_.is_subset(begin, end)) extend(begin, end, part(begin, end), end == last);
     }
   }
 
@@ -206,14 +171,13 @@ class StageSearch {
     int devices = static_cast<int>(at % per_depth);
     for (const Option* option = &best;;) {
       StageAnswer::Stage stage;
-      const Set &begin = downsets_[downset], &end = downsets_[option->end];
-      for (const int layer : order_)
-        if (end[layer] && !begin[layer]) stage.layers.push_back(layer);
+      const auto end = static_cast<size_t>(option->end);
+      for (const int node : downsets_.between(downset, end)) stage.layers.push_back(ordered_.order[node]);
       stage.num_devices = option->replicas;
-      stage.load_seconds = part(begin, end).seconds / option->replicas;
+      stage.load_seconds = part(downset, end).seconds / option->replicas;
       out.stages.push_back(std::move(stage));
       if (option->rest < 0) break;
-      downset = static_cast<size_t>(option->end);
+      downset = end;
       devices -= option->replicas;
       depth -= num_depths_ > 1 ? 1 : 0;
       option = &table_[state(downset, depth, devices)][option->rest];
@@ -241,11 +205,12 @@ class StageSearch {
   const StageProblem& problem_;
   size_t n_;
   double deadline_;
-  std::vector<std::vector<int>> readers_, inputs_;
-  std::vector<int> order_;
-  std::vector<Set> downsets_;
-  size_t num_depths_ = 1;
   bool exhaustive_ = true, keeps_all_ = false;
+  std::vector<std::vector<int>> readers_;
+  OrderedDag ordered_;
+  std::vector<int> number_;  ///< Of each layer in the graph of `ordered_`.
+  Downsets downsets_;
+  size_t num_depths_ = 1;
   std::vector<std::vector<Option>> table_;  ///< By downset done before, stages behind (but one), devices that they have.
 };
 

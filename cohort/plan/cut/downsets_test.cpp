@@ -1,4 +1,4 @@
-#include "cohort/bench/published/downsets.h"
+#include "cohort/plan/cut/downsets.h"
 
 #include <doctest/doctest.h>
 

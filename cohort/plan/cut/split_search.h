@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "cohort/plan/cut/split.h"
 #include "cohort/plan/profile/profile.h"
-#include "cohort/plan/search/split.h"
 
 namespace cohort {
 

@@ -12,7 +12,7 @@
 // Source: the recurrence is the classic partition of a chain (Bokhari 1988, "Partitioning problems in parallel, pipelined and distributed
 // computing", section 3; PipeDream, Narayanan et al. 2019, section 3.1, uses it for pipelines). Those know chains only; skips and memory
 // are ours.
-#include "cohort/plan/search/split_search.h"
+#include "cohort/plan/cut/split_search.h"
 
 #include <algorithm>
 #include <cstdint>

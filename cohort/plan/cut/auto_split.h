@@ -6,8 +6,8 @@
 
 #include "cohort/base/export.h"
 #include "cohort/job/layout.h"
+#include "cohort/plan/cut/split.h"
 #include "cohort/plan/profile/profile.h"
-#include "cohort/plan/search/split.h"
 
 namespace cohort {
 
