@@ -1,3 +1,4 @@
+// The systems that `bench collectives` measures: this library's backends, LibTorch's, MPI's.
 #include "cohort/bench/systems.h"
 
 #include <ATen/ops/empty.h>

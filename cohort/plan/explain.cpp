@@ -1,3 +1,4 @@
+// A plan for people: why this one, what another cluster would change, what its workers do, the table.
 #include "cohort/plan/explain.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // Profiles for the last rungs of the ladder.
 //
-// From shapes (analytic_profile.h), for built-in models. What was measured is scaled: each cost of a layer by what shapes say of it with the
-// other inputs over what they say as it is; where the layers are others (fewer of them), shapes alone, with all seconds scaled by what was
-// measured over what shapes say of the model as it is. Source: ours.
+// From shapes (analytic_profile.h), for built-in models. What was measured is scaled: each cost of a layer by what shapes say of it with
+// the other inputs over what they say as it is; where the layers are others (fewer of them), shapes alone, with all seconds scaled by what
+// was measured over what shapes say of the model as it is. Source: ours.
 
 #include "cohort/plan/ladder.h"
 

@@ -1,3 +1,4 @@
+// plan.json: written, and its forecast read back.
 #include "cohort/plan/plan.h"
 
 #include <algorithm>

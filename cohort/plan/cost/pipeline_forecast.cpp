@@ -13,8 +13,8 @@ namespace cohort {
 namespace {
 
 /// A cut with what its stages cost.
-struct CutCosts {
-  CutCosts(const Profile& profile, const StageAssignment& stages, const std::vector<bool>& recompute)
+struct CostedCut {
+  CostedCut(const Profile& profile, const StageAssignment& stages, const std::vector<bool>& recompute)
       : cut(cut_profile(profile, stages.stage_of)), handovers(cut) {
     const auto num_stages = static_cast<size_t>(cut.num_stages());
     costs.forward.resize(num_stages), costs.backward_input.resize(num_stages), costs.backward_weight.resize(num_stages);
@@ -24,8 +24,8 @@ struct CutCosts {
     }
     costs.transfer = [this, &profile](int from, int to) { return profile.transfer_seconds(handovers.bytes(from, to, profile)); };
   }
-  CutCosts(const CutCosts&) = delete;
-  CutCosts& operator=(const CutCosts&) = delete;
+  CostedCut(const CostedCut&) = delete;
+  CostedCut& operator=(const CostedCut&) = delete;
 
   const StageGraph cut;
   const Handovers handovers;
@@ -33,7 +33,7 @@ struct CutCosts {
   StageCosts costs;
 };
 
-std::vector<PipelineRecord::Stage> stages_of(const CutCosts& of, const Profile& profile, const StageAssignment& stages) {
+std::vector<PipelineRecord::Stage> stages_of(const CostedCut& of, const Profile& profile, const StageAssignment& stages) {
   std::vector<PipelineRecord::Stage> out;
   for (size_t stage = 0; stage < of.work.size(); ++stage) {
     PipelineRecord::Stage its{.forward_seconds = of.work[stage].forward,
@@ -46,7 +46,7 @@ std::vector<PipelineRecord::Stage> stages_of(const CutCosts& of, const Profile& 
   return out;
 }
 
-Timeline timeline_of(const CutCosts& of, const Layout& layout, const StageAssignment& stages) {
+Timeline timeline_of(const CostedCut& of, const Layout& layout, const StageAssignment& stages) {
   return simulate(schedule_of(layout, of.cut, stages.worker_of_stage, stages.seconds, layout.microbatches), of.costs);
 }
 
@@ -62,13 +62,13 @@ StageSeconds ordering_seconds(const Profile& profile, const Layout& layout, cons
                               const std::vector<bool>& recompute) {
   if (!layout.schedule.starts_with("zb") || layout.schedule.ends_with(".json") || shares_weights_on_a_worker(profile.tied, stages))
     return {};
-  const CutCosts of(profile, stages, recompute);
+  const CostedCut of(profile, stages, recompute);
   return {of.costs.forward, of.costs.backward_input, of.costs.backward_weight};
 }
 
 PipelineRecord forecast_pipeline(const Profile& profile, const Layout& layout, const StageAssignment& stages,
                                  const std::vector<bool>& recompute) {
-  const CutCosts of(profile, stages, recompute);
+  const CostedCut of(profile, stages, recompute);
   PipelineRecord forecast;
   forecast.schedule = layout.schedule;
   forecast.micro_batches = layout.microbatches;
@@ -82,7 +82,7 @@ PipelineRecord forecast_pipeline(const Profile& profile, const Layout& layout, c
 
 double forecast_step_seconds(const Profile& profile, const Layout& layout, const StageAssignment& stages,
                              const std::vector<bool>& recompute) {
-  return timeline_of(CutCosts(profile, stages, recompute), layout, stages).makespan;
+  return timeline_of(CostedCut(profile, stages, recompute), layout, stages).makespan;
 }
 
 std::string describe(const PipelineRecord& forecast) {

@@ -1,3 +1,4 @@
+// Best, even and given cuts of a chain of layers; where ranks have several stages by a search of its own.
 #include "cohort/plan/cut/split.h"
 
 #include <algorithm>

@@ -345,6 +345,29 @@ Json point_json(const ProfilePoint& point) {
   return out;
 }
 
+/// Error(kBadInput) for a compression that there is not, "none", one that comes twice for a device, and a device that no point speaks of.
+/// `where` names the file.
+void check_codings(const ModelProfile& profile, const std::string& where) {
+  std::set<std::string> devices;
+  for (const ProfilePoint& point : profile.points) devices.insert(point.device);
+  std::set<std::pair<std::string, std::string>> seen;
+  for (size_t i = 0; i < profile.codings.size(); ++i) {
+    const CodingCost& its = profile.codings[i];
+    const std::string place = concat(where, ": codings[", i, "]: ");
+    try {
+      parse_compression(its.compress);
+    } catch (const Error& error) {
+      fail(ErrorCode::kBadInput, place, error.what());
+    }
+    if (its.compress == "none") fail(ErrorCode::kBadInput, place, "'compress' is none, which costs nothing; leave the entry out");
+    // A point of any device does for all; so does a coding.
+    if (!its.device.empty() && !devices.contains("") && !devices.contains(its.device))
+      fail(ErrorCode::kBadInput, place, "'device' is ", quote_text(its.device), ", which no point has; give the name that the points have");
+    if (!seen.emplace(its.device, its.compress).second)
+      fail(ErrorCode::kBadInput, place, "another entry is for device ", quote_text(its.device), " and ", its.compress, ", too");
+  }
+}
+
 }  // namespace
 
 ModelProfile model_profile_from_json(const Json& json, const std::string& where) {
@@ -396,33 +419,6 @@ ModelProfile read_model_profile(const std::string& path) {
   check_counts(text, path);
   const Json json = parse_strict_ordered_json(std::exchange(text, {}), {.path = path});  // The text goes before the profile is made.
   return model_profile_from_json(json, path);
-}
-
-// Whether what a profile says of compressions means something. Torch-free.
-
-/// Error(kBadInput) for a compression that there is not, "none", one that comes twice for a device, and a device that no point speaks of.
-/// `where` names the file.
-void check_codings(const ModelProfile& profile, const std::string& where);
-
-void check_codings(const ModelProfile& profile, const std::string& where) {
-  std::set<std::string> devices;
-  for (const ProfilePoint& point : profile.points) devices.insert(point.device);
-  std::set<std::pair<std::string, std::string>> seen;
-  for (size_t i = 0; i < profile.codings.size(); ++i) {
-    const CodingCost& its = profile.codings[i];
-    const std::string place = concat(where, ": codings[", i, "]: ");
-    try {
-      parse_compression(its.compress);
-    } catch (const Error& error) {
-      fail(ErrorCode::kBadInput, place, error.what());
-    }
-    if (its.compress == "none") fail(ErrorCode::kBadInput, place, "'compress' is none, which costs nothing; leave the entry out");
-    // A point of any device does for all; so does a coding.
-    if (!its.device.empty() && !devices.contains("") && !devices.contains(its.device))
-      fail(ErrorCode::kBadInput, place, "'device' is ", quote_text(its.device), ", which no point has; give the name that the points have");
-    if (!seen.emplace(its.device, its.compress).second)
-      fail(ErrorCode::kBadInput, place, "another entry is for device ", quote_text(its.device), " and ", its.compress, ", too");
-  }
 }
 
 }  // namespace cohort

@@ -1,3 +1,4 @@
+// Steps to result and the best within a budget, then what is asked of the measurements of a trial and of a study.
 #include "cohort/study/analysis/steps_to_result.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Bounds that good trials lie at, whether that is by chance, and where to move them.
 #include "cohort/study/analysis/widened_space.h"
 
 #include <algorithm>

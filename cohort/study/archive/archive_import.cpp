@@ -1,3 +1,4 @@
+// Reads the archive: folders of workloads, their batch sizes and trials, and what was published of them elsewhere.
 #include <sys/stat.h>
 
 #include <algorithm>

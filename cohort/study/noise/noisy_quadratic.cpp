@@ -1,3 +1,4 @@
+// The noisy quadratic: its text, how its weights move, trials of it.
 #include "cohort/study/noise/noisy_quadratic.h"
 
 #include <algorithm>

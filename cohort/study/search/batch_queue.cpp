@@ -1,3 +1,4 @@
+// Which trial of a batch size is next: when one stops to matter, the exact queue, successive halving.
 #include "cohort/study/search/batch_queue.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Trials that the store does not have yet: as JSON, and as files of DIR/in_progress.
 #include "cohort/study/store/in_progress.h"
 
 #include <filesystem>

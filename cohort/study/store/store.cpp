@@ -1,3 +1,4 @@
+// A study in SQLite: the tables of its file, what stands beside it in the folder, and reading and adding.
 #include "cohort/study/store/store.h"
 
 #include <unistd.h>
