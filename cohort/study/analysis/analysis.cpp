@@ -301,7 +301,6 @@ Analysis analyse_table(std::span<const StepsPoint> points, double reference_batc
 // They are rules on measured points, not on a fit: fits disagree most where the regimes end.
 
 Regimes find_regimes(std::span<const StepsPoint> points) {
-  constexpr double kPerfectFactor = 1.25, kFlatFactor = 1.2;
   std::map<double, double> steps;  // By batch size; of several rows the least, as steps to result is a minimum.
   for (const StepsPoint& point : points) {
     const auto [place, is_new] = steps.try_emplace(point.batch_size, point.steps);

@@ -44,6 +44,7 @@ struct Fit {
 /// not positive.
 Fit fit_law(Law law, std::span<const StepsPoint> points, double reference_batch);
 
+inline constexpr double kPerfectFactor = 1.25, kFlatFactor = 1.2;
 /// Where regimes end. Rules: perfect to the largest B with B S(B) <= 1.25 x that of the smallest B; flat from the smallest B with
 /// S <= 1.2 x min S (none where the largest B still falls by more than that).
 struct Regimes {
