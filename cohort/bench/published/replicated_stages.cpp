@@ -302,10 +302,7 @@ class Search {
     for (int machines = 1; machines <= most; ++machines) {
       const double time = inner_seconds(chain, begin, end, machines);
       if (time >= useful) continue;
-      for (int used = from == 0 ? 0 : 1; used + machines <= inner_level_.machines; ++used) {
-        const double slowest = std::max(behind[used].seconds, time);
-        if (slowest < ahead[used + machines].seconds) ahead[used + machines] = {slowest, from, machines};
-      }
+      go_on(behind, ahead, from, machines, inner_level_.machines, time);
     }
   }
 
@@ -314,10 +311,15 @@ class Search {
     for (int boxes = 1; boxes <= outer_level_.machines - (begin != 0); ++boxes) {
       const double time = outer_seconds(begin, end, boxes, busy);
       if (time >= limit_) continue;
-      for (int used = begin == 0 ? 0 : 1; used + boxes <= outer_level_.machines; ++used) {
-        const double slowest = std::max(cell(begin, used).seconds, time);
-        if (slowest < cell(end, used + boxes).seconds) cell(end, used + boxes) = {slowest, begin, boxes};
-      }
+      go_on(&cell(begin, 0), &cell(end, 0), begin, boxes, outer_level_.machines, time);
+    }
+  }
+
+  /// One more stage of `time` on `machines` behind the chains of `behind`, which end at `begin`; `all`: machines of the level.
+  static void go_on(const Cell* behind, Cell* ahead, size_t begin, int machines, int all, double time) {
+    for (int used = begin == 0 ? 0 : 1; used + machines <= all; ++used) {
+      const double slowest = std::max(behind[used].seconds, time);
+      if (slowest < ahead[used + machines].seconds) ahead[used + machines] = {slowest, begin, machines};
     }
   }
 
