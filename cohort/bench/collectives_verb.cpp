@@ -1,4 +1,4 @@
-#include "cohort/bench/collectives_verb.h"
+#include "cohort/bench/bench_verb.h"
 
 #include <unistd.h>
 
@@ -15,7 +15,6 @@
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
 #include "cohort/bench/collectives.h"
-#include "cohort/bench/faults.h"
 #include "cohort/world/world.h"
 
 namespace cohort {

@@ -1,8 +1,8 @@
+// Seconds of handing a tensor from one process to another on this host, as pipeline stages do.
+//
 // Round trips between two ranks: rank 0 hands a tensor over, rank 1 hands one of the same size back; half the time is one hand-over. Copies
 // and both ways of sending rotate block by block, so that what else the machine does falls on all of them. The first byte numbers the
 // trips. Each way uses one buffer for all trips, as a copy does: sizes that fit a cache are measured in it.
-#include "cohort/bench/handover.h"
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <sys/mman.h>
@@ -10,21 +10,47 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/system/machine.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
+#include "cohort/bench/bench_verb.h"
 #include "cohort/comm/compute_threads.h"
 #include "cohort/comm/tensor_channels.h"
 #include "cohort/world/launch.h"
 
 namespace cohort {
 namespace {
+
+struct BenchHandoverOptions {
+  std::string backend = "auto";
+  std::vector<int64_t> sizes;   ///< Bytes, at least 1.
+  int blocks = 5;               ///< Timed blocks of each way, in turn; their median counts.
+  double block_seconds = 0.02;  ///< About so long is a block, as many round trips as fit.
+};
+
+struct HandoverTime {
+  int64_t bytes = 0;
+  double seconds = 0;          ///< TensorChannels: from send() to the return of receive(), half a round trip.
+  double message_seconds = 0;  ///< Group::send and receive into memory that is there already, likewise.
+  double copy_seconds = 0;     ///< memcpy of the same bytes, by one process alone.
+};
+
+struct HandoverTimes {
+  std::string backend;
+  std::vector<HandoverTime> times;
+};
 
 using Clock = std::chrono::steady_clock;
 constexpr double kTimeoutSeconds = 60;
@@ -115,8 +141,8 @@ class HandoverBench {
   int64_t trip_ = 0;
 };
 
-}  // namespace
-
+/// Forks two ranks; the calling process must have one thread. What arrives is checked: Error(kFailed) where it is wrong. Error of the rank
+/// that failed otherwise.
 HandoverTimes bench_handover(const BenchHandoverOptions& options) {
   for (const int64_t bytes : options.sizes)
     if (bytes < 1) fail(ErrorCode::kBadInput, "bench handover: a size of ", bytes, " bytes");
@@ -139,6 +165,51 @@ HandoverTimes bench_handover(const BenchHandoverOptions& options) {
   });
   if (code != 0) throw Error(static_cast<ErrorCode>(code), concat("bench handover: the ranks ended with code ", code));
   return {name, {times, times + options.sizes.size()}};
+}
+
+void print_time(const std::string& backend, const HandoverTime& time, bool json) {
+  if (json) {
+    std::printf("%s\n", Json{{"op", "handover"},
+                             {"backend", backend},
+                             {"workers", 2},
+                             {"bytes", time.bytes},
+                             {"seconds", time.seconds},
+                             {"message_seconds", time.message_seconds},
+                             {"copy_seconds", time.copy_seconds}}
+                            .dump()
+                            .c_str());
+  } else {
+    std::printf("%10s %13.2f %17.2f %13.2f\n", human_bytes(time.bytes).c_str(), 1e6 * time.seconds, 1e6 * time.message_seconds,
+                1e6 * time.copy_seconds);
+  }
+}
+
+}  // namespace
+
+int bench_handover_verb(const Arguments& arguments) {
+  if (arguments.was_given("workers") && arguments.config.workers != 2)
+    fail(ErrorCode::kBadInput, "bench handover: --workers ", arguments.config.workers, ": a tensor goes between two");
+  BenchHandoverOptions options{.backend = arguments.config.backend};
+  for (int64_t bytes = 4; bytes <= 64 << 20; bytes *= 16) options.sizes.push_back(bytes);
+  const int64_t rounds = arguments.integer_option("rounds", 3, 1, 1000);
+  std::vector<std::vector<double>> seconds(options.sizes.size()), messages(seconds), copies(seconds);
+  std::string backend;
+  for (int64_t round = 0; round < rounds; ++round) {
+    const HandoverTimes measured = bench_handover(options);
+    backend = measured.backend;
+    for (size_t i = 0; i < seconds.size(); ++i) {
+      seconds[i].push_back(measured.times[i].seconds);
+      messages[i].push_back(measured.times[i].message_seconds);
+      copies[i].push_back(measured.times[i].copy_seconds);
+    }
+  }
+  if (!arguments.config.json)
+    std::printf("one tensor from process to process over %s, microseconds\n%10s %13s %17s %13s\n", backend.c_str(), "size", "hand-over",
+                "send and receive", "memcpy");
+  for (size_t i = 0; i < seconds.size(); ++i)
+    print_time(backend, {options.sizes[i], median(seconds[i]), median(messages[i]), median(copies[i])}, arguments.config.json);
+  std::fflush(stdout);
+  return 0;
 }
 
 }  // namespace cohort

@@ -1,5 +1,4 @@
-#include "cohort/bench/messages.h"
-
+// What a message between two processes costs (world/messages/), beside a plain socket.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -7,18 +6,42 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
+#include "cohort/base/statistics.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/text.h"
+#include "cohort/bench/bench_verb.h"
 #include "cohort/world/messages/message_client.h"
 #include "cohort/world/messages/message_server.h"
 
 namespace cohort {
 namespace {
+
+struct MessageWay {
+  std::string name;
+  bool has_port, is_kept_from_others, is_plain_socket;
+};
+
+struct MessageTimes {
+  double round_trip_seconds = 0;      ///< Of small_bytes there and back.
+  double large_bytes_per_second = 0;  ///< Messages of large_bytes one way, one after the other.
+};
+struct BenchMessagesOptions {
+  size_t small_bytes = 64, large_bytes = size_t{8} << 20;
+  int num_small = 500, num_large = 16;
+};
 
 using Clock = std::chrono::steady_clock;
 constexpr double kPatience = 60;
@@ -167,8 +190,7 @@ MessageTimes bench_socket(const BenchMessagesOptions& options) {
   return times;
 }
 
-}  // namespace
-
+/// TCP with and without encryption, between processes of one host without a port, and a plain TCP socket.
 const std::vector<MessageWay>& message_ways() {
   static const std::vector<MessageWay> ways = {{"encrypted", true, true, false},
                                                {"not-encrypted", true, false, false},
@@ -177,8 +199,54 @@ const std::vector<MessageWay>& message_ways() {
   return ways;
 }
 
+/// Between two threads of this process over its loopback device; each has its own context of libzmq's.
 MessageTimes bench_messages(const MessageWay& way, const BenchMessagesOptions& options) {
   return way.is_plain_socket ? bench_socket(options) : bench_library(way, options);
+}
+
+volatile std::sig_atomic_t is_interrupted = 0;
+
+/// The first asks for an end between two measurements, so that no thread is left with half a message; the second ends the process.
+void catch_first_interrupt() {
+  struct sigaction action{};
+  action.sa_handler = [](int) { is_interrupted = 1; };
+  action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
+  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+int bench_messages_verb(const Arguments& arguments) {
+  const BenchMessagesOptions options;
+  const int64_t rounds = arguments.integer_option("rounds", 3, 1, 1000);
+  const std::vector<MessageWay>& ways = message_ways();
+  std::vector<std::vector<double>> round_trips(ways.size()), speeds(ways.size());
+  catch_first_interrupt();
+  for (int64_t round = 0; round < rounds; ++round)
+    for (size_t i = 0; i < ways.size(); ++i) {
+      const MessageTimes times = bench_messages(ways[i], options);
+      if (is_interrupted != 0) fail(ErrorCode::kInterrupted, "bench messages: interrupted before all rounds were done; nothing is printed");
+      round_trips[i].push_back(times.round_trip_seconds);
+      speeds[i].push_back(times.large_bytes_per_second);
+    }
+  if (!arguments.config.json)
+    std::printf("between two threads of this host\n%-24s %20s %24s\n", "", concat(options.small_bytes, " B and back").c_str(),
+                concat("messages of ", human_bytes(static_cast<int64_t>(options.large_bytes))).c_str());
+  for (size_t i = 0; i < ways.size(); ++i) {
+    const double round_trip = median(round_trips[i]), speed = median(speeds[i]);
+    if (arguments.config.json)
+      std::printf("%s\n", Json{{"op", "messages"},
+                               {"way", ways[i].name},
+                               {"small_bytes", options.small_bytes},
+                               {"round_trip_seconds", round_trip},
+                               {"large_bytes", options.large_bytes},
+                               {"bytes_per_second", speed}}
+                              .dump()
+                              .c_str());
+    else std::printf("%-24s %17.1f us %20.0f MB/s\n", ways[i].name.c_str(), 1e6 * round_trip, 1e-6 * speed);
+  }
+  std::fflush(stdout);
+  return 0;
 }
 
 }  // namespace cohort

@@ -21,7 +21,7 @@ struct PipelineTimes {
 };
 
 struct BenchPipelineOptions {
-  std::string workload = "gpt";  ///< See bench_workload.h.
+  std::string workload = "gpt";  ///< See step.h.
   std::vector<std::string> schedules = {"1f1b"};
   std::string split = "auto";  ///< As in a layout: auto, even, or first layers (3/5).
   UpdateRule rule;

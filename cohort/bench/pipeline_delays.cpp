@@ -1,30 +1,103 @@
-// A pipeline of sleeping layers (sleeping_model.h), one a stage: what a step takes longer than its simulation is the runtime's own time.
+// A pipeline of sleeping layers, one a stage: what a step takes longer than its simulation is the runtime's own time.
 //
 // The first stage's input needs no gradient; its weight part sleeps for both, as the first layers of a model have nothing to hand back
 // early. The layers are equal; or each stage sleeps as long as its layers of a real model compute here, which shows what a cut is worth on
 // more ranks than there are cores.
-
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <sys/prctl.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
 
+#include <cerrno>
+#include <cmath>
+#include <ctime>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/bench/pipeline.h"
-#include "cohort/bench/sleeping_model.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/registry.h"
 #include "cohort/pipeline/model_part.h"
 #include "cohort/plan/cost/pipeline_forecast.h"
-#include "cohort/plan/split/auto_split.h"
-#include "cohort/plan/split/split.h"
+#include "cohort/plan/cut/auto_split.h"
+#include "cohort/plan/cut/split.h"
 #include "cohort/train/model/profile_layers.h"
 #include "cohort/tune/measure_in_ranks.h"
 #include "cohort/tune/pipeline_meter.h"
 
 namespace cohort {
 namespace {
+
+// A model whose layers sleep instead of computing: sleeping ranks need no processor, so that 8 of them run undisturbed on a machine with 2
+// cores.
+
+/// Seconds of one micro-batch.
+struct Delays {
+  double forward = 0, backward_input = 0, backward_weight = 0;
+};
+
+// The node behind a layer's output sleeps for the gradient of its input and for that of its weight, each only where the engine asks for it:
+// as LibTorch's own operators do, so that split backward divides it as it would divide a matrix product.
+void sleep_seconds(double seconds) {
+  timespec left{static_cast<time_t>(seconds), static_cast<long>(std::fmod(seconds, 1.0) * 1e9)};
+  while (::clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR) {
+  }
+}
+
+struct SleepBackward : torch::autograd::TraceableFunction {
+  explicit SleepBackward(const Delays& delays_) : delays(delays_) {}
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    torch::autograd::variable_list out(2);
+    if (task_should_compute_output(0)) {
+      sleep_seconds(delays.backward_input);
+      out[0] = gradients.at(0);
+    }
+    if (task_should_compute_output(1)) {
+      sleep_seconds(delays.backward_weight);
+      out[1] = at::ones({1});
+    }
+    return out;
+  }
+  std::string name() const override { return "cohort::SleepBackward"; }
+
+  const Delays delays;
+};
+
+class SleepLayer : public torch::nn::Module {
+ public:
+  explicit SleepLayer(const Delays& delays) : torch::nn::Module("SleepLayer"), delays_(delays) {
+    weight_ = register_parameter("weight", at::zeros({1}));
+  }
+  at::Tensor forward(const at::Tensor& input) {
+    sleep_seconds(delays_.forward);
+    at::Tensor output = input.detach().clone();
+    if (!torch::autograd::compute_requires_grad(input, weight_)) return output;
+    const auto node = c10::make_intrusive<SleepBackward>(delays_);
+    node->set_next_edges(torch::autograd::collect_next_edges(input, weight_));
+    torch::autograd::set_history(output, node);
+    return output;
+  }
+
+ private:
+  const Delays delays_;
+  at::Tensor weight_;
+};
+
+/// A chain of one layer for each of `delays`; its input and output are {1}.
+std::shared_ptr<LayerGraph> sleeping_model(const std::vector<Delays>& delays) {
+  auto graph = std::make_shared<LayerGraph>();
+  for (size_t stage = 0; stage < delays.size(); ++stage) {
+    const auto layer = std::make_shared<SleepLayer>(delays[stage]);
+    graph->add_layer(concat("sleep", stage), "sleep", layer, [layer](const LayerGraph::Inputs& in) { return layer->forward(in.at(0)); },
+                     {});
+  }
+  return graph;
+}
 
 constexpr int64_t kMicroBatch = 16;  // Pictures, where the delays are those of a model's layers.
 

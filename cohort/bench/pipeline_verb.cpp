@@ -1,4 +1,4 @@
-#include "cohort/bench/pipeline_verb.h"
+#include "cohort/bench/bench_verb.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/bench/peer.h"
 #include "cohort/bench/pipeline.h"
-#include "cohort/bench/workload.h"
+#include "cohort/bench/step.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/train/model/strategy_options.h"
 

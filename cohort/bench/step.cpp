@@ -1,6 +1,9 @@
 #include "cohort/bench/step.h"
 
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
 #include <sys/mman.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,7 +14,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/system/machine.h"
-#include "cohort/bench/workload.h"
+#include "cohort/base/text/text.h"
 #include "cohort/comm/compute_threads.h"
 #include "cohort/comm/group.h"
 #include "cohort/models/registry.h"
@@ -21,6 +24,33 @@
 #include "cohort/world/launch.h"
 
 namespace cohort {
+
+const std::vector<std::string>& bench_workloads() {
+  static const std::vector<std::string> names = {"mlp-small", "mlp", "cnn", "gpt"};
+  return names;
+}
+
+BenchWorkload bench_workload(const std::string& name) {
+  const DataShape pictures{DataShape::Kind::kImage, {1, 28, 28}, 10, {}}, text{DataShape::Kind::kText, {128}, 256, {}};
+  if (name == "mlp-small") return {"mlp-small", pictures, 16};
+  if (name == "mlp") return {"mlp", pictures, 64};
+  if (name == "cnn") return {"cnn-bench", pictures, 32};
+  if (name == "gpt") return {"gpt", text, 8};
+  fail(ErrorCode::kBadInput, "no workload '", name, "'", did_you_mean(name, bench_workloads()),
+       "; workloads: ", join(bench_workloads(), " "));
+}
+
+BatchTensors bench_batch(const BenchWorkload& workload) {
+  torch::manual_seed(1);
+  std::vector<int64_t> sizes{workload.batch};
+  sizes.insert(sizes.end(), workload.shape.input.begin(), workload.shape.input.end());
+  const bool pictures = workload.shape.kind == DataShape::Kind::kImage;
+  BatchTensors batch;
+  batch.input = pictures ? at::randn(sizes) : at::randint(256, sizes, at::kLong);
+  batch.target = at::randint(workload.shape.num_classes, pictures ? std::vector<int64_t>{workload.batch} : sizes, at::kLong);
+  return batch;
+}
+
 namespace {
 
 using Clock = std::chrono::steady_clock;

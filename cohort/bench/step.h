@@ -1,12 +1,33 @@
 #pragma once
-// Seconds of one data-parallel training step beside what it cannot be below: the same step without any exchange.
+// Models and batches that benchmarks time: those of bench/peers/workloads.py.
 
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
 #include <string>
+#include <vector>
 
+#include "cohort/data/source/source.h"
 #include "cohort/parallel/make_strategy.h"
+#include "cohort/train/model/batch_tensors.h"
 #include "cohort/train/model/precision.h"
 
 namespace cohort {
+
+struct BenchWorkload {
+  std::string model;  ///< For build_model().
+  DataShape shape;
+  int64_t batch = 0;  ///< Samples of one rank.
+};
+
+/// mlp-small, mlp, cnn, gpt.
+const std::vector<std::string>& bench_workloads();
+/// Error(kBadInput) for a name that is none of these.
+BenchWorkload bench_workload(const std::string& name);
+/// The batch that every step trains on; the same in every process.
+BatchTensors bench_batch(const BenchWorkload& workload);
+
+// Seconds of one data-parallel training step beside what it cannot be below: the same step without any exchange.
 
 struct StepTimes {
   double step_seconds = 0;        ///< Median of rank 0's steps with `num_ranks` data-parallel ranks.
@@ -17,7 +38,7 @@ struct StepTimes {
 };
 
 struct BenchStepOptions {
-  std::string workload = "mlp";  ///< See bench_workload.h.
+  std::string workload = "mlp";  ///< See bench_workload().
   StrategyOptions strategy;
   std::string backend = "auto";
   Precision precision = Precision::kFp32;

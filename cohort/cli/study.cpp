@@ -5,7 +5,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/study/spec/spec_text.h"
+#include "cohort/study/spec/spec.h"
 
 namespace cohort {
 namespace {

@@ -10,7 +10,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/cli/study.h"
-#include "cohort/study/analysis/course.h"
+#include "cohort/study/analysis/steps_to_result.h"
 #include "cohort/study/archive/archive.h"
 #include "cohort/study/store/store.h"
 

@@ -16,7 +16,7 @@
 #include "cohort/cli/study.h"
 #include "cohort/report/noise_run.h"
 #include "cohort/report/study/study_page.h"
-#include "cohort/study/analysis/measured_metrics.h"
+#include "cohort/study/analysis/steps_to_result.h"
 #include "cohort/study/archive/archive.h"
 #include "cohort/study/store/store.h"
 #include "cohort/tune/step_times.h"

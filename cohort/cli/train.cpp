@@ -19,7 +19,7 @@
 #include "cohort/job/option_rules.h"
 #include "cohort/job/resumed_config.h"
 #include "cohort/models/registry.h"
-#include "cohort/plan/calibration/calibration_file.h"
+#include "cohort/plan/profile/calibration_file.h"
 #include "cohort/report/live/http_server.h"
 #include "cohort/run/train_job.h"
 #include "cohort/train/check_run.h"

@@ -13,7 +13,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/cli/plan/plan_machine.h"
 #include "cohort/models/graph/layer_graph.h"
-#include "cohort/plan/calibration/calibration_file.h"
+#include "cohort/plan/profile/calibration_file.h"
 #include "cohort/tune/auto_layout.h"
 
 namespace cohort {

@@ -1,11 +1,11 @@
-// The shapes that plans are made from (plan/analytic/) are those of the models: names, edges, weights, tied weights.
+// The shapes that plans are made from (plan/profile/analytic_profile.h) are those of the models: names, edges, weights, tied weights.
 #include <doctest/doctest.h>
 
 #include <cstdio>
 #include <set>
 
 #include "cohort/models/registry.h"
-#include "cohort/plan/analytic/analytic_profile.h"
+#include "cohort/plan/profile/analytic_profile.h"
 
 namespace cohort {
 namespace {

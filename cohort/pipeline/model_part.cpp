@@ -12,6 +12,7 @@
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/schedule/scheduler.h"
 #include "cohort/schedule/stage_graph.h"
+#include "cohort/plan/cost/stages.h"
 #include "cohort/tensor/collective_ops.h"
 
 namespace cohort {

@@ -7,6 +7,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/schedule/scheduler.h"
+#include "cohort/plan/cost/stages.h"
 
 namespace cohort {
 namespace {

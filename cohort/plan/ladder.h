@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/base/text/json_fwd.h"
+#include "cohort/job/config.h"
 #include "cohort/plan/search/joint_search.h"
 
 namespace cohort {
@@ -60,5 +61,11 @@ Ladder make_ladder(const SearchRequest& request, const LadderSources& sources, c
 
 std::string ladder_text(const Ladder& ladder);
 Json to_json(const Ladder& ladder);  ///< The event of docs/formats/ladder.md.
+
+// The last rungs: profiles of the same model with shorter inputs, and of a smaller one. Torch-free.
+
+/// For the model, data, context and image size of `config`. `request` has the profile as it is, and its cluster: one from shapes is made
+/// anew, one that was measured is scaled by what shapes say of the difference. Keeps copies.
+LadderSources ladder_sources(const Config& config, const SearchRequest& request);
 
 }  // namespace cohort

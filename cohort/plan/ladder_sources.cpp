@@ -1,10 +1,10 @@
 // Profiles for the last rungs of the ladder.
 //
-// From shapes (plan/analytic/), for built-in models. What was measured is scaled: each cost of a layer by what shapes say of it with the
-// other inputs over what they say as it is; where the layers are others (fewer of them), shapes alone, with all seconds scaled by what was
-// measured over what shapes say of the model as it is. Source: ours.
+// From shapes (analytic_profile.h), for built-in models. What was measured is scaled: each cost of a layer by what shapes say of it with
+// the other inputs over what they say as it is; where the layers are others (fewer of them), shapes alone, with all seconds scaled by what
+// was measured over what shapes say of the model as it is. Source: ours.
 
-#include "cohort/plan/ladder_sources.h"
+#include "cohort/plan/ladder.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,8 +15,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/model/model_options.h"
-#include "cohort/plan/analytic/analytic_profile.h"
-#include "cohort/plan/analytic/families.h"
+#include "cohort/plan/profile/analytic_profile.h"
+#include "cohort/plan/profile/shape_graph.h"
 
 namespace cohort {
 namespace {

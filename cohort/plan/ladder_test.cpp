@@ -7,8 +7,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/text/json.h"
-#include "cohort/plan/analytic/analytic_profile.h"
-#include "cohort/plan/ladder_sources.h"
+#include "cohort/plan/profile/analytic_profile.h"
 
 namespace cohort {
 namespace {

@@ -8,6 +8,7 @@
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/plan/search/joint_search.h"
 #include "cohort/plan/time_to_goal.h"
+#include "cohort/record/forecast_record.h"
 
 namespace cohort {
 
@@ -25,5 +26,11 @@ std::vector<int> ranks_of_worker(const Plan& plan, int worker);
 /// Where the interval of the best plan's step is from: "default", or "calibration: 5 runs of fc as dp".
 std::string interval_source(const Plan& plan);
 Json to_json(const Plan& plan);
+
+// The forecast of a plan as a run records it. Torch-free.
+
+/// Of what plan.json holds (docs/formats/plan.md); nothing where it has no forecast, as a bare layout has none. `where` names the file in
+/// errors. Error(kBadInput) for values of the wrong kind.
+std::optional<ForecastRecord> forecast_of_plan(const Json& plan, const std::string& source, const std::string& where);
 
 }  // namespace cohort

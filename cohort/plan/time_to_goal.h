@@ -1,14 +1,16 @@
 #pragma once
 // The time to a goal by number of workers: what each number takes and costs, how many are worth having, what plain data parallelism would
-// take. Plain data, with its text and JSON. Torch-free. Made by search_to_goal() and, what is worth having, by study/goal/goal_worth.h.
+// take. Plain data, with its text and JSON. Torch-free. Made by search_to_goal() and, what is worth having, by study/goal_curve.h.
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/plan/search/joint_search.h"
+#include "cohort/plan/search/search_machines.h"
 
 namespace cohort {
 
@@ -42,5 +44,22 @@ std::string goal_table(const ModelProfile& profile, const TimeToGoal& goal);
 /// Time, price, flat point, what more workers bring, what is saved against plain data parallelism.
 std::vector<std::string> goal_sentences(const ModelProfile& profile, const TimeToGoal& goal);
 Json to_json(const ModelProfile& profile, const TimeToGoal& goal);
+
+// The search for the time to a goal with 1, 2, 4, ... workers, and with plain data parallelism.
+
+struct GoalAnswer {
+  PlanAnswer answer;  ///< With all workers that there may be.
+  TimeToGoal goal;    ///< Rows, chosen and plain; the rest is the curve's (study/goal_curve.h).
+};
+
+/// On request.problem.cluster. `every_point`: what plain data parallelism may choose from where no batch of the request's curve has a
+/// sample for each worker. All searches together take request.search_seconds; at `stop` the rows that were found remain. Errors as
+/// search_plan() for all workers.
+GoalAnswer search_to_goal(const SearchRequest& request, const std::vector<StepsPoint>& every_point,
+                          const std::function<void(const SearchProgress&)>& progress, const std::atomic<bool>* stop);
+
+/// Of what search_machines() found: a row a machine. `seconds`: for plain data parallelism on the largest.
+TimeToGoal goal_of_machines(const MachineAnswer& found, const std::vector<StepsPoint>& every_point, double seconds,
+                            const std::function<void(const SearchProgress&)>& progress, const std::atomic<bool>* stop);
 
 }  // namespace cohort

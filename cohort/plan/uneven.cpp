@@ -8,7 +8,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/specs/devices.h"
-#include "cohort/plan/cost/mesh_places.h"
+#include "cohort/plan/cost/exchange_forecast.h"
 
 namespace cohort {
 namespace {

@@ -34,7 +34,7 @@ struct AdviceRecord {
   }
 };
 
-/// Which way of waiting for one another suits the workers of a run (plan/sync/sync_advice.h).
+/// Which way of waiting for one another suits the workers of a run (plan/sync_advice.h).
 struct SyncAdviceRecord {
   static constexpr char kEvent[] = "sync_advice";
   struct Row {

@@ -7,9 +7,8 @@
 #include "cohort/base/text/text.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/common/parameters.h"
-#include "cohort/plan/calibration/calibration_file.h"
-#include "cohort/plan/calibration/plan_forecast.h"
 #include "cohort/plan/plan.h"
+#include "cohort/plan/profile/calibration_file.h"
 #include "cohort/train/run_setup.h"
 
 namespace cohort {

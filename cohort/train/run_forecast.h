@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cohort/base/text/json.h"
-#include "cohort/plan/calibration/error_intervals.h"
 #include "cohort/plan/cost/step_forecast.h"
+#include "cohort/plan/profile/error_intervals.h"
 #include "cohort/record/end_records.h"
 #include "cohort/record/forecast_record.h"
 

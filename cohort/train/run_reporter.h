@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/plan/sync/sync_advice.h"
+#include "cohort/plan/sync_advice.h"
 #include "cohort/record/run_event.h"
 #include "cohort/report/live/live_report.h"
 #include "cohort/runlog/progress.h"

@@ -25,7 +25,7 @@
 #include "cohort/job/update_rule.h"
 #include "cohort/parallel/batch_norm/convert_sync_batch_norm.h"
 #include "cohort/parallel/common/agreement.h"
-#include "cohort/plan/cost/end_memory.h"
+#include "cohort/plan/cost/memory.h"
 #include "cohort/train/check_run.h"
 #include "cohort/train/initial_model.h"
 #include "cohort/train/model/batch_tensors.h"

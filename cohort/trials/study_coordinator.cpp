@@ -17,7 +17,7 @@
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/study/store/trial_messages.h"
+#include "cohort/study/store/in_progress.h"
 #include "cohort/train/silence_watch.h"
 #include "cohort/trials/study_summary.h"
 #include "cohort/world/stop.h"

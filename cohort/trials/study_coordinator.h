@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "cohort/base/text/json_fwd.h"
-#include "cohort/study/analysis/in_progress.h"
 #include "cohort/study/search/study_queue.h"
 #include "cohort/study/spec/spec.h"
+#include "cohort/study/store/in_progress.h"
 #include "cohort/study/store/store.h"
 #include "cohort/trials/study_progress.h"
 #include "cohort/world/messages/message_server.h"

@@ -13,7 +13,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
 #include "cohort/study/noise/noisy_quadratic.h"
-#include "cohort/study/store/trial_messages.h"
+#include "cohort/study/store/in_progress.h"
 #include "cohort/world/messages/message_client.h"
 
 using namespace cohort;

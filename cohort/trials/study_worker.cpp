@@ -12,7 +12,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/study/store/trial_messages.h"
+#include "cohort/study/store/in_progress.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {

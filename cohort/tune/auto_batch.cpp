@@ -10,9 +10,8 @@
 #include "cohort/job/option_rules.h"
 #include "cohort/job/specs/small_specs.h"
 #include "cohort/study/analysis/worth.h"
-#include "cohort/study/goal/goal_curve.h"
+#include "cohort/study/goal_curve.h"
 #include "cohort/study/spec/spec.h"
-#include "cohort/study/spec/spec_text.h"
 #include "cohort/trials/trial_schedule.h"
 
 namespace cohort {

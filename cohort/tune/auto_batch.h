@@ -22,7 +22,7 @@ struct AutoBatch {
 /// times were measured with, 1, --seed the trial's. No weights, no ranks. Error(kBadInput) that says what to run where a file or the number
 /// of workers is missing, and what contradicts what.
 ///
-/// A batch size past the curve's flat point (study/goal/goal_curve.h) is not chosen by auto. Where there is no steps_curve.csv yet, the
+/// A batch size past the curve's flat point (study/goal_curve.h) is not chosen by auto. Where there is no steps_curve.csv yet, the
 /// study's store at its first goal counts. `accumulate` stays where the layout says it, or is no data parallelism.
 AutoBatch resolve_auto_batch(const Config& config, const std::function<bool(const std::string& setting)>& was_given, const Layout& layout);
 

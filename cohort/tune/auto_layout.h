@@ -10,7 +10,7 @@
 #include "cohort/data/source/source.h"
 #include "cohort/job/config.h"
 #include "cohort/plan/plan.h"
-#include "cohort/study/goal/goal_curve.h"
+#include "cohort/study/goal_curve.h"
 #include "cohort/world/world.h"
 
 namespace cohort {

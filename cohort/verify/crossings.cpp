@@ -23,6 +23,7 @@
 #include "cohort/pipeline/stage_cut.h"
 #include "cohort/schedule/scheduler.h"
 #include "cohort/schedule/stage_graph.h"
+#include "cohort/plan/cost/stages.h"
 
 namespace cohort {
 namespace {

@@ -1,5 +1,5 @@
 #pragma once
-// For tests: what is known of the noisy quadratic model without running a trial. study/noise/noisy_quadratic_state.cpp has the recursion.
+// For tests: what is known of the noisy quadratic model without running a trial. study/noise/noisy_quadratic.cpp has the recursion.
 //
 // Plain SGD in closed form. With r = (1 - lr h)^2 the second moment of a weight is
 //   E[x_t^2] = r^t start + lr^2 (noise h / B) (1 - r^t) / (1 - r),
@@ -14,7 +14,7 @@
 #include <string>
 
 #include "cohort/base/fail.h"
-#include "cohort/study/noise/noisy_quadratic_state.h"
+#include "cohort/study/noise/noisy_quadratic.h"
 
 namespace cohort::study {
 

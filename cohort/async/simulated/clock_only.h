@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "cohort/job/specs/sync_mode.h"
-#include "cohort/plan/sync/sync_advice.h"
+#include "cohort/plan/sync_advice.h"
 
 namespace cohort {
 

@@ -21,7 +21,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 #include "cohort/bench/published/load_search.h"
-#include "cohort/plan/search/json_instance.h"
+#include "cohort/plan/search/cohort_instance.h"
 
 namespace cohort {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/bench/published/load_problem.h"
+#include "cohort/bench/published/load_search.h"
 #include "cohort/plan/search/cohort_instance.h"
 
 namespace cohort {

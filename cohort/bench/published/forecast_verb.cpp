@@ -1,4 +1,4 @@
-#include "cohort/bench/published/published_verbs.h"
+#include "cohort/bench/bench_verb.h"
 
 #include <cmath>
 #include <cstdio>

@@ -1,6 +1,6 @@
 // What a plan costs each device, and problems made smaller.
 
-#include "cohort/bench/published/load_problem.h"
+#include "cohort/bench/published/load_search.h"
 
 #include <algorithm>
 #include <cmath>

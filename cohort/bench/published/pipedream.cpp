@@ -4,7 +4,7 @@
 //  2. Bounds from the instance alone: "area", all seconds over all machines; "largest layer", a layer on as many replicas as are best for
 //     it. No stage is faster than either.
 //  3. One level: the search over prefixes of a few linear orders gives a good plan; the same search over all downsets gives the optimum,
-//     or ends as the linear orders' answer where there are more than kMostDownsets or time is up. Two levels: nested_stages.cpp.
+//     or ends as the linear orders' answer where there are more than kMostDownsets or time is up. Two levels: replicated_stages.cpp.
 //
 // The bytes A of a cut are counted as PipeDream does, which is more than the exact count where a cut goes through branches: outputs of
 // the done nodes that have no successor among the done, and of each ancestor of such a node with a successor that is neither that node
@@ -30,10 +30,10 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/bench/published/downsets.h"
 #include "cohort/bench/published/instance_search.h"
 #include "cohort/bench/published/published_instances.h"
 #include "cohort/bench/published/replicated_stages.h"
+#include "cohort/plan/cut/downsets.h"
 
 namespace cohort {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/bench/published/downsets.h"
 #include "cohort/bench/published/replicated_stages.h"
+#include "cohort/plan/cut/downsets.h"
 
 namespace cohort {
 

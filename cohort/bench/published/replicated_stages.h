@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "cohort/bench/published/downsets.h"
+#include "cohort/plan/cut/downsets.h"
 
 namespace cohort {
 

@@ -1,5 +1,5 @@
 #pragma once
-// Schedules with a split backward for equal stages in a chain, within a limit of memory (zero_bubble_search.cpp).
+// Schedules with a split backward for equal stages in a chain, within a limit of memory (zero_bubble.cpp).
 
 #include <vector>
 

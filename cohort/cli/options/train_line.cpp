@@ -7,7 +7,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/data/model/model_options.h"
 #include "cohort/job/option_rules.h"
-#include "cohort/plan/analytic/analytic_profile.h"
+#include "cohort/plan/profile/analytic_profile.h"
 
 namespace cohort {
 namespace {

@@ -5,7 +5,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/cli/plan/plan_machine.h"
 #include "cohort/data/source/source.h"
-#include "cohort/study/goal/goal_worth.h"
+#include "cohort/study/goal_curve.h"
 #include "cohort/tune/auto_batch.h"
 
 namespace cohort {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "cohort/cli/options/verb.h"
-#include "cohort/plan/goal_search.h"
 #include "cohort/plan/plan.h"
-#include "cohort/study/goal/goal_curve.h"
+#include "cohort/plan/time_to_goal.h"
+#include "cohort/study/goal_curve.h"
 
 namespace cohort {
 

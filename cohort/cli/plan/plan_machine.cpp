@@ -15,8 +15,8 @@
 #include "cohort/base/text/text.h"
 #include "cohort/data/source/source.h"
 #include "cohort/job/specs/injected_faults.h"
-#include "cohort/plan/calibration/calibration_file.h"
 #include "cohort/plan/explain.h"
+#include "cohort/plan/profile/calibration_file.h"
 #include "cohort/tune/auto_layout.h"
 #include "cohort/tune/measure_model.h"
 

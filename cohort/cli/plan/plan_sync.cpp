@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "cohort/async/simulated/clock_only.h"
-#include "cohort/plan/sync/sync_advice.h"
+#include "cohort/plan/sync_advice.h"
 
 namespace cohort {
 namespace {

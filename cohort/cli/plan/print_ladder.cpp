@@ -11,7 +11,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/cli/options/train_line.h"
 #include "cohort/plan/explain.h"
-#include "cohort/plan/ladder_sources.h"
+#include "cohort/plan/ladder.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {

@@ -33,7 +33,7 @@
 #include "cohort/parallel/common/vector_loops.h"
 #include "cohort/parallel/one_copy/shared_data_parallel_state.h"
 #include "cohort/parallel/watch/backward_watch.h"
-#include "cohort/plan/cost/strategy_memory.h"
+#include "cohort/plan/cost/memory.h"
 
 namespace cohort {
 namespace {

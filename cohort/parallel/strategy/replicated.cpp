@@ -9,7 +9,7 @@
 #include "cohort/parallel/common/agreement.h"
 #include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/common/vector_loops.h"
-#include "cohort/plan/cost/strategy_memory.h"
+#include "cohort/plan/cost/memory.h"
 
 namespace cohort {
 namespace {

@@ -29,7 +29,7 @@
 #include "cohort/parallel/common/flat_piece.h"
 #include "cohort/parallel/watch/backward_watch.h"
 #include "cohort/parallel/zero/zero_state.h"
-#include "cohort/plan/cost/strategy_memory.h"
+#include "cohort/plan/cost/memory.h"
 
 namespace cohort {
 namespace {

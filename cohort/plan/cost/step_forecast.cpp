@@ -7,8 +7,8 @@
 //      these costs, hand-overs inside or between hosts; a times. Long schedules repeat themselves: beyond kSimulated actions two shorter
 //      ones are simulated and the difference continued.
 //   3. Gradients and weights over the data axis, and the update: exchange_forecast.cpp.
-//   4. Bytes: step_memory.cpp for weights, gradients and optimizer; the stash of the schedule, walked action by action
-//      (stage_stash.cpp); a copy of the weights in half precision while a step runs; then the allocator's share.
+//   4. Bytes: memory.cpp for weights, gradients and optimizer; the stash of the schedule, walked action by action; a copy of the weights in
+//      half precision while a step runs; then the allocator's share.
 //
 // A step ends with its slowest worker. Cost: O(layers + edges) and the simulation, which is linear in its actions.
 // Not modelled: links that several exchanges share at once, seconds of evaluation, reading of data.
@@ -16,7 +16,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <memory>
 #include <numeric>
 #include <set>
@@ -24,12 +23,9 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/job/specs/devices.h"
-#include "cohort/plan/cost/cut_layers.h"
-#include "cohort/plan/cost/end_memory.h"
+#include "cohort/plan/cost/stages.h"
+#include "cohort/plan/cost/memory.h"
 #include "cohort/plan/cost/exchange_forecast.h"
-#include "cohort/plan/cost/mesh_places.h"
-#include "cohort/plan/cost/stage_stash.h"
-#include "cohort/plan/cost/step_memory.h"
 #include "cohort/schedule/scheduler.h"
 #include "cohort/schedule/stage_graph.h"
 
@@ -156,10 +152,7 @@ class Forecast {
     tensor_seconds_.resize(num_stages);
     kind_of_worker_.resize(num_workers), layers_of_worker_.resize(num_workers);
     std::vector<std::pair<int, bool>> made_for;  // Workers of the same kind have the same costs.
-    for (const StageEdge& edge : graph_.edges) {
-      values_of_[{edge.from, edge.to}] = &edge.values;
-      if (!edge.values.empty()) receives_.insert(edge.to);
-    }
+    handovers_ = Handovers(graph_);
     for (int worker = 0; worker < places_.num_workers(); ++worker) {
       const bool leaves = places_.tensor_leaves_host(worker);
       double slowest = -1;
@@ -175,8 +168,13 @@ class Forecast {
         layers_of_worker_[static_cast<size_t>(worker)] = layers;
       }
       made_for.emplace_back(kind_of_worker_[static_cast<size_t>(worker)], leaves);
-      for (const int stage : stages_of_worker_[static_cast<size_t>(worker)])
-        make_stage(stage, *layers_of_worker_[static_cast<size_t>(worker)]);
+      const LayersOfKind& its = *layers_of_worker_[static_cast<size_t>(worker)];
+      for (const int stage : stages_of_worker_[static_cast<size_t>(worker)]) {
+        const std::vector<int>& layers = graph_.layers[static_cast<size_t>(stage)];
+        set_costs(costs_, stage, work_of_stage(its.profile, layers, candidate_.recompute), handovers_.receives(stage));
+        for (const int layer : layers)
+          tensor_seconds_[static_cast<size_t>(stage)] += its.tensor_seconds[static_cast<size_t>(layer)] * (recomputes(layer) ? 1.5 : 1);
+      }
     }
     costs_.transfer = [this](int from, int to) { return transfer_seconds(from, to); };
   }
@@ -211,44 +209,18 @@ class Forecast {
     return seconds;
   }
 
-  void make_stage(int stage, const LayersOfKind& layers) {
-    const auto at = static_cast<size_t>(stage);
-    // A stage that gets nothing from others owes no gradients: all of its backward is in the weight part (split_backward.h).
-    const bool owes = receives_.contains(stage);
-    double input = 0;
-    for (const int layer : graph_.layers[at]) {
-      const LayerProfile& cost = layers.profile.layers[static_cast<size_t>(layer)];
-      costs_.forward[at] += cost.forward_seconds;
-      input += cost.backward_input_seconds + (recomputes(layer) ? cost.forward_seconds : 0);
-      costs_.backward_weight[at] += cost.backward_weight_seconds;
-      tensor_seconds_[at] += layers.tensor_seconds[static_cast<size_t>(layer)] * (recomputes(layer) ? 1.5 : 1);
-    }
-    (owes ? costs_.backward_input : costs_.backward_weight)[at] += input;
-  }
-
   double transfer_seconds(int from, int to) const {
-    int64_t bytes = 0;
     const LayersOfKind& layers = *layers_of_worker_[static_cast<size_t>(worker_of(std::min(from, to)))];
-    if (const auto found = values_of_.find({std::min(from, to), std::max(from, to)}); found != values_of_.end())
-      for (const int value : *found->second) bytes += layers.profile.layers[static_cast<size_t>(value)].output_bytes;
+    const int64_t bytes = handovers_.bytes(from, to, layers.profile);
     const bool leaves = places_.handover_leaves_host(worker_of(from), worker_of(to));
     return exchange_seconds(problem_.cluster, Exchange::kHandOver, 2, leaves, static_cast<double>(bytes));
   }
 
-  Schedule schedule_of(int num_micro_batches) const {
-    std::vector<std::vector<int>> ranks_of_worker, ranks_of_stage;
-    int next = 0;
-    for (const int degree : layout_.data_degrees()) {
-      ranks_of_worker.emplace_back();
-      for (int replica = 0; replica < (layout_.is_even() ? 1 : degree); ++replica) ranks_of_worker.back().push_back(next++);
-    }
-    for (const int worker : candidate_.stages.worker_of_stage) ranks_of_stage.push_back(ranks_of_worker[static_cast<size_t>(worker)]);
+  Schedule schedule_for(int num_micro_batches) const {
     StageSeconds seconds;  // As ordering_seconds() has them.
     if (!shares_weights_on_a_worker(problem_.profile.tied, candidate_.stages))
       seconds = {costs_.forward, costs_.backward_input, costs_.backward_weight};
-    Schedule schedule = Scheduler(layout_, graph_.stage_edges(), std::move(ranks_of_stage), seconds)(num_micro_batches);
-    schedule.edges = graph_.stage_edges();
-    return schedule;
+    return schedule_of(layout_, graph_, candidate_.stages.worker_of_stage, seconds, num_micro_batches);
   }
 
   void simulate_pipeline(bool with_timeline, StepForecast& out) {
@@ -256,7 +228,7 @@ class Forecast {
     const bool is_file = layout_.schedule.ends_with(".json");
     const int period = std::max(1, workers);
     if (with_timeline || is_file || int64_t{2} * m * graph_.num_stages() <= kSimulated || m <= 6 * period) {
-      const Schedule schedule = schedule_of(m);
+      const Schedule schedule = schedule_for(m);
       Timeline timeline = simulate(schedule, costs_);
       out.pipeline_seconds = timeline.makespan;
       out.bubble = timeline.bubble;
@@ -265,7 +237,7 @@ class Forecast {
       return;
     }
     const int longer = 5 * period + m % period, shorter = longer - period;
-    const Schedule two[2] = {schedule_of(shorter), schedule_of(longer)};
+    const Schedule two[2] = {schedule_for(shorter), schedule_for(longer)};
     const Timeline lines[2] = {simulate(two[0], costs_), simulate(two[1], costs_)};
     const double further = static_cast<double>(m - longer) / period;
     out.pipeline_seconds = lines[1].makespan + further * (lines[1].makespan - lines[0].makespan);
@@ -417,8 +389,7 @@ class Forecast {
   std::vector<std::vector<int>> stages_of_worker_;
   std::vector<int> kind_of_worker_;
   std::vector<std::shared_ptr<const LayersOfKind>> layers_of_worker_;
-  std::map<std::pair<int, int>, const std::vector<int>*> values_of_;  ///< Of the graph's edges, by their ends.
-  std::set<int> receives_;                                            ///< Stages that get values of others.
+  Handovers handovers_;
   StageCosts costs_;
   std::vector<double> tensor_seconds_;  // Of each stage, a micro-batch.
   std::vector<StageStash> stash_;

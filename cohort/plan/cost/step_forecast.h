@@ -1,17 +1,17 @@
 #pragma once
 // What one training step costs under one layout, in seconds and in bytes: the code that the search, the forecast of a run and the pictures
-// share. Torch-free; formulas in step_forecast.cpp and step_memory.cpp.
+// share. Torch-free; formulas in step_forecast.cpp and memory.cpp.
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "cohort/job/layout.h"
-#include "cohort/plan/calibration/error_intervals.h"
+#include "cohort/plan/profile/error_intervals.h"
+#include "cohort/schedule/stage_graph.h"
 #include "cohort/plan/profile/cluster.h"
 #include "cohort/plan/profile/model_profile.h"
 #include "cohort/schedule/simulate.h"
-#include "cohort/schedule/stage_graph.h"
 
 namespace cohort {
 

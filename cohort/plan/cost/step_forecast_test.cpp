@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "cohort/base/fail.h"
+#include "cohort/plan/cost/memory.h"
 #include "cohort/plan/cost/pipeline_forecast.h"
-#include "cohort/plan/cost/strategy_memory.h"
 
 namespace cohort {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 // What the layers of a model cost at several micro-batch sizes, in several precisions, divided among several ranks: what a plan is made
-// from. Measured, or from shapes (plan/analytic/). Torch-free; a file is docs/formats/profile.md. A Profile (plan/profile/profile.h) is
+// from. Measured, or from shapes (analytic_profile.h). Torch-free; a file is docs/formats/profile.md. A Profile (plan/profile/profile.h) is
 // what this one says for one micro-batch size.
 
 #include <cstdint>

@@ -2,11 +2,12 @@
 //
 // A file that is too large is refused before anything is built from it: by its bytes, then by a count of its objects, lists and values in
 // one pass over the text, which bounds the JSON tree whatever the file holds. Source: ours.
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <set>
+#include <string>
 #include <tuple>
 #include <unordered_set>
 #include <utility>
@@ -16,8 +17,8 @@
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/job/specs/small_specs.h"
 #include "cohort/plan/profile/model_profile.h"
-#include "cohort/plan/profile/profile_codings.h"
 
 namespace cohort {
 namespace {
@@ -342,6 +343,29 @@ Json point_json(const ProfilePoint& point) {
   if (std::any_of(point.layers.begin(), point.layers.end(), [](const LayerCost& layer) { return layer.working_bytes != 0; }))
     put("working_bytes", &LayerCost::working_bytes);
   return out;
+}
+
+/// Error(kBadInput) for a compression that there is not, "none", one that comes twice for a device, and a device that no point speaks of.
+/// `where` names the file.
+void check_codings(const ModelProfile& profile, const std::string& where) {
+  std::set<std::string> devices;
+  for (const ProfilePoint& point : profile.points) devices.insert(point.device);
+  std::set<std::pair<std::string, std::string>> seen;
+  for (size_t i = 0; i < profile.codings.size(); ++i) {
+    const CodingCost& its = profile.codings[i];
+    const std::string place = concat(where, ": codings[", i, "]: ");
+    try {
+      parse_compression(its.compress);
+    } catch (const Error& error) {
+      fail(ErrorCode::kBadInput, place, error.what());
+    }
+    if (its.compress == "none") fail(ErrorCode::kBadInput, place, "'compress' is none, which costs nothing; leave the entry out");
+    // A point of any device does for all; so does a coding.
+    if (!its.device.empty() && !devices.contains("") && !devices.contains(its.device))
+      fail(ErrorCode::kBadInput, place, "'device' is ", quote_text(its.device), ", which no point has; give the name that the points have");
+    if (!seen.emplace(its.device, its.compress).second)
+      fail(ErrorCode::kBadInput, place, "another entry is for device ", quote_text(its.device), " and ", its.compress, ", too");
+  }
 }
 
 }  // namespace

@@ -35,7 +35,7 @@
 #include <set>
 
 #include "cohort/plan/cost/exchange_forecast.h"
-#include "cohort/plan/cost/strategy_memory.h"
+#include "cohort/plan/cost/memory.h"
 
 namespace cohort {
 namespace {

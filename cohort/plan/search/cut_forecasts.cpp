@@ -19,7 +19,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/text/text.h"
-#include "cohort/plan/split/split.h"
+#include "cohort/plan/cut/split.h"
 
 namespace cohort {
 namespace {

@@ -11,7 +11,7 @@
 //      taken where it brings kCompressionGain, mild before strong.
 //   5. Layouts with little memory are forecast too: for the front, and for plans that fit where nothing else does.
 //
-//   6. Small problems: branches side by side and stages with replicas of their own (irregular.h), which are outside of the class.
+//   6. Small problems: branches side by side and stages with replicas of their own (irregular.cpp), which are outside of the class.
 //
 // Lower bound: the least of the bounds of all that was neither tried completely nor excluded, and of the best plan. The class it is proved
 // for: joint_search.md. Work is counted in simulated actions, so that the answer does not depend on the machine's speed; time only cuts it
@@ -32,8 +32,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/plan/search/combination_bound.h"
 #include "cohort/plan/search/cut_forecasts.h"
-#include "cohort/plan/search/infeasible.h"
-#include "cohort/plan/search/irregular.h"
 #include "cohort/plan/search/plan_pool.h"
 #include "cohort/plan/search/search_space.h"
 

@@ -12,8 +12,8 @@
 #include "cohort/base/system/machine.h"
 #include "cohort/base/error.h"
 #include "cohort/job/refusals.h"
+#include "cohort/plan/cut/split.h"
 #include "cohort/plan/search/cut_forecasts.h"
-#include "cohort/plan/split/split.h"
 
 using namespace cohort;
 

@@ -1,7 +1,9 @@
 #pragma once
 // The plans that a search has met: the best, those behind it, the front of time against memory. Internal to this folder.
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,5 +32,13 @@ class PlanPool {
 
 /// What plans differ in that are not alike: degrees, ZeRO, schedule, precision, compression, batch and recompute.
 std::string kind_of(const RankedPlan& plan);
+
+// What to say where nothing fits. Internal to this folder.
+
+/// The plan with the least peak of memory that a search of at most `seconds` finds, whether it fits or not.
+using LeastMemory = std::function<std::optional<RankedPlan>(const SearchRequest& request, double seconds)>;
+
+/// One line: the constraint, the least memory and the least number of devices that would do. `least`: of the request itself.
+std::string why_infeasible(const SearchRequest& request, const RankedPlan& least, const LeastMemory& search);
 
 }  // namespace cohort

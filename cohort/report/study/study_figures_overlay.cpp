@@ -9,7 +9,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/report/draw/format.h"
 #include "cohort/report/study/study_figures.h"
-#include "cohort/study/analysis/measured_metrics.h"
+#include "cohort/study/analysis/steps_to_result.h"
 
 namespace cohort::report {
 namespace {

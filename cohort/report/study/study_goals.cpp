@@ -4,7 +4,7 @@
 #include <set>
 
 #include "cohort/report/study/study_figures.h"
-#include "cohort/study/analysis/course.h"
+#include "cohort/study/analysis/steps_to_result.h"
 
 namespace cohort::report {
 namespace {

@@ -1,4 +1,4 @@
-// A report made of the records of trials (archive/kept_measurements.h) is that of all measurements, byte by byte.
+// A report made of the records of trials (archive/archive.h) is that of all measurements, byte by byte.
 #include <doctest/doctest.h>
 
 #include <filesystem>

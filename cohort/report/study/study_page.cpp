@@ -22,7 +22,7 @@
 #include "cohort/report/study/study_csv.h"
 #include "cohort/report/study/study_figures.h"
 #include "cohort/report/study/study_summary.h"
-#include "cohort/study/analysis/measured_metrics.h"
+#include "cohort/study/analysis/steps_to_result.h"
 
 namespace cohort::report {
 namespace {

@@ -7,7 +7,7 @@
 #include "cohort/report/draw/format.h"
 #include "cohort/report/draw/page.h"
 #include "cohort/report/study/study_figures.h"
-#include "cohort/study/analysis/course.h"
+#include "cohort/study/analysis/steps_to_result.h"
 #include "cohort/study/spec/spec.h"
 
 namespace cohort::report {

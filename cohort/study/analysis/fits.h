@@ -44,6 +44,7 @@ struct Fit {
 /// not positive.
 Fit fit_law(Law law, std::span<const StepsPoint> points, double reference_batch);
 
+inline constexpr double kPerfectFactor = 1.25, kFlatFactor = 1.2;
 /// Where regimes end. Rules: perfect to the largest B with B S(B) <= 1.25 x that of the smallest B; flat from the smallest B with
 /// S <= 1.2 x min S (none where the largest B still falls by more than that).
 struct Regimes {
@@ -69,7 +70,7 @@ struct AnalysisOptions {
   int num_resamples = 1000;
   uint64_t seed = 1;
 };
-/// Error(kBadInput) where the study does not measure the goal's metric (measured_metrics.h).
+/// Error(kBadInput) where the study does not measure the goal's metric.
 Analysis analyse(const StudyData& study, const GoalSpec& goal, const AnalysisOptions& options = {});
 /// The same of a table without trials: no intervals, and only the checks that need no trials.
 Analysis analyse_table(std::span<const StepsPoint> points, double reference_batch = 0);

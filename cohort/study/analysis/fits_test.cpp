@@ -9,7 +9,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/random.h"
-#include "cohort/study/analysis/fit_search.h"
 
 namespace cohort::study {
 namespace {

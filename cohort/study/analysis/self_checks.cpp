@@ -7,17 +7,17 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/study/analysis/course.h"
+#include "cohort/study/analysis/fits.h"
+#include "cohort/study/analysis/steps_to_result.h"
 #include "cohort/study/analysis/widened_space.h"
 
 namespace cohort::study {
 namespace {
 
-constexpr double kPerfectFactor = 1.25, kFlatFactor = 1.2;  // Of the rules of the regimes (regimes.cpp).
-constexpr double kNoise = 1.05;                             // Differences up to this are never spoken of.
-constexpr double kSignificance = 0.05;                      // Of a whole curve: divided by its number of points.
-constexpr int64_t kFewReached = 5, kTooFewReached = 3;      // Trials that reached the goal: flagged, refused.
-constexpr int64_t kEnoughBehind = 10;                       // Those together with trials stopped behind the best: neither.
+constexpr double kNoise = 1.05;                         // Differences up to this are never spoken of.
+constexpr double kSignificance = 0.05;                  // Of a whole curve: divided by its number of points.
+constexpr int64_t kFewReached = 5, kTooFewReached = 3;  // Trials that reached the goal: flagged, refused.
+constexpr int64_t kEnoughBehind = 10;                   // Those together with trials stopped behind the best: neither.
 constexpr double kLastOfBudget = 0.75;
 constexpr double kMostInfeasible = 0.6;
 constexpr int64_t kFewEvaluations = 20;

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "cohort/study/analysis/fits.h"
-#include "cohort/study/analysis/rank_correlation.h"
 #include "cohort/study/analysis/widened_space.h"
 #include "tests/support/made_up_study.h"
 

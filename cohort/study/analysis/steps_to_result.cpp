@@ -1,3 +1,4 @@
+// Steps to result and the best within a budget, then what is asked of the measurements of a trial and of a study.
 #include "cohort/study/analysis/steps_to_result.h"
 
 #include <algorithm>
@@ -5,7 +6,7 @@
 #include <limits>
 
 #include "cohort/base/fail.h"
-#include "cohort/study/analysis/course.h"
+#include "cohort/base/text/text.h"
 
 namespace cohort::study {
 namespace {
@@ -148,6 +149,76 @@ std::vector<BestAtBudget> best_at_epochs(const StudyData& study, Metric metric, 
     best.push_back(best_of(batch, metric, budget));
   }
   return best;
+}
+
+namespace {
+
+/// The first measurement in memory at or after `step`.
+size_t index_of(const Trial& trial, int64_t step) {
+  const auto found = std::lower_bound(trial.measurements.begin(), trial.measurements.end(), step,
+                                      [](const Measurement& one, int64_t at) { return one.step < at; });
+  return static_cast<size_t>(found - trial.measurements.begin());
+}
+
+WholeCourse::Place place_of(const Trial& trial, int64_t step) {
+  const size_t index = index_of(trial, step);
+  if (index == trial.measurements.size() || trial.measurements[index].step != step)
+    fail(ErrorCode::kFailed, "trial ", trial.id, ": the measurement at step ", step, " was not kept");
+  return trial.whole->places[index];
+}
+
+}  // namespace
+
+int64_t num_measurements(const Trial& trial) {
+  return trial.whole ? trial.whole->num_measurements : static_cast<int64_t>(trial.measurements.size());
+}
+
+MetricSet measured_in(const Trial& trial) {
+  if (trial.whole) return trial.whole->measured;
+  MetricSet measured;
+  for (const Measurement& measurement : trial.measurements)
+    for (size_t metric = 0; metric < kNumMetrics; ++metric) measured[metric] = measured[metric] || !std::isnan(measurement.values[metric]);
+  return measured;
+}
+
+int64_t num_evaluations(const Trial& trial, int64_t step) {
+  if (trial.whole) return place_of(trial, step).number;
+  return std::count_if(trial.measurements.begin(), trial.measurements.end(),
+                       [&](const Measurement& measurement) { return measurement.step > 0 && measurement.step <= step; });
+}
+
+int64_t step_before(const Trial& trial, int64_t step) {
+  if (trial.whole) return place_of(trial, step).step_before;
+  const size_t index = index_of(trial, step);
+  return index == 0 ? 0 : trial.measurements[index - 1].step;
+}
+
+void check_kept(const Trial& trial, Metric metric) {
+  if (!trial.whole || trial.whole->kept[metric]) return;
+  fail(ErrorCode::kFailed, "trial ", trial.id, ": measurements that a question about ", name_of(metric), " needs were not kept");
+}
+
+std::vector<Metric> measured_metrics(const StudyData& study) {
+  MetricSet is_measured;
+  for (const BatchStudy& batch : study.batches)
+    for (const Trial& trial : batch.trials) is_measured |= measured_in(trial);
+  std::vector<Metric> metrics;
+  for (size_t metric = 0; metric < kNumMetrics; ++metric)
+    if (is_measured[metric]) metrics.push_back(static_cast<Metric>(metric));
+  return metrics;
+}
+
+bool may_answer(const StudyData& study, const GoalSpec& goal) {
+  const std::vector<Metric> measured = measured_metrics(study);
+  return measured.empty() || std::find(measured.begin(), measured.end(), goal.metric) != measured.end();
+}
+
+void check_is_measured(const StudyData& study, const GoalSpec& goal) {
+  if (may_answer(study, goal)) return;
+  std::vector<std::string> names;
+  for (const Metric metric : measured_metrics(study)) names.emplace_back(name_of(metric));
+  fail(ErrorCode::kBadInput, "goal ", goal.text(), ": this study does not measure ", name_of(goal.metric),
+       "; measured: ", join(names, ", "));
 }
 
 }  // namespace cohort::study

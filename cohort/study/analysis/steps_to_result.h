@@ -51,4 +51,29 @@ std::vector<BestAtBudget> best_at_steps(const StudyData& study, Metric metric, i
 /// Needs num_train_samples, else Error(kBadInput).
 std::vector<BestAtBudget> best_at_epochs(const StudyData& study, Metric metric, double budget_epochs);
 
+// What is asked of all measurements of a trial, also where only some of them are in memory (archive/archive.h).
+
+int64_t num_measurements(const Trial& trial);
+/// Those with a value at any measurement.
+MetricSet measured_in(const Trial& trial);
+
+/// `step` is that of a measurement at which some metric was better than ever before: how many evaluations after step 0 there are up to and
+/// with it, and the evaluated step before it, 0 where there is none.
+int64_t num_evaluations(const Trial& trial, int64_t step);
+int64_t step_before(const Trial& trial, int64_t step);
+
+/// Error(kFailed) where measurements were left out that a question about this metric needs: nothing may be answered from the rest.
+void check_kept(const Trial& trial, Metric metric);
+
+// Which metrics a study has values of: not every workload has every one (a noisy quadratic has no error).
+
+/// Those with a value at any evaluation of any trial.
+std::vector<Metric> measured_metrics(const StudyData& study);
+
+/// Whether the study can answer the goal at all; also where nothing was measured yet.
+bool may_answer(const StudyData& study, const GoalSpec& goal);
+
+/// Error(kBadInput) "this study does not measure val_error; measured: val_loss" where it can not.
+void check_is_measured(const StudyData& study, const GoalSpec& goal);
+
 }  // namespace cohort::study

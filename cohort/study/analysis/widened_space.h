@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,5 +54,10 @@ std::optional<double> widened_end(const Metaparameter& parameter, bool at_maximu
 
 /// A value with four digits; where it lies near 1 with four digits of what is missing to 1: 0.99999, not 1.
 std::string value_text(double value);
+
+/// How likely `y` rises with `x` as clearly as this if the two have nothing to do with each other: one-sided p of Kendall's rank
+/// correlation (normal approximation with ties, fair from 5 pairs on). 1 for fewer than 5 pairs, or where all x or all y are equal.
+/// Infinite values rank last. O(n^2).
+double chance_of_rise(std::span<const double> x, std::span<const double> y);
 
 }  // namespace cohort::study

@@ -12,7 +12,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/text/json.h"
-#include "cohort/study/store/measurements_csv.h"
+#include "cohort/study/archive/measurements_csv.h"
 #include "cohort/study/store/store.h"
 #include "tests/support/archives.h"
 #include "tests/support/errors.h"

@@ -1,11 +1,14 @@
 #pragma once
 // The trials of one batch size as a state machine without clocks, files or threads: which trial next, how far it is wanted, what it counts
-// as when all that decides it is known. Two of them: trial_queue.h (exact) and halving.h (biased).
+// as when all that decides it is known. Two of them: TrialQueue (exact) and HalvingQueue (biased).
 
+#include <array>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "cohort/study/spec/data.h"
@@ -92,5 +95,96 @@ class BatchQueue {
 };
 
 std::unique_ptr<BatchQueue> make_batch_queue(const StudySpec& spec, const BatchSpec& batch);
+
+// Incumbent censoring that gives the same trials, bit for bit, whatever finishes first.
+//
+// Steps to result are a minimum over trials, so a trial that has run longer than the best one can not change it. Which trial is the best
+// "so far" would depend on timing; here it is the best of those with LOWER ids:
+//   c_i = margin x the fewest steps to the goal among trials below i that count,
+// and trial i is kept up to its first evaluation at or after c_i. While lower ids still run, c_i is not known but bounded from above by
+// what has ended, so a trial may overrun, never fall short. When all lower ids are decided it is cut at c_i and classified:
+//   evaluated at or after c_i: what came later is dropped (a divergence too); CENSORED, or COMPLETE where its own goal ended it;
+//   diverged before: INFEASIBLE, which draws one more point; else COMPLETE.
+// Trials are decided in the order of their ids, the batch size is done with the num_trials-th that counts, and later ones are dropped.
+// (Shallue et al., 2019, run every trial to its budget. A trial that would have diverged after c_i counts here and not there.)
+
+class TrialQueue final : public BatchQueue {
+ public:
+  TrialQueue(const StudySpec& spec, const BatchSpec& batch);
+  void restore(const TrialSummary& stored) override;
+  std::optional<int64_t> next() override;
+  TrialBound bound(int64_t id) const override;
+  void lost(int64_t id) override;
+  void ended(TrialSummary summary) override;
+  std::vector<FinalTrial> take_final() override;
+  bool done() const override;
+  int64_t num_taken() const override { return first_undecided_; }
+  int64_t num_kept() const override { return num_kept_; }
+  int64_t num_left() const override;
+  const ReachedSteps& best() const override { return best_; }
+
+ private:
+  bool needed(int64_t id) const;
+  FinalTrial classify(const TrialSummary& summary) const;
+  void count(const FinalTrial& trial, const ReachedSteps& reached);
+
+  CensorRule rule_;
+  int64_t num_trials_ = 0, train_steps_ = 0, max_draws_ = 0;
+  int64_t first_undecided_ = 0;  ///< All lower ids are decided.
+  int64_t first_undrawn_ = 0;    ///< No id from here on was given out.
+  int64_t num_kept_ = 0;
+  ReachedSteps best_;                      ///< Of the decided ones that count.
+  std::set<int64_t> running_, waiting_;    ///< waiting_: drawn, lost, to be given out again.
+  std::map<int64_t, TrialSummary> ended_;  ///< Ended, not yet decided.
+};
+
+// Successive halving over the trials of a batch size, behind a flag because it is BIASED: it judges trials by their early curves, and slow
+// starters (low learning rates, high momentum, late decay), which are often the best at the end, are cut first: short-horizon bias (Wu et
+// al., 2018, 1803.02021). Its results say so.
+//
+// Rungs stand at budget / 9, budget / 3 and the budget. The first num_trials that do not diverge before the first rung are compared there
+// by the first goal's metric; the best third (rounded up, ties to the lower id) goes on, the others are CENSORED where they stand; the same
+// at the second rung. A trial that reaches its goal stops as in TrialQueue, and is not compared. One that diverges after the first rung
+// is INFEASIBLE and is not replaced. All trials of the batch size are decided at once, at its end. (Jamieson and Talwalkar, 2016,
+// 1502.07943, one bracket.)
+
+class HalvingQueue final : public BatchQueue {
+ public:
+  HalvingQueue(const StudySpec& spec, const BatchSpec& batch);
+  void restore(const TrialSummary& stored) override;
+  std::optional<int64_t> next() override;
+  TrialBound bound(int64_t id) const override;
+  void lost(int64_t id) override { running_.erase(id); }
+  void ended(TrialSummary summary) override;
+  std::vector<FinalTrial> take_final() override;
+  bool done() const override { return taken_; }
+  int64_t num_taken() const override { return num_taken_; }
+  int64_t num_kept() const override { return num_kept_; }
+  int64_t num_left() const override;
+  const ReachedSteps& best() const override { return best_; }
+
+ private:
+  static constexpr int kNumRungs = 3;
+  /// What is to be done next, from what has ended alone.
+  struct Plan {
+    std::map<int64_t, int64_t> to_run;  ///< Id -> the rung's step, also of those that run now.
+    std::set<int64_t> members;          ///< Compared at the first rung, or infeasible below them: all that will be stored.
+    bool done = false;
+  };
+  Plan plan() const;
+  bool ended_by_goal(const TrialSummary& summary) const;
+  bool at_rung(const TrialSummary& summary, int rung) const;
+  std::set<int64_t> survivors(const std::set<int64_t>& members, int rung) const;
+
+  CensorRule rule_;
+  Metric metric_;
+  int64_t num_trials_ = 0, max_draws_ = 0;
+  std::array<int64_t, kNumRungs> rungs_{};
+  std::map<int64_t, TrialSummary> ended_;
+  std::set<int64_t> running_, stored_;
+  ReachedSteps best_;
+  int64_t num_kept_ = 0, num_taken_ = 0;
+  bool taken_ = false;
+};
 
 }  // namespace cohort::study

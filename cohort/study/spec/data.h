@@ -41,7 +41,7 @@ TrialStatus parse_trial_status(const std::string& name);
 
 using MetricSet = std::bitset<kNumMetrics>;
 
-/// What all measurements of a trial were, where only some are in memory (archive/kept_measurements.h). Asked through analysis/course.h.
+/// What all measurements of a trial were, where only some are in memory (archive/archive.h). Asked through analysis/steps_to_result.h.
 struct WholeCourse {
   struct Place {
     int64_t number = 0;       ///< How many there are after step 0, up to and with this one.

@@ -1,6 +1,7 @@
 #pragma once
 // What a study searches over, and the map between the unit cube and it.
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -36,5 +37,20 @@ Parameters point_at(const SearchSpace& space, const std::vector<double>& units);
 /// "double", "log", ...: names of specs; the archive's names ("DOUBLE", "LOG_SCALE") are archive.cpp's.
 const char* name_of(Metaparameter::Type type);
 const char* name_of(Metaparameter::Scale scale);
+
+// Quasi-random points: Halton's sequence on the first primes, digits permuted, shifted.
+
+/// Any thread.
+class Halton {
+ public:
+  /// Error(kBadInput) for fewer than 1 or more than 32 dimensions.
+  Halton(int num_dimensions, uint64_t seed);
+  /// Point `index` (from 0) in [0, 1)^dimensions: a pure function of (dimensions, seed, index).
+  std::vector<double> point(int64_t index) const;
+
+ private:
+  std::vector<std::vector<int>> permutations_;  ///< Of each dimension's digits.
+  std::vector<double> shifts_;
+};
 
 }  // namespace cohort::study

@@ -1,22 +1,219 @@
-// SPEC.toml as a StudySpec. What one table says is read here; what must hold between them is spec.cpp's.
+// A spec from TOML: a reader of tables whose every error names its line, then what a spec holds.
+#include <toml++/toml.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
+#include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/base/text/toml_text.h"
 #include "cohort/data/source/source.h"
 #include "cohort/study/spec/spec.h"
-#include "cohort/study/spec/toml_table.h"
 
 namespace cohort::study {
 namespace {
 
+/// One table of a TOML file whose every error is a line "FILE:LINE: [TABLE] KEY: what was expected, what was found".
+class TomlTable {
+ public:
+  /// The whole file. `known`: the keys that it may have. Error(kBadInput) for others, with the nearest known one.
+  TomlTable(std::string file, const toml::table& root, const std::vector<std::string>& known);
+
+  bool has(const std::string& key) const { return table_ && table_->contains(key); }
+  std::vector<std::string> keys() const;
+  /// An empty one where the key is missing. Empty `known`: any keys. `or_else`: what else its reader takes, for the error ("a number").
+  TomlTable table(const std::string& key, const std::vector<std::string>& known, const std::string& or_else = "") const;
+  bool is_number(const std::string& key) const { return has(key) && table_->get(key)->is_number(); }
+  bool is_list(const std::string& key) const { return has(key) && table_->get(key)->is_array(); }
+
+  std::string text(const std::string& key, const std::string& fallback) const;
+  int64_t whole(const std::string& key, int64_t fallback, int64_t minimum, int64_t maximum) const;
+  double number(const std::string& key, double fallback, double minimum, double maximum) const;
+  bool flag(const std::string& key, bool fallback) const;
+  std::vector<std::string> texts(const std::string& key) const;
+  std::vector<int64_t> wholes(const std::string& key, int64_t minimum, int64_t maximum) const;
+  std::vector<double> numbers(const std::string& key) const;
+
+  /// Error(kBadInput) at the line of the key, or of the table's heading where there is no such key ("": the heading).
+  template <typename... Parts>
+  [[noreturn]] void fail_at(const std::string& key, const Parts&... parts) const {
+    fail(ErrorCode::kBadInput, place(has(key) ? table_->get(key) : nullptr), title(), has(key) ? printable_key(key) + ": " : "", parts...);
+  }
+  /// Runs `check` and gives its Error the place of the key.
+  template <typename Check>
+  void at(const std::string& key, const Check& check) const {
+    try {
+      check();
+    } catch (const Error& error) {
+      fail(error.code(), place(has(key) ? table_->get(key) : nullptr), title(), error.what());
+    }
+  }
+
+ private:
+  TomlTable(std::string file, std::string name, const toml::table* table, int64_t line)
+      : file_(std::move(file)), name_(std::move(name)), table_(table), line_(line) {}
+  static std::string printable_key(const std::string& key);
+  void refuse_unknown(const std::vector<std::string>& known) const;
+  std::string place(const toml::node* node) const;
+  std::string title() const { return name_.empty() ? "" : "[" + name_ + "] "; }
+  [[noreturn]] void fail_type(const std::string& key, const toml::node& node, const std::string& expected) const;
+  const toml::array& list(const std::string& key, const std::string& expected) const;
+
+  std::string file_, name_;
+  const toml::table* table_;  // None where the file has no such table.
+  int64_t line_ = 0;          // Of the heading; 0 where unknown.
+};
+
+std::string describe(const toml::node& node) {
+  if (const auto* text = node.as_string()) return quote_text(text->get());
+  if (const auto* whole = node.as_integer()) return std::to_string(whole->get());
+  if (const auto* number = node.as_floating_point()) return number_text(number->get());
+  if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
+  if (node.is_array()) return "a list";
+  if (node.is_table()) return "a table";
+  return "a date or time";
+}
+
+/// Whole numbers count as numbers.
+bool to_number(const toml::node& node, double& value) {
+  if (const auto* whole = node.as_integer()) value = static_cast<double>(whole->get());
+  else if (const auto* number = node.as_floating_point()) value = number->get();
+  else return false;
+  return std::isfinite(value);
+}
+
+bool is_bare_key(const std::string& key) {
+  return !key.empty() && std::all_of(key.begin(), key.end(), [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; });
+}
+
+TomlTable::TomlTable(std::string file, const toml::table& root, const std::vector<std::string>& known)
+    : file_(std::move(file)), table_(&root) {
+  refuse_unknown(known);
+}
+
+std::string TomlTable::printable_key(const std::string& key) { return is_bare_key(key) && key.size() <= 100 ? key : quote_text(key); }
+
+void TomlTable::refuse_unknown(const std::vector<std::string>& known) const {
+  if (!table_) return;
+  for (const auto& [key, node] : *table_) {
+    const std::string name(key.str());
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      fail(ErrorCode::kBadInput, place(&node), title(), "unknown key ", printable_key(name), did_you_mean(name, known),
+           "; known: ", join(known, " "));
+  }
+}
+
+std::string TomlTable::place(const toml::node* node) const {
+  int64_t line = node ? static_cast<int64_t>(node->source().begin.line) : 0;
+  if (line == 0) line = line_;
+  return line > 0 ? concat(file_, ":", line, ": ") : file_ + ": ";
+}
+
+std::vector<std::string> TomlTable::keys() const {
+  std::vector<std::string> names;
+  if (table_)
+    for (const auto& [key, node] : *table_) names.emplace_back(key.str());
+  return names;
+}
+
+TomlTable TomlTable::table(const std::string& key, const std::vector<std::string>& known, const std::string& or_else) const {
+  const std::string name = (name_.empty() ? "" : name_ + ".") + printable_key(key);
+  if (!has(key)) return {file_, name, nullptr, line_};
+  const toml::node& node = *table_->get(key);
+  const toml::table* table = node.as_table();
+  if (!table) fail_type(key, node, (or_else.empty() ? "" : or_else + " or ") + "a table, [" + name + "]");
+  const int64_t line = static_cast<int64_t>(table->source().begin.line);
+  TomlTable found(file_, name, table, line > 0 ? line : line_);
+  if (!known.empty()) found.refuse_unknown(known);
+  return found;
+}
+
+void TomlTable::fail_type(const std::string& key, const toml::node& node, const std::string& expected) const {
+  fail(ErrorCode::kBadInput, place(&node), title(), printable_key(key), ": expected ", expected, ", found ", describe(node));
+}
+
+std::string TomlTable::text(const std::string& key, const std::string& fallback) const {
+  if (!has(key)) return fallback;
+  const toml::node& node = *table_->get(key);
+  if (!node.is_string()) fail_type(key, node, "a text in quotes");
+  return node.as_string()->get();
+}
+
+int64_t TomlTable::whole(const std::string& key, int64_t fallback, int64_t minimum, int64_t maximum) const {
+  if (!has(key)) return fallback;
+  const toml::node& node = *table_->get(key);
+  const auto* value = node.as_integer();
+  if (!value || value->get() < minimum || value->get() > maximum)
+    fail_type(key, node, concat("a whole number from ", minimum, " to ", maximum));
+  return value->get();
+}
+
+double TomlTable::number(const std::string& key, double fallback, double minimum, double maximum) const {
+  if (!has(key)) return fallback;
+  const toml::node& node = *table_->get(key);
+  double value = 0;
+  if (!to_number(node, value) || value < minimum || value > maximum)
+    fail_type(key, node, "a number from " + number_text(minimum) + " to " + number_text(maximum));
+  return value;
+}
+
+bool TomlTable::flag(const std::string& key, bool fallback) const {
+  if (!has(key)) return fallback;
+  const toml::node& node = *table_->get(key);
+  if (!node.is_boolean()) fail_type(key, node, "true or false");
+  return node.as_boolean()->get();
+}
+
+const toml::array& TomlTable::list(const std::string& key, const std::string& expected) const {
+  const toml::node& node = *table_->get(key);
+  if (!node.is_array()) fail_type(key, node, expected);
+  return *node.as_array();
+}
+
+std::vector<std::string> TomlTable::texts(const std::string& key) const {
+  std::vector<std::string> values;
+  if (!has(key)) return values;
+  const std::string expected = "a list of texts in quotes";
+  for (const toml::node& node : list(key, expected)) {
+    if (!node.is_string()) fail_type(key, node, expected);
+    values.push_back(node.as_string()->get());
+  }
+  return values;
+}
+
+std::vector<int64_t> TomlTable::wholes(const std::string& key, int64_t minimum, int64_t maximum) const {
+  std::vector<int64_t> values;
+  if (!has(key)) return values;
+  const std::string expected = concat("a list of whole numbers from ", minimum, " to ", maximum);
+  for (const toml::node& node : list(key, expected)) {
+    const auto* value = node.as_integer();
+    if (!value || value->get() < minimum || value->get() > maximum) fail_type(key, node, expected);
+    values.push_back(value->get());
+  }
+  return values;
+}
+
+std::vector<double> TomlTable::numbers(const std::string& key) const {
+  std::vector<double> values;
+  if (!has(key)) return values;
+  const std::string expected = "a list of finite numbers";
+  for (const toml::node& node : list(key, expected)) {
+    double value = 0;
+    if (!to_number(node, value)) fail_type(key, node, expected);
+    values.push_back(value);
+  }
+  return values;
+}
+
+// SPEC.toml as a StudySpec. What one table says is read here; what must hold between them is spec.cpp's.
 constexpr size_t kMaxFileBytes = 1 << 20, kMaxBatchSizes = 100, kMaxNameLength = 100;
 constexpr int64_t kMaxBatchSize = 1'000'000'000, kMaxTrials = 1'000'000, kMaxSteps = 1'000'000'000'000, kMaxSamples = 2'000'000'000;
 constexpr double kLargest = 1e300;

@@ -6,8 +6,8 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
+#include "cohort/base/text/toml_text.h"
 #include "cohort/study/spec/spec.h"
-#include "cohort/study/spec/spec_text.h"
 
 namespace cohort::study {
 

@@ -3,8 +3,8 @@
 #include <functional>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/text/toml_text.h"
 #include "cohort/study/spec/spec.h"
-#include "cohort/study/spec/spec_text.h"
 
 namespace cohort::study {
 namespace {

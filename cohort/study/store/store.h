@@ -13,6 +13,8 @@
 
 namespace cohort::study {
 
+class Database;
+
 /// One process at a time writes (a second one gets Error(kBadInput) that names the first's pid); any number read, also while one writes.
 /// One thread; not to be used, nor destroyed, in a process forked from the one that opened it.
 ///
@@ -68,5 +70,21 @@ StudyData read_study(const std::string& folder);
 /// The same where only results are asked for, to `goal` or to the study's own goals: of an archive no more is kept in memory than these
 /// need (keep_for_goals).
 StudyData read_study_for_goal(const std::string& folder, const std::optional<GoalSpec>& goal);
+
+// The tables of study.db and how a file is recognised as one.
+
+/// Raised whenever a table changes; a later version is refused, an earlier one is to be converted here.
+constexpr int64_t kStoreVersion = 1;
+
+/// Error(kBadInput) where the file is damaged, another program's, or of a later version. False for a file that is still empty.
+bool is_study_store(Database& database);
+/// In one transaction.
+void make_tables(Database& database);
+
+enum class Journal {
+  kWriteAhead,  ///< Readers and the writer never wait for each other, and a commit costs no sync of the disk. Needs shared memory.
+  kRollback     ///< For network file systems: every commit syncs.
+};
+void set_journal(Database& database, Journal journal);
 
 }  // namespace cohort::study

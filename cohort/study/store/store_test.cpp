@@ -11,7 +11,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/study/store/sqlite.h"
-#include "cohort/study/store/store_schema.h"
 #include "tests/support/stored_study.h"
 
 using namespace cohort;

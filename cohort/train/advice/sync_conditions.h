@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "cohort/plan/sync/sync_advice.h"
+#include "cohort/plan/sync_advice.h"
 #include "cohort/record/async_record.h"
 
 namespace cohort {

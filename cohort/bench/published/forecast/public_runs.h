@@ -1,5 +1,5 @@
 #pragma once
-// Published tables of measured steps (public_runs.cpp, sailor_runs.cpp; formats: docs/formats/measured_steps.md).
+// Published tables of measured steps (formats: docs/formats/measured_steps.md).
 
 #include <cstdint>
 #include <string>

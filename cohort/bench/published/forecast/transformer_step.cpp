@@ -24,7 +24,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
-#include "cohort/plan/profile/product_rate.h"
+#include "cohort/plan/profile/analytic_profile.h"
 
 namespace cohort {
 namespace {

@@ -1,0 +1,95 @@
+#pragma once
+// Bytes of a rank: what its strategy keeps of weights, gradients and optimizer state, what a stage keeps for backward, what a run does
+// beside its steps, and the account of all of it. Torch-free; formulas in memory.cpp.
+
+#include <cstdint>
+#include <vector>
+
+#include "cohort/schedule/stage_graph.h"
+#include "cohort/plan/profile/profile.h"
+#include "cohort/schedule/schedule.h"
+
+namespace cohort {
+
+struct StepMemory;  // step_forecast.h
+
+// Bytes of weights, gradients and optimizer state that a rank holds under each way of spanning the data axis: what the strategies of
+// parallel/ forecast of themselves, and the planner of models that are not here.
+
+struct StrategyShape {
+  int zero = 0;           ///< ZeRO stage.
+  bool one_copy = false;  ///< Ranks of the host share weights and optimizer (zero 0).
+  int num_ranks = 1;      ///< Of the data axis.
+  int optimizer_arrays = 0;
+  int64_t trained_bytes = 0, frozen_bytes = 0;
+  int64_t trained_part_bytes = 0, frozen_part_bytes = 0;  ///< What a rank has of them where they are divided; 0: without padding.
+  int64_t largest_unit_bytes = 0;                         ///< ZeRO 2 and 3: of the parameters that travel together.
+  int64_t live_bytes = 0;                                 ///< ZeRO 3: most whole weights at once; 0: two units.
+  bool holds_gradients = false;                           ///< Whole until all backwards are done: pipelines, and gradients that accumulate.
+  bool has_buckets = false;                               ///< A copy of the gradients, in which they travel.
+};
+
+struct StateBytes {
+  int64_t weights = 0, gradients = 0, optimizer = 0, buckets = 0;
+};
+
+///   whole copies   n, n, s n; buckets n where gradients travel
+///   one copy       n / p, n, s n / p
+///   ZeRO 1         n, n, s n / p; buckets n
+///   ZeRO 2         n, n / p, s n / p; 2 u
+///   ZeRO 3         n / p + live, n / p, s n / p; 4 u
+/// 2 u at most n, with n trained bytes (frozen ones are divided under one copy and ZeRO 3), p ranks, s arrays, u the largest unit. Parts
+/// are rounded up.
+StateBytes strategy_memory(const StrategyShape& shape);
+
+// Activations that a stage keeps for backward.
+
+struct StageStash {
+  int64_t micro_batch_bytes = 0;  ///< Of one micro-batch whose forward is done: what the stage received, and what its layers keep.
+  int64_t working_bytes = 0;      ///< Beside all of its stash, at most: what a layer works with, less the stash of the layers behind it.
+  int64_t again_bytes = 0;        ///< The largest stash of a recomputed layer, which is there while that one runs again.
+};
+
+/// One a stage. A recomputed layer keeps nothing but its inputs, and its output where another layer needs it: the same account as
+/// choose_recompute()'s (plan/cut/), for stages of any layers. `recompute`: one flag a layer, or empty. `stage_of` and edges of
+/// `graph` are the profile's.
+std::vector<StageStash> stash_of_stages(const Profile& profile, const StageGraph& graph, const std::vector<bool>& recompute);
+
+/// Most of it at once on the ranks of each worker, in the order of their actions. `stash`, `worker_of_stage`: one a stage.
+std::vector<int64_t> peak_stash_bytes(const Schedule& schedule, const std::vector<StageStash>& stash,
+                                      const std::vector<int>& worker_of_stage);
+
+// Bytes of what a run does beside its steps: it evaluates, and at the end a model of text writes some.
+
+/// Samples of a chunk of the evaluation: as many as a global batch has, over accumulate, 8 to 250; the same for every number of workers, so
+/// that they add up the same numbers. Under a limit of memory no more than a micro-batch, so that it fits where a step did.
+int64_t evaluation_samples(int64_t global_batch, int64_t accumulate, int64_t micro_batch, bool has_limit);
+
+/// Most that a forward without a backward holds of these layers (rising) at once.
+int64_t forward_only_bytes(const Profile& profile, const std::vector<int>& layers);
+
+/// The same with the loss of an evaluation. `tp`: ranks that have a part of the scores each and make them whole.
+int64_t evaluation_bytes(const Profile& profile, const std::vector<int>& layers, int tp);
+
+// The account.
+
+struct RankMemoryShape {
+  StrategyShape strategy;              ///< largest_unit_bytes as found; num_ranks of the data axis.
+  int64_t buffer_bytes = 0;            ///< Running statistics.
+  bool is_half = false;                ///< A copy of the weights in half precision while a step runs.
+  bool adds_gradients = false;         ///< Several backwards a step: a gradient is made beside the sum that it is added to.
+  int64_t largest_layer_bytes = 0;     ///< Of weights that train,
+  int64_t distinct_layer_bytes = 0;    ///< and one layer of each size.
+  bool counts_one_copy_whole = false;  ///< The limit is one that rank 0 holds all of the shared weights against.
+  int64_t whole_model_bytes = 0;       ///< Where each rank builds the model before it keeps its part; 0: it does not.
+  int num_groups = 0;  ///< Of ranks that exchange through pages of their own: data, pipeline, tensor; 0 of plans for elsewhere.
+  int64_t stash = 0, recompute = 0, working = 0;  ///< Of the schedule: StageStash.
+  int64_t evaluation_bytes = 0;                   ///< Of a chunk, beside what stays: evaluation_bytes().
+  int64_t text_sample_bytes = 0;                  ///< At the end: a whole model where this rank has a part, and a sample; 0: none.
+  bool has_part = false;                          ///< Of the model: pp or tp.
+};
+
+/// All of StepMemory but `overhead`.
+StepMemory rank_memory(const RankMemoryShape& shape);
+
+}  // namespace cohort
