@@ -6,9 +6,9 @@
 #include "cohort/base/files/safetensors.h"
 #include "cohort/base/text/json.h"
 #include "cohort/checkpoint/model_file.h"
-#include "cohort/infer/compressed/tensor_type.h"
-#include "cohort/infer/exported.h"
+#include "cohort/infer/trained_file.h"
 #include "cohort/parallel/common/parameters.h"
+#include "cohort/train/model/parameter_places.h"
 
 namespace cohort {
 namespace {

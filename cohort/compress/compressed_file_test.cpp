@@ -18,7 +18,7 @@
 #include "cohort/checkpoint/model_file.h"
 #include "cohort/data/source/description_json.h"
 #include "cohort/infer/restore.h"
-#include "cohort/infer/trained_data.h"
+#include "cohort/infer/trained_file.h"
 #include "cohort/infer/trained_model.h"
 #include "cohort/models/registry.h"
 #include "tests/support/errors.h"

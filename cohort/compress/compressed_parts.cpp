@@ -6,10 +6,9 @@
 #include "cohort/base/fail.h"
 #include "cohort/infer/compressed/coded_tensor.h"
 #include "cohort/infer/compressed/compressed_model.h"
-#include "cohort/infer/compressed/sparse_tensor.h"
-#include "cohort/infer/compressed/tensor_type.h"
 #include "cohort/models/layers/transformer_block.h"
 #include "cohort/parallel/common/parameters.h"
+#include "cohort/train/model/parameter_places.h"
 
 namespace cohort {
 namespace {

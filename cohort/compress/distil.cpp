@@ -7,7 +7,7 @@
 #include "cohort/compress/measured_model.h"
 #include "cohort/infer/evaluate_trained.h"
 #include "cohort/infer/restore.h"
-#include "cohort/infer/trained_data.h"
+#include "cohort/infer/trained_file.h"
 
 namespace cohort {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/compress/calibration/activations.h"
-#include "cohort/infer/compressed/int8_kernels.h"
+#include "cohort/infer/compressed/compressed_model.h"
 #include "cohort/models/layers/dropout.h"
 #include "cohort/models/layers/ghost_batch_norm.h"
 #include "cohort/models/layers/transformer_block.h"

@@ -14,7 +14,7 @@
 #include "cohort/base/statistics.h"
 #include "cohort/base/system/instruction_count.h"
 #include "cohort/infer/restore.h"
-#include "cohort/infer/trained_data.h"
+#include "cohort/infer/trained_file.h"
 #include "cohort/train/model/batch_tensors.h"
 
 namespace cohort {

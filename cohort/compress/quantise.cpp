@@ -26,11 +26,10 @@
 #include "cohort/compress/compression_checks.h"
 #include "cohort/compress/measured_model.h"
 #include "cohort/compress/samples.h"
-#include "cohort/infer/compressed/int8_kernels.h"
+#include "cohort/infer/compressed/compressed_model.h"
 #include "cohort/infer/evaluate_trained.h"
-#include "cohort/infer/exported.h"
 #include "cohort/infer/restore.h"
-#include "cohort/infer/trained_data.h"
+#include "cohort/infer/trained_file.h"
 #include "cohort/train/model/batch_tensors.h"
 
 namespace cohort {

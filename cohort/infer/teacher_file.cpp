@@ -16,7 +16,6 @@
 #include "cohort/base/value_hash.h"
 #include "cohort/data/synthetic.h"
 #include "cohort/infer/restore.h"
-#include "cohort/infer/trained_data.h"
 #include "cohort/infer/trained_file.h"
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/train/distil/layer_taps.h"

@@ -19,7 +19,7 @@
 #include "cohort/base/text/json.h"
 #include "cohort/data/loader.h"
 #include "cohort/data/source/description_json.h"
-#include "cohort/infer/trained_data.h"
+#include "cohort/infer/trained_file.h"
 #include "cohort/models/loss/distillation.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/common/parameters.h"

@@ -16,7 +16,7 @@
 #include "cohort/cli/trained/trained.h"
 #include "cohort/compress/compression_checks.h"
 #include "cohort/compress/search/compression_search.h"
-#include "cohort/infer/trained_data.h"
+#include "cohort/infer/trained_file.h"
 
 namespace cohort {
 namespace {

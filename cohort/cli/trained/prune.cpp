@@ -14,7 +14,7 @@
 #include "cohort/compress/channels/smaller_file.h"
 #include "cohort/compress/compression_checks.h"
 #include "cohort/compress/prune/pruned_model.h"
-#include "cohort/infer/trained_data.h"
+#include "cohort/infer/trained_file.h"
 #include "cohort/train/run_folder.h"
 
 namespace cohort {

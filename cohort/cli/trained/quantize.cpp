@@ -16,7 +16,7 @@
 #include "cohort/cli/trained/trained.h"
 #include "cohort/compress/compression_checks.h"
 #include "cohort/compress/quantise.h"
-#include "cohort/infer/trained_data.h"
+#include "cohort/infer/trained_file.h"
 #include "cohort/job/specs/quantise_aware.h"
 
 namespace cohort {

@@ -14,9 +14,8 @@
 #include "cohort/compress/compression_checks.h"
 #include "cohort/compress/measured_model.h"
 #include "cohort/infer/evaluate_trained.h"
-#include "cohort/infer/exported.h"
 #include "cohort/infer/restore.h"
-#include "cohort/infer/trained_data.h"
+#include "cohort/infer/trained_file.h"
 
 namespace cohort {
 namespace {

@@ -1,6 +1,7 @@
 #include "cohort/train/model/parameter_places.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "cohort/base/fail.h"
@@ -8,7 +9,6 @@
 #include "cohort/parallel/local/state_names.h"
 
 namespace cohort {
-
 namespace {
 
 const std::vector<std::pair<at::ScalarType, DType>> kTypes = {
@@ -61,6 +61,11 @@ std::vector<TensorPiece> ParameterPlaces::to_save(const std::vector<FlatPiece>& 
     for (TensorPiece& box : boxes) parts.push_back(std::move(box));
   }
   return parts;
+}
+
+DType dtype_of_tensor(const std::string& name, const at::Tensor& tensor) {
+  if (const std::optional<DType> type = stored_type(tensor.scalar_type())) return *type;
+  fail(ErrorCode::kBadInput, "tensor ", name, " has the type ", at::toString(tensor.scalar_type()), ", which no checkpoint holds");
 }
 
 }  // namespace cohort

@@ -1,6 +1,7 @@
 #pragma once
 // Where this rank's parameters lie in the whole model: what makes a checkpoint the same whatever the layout.
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
 #include <map>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/files/safetensors.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/parameter_shard.h"
 #include "cohort/parallel/common/flat_piece.h"
@@ -35,5 +37,8 @@ DType dtype_of(const FlatPiece& piece);
 std::optional<at::ScalarType> torch_type_of(int dtype);
 /// The other way; none for a type that no file holds.
 std::optional<DType> stored_type(at::ScalarType type);
+
+/// How files call the type of `tensor`; Error(kBadInput) naming it for one that no checkpoint holds.
+DType dtype_of_tensor(const std::string& name, const at::Tensor& tensor);
 
 }  // namespace cohort

@@ -1,7 +1,6 @@
 // Each kernel beside a plain reference: sums of products of codes in double, rounded to codes by the definition. Kernels round once, so an
 // output code may differ by one where the exact value lies between two.
-
-#include "cohort/infer/compressed/int8_kernels.h"
+#include "cohort/infer/compressed/compressed_model.h"
 
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/equal.h>
@@ -134,4 +133,5 @@ TEST_CASE("a sum of codes") {
 }
 
 }  // namespace
+
 }  // namespace cohort

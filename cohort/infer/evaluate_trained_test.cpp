@@ -1,4 +1,4 @@
-#include "cohort/infer/evaluation_table.h"
+#include "cohort/infer/evaluate_trained.h"
 
 #include <doctest/doctest.h>
 
@@ -51,4 +51,5 @@ TEST_CASE("confusion table: nothing where it would not fit") {
 }
 
 }  // namespace
+
 }  // namespace cohort
