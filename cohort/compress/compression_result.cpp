@@ -3,12 +3,38 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "cohort/base/fail.h"
+#include "cohort/base/files/writable_place.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
+#include "cohort/report/draw/page.h"
+#include "cohort/report/study/study_style.h"
 
 namespace cohort {
+
+void check_not_compressed(const TrainedFile& file) {
+  if (file.compressed() && !file.compressed()->is_exact())
+    fail(ErrorCode::kBadInput, file.given(), " is compressed already (", quote_text(file.compressed()->method),
+         "); give the run that it was made from");
+}
+
+void check_is_another(const TrainedFile& file, const std::string& out) {
+  std::error_code ignored;
+  if (std::filesystem::equivalent(file.path(), out, ignored))
+    fail(ErrorCode::kBadInput, "--out ", out, " is the file that is read, and would be lost; give another name");
+}
+
+void check_compressed_name(const std::string& out) {
+  if (std::filesystem::path(out).extension() != ".safetensors")
+    fail(ErrorCode::kBadInput, "--out ", out, ": safetensors is what is written; give a name that ends in .safetensors");
+  check_writable_file(out);
+  check_holds_kind(out, "{", 8, "a safetensors file");
+}
+
 namespace {
 
 std::string with_digits(const char* format, double value) {
@@ -154,6 +180,41 @@ std::string result_table(const CompressionResult& result, bool regression) {
     out += concat(" ", row.change, "\n");
   }
   return out;
+}
+
+// A page with what one compression did, layer by layer, and both models beside one another.
+
+namespace {
+
+using report::escape_html;
+
+report::Table models_table(const CompressionResult& result, bool regression) {
+  report::Table table{.columns = {{""}, {result.original_name, true}, {result.compressed_name, true}, {""}}, .rows = {}};
+  for (const CompressionRow& row : result_rows(result, regression))
+    table.rows.push_back({escape_html(row.name), escape_html(row.original), escape_html(row.compressed), escape_html(row.change)});
+  return table;
+}
+
+report::Table layers_table(const CompressionResult& result) {
+  report::Table table{.columns = {{"layer"}, {"bytes", true}, {"then", true}, {cost_heading(result), true}, {"done"}}, .rows = {}};
+  for (const CompressionRow& row : layer_rows(result))
+    table.rows.push_back(
+        {escape_html(row.name), escape_html(row.original), escape_html(row.compressed), escape_html(row.change), escape_html(row.done)});
+  return table;
+}
+
+}  // namespace
+
+std::string result_page(const CompressionResult& result, bool regression, const std::string& headline) {
+  std::string body = concat("<header>\n<div class=\"top\"><span class=\"brand\">Cohort</span><span>compression</span></div>\n<h1>",
+                            escape_html(result.method), "</h1>\n<p>", escape_html(headline), "</p>\n</header>\n<main>\n");
+  body += report::section("models", "Both models", "Seconds are medians of a forward, the two in turn.",
+                          report::table(models_table(result, regression), "both models"));
+  if (!result.layers.empty())
+    body += report::section("layers", "Layer by layer",
+                            cost_heading(result) == "loss" ? "loss: how much it rises where this layer alone is compressed." : "",
+                            report::table(layers_table(result), "layer by layer"));
+  return report::study_document(result.method, body + "</main>\n");
 }
 
 }  // namespace cohort

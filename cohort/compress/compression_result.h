@@ -1,5 +1,5 @@
 #pragma once
-// What a compression did and what it cost. Torch-free.
+// What is looked at before a model is compressed, and what a compression did and cost, as values, lines, a table and a page. Torch-free.
 
 #include <cstdint>
 #include <optional>
@@ -7,8 +7,18 @@
 #include <vector>
 
 #include "cohort/base/text/json_fwd.h"
+#include "cohort/infer/trained_file.h"
 
 namespace cohort {
+
+/// Error(kBadInput) for a name that promises another format than safetensors, and for a place that can not be written to.
+void check_compressed_name(const std::string& out);
+
+/// Error(kBadInput) where `out` is `file` itself, which would be lost.
+void check_is_another(const TrainedFile& file, const std::string& out);
+
+/// Error(kBadInput) for a file whose weights are codes already (one whose zeros alone were left out is as good as its run).
+void check_not_compressed(const TrainedFile& file);
 
 struct CompressedLayerResult {
   std::string layer, kind;

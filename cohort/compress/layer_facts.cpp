@@ -14,7 +14,7 @@
 #include <exception>
 
 #include "cohort/base/fail.h"
-#include "cohort/compress/calibration/activations.h"
+#include "cohort/compress/activations.h"
 #include "cohort/infer/compressed/compressed_model.h"
 #include "cohort/models/layers/dropout.h"
 #include "cohort/models/layers/ghost_batch_norm.h"

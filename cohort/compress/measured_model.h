@@ -1,6 +1,8 @@
 #pragma once
 // What it takes to use two models, beside one another.
 
+#include <memory>
+
 #include "cohort/compress/compression_result.h"
 #include "cohort/data/source/source.h"
 #include "cohort/infer/trained_file.h"
@@ -15,5 +17,12 @@ void measure_forwards(LayerGraph& original, LayerGraph& compressed, const DataSo
 /// Bytes of the heap that each model, as it is read from its file, holds for one sample: weights as the kernels want them, and the most
 /// that a forward has at once beside them.
 void measure_memory(const TrainedFile& original, const TrainedFile& compressed, const DataSource& samples, CompressionResult& result);
+
+// What `cohort compress distill` measures once its student is trained: teacher and student side by side.
+
+/// Error and loss of both on `validation`, each with the normalisation of its own training, bytes of their files, and seconds of a forward.
+/// `threads` of the evaluations as evaluate_trained() has them. `method` and `out` are left to the caller.
+CompressionResult compare_with_teacher(const TrainedFile& teacher, const TrainedFile& student,
+                                       const std::shared_ptr<const DataSource>& validation, int threads);
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-#include "cohort/compress/calibration/range_methods.h"
+#include "cohort/compress/activations.h"
 
 #include <doctest/doctest.h>
 
@@ -93,4 +93,5 @@ TEST_CASE("an unknown method is refused by name") {
 }
 
 }  // namespace
+
 }  // namespace cohort

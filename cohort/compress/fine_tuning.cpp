@@ -1,4 +1,4 @@
-#include "cohort/compress/tuning/fine_tuning.h"
+#include "cohort/compress/fine_tuning.h"
 
 #include <algorithm>
 #include <filesystem>

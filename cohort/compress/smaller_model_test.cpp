@@ -1,4 +1,4 @@
-#include "cohort/compress/channels/smaller_model.h"
+#include "cohort/compress/smaller_model.h"
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/randn.h>
@@ -109,4 +109,5 @@ TEST_CASE("every width that the options can say is reached") {
 }
 
 }  // namespace
+
 }  // namespace cohort

@@ -1,4 +1,4 @@
-#include "cohort/compress/search/compression_search.h"
+#include "cohort/compress/compression_search.h"
 
 #include <doctest/doctest.h>
 
@@ -35,4 +35,5 @@ TEST_CASE("compression search: the smallest within an error, the best within byt
 }
 
 }  // namespace
+
 }  // namespace cohort

@@ -1,23 +1,76 @@
-#include "cohort/compress/prune/pruned_model.h"
+#include "cohort/compress/prune.h"
 
 #include <torch/csrc/autograd/grad_mode.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
+#include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/compress/compressed_file.h"
 #include "cohort/compress/compressed_parts.h"
-#include "cohort/compress/compression_checks.h"
+#include "cohort/compress/compression_result.h"
 #include "cohort/compress/measured_model.h"
+#include "cohort/compress/smaller_model.h"
 #include "cohort/infer/evaluate_trained.h"
 #include "cohort/infer/restore.h"
 #include "cohort/infer/trained_file.h"
+#include "cohort/job/specs/pruning.h"
+#include "cohort/models/registry.h"
+#include "cohort/train/model/batch_tensors.h"
+#include "cohort/train/pruning/prunable.h"
 
 namespace cohort {
+
+std::string PruneRequest::how() const { return granularity == "2:4" ? granularity : concat(granularity, ":", sparsity); }
+
+void check_prune_request(const PruneRequest& request) {
+  const std::vector<std::string> known = {"weight", "2:4", "channel"};
+  if (std::find(known.begin(), known.end(), request.granularity) == known.end())
+    fail(ErrorCode::kBadInput, "--granularity ", quote_text(request.granularity), did_you_mean(request.granularity, known),
+         ": expected one of ", join(known, " "));
+  if (!(request.sparsity > 0 && request.sparsity < 1))
+    fail(ErrorCode::kBadInput, "--sparsity ", request.sparsity, ": the part of the ", request.is_channel() ? "channels" : "weights",
+         " that goes, above 0 and below 1, as 0.9");
+  if (request.granularity == "2:4" && request.sparsity != 0.5)
+    fail(ErrorCode::kBadInput, "--sparsity ", request.sparsity,
+         " with --granularity 2:4: two of every four weights go, so it is 0.5; leave "
+         "--sparsity out");
+}
+
+void check_can_be_pruned(const TrainedFile& file) {
+  const CompressedForm* const form = file.compressed();
+  if (form && !(form->layers.empty() && form->tensors.empty()))
+    fail(ErrorCode::kBadInput, file.given(), " is compressed already (", quote_text(form->method), "); give the run that it was made from");
+}
+
+std::string smaller_model_of(const TrainedFile& file, const DataShape& shape, double sparsity) {
+  return smaller_specification(file.config().model, *restore_model(file, shape), sparsity);
+}
+
+void write_smaller_model(const TrainedFile& file, const DataDescription& trained, const DataSource& samples,
+                         const std::string& specification, const std::string& out) {
+  const DataShape shape = shape_of(trained);
+  const std::shared_ptr<LayerGraph> model = restore_model(file, shape), smaller = build_model(specification, shape, file.config().seed);
+  take_channels(*model, *smaller, input_batch(samples, 0, 2));
+  CompressedParts parts;
+  const CompressionSource source{.model = smaller, .facts = {}, .fresh = [&] { return build_model(specification, shape, 1); }};
+  complete(source, parts);
+  parts.form.method = "channels that stay, not trained yet";
+  FileMetadata metadata = metadata_of_export(file);
+  metadata[exported::kModel] = specification;
+  metadata.erase(exported::kValLoss);
+  metadata.erase(exported::kValError);
+  write_compressed_file(out, parts, std::move(metadata));
+}
+
+void check_has_matrices(const TrainedFile& file, const DataShape& shape, const std::string& how) {
+  prunable_tensors(*restore_model(file, shape), parse_pruning(how)->granularity);
+}
+
 namespace {
 
 int64_t bytes_of(const torch::nn::Module* module) {
