@@ -21,7 +21,6 @@
 #include "cohort/plan/split/split.h"
 #include "cohort/train/model/profile_layers.h"
 #include "cohort/tune/measure_in_ranks.h"
-#include "cohort/tune/pipeline_meter.h"
 
 namespace cohort {
 namespace {

@@ -19,7 +19,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/study/store/trial_messages.h"
 #include "cohort/train/silence_watch.h"
-#include "cohort/trials/study_summary.h"
+#include "cohort/trials/study_progress.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {

@@ -13,7 +13,7 @@
 #include "cohort/study/goal/goal_curve.h"
 #include "cohort/study/spec/spec.h"
 #include "cohort/study/spec/spec_text.h"
-#include "cohort/trials/trial_schedule.h"
+#include "cohort/trials/trial_step.h"
 
 namespace cohort {
 namespace {

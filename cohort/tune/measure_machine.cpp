@@ -6,7 +6,6 @@
 //   rates       a product of two matrices of 512 x 512 in each precision
 //
 // Cost: about a hundred exchanges, tenths of a second.
-
 #include "cohort/tune/measure_machine.h"
 
 #include <ATen/Parallel.h>
@@ -19,11 +18,15 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <numeric>
+#include <string>
+#include <utility>
 
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/system/memory.h"
+#include "cohort/base/text/json.h"
 #include "cohort/comm/tensor_channels.h"
 
 namespace cohort {
@@ -118,6 +121,96 @@ Cluster measure_machine(Group& group, const MachineToMeasure& what) {
     device.rates.push_back({precision, 2.0 * kSide * kSide * kSide / exchange_time(group, [&] { at::mm(square, square); })});
   }
   return cluster;
+}
+
+// Ranks are taken from the fastest on; each joins the class before it unless it is slower than that class's fastest rank, round by round.
+// So ranks of one class are within kSlower of one another, and noise, which hits now one rank and now another, makes no class.
+
+namespace {
+
+/// Of rank to rank, a number a size and round.
+std::vector<double> ratios(const std::vector<std::vector<double>>& of, const std::vector<std::vector<double>>& to) {
+  std::vector<double> out;
+  for (size_t size = 0; size < of.size(); ++size)
+    for (size_t round = 0; round < of[size].size(); ++round)
+      if (to[size][round] > 0) out.push_back(of[size][round] / to[size][round]);
+  return out;
+}
+
+bool is_slower(const std::vector<double>& all) {
+  const auto slower = std::count_if(all.begin(), all.end(), [](double ratio) { return ratio > SpeedClasses::kSlower; });
+  return !all.empty() && static_cast<double>(slower) >= SpeedClasses::kMostRounds * static_cast<double>(all.size());
+}
+
+}  // namespace
+
+SpeedClasses::SpeedClasses(const std::vector<std::vector<std::vector<double>>>& seconds) : of_rank_(seconds.size(), 0) {
+  std::vector<double> slower_than_first;
+  for (const auto& rank : seconds) slower_than_first.push_back(median(ratios(rank, seconds.front())));
+  std::vector<size_t> order(seconds.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return slower_than_first[a] < slower_than_first[b]; });
+  std::vector<size_t> fastest_of;  // Of each class, from the fastest on.
+  std::vector<int> found(seconds.size());
+  for (const size_t rank : order) {
+    if (fastest_of.empty() || is_slower(ratios(seconds[rank], seconds[fastest_of.back()]))) fastest_of.push_back(rank);
+    found[rank] = static_cast<int>(fastest_of.size()) - 1;
+  }
+  std::vector<int> number(fastest_of.size(), -1);
+  for (size_t rank = 0; rank < seconds.size(); ++rank) {
+    int& its = number[static_cast<size_t>(found[rank])];
+    if (its < 0) {
+      its = num_classes();
+      first_rank_.push_back(static_cast<int>(rank));
+      times_slower_.push_back(std::max(1.0, median(ratios(seconds[rank], seconds[order.front()]))));
+    }
+    of_rank_[rank] = its;
+  }
+}
+
+namespace {
+
+void say_speed(DeviceKind& device, double times_slower) {
+  if (times_slower > SpeedClasses::kSlower)
+    device.source += concat("; takes ", std::round(10 * times_slower) / 10, " times as long as the fastest rank");
+}
+
+}  // namespace
+
+void divide_by_speed(ModelProfile& profile, const std::vector<std::vector<double>>& whole_seconds, Group& group) {
+  std::vector<std::vector<std::vector<double>>> seconds;
+  for (const std::string& text : group.all_gather_text(Json(whole_seconds).dump(), "the ranks' seconds"))
+    seconds.push_back(Json::parse(text).get<std::vector<std::vector<double>>>());
+  const SpeedClasses speeds(seconds);
+  const int mine = speeds.of_rank()[static_cast<size_t>(group.rank())];
+  std::vector<std::string> others;
+  if (speeds.num_classes() > 1) {
+    const bool speaks = mine > 0 && speeds.rank_of(mine) == group.rank();
+    others = group.all_gather_text(speaks ? to_json(profile).dump() : "", "profiles of ranks of another speed");
+  }
+  if (group.rank() > 0) {
+    profile.points.clear();
+    return;
+  }
+  Cluster& machine = profile.measured_on.front();
+  const std::string name = machine.devices.front().name;
+  if (speeds.num_classes() > 1) say_speed(machine.devices.front(), speeds.times_slower(0));
+  for (int one = 1; one < speeds.num_classes(); ++one) {
+    ModelProfile other = model_profile_from_json(Json::parse(others[static_cast<size_t>(speeds.rank_of(one))]), "what a rank measured");
+    DeviceKind device = std::move(other.measured_on.front().devices.front());
+    device.name = concat(name, "-speed-", one + 1);
+    say_speed(device, speeds.times_slower(one));
+    for (ProfilePoint& point : other.points) {
+      point.device = device.name;
+      profile.points.push_back(std::move(point));
+    }
+    for (CodingCost& coding : other.codings) {
+      coding.device = device.name;
+      profile.codings.push_back(std::move(coding));
+    }
+    machine.devices.push_back(std::move(device));
+  }
+  if (speeds.num_classes() > 1) machine.hosts.front().mixed = speeds.of_rank();
 }
 
 }  // namespace cohort

@@ -1,5 +1,5 @@
 #pragma once
-// Links, memory and rates of the machine that this group's ranks are on.
+// The machine that this group's ranks are on: its links, memory and rates, and which ranks of it are equally fast. No LibTorch header.
 
 #include <cstdint>
 #include <string>
@@ -7,6 +7,7 @@
 
 #include "cohort/comm/group.h"
 #include "cohort/plan/profile/cluster.h"
+#include "cohort/plan/profile/model_profile.h"
 
 namespace cohort {
 
@@ -18,5 +19,33 @@ struct MachineToMeasure {
 
 /// One host with a device a rank. Collective; each rank gets what it measured itself.
 Cluster measure_machine(Group& group, const MachineToMeasure& what);
+
+/// `seconds` are [rank][size][round]: of one pass over the model, in rounds that all ranks begin together.
+class SpeedClasses {
+ public:
+  static constexpr double kSlower = 1.1;       ///< A rank is slower than another that takes so many times its seconds
+  static constexpr double kMostRounds = 0.75;  ///< in this share of the rounds: a hiccup is in one of them, a slow core in all.
+
+  explicit SpeedClasses(const std::vector<std::vector<std::vector<double>>>& seconds);
+
+  int num_classes() const { return static_cast<int>(first_rank_.size()); }
+  /// One a rank; class 0 is that of rank 0, the others follow in rank order.
+  const std::vector<int>& of_rank() const { return of_rank_; }
+  /// The rank whose figures are its class's.
+  int rank_of(int speed_class) const { return first_rank_[static_cast<size_t>(speed_class)]; }
+  /// How many times as long as the fastest rank it takes.
+  double times_slower(int speed_class) const { return times_slower_[static_cast<size_t>(speed_class)]; }
+
+ private:
+  std::vector<int> of_rank_, first_rank_;
+  std::vector<double> times_slower_;
+};
+
+// Ranks of one machine that are not equally fast become kinds of device, so that a plan can give them other shares or stages.
+
+/// `profile`: what this rank measured, on a cluster of one kind of device; `whole_seconds`: of one pass over the model by size and round,
+/// as many on every rank. Rank 0's gets a kind of device, with the points of one such rank, for each further speed (measure_machine.h), and
+/// its host says which rank has which; the others' lose their points. Collective.
+void divide_by_speed(ModelProfile& profile, const std::vector<std::vector<double>>& whole_seconds, Group& group);
 
 }  // namespace cohort

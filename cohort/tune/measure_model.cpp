@@ -12,7 +12,7 @@
 //   5. The machine (measure_machine.h); and what a process has resident beside its tensors: its peak after its share of the batch has gone
 //      through the model, less what a forecast counts of that.
 //   6. Where plans may compress gradients: the seconds to make and read what each compression sends (exchange_advice.h).
-//   7. Ranks that are not equally fast (divide_by_speed.h; --inject slow makes some) become kinds of device with points of their own.
+//   7. Ranks that are not equally fast (measure_machine.h; --inject slow makes some) become kinds of device with points of their own.
 //
 // Cost: for each number of workers and precision about kRounds x 4 steps at each size; seconds for models whose step is below 0.1 s.
 
@@ -47,7 +47,6 @@
 #include "cohort/train/model/batch_tensors.h"
 #include "cohort/train/model/precision.h"
 #include "cohort/train/model/profile_layers.h"
-#include "cohort/tune/divide_by_speed.h"
 #include "cohort/tune/measure_in_ranks.h"
 #include "cohort/tune/measure_machine.h"
 

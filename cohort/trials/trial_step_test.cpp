@@ -1,4 +1,4 @@
-#include "cohort/trials/trial_evaluate.h"
+#include "cohort/trials/trial_step.h"
 
 #include <ATen/ops/randint.h>
 #include <doctest/doctest.h>
@@ -30,4 +30,5 @@ TEST_CASE("a class that is not a number is likelier than all") {
 }
 
 }  // namespace
+
 }  // namespace cohort

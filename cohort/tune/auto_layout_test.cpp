@@ -1,4 +1,4 @@
-#include "cohort/tune/check_auto.h"
+#include "cohort/tune/auto_layout.h"
 
 #include <doctest/doctest.h>
 
@@ -63,4 +63,5 @@ TEST_CASE("auto: what the model cannot do in any layout is refused before it is 
 }
 
 }  // namespace
+
 }  // namespace cohort

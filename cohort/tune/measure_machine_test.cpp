@@ -1,4 +1,4 @@
-#include "cohort/tune/speed_classes.h"
+#include "cohort/tune/measure_machine.h"
 
 #include <doctest/doctest.h>
 
@@ -51,4 +51,5 @@ TEST_CASE("speed classes: a hiccup in some rounds is none") {
 }
 
 }  // namespace
+
 }  // namespace cohort
