@@ -137,7 +137,7 @@ void ChannelClasses::tie_layer(const LayerGraph& model, int index) {
 // Structured pruning by filter norms (Li et al. 2017, "Pruning filters for efficient ConvNets", arXiv 1608.08710), with tied channels as in
 // Fang et al. 2023, "DepGraph" (arXiv 2301.12900), but for single channels. Steps:
 //
-//   1. channel_classes.cpp: which channels are one
+//   1. which channels are one (above)
 //   2. a class's norm is the root of the sum of the squared L2 norms of all filters that make it (rows of linear layers), each times the
 //      factor gamma / sqrt(variance + eps) of the batch norm behind it
 //   3. classes that the same layers have can stand for one another; how many of them stay follows from the widths of the smaller model,

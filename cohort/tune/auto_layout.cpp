@@ -46,7 +46,7 @@ std::vector<Layout> kinds_of_layouts(int num_ranks, bool may_be_fewer) {
   return kinds;
 }
 
-bool is_refused(const Config& config, const Layout& layout, std::optional<bool> is_text) {
+bool refuses_layout(const Config& config, const Layout& layout, std::optional<bool> is_text) {
   try {
     check_run(resolve(config, layout), is_text);
     return false;
@@ -85,7 +85,7 @@ void check_weights_fit(const Config& config, int num_ranks, int64_t bytes) {
 void check_any_layout(const Config& config, int num_ranks, bool may_be_fewer, std::optional<bool> is_text) {
   const std::vector<Layout> kinds = kinds_of_layouts(num_ranks, may_be_fewer);
   for (const Layout& layout : kinds)
-    if (!is_refused(config, layout, is_text)) return;
+    if (!refuses_layout(config, layout, is_text)) return;
   check_run(resolve(config, kinds.front()), is_text);
 }
 
