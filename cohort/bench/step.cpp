@@ -15,7 +15,7 @@
 #include "cohort/comm/compute_threads.h"
 #include "cohort/comm/group.h"
 #include "cohort/models/registry.h"
-#include "cohort/train/advice/exchange_advice.h"
+#include "cohort/train/advice/run_advice.h"
 #include "cohort/train/model/batch_tensors.h"
 #include "cohort/world/launch.h"
 

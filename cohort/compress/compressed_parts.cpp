@@ -19,7 +19,7 @@
 #include "cohort/infer/trained_file.h"
 #include "cohort/models/layers/transformer_block.h"
 #include "cohort/parallel/common/parameters.h"
-#include "cohort/train/model/parameter_places.h"
+#include "cohort/train/model/checkpoint_pieces.h"
 
 namespace cohort {
 namespace {

@@ -21,7 +21,7 @@
 #include "cohort/job/specs/pruning.h"
 #include "cohort/models/registry.h"
 #include "cohort/train/model/batch_tensors.h"
-#include "cohort/train/pruning/prunable.h"
+#include "cohort/train/model/pruner.h"
 
 namespace cohort {
 

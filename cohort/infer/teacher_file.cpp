@@ -18,7 +18,6 @@
 #include "cohort/infer/restore.h"
 #include "cohort/infer/trained_file.h"
 #include "cohort/parallel/common/parameters.h"
-#include "cohort/train/distil/layer_taps.h"
 #include "cohort/train/distil/teacher.h"
 
 namespace cohort {

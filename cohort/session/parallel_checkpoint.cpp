@@ -12,7 +12,7 @@
 #include "cohort/parallel/common/tensor_alias.h"
 #include "cohort/session/optimizer_pieces.h"
 #include "cohort/session/parallel_state.h"
-#include "cohort/train/checkpoint_pieces.h"
+#include "cohort/train/model/checkpoint_pieces.h"
 
 namespace cohort {
 namespace {

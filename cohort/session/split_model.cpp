@@ -27,7 +27,7 @@
 #include "cohort/parallel/common/initial_broadcast.h"
 #include "cohort/session/explain.h"
 #include "cohort/tensor/collective_ops.h"
-#include "cohort/train/model/tensor_division.h"
+#include "cohort/train/step/parallelize.h"
 #include "cohort/train/step/plan_stages.h"
 
 namespace cohort {

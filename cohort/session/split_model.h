@@ -16,7 +16,7 @@
 #include "cohort/parallel/watch/weight_check.h"
 #include "cohort/session/loss_graph.h"
 #include "cohort/session/parallel.h"
-#include "cohort/train/model/parameter_places.h"
+#include "cohort/train/model/checkpoint_pieces.h"
 #include "cohort/train/step/parallelize.h"
 
 namespace cohort {

@@ -28,8 +28,8 @@
 #include "cohort/train/check_run.h"
 #include "cohort/train/initial_model.h"
 #include "cohort/train/model/batch_tensors.h"
-#include "cohort/train/model/device.h"
-#include "cohort/train/quantise_aware/rounded_model.h"
+#include "cohort/train/model/precision.h"
+#include "cohort/train/model/rounded_model.h"
 #include "cohort/train/run_folder.h"
 
 namespace cohort {

@@ -17,7 +17,7 @@
 #include "cohort/train/advice/balance.h"
 #include "cohort/train/distil/teacher_answers.h"
 #include "cohort/train/model/evaluate.h"
-#include "cohort/train/pruning/pruner.h"
+#include "cohort/train/model/pruner.h"
 #include "cohort/train/run_folder.h"
 #include "cohort/train/run_forecast.h"
 #include "cohort/train/step/in_turn.h"

@@ -1,5 +1,5 @@
 #pragma once
-// `--device`: what each rank computes on. Torch-free: which GPUs there are is found by the ranks (train/model/device.h).
+// `--device`: what each rank computes on. Torch-free: which GPUs there are is found by the ranks (train/model/precision.h).
 
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 #pragma once
-// A trained model whose scores a student learns from (--teacher). How such a model is opened is the business of trained/, which stands
-// above this room: it registers itself.
+// A trained model whose scores a student learns from (--teacher), and what its layers gave. How such a model is opened is the business of
+// infer/, which stands above this room: it registers itself.
 
 #include <ATen/core/Tensor.h>
 
@@ -11,8 +11,24 @@
 
 #include "cohort/data/source/source.h"
 #include "cohort/job/config.h"
+#include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
+
+// What layers of a model gave in its newest forward.
+
+/// Puts itself behind functions of `model`, which may outlive it. One thread.
+class LayerTaps {
+ public:
+  /// Error(kBadInput) that begins with `option` for a layer that the model does not have.
+  LayerTaps(LayerGraph& model, const std::vector<std::string>& layers, const std::string& option);
+
+  /// In the order of the names; undefined where no forward has been since the last call. Kept no longer here.
+  std::vector<at::Tensor> take() const;
+
+ private:
+  std::shared_ptr<std::vector<at::Tensor>> outputs_;
+};
 
 /// One thread.
 class Teacher {

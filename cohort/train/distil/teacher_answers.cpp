@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
+#include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
 #include <cstring>
@@ -208,6 +209,34 @@ at::Tensor TeacherAnswers::add_to(const at::Tensor& usual, const at::Tensor& out
 
 std::unique_ptr<TeacherAnswers> teacher_answers(const TeacherRequest& request) {
   return request.config.teacher.empty() ? nullptr : std::make_unique<TeacherAnswers>(request);
+}
+
+namespace {
+
+std::vector<std::string> names_of(const std::vector<HintPair>& pairs, std::string HintPair::* whose) {
+  std::vector<std::string> names;
+  for (const HintPair& pair : pairs) names.push_back(pair.*whose);
+  return names;
+}
+
+}  // namespace
+
+StudentHints::StudentHints(LayerGraph& model, const std::string& hint, const DataSource& train)
+    : pairs_(parse_hints(hint)), taps_(model, names_of(pairs_, &HintPair::student), name_settings("--hint")) {
+  const at::NoGradGuard no_grad;
+  const bool was_training = model.is_training();
+  model.eval();  // Statistics and dropout stay as they are.
+  model.forward(input_batch(train, 0, 1));
+  model.train(was_training);
+  for (const at::Tensor& output : take()) sizes_.push_back(output.sizes().vec());
+}
+
+std::vector<std::string> StudentHints::teacher_layers() const { return names_of(pairs_, &HintPair::teacher); }
+
+void StudentHints::check(const std::vector<at::Tensor>& of_teacher) const {
+  for (size_t i = 0; i < pairs_.size(); ++i)
+    if (const std::string why = why_no_attention(sizes_[i], of_teacher[i].sizes().vec()); !why.empty())
+      fail(ErrorCode::kBadInput, name_settings("--hint "), pairs_[i].student, ":", pairs_[i].teacher, ": outputs for one sample: ", why);
 }
 
 }  // namespace cohort

@@ -1,4 +1,45 @@
 #pragma once
+// The student's side of --hint: what its layers give, to be compared with what its teacher's do (attention_transfer.h).
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cohort/comm/group.h"
+#include "cohort/data/loader.h"
+#include "cohort/data/source/source.h"
+#include "cohort/job/config.h"
+#include "cohort/job/specs/hint.h"
+#include "cohort/models/graph/layer_graph.h"
+#include "cohort/train/distil/kept_answers.h"
+#include "cohort/train/distil/teacher.h"
+
+namespace cohort {
+
+/// One thread.
+class StudentHints {
+ public:
+  /// `model` is whole, on the CPU; one sample of `train` goes through it. Error(kBadInput) for a layer that it does not have.
+  StudentHints(LayerGraph& model, const std::string& hint, const DataSource& train);
+
+  /// Names of the teacher's layers, in the order of take().
+  std::vector<std::string> teacher_layers() const;
+  /// Error(kBadInput) where the teacher's outputs for one sample cannot be compared with the student's.
+  void check(const std::vector<at::Tensor>& of_teacher) const;
+  /// What the layers gave in the newest forward, once.
+  std::vector<at::Tensor> take() const { return taps_.take(); }
+
+ private:
+  std::vector<HintPair> pairs_;
+  LayerTaps taps_;
+  std::vector<std::vector<int64_t>> sizes_;  ///< For one sample.
+};
+
 // What a student's loss is told by its teacher, for each sample:
 //
 //   cached   scores that were kept on disk for every sample of the training (kept_answers.h): the teacher's forward once a sample, whoever
@@ -16,24 +57,6 @@
 //   beside   samples of the run x (answer - student's step, at least 0, + kDisturbs x answer) / pipelines
 //
 // A run keeps in its configuration what auto came to: cached, or asked, which is beside where cores are left and else live.
-
-#include <ATen/core/Tensor.h>
-
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <span>
-#include <string>
-
-#include "cohort/comm/group.h"
-#include "cohort/data/loader.h"
-#include "cohort/data/source/source.h"
-#include "cohort/job/config.h"
-#include "cohort/train/distil/kept_answers.h"
-#include "cohort/train/distil/student_hints.h"
-#include "cohort/train/distil/teacher.h"
-
-namespace cohort {
 
 struct TeacherRequest {
   const Config& config;

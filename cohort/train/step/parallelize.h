@@ -1,5 +1,6 @@
 #pragma once
-// What a layout makes of a model on one rank. parallelize.cpp is the recipe, one step after the other.
+// What a layout makes of a model on one rank: which layers are divided, which are not and why; and, parallelize.cpp is the recipe one step
+// after the other, the model spread over ranks with what sums its gradients.
 
 #include <cstdint>
 #include <map>
@@ -9,15 +10,27 @@
 #include "cohort/comm/group.h"
 #include "cohort/data/source/source.h"
 #include "cohort/job/job.h"
+#include "cohort/job/layout.h"
 #include "cohort/job/specs/fault.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/strategy/strategy.h"
 #include "cohort/pipeline/model_part.h"
+#include "cohort/record/start_records.h"
 #include "cohort/tensor/shard_graph.h"
-#include "cohort/train/model/parameter_places.h"
+#include "cohort/train/model/checkpoint_pieces.h"
 #include "cohort/train/step/plan_stages.h"
 
 namespace cohort {
+
+// What a tensor-parallel layout makes of a model, said before training starts: which layers are divided, which are not and why.
+
+/// Error(kBadInput) where the layout asks for a division that divides nothing.
+void check_division(const ShardPlan& plan, const std::string& model, const Layout& layout);
+
+/// For the record of a run; its sentence is describe().
+DivisionRecord division_record(const ShardPlan& plan, const Layout& layout);
+/// "tp=2 divides 5 of 8 layers with 97 % of the weights; whole: norm (no rule ...)". Layers that have nothing to divide are not counted.
+std::string describe(const ShardPlan& plan, const Layout& layout);
 
 /// A model spread over ranks: what this one has of it, and with whom it exchanges.
 struct SpreadModel {
