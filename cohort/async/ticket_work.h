@@ -33,8 +33,4 @@ class TicketWork {
   Batch batch_;
 };
 
-/// Error(kFailed) in one line with advice and the first tensor that is not, where a loss is not finite; `which`: "the loss of share 3";
-/// `input`: what it was of, or no tensor.
-void check_finite_loss(const LayerGraph& model, const std::string& which, double loss, int64_t step, double rate, const at::Tensor& input);
-
 }  // namespace cohort

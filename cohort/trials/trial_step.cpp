@@ -182,9 +182,7 @@ const std::vector<Share>& TrialStep::pieces_of(int64_t batch) {
 /// Of the samples in batch_, weighted; the engine adds to gradients that are there.
 double TrialStep::autograd(double weight) {
   const at::Tensor output = model_->forward(batch_.input());
-  at::Tensor loss = mean_loss(*model_, output, batch_.target(), schedule_.label_smoothing);
-  check_has_gradient(*model_, output, loss);
-  if (weight != 1) loss = loss * weight;
+  const at::Tensor loss = loss_of(*model_, output, batch_.target(), weight, {.label_smoothing = schedule_.label_smoothing});
   const double value = loss.item<double>();
   loss.backward();
   return value;

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <vector>
 
@@ -63,6 +64,17 @@ std::string first_not_finite(const LayerGraph& model, const at::Tensor& input) {
     return "; all weights are finite";  // The layers do not run once more, and the loss is what is to be told.
   }
   return "; all weights and all outputs of layers on this rank's samples are finite, so it is the loss itself, or another rank's samples";
+}
+
+void fail_not_finite(const LayerGraph& model, const std::string& which, double loss, int64_t step, double rate, const std::string& others,
+                     const std::string& where) {
+  // The sign of a NaN says nothing, and "-nan" looks as if it did.
+  fail(ErrorCode::kFailed, which, " is not finite (", std::isnan(loss) ? std::string("nan") : concat(loss), ") at step ", step + 1,
+       name_settings("; use a smaller --lr (now "), rate, others,
+       model.loss_name() == "own"
+           ? concat("; or the loss: ", model.title(), " has its own, which must be the mean over the samples, not their sum")
+           : "",
+       where, ". What the last checkpoint holds, where there is one, is untouched");
 }
 
 }  // namespace cohort

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string>
 
 #include "cohort/models/graph/layer_graph.h"
@@ -14,5 +15,10 @@ namespace cohort {
 /// finite: the output of layer 'c' (linear), (64, 10), 3 of 640 elements; the largest of what it takes is 2e+38". Where all are finite that
 /// is said. Layers whose ranks exchange must be called on all ranks, so give them no input.
 std::string first_not_finite(const LayerGraph& model, const at::Tensor& input);
+
+/// Error(kFailed) in one line: that `which` ("the loss") is not finite after the forward of `step`, counted from 0; what may help: a rate
+/// smaller than `rate`, and `others`, as name_settings() has them; `where`: what first_not_finite() found.
+[[noreturn]] void fail_not_finite(const LayerGraph& model, const std::string& which, double loss, int64_t step, double rate,
+                                  const std::string& others, const std::string& where);
 
 }  // namespace cohort

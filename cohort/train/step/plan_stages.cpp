@@ -203,11 +203,8 @@ StageRequest stage_request(const LayerGraph& model, const Job& job, const DataSo
     const auto batch = std::make_shared<Batch>();
     data.read(indices, *batch);
     const BatchTensors tensors = as_tensors(*batch, data.shape());
-    return StageSample{tensors.input, [&model, batch, target = tensors.target](const at::Tensor& output) {
-                         const at::Tensor scores = for_loss(output), loss = mean_loss(model, scores, target);
-                         check_has_gradient(model, scores, loss);
-                         return loss;
-                       }};
+    return StageSample{tensors.input,
+                       [&model, batch, target = tensors.target](const at::Tensor& output) { return loss_of(model, output, target); }};
   };
   return {.layout = layout,
           .rule = job.rule,
