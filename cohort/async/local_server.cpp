@@ -174,6 +174,16 @@ HandedOver LocalWorker::hand_over(const Ticket& ticket, TicketResult result, con
   return {.loss = change.loss, .tensors = handed_tensors(std::move(change))};
 }
 
+HandedOver LocalWorker::work(const OrderedTicket& order) {
+  begin();
+  for (const Ticket& ticket : order.tickets.steps_of(order.step, order.share)) {
+    const double rate = order.rate_at(ticket.step);
+    step(ticket, order.compute(ticket, rate), {rate, order.numbers.clip_norm});
+  }
+  TicketResult change = end();
+  return {.loss = change.loss, .tensors = handed_tensors(std::move(change))};
+}
+
 AppliedPush as_one_push(const std::vector<Work*>& works) {
   const Ticket& first = works.front()->ticket;
   AppliedPush push{.ticket = {first.step, 0, {0, 0}, first.global_samples}};

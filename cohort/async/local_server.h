@@ -45,6 +45,7 @@ class LocalServer : public AsyncMode {
   void loaded(const Json& state) override;
   std::vector<at::Tensor> empty_handed_over() const override { return empty_copies(served()); }
   size_t num_optional() const override { return 0; }
+  LocalServer* quorum() override { return this; }
 
  private:
   std::vector<FlatPiece> pieces(bool saving);
@@ -73,10 +74,10 @@ class LocalWorker : public WorkerSide {
   std::vector<at::Tensor> empty_handed_over() const override { return empty_copies(pulled_); }
   /// All of it, of one step.
   HandedOver hand_over(const Ticket& ticket, TicketResult result, const StepNumbers& numbers) override;
+  HandedOver work(const OrderedTicket& order) override;
 
-  /// The optimizer's state; load_counts() after reading into it.
-  std::vector<FlatPiece> pieces() { return optimizer_.pieces(model_.trained); }
-  void load_counts() { optimizer_.load_counts(); }
+  std::vector<FlatPiece> pieces() override { return optimizer_.pieces(model_.trained); }
+  void load_counts() override { optimizer_.load_counts(); }
 
  private:
   ServedModel model_;

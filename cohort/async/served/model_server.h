@@ -72,6 +72,7 @@ class ModelServer {
   void tell_what_to_join(PeerId peer);
   void give_number(PeerId peer, const std::string& name);
   void welcome(PeerId peer, const Json& said);
+  void give_work(PeerId peer, const Json& said, const std::string& name);
   void take_push(PeerId peer, const Json& said, const std::string& data, const std::string& where);
   void gather(const Pushed& pushed);
   void gather_round(Pushed pushed);

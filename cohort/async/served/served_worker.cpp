@@ -38,12 +38,12 @@ auto ServedWorker::over_link(const Talk& talk) {
 void ServedWorker::come_in(double timeout_seconds) {
   slot_ = {};
   link_.connect(timeout_seconds);
-  link_.send({.text = Json{{"is", "here"}, {"worker", options_.worker}, {"configuration", options_.hello}}.dump()});
+  link_.send({.text = here_json(options_.worker, options_.hello).dump()});
   waits_since_ = steady_seconds();
 }
 
 void ServedWorker::ask() {
-  over_link([&] { link_.send({.text = Json{{"is", "free"}, {"slot", static_cast<bool>(slot_)}}.dump()}); });
+  over_link([&] { link_.send({.text = free_json(static_cast<bool>(slot_)).dump()}); });
   waits_since_ = steady_seconds();
 }
 
@@ -70,7 +70,7 @@ std::optional<std::string> ServedWorker::last_word() {
   try {
     while (const std::optional<PeerMessage> message = link_.receive(0)) {
       const Json json = parse_strict_ordered_json(message->text, {.path = link_.server_name()});
-      if (json.value("do", "") == "end") return json.at("error").get<std::string>();
+      if (server_word(json) == ServerWord::kEnd) return end_from(json, link_.server_name());
     }
   } catch (const Error&) {
     // Nothing was said.
@@ -85,21 +85,22 @@ std::optional<std::string> ServedWorker::obey() {
   if (!message) return std::nullopt;
   const std::string& where = link_.server_name();
   const Json json = parse_strict_ordered_json(message->text, {.path = where});
-  const std::string what = json.value("do", "");
-  if (what == "end") return json.at("error").get<std::string>();
-  if (what == "meet") {
+  const ServerWord word = server_word(json);
+  if (word == ServerWord::kEnd) return end_from(json, where);
+  if (word == ServerWord::kMeet) {
     slot_ = WorkerSlot::find(welcome_from(json, where).slot, side_.pulled(), side_.empty_handed_over());
     ask();
     return std::nullopt;
   }
-  if (what != "work") fail(ErrorCode::kFailed, where, " said ", quote_text(what), ", which is not understood");
+  if (word != ServerWord::kWork)
+    fail(ErrorCode::kFailed, where, " said ", quote_text(text_of_server_word(json)), ", which is not understood");
   return work(work_order_from(json, where), message->data) ? std::nullopt : std::optional<std::string>("");
 }
 
 /// Between two tickets, so that none is lost.
 bool ServedWorker::leaves() {
   if (!options_.leaves || !options_.leaves()) return false;
-  over_link([&] { link_.send({.text = Json{{"is", "leaving"}}.dump()}); });
+  over_link([&] { link_.send({.text = to_json(WorkerWord::kLeaving).dump()}); });
   return true;
 }
 
@@ -140,7 +141,7 @@ bool ServedWorker::work(const WorkOrder& order, const std::string& data) {
 
 void ServedWorker::tell_failure(int code, const std::string& text) {
   try {
-    link_.send({.text = Json{{"is", "failed"}, {"code", code}, {"error", text}}.dump(-1, ' ', true, Json::error_handler_t::replace)});
+    link_.send({.text = failed_json(code, text).dump(-1, ' ', true, Json::error_handler_t::replace)});
   } catch (const Error&) {
     // The server is gone, which may be what is being told.
   }
