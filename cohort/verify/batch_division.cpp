@@ -40,7 +40,7 @@
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/train/model/batch_tensors.h"
 #include "cohort/train/step/in_turn.h"
-#include "cohort/verify/nudge.h"
+#include "cohort/verify/trainings.h"
 #include "cohort/world/launch.h"
 
 namespace cohort {

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "cohort/async/served/served_worker.h"
-#include "cohort/async/served/ticket_source.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"

@@ -15,7 +15,6 @@
 #include "cohort/async/packed_tensors.h"
 #include "cohort/async/served/served_run.h"
 #include "cohort/async/served/served_worker.h"
-#include "cohort/async/served/ticket_source.h"
 #include "cohort/async/simulated/clock_only.h"
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"

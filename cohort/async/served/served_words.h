@@ -51,7 +51,7 @@ struct Numbered {
 
 /// From the server, to a worker that said who it is.
 struct Welcome {
-  std::string slot;  ///< Where the two can share memory (worker_slot.h); "": nowhere.
+  std::string slot;  ///< Where the two can share memory (packed_tensors.h); "": nowhere.
 };
 
 /// From the server: work of a ticket. The data are what AsyncMode::served() has of one whole version, unless that is in the slot.

@@ -1,8 +1,8 @@
 // One ticket at a time: a version comes with the order, what came of it goes back, and the next order is asked for once it is handed over.
 // Nothing is kept from one ticket to the next but what compression left out, so a worker may die, or come back, at any time.
 //
-// Cost of a ticket: three small messages, and the model's bytes down and up: in a slot of shared memory (worker_slot.h) where the server is
-// on this host, else with the messages, which are encrypted and copied some times more.
+// Cost of a ticket: three small messages, and the model's bytes down and up: in a slot of shared memory (packed_tensors.h) where the server
+// is on this host, else with the messages, which are encrypted and copied some times more.
 #include "cohort/async/served/served_worker.h"
 
 #include <signal.h>
@@ -145,6 +145,17 @@ void ServedWorker::tell_failure(int code, const std::string& text) {
   } catch (const Error&) {
     // The server is gone, which may be what is being told.
   }
+}
+
+TicketSource ticket_source(WorkerSide& side, const Tickets& tickets, TicketWork& work, const Job& job, int64_t total_steps) {
+  return [&side, &tickets, &work, &job, total_steps](const WorkOrder& order) {
+    return side.work({.tickets = tickets,
+                      .step = order.step,
+                      .share = order.share,
+                      .numbers = {order.learning_rate, job.config.clip_norm},
+                      .rate_at = [&](int64_t step) { return job.learning_rate.at(step, total_steps); },
+                      .compute = [&](const Ticket& ticket, double rate) { return work.compute(ticket, rate); }});
+  };
 }
 
 }  // namespace cohort

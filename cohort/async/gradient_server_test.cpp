@@ -1,4 +1,4 @@
-#include "cohort/async/push_code.h"
+#include "cohort/async/gradient_server.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -6,7 +6,6 @@
 #include <doctest/doctest.h>
 #include <torch/nn/module.h>
 
-#include "cohort/async/gradient_server.h"
 #include "cohort/async/packed_tensors.h"
 #include "cohort/base/error.h"
 #include "tests/support/compressor_inputs.h"
@@ -114,4 +113,5 @@ TEST_CASE("a server of compressed pushes moves by what was sent") {
 }
 
 }  // namespace
+
 }  // namespace cohort
