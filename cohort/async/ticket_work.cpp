@@ -13,7 +13,7 @@
 #include "cohort/models/graph/step_context.h"
 #include "cohort/train/model/batch_tensors.h"
 #include "cohort/train/model/precision.h"
-#include "cohort/train/step/not_finite.h"
+#include "cohort/train/step/loss_scaler.h"
 
 namespace cohort {
 

@@ -7,7 +7,7 @@
 #include "cohort/data/source/source.h"
 #include "cohort/job/job.h"
 #include "cohort/models/graph/layer_graph.h"
-#include "cohort/train/distil/teacher_answers.h"
+#include "cohort/train/distil/teacher.h"
 
 namespace cohort {
 

@@ -28,7 +28,7 @@
 #include "cohort/plan/split/auto_split.h"
 #include "cohort/plan/split/split.h"
 #include "cohort/train/model/profile_layers.h"
-#include "cohort/tune/measure_in_ranks.h"
+#include "cohort/tune/measure_machine.h"
 
 namespace cohort {
 namespace {

@@ -10,7 +10,6 @@
 #include <set>
 #include <string>
 
-#include "cohort/compress/activations.h"
 #include "cohort/compress/layer_facts.h"
 #include "cohort/infer/compressed/compressed_form.h"
 #include "cohort/infer/trained_file.h"

@@ -13,7 +13,6 @@
 #include "cohort/base/text/text.h"
 #include "cohort/compress/compressed_parts.h"
 #include "cohort/compress/compression_result.h"
-#include "cohort/compress/measured_model.h"
 #include "cohort/compress/smaller_model.h"
 #include "cohort/infer/evaluate_trained.h"
 #include "cohort/infer/restore.h"

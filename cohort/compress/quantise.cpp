@@ -16,7 +16,6 @@
 #include "cohort/base/text/text.h"
 #include "cohort/compress/compressed_parts.h"
 #include "cohort/compress/compression_result.h"
-#include "cohort/compress/measured_model.h"
 #include "cohort/data/source/source.h"
 #include "cohort/infer/compressed/compressed_model.h"
 #include "cohort/infer/evaluate_trained.h"

@@ -20,7 +20,6 @@
 #include "cohort/base/files/safetensors.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/compress/activations.h"
 #include "cohort/compress/layer_facts.h"
 #include "cohort/data/model/model_specification.h"
 #include "cohort/models/graph/layer_graph.h"

@@ -23,7 +23,7 @@
 #include "cohort/models/loss/distillation.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/common/parameters.h"
-#include "cohort/train/distil/teacher_answers.h"
+#include "cohort/train/distil/teacher.h"
 #include "cohort/train/model/batch_tensors.h"
 #include "cohort/train/model/precision.h"
 #include "tests/support/errors.h"

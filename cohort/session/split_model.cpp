@@ -25,7 +25,6 @@
 #include "cohort/session/explain.h"
 #include "cohort/tensor/collective_ops.h"
 #include "cohort/train/step/parallelize.h"
-#include "cohort/train/step/plan_stages.h"
 
 namespace cohort {
 

@@ -9,7 +9,7 @@
 #include "cohort/train/run_saver.h"
 #include "cohort/train/run_setup.h"
 #include "cohort/train/step/training_step.h"
-#include "cohort/train/train_result.h"
+#include "cohort/train/train_options.h"
 
 namespace cohort {
 

@@ -32,7 +32,7 @@
 #include "cohort/train/run_folder.h"
 #include "cohort/train/run_records.h"
 #include "cohort/train/step/parallelize.h"
-#include "cohort/train/train_result.h"
+#include "cohort/train/train_options.h"
 #include "cohort/world/start_time.h"
 
 namespace cohort {

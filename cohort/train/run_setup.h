@@ -15,7 +15,7 @@
 #include "cohort/job/job.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/advice/balance.h"
-#include "cohort/train/distil/teacher_answers.h"
+#include "cohort/train/distil/teacher.h"
 #include "cohort/train/model/evaluate.h"
 #include "cohort/train/model/pruner.h"
 #include "cohort/train/run_folder.h"

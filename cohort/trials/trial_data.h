@@ -14,7 +14,7 @@
 #include "cohort/data/source/source.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/study/spec/spec.h"
-#include "cohort/trials/byte_product.h"
+#include "cohort/trials/dense_chain.h"
 
 namespace cohort {
 

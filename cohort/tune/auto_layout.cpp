@@ -30,7 +30,7 @@
 #include "cohort/train/initial_model.h"
 #include "cohort/train/step/parallelize.h"
 #include "cohort/tune/layout_trials.h"
-#include "cohort/tune/measure_in_ranks.h"
+#include "cohort/tune/measure_machine.h"
 #include "cohort/tune/measure_model.h"
 
 namespace cohort {

@@ -47,7 +47,6 @@
 #include "cohort/train/model/batch_tensors.h"
 #include "cohort/train/model/precision.h"
 #include "cohort/train/model/profile_layers.h"
-#include "cohort/tune/measure_in_ranks.h"
 #include "cohort/tune/measure_machine.h"
 
 namespace cohort {

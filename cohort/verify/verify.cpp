@@ -1,4 +1,19 @@
-// What verify has nothing to compare with, and says so before it trains.
+// The verdict on a layout. Steps:
+//   1. The layout is trained twice; two runs that differ in a bit are no training to rely on: different.
+//   2. One process does the same arithmetic in the same order: the shares of the ranks in turn, micro-batches in turn, products of tensor
+//      parallelism in the pieces that the ranks have, gradients of values that cross stages (train/step/in_turn.h, pieces.h).
+//      Equal numbers: the same, in any precision. Batch norm over several replicas has no such process; there the reference is one process
+//      that takes each micro-step whole.
+//   3. Where numbers differ each tensor has a bound of its own, relative to its update w - w0: the reference is trained once more with
+//      initial weights that differ by what its arithmetic cannot tell apart, and a layout may differ by kLastBits roundings of its values,
+//      kSums of its update (sums in another order) and kMargin times what the nudge makes of the update beyond that. Over the bound:
+//      different. A bound above kCeiling of the update could hide a learning rate that is 1 % off: not proven.
+//      A tensor that is moved by rounding alone (a bias right before batch norm has no gradient) proves nothing and hides nothing.
+//   4. A model may compute something else of a batch that is divided, and ranks and the process of step 2 then agree: the gradients of one
+//      batch, divided and whole, are compared by themselves (batch_division.cpp).
+//   5. The process of step 2 shares the trainer with the ranks, so it is held against one that takes each batch whole, as a plain run does:
+//      the two are no further apart than kWhole of the update, or than rounding explains.
+// Cost: two trainings of the layout, and once for all layouts of the same arithmetic one or two by one process.
 #include "cohort/verify/verify.h"
 
 #include <algorithm>
@@ -22,9 +37,6 @@
 #include "cohort/verify/trainings.h"
 
 namespace cohort {
-
-/// Error(kBadInput) for a layout or an option that is another training by design, or that no run could do.
-void check_verifiable(const Config& config, const Layout& layout, const DataSet& data);
 
 namespace {
 
@@ -76,8 +88,8 @@ void check_sync(const Config& config, const Layout& layout) {
          name_settings(" is another training by design: each worker clips its own gradient; leave --clip-norm out, or use sync=step"));
 }
 
-}  // namespace
-
+/// What verify has nothing to compare with, before it trains: Error(kBadInput) for a layout or an option that is another training by
+/// design, or that no run could do.
 void check_verifiable(const Config& config, const Layout& layout, const DataSet& data) {
   check_sync(config, layout);
   if (layout.compress != "none")
@@ -91,25 +103,6 @@ void check_verifiable(const Config& config, const Layout& layout, const DataSet&
   check_data(job, data);
   check_run(job, data.train->shape().kind == DataShape::Kind::kText);
 }
-
-// The verdict on a layout. Steps:
-//   1. The layout is trained twice; two runs that differ in a bit are no training to rely on: different.
-//   2. One process does the same arithmetic in the same order: the shares of the ranks in turn, micro-batches in turn, products of tensor
-//      parallelism in the pieces that the ranks have, gradients of values that cross stages (train/step/in_turn.h, pieces.h, pieces.h).
-//      Equal numbers: the same, in any precision. Batch norm over several replicas has no such process; there the reference is one process
-//      that takes each micro-step whole.
-//   3. Where numbers differ each tensor has a bound of its own, relative to its update w - w0: the reference is trained once more with
-//      initial weights that differ by what its arithmetic cannot tell apart, and a layout may differ by kLastBits roundings of its values,
-//      kSums of its update (sums in another order) and kMargin times what the nudge makes of the update beyond that. Over the bound:
-//      different. A bound above kCeiling of the update could hide a learning rate that is 1 % off: not proven.
-//      A tensor that is moved by rounding alone (a bias right before batch norm has no gradient) proves nothing and hides nothing.
-//   4. A model may compute something else of a batch that is divided, and ranks and the process of step 2 then agree: the gradients of one
-//      batch, divided and whole, are compared by themselves (batch_division.cpp).
-//   5. The process of step 2 shares the trainer with the ranks, so it is held against one that takes each batch whole, as a plain run does:
-//      the two are no further apart than kWhole of the update, or than rounding explains.
-// Cost: two trainings of the layout, and once for all layouts of the same arithmetic one or two by one process.
-
-namespace {
 
 constexpr double kMargin = 8, kLastBits = 2, kSums = 32;
 constexpr double kCeiling = 0.01, kWhole = 0.05;

@@ -13,7 +13,6 @@
 
 #include "cohort/async/accounts.h"
 #include "cohort/async/async_mode.h"
-#include "cohort/async/local_models.h"
 #include "cohort/async/local_server.h"
 #include "cohort/base/text/json.h"
 #include "cohort/data/tickets.h"

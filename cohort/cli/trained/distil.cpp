@@ -15,7 +15,6 @@
 #include "cohort/cli/trained/trained.h"
 #include "cohort/compress/compression_result.h"
 #include "cohort/compress/fine_tuning.h"
-#include "cohort/compress/measured_model.h"
 #include "cohort/infer/trained_file.h"
 #include "cohort/job/option_rules.h"
 #include "cohort/job/training_defaults.h"

@@ -23,7 +23,7 @@
 #include "cohort/tensor/shard_graph.h"
 #include "cohort/train/model/batch_tensors.h"
 #include "cohort/train/model/strategy_options.h"
-#include "cohort/train/step/not_finite.h"
+#include "cohort/train/step/loss_scaler.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {

@@ -14,7 +14,7 @@
 #include "cohort/parallel/strategy/strategy.h"
 #include "cohort/pipeline/model_part.h"
 #include "cohort/record/step_records.h"
-#include "cohort/train/distil/teacher_answers.h"
+#include "cohort/train/distil/teacher.h"
 #include "cohort/train/model/batch_tensors.h"
 #include "cohort/train/model/precision.h"
 #include "cohort/train/model/pruner.h"

@@ -1,4 +1,4 @@
-#include "cohort/train/distil/teacher_answers.h"
+#include "cohort/train/distil/teacher.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>
