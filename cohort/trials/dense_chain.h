@@ -1,6 +1,6 @@
 #pragma once
-// Pictures of bytes times floats, in whole numbers: the products of a chain's first linear layer, where evaluations and steps of large
-// batches spend their time. How exact and how quick: dense_chain.cpp.
+// What the fully connected family of a batch-size study trains by: a chain of linear layers and ReLU, written out, and the products of its
+// first layer with pictures of bytes, in whole numbers.
 
 #include <ATen/core/Tensor.h>
 
@@ -15,6 +15,9 @@
 #include "cohort/trials/trial_weights.h"
 
 namespace cohort {
+
+// Pictures of bytes times floats, in whole numbers: the products of a chain's first linear layer, where evaluations and steps of large
+// batches spend their time. How exact and how quick: dense_chain.cpp.
 
 /// Bytes of pictures and what a model gets for one: (byte + offset) x factor, by channel.
 struct ByteRows {

@@ -1,5 +1,5 @@
 #pragma once
-// Where a rank computes, and how it exchanges what lies there.
+// Where a rank computes, and in which arithmetic.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -15,6 +15,8 @@
 #include "cohort/world/world.h"
 
 namespace cohort {
+
+// Where a rank computes, and how it exchanges what lies there.
 
 /// What can be said before ranks are forked, touching no GPU: Error(kBadInput) where GPUs are asked for and this LibTorch has none.
 void check_devices(const Devices& devices);
