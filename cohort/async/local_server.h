@@ -1,6 +1,5 @@
 #pragma once
-// sync=local:H and diloco:H with a quorum: workers train by themselves for H steps and hand over by how much their weights moved; whatever
-// has come when an exchange is made is merged by samples, and who is late counts in the next one. local_server.cpp has the algorithm.
+// sync=local:H and diloco:H: workers that train by themselves between exchanges, with a quorum of them at a server, and without ranks.
 
 #include <cstdint>
 #include <limits>
@@ -15,6 +14,9 @@
 #include "cohort/parallel/optimizer/shard_optimizer.h"
 
 namespace cohort {
+
+// sync=local:H and diloco:H with a quorum: workers train by themselves for H steps and hand over by how much their weights moved; whatever
+// has come when an exchange is made is merged by samples, and who is late counts in the next one. local_server.cpp has the algorithm.
 
 // When an exchange takes place: with a quorum of the workers, and the others as far as they come within a grace time. Knows no clock.
 

@@ -1,6 +1,5 @@
 #pragma once
-// LibTorch's int8 kernels as modules. Weights are int8 with a scale a row; inputs are unsigned codes of 7 bits, because on CPUs without
-// VNNI instructions pairs of products are added in 16 bits, which 8 bits overflow: so a file gives the same answers everywhere.
+// A model that computes as a compressed file says: LibTorch's int8 kernels as modules, and the layers that get them.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/native/quantized/PackedParams.h>
@@ -16,6 +15,9 @@
 #include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
+
+// LibTorch's int8 kernels as modules. Weights are int8 with a scale a row; inputs are unsigned codes of 7 bits, because on CPUs without
+// VNNI instructions pairs of products are added in 16 bits, which 8 bits overflow: so a file gives the same answers everywhere.
 
 /// Codes of activations go from 0 to this.
 inline constexpr int64_t kLargestActivationCode = 127;

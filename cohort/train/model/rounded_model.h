@@ -1,5 +1,5 @@
 #pragma once
-// Fake quantisation: floats rounded to what codes of few bits can say, with the gradient of what they were.
+// Quantisation-aware training: layers that compute with rounded weights, and the rounding itself.
 
 #include <ATen/core/Tensor.h>
 
@@ -10,6 +10,8 @@
 #include "cohort/models/graph/layer_graph.h"
 
 namespace cohort {
+
+// Fake quantisation: floats rounded to what codes of few bits can say, with the gradient of what they were.
 
 /// A matrix or kernel {rows, columns...}, float: symmetric, one scale a row or group of its columns, as encode_rows() has them.
 at::Tensor rounded_weight(const at::Tensor& weight, const QuantiseAware& how);

@@ -1,5 +1,5 @@
 #pragma once
-// What a rank did in its last steps, and when: the measured lanes of trace.json.
+// What steps of a rank were: the lanes of trace.json, and sums over the steps between two exchanges.
 
 #include <cstdint>
 #include <deque>
@@ -12,6 +12,8 @@
 #include "cohort/schedule/simulate.h"
 
 namespace cohort {
+
+// What a rank did in its last steps, and when: the measured lanes of trace.json.
 
 /// One a rank; every rank records every step. One thread.
 class StepTrace {
