@@ -47,6 +47,7 @@ TEST_CASE("quick talkers are given the least; what never spoke five times that")
   CHECK(watch.overdue(71));
 }
 
+using namespace study;
 namespace {
 
 StudySpec quadratic_spec() {
