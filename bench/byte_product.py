@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The product that cohort/trials/byte_product.cpp makes beside that of floats, alone: 5,000 rows, 500 at a time, one thread; four digits of a byte a weight.
+"""The product that cohort/trials/dense_chain.cpp makes beside that of floats, alone: 5,000 rows, 500 at a time, one thread; four digits of a byte a weight.
 
     .venv/bin/python bench/byte_product.py            best of 30, in turn: milliseconds, and the rate of the floats
 

@@ -8,6 +8,11 @@
 
 namespace cohort {
 
+HandedOver WorkerSide::work(const OrderedTicket& order) {
+  const Ticket ticket = order.tickets.ticket_of(order.step, order.share);
+  return hand_over(ticket, order.compute(ticket, order.numbers.learning_rate), order.numbers);
+}
+
 ServedModel::ServedModel(const torch::nn::Module& module)
     : trained(trained_parameters(distinct_parameters(module))), buffers(distinct_buffers(module)) {
   for (const auto& [name, tensor] : trained) {

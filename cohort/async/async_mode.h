@@ -18,6 +18,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,8 @@ class AsyncModel {
   virtual void loaded(const Json& state) = 0;
 };
 
+class LocalServer;
+
 /// One that is pulled and pushed to, a ticket at a time.
 class AsyncMode : public AsyncModel {
  public:
@@ -89,6 +92,8 @@ class AsyncMode : public AsyncModel {
   virtual int64_t version() const = 0;  ///< Pushes applied.
   /// What worked() keeps from one ticket of that worker to the next is gone with it.
   virtual void forget(int /*worker*/) {}
+  /// The mode itself, where an exchange merges the works of a quorum of workers; else null.
+  virtual LocalServer* quorum() { return nullptr; }
 
   /// Tensors as a worker hands them over, to read into; of those that come first num_optional() may be missing.
   virtual std::vector<at::Tensor> empty_handed_over() const = 0;
@@ -101,6 +106,16 @@ struct HandedOver {
   std::vector<at::Tensor> tensors;  ///< As empty_handed_over() has them.
 };
 
+/// A ticket that a worker was given, and how it is computed.
+struct OrderedTicket {
+  const Tickets& tickets;
+  int64_t step = 0;
+  int share = 0;
+  StepNumbers numbers;                                                     ///< Of that step,
+  std::function<double(int64_t step)> rate_at;                             ///< and the learning rate of any.
+  std::function<TicketResult(const Ticket& ticket, double rate)> compute;  ///< Forward and backward on what was pulled.
+};
+
 /// A worker's half of a mode whose model another process has. One thread.
 class WorkerSide {
  public:
@@ -110,6 +125,11 @@ class WorkerSide {
   /// As AsyncMode's.
   virtual std::vector<at::Tensor> empty_handed_over() const = 0;
   virtual HandedOver hand_over(const Ticket& ticket, TicketResult result, const StepNumbers& numbers) = 0;
+  /// All of an order: one forward and backward, or with local steps all of its steps, each an update of the worker's own.
+  virtual HandedOver work(const OrderedTicket& order);
+  /// State of an optimizer of the worker's own, which nobody else has; load_counts() after reading into it.
+  virtual std::vector<FlatPiece> pieces() { return {}; }
+  virtual void load_counts() {}
   /// Nobody knows whether what was handed over last has come: what is kept from one ticket to the next is not any more.
   virtual void begin_anew() {}
 };

@@ -149,7 +149,7 @@ AsyncTraining::AsyncTraining(const RunSetup& run_setup, const torch::nn::Module&
   } else {
     auto made = make_async_mode(module, run, num_workers);
     mode = made.get();
-    quorum = dynamic_cast<LocalServer*>(mode);
+    quorum = mode->quorum();
     model = std::move(made);
   }
 }

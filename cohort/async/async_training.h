@@ -5,19 +5,20 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/async/accounts.h"
 #include "cohort/async/async_mode.h"
-#include "cohort/async/local_models.h"
 #include "cohort/async/local_server.h"
-#include "cohort/async/saved_state.h"
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/data/tickets.h"
 #include "cohort/job/specs/sync_mode.h"
 #include "cohort/parallel/common/flat_piece.h"
+#include "cohort/parallel/strategy/strategy.h"
 #include "cohort/record/async_record.h"
 #include "cohort/train/run_setup.h"
 #include "cohort/train/step/training_step.h"
@@ -25,6 +26,49 @@
 namespace cohort {
 
 class LayerGraph;
+
+// The place of a strategy where a training keeps more, or other, state than it: what is saved and loaded is asked of others.
+
+struct StateOwner {
+  std::function<std::vector<FlatPiece>()> saved;   ///< All but the model's own tensors, "model/NAME", which the strategy has.
+  std::function<std::vector<FlatPiece>()> loaded;  ///< The same, to read into.
+  std::function<void()> after_loading;
+};
+
+/// All else is the strategy's.
+class SavedState : public Strategy {
+ public:
+  SavedState(std::unique_ptr<Strategy> strategy, StateOwner owner) : strategy_(std::move(strategy)), owner_(std::move(owner)) {}
+
+  void zero_grad() override { strategy_->zero_grad(); }
+  void set_sync(bool on) override { strategy_->set_sync(on); }
+  void set_buffer_share(double share) override { strategy_->set_buffer_share(share); }
+  void set_control(int slot, float value) override { strategy_->set_control(slot, value); }
+  float control_sum(int slot) const override { return strategy_->control_sum(slot); }
+  void exchange_without_backward() override { strategy_->exchange_without_backward(); }
+  void finish_backward() override { strategy_->finish_backward(); }
+  void abandon_step() override { strategy_->abandon_step(); }
+  StepOutcome step(const StepOptions& options) override { return strategy_->step(options); }
+  void load_weights() override { strategy_->load_weights(); }
+  const ExchangeStatistics& statistics() const override { return strategy_->statistics(); }
+  MemoryForecast memory_forecast() const override { return strategy_->memory_forecast(); }
+  std::vector<FlatPiece> saved_pieces() override { return with_model(strategy_->saved_pieces(), owner_.saved()); }
+  std::vector<FlatPiece> loaded_pieces() override { return with_model(strategy_->loaded_pieces(), owner_.loaded()); }
+  void loaded() override {
+    strategy_->loaded();
+    owner_.after_loading();
+  }
+
+ private:
+  static std::vector<FlatPiece> with_model(std::vector<FlatPiece> of_strategy, std::vector<FlatPiece> pieces) {
+    for (FlatPiece& piece : of_strategy)
+      if (piece.name.starts_with("model/")) pieces.push_back(std::move(piece));
+    return pieces;
+  }
+
+  std::unique_ptr<Strategy> strategy_;
+  StateOwner owner_;
+};
 
 /// Steps are cut into a share a worker, and a ticket is of as many as `sync` says. `workers_setting` names what said how many: "--workers
 /// ". Error(kBadInput) where one of them would have no samples.

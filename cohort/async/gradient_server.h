@@ -1,21 +1,60 @@
 #pragma once
-// sync=async and sync=stale: one model, to which each push is applied when it comes.
+// sync=async and sync=stale: one model, to which each push is applied when it comes, and how gradients travel to it in fewer bytes.
 
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cohort/async/async_mode.h"
-#include "cohort/async/push_code.h"
 #include "cohort/async/push_optimizer.h"
+#include "cohort/parallel/common/parameters.h"
+#include "cohort/parallel/compress/compressor.h"
 
 namespace cohort {
+
+// How gradients travel from a worker to the server of the model in fewer bytes. gradient_server.cpp has the algorithm.
+
+/// Of the trained parameters of one model. A worker's residual is what its codes have left out so far, a float for each element that is
+/// coded: its own, and nobody else's. Any thread.
+class PushCode {
+ public:
+  /// `compress`: fp16, bf16 or int8.
+  PushCode(const std::string& compress, const std::vector<NamedTensor>& trained);
+  /// Null for none.
+  static std::unique_ptr<const PushCode> of(const std::string& compress, const std::vector<NamedTensor>& trained);
+
+  /// The residual of a worker that has pushed nothing: zeros.
+  at::Tensor fresh() const;
+  int64_t residual_bytes() const { return num_coded_ * static_cast<int64_t>(sizeof(float)); }
+
+  /// As gradients travel, one a parameter: bytes for those of type Float, others as they are.
+  std::vector<at::Tensor> empty() const;
+  int64_t num_bytes() const;
+  /// Those that are not defined stay so, and their residual what it is.
+  std::vector<at::Tensor> encode(const std::vector<at::Tensor>& gradients, const at::Tensor& residual) const;
+  /// Into memory of its own: what was decoded before is gone then.
+  std::vector<at::Tensor> decode(const std::vector<at::Tensor>& codes, std::vector<at::Tensor>& memory) const;
+
+ private:
+  struct Part {
+    at::Tensor like;             // An alias of the parameter, for its sizes and type.
+    int64_t residual_from = -1;  // -1: it is not coded.
+    int64_t code_bytes = 0;
+  };
+  std::unique_ptr<Codec> codec_;
+  std::vector<Part> parts_;
+  int64_t num_coded_ = 0;
+};
 
 struct GradientServerOptions {
   UpdateRule rule;
   double rate_factor = 1;         ///< Of the learning rate of each push.
   int64_t global_batch = 1;       ///< Samples of a step, in which lateness is counted.
-  std::string compress = "none";  ///< Of pushes: push_code.h.
+  std::string compress = "none";  ///< Of pushes: gradient_server.h.
 };
 
 /// One thread. The weights of `module` are the model: whole between any two calls.

@@ -14,20 +14,9 @@
 #include "cohort/models/graph/step_context.h"
 #include "cohort/train/model/batch_tensors.h"
 #include "cohort/train/model/precision.h"
-#include "cohort/train/step/not_finite.h"
+#include "cohort/train/step/loss_scaler.h"
 
 namespace cohort {
-
-void check_finite_loss(const LayerGraph& model, const std::string& which, double loss, int64_t step, double rate, const at::Tensor& input) {
-  if (std::isfinite(loss)) return;
-  fail(ErrorCode::kFailed, which, " is not finite (", std::isnan(loss) ? std::string("nan") : concat(loss), ") at step ", step + 1,
-       name_settings("; use a smaller --lr (now "), rate,
-       name_settings("), --warmup-steps, --clip-norm or a --remedy, or fewer workers: late gradients take smaller rates"),
-       model.loss_name() == "own"
-           ? concat("; or the loss: ", model.title(), " has its own, which must be the mean over the samples, not their sum")
-           : "",
-       first_not_finite(model, input), ". What the last checkpoint holds, where there is one, is untouched");
-}
 
 TicketWork::TicketWork(const Job& job, const DataSource& source, LayerGraph& model, const TeacherAnswers* teacher)
     : job_(job),
@@ -50,19 +39,23 @@ TicketResult TicketWork::compute(const Ticket& ticket, double rate) {
   for (const NamedTensor& parameter : tensors_.trained) parameter.tensor.mutable_grad() = at::Tensor();
   {
     const StepContextScope context({job_.config.seed, ticket.step, ticket.positions.begin});
+    const auto with_teacher = [&](const at::Tensor& mean, const at::Tensor& logits) {
+      return teacher_->add_to(mean, logits, samples, tensors.input);
+    };
+    LossRules rules{.label_smoothing = label_smoothing_over_all(job_.config.label_smoothing, job_.config.label_smoothing_over,
+                                                                source_.shape().num_classes)};
+    if (teacher_) rules.add = with_teacher;
     at::Tensor loss;
     {
       const AutocastScope autocast(job_.precision, c10::DeviceType::CPU);
-      const at::Tensor output = for_loss(model_.forward(tensors.input));
-      at::Tensor mean =
-          mean_loss(model_, output, tensors.target,
-                    label_smoothing_over_all(job_.config.label_smoothing, job_.config.label_smoothing_over, source_.shape().num_classes));
-      if (teacher_) mean = teacher_->add_to(mean, output, samples, tensors.input);
-      check_has_gradient(model_, output, mean);
-      loss = mean * (static_cast<double>(count) / static_cast<double>(ticket.global_samples));
+      loss = loss_of(model_, model_.forward(tensors.input), tensors.target,
+                     static_cast<double>(count) / static_cast<double>(ticket.global_samples), rules);
     }
     result.loss = loss.item<double>();
-    check_finite_loss(model_, concat("the loss of share ", ticket.share), result.loss, ticket.step, rate, tensors.input);
+    if (!std::isfinite(result.loss))
+      fail_not_finite(model_, concat("the loss of share ", ticket.share), result.loss, ticket.step, rate,
+                      name_settings("), --warmup-steps, --clip-norm or a --remedy, or fewer workers: late gradients take smaller rates"),
+                      first_not_finite(model_, tensors.input));
     try {
       loss.backward();
     } catch (const c10::Error& error) {

@@ -11,7 +11,7 @@
 #include "cohort/data/sampler.h"
 #include "cohort/data/source/source.h"
 #include "cohort/job/job.h"
-#include "cohort/train/distil/teacher_answers.h"
+#include "cohort/train/distil/teacher.h"
 
 namespace cohort {
 
@@ -38,9 +38,5 @@ class TicketWork {
   Augmentation augmentation_;
   Batch batch_;
 };
-
-/// Error(kFailed) in one line with advice and the first tensor that is not, where a loss is not finite; `which`: "the loss of share 3";
-/// `input`: what it was of, or no tensor.
-void check_finite_loss(const LayerGraph& model, const std::string& which, double loss, int64_t step, double rate, const at::Tensor& input);
 
 }  // namespace cohort

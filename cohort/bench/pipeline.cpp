@@ -28,8 +28,7 @@
 #include "cohort/plan/cut/auto_split.h"
 #include "cohort/plan/cut/split.h"
 #include "cohort/train/model/profile_layers.h"
-#include "cohort/tune/measure_in_ranks.h"
-#include "cohort/tune/pipeline_meter.h"
+#include "cohort/tune/measure_machine.h"
 
 namespace cohort {
 namespace {

@@ -19,7 +19,7 @@
 #include "cohort/comm/group.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/strategy/data_parallel.h"
-#include "cohort/train/advice/exchange_advice.h"
+#include "cohort/train/advice/run_advice.h"
 #include "cohort/train/model/batch_tensors.h"
 #include "cohort/world/launch.h"
 

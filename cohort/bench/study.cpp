@@ -5,8 +5,8 @@
 #include <string>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/system/machine.h"
 #include "cohort/base/statistics.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/base/text/json.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"

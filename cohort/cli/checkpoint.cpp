@@ -11,7 +11,7 @@
 #include "cohort/checkpoint/tools.h"
 #include "cohort/cli/options/verb.h"
 #include "cohort/cli/trained/trained.h"
-#include "cohort/infer/exported.h"
+#include "cohort/infer/trained_file.h"
 
 namespace cohort {
 namespace {

@@ -26,7 +26,6 @@
 #include "cohort/train/run_folder.h"
 #include "cohort/tune/auto_batch.h"
 #include "cohort/tune/auto_layout.h"
-#include "cohort/tune/check_auto.h"
 #include "cohort/world/stop.h"
 #include "cohort/world/world.h"
 

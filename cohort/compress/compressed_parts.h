@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "cohort/compress/calibration/activations.h"
 #include "cohort/compress/layer_facts.h"
 #include "cohort/infer/compressed/compressed_form.h"
+#include "cohort/infer/trained_file.h"
 
 namespace cohort {
 
@@ -47,5 +47,17 @@ CompressedParts sparse_parts(const LayerGraph& model);
 
 /// Makes the model, as the loader does, and adds to `parts` every tensor that it reads: what a file has to hold.
 std::shared_ptr<LayerGraph> complete(const CompressionSource& source, CompressedParts& parts);
+
+// Writing a compressed model. Format: docs/formats/compressed.md.
+
+/// What the header says: all that the source's export would, with `metadata` over it.
+using FileMetadata = std::map<std::string, std::string>;
+FileMetadata metadata_of_export(const TrainedFile& file);
+
+/// Writes to a temporary name, then in the place of `out`; returns its bytes. Error(kFailed) where the system refuses; nothing is left
+/// then.
+int64_t write_compressed_file(const std::string& out, const CompressedParts& parts, FileMetadata metadata);
+/// Bytes of the file that `cohort checkpoint export` would write of the model.
+int64_t bytes_of_export(const LayerGraph& model, const FileMetadata& metadata);
 
 }  // namespace cohort

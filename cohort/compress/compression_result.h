@@ -1,14 +1,26 @@
 #pragma once
-// What a compression did and what it cost. Torch-free.
+// What is looked at before a model is compressed, and what a compression did and cost, as values, lines, a table and a page. Torch-free.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cohort/base/text/json_fwd.h"
+#include "cohort/data/source/source.h"
+#include "cohort/infer/trained_file.h"
 
 namespace cohort {
+
+/// Error(kBadInput) for a name that promises another format than safetensors, and for a place that can not be written to.
+void check_compressed_name(const std::string& out);
+
+/// Error(kBadInput) where `out` is `file` itself, which would be lost.
+void check_is_another(const TrainedFile& file, const std::string& out);
+
+/// Error(kBadInput) for a file whose weights are codes already (one whose zeros alone were left out is as good as its run).
+void check_not_compressed(const TrainedFile& file);
 
 struct CompressedLayerResult {
   std::string layer, kind;
@@ -58,5 +70,23 @@ std::string cost_heading(const CompressionResult& result);
 /// All of these as text, and as a page (HTML) of its own.
 std::string result_table(const CompressionResult& result, bool regression);
 std::string result_page(const CompressionResult& result, bool regression, const std::string& headline);
+
+// What it takes to use two models, beside one another.
+
+class LayerGraph;
+/// Seconds and instructions of a forward on one thread, of 1 and of 64 of these samples. Both in turn, so that what else the machine does
+/// hits both alike. About two seconds.
+void measure_forwards(LayerGraph& original, LayerGraph& compressed, const DataSource& samples, CompressionResult& result);
+
+/// Bytes of the heap that each model, as it is read from its file, holds for one sample: weights as the kernels want them, and the most
+/// that a forward has at once beside them.
+void measure_memory(const TrainedFile& original, const TrainedFile& compressed, const DataSource& samples, CompressionResult& result);
+
+// What `cohort compress distill` measures once its student is trained: teacher and student side by side.
+
+/// Error and loss of both on `validation`, each with the normalisation of its own training, bytes of their files, and seconds of a forward.
+/// `threads` of the evaluations as evaluate_trained() has them. `method` and `out` are left to the caller.
+CompressionResult compare_with_teacher(const TrainedFile& teacher, const TrainedFile& student,
+                                       const std::shared_ptr<const DataSource>& validation, int threads);
 
 }  // namespace cohort

@@ -1,3 +1,61 @@
+// Samples that a compression looks at.
+#include "cohort/compress/quantise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/strict_json.h"
+#include "cohort/base/text/text.h"
+#include "cohort/compress/compressed_parts.h"
+#include "cohort/compress/compression_result.h"
+#include "cohort/data/source/source.h"
+#include "cohort/infer/compressed/compressed_model.h"
+#include "cohort/infer/evaluate_trained.h"
+#include "cohort/infer/restore.h"
+#include "cohort/infer/trained_file.h"
+#include "cohort/train/model/batch_tensors.h"
+
+namespace cohort {
+
+/// `count` samples (or all, where there are no more) spread evenly over `source`, which must outlive it. Error(kBadInput) for none.
+std::shared_ptr<const DataSource> spread_samples(const DataSource& source, int64_t count);
+
+namespace {
+
+class SpreadSamples : public DataSource {
+ public:
+  SpreadSamples(const DataSource& whole, int64_t count) : whole_(whole), count_(count) {}
+
+  const DataShape& shape() const override { return whole_.shape(); }
+  int64_t num_samples() const override { return count_; }
+  void read(std::span<const int64_t> indices, Batch& batch) const override {
+    std::vector<int64_t> places;
+    for (const int64_t index : indices) places.push_back(index * whole_.num_samples() / count_);
+    whole_.read(places, batch);
+  }
+  DataDescription describe() const override { return whole_.describe(); }
+
+ private:
+  const DataSource& whole_;
+  int64_t count_;
+};
+
+}  // namespace
+
+std::shared_ptr<const DataSource> spread_samples(const DataSource& source, int64_t count) {
+  const int64_t num_samples = std::min(count, source.num_samples());
+  if (num_samples < 1) fail(ErrorCode::kBadInput, "the data have no sample to calibrate with");
+  return std::make_shared<SpreadSamples>(source, num_samples);
+}
+
 // Post-training quantisation (Krishnamoorthi 2018; Jacob et al. 2018), of a run as it is:
 //
 //   1. scales of activations from real samples of the training part (static)
@@ -9,31 +67,6 @@
 //
 // Cost: one evaluation of the calibration samples a layer, one of the validation data, and one more for each layer that goes back.
 
-#include "cohort/compress/quantise.h"
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <numeric>
-#include <utility>
-
-#include "cohort/base/fail.h"
-#include "cohort/base/text/json.h"
-#include "cohort/base/text/strict_json.h"
-#include "cohort/base/text/text.h"
-#include "cohort/compress/compressed_file.h"
-#include "cohort/compress/compressed_parts.h"
-#include "cohort/compress/compression_checks.h"
-#include "cohort/compress/measured_model.h"
-#include "cohort/compress/samples.h"
-#include "cohort/infer/compressed/int8_kernels.h"
-#include "cohort/infer/evaluate_trained.h"
-#include "cohort/infer/exported.h"
-#include "cohort/infer/restore.h"
-#include "cohort/infer/trained_data.h"
-#include "cohort/train/model/batch_tensors.h"
-
-namespace cohort {
 namespace {
 
 constexpr int64_t kCalibrationBatch = 64;

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "cohort/base/fail.h"
-#include "cohort/base/text/text.h"
 #include "cohort/base/files/byte_reader.h"
+#include "cohort/base/text/text.h"
 #include "cohort/data/source/split.h"
 
 namespace cohort {

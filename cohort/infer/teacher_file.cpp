@@ -16,11 +16,9 @@
 #include "cohort/base/value_hash.h"
 #include "cohort/data/synthetic.h"
 #include "cohort/infer/restore.h"
-#include "cohort/infer/trained_data.h"
 #include "cohort/infer/trained_file.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/parallel/common/parameters.h"
-#include "cohort/train/distil/layer_taps.h"
 #include "cohort/train/distil/teacher.h"
 
 namespace cohort {

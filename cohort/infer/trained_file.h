@@ -4,6 +4,7 @@
 // compressed.md.
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/data/source/description.h"
+#include "cohort/data/source/source.h"
 #include "cohort/infer/compressed/compressed_form.h"
 #include "cohort/job/config.h"
 
@@ -62,5 +64,50 @@ class TrainedFile {
   std::shared_ptr<const SafetensorsFile> exported_;  // is there.
   std::shared_ptr<const CompressedForm> compressed_;
 };
+
+// What data a trained model was made for. Torch-free.
+
+/// What a model is told of data that are described so.
+DataShape shape_of(const DataDescription& description);
+
+/// The description that the run kept; else that of its data, which are opened.
+DataDescription description_of(const TrainedFile& file);
+
+/// Error(kBadInput) where samples of `data` are not what the model was trained on: sizes, number or names of the classes, names or
+/// categories of columns.
+void check_same_kind(const DataDescription& trained, const DataSet& data);
+
+/// A value was stored as (value - mean) / deviation.
+struct ValueScale {
+  double mean = 0, deviation = 1;
+  bool operator==(const ValueScale&) const = default;
+};
+/// Of each number of a sample; empty for text.
+std::vector<ValueScale> value_scales(const DataDescription& data);
+
+/// The samples of `part` with the normalisation of the training in place of their own: of pictures, columns, tensors and the targets of a
+/// regression. `part` itself where it has that already.
+std::shared_ptr<const DataSource> as_trained(const DataDescription& trained, const std::shared_ptr<const DataSource>& part);
+
+/// Of "train", "val", "test" and "all" (training and validation samples). Error(kBadInput) for another word, and for a part that the data
+/// do not have.
+std::shared_ptr<const DataSource> part_of(const DataSet& data, const std::string& split);
+
+// What an exported file says of itself in its header, beside {"format": "pt", "step": "N"}: all that is needed to use it. Torch-free.
+// Format: docs/formats/safetensors.md.
+
+/// Keys of "__metadata__". Values are text; those of the second line are JSON.
+namespace exported {
+inline constexpr const char *kStep = "step", *kModel = "model", *kConfig = "config", *kPrecision = "precision", *kVersion = "cohort",
+                            *kFingerprint = "data_fingerprint";
+inline constexpr const char *kData = "data", *kValLoss = "val_loss", *kValError = "val_error", *kEvaluation = "evaluation",
+                            *kCompressed = "compressed";
+}  // namespace exported
+
+/// Of a checkpoint that `cohort train` wrote; empty for one of a loop of one's own, which does not say what its model is. Where the run
+/// kept no description of its data these are opened; where that fails a warning says what the file will lack.
+std::map<std::string, std::string> exported_metadata(const Checkpoint& checkpoint);
+/// The same of one that is open, or of an exported file.
+std::map<std::string, std::string> exported_metadata(const TrainedFile& file);
 
 }  // namespace cohort

@@ -3,17 +3,72 @@
 #include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
+#include <map>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "cohort/base/fail.h"
+#include "cohort/data/model/model_options.h"
+#include "cohort/infer/compressed/compressed_model.h"
 #include "cohort/infer/restore.h"
-#include "cohort/infer/trained_data.h"
 #include "cohort/infer/trained_file.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/model_errors.h"
+#include "cohort/models/loss/losses.h"
+#include "cohort/models/registry.h"
+#include "cohort/parallel/common/parameters.h"
+#include "cohort/train/model/checkpoint_pieces.h"
 
 namespace cohort {
+namespace {
+
+void read_all(const TrainedFile& file, const std::vector<NamedTensor>& tensors, std::set<std::string>& left) {
+  for (const auto& [name, tensor] : tensors) {
+    if (!tensor.is_contiguous()) fail(ErrorCode::kBadInput, "tensor ", name, " of the model is not contiguous; loading needs it to be");
+    file.read(name, dtype_of_tensor(name, tensor), tensor.sizes().vec(), tensor.data_ptr());
+    left.erase(name);
+  }
+}
+
+}  // namespace
+
+/// find_model() would suggest another name; here the name is right and the program is not.
+void check_is_known(const TrainedFile& file) {
+  const std::string name = parse_model(file.config().model).name;
+  if (registered_models().contains(name)) return;
+  const std::string& plugin = file.config().plugin;
+  fail(ErrorCode::kBadInput, file.given(), " was trained with the model ", name, ", which this program does not have; ",
+       plugin.empty() ? "run the program that registers it, or give its plug-in" : concat("it came from the plug-in ", plugin, ": give it"),
+       name_settings(" with --plugin FILE.so"));
+}
+
+std::shared_ptr<LayerGraph> restore_model(const TrainedFile& file, const DataShape& shape) {
+  at::NoGradGuard no_grad;
+  check_is_known(file);
+  std::shared_ptr<LayerGraph> model = build_model(file.config().model, shape, file.config().seed);
+  set_named_loss(*model, file.config().loss, shape);
+  const std::vector<std::string> names = file.tensor_names();
+  std::set<std::string> left(names.begin(), names.end());
+  std::map<std::string, std::string> aliases;
+  if (file.compressed()) {
+    distinct_parameters(*model, &aliases);  // Tied weights are layers of their own that stay.
+    make_compressed(*model, *file.compressed(), [&](const std::string& name, DType dtype, const std::vector<int64_t>& shape, void* to) {
+      file.read(name, dtype, shape, to);
+      left.erase(name);
+    });
+  } else {
+    read_all(file, distinct_parameters(*model, &aliases), left);
+    read_all(file, distinct_buffers(*model, &aliases), left);
+  }
+  for (const auto& [alias, name] : aliases) left.erase(alias);
+  if (!left.empty())
+    fail(ErrorCode::kBadInput, file.path(), " holds the tensor ", *left.begin(), ", which model ", file.config().model,
+         " does not have here; it was trained by another model of that name");
+  model->eval();
+  return model;
+}
 
 TrainedModel::TrainedModel(std::shared_ptr<LayerGraph> module, DataDescription data, std::string model, int64_t step)
     : module_(std::move(module)), data_(std::move(data)), model_(std::move(model)), step_(step) {}

@@ -30,7 +30,7 @@ struct Config {
   std::string teacher;                   ///< A run, checkpoint, exported or compressed file whose scores are learnt from; empty: none.
   double temperature = 1;                ///< Of the softmax of both in the soft part of the loss (distillation.h),
   double alpha = 0.5;                    ///< and that part's weight.
-  std::string teacher_answers = "auto";  ///< Where they come from: auto, cached, live, beside or asked (teacher_answers.h).
+  std::string teacher_answers = "auto";  ///< Where they come from: auto, cached, live, beside or asked (teacher.h).
   std::string hint;            ///< Layers whose outputs are compared with the teacher's: conv2:conv2,.. (small_specs.h); empty: none,
   double hint_weight = 1;      ///< and the weight of that part of the loss.
   std::string prune;           ///< Weights become zero while it trains: weight:SPARSITY or 2:4 (pruning.h); empty: none do.

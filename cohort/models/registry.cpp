@@ -11,9 +11,9 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/data/model/model_options.h"
-#include "cohort/models/parts.h"
 #include "cohort/models/graph/model_errors.h"
 #include "cohort/models/loss/losses.h"
+#include "cohort/models/parts.h"
 
 namespace cohort {
 

@@ -6,8 +6,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 #include "cohort/models/graph/layer_graph.h"
-#include "cohort/schedule/scheduler.h"
 #include "cohort/plan/cost/stages.h"
+#include "cohort/schedule/scheduler.h"
 
 namespace cohort {
 namespace {

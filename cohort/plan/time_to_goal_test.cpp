@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cohort/base/system/machine.h"
 #include "cohort/base/error.h"
 #include "cohort/base/fail.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/base/text/json.h"
 
 namespace cohort {

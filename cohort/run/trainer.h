@@ -6,7 +6,6 @@
 #include "cohort/data/source/source.h"
 #include "cohort/job/config.h"
 #include "cohort/train/train_options.h"
-#include "cohort/train/train_result.h"
 #include "cohort/world/world.h"
 
 namespace cohort {

@@ -21,7 +21,6 @@
 #include "cohort/base/fail.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/model_errors.h"
-#include "cohort/session/optimizer_pieces.h"
 #include "cohort/session/parallel_state.h"
 
 namespace cohort {

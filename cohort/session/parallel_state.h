@@ -1,5 +1,8 @@
 #pragma once
-// What stands behind Parallel: one of three engines, or of the parts of a cut model one of them. Private to parallel*.cpp.
+// What stands behind Parallel: one of three engines, or of the parts of a cut model one of them; and the state of LibTorch's own optimizers
+// as checkpoints have it. Private to parallel*.cpp.
+
+#include <torch/optim/optimizer.h>
 
 #include <torch/nn/module.h>
 
@@ -11,6 +14,9 @@
 #include <vector>
 
 #include "cohort/job/layout.h"
+#include "cohort/parallel/common/flat_piece.h"
+#include "cohort/parallel/common/parameters.h"
+#include "cohort/parallel/optimizer/update.h"
 #include "cohort/parallel/strategy/data_parallel.h"
 #include "cohort/parallel/watch/backward_watch.h"
 #include "cohort/parallel/watch/operator_watch.h"
@@ -20,6 +26,20 @@
 #include "cohort/session/split_model.h"
 
 namespace cohort {
+
+// The state of LibTorch's own optimizers under the names that checkpoints have, so that a training goes on with another optimizer object,
+// layout or number of ranks.
+
+/// The rule that LibTorch's options mean, and the learning rate in them. Error(kBadInput) for what ours does not do (amsgrad, dampening).
+UpdateRule update_rule_of(const OptimizerOptions& options, double* learning_rate);
+
+/// "optimizer/PARAMETER/SLOT" of SGD with momentum, Adam and AdamW, as ShardOptimizer names them: whole tensors that alias the optimizer's
+/// own. State that it has not made yet is made, with zeros. Error(kBadInput) for another optimizer, and for a parameter that is not among
+/// `parameters`.
+std::vector<FlatPiece> optimizer_pieces(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters);
+/// After values were read into them: LibTorch keeps the number of steps apart.
+void optimizer_pieces_loaded(torch::optim::Optimizer& optimizer, const std::vector<FlatPiece>& pieces,
+                             const std::vector<NamedTensor>& parameters);
 
 /// Of the control numbers that travel with the gradients: the learning rate.
 constexpr int kRateSlot = DataParallel::kNumControls - 1;

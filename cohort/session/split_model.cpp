@@ -1,19 +1,16 @@
-// The parts come from the code that `cohort train` cuts with (train/plan_stages, pipeline/model_part). What is added here:
-//
-// - A Sequential is run by the program itself, so each child is exchanged for a call of its layer of the graph: what tp made of it, or an
-//   error where another rank has it. Its parameters are then this rank's, under the names that they had.
-// - A loss of the program's own wants all classes: where tp leaves each rank some of them, the last layer gathers them. Cost: an all-gather
-//   of the output forward, nothing backward.
-// - A pipeline's micro-batches: row i of m of this rank's rows, each weighted by its part of them.
 #include "cohort/session/split_model.h"
 
 #include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/grad_mode.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/serialize/archive.h>
 
 #include <algorithm>
 #include <bit>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -26,10 +23,59 @@
 #include "cohort/parallel/common/agreement.h"
 #include "cohort/session/explain.h"
 #include "cohort/tensor/collective_ops.h"
-#include "cohort/train/model/tensor_division.h"
-#include "cohort/train/step/plan_stages.h"
+#include "cohort/train/step/parallelize.h"
 
 namespace cohort {
+
+using torch::autograd::Node;
+
+LossGraph::LossGraph(const std::vector<NamedTensor>& weights) { add_weights(weights); }
+
+void LossGraph::add_weights(const std::vector<NamedTensor>& weights) {
+  for (const NamedTensor& weight : weights)
+    weights_.try_emplace(
+        weight.tensor.unsafeGetTensorImpl(),
+        Weight{weight.name, c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>(weight.tensor.getIntrusivePtr())});
+}
+
+void LossGraph::add_output(const at::Tensor& output) {
+  std::erase_if(outputs_, [](const auto& one) { return one.expired(); });
+  has_output_ = true;
+  if (output.grad_fn()) outputs_.emplace_back(output.grad_fn());
+}
+
+std::string LossGraph::weight_beside_output(const torch::autograd::edge_list& roots) const {
+  std::unordered_set<const Node*> seen;
+  for (const auto& output : outputs_)
+    if (const auto node = output.lock()) seen.insert(node.get());
+  std::vector<Node*> left;
+  const auto add = [&](const torch::autograd::edge_list& edges) {
+    for (const torch::autograd::Edge& edge : edges)
+      if (edge.function && seen.insert(edge.function.get()).second) left.push_back(edge.function.get());
+  };
+  add(roots);
+  while (!left.empty()) {
+    Node* const node = left.back();
+    left.pop_back();
+    if (const auto* const leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node))
+      if (const auto weight = weights_.find(leaf->variable.unsafeGetTensorImpl()); weight != weights_.end()) return weight->second.name;
+    add(node->next_edges());
+  }
+  return "";
+}
+
+std::string LossGraph::weight_beside_output(const at::Tensor& loss) const {
+  return loss.requires_grad() ? weight_beside_output({torch::autograd::impl::gradient_edge(loss)}) : "";
+}
+
+// The parts come from the code that `cohort train` cuts with (train/plan_stages, pipeline/model_part). What is added here:
+//
+// - A Sequential is run by the program itself, so each child is exchanged for a call of its layer of the graph: what tp made of it, or an
+//   error where another rank has it. Its parameters are then this rank's, under the names that they had.
+// - A loss of the program's own wants all classes: where tp leaves each rank some of them, the last layer gathers them. Cost: an all-gather
+//   of the output forward, nothing backward.
+// - A pipeline's micro-batches: row i of m of this rank's rows, each weighted by its part of them.
+
 namespace {
 
 /// What stands in a Sequential for a layer of the graph: a call of it, with its parameters and buffers.

@@ -3,25 +3,53 @@
 // its layers run again in backward (recompute).
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/edge.h>
 #include <torch/nn/module.h>
 
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cohort/job/layout.h"
 #include "cohort/models/graph/step_context.h"
 #include "cohort/parallel/common/agreement.h"
+#include "cohort/parallel/common/parameters.h"
 #include "cohort/parallel/optimizer/update.h"
-#include "cohort/session/loss_graph.h"
 #include "cohort/session/parallel.h"
-#include "cohort/train/model/parameter_places.h"
+#include "cohort/train/model/checkpoint_pieces.h"
 #include "cohort/train/step/parallelize.h"
 
 namespace cohort {
 
 class LayerGraph;
+
+// What a loss hangs on besides the model's output. Private to session/.
+
+/// Where each rank has a part of the model, a penalty on the weights inside the loss would count that part: with pipelines the last
+/// stage's weights alone, with divided tensors a slice of each. One thread.
+class LossGraph {
+ public:
+  explicit LossGraph(const std::vector<NamedTensor>& weights);
+
+  void add_weights(const std::vector<NamedTensor>& weights);
+  /// Forward has made one: what is behind it is the model.
+  void add_output(const at::Tensor& output);
+  /// The first weight that is reached from `roots` and not through an output; else "". Cost: a visit of each node of the loss.
+  std::string weight_beside_output(const torch::autograd::edge_list& roots) const;
+  std::string weight_beside_output(const at::Tensor& loss) const;
+  bool has_output() const { return has_output_; }
+
+ private:
+  struct Weight {
+    std::string name;
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;  ///< So that no other one gets its address.
+  };
+  std::map<const void*, Weight> weights_;
+  bool has_output_ = false;
+  std::vector<c10::weak_intrusive_ptr<torch::autograd::Node>> outputs_;
+};
 
 /// The model as named layers: itself, or a graph of a Sequential's children. Null for any other module.
 std::shared_ptr<LayerGraph> layers_of(torch::nn::Module& module);

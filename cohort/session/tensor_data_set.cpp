@@ -6,7 +6,7 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/data/tensors/tensor_data.h"
-#include "cohort/train/model/parameter_places.h"
+#include "cohort/train/model/checkpoint_pieces.h"
 
 namespace cohort {
 

@@ -19,9 +19,9 @@
 #include "cohort/schedule/scheduler.h"
 #include "cohort/train/advice/balance.h"
 #include "cohort/train/distil/teacher.h"
-#include "cohort/train/model/device.h"
+#include "cohort/train/model/checkpoint_pieces.h"
 #include "cohort/train/model/evaluate.h"
-#include "cohort/train/model/parameter_places.h"
+#include "cohort/train/model/precision.h"
 
 namespace cohort {
 namespace {

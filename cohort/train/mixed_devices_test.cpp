@@ -11,7 +11,7 @@
 #include "cohort/job/specs/devices.h"
 #include "cohort/parallel/make_strategy.h"
 #include "cohort/parallel/strategy/data_parallel.h"
-#include "cohort/train/model/device.h"
+#include "cohort/train/model/precision.h"
 #include "tests/support/device_ranks.h"
 #include "tests/support/zero_checkpoint.h"
 #include "tests/support/zero_model.h"

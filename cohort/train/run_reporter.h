@@ -14,11 +14,11 @@
 #include "cohort/record/run_event.h"
 #include "cohort/report/live/live_report.h"
 #include "cohort/runlog/progress.h"
-#include "cohort/train/advice/share_waste.h"
-#include "cohort/train/records/guessing.h"
+#include "cohort/train/advice/run_advice.h"
+#include "cohort/train/evaluation_text.h"
+#include "cohort/train/metrics.h"
 #include "cohort/train/run_saver.h"
 #include "cohort/train/run_setup.h"
-#include "cohort/train/step/metrics.h"
 #include "cohort/world/link_estimate.h"
 
 namespace cohort {

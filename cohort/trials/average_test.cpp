@@ -6,7 +6,6 @@
 #include "cohort/base/files/file.h"
 #include "cohort/trials/model_trial.h"
 #include "cohort/trials/trial_data.h"
-#include "cohort/trials/trial_evaluate.h"
 #include "cohort/trials/trial_step.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/tiny_trials.h"

@@ -25,9 +25,8 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/statistics.h"
 #include "cohort/base/system/machine.h"
-#include "cohort/trials/trial_evaluate.h"
-#include "cohort/trials/trial_snapshot.h"
 #include "cohort/trials/trial_step.h"
+#include "cohort/trials/trial_weights.h"
 
 namespace cohort {
 namespace {

@@ -1,10 +1,3 @@
-// One loop: hand out trials to workers that have none, listen, store what is decided. All decisions are the queue's
-// (study/search/study_queue.h); this file moves them between ranks, files and the store.
-//
-// A trial is in exactly one place at any instant, so that a kill loses at most what its runner had not yet saved: the store (decided; one
-// transaction), in_progress/*.trial (ended, a lower id still runs), or in_progress/*.snapshot (running). Files of a trial are removed after
-// it was stored; a kill between leaves files that the next start removes.
-
 #include "cohort/trials/study_coordinator.h"
 
 #include <algorithm>
@@ -18,11 +11,42 @@
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
 #include "cohort/study/store/in_progress.h"
-#include "cohort/train/silence_watch.h"
-#include "cohort/trials/study_summary.h"
+#include "cohort/trials/study_progress.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {
+namespace {
+constexpr double kPatience = 5;     ///< Times the usual.
+constexpr double kNewShare = 0.25;  ///< Of the latest interval in the mean.
+}  // namespace
+
+void SilenceWatch::begin(double now) {
+  heard_at_ = now;
+  remarked_seconds_ = 0;
+}
+
+void SilenceWatch::heard(double now) {
+  const double seconds = now - heard_at_;
+  // A silence that was remarked on is not usual.
+  if (remarked_seconds_ == 0) usual_seconds_ = usual_seconds_ < 0 ? seconds : (1 - kNewShare) * usual_seconds_ + kNewShare * seconds;
+  begin(now);
+}
+
+std::optional<double> SilenceWatch::overdue(double now) {
+  const double seconds = now - heard_at_;
+  // What has never spoken may need long for its first words.
+  const double patience = usual_seconds_ < 0 ? kPatience * least_seconds_ : std::max(least_seconds_, kPatience * usual_seconds_);
+  if (seconds < std::max(patience, 2 * remarked_seconds_)) return std::nullopt;
+  remarked_seconds_ = seconds;
+  return seconds;
+}
+
+// One loop: hand out trials to workers that have none, listen, store what is decided. All decisions are the queue's
+// (study/search/study_queue.h); this file moves them between ranks, files and the store.
+//
+// A trial is in exactly one place at any instant, so that a kill loses at most what its runner had not yet saved: the store (decided; one
+// transaction), in_progress/*.trial (ended, a lower id still runs), or in_progress/*.snapshot (running). Files of a trial are removed after
+// it was stored; a kill between leaves files that the next start removes.
 
 using study::BatchSpec;
 using study::StudyQueue;

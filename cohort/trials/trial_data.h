@@ -13,7 +13,7 @@
 #include "cohort/base/export.h"
 #include "cohort/data/source/source.h"
 #include "cohort/study/spec/spec.h"
-#include "cohort/trials/byte_product.h"
+#include "cohort/trials/dense_chain.h"
 
 namespace cohort {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "cohort/base/fail.h"
-#include "cohort/trials/trial_schedule.h"
+#include "cohort/trials/trial_step.h"
 
 namespace cohort {
 namespace {

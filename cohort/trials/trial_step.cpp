@@ -1,16 +1,10 @@
-// A step of a trial. It computes what `cohort train` computes for the same seed: batch s is the Sampler's, randomness is keyed by (seed,
-// step, sample), the loss is the mean over the batch, micro-batches and ranks weigh by their samples.
-//
-// Gradients. Autograd's: each parameter's gradient is undefined before backward, so the engine moves its result there without adding or
-// zeroing, and the update reads it where it is. (Preset views of one flat array cost a memset, an addition and a dispatch a parameter
-// more.) A team copies them into one flat array and exchanges that once: num_weights x 4 bytes, one all-reduce a step. A chain of
-// linear layers writes into the flat array itself (dense_chain.h).
-
 #include "cohort/trials/trial_step.h"
 #include "cohort/comm/compute_threads.h"
 #include "cohort/job/specs/small_specs.h"
 
 #include <ATen/core/Generator.h>
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/utils.h>
@@ -23,11 +17,73 @@
 #include "cohort/base/fail.h"
 #include "cohort/base/random.h"
 #include "cohort/base/text/log.h"
+#include "cohort/job/update_rule.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/step_context.h"
+#include "cohort/models/metric/metrics.h"
+#include "cohort/parallel/common/vector_loops.h"
 #include "cohort/train/model/batch_tensors.h"
 
 namespace cohort {
+namespace {
+
+/// A trial's parameter or its default, inside of what it may be.
+class Reader {
+ public:
+  explicit Reader(const study::Parameters& parameters) : parameters_(parameters) {}
+
+  double number(const char* name, double fallback, double minimum, double maximum, bool open_end = false) const {
+    const auto found = parameters_.find(name);
+    const double value = found == parameters_.end() ? fallback : found->second;
+    if (!(value >= minimum) || value > maximum || (open_end && value == maximum))
+      fail(ErrorCode::kBadInput, "trial parameter ", name, ": expected ", minimum, " to ", open_end ? "below " : "", maximum, ", found ",
+           value);
+    return value;
+  }
+  int64_t steps(const char* name) const { return std::llround(number(name, 0, 0, kMostSteps)); }
+
+ private:
+  static constexpr double kMostSteps = 1e15;
+  const study::Parameters& parameters_;
+};
+
+}  // namespace
+
+TrialSchedule trial_schedule(const study::StudySpec& spec, const study::Parameters& parameters, int64_t train_steps) {
+  constexpr double kLargest = 1e30;
+  const Reader read(parameters);
+  TrialSchedule trial;
+  UpdateRule& rule = trial.rule;
+  rule.kind = optimizer_kind(spec.optimizer);
+  rule.momentum = read.number("momentum", rule.momentum, 0, 1, true);
+  rule.beta1 = read.number("beta1", rule.beta1, 0, 1, true);
+  rule.beta2 = read.number("beta2", rule.beta2, 0, 1, true);
+  rule.eps = read.number("epsilon", rule.eps, 0, kLargest);
+  rule.weight_decay = read.number("weight_decay", spec.weight_decay, 0, kLargest);
+  trial.label_smoothing = read.number("label_smoothing", 0, 0, 1);
+  trial.label_smoothing_over = spec.label_smoothing_over;
+  trial.average_decay = read.number("average_decay", 0, 0, 1, true);
+  LearningRate& rate = trial.learning_rate;
+  rate.rate = read.number("learning_rate", 0, 0, kLargest);
+  if (rate.rate == 0) fail(ErrorCode::kBadInput, "trial parameter learning_rate: expected a positive number, found none");
+  rate.end_factor = read.number("end_factor", 0, 0, kLargest);
+  rate.warmup_steps = read.steps("warmup_steps");
+  rate.decay_steps = read.steps("decay_steps");
+  const double fraction = read.number("decay_fraction", 0, 0, kLargest);
+  if (rate.decay_steps == 0 && fraction > 0)
+    rate.decay_steps = std::max<int64_t>(1, std::llround(fraction * static_cast<double>(train_steps)));
+  if (rate.decay_steps > 0) rate.schedule = LearningRate::Schedule::kLinear;
+  return trial;
+}
+
+// A step of a trial. It computes what `cohort train` computes for the same seed: batch s is the Sampler's, randomness is keyed by (seed,
+// step, sample), the loss is the mean over the batch, micro-batches and ranks weigh by their samples.
+//
+// Gradients. Autograd's: each parameter's gradient is undefined before backward, so the engine moves its result there without adding or
+// zeroing, and the update reads it where it is. (Preset views of one flat array cost a memset, an addition and a dispatch a parameter
+// more.) A team copies them into one flat array and exchanges that once: num_weights x 4 bytes, one all-reduce a step. A chain of
+// linear layers writes into the flat array itself (dense_chain.h).
+
 namespace {
 
 constexpr int64_t kLoss = 0, kStop = 1, kNumControls = 2;
@@ -127,9 +183,7 @@ const std::vector<Share>& TrialStep::pieces_of(int64_t batch) {
 /// Of the samples in batch_, weighted; the engine adds to gradients that are there.
 double TrialStep::autograd(double weight) {
   const at::Tensor output = model_->forward(batch_.input());
-  at::Tensor loss = mean_loss(*model_, output, batch_.target(), schedule_.label_smoothing);
-  check_has_gradient(*model_, output, loss);
-  if (weight != 1) loss = loss * weight;
+  const at::Tensor loss = loss_of(*model_, output, batch_.target(), weight, {.label_smoothing = schedule_.label_smoothing});
   const double value = loss.item<double>();
   loss.backward();
   return value;
@@ -222,6 +276,83 @@ void TrialStep::update(int64_t number) {
     }
   }
   weights_.update_average();
+}
+
+namespace {
+
+/// Samples computed at once. By the chain: large enough for the matrix product, small enough that activations stay in the cache. By the
+/// graph: as train's evaluation has it, activations of convolutions are large.
+constexpr int64_t kChainChunk = 500, kGraphChunk = 250;
+
+/// Classes that are likelier than the target: above it, or as high and before it. NaN is likelier than all.
+COHORT_VECTOR_LOOP int64_t num_likelier(const float* logits, int64_t target, int64_t num_classes) {
+  const float of_target = logits[target];
+  int32_t count = 0;  // As wide as the floats: a vector of them counts at once.
+  for (int64_t j = 0; j < target; ++j) count += !(logits[j] < of_target);
+  for (int64_t j = target + 1; j < num_classes; ++j) count += !(logits[j] <= of_target);
+  return count;
+}
+
+LossSums evaluate_graph(LayerGraph& model, const TrialBatch& batch) {
+  const at::Tensor output = model.forward(batch.input());
+  const at::Tensor logits = output.reshape({-1, output.size(-1)}), target = batch.target().reshape({-1});
+  return {at::cross_entropy_loss(logits, target, {}, at::Reduction::Sum).item<double>(),
+          static_cast<double>(count_wrong_targets(logits, target))};
+}
+
+LossSums evaluate_labels(LayerGraph& model, const TrialBatch& batch, int64_t first, LabelScores& scores) {
+  const at::Tensor output = model.forward(batch.input()), target = batch.target();
+  const double loss = mean_loss(model, output, target).item<double>();
+  scores.add(first, output, target);
+  return {loss * static_cast<double>(target.numel()), output.gt(0).reshape_as(target).ne(target.gt(0)).sum().item<double>()};
+}
+
+}  // namespace
+
+int64_t count_wrong_targets(const at::Tensor& logits, const at::Tensor& target) {
+  const at::Tensor rows = logits.contiguous(), labels = target.contiguous();
+  const int64_t num_classes = rows.size(1);
+  const float* row = rows.const_data_ptr<float>();
+  const int64_t* const label = labels.const_data_ptr<int64_t>();
+  int64_t num_wrong = 0;
+  for (int64_t i = 0; i < rows.size(0); ++i, row += num_classes)
+    num_wrong += label[i] < 0 || label[i] >= num_classes || num_likelier(row, label[i], num_classes) > 0;
+  return num_wrong;
+}
+
+TrialEvaluation evaluate_trial(LayerGraph& model, DenseChain* chain, const TrialSamples& samples, int64_t num_samples, Group& team) {
+  const at::NoGradGuard no_grad;
+  const int64_t chunk = chain ? kChainChunk : kGraphChunk, num_chunks = (num_samples - 1) / chunk + 1;
+  // Loss and wrong targets of each chunk; zero where another rank counts it.
+  const at::Tensor sums = at::zeros({2 * num_chunks}, at::kDouble);
+  double* const sum = sums.mutable_data_ptr<double>();
+  TrialBatch batch;
+  const DataShape& shape = samples.shape();
+  LabelScores scores(num_samples, shape.num_classes);
+  const ByteRows* const bytes = chain ? samples.bytes() : nullptr;
+  if (bytes) chain->read_weight_for(*bytes);
+  if (!chain) model.eval();
+  for (int64_t i = team.rank(); i < num_chunks; i += team.size()) {
+    const int64_t begin = i * chunk, end = std::min(num_samples, begin + chunk);
+    batch.view(samples, begin, end);
+    const LossSums of_chunk = bytes          ? chain->evaluate(*bytes, begin, end, batch.target())
+                              : chain        ? chain->evaluate(batch.input(), batch.target())
+                              : shape.labels ? evaluate_labels(model, batch, begin, scores)
+                                             : evaluate_graph(model, batch);
+    sum[2 * i] = of_chunk.loss;
+    sum[2 * i + 1] = of_chunk.num_wrong;
+  }
+  if (!chain) model.train();
+  if (team.size() > 1) team.all_reduce_sum(sums, "the sums of an evaluation");
+  double loss = 0, num_wrong = 0;
+  for (int64_t i = 0; i < num_chunks; ++i) {
+    loss += sum[2 * i];
+    num_wrong += sum[2 * i + 1];
+  }
+  const auto num_targets = static_cast<double>(num_samples * shape.targets_per_sample());
+  TrialEvaluation evaluation{loss / num_targets, num_wrong / num_targets};
+  if (shape.labels) evaluation.precision = scores.mean_average_precision(team);
+  return evaluation;
 }
 
 }  // namespace cohort

@@ -1,24 +1,47 @@
 #pragma once
-// One step of a trial on one rank of its team: gather, gradient, exchange, update.
+// A trial on one rank of its team: what its parameters say about optimizer and learning rate, one step, and loss and error over many
+// samples.
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cohort/comm/group.h"
 #include "cohort/data/sampler.h"
+#include "cohort/job/update_rule.h"
 #include "cohort/parallel/common/parameters.h"
+#include "cohort/study/spec/spec.h"
 #include "cohort/trials/dense_chain.h"
 #include "cohort/trials/trial_data.h"
-#include "cohort/trials/trial_schedule.h"
 #include "cohort/trials/trial_weights.h"
 
 namespace cohort {
 
 class LayerGraph;
+
+// What a trial's parameters say about its optimizer and learning rate.
+
+struct TrialSchedule {
+  UpdateRule rule;
+  /// Constant, or linear down to a part of the rate, which then stays (Shallue et al. 2019, section 4: no warm-up there). Knows its own
+  /// end: at(step, 0).
+  LearningRate learning_rate;
+  double label_smoothing = 0;
+  std::string label_smoothing_over = "all";  ///< As in train.
+  double average_decay = 0;                  ///< Of the average of the weights that is evaluated; 0: the weights are.
+};
+
+/// Names are study::trial_parameters(). decay_fraction is a part of `train_steps`; decay_steps rules where both are given. Error(kBadInput)
+/// for values that mean nothing: a learning rate that is not positive, momentum or betas outside of [0, 1), negative numbers, a label
+/// smoothing outside of [0, 1].
+TrialSchedule trial_schedule(const study::StudySpec& spec, const study::Parameters& parameters, int64_t train_steps);
+
+// One step of a trial on one rank of its team: gather, gradient, exchange, update.
 
 struct TrialStepOptions {
   int64_t max_microbatch = 0;  ///< > 0: this rank computes at most N samples at once (more where the model's granularity asks).
@@ -77,5 +100,22 @@ class TrialStep {
   // alone: gradients of autograd are used where they are.
   at::Tensor flat_;
 };
+
+// Loss and error of a trial's model over many samples, divided over its team.
+
+struct TrialEvaluation {
+  double loss = 0;   ///< Mean cross-entropy over all targets, without label smoothing.
+  double error = 0;  ///< Share of targets whose likeliest class is wrong; of labels, whose score is on the wrong side of 0.
+  double precision = std::numeric_limits<double>::quiet_NaN();  ///< Of labels the mean average precision; else NaN.
+};
+
+/// Of `logits` {targets, classes}, floats, and `target` {targets}: how many have another likeliest class (the first of equals); also those
+/// outside of the classes. One pass over the logits.
+int64_t count_wrong_targets(const at::Tensor& logits, const at::Tensor& target);
+
+/// The first `num_samples` samples. Collective; the same bits on every rank and, for equal weights, for every size of the team: chunks do
+/// not depend on it and their sums are added in order. `chain`, where not null, computes instead of `model`, which is in eval mode
+/// meanwhile.
+TrialEvaluation evaluate_trial(LayerGraph& model, DenseChain* chain, const TrialSamples& samples, int64_t num_samples, Group& team);
 
 }  // namespace cohort

@@ -12,7 +12,7 @@
 #include "cohort/study/analysis/worth.h"
 #include "cohort/study/goal_curve.h"
 #include "cohort/study/spec/spec.h"
-#include "cohort/trials/trial_schedule.h"
+#include "cohort/trials/trial_step.h"
 
 namespace cohort {
 namespace {

@@ -1,5 +1,6 @@
 #pragma once
-// --layout auto: measures the model here, plans, and where two plans are too close to tell lets them run some steps.
+// --layout auto: refuses what no layout can do before it measures, measures the model here, plans, and where two plans are too close to
+// tell lets them run some steps.
 
 #include <functional>
 #include <optional>
@@ -9,11 +10,23 @@
 #include "cohort/base/text/json.h"
 #include "cohort/data/source/source.h"
 #include "cohort/job/config.h"
+#include "cohort/job/job.h"
 #include "cohort/plan/plan.h"
 #include "cohort/study/goal_curve.h"
 #include "cohort/world/world.h"
 
 namespace cohort {
+
+// What --layout auto can refuse before it measures: one line, and no seconds spent.
+
+/// Error(kBadInput) where a configuration is refused with every kind of layout that may be chosen for `num_ranks` ranks: one process (where
+/// fewer ranks may be taken), data parallelism, ZeRO, a pipeline, divided layers. It is what data parallelism is refused for.
+void check_any_layout(const Config& config, int num_ranks, bool may_be_fewer, std::optional<bool> is_text);
+
+/// Error(kBadInput) for what the model cannot do in any layout, as a run would say it; Error(kInfeasible) where its weights and gradients
+/// are more than --memory-limit even in equal parts on all ranks. The model is built: with `forks` in a process of its own, which leaves
+/// this one with its one thread, and which says on stderr what is wrong; the Error has no text then.
+void check_model_for_auto(const Job& job, const DataSet& data, int num_ranks, bool forks);
 
 /// What a plan of `config` asks: its batch, optimizer, memory limit and precision, its --accumulate where that was given; without cluster.
 SearchRequest measured_request(const Config& config, const ModelProfile& profile);

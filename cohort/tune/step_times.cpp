@@ -22,7 +22,7 @@
 #include "cohort/train/step/parallelize.h"
 #include "cohort/train/step/training_step.h"
 #include "cohort/trials/trial_data.h"
-#include "cohort/tune/measure_in_ranks.h"
+#include "cohort/tune/measure_machine.h"
 
 namespace cohort {
 namespace {

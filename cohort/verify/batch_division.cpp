@@ -41,7 +41,7 @@
 #include "cohort/parallel/common/parameters.h"
 #include "cohort/train/model/batch_tensors.h"
 #include "cohort/train/step/in_turn.h"
-#include "cohort/verify/nudge.h"
+#include "cohort/verify/trainings.h"
 #include "cohort/world/launch.h"
 
 namespace cohort {
@@ -148,10 +148,10 @@ class FirstBatch {
       const StepContextScope context({config_.seed, 0, loaded.pieces[piece].begin});
       in_turn.begin_piece(static_cast<int>(piece / pieces_of_share), static_cast<int>(piece % pieces_of_share), count);
       const at::Tensor output = model.forward(whole.input.narrow(0, offset, count));
-      const at::Tensor mean =
-          mean_loss(model, output, whole.target.narrow(0, offset, count),
-                    label_smoothing_over_all(config_.label_smoothing, config_.label_smoothing_over, data_.train->shape().num_classes));
-      (mean * (static_cast<double>(count) / static_cast<double>(loaded.global_samples))).backward();
+      loss_of(model, output, whole.target.narrow(0, offset, count), static_cast<double>(count) / static_cast<double>(loaded.global_samples),
+              {.label_smoothing =
+                   label_smoothing_over_all(config_.label_smoothing, config_.label_smoothing_over, data_.train->shape().num_classes)})
+          .backward();
       offset += count;
       in_turn.end_piece();
     }

@@ -1,5 +1,8 @@
 #include "cohort/verify/trainings.h"
 
+#include <ATen/ops/arange.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -11,7 +14,6 @@
 #include "cohort/job/specs/batch_schedule.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/run/train_job.h"
-#include "cohort/verify/nudge.h"
 #include "cohort/verify/pieces.h"
 #include "cohort/verify/suspects.h"
 #include "cohort/world/launch.h"
@@ -137,6 +139,16 @@ Checkpoint Trainings::ranks(const Layout& layout, Fault fault) {
   std::optional<Checkpoint> checkpoint = Checkpoint::open_latest(run(resolve(config_, layout), {.fault = fault}));
   if (!checkpoint) fail(ErrorCode::kFailed, "verify: training with layout ", to_text(layout), " left no checkpoint");
   return std::move(*checkpoint);
+}
+
+void nudge_weights(torch::nn::Module& model, double unit) {
+  at::NoGradGuard no_grad;
+  for (const at::Tensor& parameter : model.parameters()) {
+    if (!parameter.is_floating_point()) continue;
+    // In double: at::where() of two numbers would round them to fp32.
+    const at::Tensor up = at::arange(parameter.numel()).remainder(3).eq(0).view(parameter.sizes()).to(at::kDouble);
+    parameter.mul_(up.mul(2 * unit).add(1 - unit).to(parameter.scalar_type()));
+  }
 }
 
 }  // namespace cohort

@@ -2,6 +2,8 @@
 // The trainings that verify compares: one process, one process that does in turn what ranks do side by side, and the ranks themselves. Each
 // runs in forked processes, those of one process once for all layouts.
 
+#include <torch/nn/module.h>
+
 #include <map>
 #include <string>
 #include <vector>
@@ -11,8 +13,8 @@
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/data/source/source.h"
 #include "cohort/job/job.h"
-#include "cohort/verify/crossings.h"
 #include "cohort/verify/faults.h"
+#include "cohort/verify/pieces.h"
 
 namespace cohort {
 
@@ -33,7 +35,7 @@ class Trainings {
   /// One process that takes each micro-step of the command, cut into `pieces` more, whole. `nudge`: its initial weights move by this part
   /// of themselves, up and down.
   const Checkpoint& one_process(int pieces = 1, double nudge = 0);
-  /// One process that does the arithmetic of `layout`'s ranks in their order (train/step/in_turn.h, pieces.h, crossings.h).
+  /// One process that does the arithmetic of `layout`'s ranks in their order (train/step/in_turn.h, pieces.h, pieces.h).
   const Checkpoint& in_turn(const Layout& layout, const StagesOfRun& stages, double nudge = 0);
   /// What the weights began with that `nudge` moved; one_process() or in_turn() was called with it.
   const Checkpoint& nudged_initial(double nudge) { return initial_.at(nudge); }
@@ -57,5 +59,10 @@ class Trainings {
   std::map<double, Checkpoint> initial_;  // By nudge.
   int num_runs_ = 0;
 };
+
+// How much does a training amplify rounding? Its initial weights move a little.
+
+/// Every third weight goes up by `unit` of itself, the others down.
+void nudge_weights(torch::nn::Module& model, double unit);
 
 }  // namespace cohort

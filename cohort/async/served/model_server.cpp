@@ -48,31 +48,37 @@ void ModelServer::act(double timeout_seconds) {
 
 void ModelServer::hear(PeerId peer, const std::string& name, const PeerMessage& message) {
   const Json said = parse_strict_ordered_json(message.text, {.path = name});
-  const std::string what = said.is_object() ? said.value("is", "") : "";
-  if (what == "joins") return tell_what_to_join(peer);
-  if (what == "ready") return give_number(peer, name);
-  if (what == "here") return welcome(peer, said);
+  const WorkerWord word = worker_word(said);
+  if (word == WorkerWord::kJoins) return tell_what_to_join(peer);
+  if (word == WorkerWord::kReady) return give_number(peer, name);
+  if (word == WorkerWord::kHere) return welcome(peer, said);
   if (!worker_of_.contains(peer)) fail(ErrorCode::kBadInput, name, " did not say which worker it is");
-  if (what == "free") {
-    if (works_.contains(peer) || std::find(waiting_.begin(), waiting_.end(), peer) != waiting_.end())
-      fail(ErrorCode::kBadInput, name, " asked for more work than it may have at a time");
-    Slot& slot = slots_.at(peer);
-    slot.is_used = slot.memory && said.value("slot", Json()) == true;
-    waiting_.push_back(peer);
-    serve_waiting();
-  } else if (what == "done") {
-    take_push(peer, said, message.data, name);
-  } else if (what == "failed") {
-    const std::string text = error_from(said);
-    if (code_from(said) == ErrorCode::kFailed) fail(ErrorCode::kFailed, name, ": ", text);
-    lose(peer, "it failed: " + text);  // Of the training nothing is wrong.
-  } else if (what == "leaving") {
-    leaving_.insert(peer);
-    std::erase(waiting_, peer);
-    let_go_if_done(peer);
-  } else {
-    fail(ErrorCode::kBadInput, name, " said what is not understood: ", printable(message.text.substr(0, 80)));
+  switch (word) {
+    case WorkerWord::kFree:
+      return give_work(peer, said, name);
+    case WorkerWord::kDone:
+      return take_push(peer, said, message.data, name);
+    case WorkerWord::kFailed: {
+      const std::string text = error_from(said);
+      if (code_from(said) == ErrorCode::kFailed) fail(ErrorCode::kFailed, name, ": ", text);
+      return lose(peer, "it failed: " + text);  // Of the training nothing is wrong.
+    }
+    case WorkerWord::kLeaving:
+      leaving_.insert(peer);
+      std::erase(waiting_, peer);
+      return let_go_if_done(peer);
+    default:
+      fail(ErrorCode::kBadInput, name, " said what is not understood: ", printable(message.text.substr(0, 80)));
   }
+}
+
+void ModelServer::give_work(PeerId peer, const Json& said, const std::string& name) {
+  if (works_.contains(peer) || std::find(waiting_.begin(), waiting_.end(), peer) != waiting_.end())
+    fail(ErrorCode::kBadInput, name, " asked for more work than it may have at a time");
+  Slot& slot = slots_.at(peer);
+  slot.is_used = slot.memory && has_slot_from(said);
+  waiting_.push_back(peer);
+  serve_waiting();
 }
 
 void ModelServer::tell_what_to_join(PeerId peer) {
@@ -264,7 +270,7 @@ void ModelServer::let_go_if_done(PeerId peer) {
   lost_.insert(worker);
   log_info(concat("worker ", worker, " has left after ", parts_.accounts.pushes_text(worker), "; the training goes on with ",
                   num_workers_here()));
-  server_.send(peer, {.text = Json{{"do", "end"}, {"error", ""}}.dump()});
+  server_.send(peer, {.text = end_json("").dump()});
   server_.dismiss(peer, "goodbye");
   serve_waiting();
 }
@@ -306,7 +312,7 @@ bool ModelServer::others_may_come() const {
 
 /// Ranks that were slow to start come when all is over, and hear so too.
 void ModelServer::end(const std::string& why) {
-  const auto tell = [&](PeerId peer) { server_.send(peer, {.text = Json{{"do", "end"}, {"error", why}}.dump()}); };
+  const auto tell = [&](PeerId peer) { server_.send(peer, {.text = end_json(why).dump()}); };
   for (const auto& [peer, worker] : worker_of_) tell(peer);
   const double began = steady_seconds();
   const auto waits = [&] {
@@ -320,8 +326,8 @@ void ModelServer::end(const std::string& why) {
     if (event->kind != PeerEvent::Kind::kMessage || worker_of_.contains(event->peer)) continue;
     try {
       const Json said = parse_strict_ordered_json(event->message.text, {.path = event->name});
-      const std::string what = said.is_object() ? said.value("is", "") : "";
-      if (what != "joins" && what != "ready") welcome(event->peer, said);
+      const WorkerWord word = worker_word(said);
+      if (word != WorkerWord::kJoins && word != WorkerWord::kReady) welcome(event->peer, said);
       tell(event->peer);
     } catch (const Error& error) {
       server_.dismiss(event->peer, error.what());

@@ -13,9 +13,8 @@
 #include "cohort/async/accounts.h"
 #include "cohort/async/async_mode.h"
 #include "cohort/async/local_server.h"
-#include "cohort/async/round_gate.h"
+#include "cohort/async/packed_tensors.h"
 #include "cohort/async/served/served_words.h"
-#include "cohort/async/served/worker_slot.h"
 #include "cohort/base/text/json_fwd.h"
 #include "cohort/data/tickets.h"
 #include "cohort/world/messages/message_server.h"
@@ -72,6 +71,7 @@ class ModelServer {
   void tell_what_to_join(PeerId peer);
   void give_number(PeerId peer, const std::string& name);
   void welcome(PeerId peer, const Json& said);
+  void give_work(PeerId peer, const Json& said, const std::string& name);
   void take_push(PeerId peer, const Json& said, const std::string& data, const std::string& where);
   void gather(const Pushed& pushed);
   void gather_round(Pushed pushed);

@@ -10,9 +10,7 @@
 #include <optional>
 #include <utility>
 
-#include "cohort/async/local_server.h"
 #include "cohort/async/served/served_worker.h"
-#include "cohort/async/served/ticket_source.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/text.h"
@@ -204,8 +202,7 @@ std::string ServedRun::key() const { return concat("served | ", async_.how(), nu
 
 /// With local steps each worker has an optimizer; a checkpoint has that of worker 0, which this thread is.
 void ServedRun::add_optimizer(std::vector<FlatPiece>& pieces) const {
-  if (auto* const local = dynamic_cast<LocalWorker*>(side_.get()))
-    for (FlatPiece& piece : local->pieces()) pieces.push_back(std::move(piece));
+  for (FlatPiece& piece : side_->pieces()) pieces.push_back(std::move(piece));
 }
 
 std::vector<FlatPiece> ServedRun::saved_pieces() const {
@@ -226,7 +223,7 @@ std::vector<FlatPiece> ServedRun::loaded_pieces() {
 void ServedRun::after_loading() {
   served_.set_weights(own_.weights);
   served_.set_buffers(own_.copy_of_buffers());
-  if (auto* const local = dynamic_cast<LocalWorker*>(side_.get())) local->load_counts();
+  side_->load_counts();
   async_.loaded();
 }
 

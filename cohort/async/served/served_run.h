@@ -14,7 +14,7 @@
 #include "cohort/async/async_training.h"
 #include "cohort/async/served/model_server.h"
 #include "cohort/async/ticket_work.h"
-#include "cohort/train/after_step.h"
+#include "cohort/train/loop.h"
 #include "cohort/train/run_reporter.h"
 #include "cohort/train/run_saver.h"
 #include "cohort/train/run_setup.h"

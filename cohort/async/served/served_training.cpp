@@ -15,7 +15,6 @@
 #include "cohort/async/packed_tensors.h"
 #include "cohort/async/served/served_run.h"
 #include "cohort/async/served/served_worker.h"
-#include "cohort/async/served/ticket_source.h"
 #include "cohort/async/simulated/clock_only.h"
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
@@ -30,8 +29,8 @@
 #include "cohort/data/sampler.h"
 #include "cohort/data/source/fingerprint.h"
 #include "cohort/job/specs/sync_mode.h"
-#include "cohort/models/graph/layer_graph.h"
 #include "cohort/job/update_rule.h"
+#include "cohort/models/graph/layer_graph.h"
 #include "cohort/train/check_run.h"
 #include "cohort/train/initial_model.h"
 #include "cohort/train/run_folder.h"
@@ -170,14 +169,14 @@ void work_as_rank(const Job& job, const DataSet& data, const World& world, const
 }
 
 /// What the training says, over `client`, to one that wants to join and is no worker yet; none where it is over.
-std::optional<Json> answer_to(const char* what, MessageClient& client, const JoinRequest& request) {
+std::optional<Json> answer_to(WorkerWord word, MessageClient& client, const JoinRequest& request) {
   client.connect(request.timeout_seconds);
-  client.send({.text = Json{{"is", what}}.dump()});
+  client.send({.text = to_json(word).dump()});
   const std::optional<PeerMessage> answer = client.receive(request.timeout_seconds);
   if (!answer)
     fail(ErrorCode::kEnvironment, "join: ", request.address, " said nothing within ", request.timeout_seconds, " s; is a training there?");
   Json said = parse_strict_ordered_json(answer->text, {.path = request.address});
-  if (said.is_object() && said.value("do", Json()) == "end") return std::nullopt;
+  if (server_word(said) == ServerWord::kEnd) return std::nullopt;
   return said;
 }
 
@@ -211,7 +210,7 @@ int64_t join_training(const JoinRequest& request, const std::function<DataSet(co
   log_info(concat("asking ", request.address, " for at most ", request.timeout_seconds, " s"));
   const auto door = [&] { return client_of(meeting, {.silence_seconds = request.timeout_seconds}); };
   MessageClient asking = door();
-  const std::optional<Json> what = answer_to("joins", asking, request);
+  const std::optional<Json> what = answer_to(WorkerWord::kJoins, asking, request);
   if (!what) return 0;  // Over before it began.
   asking.close();
   const Joining joining = joining_from(*what, request.address);
@@ -224,7 +223,7 @@ int64_t join_training(const JoinRequest& request, const std::function<DataSet(co
          joining.fingerprint, name_settings("); name the same with --data"));
   use_compute_threads(request.threads > 0 ? request.threads : config.threads > 0 ? config.threads : num_usable_cores());
   MessageClient entering = door();  // Open until it works: were it lost before, the training would not know.
-  const std::optional<Json> number = answer_to("ready", entering, request);
+  const std::optional<Json> number = answer_to(WorkerWord::kReady, entering, request);
   if (!number) return 0;
   const int worker = numbered_from(*number, request.address).worker;
   meeting.name = concat("worker ", worker);

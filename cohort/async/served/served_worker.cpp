@@ -1,8 +1,8 @@
 // One ticket at a time: a version comes with the order, what came of it goes back, and the next order is asked for once it is handed over.
 // Nothing is kept from one ticket to the next but what compression left out, so a worker may die, or come back, at any time.
 //
-// Cost of a ticket: three small messages, and the model's bytes down and up: in a slot of shared memory (worker_slot.h) where the server is
-// on this host, else with the messages, which are encrypted and copied some times more.
+// Cost of a ticket: three small messages, and the model's bytes down and up: in a slot of shared memory (packed_tensors.h) where the server
+// is on this host, else with the messages, which are encrypted and copied some times more.
 #include "cohort/async/served/served_worker.h"
 
 #include <signal.h>
@@ -39,12 +39,12 @@ void ServedWorker::come_in(double timeout_seconds) {
   slot_ = {};
   said_leaving_ = false;
   link_.connect(timeout_seconds);
-  link_.send({.text = Json{{"is", "here"}, {"worker", options_.worker}, {"configuration", options_.hello}}.dump()});
+  link_.send({.text = here_json(options_.worker, options_.hello).dump()});
   waits_since_ = steady_seconds();
 }
 
 void ServedWorker::ask() {
-  over_link([&] { link_.send({.text = Json{{"is", "free"}, {"slot", static_cast<bool>(slot_)}}.dump()}); });
+  over_link([&] { link_.send({.text = free_json(static_cast<bool>(slot_)).dump()}); });
   waits_since_ = steady_seconds();
 }
 
@@ -71,7 +71,7 @@ std::optional<std::string> ServedWorker::last_word() {
   try {
     while (const std::optional<PeerMessage> message = link_.receive(0)) {
       const Json json = parse_strict_ordered_json(message->text, {.path = link_.server_name()});
-      if (json.value("do", "") == "end") return json.at("error").get<std::string>();
+      if (server_word(json) == ServerWord::kEnd) return end_from(json, link_.server_name());
     }
   } catch (const Error&) {
     // Nothing was said.
@@ -86,14 +86,15 @@ std::optional<std::string> ServedWorker::obey() {
   if (!message) return std::nullopt;
   const std::string& where = link_.server_name();
   const Json json = parse_strict_ordered_json(message->text, {.path = where});
-  const std::string what = json.value("do", "");
-  if (what == "end") return json.at("error").get<std::string>();
-  if (what == "meet") {
+  const ServerWord word = server_word(json);
+  if (word == ServerWord::kEnd) return end_from(json, where);
+  if (word == ServerWord::kMeet) {
     slot_ = WorkerSlot::find(welcome_from(json, where).slot, side_.pulled(), side_.empty_handed_over());
     if (!leaves()) ask();
     return std::nullopt;
   }
-  if (what != "work") fail(ErrorCode::kFailed, where, " said ", quote_text(what), ", which is not understood");
+  if (word != ServerWord::kWork)
+    fail(ErrorCode::kFailed, where, " said ", quote_text(text_of_server_word(json)), ", which is not understood");
   work(work_order_from(json, where), message->data);
   return std::nullopt;
 }
@@ -101,7 +102,7 @@ std::optional<std::string> ServedWorker::obey() {
 /// Between two tickets. One that is on its way to it is done all the same, so that none is lost: the server says when it may go.
 bool ServedWorker::leaves() {
   if (said_leaving_ || !options_.leaves || !options_.leaves()) return said_leaving_;
-  over_link([&] { link_.send({.text = Json{{"is", "leaving"}}.dump()}); });
+  over_link([&] { link_.send({.text = to_json(WorkerWord::kLeaving).dump()}); });
   return said_leaving_ = true;
 }
 
@@ -139,10 +140,21 @@ void ServedWorker::work(const WorkOrder& order, const std::string& data) {
 
 void ServedWorker::tell_failure(int code, const std::string& text) {
   try {
-    link_.send({.text = Json{{"is", "failed"}, {"code", code}, {"error", text}}.dump(-1, ' ', true, Json::error_handler_t::replace)});
+    link_.send({.text = failed_json(code, text).dump(-1, ' ', true, Json::error_handler_t::replace)});
   } catch (const Error&) {
     // The server is gone, which may be what is being told.
   }
+}
+
+TicketSource ticket_source(WorkerSide& side, const Tickets& tickets, TicketWork& work, const Job& job, int64_t total_steps) {
+  return [&side, &tickets, &work, &job, total_steps](const WorkOrder& order) {
+    return side.work({.tickets = tickets,
+                      .step = order.step,
+                      .share = order.share,
+                      .numbers = {order.learning_rate, job.config.clip_norm},
+                      .rate_at = [&](int64_t step) { return job.learning_rate.at(step, total_steps); },
+                      .compute = [&](const Ticket& ticket, double rate) { return work.compute(ticket, rate); }});
+  };
 }
 
 }  // namespace cohort

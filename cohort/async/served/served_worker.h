@@ -2,6 +2,7 @@
 // A worker of a training whose workers do not wait for one another: it asks for a ticket, computes it on the version that comes with it,
 // hands over the gradient, and asks again.
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -9,8 +10,11 @@
 #include <vector>
 
 #include "cohort/async/async_mode.h"
+#include "cohort/async/packed_tensors.h"
 #include "cohort/async/served/served_words.h"
-#include "cohort/async/served/worker_slot.h"
+#include "cohort/async/ticket_work.h"
+#include "cohort/data/tickets.h"
+#include "cohort/job/job.h"
 #include "cohort/job/specs/injected_faults.h"
 #include "cohort/world/messages/message_client.h"
 
@@ -62,5 +66,10 @@ class ServedWorker {
   bool said_leaving_ = false;                  // Over this connection.
   double waits_since_ = 0, send_seconds_ = 0;  // The latter: of the last push.
 };
+
+// What a worker does with a ticket: one forward and backward, or with local steps all of its steps, each an update of the worker's own.
+
+/// All of it must outlive the source. `total_steps`: of the run, for learning rates.
+TicketSource ticket_source(WorkerSide& side, const Tickets& tickets, TicketWork& work, const Job& job, int64_t total_steps);
 
 }  // namespace cohort

@@ -71,7 +71,7 @@ TEST_CASE("served worker: does the order that was on its way when it said that i
   CHECK(server.heard().at("is") == "leaving");
   server.say(to_json(WorkOrder{.step = 7}), packed_text(side.empty_handed_over()));
   CHECK(work_done_from(server.heard(), "here").step == 7);
-  server.say({{"do", "end"}, {"error", ""}});
+  server.say(end_json(""));
   thread.join();
   CHECK(end.empty());
   CHECK(num_computed == 1);

@@ -6,8 +6,7 @@
 #include <cmath>
 #include <memory>
 
-#include "cohort/async/simulated/step_rounds.h"
-#include "cohort/async/simulated/virtual_workers.h"
+#include "cohort/async/simulated/virtual_driver.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/text/json.h"
 

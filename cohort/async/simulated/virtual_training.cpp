@@ -3,10 +3,7 @@
 // checkpoint has beside that of async_training.h: the clock, the workers, and the tensors of work in flight.
 #include "cohort/async/simulated/virtual_training.h"
 
-#include "cohort/async/simulated/local_rounds.h"
-#include "cohort/async/simulated/quorum_workers.h"
-#include "cohort/async/simulated/step_rounds.h"
-#include "cohort/async/simulated/virtual_workers.h"
+#include "cohort/async/simulated/virtual_driver.h"
 #include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/statistics.h"

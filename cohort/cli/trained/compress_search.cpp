@@ -14,9 +14,9 @@
 #include "cohort/cli/trained/compress.h"
 #include "cohort/cli/trained/compression_output.h"
 #include "cohort/cli/trained/trained.h"
-#include "cohort/compress/compression_checks.h"
-#include "cohort/compress/search/compression_search.h"
-#include "cohort/infer/trained_data.h"
+#include "cohort/compress/compression_result.h"
+#include "cohort/compress/compression_search.h"
+#include "cohort/infer/trained_file.h"
 
 namespace cohort {
 namespace {

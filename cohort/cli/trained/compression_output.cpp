@@ -10,7 +10,7 @@
 #include "cohort/base/text/log.h"
 #include "cohort/base/text/strict_json.h"
 #include "cohort/base/text/text.h"
-#include "cohort/train/records/guessing.h"
+#include "cohort/train/evaluation_text.h"
 
 namespace cohort {
 

@@ -7,8 +7,7 @@
 #include "cohort/cli/trained/trained.h"
 #include "cohort/data/source/source.h"
 #include "cohort/infer/evaluate_trained.h"
-#include "cohort/infer/evaluation_table.h"
-#include "cohort/infer/trained_data.h"
+#include "cohort/infer/trained_file.h"
 
 namespace cohort {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cohort/cli/options/verb.h"
-#include "cohort/compress/tuning/fine_tuning.h"
+#include "cohort/compress/fine_tuning.h"
 
 namespace cohort {
 

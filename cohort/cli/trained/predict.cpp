@@ -10,7 +10,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/cli/options/verb.h"
 #include "cohort/cli/trained/trained.h"
-#include "cohort/infer/trained_data.h"
+#include "cohort/infer/trained_file.h"
 
 namespace cohort {
 namespace {

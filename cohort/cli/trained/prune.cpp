@@ -11,10 +11,9 @@
 #include "cohort/cli/trained/compression_output.h"
 #include "cohort/cli/trained/fine_tuning.h"
 #include "cohort/cli/trained/trained.h"
-#include "cohort/compress/channels/smaller_file.h"
-#include "cohort/compress/compression_checks.h"
-#include "cohort/compress/prune/pruned_model.h"
-#include "cohort/infer/trained_data.h"
+#include "cohort/compress/compression_result.h"
+#include "cohort/compress/prune.h"
+#include "cohort/infer/trained_file.h"
 #include "cohort/train/run_folder.h"
 
 namespace cohort {

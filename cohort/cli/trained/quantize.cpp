@@ -14,9 +14,9 @@
 #include "cohort/cli/trained/compression_output.h"
 #include "cohort/cli/trained/fine_tuning.h"
 #include "cohort/cli/trained/trained.h"
-#include "cohort/compress/compression_checks.h"
+#include "cohort/compress/compression_result.h"
 #include "cohort/compress/quantise.h"
-#include "cohort/infer/trained_data.h"
+#include "cohort/infer/trained_file.h"
 #include "cohort/job/specs/small_specs.h"
 
 namespace cohort {

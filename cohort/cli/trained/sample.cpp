@@ -1,4 +1,4 @@
-#include "cohort/infer/sample.h"
+#include "cohort/infer/predict.h"
 
 #include <cstdio>
 
@@ -7,7 +7,7 @@
 #include "cohort/base/text/text.h"
 #include "cohort/cli/options/verb.h"
 #include "cohort/cli/trained/trained.h"
-#include "cohort/infer/trained_data.h"
+#include "cohort/infer/trained_file.h"
 
 namespace cohort {
 namespace {

@@ -20,8 +20,8 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/base/fail.h"
 #include "cohort/base/clock.h"
+#include "cohort/base/fail.h"
 #include "cohort/base/text/text.h"
 
 namespace cohort {

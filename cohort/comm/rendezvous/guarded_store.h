@@ -1,5 +1,6 @@
 #pragma once
-// Two stores around a job's own, by which ranks meet as if nobody else were there: one keeps strangers out, the waits of the other look around.
+// Two stores around a job's own, by which ranks meet as if nobody else were there: one keeps strangers out, the waits of the other look
+// around.
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 

@@ -23,10 +23,10 @@
 #include <thread>
 #include <utility>
 #include <vector>
+#include "cohort/base/clock.h"
 #include "cohort/base/fail.h"
 #include "cohort/base/files/file.h"
 #include "cohort/base/secrets.h"
-#include "cohort/base/clock.h"
 #include "cohort/base/text/text.h"
 #include "cohort/comm/rendezvous/guarded_store.h"
 #include "cohort/comm/rendezvous/local_rendezvous.h"

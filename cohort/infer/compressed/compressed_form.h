@@ -34,7 +34,7 @@ struct CompressedLayer {
 };
 
 /// A tensor that the file keeps as whole numbers: code * scale, one scale a row (the first dimension), or a group of `group` columns of it.
-/// Or, of 32 bits, without its zeros: sparse_tensor.h.
+/// Or, of 32 bits, without its zeros: coded_tensor.h.
 struct CodedTensor {
   std::vector<int64_t> shape;  ///< As the model has it.
   int bits = 8;                ///< 8: I8 of that shape; 4: U8 {rows, (columns + 1) / 2}, two codes a byte; 32: F32 {kept}.

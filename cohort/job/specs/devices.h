@@ -1,6 +1,6 @@
 #pragma once
 // What each rank has: its device (--device) and its part of the batch (--shares). Torch-free: which GPUs there are is found by the ranks
-// (train/model/device.h).
+// (train/model/precision.h).
 
 #include <string>
 #include <vector>

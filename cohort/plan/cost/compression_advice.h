@@ -8,7 +8,7 @@
 // Compression takes the processor that computes, so k(c) is added in full. Where the step was measured with a compression n, its k(n) is
 // part of what shows, and the rest follows alike: e = max(0, E - k(n)), h = max(0, t(n) - e), w = max(0, e - t(n)), and
 //   step(c) = S - E + w + k(c) + max(0, t(c) - h)          step(n) = S
-// Torch-free; it is measured by train/advice/exchange_advice.h.
+// Torch-free; it is measured by train/advice/run_advice.h.
 
 #include <string>
 #include <vector>

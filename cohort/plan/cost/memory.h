@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "cohort/schedule/stage_graph.h"
 #include "cohort/plan/profile/profile.h"
 #include "cohort/schedule/schedule.h"
+#include "cohort/schedule/stage_graph.h"
 
 namespace cohort {
 

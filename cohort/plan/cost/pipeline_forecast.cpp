@@ -6,8 +6,8 @@
 #include "cohort/base/text/text.h"
 #include "cohort/plan/cost/stages.h"
 #include "cohort/schedule/scheduler.h"
-#include "cohort/schedule/stage_graph.h"
 #include "cohort/schedule/simulate.h"
+#include "cohort/schedule/stage_graph.h"
 
 namespace cohort {
 namespace {

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "cohort/job/layout.h"
-#include "cohort/plan/profile/error_intervals.h"
-#include "cohort/schedule/stage_graph.h"
 #include "cohort/plan/profile/cluster.h"
+#include "cohort/plan/profile/error_intervals.h"
 #include "cohort/plan/profile/model_profile.h"
 #include "cohort/schedule/simulate.h"
+#include "cohort/schedule/stage_graph.h"
 
 namespace cohort {
 

@@ -9,8 +9,8 @@
 #include <limits>
 #include <random>
 
-#include "cohort/base/system/machine.h"
 #include "cohort/base/error.h"
+#include "cohort/base/system/machine.h"
 #include "cohort/job/refusals.h"
 #include "cohort/plan/cut/split.h"
 #include "cohort/plan/search/cut_forecasts.h"

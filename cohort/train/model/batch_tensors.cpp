@@ -12,6 +12,7 @@
 #include "cohort/base/fail.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/models/graph/model_errors.h"
+#include "cohort/train/model/precision.h"
 
 namespace cohort {
 
@@ -90,6 +91,14 @@ at::Tensor mean_loss(const LayerGraph& model, const at::Tensor& output, const at
          loss.numel() == 1 ? " number of type " : " numbers of type ", at::toString(loss.scalar_type()),
          "; it must give one floating-point number, the mean over the samples");
   return loss.reshape({});
+}
+
+at::Tensor loss_of(const LayerGraph& model, const at::Tensor& output, const at::Tensor& target, double weight, const LossRules& rules) {
+  const at::Tensor logits = for_loss(output);
+  at::Tensor mean = rules.mean ? rules.mean(logits, target) : mean_loss(model, logits, target, rules.label_smoothing);
+  if (rules.add) mean = rules.add(mean, logits);
+  check_has_gradient(model, logits, mean);
+  return weight == 1 ? mean : mean * weight;
 }
 
 void check_has_gradient(const LayerGraph& model, const at::Tensor& output, const at::Tensor& loss) {

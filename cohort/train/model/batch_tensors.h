@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "cohort/base/export.h"
@@ -33,6 +34,19 @@ COHORT_PROGRAM_API at::Tensor cross_entropy(const at::Tensor& logits, const at::
 /// What `model` trains: its own loss where it has one, else the mean cross-entropy. Error(kBadInput) where its own is not one number, or
 /// does not take these tensors.
 at::Tensor mean_loss(const LayerGraph& model, const at::Tensor& output, const at::Tensor& target, double label_smoothing = 0);
+
+/// What else than the model and its targets decides the loss. Empty functions: nothing.
+struct LossRules {
+  double label_smoothing = 0;  ///< Over all classes.
+  /// In place of mean_loss().
+  std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> mean = {};
+  /// The mean with what a teacher makes of it.
+  std::function<at::Tensor(const at::Tensor& mean, const at::Tensor& logits)> add = {};
+};
+/// The part of a step's loss that some samples are: the mean of `output`, made floats (for_loss), over them, times `weight`, which is their
+/// number / that of the step's samples. Backward() can start from it; Error(kBadInput) as mean_loss() and check_has_gradient() have it.
+at::Tensor loss_of(const LayerGraph& model, const at::Tensor& output, const at::Tensor& target, double weight = 1,
+                   const LossRules& rules = {});
 
 /// Error(kBadInput) for a loss that backward() cannot start from, because it or the output that it was made of is cut off from the weights.
 void check_has_gradient(const LayerGraph& model, const at::Tensor& output, const at::Tensor& loss);

@@ -24,7 +24,7 @@
 #include "cohort/tensor/shard_graph.h"
 #include "cohort/train/model/batch_tensors.h"
 #include "cohort/train/model/strategy_options.h"
-#include "cohort/train/step/not_finite.h"
+#include "cohort/train/step/loss_scaler.h"
 #include "cohort/world/stop.h"
 
 namespace cohort {
@@ -76,28 +76,26 @@ TrainingStep::Rows TrainingStep::rows_of(const BatchTensors& whole, LoadedBatch&
 }
 
 at::Tensor TrainingStep::share_of_loss(const at::Tensor& output, const Rows& rows, int64_t all_samples) const {
-  const at::Tensor& target = rows.target;
-  const int64_t count = target.size(0);
+  const int64_t count = rows.target.size(0);
   if (count == 0) return output.sum() * 0;
-  const at::Tensor logits = for_loss(output);
+  LossRules rules{.label_smoothing = label_smoothing_over_all(config_.label_smoothing, config_.label_smoothing_over, shape_.num_classes)};
   const bool divided = part_.sharded().logits_divided;
-  at::Tensor mean;
+  const auto whole = [&](const at::Tensor& logits) {
+    return divided ? gather_from_ranks(logits, logits.dim() - 1, part_.tensor()) : logits;
+  };
   if (options_.loss) {
-    mean = options_.loss(logits, target);
+    rules.mean = options_.loss;
   } else if (divided && model_.loss()) {
     // It knows nothing of ranks: each of them computes it of the whole output.
-    mean = mean_loss(model_, gather_from_ranks(logits, logits.dim() - 1, part_.tensor()), target);
+    rules.mean = [&](const at::Tensor& logits, const at::Tensor& target) { return mean_loss(model_, whole(logits), target); };
   } else if (divided) {
-    mean = divided_cross_entropy(logits, target, part_.tensor());
-  } else {
-    mean = mean_loss(model_, logits, target,
-                     label_smoothing_over_all(config_.label_smoothing, config_.label_smoothing_over, shape_.num_classes));
+    rules.mean = [&](const at::Tensor& logits, const at::Tensor& target) { return divided_cross_entropy(logits, target, part_.tensor()); };
   }
   if (options_.teacher)
-    mean = options_.teacher->add_to(mean, divided ? gather_from_ranks(logits, logits.dim() - 1, part_.tensor()) : logits, rows.samples,
-                                    rows.input, rows.answers);
-  check_has_gradient(model_, logits, mean);
-  return mean * (static_cast<double>(count) / static_cast<double>(all_samples));
+    rules.add = [&](const at::Tensor& mean, const at::Tensor& logits) {
+      return options_.teacher->add_to(mean, whole(logits), rows.samples, rows.input, rows.answers);
+    };
+  return loss_of(model_, output, rows.target, static_cast<double>(count) / static_cast<double>(all_samples), rules);
 }
 
 double TrainingStep::loss_factor(bool /*is_last*/) const { return scaler_.scale(); }
@@ -259,16 +257,10 @@ void TrainingStep::check_finite(const std::string& which, double loss, int64_t n
       options_.device.is_cpu())
     input = as_tensors(batch->batch, shape_).input;
   const AutocastScope autocast(job_.precision, options_.device.type());
-  // The sign of a NaN says nothing, and "-nan" looks as if it did.
-  fail(ErrorCode::kFailed, which, " is not finite (", std::isnan(loss) ? std::string("nan") : concat(loss), ") at step ", number + 1,
-       name_settings("; use a smaller --lr (now "), job_.learning_rate.at(number, options_.total_steps),
-       name_settings("), --warmup-steps or --clip-norm"),
-       job_.precision == Precision::kFp16 ? name_settings(", or --precision bf16, which has the range of fp32") : "",
-       model_.loss_name() == "own"
-           ? concat("; or the loss: ", model_.title(), " has its own, which must be the mean over the samples, not their sum")
-           : "",
-       job_.layout.zero == 3 ? "" : first_not_finite(model_, input),  // There weights are elsewhere between steps.
-       ". What the last checkpoint holds, where there is one, is untouched");
+  std::string others = name_settings("), --warmup-steps or --clip-norm");
+  if (job_.precision == Precision::kFp16) others += name_settings(", or --precision bf16, which has the range of fp32");
+  fail_not_finite(model_, which, loss, number, job_.learning_rate.at(number, options_.total_steps), others,
+                  job_.layout.zero == 3 ? "" : first_not_finite(model_, input));  // There weights are elsewhere between steps.
 }
 
 StepResult TrainingStep::run(int64_t number, LoadedBatch& batch) {

@@ -1,0 +1,152 @@
+// A search by enumeration: every way is tried on every model, and the Pareto front of (error, bytes) is read off.
+//   1. sort by bytes, then error; 2. go through it: a model is on the front where its error is below that of all smaller ones.
+// Cost: one compression a way; n log n for the front. Source: Kung, Luccio and Preparata 1975 (maxima of a set of vectors), two dimensions.
+#include "cohort/compress/compression_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/text.h"
+#include "cohort/report/draw/chart.h"
+#include "cohort/report/draw/page.h"
+
+namespace cohort {
+
+bool within(const MeasuredModel& model, const CompressionLimits& limits) {
+  // The 1e-12: an error is a count over a count.
+  return (!limits.max_error || model.error <= *limits.max_error + 1e-12) && (!limits.max_bytes || model.bytes <= *limits.max_bytes);
+}
+
+std::vector<CompressionWay> compression_ways(const QuantiseRequest& common) {
+  std::vector<CompressionWay> ways;
+  const auto add = [&](const std::string& name, const std::string& scheme, int bits, const std::string& calibration, int64_t group) {
+    QuantiseRequest request = common;
+    request.scheme = scheme, request.bits = bits, request.calibration = calibration, request.group = group;
+    ways.push_back({name, request});
+  };
+  add("static int8", "static", 8, "min-max", 64);
+  add("weight-only int4", "weight-only", 4, "min-max", 64);
+  add("dynamic int8", "dynamic", 8, "min-max", 64);
+  add("weight-only int8", "weight-only", 8, "min-max", 64);
+  add("static int8, ranges by mse", "static", 8, "mse", 64);
+  add("static int8, ranges by percentile", "static", 8, "percentile", 64);
+  add("weight-only int4, groups of 32", "weight-only", 4, "min-max", 32);
+  return ways;
+}
+
+bool is_better(const MeasuredModel& a, const MeasuredModel& b, const CompressionLimits& limits) {
+  const auto of = [&](const MeasuredModel& model) {
+    const auto bytes = static_cast<double>(model.bytes);
+    return limits.max_error ? std::tuple(bytes, model.error, model.seconds_batch_1) : std::tuple(model.error, bytes, model.seconds_batch_1);
+  };
+  return of(a) < of(b);
+}
+
+std::optional<size_t> judge(std::vector<TriedCompression>& tried, const CompressionLimits& limits) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < tried.size(); ++i)
+    if (tried[i].measured) order.push_back(i);
+  const auto of = [&](size_t i) { return std::pair(tried[i].measured->bytes, tried[i].measured->error); };
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return of(a) < of(b); });
+  double least = std::numeric_limits<double>::infinity();
+  std::optional<size_t> taken;
+  for (const size_t i : order) {
+    const MeasuredModel& model = *tried[i].measured;
+    tried[i].is_on_front = model.error < least;
+    least = std::min(least, model.error);
+    tried[i].fits = within(model, limits);
+    if (tried[i].fits && !tried[i].is_original && (!taken || is_better(model, *tried[*taken].measured, limits))) taken = i;
+  }
+  return taken;
+}
+
+// A page with everything that a search tried: error against bytes, the Pareto front as a line, and a table.
+
+namespace {
+
+using report::Mark;
+using report::PlotSeries;
+
+std::string with_two_digits(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f", value);
+  return text;
+}
+
+Mark mark_of(const TriedCompression& one) {
+  const MeasuredModel& model = *one.measured;
+  Mark mark{.x = static_cast<double>(model.bytes), .y = 100 * model.error, .bar = {}, .hollow = !one.fits, .fields = {}};
+  mark.fields = {report::text_field("model", one.model),
+                 report::text_field("way", one.way),
+                 report::number_field("error %", 100 * model.error),
+                 report::number_field("bytes", static_cast<double>(model.bytes)),
+                 report::number_field("ms at batch 1", 1000 * model.seconds_batch_1),
+                 report::number_field("ms at batch 64", 1000 * model.seconds_batch_64)};
+  return mark;
+}
+
+/// A series a model, and the front as a dashed line.
+std::vector<PlotSeries> series_of(const std::vector<TriedCompression>& tried) {
+  std::vector<std::string> models;
+  std::map<std::string, PlotSeries> of_model;
+  PlotSeries front{.name = "Pareto front", .look = PlotSeries::kGrey, .kind = PlotSeries::Kind::kDashed};
+  for (const TriedCompression& one : tried) {
+    if (!one.measured) continue;
+    if (!of_model.contains(one.model)) models.push_back(one.model);
+    of_model[one.model].marks.push_back(mark_of(one));
+    if (one.is_on_front) front.marks.push_back(mark_of(one));
+  }
+  std::sort(front.marks.begin(), front.marks.end(), [](const Mark& a, const Mark& b) { return a.x < b.x; });
+  std::vector<PlotSeries> all;
+  for (size_t i = 0; i < models.size(); ++i) {
+    PlotSeries series = of_model[models[i]];
+    series.name = models[i];
+    series.look = static_cast<int>(i);
+    all.push_back(std::move(series));
+  }
+  all.push_back(std::move(front));
+  return all;
+}
+
+std::string table_of(const std::vector<TriedCompression>& tried, std::optional<size_t> taken) {
+  report::Table table{.columns = {{"model"}, {"way"}, {"error", true}, {"file", true}, {"1 sample", true}, {"64 samples", true}, {""}},
+                      .rows = {}};
+  for (size_t i = 0; i < tried.size(); ++i) {
+    const TriedCompression& one = tried[i];
+    std::vector<std::string> row = {report::escape_html(one.model), report::escape_html(one.way)};
+    if (one.measured)
+      row.insert(row.end(), {with_two_digits(100 * one.measured->error) + " %", human_bytes(one.measured->bytes),
+                             human_seconds(one.measured->seconds_batch_1), human_seconds(one.measured->seconds_batch_64)});
+    else row.insert(row.end(), {"", "", "", ""});
+    row.push_back(!one.measured     ? report::escape_html(one.reason)
+                  : taken == i      ? "<strong>taken</strong>"
+                  : one.is_on_front ? "on the front"
+                                    : "");
+    table.rows.push_back(std::move(row));
+  }
+  return report::table(table, "everything that was tried");
+}
+
+}  // namespace
+
+std::string tried_page(const std::vector<TriedCompression>& tried, std::optional<size_t> taken, const std::string& title) {
+  report::StudyChart chart{.id = "tried", .title = "Error against size"};
+  chart.x = {"bytes of the file", report::PlotAxis::Scale::kLog2, std::nullopt};
+  chart.y.label = "error on the validation data, %";
+  chart.size = report::StudyChart::Size::kWide;
+  chart.series = series_of(tried);
+  chart.note = "Hollow: outside of the limits. The dashed line joins those that no other beats in both.";
+  chart.description = concat(tried.size(), " ways to make a model smaller, their error against the bytes of their files.");
+  const std::string body =
+      "<header>\n<div class=\"top\"><span class=\"brand\">Cohort</span><span>compression</span></div>\n<h1>" + report::escape_html(title) +
+      "</h1>\n</header>\n" + report::mark_shapes() + "<main>\n" +
+      report::section("search", "Everything that was tried", "", report::study_chart(chart) + "\n" + table_of(tried, taken)) + "</main>\n";
+  return report::study_document(title, body);
+}
+
+}  // namespace cohort

@@ -1,0 +1,179 @@
+#include "cohort/compress/prune.h"
+
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/fail.h"
+#include "cohort/base/text/json.h"
+#include "cohort/base/text/strict_json.h"
+#include "cohort/base/text/text.h"
+#include "cohort/compress/compressed_parts.h"
+#include "cohort/compress/compression_result.h"
+#include "cohort/compress/smaller_model.h"
+#include "cohort/infer/evaluate_trained.h"
+#include "cohort/infer/restore.h"
+#include "cohort/infer/trained_file.h"
+#include "cohort/job/specs/pruning.h"
+#include "cohort/models/registry.h"
+#include "cohort/train/model/batch_tensors.h"
+#include "cohort/train/model/pruner.h"
+
+namespace cohort {
+
+std::string PruneRequest::how() const { return granularity == "2:4" ? granularity : concat(granularity, ":", sparsity); }
+
+void check_prune_request(const PruneRequest& request) {
+  const std::vector<std::string> known = {"weight", "2:4", "channel"};
+  if (std::find(known.begin(), known.end(), request.granularity) == known.end())
+    fail(ErrorCode::kBadInput, "--granularity ", quote_text(request.granularity), did_you_mean(request.granularity, known),
+         ": expected one of ", join(known, " "));
+  if (!(request.sparsity > 0 && request.sparsity < 1))
+    fail(ErrorCode::kBadInput, "--sparsity ", request.sparsity, ": the part of the ", request.is_channel() ? "channels" : "weights",
+         " that goes, above 0 and below 1, as 0.9");
+  if (request.granularity == "2:4" && request.sparsity != 0.5)
+    fail(ErrorCode::kBadInput, "--sparsity ", request.sparsity,
+         " with --granularity 2:4: two of every four weights go, so it is 0.5; leave "
+         "--sparsity out");
+}
+
+void check_can_be_pruned(const TrainedFile& file) {
+  const CompressedForm* const form = file.compressed();
+  if (form && !(form->layers.empty() && form->tensors.empty()))
+    fail(ErrorCode::kBadInput, file.given(), " is compressed already (", quote_text(form->method), "); give the run that it was made from");
+}
+
+std::string smaller_model_of(const TrainedFile& file, const DataShape& shape, double sparsity) {
+  return smaller_specification(file.config().model, *restore_model(file, shape), sparsity);
+}
+
+void write_smaller_model(const TrainedFile& file, const DataDescription& trained, const DataSource& samples,
+                         const std::string& specification, const std::string& out) {
+  const DataShape shape = shape_of(trained);
+  const std::shared_ptr<LayerGraph> model = restore_model(file, shape), smaller = build_model(specification, shape, file.config().seed);
+  take_channels(*model, *smaller, input_batch(samples, 0, 2));
+  CompressedParts parts;
+  const CompressionSource source{.model = smaller, .facts = {}, .fresh = [&] { return build_model(specification, shape, 1); }};
+  complete(source, parts);
+  parts.form.method = "channels that stay, not trained yet";
+  FileMetadata metadata = metadata_of_export(file);
+  metadata[exported::kModel] = specification;
+  metadata.erase(exported::kValLoss);
+  metadata.erase(exported::kValError);
+  write_compressed_file(out, parts, std::move(metadata));
+}
+
+void check_has_matrices(const TrainedFile& file, const DataShape& shape, const std::string& how) {
+  prunable_tensors(*restore_model(file, shape), parse_pruning(how)->granularity);
+}
+
+namespace {
+
+int64_t bytes_of(const torch::nn::Module* module) {
+  int64_t bytes = 0;
+  if (!module) return 0;
+  for (const std::vector<at::Tensor>& tensors : {module->parameters(), module->buffers()})
+    for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+  return bytes;
+}
+
+/// Of the matrices and kernels of a layer: how many numbers, and how many are zero.
+std::pair<int64_t, int64_t> count_zeros(const torch::nn::Module& module) {
+  int64_t all = 0, zeros = 0;
+  for (const at::Tensor& tensor : module.parameters()) {
+    if (tensor.dim() < 2) continue;
+    all += tensor.numel();
+    zeros += tensor.numel() - tensor.count_nonzero().item<int64_t>();
+  }
+  return {all, zeros};
+}
+
+CompressedLayerResult of_weights(const LayerGraph::Layer& layer, const CompressedParts& parts) {
+  CompressedLayerResult result{.layer = layer.name, .kind = layer.kind, .done = "as it was", .loss_increase = {}, .sparsity = {}};
+  if (!layer.module) return result;
+  for (const auto& [name, tensor] : parts.tensors)
+    if (name.starts_with(layer.name + ".")) result.bytes += static_cast<int64_t>(tensor.nbytes());
+  const auto [all, zeros] = count_zeros(*layer.module);
+  if (all == 0) return result;
+  result.sparsity = static_cast<double>(zeros) / static_cast<double>(all);
+  if (zeros > 0) result.done = concat(with_commas(zeros), " of ", with_commas(all), " weights are zero");
+  else result.done = "dense";
+  return result;
+}
+
+/// Rows of the first matrix or kernel: what it makes.
+int64_t num_outputs(const torch::nn::Module& module) {
+  for (const at::Tensor& tensor : module.parameters())
+    if (tensor.dim() >= 2) return tensor.size(0);
+  return 0;
+}
+
+CompressedLayerResult of_channels(const LayerGraph::Layer& layer, const LayerGraph::Layer& before) {
+  CompressedLayerResult result{.layer = layer.name, .kind = layer.kind, .done = "as it was", .loss_increase = {}, .sparsity = {}};
+  if (!layer.module) return result;
+  result.bytes = bytes_of(layer.module.get());
+  const int64_t kept = num_outputs(*layer.module), all = num_outputs(*before.module);
+  if (kept < all) {
+    result.sparsity = 1 - static_cast<double>(kept) / static_cast<double>(all);
+    result.done = concat("keeps ", kept, " of ", all, layer.kind == "linear" ? " units" : " channels");
+  } else if (result.bytes < bytes_of(before.module.get())) {
+    result.done = "reads fewer channels";
+  }
+  return result;
+}
+
+std::vector<CompressedLayerResult> layer_results(const LayerGraph& original, const LayerGraph& model, const CompressedParts& parts,
+                                                 bool is_channel) {
+  std::vector<CompressedLayerResult> results;
+  for (size_t i = 0; i < model.layers().size(); ++i) {
+    const LayerGraph::Layer &layer = model.layers()[i], &before = original.layers()[i];
+    results.push_back(is_channel ? of_channels(layer, before) : of_weights(layer, parts));
+    results.back().original_bytes = bytes_of(before.module.get());
+  }
+  return results;
+}
+
+}  // namespace
+
+CompressionResult write_pruned(const TrainedFile& file, const TrainedFile& pruned, const DataDescription& trained,
+                               const DataSource& validation, const PruneRequest& request, const std::string& out,
+                               const std::function<void(const std::string&)>& progress) {
+  at::NoGradGuard no_grad;
+  check_compressed_name(out);
+  use_threads_of_training(file, request.tuning.threads);
+  const DataShape shape = shape_of(trained);
+  const std::shared_ptr<LayerGraph> original = restore_model(file, shape), model = restore_model(pruned, shape);
+  if (original->layers().size() != model->layers().size())
+    fail(ErrorCode::kBadInput, pruned.path(), " holds another model than ", file.path());
+  CompressionResult result{.method = "prune " + request.how(),
+                           .out = out,
+                           .step = pruned.step(),
+                           .validation_samples = validation.num_samples(),
+                           .original = {},
+                           .compressed = {},
+                           .layers = {}};
+  CompressedParts parts = request.is_channel() ? CompressedParts() : sparse_parts(*model);
+  parts.form.method = result.method;
+  const CompressionSource source{.model = model, .facts = {}, .fresh = [&] { return restore_model(pruned, shape); }};
+  const std::shared_ptr<LayerGraph> loaded = complete(source, parts);
+  progress("validation data");
+  const Evaluation before = evaluate_restored(file, *original, validation).found,
+                   after = evaluate_restored(pruned, *loaded, validation).found;
+  result.original.loss = before.loss, result.original.error = before.error;
+  result.compressed.loss = after.loss, result.compressed.error = after.error;
+  progress("latency");
+  measure_forwards(*original, *loaded, validation, result);
+  result.original.bytes = bytes_of_export(*original, metadata_of_export(file));
+  result.layers = layer_results(*original, *loaded, parts, request.is_channel());
+  FileMetadata metadata = metadata_of_export(pruned);
+  metadata[exported::kValLoss] = finite_json(after.loss).dump();
+  metadata[exported::kValError] = finite_json(after.error).dump();
+  result.compressed.bytes = write_compressed_file(out, parts, std::move(metadata));
+  measure_memory(file, TrainedFile::open(out), validation, result);
+  return result;
+}
+
+}  // namespace cohort
