@@ -10,7 +10,6 @@
 
 #include "cohort/base/fail.h"
 #include "cohort/models/graph/layer_graph.h"
-#include "cohort/verify/faults.h"
 
 namespace cohort {
 namespace {

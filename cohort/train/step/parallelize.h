@@ -24,7 +24,6 @@
 #include "cohort/tensor/shard_graph.h"
 #include "cohort/train/model/checkpoint_pieces.h"
 #include "cohort/train/model/precision.h"
-#include "cohort/verify/faults.h"
 
 namespace cohort {
 
