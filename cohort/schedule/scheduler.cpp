@@ -84,6 +84,20 @@ bool Scheduler::lies_as_named() const {
   return true;
 }
 
+Schedule schedule_of(const Layout& layout, const StageGraph& graph, const std::vector<int>& worker_of_stage, const StageSeconds& seconds,
+                     int num_micro_batches) {
+  std::vector<std::vector<int>> ranks_of_worker, ranks_of_stage;
+  int next = 0;
+  for (const int degree : layout.data_degrees()) {
+    ranks_of_worker.emplace_back();
+    for (int replica = 0; replica < (layout.is_even() ? 1 : degree); ++replica) ranks_of_worker.back().push_back(next++);
+  }
+  for (const int worker : worker_of_stage) ranks_of_stage.push_back(ranks_of_worker.at(static_cast<size_t>(worker)));
+  Schedule schedule = Scheduler(layout, graph.stage_edges(), std::move(ranks_of_stage), seconds)(num_micro_batches);
+  schedule.edges = graph.stage_edges();
+  return schedule;
+}
+
 // The proof: every action once, what each needs before it, messages in order, and an end of all ranks at once.
 
 namespace {

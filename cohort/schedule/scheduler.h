@@ -47,6 +47,11 @@ class Scheduler {
   std::shared_ptr<const StageCosts> costs_;  // Null: all alike.
 };
 
+/// The one that ranks will run, as the runner makes it. Pipelines side by side are alike, so one of them stands for all. `seconds`: as
+/// Scheduler takes them.
+Schedule schedule_of(const Layout& layout, const StageGraph& graph, const std::vector<int>& worker_of_stage, const StageSeconds& seconds,
+                     int num_micro_batches);
+
 struct ScheduleFacts {
   std::vector<int> peak_stash;        ///< One a rank: most (stage, micro-batch) pairs whose activations are kept at once (forward done,
                                       ///< backward not; with split backward until the weight part is done).

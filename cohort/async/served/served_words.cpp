@@ -41,7 +41,7 @@ Word read_word(const Words& words, const std::string& said) {
   return Word::kNone;
 }
 
-std::string word_under(const Json& json, const char* key) {
+std::string text_under(const Json& json, const char* key) {
   const Json value = json.is_object() ? json.value(key, Json()) : Json();
   return value.is_string() ? value.get<std::string>() : "";
 }
@@ -59,9 +59,9 @@ std::vector<size_t> missing_of(const JsonFields& fields) {
 
 }  // namespace
 
-WorkerWord worker_word(const Json& said) { return read_word<WorkerWord>(kWorkerWords, word_under(said, "is")); }
-ServerWord server_word(const Json& said) { return read_word<ServerWord>(kServerWords, word_under(said, "do")); }
-std::string text_of_server_word(const Json& said) { return word_under(said, "do"); }
+WorkerWord worker_word(const Json& said) { return read_word<WorkerWord>(kWorkerWords, text_under(said, "is")); }
+ServerWord server_word(const Json& said) { return read_word<ServerWord>(kServerWords, text_under(said, "do")); }
+std::string text_of_server_word(const Json& said) { return text_under(said, "do"); }
 
 Json to_json(const Joining& joining) {
   return Json{{"do", text_of(ServerWord::kJoin)},
@@ -133,12 +133,9 @@ WorkDone work_done_from(const Json& json, const std::string& where) {
           .pushing_seconds = fields.number("pushing_seconds")};
 }
 
-std::string end_from(const Json& json, const std::string& where) { return text_of(json, "error", where); }
+std::string end_from(const Json& json, const std::string& where) { return JsonFields(json, where).text("error"); }
 
-std::string error_from(const Json& json) {
-  const Json error = json.is_object() ? json.value("error", Json()) : Json();
-  return error.is_string() ? printable(error.get<std::string>()) : "";
-}
+std::string error_from(const Json& json) { return printable(text_under(json, "error")); }
 
 ErrorCode code_from(const Json& json) {
   const Json code = json.is_object() ? json.value("code", Json()) : Json();
