@@ -74,7 +74,7 @@ TEST_CASE("a residual model with batch norm, in int8 from end to end") {
   torch::manual_seed(22);
   const at::Tensor input = at::randn({32, 2, 12, 12});
   const CompressionSource source = source_of(residual_model, input);
-  const ActivationScales scales = observe_activations(*source.model, {input}, min_max_range());
+  const ActivationScales scales = observe_activations(*source.model, {input}, find_range_method("min-max"));
   CompressedParts parts = static_parts(source, scales, {0, 4, 8});
   CHECK((form_of(parts, "conv1") == Form::kStatic));
   CHECK((form_of(parts, "norm1") == Form::kAbsorbed));
@@ -104,7 +104,7 @@ TEST_CASE("scales are finer the smaller the range, and a wrong one shows") {
   torch::manual_seed(23);
   const at::Tensor input = at::randn({32, 2, 12, 12});
   const CompressionSource source = source_of(residual_model, input);
-  ActivationScales scales = observe_activations(*source.model, {input}, min_max_range());
+  ActivationScales scales = observe_activations(*source.model, {input}, find_range_method("min-max"));
   const at::Tensor wanted = source.model->forward(input);
   scales.outputs[2]->scale *= 40;
   CompressedParts parts = static_parts(source, scales, {0, 4, 8});
@@ -129,7 +129,7 @@ TEST_CASE("a Transformer: dynamic products, static ones around them, and codes o
   CHECK(source.facts[0].why_float.find("embedding") != std::string::npos);
   CHECK((source.facts[1].does == LayerFacts::Does::kBlock));
   const at::Tensor wanted = source.model->forward(input);
-  const ActivationScales scales = observe_activations(*source.model, {input}, min_max_range());
+  const ActivationScales scales = observe_activations(*source.model, {input}, find_range_method("min-max"));
   CHECK_FALSE(scales.input.has_value());  // Bytes are no floats.
   std::vector<CompressedParts> all = {dynamic_parts(source, {1, 2}), static_parts(source, scales, {1, 2}),
                                       coded_parts(source, {0, 1, 2}, 8, 0), coded_parts(source, {0, 1, 2}, 4, 8)};
@@ -182,7 +182,7 @@ std::shared_ptr<LayerGraph> with_zeros() {
 std::vector<CompressedParts> small_parts(CompressionSource& source, const at::Tensor& input) {
   source = {.model = build_small(), .facts = {}, .fresh = build_small};
   source.facts = examine_layers(*source.model, input);
-  const ActivationScales scales = observe_activations(*source.model, {input}, min_max_range());
+  const ActivationScales scales = observe_activations(*source.model, {input}, find_range_method("min-max"));
   return {static_parts(source, scales, {0, 3, 7, 9}), static_parts(source, scales, {3, 9}),    dynamic_parts(source, {7, 9}),
           coded_parts(source, {0, 3, 7, 9}, 8, 0),    coded_parts(source, {0, 3, 7, 9}, 4, 5), sparse_parts(*with_zeros())};
 }

@@ -199,8 +199,8 @@ class LadderSearch {
     if (!least) return out;
     out.plan = within_limits(request, *least);
     out.fits = out.plan->forecast.fits;
-    const StepsPoint* point = nullptr;
-    for (const StepsPoint& each : request.steps_curve)
+    const GoalSteps* point = nullptr;
+    for (const GoalSteps& each : request.steps_curve)
       if (each.batch_size == out.plan->global_batch) point = &each;
     if (out.fits) {
       try {

@@ -46,7 +46,7 @@ std::optional<PlanAnswer> try_search(SearchRequest request, double seconds, cons
 }
 
 /// Nothing where keys that are given say otherwise.
-std::optional<SearchRequest> plain_request(const SearchRequest& request, const std::vector<StepsPoint>& every_point, int workers,
+std::optional<SearchRequest> plain_request(const SearchRequest& request, const std::vector<GoalSteps>& every_point, int workers,
                                            const RankedPlan& best) {
   SearchRequest plain = request;
   plain.may_compress = false;
@@ -65,12 +65,12 @@ std::optional<SearchRequest> plain_request(const SearchRequest& request, const s
     const auto [at, is_new] = plain.fixed.emplace(key, value);
     if (!is_new && at->second != value) return std::nullopt;
   }
-  const auto has_samples = [&](const StepsPoint& point) { return point.batch_size >= workers; };
+  const auto has_samples = [&](const GoalSteps& point) { return point.batch_size >= workers; };
   if (std::none_of(plain.steps_curve.begin(), plain.steps_curve.end(), has_samples)) plain.steps_curve = every_point;
   return plain;
 }
 
-void find_plain(const SearchRequest& request, const std::vector<StepsPoint>& every_point, int workers, double seconds,
+void find_plain(const SearchRequest& request, const std::vector<GoalSteps>& every_point, int workers, double seconds,
                 const Progress& progress, const std::atomic<bool>* stop, TimeToGoal& goal) {
   const auto plain = workers > 1 ? plain_request(request, every_point, workers, goal.chosen) : std::nullopt;
   if (!plain || (stop && stop->load())) return;
@@ -89,7 +89,7 @@ void take_better_of_fewer(std::vector<GoalRow>& rows) {
 
 }  // namespace
 
-GoalAnswer search_to_goal(const SearchRequest& request, const std::vector<StepsPoint>& every_point, const Progress& progress,
+GoalAnswer search_to_goal(const SearchRequest& request, const std::vector<GoalSteps>& every_point, const Progress& progress,
                           const std::atomic<bool>* stop) {
   const double end = steady_seconds() + request.search_seconds;
   const int most = request.num_workers > 0 ? request.num_workers : request.problem.cluster.num_devices();
@@ -124,8 +124,8 @@ GoalAnswer search_to_goal(const SearchRequest& request, const std::vector<StepsP
   return out;
 }
 
-TimeToGoal goal_of_machines(const MachineAnswer& found, const std::vector<StepsPoint>& every_point, double seconds,
-                            const Progress& progress, const std::atomic<bool>* stop) {
+TimeToGoal goal_of_machines(const MachineAnswer& found, const std::vector<GoalSteps>& every_point, double seconds, const Progress& progress,
+                            const std::atomic<bool>* stop) {
   TimeToGoal goal;
   goal.chosen = found.answer.best;
   for (const MachineAnswer::Tried& tried : found.tried)

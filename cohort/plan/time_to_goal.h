@@ -55,11 +55,11 @@ struct GoalAnswer {
 /// On request.problem.cluster. `every_point`: what plain data parallelism may choose from where no batch of the request's curve has a
 /// sample for each worker. All searches together take request.search_seconds; at `stop` the rows that were found remain. Errors as
 /// search_plan() for all workers.
-GoalAnswer search_to_goal(const SearchRequest& request, const std::vector<StepsPoint>& every_point,
+GoalAnswer search_to_goal(const SearchRequest& request, const std::vector<GoalSteps>& every_point,
                           const std::function<void(const SearchProgress&)>& progress, const std::atomic<bool>* stop);
 
 /// Of what search_machines() found: a row a machine. `seconds`: for plain data parallelism on the largest.
-TimeToGoal goal_of_machines(const MachineAnswer& found, const std::vector<StepsPoint>& every_point, double seconds,
+TimeToGoal goal_of_machines(const MachineAnswer& found, const std::vector<GoalSteps>& every_point, double seconds,
                             const std::function<void(const SearchProgress&)>& progress, const std::atomic<bool>* stop);
 
 }  // namespace cohort

@@ -17,7 +17,7 @@ namespace {
 
 /// 16 layers of 16 MiB of weights each; the first takes half of a sample's 48 ms and has few weights. Replicas exchange 250 MB over links
 /// of 1 GB/s, half a second; a pipeline waits for the first layer.
-SearchRequest heavy_weights(std::vector<StepsPoint> curve) {
+SearchRequest heavy_weights(std::vector<GoalSteps> curve) {
   SearchRequest request;
   ModelProfile& profile = request.problem.profile;
   profile.model = "heavy";
@@ -46,8 +46,8 @@ SearchRequest heavy_weights(std::vector<StepsPoint> curve) {
   return request;
 }
 
-std::vector<StepsPoint> halving(int64_t last) {  // Perfect scaling.
-  std::vector<StepsPoint> out;
+std::vector<GoalSteps> halving(int64_t last) {  // Perfect scaling.
+  std::vector<GoalSteps> out;
   for (int64_t batch = 4; batch <= last; batch *= 4) {
     const double steps = 65536.0 / static_cast<double>(batch);
     out.push_back({batch, steps, steps, 1.1 * steps});

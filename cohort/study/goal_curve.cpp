@@ -27,7 +27,7 @@ bool falls_beyond_noise(const StepsToResult& from, const StepsToResult& to) {
   return from.low && from.high && to.low && to.high && *to.high < *from.low;
 }
 
-cohort::StepsPoint point_of(const StepsToResult& row) {
+GoalSteps point_of(const StepsToResult& row) {
   const auto steps = static_cast<double>(*row.steps);
   return {row.batch_size, steps, row.low.value_or(steps), row.high.value_or(steps)};
 }
@@ -93,15 +93,15 @@ GoalCurve curve_of_study(const std::string& folder) {
   return goal_curve(folder, goal, rows);
 }
 
-std::vector<cohort::StepsPoint> GoalCurve::useful_points() const {
-  std::vector<cohort::StepsPoint> points;
+std::vector<GoalSteps> GoalCurve::useful_points() const {
+  std::vector<GoalSteps> points;
   for (const StepsToResult& row : rows)
     if (std::find(left_out.begin(), left_out.end(), row.batch_size) == left_out.end()) points.push_back(point_of(row));
   return points;
 }
 
-std::vector<cohort::StepsPoint> GoalCurve::all_points() const {
-  std::vector<cohort::StepsPoint> points;
+std::vector<GoalSteps> GoalCurve::all_points() const {
+  std::vector<GoalSteps> points;
   for (const StepsToResult& row : rows) points.push_back(point_of(row));
   return points;
 }

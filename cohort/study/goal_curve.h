@@ -21,8 +21,8 @@ struct GoalCurve {
   std::vector<int64_t> left_out;     ///< Batch sizes above it that need no fewer steps, beyond noise.
 
   /// What a plan for speed may choose from, and all there are.
-  std::vector<cohort::StepsPoint> useful_points() const;
-  std::vector<cohort::StepsPoint> all_points() const;
+  std::vector<GoalSteps> useful_points() const;
+  std::vector<GoalSteps> all_points() const;
   /// "batches above 64 need no fewer steps (...)", or that steps still fall at the largest.
   std::string sentence() const;
 };

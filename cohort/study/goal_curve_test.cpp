@@ -22,9 +22,9 @@ StepsToResult row(int64_t batch_size, int64_t steps, std::optional<double> low =
   return {.batch_size = batch_size, .steps = steps, .low = low, .high = high};
 }
 
-std::vector<int64_t> sizes_of(const std::vector<cohort::StepsPoint>& points) {
+std::vector<int64_t> sizes_of(const std::vector<GoalSteps>& points) {
   std::vector<int64_t> sizes;
-  for (const cohort::StepsPoint& point : points) sizes.push_back(point.batch_size);
+  for (const GoalSteps& point : points) sizes.push_back(point.batch_size);
   return sizes;
 }
 

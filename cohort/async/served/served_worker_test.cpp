@@ -57,7 +57,7 @@ TEST_CASE("served worker: does the order that was on its way when it said that i
   int num_computed = 0;
   const TicketSource source = [&](const WorkOrder& /*order*/) {
     ++num_computed;
-    return HandedOver{.loss = 1, .tensors = {at::zeros({2}), at::zeros({3})}, .squares = 4};
+    return HandedOver{.loss = 1, .tensors = {at::zeros({2}), at::zeros({3})}};
   };
   std::atomic<bool> leaves = false;
   ServedWorker worker(side, source, MessageClient(server.endpoint, server.secret, {.name = "rank 2"}),

@@ -59,7 +59,7 @@ double BoundTable::least_seconds_a_sample(const Degrees& degrees) {
   const auto [found, is_new] = a_sample_.try_emplace({degrees.precision, degrees.tp, kinds.size()}, 0.0);
   if (!is_new) return found->second;
   int64_t most = 1;
-  for (const StepsPoint& point : space_.batches()) most = std::max(most, point.batch_size);
+  for (const GoalSteps& point : space_.batches()) most = std::max(most, point.batch_size);
   std::vector<double> least(static_cast<size_t>(space_.num_layers()), std::numeric_limits<double>::infinity());
   for (const int kind : kinds) {
     ProfileKey key{problem.cluster.devices[static_cast<size_t>(kind)].name, space_.precisions()[static_cast<size_t>(degrees.precision)],

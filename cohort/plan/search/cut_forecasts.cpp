@@ -48,7 +48,7 @@ int worker_of(const std::string& schedule, int p, int stage) { return schedule =
 struct CutForecasts::Setting {
   Combination combination;
   Candidate candidate;
-  StepsPoint point;
+  GoalSteps point;
   std::vector<int> worker_of_stage;
   CutProblem cut;
   std::vector<double> worker_limit, worker_offset;  ///< Bytes; what the estimate is too low by.
@@ -137,7 +137,7 @@ CutForecasts::Setting CutForecasts::setting_of(const Combination& combination) {
   return out;
 }
 
-std::optional<RankedPlan> CutForecasts::forecast(const Candidate& candidate, const StepsPoint& point) {
+std::optional<RankedPlan> CutForecasts::forecast(const Candidate& candidate, const GoalSteps& point) {
   if (is_over_()) return std::nullopt;
   problem_.global_batch = point.batch_size;
   RankedPlan plan{.candidate = candidate, .global_batch = point.batch_size, .forecast = forecast_step(problem_, candidate)};
@@ -181,7 +181,7 @@ bool CutForecasts::keep(const std::optional<RankedPlan>& plan, double& best) {
   return true;
 }
 
-void CutForecasts::consider(const Candidate& candidate, const StepsPoint& point) {
+void CutForecasts::consider(const Candidate& candidate, const GoalSteps& point) {
   double best = kInfinite;
   work_ += 4.0 * candidate.layout.microbatches * candidate.layout.pp;
   keep(forecast(candidate, point), best);

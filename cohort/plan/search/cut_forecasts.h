@@ -32,7 +32,7 @@ class CutForecasts {
   void improve(const RankedPlan& start, const Combination& combination, double most_work);
 
   /// A plan as it is.
-  void consider(const Candidate& candidate, const StepsPoint& point);
+  void consider(const Candidate& candidate, const GoalSteps& point);
 
   /// Forecasts made, in simulated actions.
   double work() const { return work_; }
@@ -43,7 +43,7 @@ class CutForecasts {
  private:
   struct Setting;
   Setting setting_of(const Combination& combination);
-  std::optional<RankedPlan> forecast(const Candidate& candidate, const StepsPoint& point);
+  std::optional<RankedPlan> forecast(const Candidate& candidate, const GoalSteps& point);
   std::optional<RankedPlan> forecast_cut(const Setting& setting, const Cut& cut);
   void adapt(Setting& setting, const Cut& cut, const RankedPlan& plan) const;
   bool keep(const std::optional<RankedPlan>& plan, double& best);
@@ -65,7 +65,7 @@ class CutForecasts {
 
 /// Forecasts some plans whose stages are no runs of layers, or whose stages have different numbers of replicas (irregular.cpp); those that
 /// fit go to the evaluation's pool. Where keys of the layout are given that these would have to break, none.
-void try_irregular(const SearchSpace& space, const std::string& precision, const StepsPoint& point, CutForecasts& evaluation,
+void try_irregular(const SearchSpace& space, const std::string& precision, const GoalSteps& point, CutForecasts& evaluation,
                    const std::function<bool()>& is_over);
 
 }  // namespace cohort

@@ -24,7 +24,7 @@ constexpr double kStageSearchSeconds = 0.2;
 
 class Irregular {
  public:
-  Irregular(const SearchSpace& space, const std::string& precision, const StepsPoint& point, CutForecasts& evaluation)
+  Irregular(const SearchSpace& space, const std::string& precision, const GoalSteps& point, CutForecasts& evaluation)
       : space_(space), model_(space.request().problem.profile), precision_(precision), point_(point), evaluation_(evaluation) {}
 
   void with_micro_batches(int m) {
@@ -106,13 +106,13 @@ class Irregular {
   const SearchSpace& space_;
   const ModelProfile& model_;
   const std::string& precision_;
-  const StepsPoint& point_;
+  const GoalSteps& point_;
   CutForecasts& evaluation_;
 };
 
 }  // namespace
 
-void try_irregular(const SearchSpace& space, const std::string& precision, const StepsPoint& point, CutForecasts& evaluation,
+void try_irregular(const SearchSpace& space, const std::string& precision, const GoalSteps& point, CutForecasts& evaluation,
                    const std::function<bool()>& is_over) {
   if (space.most_workers() < 2 || space.most_workers() > kMostWorkers || space.num_layers() > kMostLayers) return;
   for (const auto& [key, value] : space.request().fixed)

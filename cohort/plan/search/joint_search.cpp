@@ -104,7 +104,7 @@ class JointSearch {
 
   /// Seconds of a step in units of the objective.
   double scale(int batch) const {
-    const StepsPoint& point = space_.batches()[static_cast<size_t>(batch)];
+    const GoalSteps& point = space_.batches()[static_cast<size_t>(batch)];
     if (request_.objective == Objective::kThroughput) return 1 / static_cast<double>(point.batch_size);
     return request_.objective == Objective::kTimeToGoal ? point.steps : 1;
   }
@@ -364,7 +364,7 @@ class JointSearch {
   void leave_the_class() {
     if (pool_.empty() || is_over()) return;
     const RankedPlan before = pool_.best();
-    for (const StepsPoint& point : space_.batches())
+    for (const GoalSteps& point : space_.batches())
       if (point.batch_size == before.global_batch && space_.has_undivided_costs(before.candidate.layout.precision))
         try_irregular(space_, before.candidate.layout.precision, point, evaluation_, [this] { return is_over(); });
     if (pool_.best_objective() < before.objective) leave_open(degrees_.front().second);

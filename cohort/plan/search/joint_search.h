@@ -17,7 +17,7 @@ enum class Objective : uint8_t { kStepTime, kThroughput, kMemory, kTimeToGoal };
 const std::vector<std::string>& objective_names();  ///< step-time throughput memory time-to-goal
 
 /// Steps to the goal at one batch size.
-struct StepsPoint {
+struct GoalSteps {
   int64_t batch_size = 0;
   double steps = 0, low = 0, high = 0;
 };
@@ -25,7 +25,7 @@ struct StepsPoint {
 struct SearchRequest {
   PlanProblem problem;
   Objective objective = Objective::kStepTime;
-  std::vector<StepsPoint> steps_curve;       ///< For kTimeToGoal: the batch is one of these. Rising batch sizes.
+  std::vector<GoalSteps> steps_curve;        ///< For kTimeToGoal: the batch is one of these. Rising batch sizes.
   int num_workers = 0;                       ///< At most; 0: as many as the cluster has.
   int least_workers = 1;                     ///< Layouts of fewer ranks are not looked at.
   std::map<std::string, std::string> fixed;  ///< Keys of a layout that are given, as --layout writes them; precision and accumulate too.

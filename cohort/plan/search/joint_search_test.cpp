@@ -265,7 +265,7 @@ TEST_CASE("joint search: time to a goal chooses the batch, memory the least") {
   request.steps_curve = {{1, 800, 700, 900}, {4, 210, 200, 230}, {16, 100, 90, 120}};
   const PlanAnswer answer = search_plan(request, nullptr, nullptr);
   double least = std::numeric_limits<double>::infinity();
-  for (const StepsPoint& point : request.steps_curve) {
+  for (const GoalSteps& point : request.steps_curve) {
     problem.global_batch = point.batch_size;
     least = std::min(least, point.steps * search_plan(request_of(problem), nullptr, nullptr).best.objective);
   }

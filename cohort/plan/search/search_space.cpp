@@ -81,7 +81,7 @@ SearchSpace::SearchSpace(const SearchRequest& request) : request_(request), give
   most_workers_ = request.num_workers > 0 ? request.num_workers : devices;
 
   if (request.objective == Objective::kTimeToGoal) {
-    for (const StepsPoint& point : request.steps_curve)
+    for (const GoalSteps& point : request.steps_curve)
       if (request.num_samples == 0 || point.batch_size <= request.num_samples) batches_.push_back(point);
     if (batches_.empty())
       fail(ErrorCode::kBadInput, "plan: the time to a goal needs a curve of steps with a batch size of at most the ", request.num_samples,
@@ -92,7 +92,7 @@ SearchSpace::SearchSpace(const SearchRequest& request) : request_(request), give
       fail(ErrorCode::kBadInput, name_settings("--global-batch "), batch, " is more than the ", request.num_samples, " samples there are");
     batches_.push_back({batch, 1, 1, 1});
   }
-  for (const StepsPoint& point : batches_)
+  for (const GoalSteps& point : batches_)
     if (point.batch_size < 1) fail(ErrorCode::kBadInput, "plan: a batch of ", point.batch_size, " samples");
 
   std::set<std::string> precisions;

@@ -45,7 +45,7 @@ class SearchSpace {
   const std::vector<std::string>& schedules() const { return schedules_; }
   const std::vector<std::string>& orders() const { return orders_; }
   const std::vector<std::string>& compressions() const { return compressions_; }
-  const std::vector<StepsPoint>& batches() const { return batches_; }
+  const std::vector<GoalSteps>& batches() const { return batches_; }
   /// Kinds of device among the first `num_ranks` ranks.
   std::vector<int> kinds(int num_ranks) const;
   /// What `fixed` says, the rest at its default.
@@ -86,7 +86,7 @@ class SearchSpace {
   int most_workers_ = 1;
   std::vector<std::string> precisions_, schedules_, orders_, compressions_;
   std::vector<int> chunks_;  ///< Stages a worker, one a schedule.
-  std::vector<StepsPoint> batches_;
+  std::vector<GoalSteps> batches_;
 };
 
 }  // namespace cohort

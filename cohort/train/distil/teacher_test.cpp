@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "cohort/data/source/source.h"
+#include "cohort/job/specs/small_specs.h"
 #include "cohort/models/registry.h"
 #include "cohort/parallel/common/parameters.h"
 #include "tests/support/errors.h"
@@ -52,7 +53,7 @@ TEST_CASE("student hints: outputs that cannot be compared are refused, and looki
   };
   const std::vector<at::Tensor> statistics = before();
   const std::string first = model->layers()[0].name;
-  const StudentHints hints(*model, first + ":other", *large.train);
+  const StudentHints hints(*model, parse_hints(first + ":other"), *large.train);
   CHECK(model->is_training());
   const std::vector<at::Tensor> after = before();
   for (size_t i = 0; i < after.size(); ++i) CHECK(at::equal(after[i], statistics[i]));
@@ -60,7 +61,7 @@ TEST_CASE("student hints: outputs that cannot be compared are refused, and looki
   hints.check({at::randn({1, 7, 9, 9})});
   CHECK(error_of([&] { hints.check({at::randn({1, 7})}); }).find("--hint " + first + ":other: outputs for one sample") == 0);
   const auto flat = build_model("fc:hidden=6", data.train->shape(), 1);
-  const StudentHints of_units(*flat, flat->layers().back().name + ":x", *data.train);
+  const StudentHints of_units(*flat, parse_hints(flat->layers().back().name + ":x"), *data.train);
   CHECK(error_of([&] { of_units.check({at::randn({1, 7})}); }).find("both must have positions") != std::string::npos);
 }
 
