@@ -4,6 +4,7 @@
 #include "cohort/job/job.h"
 #include "cohort/run/trainer.h"
 #include "cohort/train/train_options.h"
+#include "cohort/train/train_result.h"
 
 namespace cohort {
 

@@ -1,5 +1,6 @@
 // Checks what is asked, sets the run up, and gives it to who trains it: the loop of ranks in step, served workers, or the virtual clock.
 #include "cohort/run/trainer.h"
+#include "cohort/train/train_result.h"
 
 #include <memory>
 #include <utility>

@@ -5,7 +5,7 @@
 #include "cohort/base/export.h"
 #include "cohort/data/source/source.h"
 #include "cohort/job/config.h"
-#include "cohort/train/train_options.h"
+#include "cohort/train/train_result.h"
 #include "cohort/world/world.h"
 
 namespace cohort {

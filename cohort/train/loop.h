@@ -10,6 +10,7 @@
 #include "cohort/train/run_setup.h"
 #include "cohort/train/step/training_step.h"
 #include "cohort/train/train_options.h"
+#include "cohort/train/train_result.h"
 
 namespace cohort {
 

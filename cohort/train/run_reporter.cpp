@@ -33,6 +33,7 @@
 #include "cohort/train/run_records.h"
 #include "cohort/train/step/parallelize.h"
 #include "cohort/train/train_options.h"
+#include "cohort/train/train_result.h"
 #include "cohort/world/process.h"
 
 namespace cohort {

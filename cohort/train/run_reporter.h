@@ -19,6 +19,7 @@
 #include "cohort/train/metrics.h"
 #include "cohort/train/run_saver.h"
 #include "cohort/train/run_setup.h"
+#include "cohort/train/train_result.h"
 #include "cohort/world/link_estimate.h"
 
 namespace cohort {

@@ -1,25 +1,26 @@
 #pragma once
-// What the command line and `verify` ask of a training besides its configuration, and what a training came to.
+// What the command line and `verify` ask of a training besides its configuration.
 
 #include <ATen/core/Tensor.h>
-#include <cstdint>
 #include <functional>
-#include <limits>
-#include <map>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "cohort/job/layout.h"
 #include "cohort/job/resumed_config.h"
 #include "cohort/train/run_forecast.h"
 #include "cohort/train/step/in_turn.h"
-#include "cohort/train/step/training_step.h"
 
 namespace cohort {
 
 class LayerGraph;
+class ModelPart;
+class Strategy;
+class TrainingStep;
+struct DataShape;
+struct Job;
+struct TrainingStepOptions;
 
 /// What else changes where a model is changed before it is trained.
 struct AlteredModel {
@@ -46,21 +47,6 @@ struct TrainOptions {
   bool shares_batch_norm = true;                                 ///< As those of ParallelizeOptions,
   std::function<void(LayerGraph&, ModelPart&)> alter_part = {};  ///< which says when it is called.
   StepMaker make_step = {};                                      ///< In place of TrainingStep; empty: that.
-};
-
-struct TrainResult {
-  int64_t steps = 0;  ///< Completed, those before a resume included.
-  double loss = 0;    ///< Of the last step.
-  double val_loss = 0, val_error = 0;
-  double val_precision = std::numeric_limits<double>::quiet_NaN(),
-         test_precision = std::numeric_limits<double>::quiet_NaN();  ///< Of data with labels; else NaN.
-  int64_t test_samples = 0;  ///< Of the test set, that were evaluated at the end; 0: none, or the run was interrupted.
-  double test_loss = 0, test_error = 0;
-  std::map<std::string, double> metrics, test_metrics;  ///< Of config.metrics, by name.
-  double seconds = 0;
-  double step_seconds = 0;  ///< Median.
-  bool interrupted = false;
-  std::string reason;  ///< Why it ended: "steps" (all were made), "goal" or "patience"; empty where it was interrupted.
 };
 
 }  // namespace cohort

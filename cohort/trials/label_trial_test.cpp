@@ -9,6 +9,7 @@
 #include "cohort/base/files/file.h"
 #include "cohort/models/graph/layer_graph.h"
 #include "cohort/run/trainer.h"
+#include "cohort/train/train_result.h"
 #include "cohort/trials/trial_data.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/tiny_trials.h"

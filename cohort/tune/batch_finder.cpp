@@ -34,6 +34,7 @@
 #include "cohort/comm/shm/memory_count.h"
 #include "cohort/job/job.h"
 #include "cohort/run/train_job.h"
+#include "cohort/train/train_result.h"
 #include "cohort/world/stop.h"
 #include "cohort/world/supervisor.h"
 

@@ -16,6 +16,7 @@
 #include "cohort/plan/explain.h"
 #include "cohort/plan/trial_choice.h"
 #include "cohort/run/train_job.h"
+#include "cohort/train/train_result.h"
 #include "cohort/world/launch.h"
 
 namespace cohort {

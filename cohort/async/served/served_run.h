@@ -18,6 +18,7 @@
 #include "cohort/train/run_reporter.h"
 #include "cohort/train/run_saver.h"
 #include "cohort/train/run_setup.h"
+#include "cohort/train/train_result.h"
 #include "cohort/world/messages/message_client.h"
 
 namespace cohort {

@@ -11,6 +11,7 @@
 #include "cohort/data/source/source.h"
 #include "cohort/job/job.h"
 #include "cohort/train/train_options.h"
+#include "cohort/train/train_result.h"
 #include "cohort/world/world.h"
 
 namespace c10d {

@@ -14,6 +14,7 @@
 #include "cohort/train/run_reporter.h"
 #include "cohort/train/run_saver.h"
 #include "cohort/train/run_setup.h"
+#include "cohort/train/train_result.h"
 
 namespace cohort {
 
